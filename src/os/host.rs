@@ -1,0 +1,90 @@
+//! The host's own trees, /proc and /sys, under a root that containers and tests can set.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Longest content of one file under /proc or /sys that is read, in bytes. A longer file is an error
+/// (`FileTooLarge`), so that no file can take the agent's memory.
+pub const HOST_FILE_BYTES_MAX: usize = 4 << 20;
+
+/// Where the host's trees are found: `/` on the host itself.
+#[derive(Debug, Clone)]
+pub struct HostRoot {
+    root: PathBuf,
+}
+
+impl HostRoot {
+    /// A root under which `proc` and `sys` lie.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Where a path of the host, given without a leading slash (`proc/stat`), lies.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.root.join(relative.trim_start_matches('/'))
+    }
+
+    /// Opens a file and keeps it open, as [`HostFile`] needs it.
+    ///
+    /// # Errors
+    /// What the kernel says; `NotFound` where this host lacks the file.
+    pub fn open(&self, relative: &str) -> io::Result<HostFile> {
+        HostFile::open(&self.path(relative))
+    }
+}
+
+/// A file that stays open and is read again from its start at each sample, into one buffer that is kept.
+#[derive(Debug)]
+pub struct HostFile {
+    file: File,
+    buffer: Vec<u8>,
+    length: usize,
+}
+
+impl HostFile {
+    const BUFFER_BYTES_MIN: usize = 4096;
+
+    /// Opens the file for reading.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        Ok(Self { file, buffer: vec![0; Self::BUFFER_BYTES_MIN], length: 0 })
+    }
+
+    /// Reads the whole content as it is now. Allocates only while the content grows beyond what it ever was.
+    ///
+    /// The kernel hands out long files page by page, so only a read of 0 bytes says that the end is reached.
+    ///
+    /// # Errors
+    /// What the kernel says; `FileTooLarge` beyond [`HOST_FILE_BYTES_MAX`].
+    pub fn read(&mut self) -> io::Result<()> {
+        self.length = 0;
+        let mut length = 0;
+        loop {
+            if length == self.buffer.len() {
+                if length >= HOST_FILE_BYTES_MAX {
+                    return Err(ErrorKind::FileTooLarge.into());
+                }
+                self.buffer.resize(length * 2, 0);
+            }
+            let free = self.buffer.get_mut(length..).unwrap_or_default();
+            match self.file.read_at(free, length as u64) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.length = length;
+        Ok(())
+    }
+
+    /// What the last successful [`read`](Self::read) brought; empty before the first and after a failed one.
+    pub fn content(&self) -> &[u8] {
+        self.buffer.get(..self.length).unwrap_or_default()
+    }
+}

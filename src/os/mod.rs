@@ -1,0 +1,5 @@
+//! What does the recorder ask of the kernel? The only door to clocks, files, threads and signals.
+//!
+//! Never: knows a frame, a segment or a source; keeps global state.
+
+pub mod host;

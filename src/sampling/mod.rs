@@ -1,0 +1,8 @@
+//! What is measured, and when? Samplers read the host; a schedule says when; one thread a group does it.
+//!
+//! Never: waits for the disk, allocates in steady state, logs between two ticks, knows a file format.
+
+mod sampler;
+pub mod sources;
+
+pub use sampler::{Completeness, ReadError, Sampler};

@@ -1,0 +1,22 @@
+//! What flatc wrote, as it wrote it (scripts/generate.sh).
+#![allow(
+    unsafe_code,
+    missing_docs,
+    unreachable_pub,
+    missing_debug_implementations,
+    elided_lifetimes_in_paths,
+    unused_imports,
+    clippy::all,
+    clippy::pedantic,
+    clippy::indexing_slicing,
+    clippy::undocumented_unsafe_blocks,
+    clippy::allow_attributes_without_reason,
+    clippy::clone_on_ref_ptr,
+    clippy::unwrap_used,
+    reason = "generated code keeps the generator's own style; it is judged by the generator's tests"
+)]
+
+#[path = "../../generated/frame_generated.rs"]
+pub mod frame;
+#[path = "../../generated/segment_generated.rs"]
+pub mod segment;
