@@ -88,3 +88,42 @@ impl HostFile {
         self.buffer.get(..self.length).unwrap_or_default()
     }
 }
+
+/// Who this host is, as far as it says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostIdentity {
+    /// Host name (uname).
+    pub name: String,
+    /// /etc/machine-id, where the host has one.
+    pub machine_id: Option<String>,
+    /// `/proc/sys/kernel/random/boot_id`: changes at each boot.
+    pub boot_id: Option<String>,
+}
+
+impl HostIdentity {
+    /// Reads them once.
+    pub fn read(root: &HostRoot) -> Self {
+        let line = |relative: &str| {
+            let mut file = root.open(relative).ok()?;
+            file.read().ok()?;
+            let text = std::str::from_utf8(file.content()).ok()?.trim();
+            (!text.is_empty()).then(|| text.to_owned())
+        };
+        Self {
+            name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            machine_id: line("etc/machine-id"),
+            boot_id: line("proc/sys/kernel/random/boot_id"),
+        }
+    }
+}
+
+/// A number that no other run of any recorder is likely to have: 64 bits from the kernel's generator.
+///
+/// # Errors
+/// What the kernel says of /dev/urandom.
+pub fn random_u64() -> io::Result<u64> {
+    use std::io::Read;
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}

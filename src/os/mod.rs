@@ -2,4 +2,9 @@
 //!
 //! Never: knows a frame, a segment or a source; keeps global state.
 
+pub mod clock;
+pub mod event;
 pub mod host;
+pub mod signal;
+pub mod storage;
+pub mod thread;

@@ -1,0 +1,74 @@
+//! FlatBuffer builders by size class, reused for every payload of a group.
+
+use std::fmt;
+
+use flatbuffers::FlatBufferBuilder;
+
+/// Initial buffers of the classes, in bytes. A builder that outgrows its class keeps the larger buffer: it grows
+/// once, not at each sample. A class keeps small payloads in a few cache lines beside large ones.
+const CLASS_BYTES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
+
+/// One builder a size class, taken once and reused.
+pub struct Builders {
+    classes: [FlatBufferBuilder<'static>; CLASS_BYTES.len()],
+}
+
+impl fmt::Debug for Builders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builders").field("class_bytes", &CLASS_BYTES).finish_non_exhaustive()
+    }
+}
+
+impl Default for Builders {
+    fn default() -> Self {
+        Self {
+            classes: CLASS_BYTES.map(|bytes| {
+                let mut builder = FlatBufferBuilder::with_capacity(bytes);
+                // Every scalar is written, so that all frames of a source have one shape.
+                builder.force_defaults(true);
+                builder
+            }),
+        }
+    }
+}
+
+impl Builders {
+    /// Bytes that the builders of one group take at the start.
+    pub const BYTES: usize = CLASS_BYTES[0] + CLASS_BYTES[1] + CLASS_BYTES[2];
+
+    /// An empty builder for a payload of about `bytes`, as the source's last one was.
+    #[inline]
+    pub fn for_size(&mut self, bytes: usize) -> &mut FlatBufferBuilder<'static> {
+        let [small, medium, large] = &mut self.classes;
+        let builder = if bytes <= CLASS_BYTES[0] {
+            small
+        } else if bytes <= CLASS_BYTES[1] {
+            medium
+        } else {
+            large
+        };
+        builder.reset();
+        builder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: a builder comes back empty and keeps forcing defaults. Method: a table with one default slot, twice.
+    #[test]
+    fn builders_come_back_empty_and_force_defaults() {
+        let mut builders = Builders::default();
+        let mut lengths = Vec::new();
+        for value in [7_u64, 0] {
+            let builder = builders.for_size(100);
+            let start = builder.start_table();
+            builder.push_slot(4, value, 0);
+            let root = builder.end_table(start);
+            builder.finish_minimal(root);
+            lengths.push(builder.finished_data().len());
+        }
+        assert_eq!(lengths[0], lengths[1]);
+    }
+}

@@ -1,0 +1,9 @@
+//! How does a sample become a finished frame? The envelope in front of a payload, and the builders of payloads.
+//!
+//! Never: knows what is measured, where a frame goes, or a clock.
+
+mod builders;
+mod envelope;
+
+pub use builders::Builders;
+pub use envelope::{ENVELOPE_BYTES, Envelope, FLAG_PARTIAL, Stamp};

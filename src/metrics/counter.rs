@@ -1,0 +1,98 @@
+//! Numbers that one thread writes and every thread may read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::latency::PublishedLatency;
+
+/// A number with one writer: adding is a load and a store, not an atomic exchange.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `count`. Only for the counter's one writer.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        self.set(self.get().wrapping_add(count));
+    }
+
+    /// Sets it. Only for the counter's one writer.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// The value as last seen from this thread.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Everything that is counted in one run of the recorder.
+#[derive(Debug)]
+pub struct Metrics {
+    /// One a source, in the order of source ids.
+    pub sources: Box<[SourceMetrics]>,
+    /// The recorder's own.
+    pub recorder: RecorderMetrics,
+}
+
+/// Counters of one source. sampled (= begun) = recorded + lost + in flight.
+#[derive(Debug)]
+pub struct SourceMetrics {
+    /// The source's name.
+    pub name: String,
+    /// Nominal period, in nanoseconds.
+    pub period_ns: u64,
+    /// Readings begun; the next sequence number. Written by the sampler.
+    pub begun: Counter,
+    /// Ticks that were never begun. Written by the sampler.
+    pub missed: Counter,
+    /// Frames handed to the kernel. Written by the recorder.
+    pub recorded: Counter,
+    /// Readings that are in Gap frames. Written by the recorder.
+    pub lost: Counter,
+    /// Begin of a reading minus its deadline, over the last interval. Written by the recorder.
+    pub lateness: PublishedLatency,
+    /// How long a reading took, over the last interval. Written by the recorder.
+    pub read_duration: PublishedLatency,
+}
+
+impl SourceMetrics {
+    /// All zero.
+    pub fn new(name: String, period_ns: u64) -> Self {
+        Self {
+            name,
+            period_ns,
+            begun: Counter::default(),
+            missed: Counter::default(),
+            recorded: Counter::default(),
+            lost: Counter::default(),
+            lateness: PublishedLatency::default(),
+            read_duration: PublishedLatency::default(),
+        }
+    }
+}
+
+/// Counters of the recorder thread, all written by it.
+#[derive(Debug, Default)]
+pub struct RecorderMetrics {
+    /// Bytes appended to segments.
+    pub bytes: Counter,
+    /// Slabs taken from the queue.
+    pub slabs: Counter,
+    /// Segments sealed.
+    pub segments_sealed: Counter,
+    /// Writes, syncs, creations and renames that failed.
+    pub storage_errors: Counter,
+    /// Building a payload; one in 64 is timed.
+    pub build: PublishedLatency,
+    /// Handing a slab to the queue.
+    pub hand_over: PublishedLatency,
+    /// From the hand-over of a slab to the recorder taking it.
+    pub queue_wait: PublishedLatency,
+    /// One append to a segment.
+    pub write: PublishedLatency,
+    /// One fdatasync.
+    pub sync: PublishedLatency,
+}

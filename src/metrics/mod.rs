@@ -1,0 +1,11 @@
+//! What does the recorder know about itself? Counters and latency histograms, each with one writer.
+//!
+//! Never: locks, allocates after the start, imports another room.
+
+mod counter;
+mod exchange;
+mod latency;
+
+pub use counter::{Counter, Metrics, RecorderMetrics, SourceMetrics};
+pub use exchange::{Consumer, Producer, exchange};
+pub use latency::{Interval, LatencySummary, PublishedLatency, Total};

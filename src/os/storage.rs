@@ -1,0 +1,248 @@
+//! The data directory: created, locked, listed, and its files written, synced and renamed.
+//!
+//! A trait, so that a test can hand in a storage that fails or crashes.
+
+use std::fmt::Debug;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+/// Access to a new data directory: its owner, and its group for reading.
+const DIRECTORY_MODE: u32 = 0o750;
+/// Access to a new data file.
+const FILE_MODE: u32 = 0o640;
+
+/// One directory that segments are written to.
+pub trait Storage: Debug + Send + Sync {
+    /// Creates a file that must not exist yet, for appending.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, or what the kernel says.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Gives a file another name; replaces nothing.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Brings the directory's entries to the medium.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn sync_directory(&self) -> io::Result<()>;
+
+    /// Names of the files in the directory, in no order.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn names(&self) -> io::Result<Vec<String>>;
+}
+
+/// A file that is appended to by one thread and synced by another.
+pub trait StorageFile: Debug + Send + Sync {
+    /// Appends as much as the kernel takes of the slices; returns how many bytes that was.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Reserves room on the medium up to `end` without changing the file's size.
+    ///
+    /// # Errors
+    /// What the kernel says; `Unsupported` where the file system cannot.
+    fn preallocate(&self, end: u64) -> io::Result<()>;
+
+    /// Cuts the file at `length` and gives back what is reserved behind it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn truncate(&self, length: u64) -> io::Result<()>;
+
+    /// Brings the file's content to the medium (fdatasync).
+    ///
+    /// # Errors
+    /// What the kernel says. After an error, what was written before may be lost: never try again.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A directory of the host's file system, held under its lock.
+#[derive(Debug)]
+pub struct DataDirectory {
+    path: PathBuf,
+    directory: File,
+    _lock: File,
+}
+
+/// Why a data directory cannot be recorded to.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirectoryError {
+    /// Missing rights, a file in its place, a read-only file system: mend the path or its rights.
+    #[error("cannot {action} the data directory {}: {error}", path.display())]
+    Unusable {
+        /// What was tried.
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        error: io::Error,
+    },
+    /// Another recorder holds the lock: end it or record to another directory.
+    #[error(
+        "the data directory {} is in use by another recorder, which holds the lock {LOCK_NAME} in it; \
+         stop that recorder or choose another directory with --data-dir",
+        path.display()
+    )]
+    InUse {
+        /// Where.
+        path: PathBuf,
+    },
+}
+
+/// Name of the lock file in a data directory.
+pub const LOCK_NAME: &str = "flatcap.lock";
+
+impl DataDirectory {
+    /// Creates the directory where it is missing (with parents), and takes its lock.
+    ///
+    /// # Errors
+    /// `Unusable` with the step that failed, `InUse` while another recorder runs.
+    pub fn open(path: &Path) -> Result<Self, DataDirectoryError> {
+        let unusable = |action| {
+            move |error| DataDirectoryError::Unusable { action, path: path.to_owned(), error }
+        };
+        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path).map_err(unusable("create"))?;
+        let directory = File::open(path).map_err(unusable("open"))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(FILE_MODE)
+            .open(path.join(LOCK_NAME))
+            .map_err(unusable("write to"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(DataDirectoryError::InUse { path: path.to_owned() });
+            }
+            Err(TryLockError::Error(error)) => return Err(unusable("lock")(error)),
+        }
+        Ok(Self { path: path.to_owned(), directory, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Storage for DataDirectory {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let file = OpenOptions::new()
+            .create_new(true)
+            .append(true)
+            .mode(FILE_MODE)
+            .open(self.path.join(name))?;
+        Ok(Arc::new(DiskFile { file }))
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let target = self.path.join(to);
+        if target.try_exists()? {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        std::fs::rename(self.path.join(from), target)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        names(&self.path)
+    }
+}
+
+/// Whether a recorder is at work in this directory: it holds the lock. Reads only.
+pub fn is_recording(directory: &Path) -> bool {
+    // Asking for a shared lock leaves other readers alone, and the file untouched.
+    File::open(directory.join(LOCK_NAME))
+        .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// Names of the files in a directory, in no order; names that are not UTF-8 are not ours and left out.
+///
+/// # Errors
+/// What the kernel says.
+pub fn names(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        if let Ok(name) = entry?.file_name().into_string() {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+#[derive(Debug)]
+struct DiskFile {
+    file: File,
+}
+
+impl StorageFile for DiskFile {
+    fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&self.file).write_vectored(slices)
+    }
+
+    fn preallocate(&self, end: u64) -> io::Result<()> {
+        Ok(fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, end)?)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: one recorder a directory, and readers can tell that it runs. Method: open twice, then let go.
+    #[test]
+    fn the_lock_excludes_a_second_recorder() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        let first = DataDirectory::open(&path).unwrap();
+        assert!(is_recording(&path));
+        let second = DataDirectory::open(&path).unwrap_err();
+        assert!(matches!(second, DataDirectoryError::InUse { .. }), "{second}");
+        drop(first);
+        assert!(!is_recording(&path));
+        DataDirectory::open(&path).unwrap();
+    }
+
+    // Goal: nothing that exists is ever overwritten. Method: create and rename onto existing names.
+    #[test]
+    fn create_and_rename_replace_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = DataDirectory::open(folder.path()).unwrap();
+        storage.create("a").unwrap();
+        storage.create("b").unwrap();
+        assert_eq!(storage.create("a").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(storage.rename("a", "b").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        storage.rename("a", "c").unwrap();
+        let mut names = storage.names().unwrap();
+        names.sort();
+        assert_eq!(names, ["b", "c", LOCK_NAME]);
+    }
+}

@@ -1,0 +1,135 @@
+//! What one segment holds of one source: counted by the writer as it appends, by a reader as it walks.
+
+use crate::metrics::Total;
+use crate::schema::segment as wire;
+
+/// Counts and bounds of one source in one segment.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    /// The source's id.
+    pub source: u16,
+    /// Telemetry frames.
+    pub recorded: u64,
+    /// Readings in Gap frames.
+    pub lost: u64,
+    /// Ticks that were never begun, as far as the sampler had reported them.
+    pub missed: u64,
+    /// The first and the last frame; none where nothing was recorded.
+    pub span: Option<Span>,
+    /// Begin of a reading minus its deadline.
+    pub lateness: Total,
+    /// How long the readings took.
+    pub read_duration: Total,
+}
+
+/// The first and the last of some readings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// First sequence number.
+    pub first_seq: u64,
+    /// Last sequence number.
+    pub last_seq: u64,
+    /// Begin of the first reading, in monotonic nanoseconds.
+    pub first_mono_ns: u64,
+    /// Begin of the last reading, in monotonic nanoseconds.
+    pub last_mono_ns: u64,
+    /// Begin of the first reading, in wall nanoseconds.
+    pub first_wall_ns: i64,
+    /// Begin of the last reading, in wall nanoseconds.
+    pub last_wall_ns: i64,
+}
+
+impl Totals {
+    /// Nothing yet.
+    pub fn new(source: u16) -> Self {
+        Self { source, ..Self::default() }
+    }
+
+    /// Counts `count` frames that stand behind all counted before.
+    pub fn record(&mut self, count: u64, span: Span) {
+        self.recorded += count;
+        self.span = Some(match self.span {
+            None => span,
+            Some(before) => Span {
+                first_seq: before.first_seq,
+                first_mono_ns: before.first_mono_ns,
+                first_wall_ns: before.first_wall_ns,
+                ..span
+            },
+        });
+    }
+
+    /// Adds what a later segment of the same source holds.
+    pub fn add(&mut self, later: &Self) {
+        self.lost += later.lost;
+        self.missed += later.missed;
+        if let Some(span) = later.span {
+            self.record(later.recorded, span);
+        }
+        later.lateness.buckets().for_each(|(value_ns, count)| self.lateness.add_bucket(value_ns, count));
+        later.read_duration.buckets().for_each(|(value_ns, count)| self.read_duration.add_bucket(value_ns, count));
+    }
+
+    /// Readings recorded a second between the first and the last; none for fewer than two.
+    pub fn achieved_hz(&self) -> Option<f64> {
+        let span = self.span.filter(|_| self.recorded > 1)?;
+        let elapsed_ns = span.last_mono_ns.checked_sub(span.first_mono_ns).filter(|ns| *ns > 0)?;
+        #[allow(clippy::cast_precision_loss, reason = "a rate for people: 53 bits are plenty")]
+        Some((self.recorded - 1) as f64 / (elapsed_ns as f64 / 1e9))
+    }
+
+    pub(super) fn read(totals: wire::SourceTotals<'_>) -> Self {
+        let histogram = |buckets: Option<flatbuffers::Vector<'_, wire::Bucket>>| {
+            let mut total = Total::default();
+            for bucket in buckets.into_iter().flatten() {
+                total.add_bucket(bucket.value_ns(), bucket.count());
+            }
+            total
+        };
+        Self {
+            source: totals.source(),
+            recorded: totals.recorded(),
+            lost: totals.lost(),
+            missed: totals.missed(),
+            span: (totals.recorded() > 0).then(|| Span {
+                first_seq: totals.first_seq(),
+                last_seq: totals.last_seq(),
+                first_mono_ns: totals.first_mono_ns(),
+                last_mono_ns: totals.last_mono_ns(),
+                first_wall_ns: totals.first_wall_ns(),
+                last_wall_ns: totals.last_wall_ns(),
+            }),
+            lateness: histogram(totals.lateness()),
+            read_duration: histogram(totals.read_duration()),
+        }
+    }
+
+    pub(super) fn build<'a>(
+        &self,
+        builder: &mut flatbuffers::FlatBufferBuilder<'a>,
+    ) -> flatbuffers::WIPOffset<wire::SourceTotals<'a>> {
+        let buckets = |total: &Total| -> Vec<wire::Bucket> {
+            total.buckets().map(|(value_ns, count)| wire::Bucket::new(value_ns, count)).collect()
+        };
+        let lateness = builder.create_vector(&buckets(&self.lateness));
+        let read_duration = builder.create_vector(&buckets(&self.read_duration));
+        let mut args = wire::SourceTotalsArgs {
+            source: self.source,
+            recorded: self.recorded,
+            lost: self.lost,
+            missed: self.missed,
+            lateness: Some(lateness),
+            read_duration: Some(read_duration),
+            ..wire::SourceTotalsArgs::default()
+        };
+        if let Some(span) = self.span {
+            args.first_seq = span.first_seq;
+            args.last_seq = span.last_seq;
+            args.first_mono_ns = span.first_mono_ns;
+            args.last_mono_ns = span.last_mono_ns;
+            args.first_wall_ns = span.first_wall_ns;
+            args.last_wall_ns = span.last_wall_ns;
+        }
+        wire::SourceTotals::create(builder, &args)
+    }
+}

@@ -1,0 +1,98 @@
+//! A stretch of a file in memory, moved along by positioned reads. Never a memory map: a file may be cut meanwhile.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// How much is read at once.
+const WINDOW_BYTES: usize = 256 << 10;
+
+#[derive(Debug)]
+pub(super) struct Window {
+    file: File,
+    buffer: Vec<u8>,
+    start: u64,    // offset of buffer[0] in the file
+    filled: usize, // <= buffer.len()
+}
+
+impl Window {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        if file.metadata()?.is_dir() {
+            return Err(ErrorKind::IsADirectory.into());
+        }
+        Ok(Self { file, buffer: Vec::new(), start: 0, filled: 0 })
+    }
+
+    /// The file's length now.
+    pub(super) fn file_bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// At least `wanted` bytes from `offset` on; fewer only where the file ends. The caller has met a limit before.
+    pub(super) fn at(&mut self, offset: u64, wanted: usize) -> io::Result<&[u8]> {
+        if self.cached(offset).len() < wanted {
+            self.fill(offset, wanted)?;
+        }
+        Ok(self.cached(offset))
+    }
+
+    /// What is in memory from `offset` on.
+    pub(super) fn cached(&self, offset: u64) -> &[u8] {
+        let from = offset.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
+        from.and_then(|from| self.buffer.get(from..self.filled)).unwrap_or_default()
+    }
+
+    /// Forgets what is in memory, so that the file is read again.
+    pub(super) fn forget(&mut self) {
+        self.filled = 0;
+    }
+
+    fn fill(&mut self, offset: u64, wanted: usize) -> io::Result<()> {
+        let kept = self.cached(offset).len();
+        self.buffer.copy_within(self.filled - kept..self.filled, 0);
+        self.start = offset;
+        self.filled = kept;
+        let capacity = wanted.max(WINDOW_BYTES);
+        if self.buffer.len() < capacity {
+            self.buffer.resize(capacity, 0);
+        }
+        while self.filled < wanted {
+            let free = self.buffer.get_mut(self.filled..).unwrap_or_default();
+            match self.file.read_at(free, offset + self.filled as u64) {
+                Ok(0) => break,
+                Ok(count) => self.filled += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        // Goal: whatever is asked for in whatever order is what stands in the file. Method: random looks at a file
+        // of three windows.
+        #[test]
+        fn looks_agree_with_the_file(looks in proptest::collection::vec((0..800_000_u64, 0..400_000_usize), 1..20)) {
+            let content: Vec<u8> = (0..WINDOW_BYTES as u32 * 3 / 4).flat_map(u32::to_le_bytes).collect();
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("file");
+            std::fs::write(&path, &content).unwrap();
+            let mut window = Window::open(&path).unwrap();
+            for (offset, wanted) in looks {
+                let rest = content.get(offset as usize..).unwrap_or_default();
+                let seen = window.at(offset, wanted).unwrap();
+                prop_assert!(seen.len() >= wanted.min(rest.len()));
+                prop_assert_eq!(seen, &rest[..seen.len()]);
+            }
+        }
+    }
+}

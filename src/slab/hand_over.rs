@@ -1,0 +1,305 @@
+//! The samplers' side: frames into the open slab, full slabs into the queue, and the policy for what does not fit.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Sender, TrySendError};
+
+use super::ledger::{Causes, Loss, LossLedger};
+use super::pool::SlabPool;
+use super::slab::Slab;
+use crate::os::event::Event;
+use crate::stream::{ChecksumKind, frame_bytes, seal};
+
+/// What a group needs to hand slabs over. Shared things are shared with the recorder and the other groups.
+#[derive(Debug)]
+pub struct HandOverSettings {
+    /// Free slabs.
+    pub pool: Arc<SlabPool>,
+    /// Filled slabs; dropping the last sender tells the recorder that sampling has ended.
+    pub queue: Sender<Box<Slab>>,
+    /// Losses.
+    pub ledger: Arc<LossLedger>,
+    /// Wakes the recorder once the queue is half full; below that it comes by itself.
+    pub wake: Arc<Event>,
+    /// Checksum of each frame.
+    pub checksum: ChecksumKind,
+    /// Longest payload of a frame, in bytes.
+    pub frame_max: u32,
+    /// A slab goes at the latest this long after its first frame, in nanoseconds.
+    pub interval_ns: u64,
+    /// Number of sources; ids are below it.
+    pub sources: usize,
+}
+
+/// A reading that was begun: whose, which, when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// The source's id.
+    pub source: u16,
+    /// Its number.
+    pub seq: u64,
+    /// When it began, in monotonic nanoseconds.
+    pub mono_ns: u64,
+}
+
+/// The open slab of one thread. Every reading ends either in a slab that is handed over or in the ledger.
+#[derive(Debug)]
+pub struct HandOver {
+    settings: HandOverSettings,
+    high_water: usize,
+    open: Option<Box<Slab>>,
+    pending: Box<[Option<Loss>]>, // one a source, the loss that may still grow
+}
+
+impl HandOver {
+    /// Starts without an open slab: it is taken for the first frame.
+    pub fn new(settings: HandOverSettings) -> Self {
+        let high_water = settings.queue.capacity().unwrap_or(usize::MAX).div_ceil(2);
+        let pending = (0..settings.sources).map(|_| None).collect();
+        Self { settings, high_water, open: None, pending }
+    }
+
+    /// Appends a frame whose payload of `payload_bytes` is written by `fill`, in place. Without room the reading is
+    /// lost, and written down.
+    ///
+    /// # Panics
+    /// Never: the proofs stand beside the two places that could.
+    #[inline]
+    pub fn append(&mut self, reading: Reading, payload_bytes: usize, fill: impl FnOnce(&mut [u8])) {
+        if payload_bytes > self.settings.frame_max as usize {
+            return self.lose(reading, Causes::TOO_LARGE);
+        }
+        let kind = self.settings.checksum;
+        let bytes = frame_bytes(kind, payload_bytes);
+        if self.open.as_mut().is_none_or(|slab| slab.reserve(bytes).is_none()) {
+            self.hand_over(reading.mono_ns);
+            if self.open.as_ref().is_none_or(|slab| slab.capacity() < bytes) {
+                // The slab that a full queue left here is too small: it goes back.
+                self.open.take().into_iter().for_each(|slab| self.settings.pool.give_back(slab));
+                self.open = self.settings.pool.take(bytes);
+            }
+        }
+        let Some(slab) = self.open.as_mut() else {
+            return self.lose(reading, Causes::POOL_EMPTY);
+        };
+        let place = slab.reserve(bytes).expect("a slab just taken or found with room has room");
+        let (_, payload) = place.split_at_mut(bytes - payload_bytes);
+        fill(payload);
+        seal(kind, place).expect("the frame limit is a u32");
+        slab.commit(bytes, reading.source, reading.seq, reading.mono_ns);
+        self.settle(reading.source);
+    }
+
+    /// Writes down that a reading came to nothing.
+    #[cold]
+    pub fn lose(&mut self, reading: Reading, causes: Causes) {
+        self.write_loss(Loss { source: reading.source, first_seq: reading.seq, count: 1, causes });
+    }
+
+    /// Whether the open slab should go: its first frame is older than the interval, or will be before the next tick
+    /// could hand it over.
+    #[inline]
+    pub fn is_due(&self, now_ns: u64, next_tick_ns: u64) -> bool {
+        self.open.as_ref().and_then(|slab| slab.first_mono_ns()).is_some_and(|first| {
+            let limit = first.saturating_add(self.settings.interval_ns);
+            now_ns >= limit || next_tick_ns > limit
+        })
+    }
+
+    /// Hands the open slab over. A full queue gives up its frames (drop-newest), which are written down.
+    pub fn hand_over(&mut self, now_ns: u64) {
+        let Some(mut slab) = self.open.take_if(|slab| !slab.is_empty()) else { return };
+        slab.handed_over_ns = now_ns;
+        match self.settings.queue.try_send(slab) {
+            Ok(()) => {
+                if self.settings.queue.len() >= self.high_water {
+                    self.settings.wake.set();
+                }
+            }
+            Err(TrySendError::Full(slab)) => self.give_up(slab, Causes::QUEUE_FULL),
+            // The recorder has ended before its samplers: nothing reaches the storage any more.
+            Err(TrySendError::Disconnected(slab)) => self.give_up(slab, Causes::STORAGE),
+        }
+    }
+
+    /// Hands the last slab over and settles all losses; dropping `self` then drops the sender.
+    pub fn finish(mut self, now_ns: u64) {
+        self.hand_over(now_ns);
+        if let Some(slab) = self.open.take() {
+            self.settings.pool.give_back(slab);
+        }
+        (0..u16::MAX).take(self.pending.len()).for_each(|source| self.settle(source));
+    }
+
+    #[cold]
+    fn give_up(&mut self, mut slab: Box<Slab>, causes: Causes) {
+        for run in slab.runs() {
+            self.write_loss(Loss { source: run.source, first_seq: run.first_seq, count: run.count(), causes });
+        }
+        slab.clear();
+        self.open = Some(slab);
+    }
+
+    /// Lets a growing loss grow, or starts a new one.
+    fn write_loss(&mut self, loss: Loss) {
+        let Some(pending) = self.pending.get_mut(usize::from(loss.source)) else { return };
+        match pending {
+            Some(open) if open.first_seq + open.count == loss.first_seq && open.causes == loss.causes => {
+                open.count += loss.count;
+            }
+            _ => {
+                if let Some(complete) = pending.replace(loss) {
+                    self.settings.ledger.write(complete);
+                }
+            }
+        }
+    }
+
+    /// Writes a source's growing loss down, before a frame behind it can reach the recorder.
+    #[inline]
+    fn settle(&mut self, source: u16) {
+        if let Some(loss) = self.pending.get_mut(usize::from(source)).and_then(Option::take) {
+            self.settings.ledger.write(loss);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use crossbeam_channel::Receiver;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::slab::pool::slab_queue;
+    use crate::slab::slab::Run;
+    use crate::stream::SliceReader;
+
+    const SOURCES: u16 = 3;
+    const PAYLOAD_BYTES: usize = 64;
+
+    struct Rig {
+        hand_over: HandOver,
+        queue: Receiver<Box<Slab>>,
+        pool: Arc<SlabPool>,
+        ledger: Arc<LossLedger>,
+        wake: Arc<Event>,
+    }
+
+    fn rig(slabs: usize, queued: usize) -> Rig {
+        let pool = Arc::new(SlabPool::new(slabs, 256, 1, 4096));
+        let ledger = Arc::new(LossLedger::new(SOURCES.into()));
+        let wake = Arc::new(Event::new());
+        let (sender, queue) = slab_queue(queued);
+        let hand_over = HandOver::new(HandOverSettings {
+            pool: Arc::clone(&pool),
+            queue: sender,
+            ledger: Arc::clone(&ledger),
+            wake: Arc::clone(&wake),
+            checksum: ChecksumKind::Xxh3,
+            frame_max: 2048,
+            interval_ns: 5,
+            sources: SOURCES.into(),
+        });
+        Rig { hand_over, queue, pool, ledger, wake }
+    }
+
+    /// Who and which stands in the payload, so that a reader can tell.
+    fn append(hand_over: &mut HandOver, reading: Reading, bytes: usize) {
+        hand_over.append(reading, bytes, |payload| {
+            payload.fill(0);
+            payload[..2].copy_from_slice(&reading.source.to_le_bytes());
+            payload[8..16].copy_from_slice(&reading.seq.to_le_bytes());
+        });
+    }
+
+    fn read(slab: &Slab) -> Vec<(u16, u64)> {
+        SliceReader::new(slab.bytes(), ChecksumKind::Xxh3)
+            .map(|frame| {
+                let payload = frame.unwrap().payload();
+                let source = u16::from_le_bytes(payload[..2].try_into().unwrap());
+                (source, u64::from_le_bytes(payload[8..16].try_into().unwrap()))
+            })
+            .collect()
+    }
+
+    proptest! {
+        // Goal: every reading arrives exactly once or is in the ledger exactly once, whatever is full. Method: random
+        // sources, sizes, failed reads and drains against a set of all numbers.
+        #[test]
+        fn arrived_plus_lost_is_begun(
+            slabs in 1_usize..6,
+            queued in 1_usize..4,
+            steps in proptest::collection::vec((0..SOURCES, 0_u8..10, any::<bool>()), 0..300),
+        ) {
+            let Rig { mut hand_over, queue, pool, ledger, .. } = rig(slabs, queued);
+            let mut next = [0_u64; SOURCES as usize];
+            let mut seen: BTreeMap<(u16, u64), u32> = BTreeMap::new();
+            let mut last: BTreeMap<u16, u64> = BTreeMap::new();
+            let mut drain = |seen: &mut BTreeMap<(u16, u64), u32>| {
+                while let Ok(slab) = queue.try_recv() {
+                    let numbers: u64 = slab.runs().iter().map(Run::count).sum();
+                    let frames = read(&slab);
+                    assert_eq!(numbers, frames.len() as u64);
+                    for (source, seq) in frames {
+                        *seen.entry((source, seq)).or_default() += 1;
+                        assert!(last.insert(source, seq).is_none_or(|before| before < seq), "out of order");
+                    }
+                    pool.give_back(slab);
+                }
+            };
+            for (clock, (source, size, drains)) in steps.into_iter().enumerate() {
+                let seq = next[usize::from(source)];
+                next[usize::from(source)] += 1;
+                let reading = Reading { source, seq, mono_ns: clock as u64 };
+                match size {
+                    0 => hand_over.lose(reading, Causes::READ_FAILED),
+                    1 => append(&mut hand_over, reading, 4000), // above the limit
+                    2 => append(&mut hand_over, reading, 1500), // needs a large slab
+                    _ => append(&mut hand_over, reading, PAYLOAD_BYTES),
+                }
+                if hand_over.is_due(clock as u64, clock as u64 + 1) {
+                    hand_over.hand_over(clock as u64);
+                }
+                if drains {
+                    drain(&mut seen);
+                }
+            }
+            hand_over.finish(0);
+            drain(&mut seen);
+            prop_assert!(matches!(queue.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected)));
+            while let Some(loss) = ledger.take() {
+                for seq in loss.first_seq..loss.first_seq + loss.count {
+                    *seen.entry((loss.source, seq)).or_default() += 1;
+                }
+            }
+            prop_assert!(seen.values().all(|&count| count == 1));
+            prop_assert_eq!(seen.len() as u64, next.iter().sum::<u64>());
+            prop_assert_eq!(pool.free(), slabs, "every slab came back");
+        }
+    }
+
+    // Goal: a slab goes when its first frame is old, or when the next tick would come too late. Method: the clock by
+    // hand, an interval of 5.
+    #[test]
+    fn a_slab_goes_in_time() {
+        let Rig { mut hand_over, queue: _queue, .. } = rig(2, 2);
+        assert!(!hand_over.is_due(100, 1000), "an empty slab never goes");
+        append(&mut hand_over, Reading { source: 0, seq: 0, mono_ns: 100 }, PAYLOAD_BYTES);
+        assert!(!hand_over.is_due(101, 105));
+        assert!(hand_over.is_due(105, 105));
+        assert!(hand_over.is_due(101, 106));
+    }
+
+    // Goal: the recorder is woken past the high-water mark and not before. Method: fill a queue of 4.
+    #[test]
+    fn the_recorder_is_woken_past_the_high_water_mark() {
+        let Rig { mut hand_over, queue: _queue, wake, .. } = rig(8, 4);
+        for (seq, woken) in [(0, false), (1, true)] {
+            append(&mut hand_over, Reading { source: 0, seq, mono_ns: seq }, PAYLOAD_BYTES);
+            hand_over.hand_over(seq);
+            assert_eq!(wake.is_set(), woken);
+        }
+    }
+}
