@@ -43,6 +43,46 @@ impl Interval {
     }
 }
 
+/// What one sampler thread measures in an interval.
+#[derive(Debug, Clone, Default)]
+pub struct GroupLatencies {
+    /// One a source of the group.
+    pub sources: Vec<SourceLatencies>,
+    /// Building a payload; one in 64 is timed.
+    pub build: Interval,
+    /// Handing a slab to the queue.
+    pub hand_over: Interval,
+}
+
+/// What is measured of each reading of a source.
+#[derive(Debug, Clone, Default)]
+pub struct SourceLatencies {
+    /// The source's id.
+    pub source: u16,
+    /// Begin of the reading minus its deadline.
+    pub lateness: Interval,
+    /// How long the reading took.
+    pub read_duration: Interval,
+}
+
+impl GroupLatencies {
+    /// Empty histograms for the sources with these ids.
+    pub fn new(sources: impl IntoIterator<Item = u16>) -> Self {
+        let source = |source| SourceLatencies { source, ..SourceLatencies::default() };
+        Self { sources: sources.into_iter().map(source).collect(), ..Self::default() }
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        for source in &mut self.sources {
+            source.lateness.clear();
+            source.read_duration.clear();
+        }
+        self.build.clear();
+        self.hand_over.clear();
+    }
+}
+
 /// Latencies of a run or of a segment, added up from intervals.
 #[derive(Debug, Clone)]
 pub struct Total(Histogram<u64>);

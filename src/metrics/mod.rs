@@ -8,4 +8,6 @@ mod latency;
 
 pub use counter::{Counter, Metrics, RecorderMetrics, SourceMetrics};
 pub use exchange::{Consumer, Producer, exchange};
-pub use latency::{Interval, LatencySummary, PublishedLatency, Total};
+pub use latency::{
+    GroupLatencies, Interval, LatencySummary, PublishedLatency, SourceLatencies, Total,
+};

@@ -6,5 +6,6 @@ pub mod clock;
 pub mod event;
 pub mod host;
 pub mod signal;
+pub mod sink;
 pub mod storage;
 pub mod thread;

@@ -16,7 +16,15 @@
     reason = "generated code keeps the generator's own style; it is judged by the generator's tests"
 )]
 
+#[path = "../../generated/agent_generated.rs"]
+#[rustfmt::skip]
+pub mod agent;
 #[path = "../../generated/frame_generated.rs"]
+#[rustfmt::skip]
 pub mod frame;
 #[path = "../../generated/segment_generated.rs"]
+#[rustfmt::skip]
 pub mod segment;
+#[path = "../../generated/synthetic_generated.rs"]
+#[rustfmt::skip]
+pub mod synthetic;

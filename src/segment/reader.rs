@@ -221,6 +221,12 @@ impl SegmentReader {
         let what = match self.examine(self.offset)? {
             Found::Frame(at) => {
                 self.offset += at.bytes as u64;
+                if at.kind == FrameKind::Header
+                    && let Ok(header) = Header::decode(self.payload(at))
+                {
+                    // A replay of several runs is one stream: each begins with its own header.
+                    self.header = header;
+                }
                 return Ok(Some(Advance::Frame(at)));
             }
             Found::End => return Ok(None),
@@ -311,7 +317,7 @@ fn found(header: &Header, offset: u64, frame: Frame<'_>) -> Found {
         }
         FrameKind::Gap => Gap::decode(payload).is_some_and(|gap| header.source(gap.source).is_some()),
         FrameKind::Header => {
-            Header::decode(payload).is_ok_and(|other| offset == 0 || other.run_id == header.run_id)
+            Header::decode(payload).is_ok_and(|other| other.checksum == header.checksum)
         }
         FrameKind::Footer => Footer::decode(payload).is_ok(),
         FrameKind::Trailer => Trailer::decode(payload).is_some(),

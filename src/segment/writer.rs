@@ -187,6 +187,11 @@ impl SealedSegment {
         storage.sync_directory()
     }
 
+    /// Bytes of the whole file.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The name it gets.
     pub fn name(&self) -> SegmentName {
         self.name.sealed()

@@ -1,0 +1,63 @@
+//! Every room's errors, joined for the one place that prints them.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::Outcome;
+use crate::config::ConfigErrors;
+use crate::daemon::{DaemonError, SourceError};
+use crate::replay::TimeError;
+use crate::segment::SegmentError;
+
+/// Why a verb could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CliError {
+    /// Arguments that parse but make no sense together.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration.
+    #[error("{0}")]
+    Config(#[from] ConfigErrors),
+    /// A point in time.
+    #[error(transparent)]
+    Time(#[from] TimeError),
+    /// A run.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// A source.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A file.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// Paths without a single segment.
+    #[error("no segments in {}", list(.0))]
+    NoSegments(Vec<PathBuf>),
+    /// Standard output.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+    /// Where a replay goes.
+    #[error("cannot send to {to}: {error}")]
+    Send {
+        /// Where.
+        to: String,
+        /// What the kernel said.
+        #[source]
+        error: io::Error,
+    },
+}
+
+impl CliError {
+    /// The exit status it calls for.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Usage(_) | Self::Config(_) | Self::Time(_) => Outcome::Usage,
+            _ => Outcome::Failed,
+        }
+    }
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,259 @@
+//! `info`: what is in these files, from headers and footers; a segment without a footer is read through.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use super::error::CliError;
+use super::record::table;
+use super::{Outcome, text};
+use crate::config;
+use crate::segment::{
+    Advance, FrameKind, Gap, Header, Listing, SegmentError, SegmentReader, Span, Totals, list,
+};
+
+/// What is in these files, from headers and footers.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Segment files, or directories of segments.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// One JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    segments: Vec<Segment>,
+    sources: Vec<Source>,
+    frames: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Segment {
+    path: PathBuf,
+    state: &'static str,
+    recovered: bool,
+    checksum: &'static str,
+    bytes: u64,
+    frames: u64,
+    first_wall_ns: Option<i64>,
+    last_wall_ns: Option<i64>,
+    run_id: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Source {
+    name: String,
+    id: u16,
+    run_id: String,
+    root: String,
+    period_ns: u64,
+    recorded: u64,
+    lost: u64,
+    missed: u64,
+    first_seq: Option<u64>,
+    last_seq: Option<u64>,
+    achieved_hz: Option<f64>,
+    lateness_ns: Lateness,
+}
+
+#[derive(Debug, Serialize)]
+struct Lateness {
+    p50: u64,
+    p99: u64,
+    max: u64,
+}
+
+/// One source of one run over all its segments.
+struct Sum {
+    name: String,
+    root: String,
+    period_ns: u64,
+    totals: Totals,
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+    let listings = list(&args.paths)?;
+    if listings.is_empty() {
+        return Err(CliError::NoSegments(args.paths.clone()));
+    }
+    let mut report = Report::default();
+    let mut sums: BTreeMap<(u64, u16), Sum> = BTreeMap::new();
+    let mut order = Vec::new(); // runs as they come: their ids are random
+    let mut outcome = Outcome::Done;
+    for listing in &listings {
+        match SegmentReader::open(&listing.path) {
+            Ok(reader) => {
+                let run_id = reader.header().run_id;
+                if !order.contains(&run_id) {
+                    order.push(run_id);
+                }
+                add(&mut report, &mut sums, listing, reader)?;
+            }
+            Err(SegmentError::Empty { .. }) if listing.live => {}
+            Err(error) => {
+                outcome = Outcome::DataLoss;
+                writeln!(io::stderr(), "flatcap: {error}")?;
+            }
+        }
+    }
+    if report.segments.is_empty() && outcome == Outcome::DataLoss {
+        // What was asked for is not there at all.
+        return Ok(Outcome::Failed);
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|((run_id, id), _)| (order.iter().position(|run| run == run_id), *id));
+    report.sources = sums.into_iter().map(|((run_id, id), sum)| source(run_id, id, sum)).collect();
+    report.frames = report.segments.iter().map(|segment| segment.frames).sum();
+    report.bytes = report.segments.iter().map(|segment| segment.bytes).sum();
+    if args.json {
+        serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        print(&report, out)?;
+    }
+    Ok(outcome)
+}
+
+/// Adds one segment's counts to its own row and to its run's sources.
+fn add(
+    report: &mut Report,
+    sums: &mut BTreeMap<(u64, u16), Sum>,
+    listing: &Listing,
+    mut reader: SegmentReader,
+) -> Result<(), SegmentError> {
+    let io_error = |error| SegmentError::Io { path: listing.path.clone(), error };
+    let header = reader.header().clone();
+    let recovered = reader.footer().is_some_and(|footer| footer.recovered);
+    let is_sealed = reader.is_sealed();
+    let totals = match reader.footer() {
+        Some(footer) => footer.totals.clone(),
+        None => walk(&mut reader, &header)?,
+    };
+    let spans = || totals.iter().filter_map(|totals| totals.span);
+    report.segments.push(Segment {
+        path: listing.path.clone(),
+        state: if is_sealed {
+            "sealed"
+        } else if listing.live {
+            "active"
+        } else {
+            "torn"
+        },
+        recovered,
+        checksum: header.checksum.name(),
+        bytes: std::fs::metadata(&listing.path).map_err(io_error)?.blocks() * 512,
+        frames: totals.iter().map(|totals| totals.recorded).sum(),
+        first_wall_ns: spans().map(|span| span.first_wall_ns).min(),
+        last_wall_ns: spans().map(|span| span.last_wall_ns).max(),
+        run_id: format!("{:016x}", header.run_id),
+    });
+    for totals in &totals {
+        let Some(source) = header.source(totals.source) else { continue };
+        let sum = sums.entry((header.run_id, totals.source)).or_insert_with(|| Sum {
+            name: source.name.clone(),
+            root: source.root.clone(),
+            period_ns: source.period_ns,
+            totals: Totals::new(totals.source),
+        });
+        sum.totals.add(totals);
+    }
+    Ok(())
+}
+
+/// Counts what an unsealed segment holds.
+fn walk(reader: &mut SegmentReader, header: &Header) -> Result<Vec<Totals>, SegmentError> {
+    let mut totals: Vec<Totals> = header.sources.iter().map(|source| Totals::new(source.id)).collect();
+    while let Some(advance) = reader.advance()? {
+        let Advance::Frame(at) = advance else { continue };
+        match at.kind {
+            FrameKind::Telemetry => {
+                let Some(sample) = reader.telemetry(at) else { continue };
+                let span = Span {
+                    first_seq: sample.seq,
+                    last_seq: sample.seq,
+                    first_mono_ns: sample.mono_ns,
+                    last_mono_ns: sample.mono_ns,
+                    first_wall_ns: sample.wall_ns,
+                    last_wall_ns: sample.wall_ns,
+                };
+                of(&mut totals, sample.source).into_iter().for_each(|totals| totals.record(1, span));
+            }
+            FrameKind::Gap => {
+                let Some(gap) = Gap::decode(reader.payload(at)) else { continue };
+                of(&mut totals, gap.source).into_iter().for_each(|totals| totals.lost += gap.count);
+            }
+            _ => {}
+        }
+    }
+    Ok(totals)
+}
+
+fn of(totals: &mut [Totals], source: u16) -> Option<&mut Totals> {
+    totals.iter_mut().find(|totals| totals.source == source)
+}
+
+fn source(run_id: u64, id: u16, sum: Sum) -> Source {
+    let lateness = sum.totals.lateness.summary();
+    Source {
+        name: sum.name,
+        id,
+        run_id: format!("{run_id:016x}"),
+        root: sum.root,
+        period_ns: sum.period_ns,
+        recorded: sum.totals.recorded,
+        lost: sum.totals.lost,
+        missed: sum.totals.missed,
+        first_seq: sum.totals.span.map(|span| span.first_seq),
+        last_seq: sum.totals.span.map(|span| span.last_seq),
+        achieved_hz: sum.totals.achieved_hz(),
+        lateness_ns: Lateness { p50: lateness.p50_ns, p99: lateness.p99_ns, max: lateness.max_ns },
+    }
+}
+
+fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    // On a terminal the reader is here: local time. In a pipe the output is kept: UTC.
+    let zone = if io::stdout().is_terminal() { TimeZone::system() } else { TimeZone::UTC };
+    let time = |wall_ns: Option<i64>| wall_ns.map_or_else(|| "-".to_owned(), |ns| text::local(ns, &zone));
+    let mut segments = table(["segment", "state", "checksum", "size", "frames", "first", "last"]);
+    for segment in &report.segments {
+        segments.add_row([
+            segment.path.file_name().unwrap_or(segment.path.as_os_str()).to_string_lossy().into_owned(),
+            segment.state.to_owned(),
+            segment.checksum.to_owned(),
+            text::bytes(segment.bytes),
+            segment.frames.to_string(),
+            time(segment.first_wall_ns),
+            time(segment.last_wall_ns),
+        ]);
+    }
+    let mut sources = table([
+        "source", "period", "recorded", "lost", "missed", "asked Hz", "achieved Hz", "lateness p50", "p99", "max",
+    ]);
+    for source in &report.sources {
+        #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+        let asked = (source.period_ns > 0).then(|| 1e9 / source.period_ns as f64);
+        let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
+        sources.add_row([
+            source.name.clone(),
+            config::format_duration(Duration::from_nanos(source.period_ns)),
+            source.recorded.to_string(),
+            source.lost.to_string(),
+            source.missed.to_string(),
+            rate(asked),
+            rate(source.achieved_hz),
+            text::latency(source.lateness_ns.p50),
+            text::latency(source.lateness_ns.p99),
+            text::latency(source.lateness_ns.max),
+        ]);
+    }
+    writeln!(out, "{segments}\n\n{sources}\n\n{} frames, {}", report.frames, text::bytes(report.bytes))
+}

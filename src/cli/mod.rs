@@ -1,0 +1,158 @@
+//! What does a person or a script ask for? One file a verb; what each prints goes to standard output, everything else to
+//! standard error.
+//!
+//! Never: decides anything that another program could not ask of the library.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod check_config;
+mod dump;
+mod error;
+mod info;
+mod record;
+mod replay;
+mod selection;
+mod sources;
+mod text;
+mod verify;
+
+pub use error::CliError;
+
+use crate::replay::Notice;
+
+/// A flight recorder for Linux hosts: what happened in the 300 ms before the spike?
+///
+/// Samples host telemetry at 1 to 10,000 times a second into checksummed, self-describing segment files, and says
+/// what it did not see.
+#[derive(Debug, Parser)]
+#[command(name = "flatcap", version, arg_required_else_help = true, max_term_width = 110)]
+#[command(after_help = "Exit status: 0 done; 1 failed; 2 wrong usage or configuration; \
+    3 done, but something is wrong with the data.")]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Record(record::Args),
+    CheckConfig(check_config::Args),
+    Sources(sources::Args),
+    Info(info::Args),
+    Verify(verify::Args),
+    Dump(dump::Args),
+    Replay(replay::Args),
+}
+
+/// How a verb ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything was done.
+    Done,
+    /// It failed; an error says why.
+    Failed,
+    /// The arguments or the configuration are wrong; an error says where.
+    Usage,
+    /// Everything was done, but something is wrong with the data.
+    DataLoss,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(match outcome {
+            Outcome::Done => 0,
+            Outcome::Failed => 1,
+            Outcome::Usage => 2,
+            Outcome::DataLoss => 3,
+        })
+    }
+}
+
+/// The whole program, with the process's own arguments and streams.
+pub fn main() -> Outcome {
+    start_logging();
+    let mut out = io::BufWriter::with_capacity(256 << 10, io::stdout().lock());
+    let outcome = run(std::env::args_os(), &mut out);
+    // The reader of a pipe that went away has seen what it wanted.
+    match out.flush() {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(&CliError::Output(error));
+            Outcome::Failed
+        }
+        _ => outcome,
+    }
+}
+
+/// One call of the program. Data goes to `out`, errors to standard error.
+pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Outcome {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // clap prints help and version to standard output and errors to standard error.
+            let _unprintable = error.print();
+            return if error.use_stderr() { Outcome::Usage } else { Outcome::Done };
+        }
+    };
+    let result = match cli.verb {
+        Verb::Record(args) => record::run(&args, out),
+        Verb::CheckConfig(args) => check_config::run(&args, out),
+        Verb::Sources(args) => sources::run(&args, out),
+        Verb::Info(args) => info::run(&args, out),
+        Verb::Verify(args) => verify::run(&args, out),
+        Verb::Dump(args) => dump::run(&args, out),
+        Verb::Replay(args) => replay::run(&args, out),
+    };
+    match result {
+        Ok(outcome) => outcome,
+        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Outcome::Done,
+        Err(error) => {
+            complain(&error);
+            error.outcome()
+        }
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "the program's own voice: one error at its end")]
+fn complain(error: &CliError) {
+    eprintln!("flatcap: {error}");
+}
+
+/// Says what is wrong with a file while reading goes on, and what that makes of the outcome.
+fn notice(notice: &Notice) -> Result<Outcome, CliError> {
+    let mut err = io::stderr().lock();
+    match notice {
+        Notice::Damaged(path, damage) => writeln!(
+            err,
+            "flatcap: {}: damage at offset {}, {} bytes: {}; reading on behind it",
+            path.display(),
+            damage.offset,
+            damage.length,
+            damage.what
+        ),
+        Notice::Torn(path, tail) => writeln!(
+            err,
+            "flatcap: {}: ends in the middle of a write, at offset {} ({} bytes)",
+            path.display(),
+            tail.offset,
+            tail.length
+        ),
+        Notice::Unreadable(error) => writeln!(err, "flatcap: {error}"),
+    }?;
+    Ok(Outcome::DataLoss)
+}
+
+/// Log lines go to standard error, from `info` on or as `FLATCAP_LOG` says.
+fn start_logging() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("FLATCAP_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}

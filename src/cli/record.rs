@@ -1,0 +1,202 @@
+//! `record`: capture in the foreground until a signal or the end of a duration.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table};
+
+use super::error::CliError;
+use super::{Outcome, text};
+use crate::config::{self, Config};
+use crate::daemon::{self, Progress, RunSummary};
+use crate::metrics::Total;
+use crate::recorder::RecorderReport;
+
+/// Capture in the foreground until a signal or the end of --for; what the service runs.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Configuration file; without one, the built-in default.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where segments go; created if missing [default: the configuration's, ./flatcap-data].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Stop after this long: 250us, 10ms, 1s, 15m, 7d.
+    #[arg(long = "for", value_name = "DURATION", value_parser = config::parse_duration)]
+    duration: Option<Duration>,
+    /// Record this source, at this period, and no others than those named; can be repeated.
+    #[arg(long = "source", value_name = "NAME[@PERIOD]")]
+    sources: Vec<String>,
+    /// No live line and no summary.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<Outcome, CliError> {
+    let mut config = match &args.config {
+        Some(path) => Config::read(path)?,
+        None => Config::default(),
+    };
+    if let Some(data_dir) = &args.data_dir {
+        config.agent.data_dir.clone_from(data_dir);
+    }
+    config.select_sources(&args.sources)?;
+    let voice = Voice { quiet: args.quiet, live: !args.quiet && io::stderr().is_terminal() };
+    voice.begin(&config);
+    let mut seen = Seen::default();
+    let summary = daemon::record(&config, args.duration, &mut |progress| {
+        if voice.live {
+            voice.live_line(&progress, &mut seen);
+        }
+    });
+    voice.end_live_line();
+    let summary = summary?;
+    voice.summary(&summary);
+    let is_lossy = summary.report.storage_errors > 0
+        || summary.report.sources.iter().any(|source| source.lost > 0);
+    Ok(if is_lossy { Outcome::DataLoss } else { Outcome::Done })
+}
+
+/// What the live line showed last, to show rates.
+#[derive(Default)]
+struct Seen {
+    elapsed_ns: u64,
+    frames: u64,
+    bytes: u64,
+}
+
+/// What a run says to a person, on standard error.
+struct Voice {
+    quiet: bool,
+    live: bool,
+}
+
+impl Voice {
+    fn begin(&self, config: &Config) {
+        if self.quiet {
+            return;
+        }
+        let sources: Vec<&str> = config.enabled_sources().map(|source| source.name.as_str()).collect();
+        self.say(&format!(
+            "recording {} to {} ({} of memory at most); Ctrl-C ends",
+            sources.join(", "),
+            config.agent.data_dir.display(),
+            text::bytes(config.memory().sum_bytes())
+        ));
+    }
+
+    fn live_line(&self, progress: &Progress<'_>, seen: &mut Seen) {
+        let sources = &progress.metrics.sources;
+        let frames: u64 = sources.iter().map(|source| source.recorded.get()).sum();
+        let lost: u64 = sources.iter().map(|source| source.lost.get()).sum();
+        let late = sources.iter().map(|source| source.lateness.get().p99_ns).max().unwrap_or(0);
+        let bytes = progress.metrics.recorder.bytes.get();
+        let per_second = |now: u64, before: u64| {
+            let elapsed_ns = (progress.elapsed_ns - seen.elapsed_ns).max(1);
+            (now - before).saturating_mul(1_000_000_000) / elapsed_ns
+        };
+        let line = format!(
+            "\r\x1b[2K{}  {} frames/s  {} ({}/s)  dropped {lost}  p99 lateness {}",
+            text::elapsed(progress.elapsed_ns),
+            per_second(frames, seen.frames),
+            text::bytes(bytes),
+            text::bytes(per_second(bytes, seen.bytes)),
+            text::latency(late),
+        );
+        *seen = Seen { elapsed_ns: progress.elapsed_ns, frames, bytes };
+        // A terminal that went away is no reason to stop recording.
+        let _gone = io::stderr().write_all(line.as_bytes());
+    }
+
+    fn end_live_line(&self) {
+        if self.live {
+            let _gone = io::stderr().write_all(b"\r\x1b[2K");
+        }
+    }
+
+    fn summary(&self, summary: &RunSummary) {
+        if self.quiet {
+            return;
+        }
+        let report = &summary.report;
+        let data_dir = summary.data_dir.display();
+        self.say(&format!(
+            "{}\n{}\nrecorded {} in {}: {} in {} segment(s) under {data_dir}\n\
+             next: flatcap info {data_dir}; flatcap verify {data_dir}; flatcap dump {data_dir} --source {}",
+            sources_table(report),
+            latencies_table(report),
+            count(report.sources.iter().map(|source| source.recorded).sum(), "frame"),
+            text::elapsed(summary.elapsed_ns),
+            text::bytes(report.bytes),
+            report.segments_sealed,
+            report.sources.first().map_or("cpu", |source| source.name.as_str()),
+        ));
+        if report.storage_errors > 0 {
+            self.say(&format!(
+                "the storage failed {} time(s): see the errors above; what could not be written is counted as lost",
+                report.storage_errors
+            ));
+        }
+    }
+
+    #[allow(clippy::unused_self, reason = "all that is said goes through one voice")]
+    fn say(&self, text: &str) {
+        // A terminal that went away is no reason to stop recording.
+        let _gone = writeln!(io::stderr(), "{text}");
+    }
+}
+
+fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+fn sources_table(report: &RecorderReport) -> Table {
+    let mut table = table(["source", "period", "recorded", "lost", "missed", "lateness p50", "p99", "max", "read p50", "p99"]);
+    for source in &report.sources {
+        let (late, read) = (source.lateness.summary(), source.read_duration.summary());
+        table.add_row([
+            source.name.clone(),
+            config::format_duration(Duration::from_nanos(source.period_ns)),
+            source.recorded.to_string(),
+            source.lost.to_string(),
+            source.missed.to_string(),
+            text::latency(late.p50_ns),
+            text::latency(late.p99_ns),
+            text::latency(late.max_ns),
+            text::latency(read.p50_ns),
+            text::latency(read.p99_ns),
+        ]);
+    }
+    table
+}
+
+fn latencies_table(report: &RecorderReport) -> Table {
+    let mut table = table(["latency", "count", "p50", "p99", "max"]);
+    let rows: [(&str, &Total); 5] = [
+        ("frame build (1 in 64)", &report.latencies.build),
+        ("hand-over", &report.latencies.hand_over),
+        ("queue wait", &report.latencies.queue_wait),
+        ("write", &report.latencies.write),
+        ("sync", &report.latencies.sync),
+    ];
+    for (name, total) in rows {
+        let summary = total.summary();
+        table.add_row([
+            name.to_owned(),
+            summary.count.to_string(),
+            text::latency(summary.p50_ns),
+            text::latency(summary.p99_ns),
+            text::latency(summary.max_ns),
+        ]);
+    }
+    table
+}
+
+/// A plain table: first column to the left, numbers to the right.
+pub(super) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(comfy_table::presets::NOTHING).set_header(header);
+    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table
+}

@@ -1,0 +1,110 @@
+//! `sources`: what can be sampled on this host, at what measured cost, and what is missing.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use flatbuffers::FlatBufferBuilder;
+use serde::Serialize;
+
+use super::error::CliError;
+use super::record::table;
+use super::{Outcome, text};
+use crate::config::{self, Config, Source};
+use crate::daemon::open_sources;
+use crate::os::clock::monotonic_ns;
+use crate::sampling::Sampler;
+use crate::sampling::sources::CATALOG;
+
+/// Readings that are measured of each source; the median counts.
+const MEASURED_READINGS: u64 = 101;
+
+/// What can be sampled on this host, at what measured cost a sample, and what is missing and why.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// One JSON array instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: &'static str,
+    available: bool,
+    reason: Option<String>,
+    default_period_ns: u64,
+    cost_ns: Option<u64>,
+    needs: Vec<&'static str>,
+    refresh: &'static str,
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+    let rows: Vec<Row> = Config::default().sources.iter().map(row).collect();
+    if args.json {
+        serde_json::to_writer(&mut *out, &rows).map_err(io::Error::from)?;
+        writeln!(out)?;
+        return Ok(Outcome::Done);
+    }
+    let mut shown = table(["source", "default period", "cost a sample", "of a core", "changes"]);
+    for row in &rows {
+        #[allow(clippy::cast_precision_loss, reason = "a percentage for people")]
+        let share = |cost: u64| format!("{:.2} %", cost as f64 * 100.0 / row.default_period_ns as f64);
+        shown.add_row([
+            row.name.to_owned(),
+            config::format_duration(Duration::from_nanos(row.default_period_ns)),
+            row.cost_ns.map_or_else(|| "-".to_owned(), text::latency),
+            row.cost_ns.map_or_else(|| "-".to_owned(), share),
+            row.refresh.to_owned(),
+        ]);
+    }
+    writeln!(out, "{shown}")?;
+    for row in &rows {
+        if let Some(reason) = &row.reason {
+            writeln!(out, "not available: {}: {reason}", row.name)?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Opens and measures one source by itself.
+fn row(source: &Source) -> Row {
+    let mut alone = Config::default();
+    for other in &mut alone.sources {
+        other.enabled = other.name == source.name;
+        other.required = false;
+    }
+    let entry = CATALOG.iter().find(|entry| entry.name == source.name.as_str());
+    let (cost_ns, reason) = match open_sources(&alone) {
+        Ok((mut opened, skipped, _)) => (
+            opened.first_mut().map(|opened| cost_ns(&mut *opened.sampler)),
+            skipped.first().map(|skipped| skipped.reason.clone()),
+        ),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    Row {
+        name: source.name.as_str(),
+        available: cost_ns.is_some(),
+        reason,
+        default_period_ns: u64::try_from(source.period.as_nanos()).unwrap_or(u64::MAX),
+        cost_ns,
+        needs: entry.map(|entry| entry.needs.to_vec()).unwrap_or_default(),
+        refresh: entry.map_or("at each sample", |entry| entry.refresh),
+    }
+}
+
+/// The median cost of reading and building, in nanoseconds.
+fn cost_ns(sampler: &mut dyn Sampler) -> u64 {
+    let mut builder = FlatBufferBuilder::new();
+    builder.force_defaults(true);
+    let mut costs: Vec<u64> = (0..MEASURED_READINGS)
+        .map(|seq| {
+            builder.reset();
+            let begin = monotonic_ns();
+            if sampler.read().is_ok() {
+                sampler.build(seq, &mut builder);
+            }
+            monotonic_ns() - begin
+        })
+        .collect();
+    costs.sort_unstable();
+    costs.get(costs.len() / 2).copied().unwrap_or(0)
+}

@@ -1,0 +1,79 @@
+//! Numbers as people read them.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// Nanoseconds with three digits and a unit: `1.23us`, `45.6ms`, `7.89s`.
+pub(super) fn latency(ns: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "three digits for people")]
+    let value = ns as f64;
+    let (value, unit) = match ns {
+        0..1_000 => return format!("{ns}ns"),
+        1_000..1_000_000 => (value / 1e3, "us"),
+        1_000_000..1_000_000_000 => (value / 1e6, "ms"),
+        _ => (value / 1e9, "s"),
+    };
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.decimals$}{unit}")
+}
+
+/// Bytes with a binary unit: `999 B`, `1.5 MiB`.
+pub(super) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    #[allow(clippy::cast_precision_loss, reason = "one decimal for people")]
+    let mut value = bytes as f64 / 1024.0;
+    let mut units = UNITS.iter();
+    let mut unit = units.next();
+    while value >= 1023.95 {
+        value /= 1024.0;
+        unit = units.next();
+    }
+    format!("{value:.1} {}", unit.unwrap_or(&"EiB"))
+}
+
+/// A rate with as many digits as it deserves: `1000`, `99.9`, `0.20`.
+pub(super) fn hertz(hz: f64) -> String {
+    let decimals = if hz >= 1000.0 { 0 } else { if hz >= 10.0 { 1 } else { 2 } };
+    format!("{hz:.decimals$}")
+}
+
+/// Wall nanoseconds as RFC 3339 in UTC with all digits.
+pub(super) fn utc(wall_ns: i64) -> String {
+    Timestamp::from_nanosecond(wall_ns.into()).map_or_else(|_| wall_ns.to_string(), |stamp| format!("{stamp:.9}"))
+}
+
+/// Wall nanoseconds as date and time in a zone, to the microsecond.
+pub(super) fn local(wall_ns: i64, zone: &TimeZone) -> String {
+    Timestamp::from_nanosecond(wall_ns.into()).map_or_else(
+        |_| wall_ns.to_string(),
+        |stamp| stamp.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S%.6f").to_string(),
+    )
+}
+
+/// Nanoseconds as whole and tenth seconds, minutes and hours: `9.5s`, `3m07s`, `2h05m`.
+pub(super) fn elapsed(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    match seconds {
+        0..60 => format!("{seconds}.{}s", ns / 100_000_000 % 10),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: each unit begins where the one before ends. Method: both sides of each step.
+    #[test]
+    fn units_change_where_they_should() {
+        assert_eq!([0, 999, 1000, 9994, 9995, 99_960].map(latency), ["0ns", "999ns", "1.00us", "9.99us", "9.99us", "100us"].map(String::from));
+        assert_eq!([1_500_000, 2_000_000_000].map(latency), ["1.50ms", "2.00s"].map(String::from));
+        assert_eq!([0, 1023, 1024, 1_048_575, 1 << 20, u64::MAX].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "1.0 MiB", "16.0 EiB"].map(String::from));
+        assert_eq!([59_990_000_000, 187_000_000_000, 7_500_000_000_000].map(elapsed), ["59.9s", "3m07s", "2h05m"].map(String::from));
+        assert_eq!(utc(1_700_000_000_000_000_001), "2023-11-14T22:13:20.000000001Z");
+    }
+}

@@ -1,0 +1,116 @@
+//! What holds where a file says nothing, and between which limits may it lie? Each default and each range
+//! with its reason. Source periods have one range, since the schedule is one.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::settings::{Checksum, OnFull, SyncWord, Timing};
+use super::source::ShapeWord;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const HOUR_SECONDS: u64 = 60 * 60;
+const DAY_SECONDS: u64 = 24 * HOUR_SECONDS;
+
+/// Beside the caller, so that a first run needs no rights; the service sets its own.
+pub(super) const DATA_DIR: &str = "./flatcap-data";
+/// The host itself. Containers mount the host's trees elsewhere.
+pub(super) const HOST_ROOT: &str = "/";
+/// Half goes to the two slabs for frames of `frame_max`; the rest buffers more than a second of the default
+/// sources while the disk stalls.
+pub(super) const MEMORY_MAX: u64 = 64 * MIB;
+/// Below, not even small frames have a queue; above, a unit was mistaken.
+pub(super) const MEMORY_MAX_RANGE: RangeInclusive<u64> = 8 * MIB..=64 * GIB;
+
+/// Handing a slab over costs the same whatever its size; 64 KiB spread that over hundreds of frames and
+/// still fit a core's cache.
+pub(super) const SLAB_SIZE: u64 = 64 * KIB;
+/// A slab holds at least a few samples of a large host; a larger one leaves the cache.
+pub(super) const SLAB_SIZE_RANGE: RangeInclusive<u64> = 16 * KIB..=4 * MIB;
+/// Slabs lie in mapped memory, which comes in pages of this size.
+pub(super) const PAGE_BYTES: u64 = 4 * KIB;
+/// At most this much is still with the sampler when the agent dies; half a default tick, so that a frame is
+/// with the recorder before the next one begins.
+pub(super) const HAND_OVER: Duration = Duration::from_millis(5);
+/// Below the fastest tick nothing would be gathered; above, a live view stands still.
+pub(super) const HAND_OVER_RANGE: RangeInclusive<Duration> =
+    Duration::from_micros(100)..=Duration::from_secs(10);
+/// Looking every 10 ms takes 0.4 % of a core, and the queue holds far more than comes in between.
+pub(super) const DRAIN: Duration = Duration::from_millis(10);
+/// More often costs a core more than waking would; more rarely fills the queue.
+pub(super) const DRAIN_RANGE: RangeInclusive<Duration> = Duration::from_micros(100)..=Duration::from_secs(1);
+
+/// The fastest of the four on any length, and it misses the fewest errors.
+pub(super) const CHECKSUM: Checksum = Checksum::Xxh3;
+/// A few minutes to an hour of the default sources: large enough for few files, small enough to copy.
+pub(super) const SEGMENT_SIZE: u64 = 256 * MIB;
+/// Four writes of a default slab at least, so that a segment is more than its header and footer.
+pub(super) const SEGMENT_SIZE_RANGE: RangeInclusive<u64> = 256 * KIB..=64 * GIB;
+/// A quiet host closes a file four times an hour all the same, so that it can be shipped or deleted.
+pub(super) const SEGMENT_AGE: Duration = Duration::from_secs(15 * 60);
+/// Faster than one file a second fills a directory; slower than a week keeps no file sealed.
+pub(super) const SEGMENT_AGE_RANGE: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(7 * DAY_SECONDS);
+/// A loss of power takes a known, short time, and the disk is not kept busy.
+pub(super) const SYNC: SyncWord = SyncWord::Interval;
+/// A power loss takes one second at most, at a cost of well under 1 ms a second.
+pub(super) const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// A sync takes up to 1.4 ms, so a shorter interval is `always` by another name.
+pub(super) const SYNC_INTERVAL_RANGE: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(HOUR_SECONDS);
+/// Writing into reserved space is faster and keeps a file in few pieces; 16 MiB are soon used. A smaller
+/// `segment_size` lowers this default to itself.
+pub(super) const PREALLOCATE: u64 = 16 * MIB;
+/// 0 turns it off. More than a segment can never be used, which is checked against `segment_size`.
+pub(super) const PREALLOCATE_RANGE: RangeInclusive<u64> = 0..=64 * GIB;
+/// Larger than any sample of the largest host seen; two buffers of this size are reserved.
+pub(super) const FRAME_MAX: u64 = 16 * MIB;
+/// The smallest holds a large host's cpu sample; the largest keeps lengths far from 32 bits.
+pub(super) const FRAME_MAX_RANGE: RangeInclusive<u64> = 64 * KIB..=GIB;
+
+/// Fast ticks are kept exactly, since at 10 ms and less a late one shows.
+pub(super) const TIMING_FAST: Timing = Timing::Precise;
+/// Nobody sees 50 us in a slow tick, and fewer wake-ups save power.
+pub(super) const TIMING_SLOW: Timing = Timing::Relaxed;
+/// What is already in hand is kept whole, and the hole has one place and one size.
+pub(super) const ON_FULL: OnFull = OnFull::DropNewest;
+
+/// 100 Hz shows what a tool that looks once a second averages away; a reading costs 6 us.
+pub(super) const PERIOD_CPU: Duration = Duration::from_millis(10);
+/// As cpu, so that the two line up; a reading costs 5 us.
+pub(super) const PERIOD_MEMORY: Duration = Duration::from_millis(10);
+/// The counters change several hundred times a second under load; a reading costs 8 us.
+pub(super) const PERIOD_DISK: Duration = Duration::from_millis(10);
+/// Bursts last milliseconds; a reading costs 5 us.
+pub(super) const PERIOD_NETWORK: Duration = Duration::from_millis(10);
+/// The dearest of the default readings, 16 us, and used for rates rather than bursts.
+pub(super) const PERIOD_VMSTAT: Duration = Duration::from_millis(100);
+/// The kernel moves these totals 25 to 30 times a second.
+pub(super) const PERIOD_PRESSURE: Duration = Duration::from_millis(50);
+/// The kernel computes it every 5 s; the count of runnable tasks moves faster.
+pub(super) const PERIOD_LOAD: Duration = Duration::from_secs(1);
+/// The recorder's own figures are for an operator, not for a burst.
+pub(super) const PERIOD_SELF: Duration = Duration::from_secs(1);
+/// A load worth measuring: 1,000 frames a second.
+pub(super) const PERIOD_SYNTHETIC: Duration = Duration::from_millis(1);
+/// 20,000 a second is what a reading of a few microseconds leaves room for; beyond an hour use cron.
+pub(super) const PERIOD_RANGE: RangeInclusive<Duration> =
+    Duration::from_micros(50)..=Duration::from_secs(HOUR_SECONDS);
+
+/// The smallest frame shows the cost of a frame.
+pub(super) const SYNTHETIC_SHAPE: ShapeWord = ShapeWord::Point;
+/// As wide as a sample of a common host.
+pub(super) const SYNTHETIC_FIELDS: u64 = 64;
+/// 4,096 values are 32 KiB, half of the smallest `frame_max`.
+pub(super) const SYNTHETIC_FIELDS_RANGE: RangeInclusive<u64> = 1..=4096;
+/// No padding: the values alone.
+pub(super) const SYNTHETIC_PAYLOAD: u64 = 0;
+/// Enough to exceed any slab of the default size many times over.
+pub(super) const SYNTHETIC_PAYLOAD_RANGE: RangeInclusive<u64> = 0..=MIB;
+/// Two runs agree unless someone asks for other values.
+pub(super) const SYNTHETIC_SEED: u64 = 0;
+/// TOML's integers end at 63 bits.
+pub(super) const SYNTHETIC_SEED_RANGE: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();
+/// What a synthetic frame holds beside its values and padding: envelope, offsets, alignment; rounded up.
+pub(super) const SYNTHETIC_EXTRA_BYTES: u64 = 4 * KIB;

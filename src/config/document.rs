@@ -1,0 +1,642 @@
+//! Which settings does a file make? It is read within a limit, parsed, and every key taken from its table.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use super::check;
+use super::default;
+use super::error::{ConfigErrors, Place, Problem};
+use super::settings::{Agent, Config, Group, Groups, Handover, Storage, Sync, SyncWord};
+use super::source::{Shape, ShapeWord, Source, SourceName, Synthetic};
+use super::syntax;
+use super::table::Table;
+use super::walk::{Given, Walk, place};
+
+/// A longer file is refused unread: a full configuration with all its comments has a hundredth of this.
+pub const FILE_BYTES_MAX: usize = 1 << 20;
+
+/// What checks across tables need to know of single keys.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) memory_max: Given<u64>,
+    pub(super) slab_size: Given<u64>,
+    pub(super) frame_max: Given<u64>,
+    /// In the order of [`SourceName::ALL`].
+    pub(super) sources: Vec<WrittenSource>,
+}
+
+/// What checks across tables need to know of one source.
+#[derive(Debug)]
+pub(super) struct WrittenSource {
+    pub(super) enabled: Given<bool>,
+    /// Whether the period was readable.
+    pub(super) is_period_sound: bool,
+    /// The synthetic source's.
+    pub(super) payload: Option<Given<u64>>,
+}
+
+impl Config {
+    /// Reads and checks the file at `path`.
+    ///
+    /// # Errors
+    /// A file that cannot be read, exceeds [`FILE_BYTES_MAX`], is not UTF-8 or not TOML; then everything
+    /// that is wrong with its settings, at once.
+    pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
+        let file_name = path.display().to_string();
+        let in_file = |problem| ConfigErrors::one(Place::File(file_name.clone()), problem);
+        let file = File::open(path).map_err(|error| in_file(Problem::Unreadable(error)))?;
+        let mut bytes = Vec::new();
+        // One byte more than the limit tells a file at the limit from a longer one.
+        let limit = FILE_BYTES_MAX as u64 + 1;
+        file.take(limit).read_to_end(&mut bytes).map_err(|error| in_file(Problem::Unreadable(error)))?;
+        if bytes.len() > FILE_BYTES_MAX {
+            return Err(in_file(Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 }));
+        }
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Self::parse(&file_name, text),
+            Err(error) => {
+                let offset = error.valid_up_to();
+                let before = bytes.get(..offset).and_then(|valid| std::str::from_utf8(valid).ok());
+                let place = place(&file_name, before.unwrap_or_default(), offset);
+                Err(ConfigErrors::one(place, Problem::NotUtf8 { offset }))
+            }
+        }
+    }
+
+    /// Checks a text; `file_name` is for messages alone.
+    ///
+    /// # Errors
+    /// As [`Self::read`], without those of the file system.
+    pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
+        if text.len() > FILE_BYTES_MAX {
+            let problem = Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 };
+            return Err(ConfigErrors::one(Place::File(file_name.to_owned()), problem));
+        }
+        let mut walk = Walk::new(text);
+        match walk_document(&mut walk, text) {
+            Some(config) if walk.is_clean() => Ok(config),
+            _ => Err(walk.into_errors(file_name)),
+        }
+    }
+}
+
+/// The settings as far as they could be read; none where the text is not TOML.
+pub(super) fn walk_document<'t>(walk: &mut Walk<'t>, text: &'t str) -> Option<Config> {
+    let tree = syntax::parse(walk, text)?;
+    Some(Table::root(walk, tree, document))
+}
+
+fn document(root: &mut Table<'_, '_>) -> Config {
+    let (agent, memory_max) = root.table("agent", agent);
+    let (handover, slab_size) = root.table("handover", handover);
+    let (storage, frame_max) = root.table("storage", storage);
+    let groups = root.table("group", |table| {
+        let groups = Groups::default();
+        Groups {
+            fast: table.table("fast", |table| group(table, &groups.fast)),
+            slow: table.table("slow", |table| group(table, &groups.slow)),
+        }
+    });
+    let (sources, written): (Vec<Source>, Vec<WrittenSource>) = root.table("source", |table| {
+        let names = SourceName::ALL.iter().copied();
+        names.map(|name| table.table(name.as_str(), |table| source(table, name))).unzip()
+    });
+    let config = Config { agent, handover, storage, groups, sources };
+    check::across_tables(root, &config, &Written { memory_max, slab_size, frame_max, sources: written });
+    config
+}
+
+fn agent(table: &mut Table<'_, '_>) -> (Agent, Given<u64>) {
+    let agent = Agent::default();
+    let data_dir = table.path("data_dir", agent.data_dir).value;
+    let host_root = table.path("host_root", agent.host_root).value;
+    let memory_max = table.size("memory_max", agent.memory_max, &default::MEMORY_MAX_RANGE);
+    (Agent { data_dir, host_root, memory_max: memory_max.value }, memory_max)
+}
+
+fn handover(table: &mut Table<'_, '_>) -> (Handover, Given<u64>) {
+    let slab_size = table.pages("slab_size", default::SLAB_SIZE, &default::SLAB_SIZE_RANGE);
+    let hand_over = table.duration("hand_over", default::HAND_OVER, &default::HAND_OVER_RANGE).value;
+    let drain = table.duration("drain", default::DRAIN, &default::DRAIN_RANGE).value;
+    let bytes = usize::try_from(slab_size.value).unwrap_or(usize::MAX);
+    (Handover { slab_size: bytes, hand_over, drain }, slab_size)
+}
+
+fn storage(table: &mut Table<'_, '_>) -> (Storage, Given<u64>) {
+    let checksum = table.word("checksum", default::CHECKSUM).value;
+    let segment_size = table.size("segment_size", default::SEGMENT_SIZE, &default::SEGMENT_SIZE_RANGE);
+    let segment_age = table.duration("segment_age", default::SEGMENT_AGE, &default::SEGMENT_AGE_RANGE).value;
+    let sync = table.word("sync", default::SYNC);
+    let sync_interval =
+        table.duration("sync_interval", default::SYNC_INTERVAL, &default::SYNC_INTERVAL_RANGE);
+    if sync.is_sound && sync.value != SyncWord::Interval && sync_interval.is_written() {
+        table.reject(&sync_interval, Problem::IntervalUnused { sync: sync.value.as_str() });
+    }
+    let preallocate = default::PREALLOCATE.min(segment_size.value);
+    let preallocate = table.size("preallocate", preallocate, &default::PREALLOCATE_RANGE);
+    if segment_size.is_sound && preallocate.is_sound && preallocate.value > segment_size.value {
+        table.reject(&preallocate, Problem::PreallocateTooLarge { segment_size: segment_size.value });
+    }
+    let frame_max = table.size("frame_max", default::FRAME_MAX, &default::FRAME_MAX_RANGE);
+    let storage = Storage {
+        checksum,
+        segment_size: segment_size.value,
+        segment_age,
+        sync: Sync::of(sync.value, sync_interval.value),
+        preallocate: preallocate.value,
+        frame_max: u32::try_from(frame_max.value).unwrap_or(u32::MAX),
+    };
+    (storage, frame_max)
+}
+
+fn group(table: &mut Table<'_, '_>, group: &Group) -> Group {
+    Group {
+        timing: table.word("timing", group.timing).value,
+        on_full: table.word("on_full", group.on_full).value,
+    }
+}
+
+fn source(table: &mut Table<'_, '_>, name: SourceName) -> (Source, WrittenSource) {
+    let source = Source::by_default(name);
+    let enabled = table.flag("enabled", source.enabled);
+    let period = table.duration("period", source.period, &default::PERIOD_RANGE);
+    let required = table.flag("required", source.required).value;
+    let (synthetic, payload) = source.synthetic.map(|_| synthetic(table)).unzip();
+    let source = Source { name, enabled: enabled.value, period: period.value, required, synthetic };
+    (source, WrittenSource { enabled, is_period_sound: period.is_sound, payload })
+}
+
+fn synthetic(table: &mut Table<'_, '_>) -> (Synthetic, Given<u64>) {
+    let shape = table.word("shape", default::SYNTHETIC_SHAPE);
+    let fields = table.number("fields", default::SYNTHETIC_FIELDS, &default::SYNTHETIC_FIELDS_RANGE);
+    let payload = table.size("payload", default::SYNTHETIC_PAYLOAD, &default::SYNTHETIC_PAYLOAD_RANGE);
+    let seed = table.number("seed", default::SYNTHETIC_SEED, &default::SYNTHETIC_SEED_RANGE).value;
+    if shape.is_sound && shape.value == ShapeWord::Point {
+        for given in [&fields, &payload] {
+            if given.is_written() {
+                table.reject(given, Problem::WideOnly);
+            }
+        }
+    }
+    (Synthetic { shape: Shape::of(shape.value, fields.value, payload.value), seed }, payload)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::error::Wanted;
+
+    const FILE: &str = include_str!("../../config/flatcap.toml");
+    const MINIMAL: &str = include_str!("../../config/minimal.toml");
+
+    /// All messages of a text, one a line.
+    fn errors(text: &str) -> String {
+        Config::parse("f.toml", text).map_or_else(|errors| errors.to_string(), |_| "no error".to_owned())
+    }
+
+    fn assert_errors(cases: &[(&str, &str)]) {
+        for (text, expected) in cases {
+            assert_eq!(errors(text), *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn file_and_default_agree() {
+        // Proves that config/flatcap.toml, an empty file and the built-in default are one.
+        assert_eq!(Config::parse("flatcap.toml", FILE).unwrap(), Config::default());
+        assert_eq!(Config::parse("empty.toml", "").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn file_shows_what_the_wide_shape_defaults_to() {
+        // Proves that the two keys shown as comments are real, and their values the defaults.
+        let wide = FILE
+            .replace("shape = \"point\"", "shape = \"wide\"")
+            .replace("# fields = ", "fields = ")
+            .replace("# payload = ", "payload = ");
+        let written = Config::parse("wide.toml", &wide).unwrap();
+        let defaults = Config::parse("wide.toml", "[source.synthetic]\nshape = \"wide\"\n").unwrap();
+        assert_eq!(written, defaults);
+        let shape = written.sources.iter().find_map(|source| source.synthetic).unwrap().shape;
+        assert_eq!(shape, Shape::Wide { fields: 64, payload_bytes: 0 });
+    }
+
+    /// The comments right above line `index`.
+    fn comments_above(lines: &[&str], index: usize) -> String {
+        let start = lines[..index].iter().rposition(|line| !line.starts_with("# ")).map_or(0, |at| at + 1);
+        lines[start..index].join(" ").replace("# ", "")
+    }
+
+    #[test]
+    fn file_shows_every_key_with_its_limits() {
+        // Proves that each key the code knows has a line in its table, under a comment with its limits.
+        let mut walk = Walk::new("");
+        walk_document(&mut walk, "").unwrap();
+        let lines: Vec<&str> = FILE.lines().collect();
+        let common = lines.iter().find(|line| line.starts_with("# A source is one kind")).unwrap();
+        let common_at = lines.iter().position(|line| line == common).unwrap();
+        let mut shown = 0;
+        for known in walk.known() {
+            let header = match &known.wanted {
+                Wanted::Table(name) if name == "group" || name == "source" => continue,
+                Wanted::Table(name) => format!("[{name}]"),
+                _ => format!("[{}]", known.table),
+            };
+            let header_at =
+                lines.iter().position(|line| *line == header).unwrap_or_else(|| panic!("{header}"));
+            if matches!(known.wanted, Wanted::Table(_)) {
+                continue;
+            }
+            let end = lines[header_at + 1..].iter().position(|line| line.starts_with('['));
+            let end = end.unwrap_or(lines.len() - header_at - 1);
+            let is_key =
+                |line: &&str| line.trim_start_matches("# ").starts_with(&format!("{} = ", known.key));
+            let at = lines[header_at..header_at + 1 + end].iter().position(is_key);
+            let at = header_at + at.unwrap_or_else(|| panic!("{header} {} is not shown", known.key));
+            let is_common = ["enabled", "period", "required"].contains(&known.key);
+            let comment = if is_common {
+                let prefix = format!("# {}: ", known.key);
+                lines[common_at..].iter().find(|line| line.starts_with(&prefix)).unwrap().to_string()
+            } else {
+                comments_above(&lines, at)
+            };
+            let limits = known.wanted.limits().unwrap_or_default().replace("from ", "rom ");
+            assert!(comment.contains(&limits), "{header} {}: {limits} not in: {comment}", known.key);
+            assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
+            shown += 1;
+        }
+        assert_eq!(shown, 3 + 3 + 7 + 2 * 2 + 9 * 3 + 4);
+    }
+
+    #[test]
+    fn minimal_example_parses() {
+        // Proves that the example is valid and says what its comment promises.
+        let config = Config::parse("minimal.toml", MINIMAL).unwrap();
+        let enabled: Vec<&str> = config.enabled_sources().map(|source| source.name.as_str()).collect();
+        assert_eq!(enabled, ["cpu", "memory"]);
+        assert_eq!(config.storage.segment_size, 64 << 20);
+    }
+
+    #[test]
+    fn every_key_arrives() {
+        // Proves that no value lands in another field: each key gets a value of its own.
+        let text = "[agent]\ndata_dir = \"/d\"\nhost_root = \"/h\"\nmemory_max = \"128MiB\"\n\
+            [handover]\nslab_size = \"128KiB\"\nhand_over = \"6ms\"\ndrain = \"7ms\"\n\
+            [storage]\nchecksum = \"crc16\"\nsegment_size = \"1GiB\"\nsegment_age = \"8s\"\nsync = \"interval\"\n\
+            sync_interval = \"9s\"\npreallocate = \"1MiB\"\nframe_max = \"2MiB\"\n\
+            [group.fast]\ntiming = \"relaxed\"\n[group.slow]\ntiming = \"precise\"\n\
+            [source.load]\nenabled = false\nperiod = \"11ms\"\nrequired = true\n\
+            [source.synthetic]\nenabled = true\nshape = \"wide\"\nfields = 0x10\npayload = \"3KiB\"\nseed = 12\n";
+        let config = Config::parse("f.toml", text).unwrap();
+        let agent = Agent { data_dir: "/d".into(), host_root: "/h".into(), memory_max: 128 << 20 };
+        assert_eq!(config.agent, agent);
+        let ms = std::time::Duration::from_millis;
+        assert_eq!(config.handover, Handover { slab_size: 128 << 10, hand_over: ms(6), drain: ms(7) });
+        let storage = Storage {
+            checksum: crate::config::Checksum::Crc16,
+            segment_size: 1 << 30,
+            segment_age: ms(8000),
+            sync: Sync::Interval(ms(9000)),
+            preallocate: 1 << 20,
+            frame_max: 2 << 20,
+        };
+        assert_eq!(config.storage, storage);
+        assert_eq!(config.groups.fast.timing.as_str(), "relaxed");
+        assert_eq!(config.groups.slow.timing.as_str(), "precise");
+        let load = &config.sources[3];
+        assert_eq!((load.enabled, load.period, load.required), (false, ms(11), true));
+        let synthetic = Synthetic { shape: Shape::Wide { fields: 16, payload_bytes: 3 << 10 }, seed: 12 };
+        assert_eq!((config.sources[8].enabled, config.sources[8].synthetic), (true, Some(synthetic)));
+    }
+
+    #[test]
+    fn dotted_and_inline_tables_are_tables() {
+        // Proves that any way TOML has of writing a table is understood, and placed right in messages.
+        assert_eq!(errors("source.cpu.period = \"1ms\"\n"), "no error");
+        assert_eq!(errors("source = { cpu = { enabled = false } }\n"), "no error");
+        assert_eq!(
+            errors("\u{feff}source.cpu = { enabled = 1 }\r\n"),
+            "f.toml:1:26: [source.cpu] enabled = 1: a number without quotes is not what belongs here; write true \
+             or false without quotes"
+        );
+    }
+
+    #[test]
+    fn a_small_segment_lowers_the_default_reservation() {
+        // Proves that shortening segments needs no second key.
+        let config = Config::parse("f.toml", "[storage]\nsegment_size = \"1MiB\"\n").unwrap();
+        assert_eq!(config.storage.preallocate, 1 << 20);
+        let config = Config::parse("f.toml", "[storage]\npreallocate = \"0\"\n").unwrap();
+        assert_eq!(config.storage.preallocate, 0);
+    }
+
+    #[test]
+    fn all_errors_at_once_in_line_order() {
+        // Proves that six mistakes of six kinds and tables give six errors, sorted by line.
+        let text = "[storage]\nchecksum = \"md5\"\nsegment_size = 5\n\n[source.cpu]\nperiod = \"10\"\n\
+            peroid = \"10ms\"\n[source.gpu]\nperiod = \"1ms\"\n[agent]\nmemory_max = \"1MiB\"\n";
+        assert_eq!(
+            errors(text),
+            "f.toml:2:12: [storage] checksum = \"md5\": not one of the allowed values; write \"xxh3\", \
+             \"crc32\", \"crc16\" or \"none\"\n\
+             f.toml:3:16: [storage] segment_size = 5: a number without quotes is not what belongs here; write a \
+             number with B, KiB, MiB, GiB or TiB, from 256KiB to 64GiB\n\
+             f.toml:6:10: [source.cpu] period = \"10\": no unit; write a number with ns, us, ms, s, m, h or d, \
+             from 50us to 1h\n\
+             f.toml:7:1: [source.cpu] peroid: no such key here; did you mean period?\n\
+             f.toml:8:9: [source.gpu]: no such table; the tables are [source.cpu], [source.memory], \
+             [source.vmstat], [source.load], [source.disk], [source.network], [source.pressure], [source.self] \
+             and [source.synthetic]\n\
+             f.toml:11:14: [agent] memory_max = \"1MiB\": too small; write a number with B, KiB, MiB, GiB or \
+             TiB, from 8MiB to 64GiB"
+        );
+        assert_eq!(Config::parse("f.toml", text).unwrap_err().iter().count(), 6);
+    }
+
+    #[test]
+    fn unknown_names() {
+        // Proves what is said of a name that is misspelt, in the wrong table, or from nowhere.
+        assert_errors(&[
+            (
+                "[agent]\ndatadir = \"x\"",
+                "f.toml:2:1: [agent] datadir: no such key here; did you mean data_dir?",
+            ),
+            (
+                "[agent]\ndrain = \"1ms\"",
+                "f.toml:2:1: [agent] drain: no such key here; it belongs in [handover]",
+            ),
+            ("memory_max = \"1GiB\"", "f.toml:1:1: memory_max: no such key here; it belongs in [agent]"),
+            ("zzz = 1", "f.toml:1:1: zzz: no such key here; a key stands in a table, such as [agent]"),
+            (
+                "[handover]\nqueue = 1",
+                "f.toml:2:1: [handover] queue: no such key here; the keys are slab_size, hand_over and drain",
+            ),
+            (
+                "[source.cpu]\nfields = 1",
+                "f.toml:2:1: [source.cpu] fields: no such key here; it belongs in [source.synthetic]",
+            ),
+            (
+                "[handover]\n\"a\\u001b\\n\" = 1",
+                "f.toml:2:1: [handover] \"a\\u{1b}\\n\": no such key here; the keys are slab_size, hand_over and \
+                 drain",
+            ),
+            ("[sorce.cpu]", "f.toml:1:2: [sorce]: no such table; did you mean [source]?"),
+            ("[source.cpus]", "f.toml:1:9: [source.cpus]: no such table; did you mean [source.cpu]?"),
+            (
+                "[group.blocking]",
+                "f.toml:1:8: [group.blocking]: no such table; the tables are [group.fast] and [group.slow]",
+            ),
+            (
+                "[seal]",
+                "f.toml:1:2: [seal]: no such table; the tables are [agent], [handover], [storage], [group] and \
+                 [source]",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn given_twice() {
+        // Proves that the second of two equal keys or tables is the error, and the rest is judged too.
+        assert_errors(&[
+            (
+                "[agent]\ndata_dir = \"a\"\ndata_dir = \"b\"\nx = 1",
+                "f.toml:3:1: data_dir: given twice; keep one\n\
+                 f.toml:4:1: [agent] x: no such key here; the keys are data_dir, host_root and memory_max",
+            ),
+            ("[agent]\n[agent]", "f.toml:2:2: agent: given twice; keep one"),
+        ]);
+    }
+
+    #[test]
+    fn wrong_kinds_of_value() {
+        // Proves that each kind of value is named where another one belongs.
+        let duration = "write a number with ns, us, ms, s, m, h or d, from 50us to 1h";
+        for (value, found) in [
+            ("10", "a number without quotes"),
+            ("1.5", "a number with a fraction"),
+            ("true", "true or false"),
+            ("10:00:00", "a date or time"),
+            ("[\"1s\"]", "a list"),
+            ("{}", "a table"),
+        ] {
+            assert_eq!(
+                errors(&format!("[source.cpu]\nperiod = {value}")),
+                format!(
+                    "f.toml:2:10: [source.cpu] period = {value}: {found} is not what belongs here; {duration}"
+                )
+            );
+        }
+        assert_errors(&[
+            (
+                "[source.synthetic]\nseed = \"1\"",
+                "f.toml:2:8: [source.synthetic] seed = \"1\": a text in quotes is not what belongs here; write a \
+                 whole number without quotes, from 0 to 9223372036854775807",
+            ),
+            (
+                "[agent]\ndata_dir = 1",
+                "f.toml:2:12: [agent] data_dir = 1: a number without quotes is not what belongs here; write a path \
+                 in quotes",
+            ),
+            (
+                "agent = 5",
+                "f.toml:1:9: [agent] = 5: a number without quotes is not what belongs here; write a table, \
+                 [agent], once",
+            ),
+            (
+                "[[source.cpu]]\n[[source.cpu]]",
+                "f.toml:1:1: [source.cpu] = [[source.cpu]]: a list is not what belongs here; write a table, \
+                 [source.cpu], once",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn values_beyond_their_limits() {
+        // Proves that both ends of a range, multiples, words and paths are checked, limits included.
+        assert_errors(&[
+            (
+                "[source.cpu]\nperiod = \"0s\"",
+                "f.toml:2:10: [source.cpu] period = \"0s\": too small; write a number with ns, us, ms, s, m, h or \
+                 d, from 50us to 1h",
+            ),
+            (
+                "[source.cpu]\nperiod = \"61m\"",
+                "f.toml:2:10: [source.cpu] period = \"61m\": too large; write a number with ns, us, ms, s, m, h or \
+                 d, from 50us to 1h",
+            ),
+            ("[source.cpu]\nperiod = \"50us\"\n[source.memory]\nperiod = \"1h\"", "no error"),
+            (
+                "[handover]\nslab_size = \"65KiB\"",
+                "f.toml:2:13: [handover] slab_size = \"65KiB\": not a multiple of 4KiB; write a number with B, \
+                 KiB, MiB, GiB or TiB, from 16KiB to 4MiB",
+            ),
+            (
+                "[handover]\nslab_size = \"64KB\"",
+                "f.toml:2:13: [handover] slab_size = \"64KB\": \"KB\" is no unit here, since some read it as 1000 \
+                 and some as 1024; KiB is 1024-based; write a number with B, KiB, MiB, GiB or TiB, from 16KiB to \
+                 4MiB",
+            ),
+            (
+                "[source.synthetic]\nseed = -1",
+                "f.toml:2:8: [source.synthetic] seed = -1: too small; write a whole number without quotes, from 0 \
+                 to 9223372036854775807",
+            ),
+            (
+                "[source.synthetic]\nseed = 99999999999999999999",
+                "f.toml:2:8: [source.synthetic] seed = 99999999999999999999: too large; write a whole number \
+                 without quotes, from 0 to 9223372036854775807",
+            ),
+            (
+                "[group.fast]\non_full = \"block\"",
+                "f.toml:2:11: [group.fast] on_full = \"block\": not one of the allowed values; write \
+                 \"drop-newest\"",
+            ),
+            (
+                "[agent]\nhost_root = \"\"",
+                "f.toml:2:13: [agent] host_root = \"\": not a path, since it is empty or holds a zero byte; write a path in quotes",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_each_other() {
+        // Proves each rule between two keys, and that a default is never blamed for a key in the file.
+        let off = |name: &SourceName| format!("[source.{}]\nenabled = false\n", name.as_str());
+        let all_off = SourceName::ALL.iter().map(off).collect::<Vec<_>>().concat();
+        let frame =
+            "[storage]\nframe_max = \"64KiB\"\n[source.synthetic]\nenabled = true\nshape = \"wide\"\n";
+        assert_errors(&[
+            (
+                "[storage]\nsegment_size = \"1MiB\"\npreallocate = \"2MiB\"",
+                "f.toml:3:15: [storage] preallocate = \"2MiB\": more than a segment holds; write at most \
+                 segment_size, which is \"1MiB\"",
+            ),
+            (
+                "[storage]\nsync = \"never\"\nsync_interval = \"1s\"",
+                "f.toml:3:17: [storage] sync_interval = \"1s\": without effect, since sync = \"never\"; remove it \
+                 or write sync = \"interval\"",
+            ),
+            ("[storage]\nsync = \"always\"", "no error"),
+            (
+                "[source.synthetic]\nfields = 64\npayload = \"0B\"",
+                "f.toml:2:10: [source.synthetic] fields = 64: without effect, since shape = \"point\"; remove it \
+                 or write shape = \"wide\"\n\
+                 f.toml:3:11: [source.synthetic] payload = \"0B\": without effect, since shape = \"point\"; remove \
+                 it or write shape = \"wide\"",
+            ),
+            (
+                &format!("{frame}payload = \"64KiB\""),
+                "f.toml:6:11: [source.synthetic] payload = \"64KiB\": a frame of 70144B exceeds frame_max, which is \
+                 \"64KiB\"; lower payload or raise [storage] frame_max",
+            ),
+            (&format!("{frame}fields = 4096\npayload = \"28KiB\""), "no error"),
+            (
+                &all_off,
+                "f.toml:18:11: [source.synthetic] enabled = false: no source is left; enable at least one",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn memory_that_does_not_suffice() {
+        // Proves that the sum is shown, at the key or, for a default, at the file, and that the advice holds.
+        let terms = "4 slabs queued (256KiB) + 2 spare slabs (128KiB) + 2 slabs for frames of frame_max";
+        let sum = "6 frame builders (2184KiB) + 52 histograms (832KiB)";
+        assert_errors(&[
+            (
+                "[agent]\nmemory_max = \"8MiB\"",
+                &format!(
+                    "f.toml:2:14: [agent] memory_max = \"8MiB\": too little: 2 slabs being filled \
+                     (128KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 36560KiB exceeds \"8MiB\"; write at \
+                     least \"36MiB\""
+                ),
+            ),
+            ("[agent]\nmemory_max = \"36MiB\"", "no error"),
+            (
+                "[storage]\nframe_max = \"32MiB\"",
+                &format!(
+                    "f.toml: [agent] memory_max: too little: 2 slabs being filled (128KiB) + 4 slabs \
+                     being written (256KiB) + {terms} (65544KiB) + {sum} = 69328KiB exceeds \"64MiB\"; write at least \"68MiB\""
+                ),
+            ),
+        ]);
+    }
+
+    #[test]
+    fn text_that_is_not_toml() {
+        // Proves that nothing is guessed about the rest of a broken text.
+        assert_errors(&[
+            ("[agent]\nx y", "f.toml:2:3: not TOML: key with no value, expected `=`"),
+            (
+                "[source.synthetic]\nseed = 0x",
+                "f.toml:2:8: [source.synthetic] seed = 0x: an unfinished number is not what belongs here; write \
+                 a whole number without quotes, from 0 to 9223372036854775807",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn files_that_cannot_be_read() {
+        // Proves that a missing, a huge and a binary file are told with the path, and a good one is read.
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f.toml");
+        let name = path.display().to_string();
+        let read = || Config::read(&path).map_err(|errors| errors.to_string());
+        assert_eq!(read(), Err(format!("{name}: cannot be read: No such file or directory (os error 2)")));
+        std::fs::write(&path, b"[agent]\n# caf\xe9\n").unwrap();
+        assert_eq!(read(), Err(format!("{name}:2:6: byte 13 is not UTF-8; save the file as UTF-8")));
+        std::fs::write(&path, "#".repeat(FILE_BYTES_MAX)).unwrap();
+        assert_eq!(read(), Ok(Config::default()));
+        std::fs::write(&path, "#".repeat(FILE_BYTES_MAX + 1)).unwrap();
+        let too_large = "larger than 1MiB, the limit of a configuration file";
+        assert_eq!(read(), Err(format!("{name}: {too_large}")));
+        assert_eq!(errors(&"#".repeat(FILE_BYTES_MAX + 1)), format!("f.toml: {too_large}"));
+    }
+
+    #[test]
+    fn a_flood_of_errors_is_cut() {
+        // Proves that the messages of a hostile file are bounded and the rest is counted.
+        let text = (0..1000).map(|number| format!("key{number} = {number}\n")).collect::<Vec<_>>().concat();
+        let errors = Config::parse("f.toml", &text).unwrap_err();
+        assert_eq!((errors.iter().count(), errors.more()), (100, 900));
+        assert!(errors.to_string().ends_with("\nand 900 more"));
+    }
+
+    #[test]
+    fn a_hostile_file_takes_no_time() {
+        // Proves that no simple text makes the work grow with its square: a quarter of the size limit is done in
+        // a moment even unoptimized, where a square would take hours.
+        for piece in
+            ["a\n", "[a]\n", "[a\n", "a=[\n", "a=1\n", "\"a\"=", "[", "a.", "a={", "x='''\n", "\u{e4}\n"]
+        {
+            let text = piece.repeat(FILE_BYTES_MAX / 4 / piece.len());
+            let errors = Config::parse("f.toml", &text).unwrap_err();
+            assert!(errors.iter().count() <= 100);
+        }
+        let text = (0..20_000).map(|number| format!("k{number} = 1\n")).collect::<Vec<_>>().concat();
+        assert_eq!(Config::parse("f.toml", &text).unwrap_err().more(), 19_900);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(
+            text in any::<String>(),
+            lines in prop::collection::vec((0..200_usize, "[\\[\\]a-z_.=\"{}#0-9 ]{0,12}"), 0..8),
+        ) {
+            // Proves that random text, and the full file with random pieces put in, ends in a value or in errors.
+            let mut full: Vec<String> = FILE.lines().map(str::to_owned).collect();
+            for (at, piece) in lines {
+                full.insert(at.min(full.len()), piece);
+            }
+            for text in [text, full.join("\n")] {
+                if let Err(errors) = Config::parse("f.toml", &text) {
+                    prop_assert!(errors.iter().count() > 0);
+                    prop_assert!(!errors.to_string().is_empty());
+                }
+            }
+        }
+    }
+}

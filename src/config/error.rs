@@ -1,0 +1,365 @@
+//! What is wrong with a configuration, where, and what would be right?
+
+use std::fmt;
+use std::io;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::memory::Memory;
+use super::units::{UnitError, format_duration, format_size};
+
+/// This many errors are kept; a file with more of them is not a configuration, and the rest is counted.
+pub const ERRORS_MAX: usize = 100;
+
+/// Everything that is wrong with one configuration, in the order of its lines. Never empty.
+#[derive(Debug)]
+pub struct ConfigErrors {
+    // 1 <= kept.len() <= ERRORS_MAX
+    kept: Vec<ConfigError>,
+    more: usize,
+}
+
+/// One thing that is wrong.
+#[derive(Debug)]
+pub struct ConfigError {
+    /// Where it stands.
+    pub place: Place,
+    /// The table and the key, as in `[source.cpu] period`; absent where the problem is not a key's.
+    pub key: Option<String>,
+    /// The value as written; absent where the problem is not a value's.
+    pub value: Option<String>,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// Where an error stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Somewhere in a file, or in what the file leaves to a default.
+    File(String),
+    /// At one place of a file.
+    Line {
+        /// The file's name.
+        file: String,
+        /// Counted from 1.
+        line: usize,
+        /// In characters, counted from 1.
+        column: usize,
+    },
+    /// An argument of the command line, as written.
+    Argument(String),
+}
+
+/// What is wrong. Each message ends in what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The system would not open or read the file: mind its path and its rights.
+    #[error("cannot be read: {0}")]
+    Unreadable(#[source] io::Error),
+    /// Longer than any configuration: probably another file was meant.
+    #[error("larger than {}, the limit of a configuration file", format_size(*limit))]
+    FileTooLarge {
+        /// Bytes a file may have.
+        limit: u64,
+    },
+    /// Not a text: save it as UTF-8.
+    #[error("byte {offset} is not UTF-8; save the file as UTF-8")]
+    NotUtf8 {
+        /// Bytes before the first bad one.
+        offset: usize,
+    },
+    /// Not TOML. Nothing else of the file is judged while this lasts; a bracket left open hides what follows it.
+    #[error("not TOML: {message}")]
+    Syntax {
+        /// What the parser missed.
+        message: String,
+    },
+    /// A key or a table that was there before: keep one of the two.
+    #[error("given twice; keep one")]
+    Duplicate,
+    /// A key that no table knows, or not this one.
+    #[error("no such key here; {}", Hint { near, elsewhere, known, what: "the keys are" })]
+    UnknownKey {
+        /// The key of this table that was probably meant.
+        near: Option<String>,
+        /// A table that does have this key.
+        elsewhere: Option<String>,
+        /// All keys of this table.
+        known: Vec<String>,
+    },
+    /// A table that does not exist.
+    #[error("no such table; {}", Hint { near, elsewhere: &None, known, what: "the tables are" })]
+    UnknownTable {
+        /// The table that was probably meant.
+        near: Option<String>,
+        /// All tables that could stand there.
+        known: Vec<String>,
+    },
+    /// A source that does not exist, named on the command line.
+    #[error("no such source; {}", Hint { near, elsewhere: &None, known, what: "the sources are" })]
+    UnknownSource {
+        /// The source that was probably meant.
+        near: Option<String>,
+        /// All sources.
+        known: Vec<String>,
+    },
+    /// A number where a text belongs, and the like.
+    #[error("{found} is not what belongs here; {wanted}")]
+    WrongType {
+        /// The kind of value that was found.
+        found: &'static str,
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// Not a duration, not a size.
+    #[error("{error}; {wanted}")]
+    BadUnit {
+        /// What is wrong with the text.
+        error: UnitError,
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// A duration, a size or a number below its range.
+    #[error("too small; {wanted}")]
+    TooSmall {
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// A duration, a size or a number above its range.
+    #[error("too large; {wanted}")]
+    TooLarge {
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// A size that does not divide evenly.
+    #[error("not a multiple of {}; {wanted}", format_size(*of))]
+    NotMultiple {
+        /// Of how many bytes it must be a multiple.
+        of: u64,
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// A text that no file system takes as a path.
+    #[error("not a path, since it is empty or holds a zero byte; {wanted}")]
+    BadPath {
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// A word that this key does not know.
+    #[error("not one of the allowed values; {wanted}")]
+    NotAllowed {
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// More is reserved ahead than a segment can hold.
+    #[error("more than a segment holds; write at most segment_size, which is \"{}\"", format_size(*segment_size))]
+    PreallocateTooLarge {
+        /// The segment size that holds.
+        segment_size: u64,
+    },
+    /// An interval that nothing looks at.
+    #[error("without effect, since sync = \"{sync}\"; remove it or write sync = \"interval\"")]
+    IntervalUnused {
+        /// What was chosen instead of an interval.
+        sync: &'static str,
+    },
+    /// A setting of the wide shape that nothing looks at.
+    #[error("without effect, since shape = \"point\"; remove it or write shape = \"wide\"")]
+    WideOnly,
+    /// The synthetic source would make frames that the recorder refuses.
+    #[error(
+        "a frame of {} exceeds frame_max, which is \"{}\"; lower payload or raise [storage] frame_max",
+        format_size(*frame),
+        format_size(*frame_max)
+    )]
+    FrameTooLarge {
+        /// Bytes of such a frame, all in all.
+        frame: u64,
+        /// The limit that holds.
+        frame_max: u64,
+    },
+    /// All sources are off.
+    #[error("no source is left; enable at least one")]
+    NoSource,
+    /// A source asked for twice on the command line.
+    #[error("asked for twice; name each source once")]
+    SourceTwice,
+    /// The memory limit holds less than the shortest queue needs.
+    #[error(
+        "too little: {memory} exceeds \"{}\"; write at least \"{}\"",
+        format_size(*memory_max),
+        format_size(*least)
+    )]
+    MemoryTooSmall {
+        /// The limit that holds.
+        memory_max: u64,
+        /// The sum with the shortest queue.
+        memory: Box<Memory>,
+        /// The least whole MiB that do.
+        least: u64,
+    },
+}
+
+/// What a key takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wanted {
+    /// A duration within limits.
+    Duration(RangeInclusive<Duration>),
+    /// A size within limits, in bytes.
+    Size(RangeInclusive<u64>),
+    /// A number within limits.
+    Number(RangeInclusive<u64>),
+    /// One of these words.
+    Word(Vec<&'static str>),
+    /// Yes or no.
+    Flag,
+    /// A path that is not empty.
+    Path,
+    /// A table of this name.
+    Table(String),
+}
+
+impl ConfigErrors {
+    /// Keeps the first [`ERRORS_MAX`] and counts the others; `errors` is not empty.
+    pub(super) fn new(mut errors: Vec<ConfigError>, uncounted: usize) -> Self {
+        let more = errors.len().saturating_sub(ERRORS_MAX) + uncounted;
+        errors.truncate(ERRORS_MAX);
+        Self { kept: errors, more }
+    }
+
+    pub(super) fn one(place: Place, problem: Problem) -> Self {
+        Self { kept: vec![ConfigError { place, key: None, value: None, problem }], more: 0 }
+    }
+
+    /// The errors, in the order of the file's lines; those without a line come last.
+    pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
+        self.kept.iter()
+    }
+
+    /// How many more there are than [`Self::iter`] gives, which gives at most [`ERRORS_MAX`].
+    pub fn more(&self) -> usize {
+        self.more
+    }
+}
+
+impl<'a> IntoIterator for &'a ConfigErrors {
+    type Item = &'a ConfigError;
+    type IntoIter = std::slice::Iter<'a, ConfigError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl fmt::Display for ConfigErrors {
+    /// One line an error, without a newline at the end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.kept.iter().enumerate() {
+            let newline = if index == 0 { "" } else { "\n" };
+            write!(f, "{newline}{error}")?;
+        }
+        if self.more > 0 {
+            write!(f, "\nand {} more", self.more)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.problem.source()
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.place)?;
+        if let Some(key) = &self.key {
+            f.write_str(key)?;
+            if let Some(value) = &self.value {
+                write!(f, " = {value}")?;
+            }
+            f.write_str(": ")?;
+        }
+        write!(f, "{}", self.problem)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => f.write_str(file),
+            Self::Line { file, line, column } => write!(f, "{file}:{line}:{column}"),
+            Self::Argument(argument) => f.write_str(argument),
+        }
+    }
+}
+
+impl Wanted {
+    /// The limits or the allowed values alone, for kinds of value that have them.
+    pub(super) fn limits(&self) -> Option<String> {
+        match self {
+            Self::Duration(range) => {
+                let (least, most) = (format_duration(*range.start()), format_duration(*range.end()));
+                Some(format!("from {least} to {most}"))
+            }
+            Self::Size(range) => {
+                Some(format!("from {} to {}", format_size(*range.start()), format_size(*range.end())))
+            }
+            Self::Number(range) => Some(format!("from {} to {}", range.start(), range.end())),
+            Self::Word(words) => {
+                let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                Some(listed(&quoted, "or"))
+            }
+            Self::Flag => Some("true or false".to_owned()),
+            Self::Path | Self::Table(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = self.limits().unwrap_or_default();
+        match self {
+            Self::Duration(_) => write!(f, "write a number with ns, us, ms, s, m, h or d, {limits}"),
+            Self::Size(_) => write!(f, "write a number with B, KiB, MiB, GiB or TiB, {limits}"),
+            Self::Number(_) => write!(f, "write a whole number without quotes, {limits}"),
+            Self::Word(_) => write!(f, "write {limits}"),
+            Self::Flag => write!(f, "write {limits} without quotes"),
+            Self::Path => write!(f, "write a path in quotes"),
+            Self::Table(name) => write!(f, "write a table, [{name}], once"),
+        }
+    }
+}
+
+/// What the writer of an unknown name may have meant.
+struct Hint<'a> {
+    near: &'a Option<String>,
+    elsewhere: &'a Option<String>,
+    known: &'a [String],
+    what: &'static str,
+}
+
+impl fmt::Display for Hint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.near, self.elsewhere) {
+            (Some(near), _) => write!(f, "did you mean {near}?"),
+            (None, Some(table)) => write!(f, "it belongs in [{table}]"),
+            (None, None) if self.known.is_empty() => f.write_str("a key stands in a table, such as [agent]"),
+            (None, None) => write!(f, "{} {}", self.what, listed(self.known, "and")),
+        }
+    }
+}
+
+/// `a, b and c`
+fn listed(items: &[String], and: &str) -> String {
+    match items {
+        [] => "none".to_owned(),
+        [only] => only.clone(),
+        [first @ .., last] => format!("{} {and} {last}", first.join(", ")),
+    }
+}

@@ -1,0 +1,187 @@
+//! What does the memory limit buy? A sum with one term a holder; the queue gets what remains.
+
+use std::fmt;
+
+use super::default::PAGE_BYTES;
+use super::settings::Config;
+use super::source::GroupName;
+use super::units::format_size;
+
+/// The recorder gathers this much in one write: beyond, a call gets no cheaper and stalls longer.
+pub const WRITE_BATCH_BYTES: u64 = 256 << 10;
+/// A shorter queue is full before the recorder looks for the second time.
+pub const QUEUE_SLABS_MIN: u64 = 4;
+/// A longer queue only delays the news that the disk does not keep up.
+pub const QUEUE_SLABS_MAX: u64 = 4096;
+/// Slabs for frames that exceed a common one: one being filled, one being written.
+pub const LARGE_SLABS: u64 = 2;
+/// A frame's length and the longest checksum, which stand in the slab beside its payload.
+const FRAME_HEADER_BYTES: u64 = 4 + 8;
+/// The builders of a group, one a size class: common samples, large hosts, whole process tables.
+pub const BUILDER_BYTES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
+/// One latency histogram of three significant digits, from nanoseconds to minutes.
+pub const HISTOGRAM_BYTES: u64 = 16 << 10;
+/// While one instance is read out, its owner fills the other.
+const HISTOGRAM_INSTANCES: u64 = 2;
+/// Each source: how late it began, how long it took.
+const HISTOGRAMS_A_SOURCE: u64 = 2;
+/// Queue, write, sync and what else the recorder measures of itself.
+const HISTOGRAMS_OF_RECORDER: u64 = 10;
+
+/// Who holds how much memory. Part of `Config`'s promise: the sum is at most `agent.memory_max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes of a slab.
+    pub slab_bytes: u64,
+    /// Slabs that samplers fill: one a group in use.
+    pub filling: u64,
+    /// Slabs that the recorder writes at once, at least 1.
+    pub writing: u64,
+    /// Length of the queue, [`QUEUE_SLABS_MIN`] to [`QUEUE_SLABS_MAX`].
+    pub queued: u64,
+    /// Free slabs for the moment of handing over: one a group in use.
+    pub spare: u64,
+    /// Bytes of a slab for one frame of `frame_max`, whole pages.
+    pub large_slab_bytes: u64,
+    /// Groups in use, each with one builder a size class.
+    pub groups: u64,
+    /// Histograms, each counted once an instance.
+    pub histograms: u64,
+}
+
+/// One holder's share of the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Term {
+    /// How many.
+    pub count: u64,
+    /// Of what.
+    pub holder: &'static str,
+    /// All of them together.
+    pub bytes: u64,
+}
+
+impl Config {
+    /// Who holds how much of `agent.memory_max`.
+    pub fn memory(&self) -> Memory {
+        Memory::of(self)
+    }
+}
+
+impl Memory {
+    fn of(config: &Config) -> Self {
+        let in_use = |group: &&GroupName| config.sources_of(**group).next().is_some();
+        let groups = GroupName::ALL.iter().filter(in_use).count() as u64;
+        let sources = config.enabled_sources().count() as u64;
+        let slab_bytes = (config.handover.slab_size as u64).max(1);
+        let large_slab_bytes = u64::from(config.storage.frame_max) + FRAME_HEADER_BYTES;
+        let least = Self {
+            slab_bytes,
+            filling: groups,
+            writing: (WRITE_BATCH_BYTES / slab_bytes).max(1),
+            queued: QUEUE_SLABS_MIN,
+            spare: groups,
+            large_slab_bytes: large_slab_bytes.next_multiple_of(PAGE_BYTES),
+            groups,
+            histograms: HISTOGRAM_INSTANCES * (HISTOGRAMS_A_SOURCE * sources + HISTOGRAMS_OF_RECORDER),
+        };
+        let rest = config.agent.memory_max.saturating_sub(least.sum_bytes());
+        let queued = QUEUE_SLABS_MIN.saturating_add(rest / slab_bytes).min(QUEUE_SLABS_MAX);
+        Self { queued, ..least }
+    }
+
+    /// All slabs of the common size: the capacity of their pool.
+    pub fn slabs(&self) -> u64 {
+        self.filling + self.writing + self.queued + self.spare
+    }
+
+    /// The terms of the sum.
+    pub fn terms(&self) -> [Term; 7] {
+        let slabs = |count: u64, holder| Term { count, holder, bytes: count.saturating_mul(self.slab_bytes) };
+        let class_bytes: u64 = BUILDER_BYTES.iter().sum();
+        [
+            slabs(self.filling, "slabs being filled"),
+            slabs(self.writing, "slabs being written"),
+            slabs(self.queued, "slabs queued"),
+            slabs(self.spare, "spare slabs"),
+            Term {
+                count: LARGE_SLABS,
+                holder: "slabs for frames of frame_max",
+                bytes: LARGE_SLABS.saturating_mul(self.large_slab_bytes),
+            },
+            Term {
+                count: self.groups * BUILDER_BYTES.len() as u64,
+                holder: "frame builders",
+                bytes: self.groups * class_bytes,
+            },
+            Term {
+                count: self.histograms,
+                holder: "histograms",
+                bytes: self.histograms.saturating_mul(HISTOGRAM_BYTES),
+            },
+        ]
+    }
+
+    /// All terms together.
+    pub fn sum_bytes(&self) -> u64 {
+        self.terms().iter().fold(0, |sum, term| sum.saturating_add(term.bytes))
+    }
+}
+
+impl fmt::Display for Memory {
+    /// The sum in one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, term) in self.terms().iter().enumerate() {
+            let plus = if index == 0 { "" } else { " + " };
+            write!(f, "{plus}{} {} ({})", term.count, term.holder, format_size(term.bytes))?;
+        }
+        write!(f, " = {}", format_size(self.sum_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_sum() {
+        // Proves each term of the default against figures worked out by hand.
+        let memory = Config::default().memory();
+        let terms = memory.terms().map(|term| (term.count, term.bytes));
+        assert_eq!(
+            terms,
+            [
+                (2, 128 << 10),
+                (4, 256 << 10),
+                (456, 456 * (64 << 10)),
+                (2, 128 << 10),
+                (2, 2 * ((16 << 20) + (4 << 10))),
+                (6, (2 * (4 + 64 + 1024)) << 10),
+                (52, 832 << 10),
+            ]
+        );
+        assert_eq!(memory.slabs(), 464);
+        assert!(memory.sum_bytes() <= 64 << 20);
+        assert!(memory.sum_bytes() + memory.slab_bytes > 64 << 20, "one more slab would not fit");
+    }
+
+    #[test]
+    fn the_queue_has_an_upper_limit() {
+        // Proves that plenty of memory is not all taken.
+        let mut config = Config::default();
+        config.agent.memory_max = 64 << 30;
+        assert_eq!(config.memory().queued, QUEUE_SLABS_MAX);
+        config.handover.slab_size = 4 << 20;
+        assert_eq!(config.memory().writing, 1);
+    }
+
+    #[test]
+    fn only_groups_in_use_hold_memory() {
+        // Proves that a group without sources takes neither slab nor builder.
+        let mut config = Config::default();
+        for source in &mut config.sources {
+            source.enabled = source.name == crate::config::SourceName::Load;
+        }
+        let memory = config.memory();
+        assert_eq!((memory.groups, memory.filling, memory.spare, memory.histograms), (1, 1, 1, 24));
+    }
+}

@@ -1,0 +1,29 @@
+//! What does the operator want? One TOML file, or none, becomes a checked [`Config`].
+//!
+//! Never: starts anything, asks whether this host has a source, changes a file, keeps an unchecked value.
+//! Every problem of a file is reported at once, each with its place, its value and what would be right.
+
+mod check;
+mod default;
+mod document;
+mod error;
+mod memory;
+mod print;
+mod selection;
+mod settings;
+mod source;
+mod syntax;
+mod table;
+mod units;
+mod walk;
+mod word;
+
+pub use document::FILE_BYTES_MAX;
+pub use error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem, Wanted};
+pub use memory::{
+    BUILDER_BYTES, HISTOGRAM_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, Term,
+    WRITE_BATCH_BYTES,
+};
+pub use settings::{Agent, Checksum, Config, Group, Groups, Handover, OnFull, Storage, Sync, Timing};
+pub use source::{GROUP_FAST_PERIOD_MAX, GroupName, Shape, Source, SourceName, Synthetic};
+pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};

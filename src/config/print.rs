@@ -1,0 +1,275 @@
+//! How is a configuration written out in full? Every key in the order of `config/flatcap.toml`, and what
+//! follows from them as comments.
+
+use super::default;
+use super::memory::Memory;
+use super::settings::{Config, Group, Sync};
+use super::source::{GroupName, Shape, Source, Synthetic};
+use super::units::{format_duration, format_size};
+
+impl Config {
+    /// The whole configuration as TOML, defaults filled in, which [`Config::parse`] reads back as an equal
+    /// one. Keys without effect and derived sizes stand there as comments.
+    ///
+    /// Bytes of a path that are not UTF-8, which only a command line can bring, come out as U+FFFD.
+    pub fn to_toml(&self) -> String {
+        let mut lines = Lines(Vec::new());
+        lines.agent(self);
+        lines.handover(self);
+        lines.storage(self);
+        lines.group(self, GroupName::Fast, &self.groups.fast);
+        lines.group(self, GroupName::Slow, &self.groups.slow);
+        for source in &self.sources {
+            lines.source(source);
+        }
+        lines.0.join("\n") + "\n"
+    }
+}
+
+struct Lines(Vec<String>);
+
+impl Lines {
+    fn agent(&mut self, config: &Config) {
+        let agent = &config.agent;
+        self.table("agent");
+        self.quoted("data_dir", &agent.data_dir.to_string_lossy());
+        self.quoted("host_root", &agent.host_root.to_string_lossy());
+        self.quoted("memory_max", &format_size(agent.memory_max));
+    }
+
+    fn handover(&mut self, config: &Config) {
+        let handover = &config.handover;
+        self.table("handover");
+        self.quoted("slab_size", &format_size(handover.slab_size as u64));
+        self.quoted("hand_over", &format_duration(handover.hand_over));
+        self.quoted("drain", &format_duration(handover.drain));
+        self.memory(&config.memory());
+    }
+
+    fn memory(&mut self, memory: &Memory) {
+        self.note("memory that follows from these settings:");
+        for term in memory.terms() {
+            self.note(&format!("{:>8}  {} {}", format_size(term.bytes), term.count, term.holder));
+        }
+        self.note(&format!("{:>8}  sum, at most memory_max", format_size(memory.sum_bytes())));
+    }
+
+    fn storage(&mut self, config: &Config) {
+        let storage = &config.storage;
+        self.table("storage");
+        self.quoted("checksum", storage.checksum.as_str());
+        self.quoted("segment_size", &format_size(storage.segment_size));
+        self.quoted("segment_age", &format_duration(storage.segment_age));
+        self.quoted("sync", storage.sync.word().as_str());
+        match storage.sync {
+            Sync::Interval(interval) => self.quoted("sync_interval", &format_duration(interval)),
+            Sync::Never | Sync::Always => {
+                self.unused_quoted("sync_interval", &format_duration(default::SYNC_INTERVAL));
+            }
+        }
+        self.quoted("preallocate", &format_size(storage.preallocate));
+        self.quoted("frame_max", &format_size(u64::from(storage.frame_max)));
+    }
+
+    fn group(&mut self, config: &Config, name: GroupName, group: &Group) {
+        self.table(&format!("group.{}", name.as_str()));
+        self.quoted("timing", group.timing.as_str());
+        self.quoted("on_full", group.on_full.as_str());
+        let sources: Vec<&str> = config.sources_of(name).map(|source| source.name.as_str()).collect();
+        let sources = if sources.is_empty() { "none".to_owned() } else { sources.join(", ") };
+        self.note(&format!("sources: {sources}"));
+    }
+
+    fn source(&mut self, source: &Source) {
+        self.table(&format!("source.{}", source.name.as_str()));
+        self.plain("enabled", source.enabled);
+        self.quoted("period", &format_duration(source.period));
+        self.plain("required", source.required);
+        if let Some(Synthetic { shape, seed }) = source.synthetic {
+            self.quoted("shape", shape.word().as_str());
+            match shape {
+                Shape::Wide { fields, payload_bytes } => {
+                    self.plain("fields", fields);
+                    self.quoted("payload", &format_size(u64::from(payload_bytes)));
+                }
+                Shape::Point => {
+                    self.note(&format!("fields = {}", default::SYNTHETIC_FIELDS));
+                    self.unused_quoted("payload", &format_size(default::SYNTHETIC_PAYLOAD));
+                }
+            }
+            self.plain("seed", seed);
+        }
+    }
+
+    fn table(&mut self, name: &str) {
+        if !self.0.is_empty() {
+            self.0.push(String::new());
+        }
+        self.0.push(format!("[{name}]"));
+    }
+
+    fn plain(&mut self, key: &str, value: impl std::fmt::Display) {
+        self.0.push(format!("{key} = {value}"));
+    }
+
+    fn quoted(&mut self, key: &str, text: &str) {
+        self.plain(key, quoted(text));
+    }
+
+    /// A key that another setting leaves without effect: it would be an error, were it no comment.
+    fn unused_quoted(&mut self, key: &str, text: &str) {
+        self.note(&format!("{key} = {}", quoted(text)));
+    }
+
+    fn note(&mut self, text: &str) {
+        self.0.push(format!("# {text}"));
+    }
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => quoted.extend(format!("\\u{:04X}", u32::from(c)).chars()),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::{Agent, Checksum, Groups, Handover, OnFull, SourceName, Storage, Timing, check};
+
+    const FILE: &str = include_str!("../../config/flatcap.toml");
+
+    /// Tables and keys alone, in order, whether they take effect or stand in a comment.
+    fn layout(text: &str) -> Vec<String> {
+        let key = |line: &str| {
+            let (key, _) = line.trim_start_matches("# ").split_once(" = ")?;
+            key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_').then(|| key.to_owned())
+        };
+        text.lines()
+            .filter_map(|line| if line.starts_with('[') { Some(line.to_owned()) } else { key(line) })
+            .collect()
+    }
+
+    #[test]
+    fn same_layout_as_the_file() {
+        // Proves that tables and keys come in the order of config/flatcap.toml, for every choice.
+        let mut config = Config::default();
+        let expected = layout(FILE);
+        assert!(expected.len() > 50);
+        assert_eq!(layout(&config.to_toml()), expected);
+        config.storage.sync = Sync::Never;
+        config.sources[8].synthetic =
+            Some(Synthetic { shape: Shape::Wide { fields: 1, payload_bytes: 2 }, seed: 3 });
+        assert_eq!(layout(&config.to_toml()), expected);
+    }
+
+    #[test]
+    fn derived_sizes_are_comments() {
+        // Proves that whoever checks a configuration sees what its memory goes into, and which thread reads what.
+        let text = Config::default().to_toml();
+        for line in [
+            "# memory that follows from these settings:",
+            "#   128KiB  2 slabs being filled",
+            "# 29184KiB  456 slabs queued",
+            "# sources: cpu, memory, disk, network",
+            "# sources: vmstat, load, pressure, self",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+
+    fn duration(range: &std::ops::RangeInclusive<Duration>) -> impl Strategy<Value = Duration> + use<> {
+        let nanoseconds = |end: &Duration| u64::try_from(end.as_nanos()).unwrap();
+        (nanoseconds(range.start())..=nanoseconds(range.end())).prop_map(Duration::from_nanos)
+    }
+
+    fn group() -> impl Strategy<Value = Group> {
+        prop::sample::select(Timing::ALL).prop_map(|timing| Group { timing, on_full: OnFull::DropNewest })
+    }
+
+    fn storage() -> impl Strategy<Value = Storage> {
+        let sync = prop_oneof![
+            Just(Sync::Never),
+            Just(Sync::Always),
+            duration(&default::SYNC_INTERVAL_RANGE).prop_map(Sync::Interval)
+        ];
+        let sizes = default::SEGMENT_SIZE_RANGE.prop_flat_map(|size| (Just(size), 0..=size));
+        let age = duration(&default::SEGMENT_AGE_RANGE);
+        (prop::sample::select(Checksum::ALL), sizes, age, sync, (64 << 10)..=(1_u32 << 30)).prop_map(
+            |(checksum, (segment_size, preallocate), segment_age, sync, frame_max)| Storage {
+                checksum,
+                segment_size,
+                segment_age,
+                sync,
+                preallocate,
+                frame_max,
+            },
+        )
+    }
+
+    fn sources() -> impl Strategy<Value = Vec<Source>> {
+        let shape = prop_oneof![
+            Just(Shape::Point),
+            (1..=4096_u32, 0..=(1_u32 << 20))
+                .prop_map(|(fields, payload_bytes)| Shape::Wide { fields, payload_bytes })
+        ];
+        let synthetic =
+            (shape, default::SYNTHETIC_SEED_RANGE).prop_map(|(shape, seed)| Synthetic { shape, seed });
+        let each = (any::<bool>(), duration(&default::PERIOD_RANGE), any::<bool>());
+        (prop::collection::vec(each, SourceName::ALL.len()), synthetic).prop_map(|(each, synthetic)| {
+            let names = SourceName::ALL.iter().zip(each);
+            let source = |(name, (enabled, period, required)): (&SourceName, _)| Source {
+                name: *name,
+                enabled,
+                period,
+                required,
+                synthetic: (*name == SourceName::Synthetic).then_some(synthetic),
+            };
+            names.map(source).collect()
+        })
+    }
+
+    fn config() -> impl Strategy<Value = Config> {
+        let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
+        let agent = (path(), path(), default::MEMORY_MAX_RANGE)
+            .prop_map(|(data_dir, host_root, memory_max)| Agent { data_dir, host_root, memory_max });
+        let handover = (4..=1024_usize, duration(&default::HAND_OVER_RANGE), duration(&default::DRAIN_RANGE))
+            .prop_map(|(pages, hand_over, drain)| Handover { slab_size: pages << 12, hand_over, drain });
+        let groups = (group(), group()).prop_map(|(fast, slow)| Groups { fast, slow });
+        (agent, handover, storage(), groups, sources()).prop_map(
+            |(agent, handover, storage, groups, sources)| Config {
+                agent,
+                handover,
+                storage,
+                groups,
+                sources,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_reads_back(config in config()) {
+            // Proves that a printed configuration is complete and exact, whatever its values.
+            prop_assume!(config.enabled_sources().next().is_some());
+            prop_assume!(check::memory(&config).is_ok());
+            prop_assume!(check::synthetic_frame(&config).is_ok());
+            let text = config.to_toml();
+            let again = Config::parse("printed.toml", &text);
+            prop_assert_eq!(again.map_err(|errors| errors.to_string()), Ok(config), "{}", text);
+        }
+    }
+}

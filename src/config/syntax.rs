@@ -1,0 +1,102 @@
+//! Is a text TOML, and where is it not? The parser's tree, or every broken line.
+
+use std::collections::BTreeMap;
+
+use toml::de::{DeTable, Error};
+
+use super::error::Problem;
+use super::walk::Walk;
+
+/// What the parser says of a key or a table that was there before; the tree keeps the first.
+const DUPLICATE: &str = "duplicate key";
+/// Statements behind which the parser does not look at values.
+const BLINDING: [&str; 2] = ["key with no value", "unclosed table"];
+/// Each parse looks behind the blinding lines of the one before. What five do not see, the next run tells.
+const PARSES_MAX: usize = 5;
+
+/// The tree of a text; none where it is not TOML. What is wrong is noted in `walk`, one error a line, since
+/// what follows on the same line is mostly an echo of the first.
+pub(super) fn parse<'t>(walk: &mut Walk<'t>, text: &'t str) -> Option<DeTable<'t>> {
+    let (tree, errors) = DeTable::parse_recoverable(text);
+    if errors.iter().all(|error| error.message() == DUPLICATE) {
+        for error in &errors {
+            walk.reject_key(error.span().unwrap_or_default(), Problem::Duplicate);
+        }
+        return Some(tree.into_inner());
+    }
+    let mut broken = BTreeMap::new();
+    note(&mut broken, text, errors);
+    let mut rest = text.as_bytes().to_vec();
+    for _ in 1..PARSES_MAX {
+        let known = broken.len();
+        for (line_start, (_, message)) in &broken {
+            if BLINDING.iter().any(|start| message.starts_with(start)) {
+                blank(&mut rest, *line_start);
+            }
+        }
+        // Whole lines were overwritten, so this is UTF-8 still.
+        let (_, errors) = DeTable::parse_recoverable(std::str::from_utf8(&rest).unwrap_or_default());
+        note(&mut broken, text, errors);
+        if broken.len() == known {
+            break;
+        }
+    }
+    for (offset, message) in broken.into_values() {
+        walk.reject_text(offset, Problem::Syntax { message });
+    }
+    None
+}
+
+/// Adds the first error of each line that has none yet, by the line's first byte.
+fn note(broken: &mut BTreeMap<usize, (usize, String)>, text: &str, mut errors: Vec<Error>) {
+    errors.retain(|error| error.message() != DUPLICATE);
+    errors.sort_by_key(|error| error.span().unwrap_or_default().start);
+    for error in errors {
+        let offset = error.span().unwrap_or_default().start;
+        let before = text.get(..offset).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        broken.entry(line_start).or_insert_with(|| (offset, error.message().to_owned()));
+    }
+}
+
+/// Overwrites a line with as many bytes of spaces, so that all other places stay.
+fn blank(text: &mut [u8], line_start: usize) {
+    let line = text.get_mut(line_start..).unwrap_or_default();
+    line.iter_mut().take_while(|byte| !matches!(**byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(text: &str) -> String {
+        let mut walk = Walk::new(text);
+        match parse(&mut walk, text) {
+            Some(_) if walk.is_clean() => "no error".to_owned(),
+            _ => walk.into_errors("f.toml").to_string(),
+        }
+    }
+
+    #[test]
+    fn every_broken_line_is_told() {
+        // Proves that no broken line hides those below it, and that each is told once.
+        assert_eq!(
+            errors("[agent\na = \nb c d\n[x]\ne = 10ms\nf = \"abc\n[y]\ng = tru\n"),
+            "f.toml:1:7: not TOML: unclosed table, expected `]`\n\
+             f.toml:2:5: not TOML: string values must be quoted, expected literal string\n\
+             f.toml:3:3: not TOML: key with no value, expected `=`\n\
+             f.toml:5:5: not TOML: string values must be quoted, expected literal string\n\
+             f.toml:6:9: not TOML: invalid basic string, expected `\"`\n\
+             f.toml:8:5: not TOML: invalid boolean, expected `true`"
+        );
+        assert_eq!(errors("a = [1, 2\n"), "f.toml:1:10: not TOML: unclosed array, expected `]`");
+    }
+
+    #[test]
+    fn a_repeated_name_is_no_broken_line() {
+        // Proves that duplicates leave a tree, and are told only where there is one.
+        assert_eq!(errors("a = 1\na = 2"), "f.toml:2:1: a: given twice; keep one");
+        assert_eq!(errors("a = 1\na = 2\nb"), "f.toml:3:2: not TOML: key with no value, expected `=`");
+        assert_eq!(errors("a = 1\r\n[b]\r\n"), "no error");
+    }
+}

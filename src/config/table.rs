@@ -1,0 +1,222 @@
+//! How is a parsed TOML table emptied key by key, so that nothing in it goes unnoticed?
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toml::de::{DeTable, DeValue};
+
+use super::default::PAGE_BYTES;
+use super::error::{Problem, Wanted};
+use super::units::{UnitError, parse_duration, parse_size};
+use super::walk::{Given, Known, Unknown, Walk, joined};
+use super::word::Word;
+
+/// A table of the document from which keys are taken.
+#[derive(Debug)]
+pub(super) struct Table<'w, 't> {
+    walk: &'w mut Walk<'t>,
+    path: String,
+    entries: DeTable<'t>,
+}
+
+impl<'t> Table<'_, 't> {
+    /// Reads a whole document by `read`.
+    pub(super) fn root<T>(
+        walk: &mut Walk<'t>,
+        entries: DeTable<'t>,
+        read: impl FnOnce(&mut Table<'_, 't>) -> T,
+    ) -> T {
+        let mut table = Table { walk, path: String::new(), entries };
+        let value = read(&mut table);
+        table.finish();
+        value
+    }
+
+    /// Reads the table `key` of this one by `read`; an absent table is an empty one.
+    pub(super) fn table<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Table<'_, 't>) -> T) -> T {
+        let path = joined(&self.path, key);
+        let wanted = Wanted::Table(path.clone());
+        let entries = self.take(key, wanted, DeTable::new(), |value, wanted| match value {
+            DeValue::Table(entries) => Ok(entries),
+            other => Err(wrong_type(&other, wanted)),
+        });
+        let mut table = Table { walk: &mut *self.walk, path, entries: entries.value };
+        let value = read(&mut table);
+        table.finish();
+        value
+    }
+
+    /// Takes a size in bytes.
+    pub(super) fn size(
+        &mut self,
+        key: &'static str,
+        default: u64,
+        range: &RangeInclusive<u64>,
+    ) -> Given<u64> {
+        self.take(key, Wanted::Size(range.clone()), default, |value, wanted| match value {
+            DeValue::String(text) => with_unit(parse_size(&text), range, wanted),
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
+    /// Takes a size in bytes that is a multiple of the page size.
+    pub(super) fn pages(
+        &mut self,
+        key: &'static str,
+        default: u64,
+        range: &RangeInclusive<u64>,
+    ) -> Given<u64> {
+        let mut given = self.size(key, default, range);
+        if given.is_sound && !given.value.is_multiple_of(PAGE_BYTES) {
+            given.is_sound = false;
+            let wanted = Wanted::Size(range.clone());
+            self.walk.reject(&given, Problem::NotMultiple { of: PAGE_BYTES, wanted });
+        }
+        given
+    }
+
+    /// Takes a duration.
+    pub(super) fn duration(
+        &mut self,
+        key: &'static str,
+        default: Duration,
+        range: &RangeInclusive<Duration>,
+    ) -> Given<Duration> {
+        self.take(key, Wanted::Duration(range.clone()), default, |value, wanted| match value {
+            DeValue::String(text) => with_unit(parse_duration(&text), range, wanted),
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
+    /// Takes a whole number.
+    pub(super) fn number(
+        &mut self,
+        key: &'static str,
+        default: u64,
+        range: &RangeInclusive<u64>,
+    ) -> Given<u64> {
+        self.take(key, Wanted::Number(range.clone()), default, |value, wanted| match value {
+            DeValue::Integer(digits) if digits.as_str().starts_with('-') => Err(Problem::TooSmall { wanted }),
+            DeValue::Integer(digits) => match u64::from_str_radix(digits.as_str(), digits.radix()) {
+                Ok(number) => within(number, range, wanted),
+                Err(_) if digits.as_str().is_empty() => {
+                    Err(Problem::WrongType { found: "an unfinished number", wanted })
+                }
+                Err(_) => Err(Problem::TooLarge { wanted }),
+            },
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
+    /// Takes a yes or no.
+    pub(super) fn flag(&mut self, key: &'static str, default: bool) -> Given<bool> {
+        self.take(key, Wanted::Flag, default, |value, wanted| match value {
+            DeValue::Boolean(flag) => Ok(flag),
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
+    /// Takes one of a few words.
+    pub(super) fn word<T: Word>(&mut self, key: &'static str, default: T) -> Given<T> {
+        self.take(key, Wanted::Word(T::words()), default, |value, wanted| match value {
+            DeValue::String(text) => T::find(&text).ok_or(Problem::NotAllowed { wanted }),
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
+    /// Takes a path that the system could open: not empty, no zero byte.
+    pub(super) fn path(&mut self, key: &'static str, default: PathBuf) -> Given<PathBuf> {
+        self.take(key, Wanted::Path, default, |value, wanted| match value {
+            DeValue::String(text) if text.is_empty() || text.contains('\0') => {
+                Err(Problem::BadPath { wanted })
+            }
+            DeValue::String(text) => Ok(PathBuf::from(text.into_owned())),
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
+    /// Notes what is wrong with a value that reads well by itself.
+    pub(super) fn reject<T>(&mut self, given: &Given<T>, problem: Problem) {
+        self.walk.reject(given, problem);
+    }
+
+    fn take<T>(
+        &mut self,
+        key: &'static str,
+        wanted: Wanted,
+        default: T,
+        parse: impl FnOnce(DeValue<'t>, Wanted) -> Result<T, Problem>,
+    ) -> Given<T> {
+        self.walk.note_known(Known { table: self.path.clone(), key, wanted: wanted.clone() });
+        let is_table = matches!(wanted, Wanted::Table(_));
+        let mut given = Given {
+            value: default,
+            key: match (is_table, self.path.as_str()) {
+                (true, path) => format!("[{}]", joined(path, key)),
+                (false, path) => format!("[{path}] {key}"),
+            },
+            span: None,
+            is_sound: true,
+        };
+        let Some(value) = self.entries.remove(key) else {
+            return given;
+        };
+        given.span = Some(value.span());
+        match parse(value.into_inner(), wanted) {
+            Ok(value) => given.value = value,
+            Err(problem) => {
+                given.is_sound = false;
+                self.walk.reject(&given, problem);
+            }
+        }
+        given
+    }
+
+    /// Notes every key that was not taken.
+    fn finish(self) {
+        for (key, value) in &self.entries {
+            self.walk.note_unknown(Unknown {
+                offset: key.span().start,
+                table: self.path.clone(),
+                key: key.get_ref().clone().into_owned(),
+                is_table: matches!(value.get_ref(), DeValue::Table(_)),
+            });
+        }
+    }
+}
+
+/// A duration or a size that must lie within `range`.
+pub(super) fn with_unit<T: PartialOrd>(
+    value: Result<T, UnitError>,
+    range: &RangeInclusive<T>,
+    wanted: Wanted,
+) -> Result<T, Problem> {
+    match value {
+        Ok(value) => within(value, range, wanted),
+        Err(error) => Err(Problem::BadUnit { error, wanted }),
+    }
+}
+
+fn within<T: PartialOrd>(value: T, range: &RangeInclusive<T>, wanted: Wanted) -> Result<T, Problem> {
+    if value < *range.start() {
+        return Err(Problem::TooSmall { wanted });
+    }
+    if value > *range.end() {
+        return Err(Problem::TooLarge { wanted });
+    }
+    Ok(value)
+}
+
+fn wrong_type(value: &DeValue<'_>, wanted: Wanted) -> Problem {
+    let found = match value {
+        DeValue::String(_) => "a text in quotes",
+        DeValue::Integer(_) => "a number without quotes",
+        DeValue::Float(_) => "a number with a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date or time",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    };
+    Problem::WrongType { found, wanted }
+}

@@ -1,0 +1,225 @@
+//! What was found in one pass over a document: what is wrong and where, and which keys there are?
+
+use std::ops::Range;
+
+use super::error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem, Wanted};
+
+/// Characters of a value that a message repeats.
+const VALUE_CHARS_MAX: usize = 60;
+/// Characters of a key that a message repeats; a longer one is compared with no known key.
+const KEY_CHARS_MAX: usize = 60;
+/// Jaro-Winkler similarity from which a known name is suggested: one slip in a short word, two in a long one.
+const SIMILARITY_MIN: f64 = 0.8;
+
+/// One pass over a document: what is wrong so far, and which keys there are.
+#[derive(Debug)]
+pub(super) struct Walk<'t> {
+    text: &'t str,
+    found: Vec<Found>,
+    unknown: Vec<Unknown>,
+    known: Vec<Known>,
+}
+
+/// A value that holds, and whether the file says so or it is the default.
+#[derive(Debug, Clone)]
+pub(super) struct Given<T> {
+    pub(super) value: T,
+    /// The table and the key.
+    pub(super) key: String,
+    /// Where the value stands; none for a default.
+    pub(super) span: Option<Range<usize>>,
+    /// False where the file's value was refused, so that `value` is a stand-in and no ground for more errors.
+    pub(super) is_sound: bool,
+}
+
+/// A key that a table knows.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) table: String,
+    pub(super) key: &'static str,
+    pub(super) wanted: Wanted,
+}
+
+#[derive(Debug)]
+struct Found {
+    offset: Option<usize>,
+    key: Option<String>,
+    value: Option<String>,
+    problem: Problem,
+}
+
+/// A key that no table took.
+#[derive(Debug)]
+pub(super) struct Unknown {
+    /// Where the key stands.
+    pub(super) offset: usize,
+    pub(super) table: String,
+    pub(super) key: String,
+    /// Whether its value is a table.
+    pub(super) is_table: bool,
+}
+
+impl<'t> Walk<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { text, found: Vec::new(), unknown: Vec::new(), known: Vec::new() }
+    }
+
+    /// Notes that a table knows a key.
+    pub(super) fn note_known(&mut self, known: Known) {
+        self.known.push(known);
+    }
+
+    /// Notes that nothing takes a key; what was meant is worked out when all keys are known.
+    pub(super) fn note_unknown(&mut self, unknown: Unknown) {
+        self.unknown.push(unknown);
+    }
+
+    /// Notes what is wrong at `span`, whose text is the key.
+    pub(super) fn reject_key(&mut self, span: Range<usize>, problem: Problem) {
+        let key = self.text.get(span.clone()).map(|key| shortened(key, KEY_CHARS_MAX));
+        self.found.push(Found { offset: Some(span.start), key, value: None, problem });
+    }
+
+    /// Notes what is wrong at `offset`, whatever stands there.
+    pub(super) fn reject_text(&mut self, offset: usize, problem: Problem) {
+        self.found.push(Found { offset: Some(offset), key: None, value: None, problem });
+    }
+
+    /// Notes what is wrong with a value; a default is shown by the problem, if at all.
+    pub(super) fn reject<T>(&mut self, given: &Given<T>, problem: Problem) {
+        let value = given.span.as_ref().and_then(|span| self.text.get(span.clone()));
+        let value = value.map(|value| shortened(value, VALUE_CHARS_MAX));
+        self.found.push(Found { offset: given.offset(), key: Some(given.key.clone()), value, problem });
+    }
+
+    /// Whether nothing is wrong so far.
+    pub(super) fn is_clean(&self) -> bool {
+        self.found.is_empty() && self.unknown.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn known(&self) -> &[Known] {
+        &self.known
+    }
+
+    /// Everything found, in the order of the text.
+    pub(super) fn into_errors(mut self, file: &str) -> ConfigErrors {
+        // Only what can be kept is explained; a file of nothing but unknown keys costs no more than this.
+        self.unknown.sort_by_key(|unknown| unknown.offset);
+        let uncounted = self.unknown.len().saturating_sub(ERRORS_MAX);
+        self.unknown.truncate(ERRORS_MAX);
+        let explained: Vec<Found> = self.unknown.iter().map(|unknown| self.explain(unknown)).collect();
+        self.found.extend(explained);
+        self.found.sort_by_key(|found| found.offset.unwrap_or(usize::MAX));
+        let uncounted = uncounted + self.found.len().saturating_sub(ERRORS_MAX);
+        self.found.truncate(ERRORS_MAX);
+        let text = self.text;
+        let errors = self.found.into_iter().map(|found| ConfigError {
+            place: match found.offset {
+                Some(offset) => place(file, text, offset),
+                None => Place::File(file.to_owned()),
+            },
+            key: found.key,
+            value: found.value,
+            problem: found.problem,
+        });
+        ConfigErrors::new(errors.collect(), uncounted)
+    }
+
+    fn explain(&self, unknown: &Unknown) -> Found {
+        let is_table = |known: &&Known| matches!(known.wanted, Wanted::Table(_));
+        let siblings = self.known.iter().filter(|known| known.table == unknown.table);
+        let problem = if unknown.is_table {
+            let keys: Vec<&str> = siblings.filter(is_table).map(|known| known.key).collect();
+            let brackets = |key: &str| format!("[{}]", joined(&unknown.table, key));
+            Problem::UnknownTable {
+                near: nearest(&unknown.key, keys.iter().copied()).map(|key| brackets(&key)),
+                known: keys.into_iter().map(brackets).collect(),
+            }
+        } else {
+            let keys: Vec<&str> = siblings.filter(|known| !is_table(known)).map(|known| known.key).collect();
+            let home = self.known.iter().find(|known| known.key == unknown.key && !is_table(known));
+            let near = if home.is_some() { None } else { nearest(&unknown.key, keys.iter().copied()) };
+            Problem::UnknownKey {
+                near,
+                elsewhere: home.map(|known| known.table.clone()),
+                known: keys.into_iter().map(str::to_owned).collect(),
+            }
+        };
+        let key = key_text(&unknown.key);
+        let key = match (unknown.is_table, unknown.table.as_str()) {
+            (true, table) => format!("[{}]", joined(table, &key)),
+            (false, "") => key,
+            (false, table) => format!("[{table}] {key}"),
+        };
+        Found { offset: Some(unknown.offset), key: Some(key), value: None, problem }
+    }
+}
+
+impl<T> Given<T> {
+    /// Whether the file gives this value, be it good or bad.
+    pub(super) fn is_written(&self) -> bool {
+        self.span.is_some()
+    }
+
+    /// Where the value stands, for choosing the last of several.
+    pub(super) fn offset(&self) -> Option<usize> {
+        self.span.as_ref().map(|span| span.start)
+    }
+}
+
+/// The name among `known` that was probably meant.
+pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    if name.chars().count() > KEY_CHARS_MAX {
+        return None;
+    }
+    let name = name.to_lowercase();
+    known
+        .map(|candidate| (strsim::jaro_winkler(&name, candidate), candidate))
+        .filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
+        .max_by(|left, right| left.0.total_cmp(&right.0))
+        .map(|(_, candidate)| candidate.to_owned())
+}
+
+/// Line and column of a byte of `text`; a byte order mark has no column.
+pub(super) fn place(file: &str, text: &str, offset: usize) -> Place {
+    let before = text.get(..offset).unwrap_or(text).trim_start_matches('\u{feff}');
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    Place::Line {
+        file: file.to_owned(),
+        line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
+        column: before.get(line_start..).unwrap_or_default().chars().count() + 1,
+    }
+}
+
+/// The full name of a key or a table.
+pub(super) fn joined(table: &str, key: &str) -> String {
+    if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") }
+}
+
+/// A key as it may be written: bare if it can be, else in quotes.
+fn key_text(key: &str) -> String {
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !key.is_empty() && key.chars().all(is_bare) {
+        shortened(key, KEY_CHARS_MAX)
+    } else {
+        format!("\"{}\"", shortened(key, KEY_CHARS_MAX))
+    }
+}
+
+/// The text in one line, without control characters and not too long.
+fn shortened(text: &str, chars_max: usize) -> String {
+    let mut short = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count == chars_max {
+            short.push_str("...");
+            break;
+        }
+        if c.is_control() {
+            short.extend(c.escape_default());
+        } else {
+            short.push(c);
+        }
+    }
+    short
+}

@@ -1,0 +1,13 @@
+//! Who makes what, and in which order does it end? The composition root: the only place that creates threads, queues,
+//! pools and clocks, and hands them to everyone else.
+//!
+//! Never: samples, writes, prints.
+//!
+//! Ending is ownership: the stop event ends the samplers, they hand over their last slabs and drop their senders, the
+//! recorder sees the queue disconnected, drains, seals and ends; joined in that order, each with a deadline.
+
+mod run;
+mod sources;
+
+pub use run::{DaemonError, Progress, RunSummary, record};
+pub use sources::{OpenedSource, SkippedSource, SourceError, open_sources};

@@ -1,0 +1,339 @@
+//! One run: built, started, watched, ended in order.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::sources::{OpenedSource, SkippedSource, SourceError, open_sources};
+use crate::config::{Config, GroupName, LARGE_SLABS, Memory, Sync};
+use crate::metrics::{Consumer, GroupLatencies, Metrics, exchange};
+use crate::os::clock::{ClockReading, monotonic_ns};
+use crate::os::event::{Event, Woken};
+use crate::os::host::{HostIdentity, HostRoot, random_u64};
+use crate::os::signal::SignalWatch;
+use crate::os::storage::{DataDirectory, DataDirectoryError, Storage};
+use crate::os::thread;
+use crate::recorder::{Recorder, RecorderReport, RecorderSettings, RunPlan, SyncPolicy};
+use crate::sampling::{Group, GroupSettings, GroupSource};
+use crate::segment::{Header, SourceInfo};
+use crate::slab::{HandOver, HandOverSettings, LossLedger, Slab, SlabPool, slab_queue};
+use crate::stream::ChecksumKind;
+
+/// How often whoever watches is told.
+const WATCH_INTERVAL_NS: u64 = 200_000_000;
+/// The samplers end within one reading of the stop; one that hangs in the kernel is given up after this.
+const SAMPLERS_STOP_MAX_NS: u64 = 5_000_000_000;
+/// The recorder writes what is queued and syncs it; a storage that takes longer is given up after this.
+const RECORDER_STOP_MAX_NS: u64 = 60_000_000_000;
+
+/// Why a run could not begin, or did not end as it should.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// The data directory cannot be recorded to.
+    #[error(transparent)]
+    DataDirectory(#[from] DataDirectoryError),
+    /// There is nothing to sample.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The first segment cannot be created, or the kernel refuses a thread or a signal handler.
+    #[error("cannot start {what}: {error}")]
+    Start {
+        /// What could not be started.
+        what: &'static str,
+        /// What the kernel said.
+        #[source]
+        error: io::Error,
+    },
+    /// A thread ended before it was told to: our own mistake, reported above by its panic. What was sampled until
+    /// then is recorded.
+    #[error("the thread {name} ended by a panic; what was sampled before is recorded")]
+    ThreadEnded {
+        /// Which one.
+        name: String,
+    },
+    /// A thread did not end in time.
+    #[error("the thread {name} did not end within {seconds} s of the stop; it is left behind")]
+    ThreadStuck {
+        /// Which one.
+        name: String,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+}
+
+/// How a run is going, for whoever watches.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// Time since the first tick, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// All counters.
+    pub metrics: &'a Metrics,
+}
+
+/// What a run has come to.
+#[derive(Debug)]
+pub struct RunSummary {
+    /// Where the segments are.
+    pub data_dir: PathBuf,
+    /// The run's id, in every segment and name.
+    pub run_id: u64,
+    /// From the first tick to the stop, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Configured sources that this host lacks.
+    pub skipped: Vec<SkippedSource>,
+    /// What was recorded and lost.
+    pub report: RecorderReport,
+}
+
+/// Records as configured until a signal, or for `duration`; tells `watch` several times a second.
+///
+/// # Errors
+/// Every kind of [`DaemonError`].
+pub fn record(
+    config: &Config,
+    duration: Option<Duration>,
+    watch: &mut dyn FnMut(Progress<'_>),
+) -> Result<RunSummary, DaemonError> {
+    let stop = Arc::new(Event::new());
+    let on_hangup = || tracing::info!("SIGHUP: ignored, this version cannot reload its configuration");
+    let _signals = SignalWatch::start(Arc::clone(&stop), on_hangup).map_err(start("signal handling"))?;
+    let (sources, skipped, metrics) = open_sources(config)?;
+    for source in &skipped {
+        tracing::warn!(source = source.name.as_str(), "skipped: {}", source.reason);
+    }
+    let directory = DataDirectory::open(&config.agent.data_dir)?;
+    let data_dir = directory.path().to_owned();
+    let run = Run::start(config, sources, Arc::new(directory), &metrics, &stop)?;
+    let (run_id, start_ns) = (run.run_id, run.start_ns);
+    let end_ns = duration.map_or(u64::MAX, |duration| {
+        start_ns.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    });
+    let mut now = monotonic_ns();
+    while now < end_ns && !run.has_ended() {
+        if stop.wait_until(end_ns.min(now + WATCH_INTERVAL_NS)) == Woken::Set {
+            break;
+        }
+        now = monotonic_ns();
+        watch(Progress { elapsed_ns: now - start_ns, metrics: &metrics });
+    }
+    stop.set();
+    let elapsed_ns = monotonic_ns() - start_ns;
+    let report = run.finish()?;
+    Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
+}
+
+/// The threads of a run.
+struct Run {
+    run_id: u64,
+    start_ns: u64,
+    samplers: Vec<(String, JoinHandle<()>)>,
+    recorder: JoinHandle<RecorderReport>,
+}
+
+/// What the groups share with the recorder.
+struct Shared {
+    pool: Arc<SlabPool>,
+    ledger: Arc<LossLedger>,
+    wake: Arc<Event>,
+    queue: crossbeam_channel::Sender<Box<Slab>>,
+}
+
+impl Run {
+    fn start(
+        config: &Config,
+        sources: Vec<OpenedSource>,
+        storage: Arc<dyn Storage>,
+        metrics: &Arc<Metrics>,
+        stop: &Arc<Event>,
+    ) -> Result<Self, DaemonError> {
+        let memory = config.memory();
+        let (queue, slabs) = slab_queue(count(memory.queued));
+        let shared = Shared {
+            pool: Arc::new(pool(&memory)),
+            ledger: Arc::new(LossLedger::new(sources.len())),
+            wake: Arc::new(Event::new()),
+            queue,
+        };
+        let run_id = random_u64().map_err(start("a run id"))?;
+        let header = header(config, run_id, sources.iter().map(|source| source.info.clone()).collect());
+        let clocks = header.clocks;
+        let plan = run_plan(config, &memory, header);
+        let (groups, latencies) = groups(sources);
+        let recorder = Recorder::start(RecorderSettings {
+            plan,
+            storage,
+            queue: slabs,
+            pool: Arc::clone(&shared.pool),
+            ledger: Arc::clone(&shared.ledger),
+            wake: Arc::clone(&shared.wake),
+            metrics: Arc::clone(metrics),
+            latencies,
+        })
+        .map_err(start("the first segment"))?;
+        let recorder = thread::spawn("recorder", move || recorder.run()).map_err(start("the recorder"))?;
+        let start_ns = monotonic_ns();
+        let mut samplers = Vec::new();
+        for group in groups {
+            let name = format!("sampler-{}", group.name.as_str());
+            let group = Group::new(GroupSettings {
+                timing: match group.name {
+                    GroupName::Fast => config.groups.fast.timing,
+                    GroupName::Slow => config.groups.slow.timing,
+                },
+                sources: group.sources,
+                start_ns,
+                wall_offset_ns: clocks.wall_offset_ns(),
+                hand_over: HandOver::new(hand_over_settings(config, &shared, metrics.sources.len())),
+                metrics: Arc::clone(metrics),
+                latencies: group.latencies,
+                stop: Arc::clone(stop),
+            });
+            let thread = thread::spawn(&name, move || group.run()).map_err(start("a sampler"))?;
+            samplers.push((name, thread));
+        }
+        Ok(Self { run_id, start_ns, samplers, recorder })
+    }
+
+    /// Whether a thread has ended by itself.
+    fn has_ended(&self) -> bool {
+        self.recorder.is_finished() || self.samplers.iter().any(|(_, thread)| thread.is_finished())
+    }
+
+    /// Joins in the order of ownership. The stop event is set.
+    fn finish(self) -> Result<RecorderReport, DaemonError> {
+        let mut ended = Ok(());
+        let deadline_ns = monotonic_ns() + SAMPLERS_STOP_MAX_NS;
+        for (name, thread) in self.samplers {
+            let joined = join(name, thread, deadline_ns, SAMPLERS_STOP_MAX_NS);
+            ended = ended.and(joined);
+        }
+        let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
+        let report = join("recorder".to_owned(), self.recorder, deadline_ns, RECORDER_STOP_MAX_NS)?;
+        ended.map(|()| report)
+    }
+}
+
+/// Waits for a thread until the deadline; the standard library can only wait without one.
+fn join<T>(name: String, thread: JoinHandle<T>, deadline_ns: u64, waited_ns: u64) -> Result<T, DaemonError> {
+    const LOOK_EVERY_NS: u64 = 1_000_000;
+    let never = Event::new();
+    while !thread.is_finished() {
+        let now = monotonic_ns();
+        if now >= deadline_ns {
+            return Err(DaemonError::ThreadStuck { name, seconds: waited_ns / 1_000_000_000 });
+        }
+        never.wait_until(now + LOOK_EVERY_NS);
+    }
+    thread.join().map_err(|_panic| DaemonError::ThreadEnded { name })
+}
+
+struct OpenedGroup {
+    name: GroupName,
+    sources: Vec<GroupSource>,
+    latencies: crate::metrics::Producer<GroupLatencies>,
+}
+
+/// Sorts the sources into their groups; a group without sources has no thread.
+fn groups(sources: Vec<OpenedSource>) -> (Vec<OpenedGroup>, Vec<Consumer<GroupLatencies>>) {
+    let mut sorted: Vec<(GroupName, Vec<GroupSource>)> =
+        GroupName::ALL.iter().map(|name| (*name, Vec::new())).collect();
+    for source in sources {
+        let name = source.config.group();
+        let member =
+            GroupSource { id: source.info.id, period_ns: source.info.period_ns, sampler: source.sampler };
+        if let Some((_, members)) = sorted.iter_mut().find(|(group, _)| *group == name) {
+            members.push(member);
+        }
+    }
+    sorted.retain(|(_, members)| !members.is_empty());
+    sorted
+        .into_iter()
+        .map(|(name, sources)| {
+            let ids: Vec<u16> = sources.iter().map(|source| source.id).collect();
+            let (latencies, consumer) = exchange(|| GroupLatencies::new(ids.iter().copied()));
+            (OpenedGroup { name, sources, latencies }, consumer)
+        })
+        .unzip()
+}
+
+fn pool(memory: &Memory) -> SlabPool {
+    SlabPool::new(
+        count(memory.slabs()),
+        count(memory.slab_bytes),
+        count(LARGE_SLABS),
+        count(memory.large_slab_bytes),
+    )
+}
+
+fn hand_over_settings(config: &Config, shared: &Shared, sources: usize) -> HandOverSettings {
+    HandOverSettings {
+        pool: Arc::clone(&shared.pool),
+        queue: shared.queue.clone(),
+        ledger: Arc::clone(&shared.ledger),
+        wake: Arc::clone(&shared.wake),
+        checksum: checksum(config),
+        frame_max: config.storage.frame_max,
+        interval_ns: nanoseconds(config.handover.hand_over),
+        sources,
+    }
+}
+
+fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> Header {
+    // A slab waits for its interval, for the recorder to look, and in a backlog behind others: twice the two is what
+    // a healthy run stays under. The footer says what it really was.
+    let reorder_window = (config.handover.hand_over + config.handover.drain) * 2;
+    Header {
+        segment: 0,
+        run_id,
+        host: HostIdentity::read(&HostRoot::new(&config.agent.host_root)),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        checksum: checksum(config),
+        frame_max: config.storage.frame_max,
+        clocks: ClockReading::now(),
+        reorder_window_ns: nanoseconds(reorder_window),
+        sources,
+    }
+}
+
+fn run_plan(config: &Config, memory: &Memory, header: Header) -> RunPlan {
+    RunPlan {
+        header,
+        segment_bytes: config.storage.segment_size,
+        segment_age_ns: nanoseconds(config.storage.segment_age),
+        sync: match config.storage.sync {
+            Sync::Never => SyncPolicy::Never,
+            Sync::Interval(interval) => SyncPolicy::Interval(nanoseconds(interval)),
+            Sync::Always => SyncPolicy::Always,
+        },
+        preallocate: config.storage.preallocate,
+        drain_ns: nanoseconds(config.handover.drain),
+        batch_slabs: count(memory.writing),
+    }
+}
+
+fn checksum(config: &Config) -> ChecksumKind {
+    use crate::config::Checksum;
+    match config.storage.checksum {
+        Checksum::Xxh3 => ChecksumKind::Xxh3,
+        Checksum::Crc32 => ChecksumKind::Crc32,
+        Checksum::Crc16 => ChecksumKind::Crc16,
+        Checksum::None => ChecksumKind::None,
+    }
+}
+
+fn start(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
+    move |error| DaemonError::Start { what, error }
+}
+
+/// Sizes and counts fit: the platform has 64 bits, and the configuration limits them.
+fn count(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// Durations of the configuration are at most days.
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,141 @@
+//! From configured sources to opened ones: which this host has, and what each descriptor says.
+
+use std::sync::Arc;
+
+use crate::config::{Config, Shape, Source, SourceName};
+use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
+use crate::os::host::{HostFile, HostRoot};
+use crate::sampling::Sampler;
+use crate::sampling::sources::agent::{self, AgentSampler};
+use crate::sampling::sources::synthetic::{self, Synthetic};
+use crate::sampling::sources::CATALOG;
+use crate::segment::{SourceInfo, SourceKind};
+
+/// A configured source that this host has.
+pub struct OpenedSource {
+    /// How it is configured.
+    pub config: Source,
+    /// Its descriptor; the id is its place among the opened sources.
+    pub info: SourceInfo,
+    /// Its way from the kernel to a payload.
+    pub sampler: Box<dyn Sampler>,
+}
+
+/// A configured source that this host lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkippedSource {
+    /// Its name.
+    pub name: SourceName,
+    /// What is missing.
+    pub reason: String,
+}
+
+/// Why sampling cannot begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// A source that was marked required, or named on the command line, is not there.
+    #[error("source {}: {reason}; it is required: leave it out, or set required = false", name.as_str())]
+    Required {
+        /// Which one.
+        name: SourceName,
+        /// What is missing.
+        reason: String,
+    },
+    /// None of the configured sources is there.
+    #[error("this host has none of the configured sources; the last one: {reason}")]
+    NoneLeft {
+        /// What is missing of the last one.
+        reason: String,
+    },
+}
+
+/// A source that is there, before it is known which id it gets.
+struct Candidate {
+    config: Source,
+    root: &'static str,
+    schema: &'static [u8],
+    kind: SourceKind,
+    opened: Opened,
+}
+
+enum Opened {
+    Sampler(Box<dyn Sampler>),
+    /// `self` samples the counters of all sources, which exist once it is known which those are.
+    Itself(HostFile),
+}
+
+/// Opens every enabled source that this host has, and makes the counters for them.
+///
+/// # Errors
+/// `Required`, `NoneLeft`.
+pub fn open_sources(
+    config: &Config,
+) -> Result<(Vec<OpenedSource>, Vec<SkippedSource>, Arc<Metrics>), SourceError> {
+    let host = HostRoot::new(&config.agent.host_root);
+    let mut candidates = Vec::new();
+    let mut skipped = Vec::new();
+    for source in config.enabled_sources() {
+        match open(source, &host) {
+            Ok(candidate) => candidates.push(candidate),
+            Err(reason) if source.required => {
+                return Err(SourceError::Required { name: source.name, reason });
+            }
+            Err(reason) => skipped.push(SkippedSource { name: source.name, reason }),
+        }
+    }
+    if candidates.is_empty() {
+        let last = skipped.pop().map(|last| format!("{}: {}", last.name.as_str(), last.reason));
+        return Err(SourceError::NoneLeft { reason: last.unwrap_or_default() });
+    }
+    let counters = candidates.iter().map(|candidate| {
+        SourceMetrics::new(candidate.config.name.as_str().to_owned(), period_ns(&candidate.config))
+    });
+    let metrics = Arc::new(Metrics { sources: counters.collect(), recorder: RecorderMetrics::default() });
+    let sources = candidates.into_iter().zip(0..).map(|(candidate, id)| {
+        let info = SourceInfo {
+            id,
+            name: candidate.config.name.as_str().to_owned(),
+            labels: Vec::new(),
+            kind: candidate.kind,
+            period_ns: period_ns(&candidate.config),
+            root: candidate.root.to_owned(),
+            schema: candidate.schema.to_vec(),
+            next_seq: 0,
+        };
+        let sampler: Box<dyn Sampler> = match candidate.opened {
+            Opened::Sampler(sampler) => sampler,
+            Opened::Itself(stat) => Box::new(AgentSampler::new(stat, Arc::clone(&metrics))),
+        };
+        OpenedSource { config: candidate.config, info, sampler }
+    });
+    Ok((sources.collect(), skipped, metrics))
+}
+
+/// Opens one source; the error says what this host lacks.
+fn open(source: &Source, host: &HostRoot) -> Result<Candidate, String> {
+    let candidate = |root, schema, kind, opened| Candidate { config: source.clone(), root, schema, kind, opened };
+    if source.name == SourceName::Itself {
+        let stat = AgentSampler::open_stat().map_err(|error| format!("/proc/self/stat: {error}"))?;
+        return Ok(candidate(agent::ROOT, agent::SCHEMA, SourceKind::Agent, Opened::Itself(stat)));
+    }
+    if let Some(settings) = source.synthetic {
+        let (root, sampler) = match settings.shape {
+            Shape::Point => (synthetic::POINT_ROOT, Synthetic::point(settings.seed)),
+            Shape::Wide { fields, payload_bytes } => {
+                (synthetic::WIDE_ROOT, Synthetic::wide(settings.seed, fields, payload_bytes))
+            }
+        };
+        let opened = Opened::Sampler(Box::new(sampler));
+        return Ok(candidate(root, synthetic::SCHEMA, SourceKind::Synthetic, opened));
+    }
+    let entry = CATALOG.iter().find(|entry| entry.name == source.name.as_str());
+    let entry = entry.ok_or_else(|| "not in this build".to_owned())?;
+    let sampler = (entry.open)(host).map_err(|error| error.to_string())?;
+    Ok(candidate(entry.root, entry.schema, SourceKind::Host, Opened::Sampler(sampler)))
+}
+
+fn period_ns(source: &Source) -> u64 {
+    // At most an hour.
+    u64::try_from(source.period.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,106 @@
+//! What explains a jump in sequence numbers: losses as samplers and the recorder reported them, kept until the gap
+//! that covers them is written.
+
+use crate::slab::{Causes, Loss, LossLedger};
+
+/// Losses kept a source; beyond that neighbours are merged, and the gap names all their causes.
+const LOSSES_MAX: usize = 1024;
+
+/// Reported losses that no gap in a file covers yet.
+#[derive(Debug)]
+pub(super) struct LossBook {
+    sources: Vec<Vec<Loss>>,
+}
+
+impl LossBook {
+    pub(super) fn new(sources: usize) -> Self {
+        Self { sources: vec![Vec::new(); sources] }
+    }
+
+    /// Takes over what the samplers have written down.
+    pub(super) fn read(&mut self, ledger: &LossLedger) {
+        while let Some(loss) = ledger.take() {
+            self.add(loss);
+        }
+    }
+
+    /// Adds a loss, to its neighbour if it has the same cause.
+    pub(super) fn add(&mut self, loss: Loss) {
+        let Some(losses) = self.sources.get_mut(usize::from(loss.source)) else { return };
+        let full = losses.len() >= LOSSES_MAX;
+        match losses.last_mut() {
+            Some(last) if last.first_seq + last.count == loss.first_seq && last.causes == loss.causes => {
+                last.count += loss.count;
+            }
+            Some(last) if full => {
+                let end = (last.first_seq + last.count).max(loss.first_seq + loss.count);
+                last.first_seq = last.first_seq.min(loss.first_seq);
+                last.count = end - last.first_seq;
+                last.causes |= loss.causes;
+            }
+            _ => losses.push(loss),
+        }
+    }
+
+    /// All causes of the losses of `source` within `first..end`; those that the ledger had no room for if none is.
+    pub(super) fn causes(&self, source: u16, first: u64, end: u64, ledger: &LossLedger) -> Causes {
+        let known = self
+            .of(source)
+            .iter()
+            .filter(|loss| loss.first_seq < end && loss.first_seq + loss.count > first)
+            .fold(Causes::default(), |causes, loss| causes | loss.causes);
+        if known == Causes::default() { ledger.overflowed(source) } else { known }
+    }
+
+    /// Forgets the losses below `next_seq`: they are in the file.
+    pub(super) fn settle(&mut self, source: u16, next_seq: u64) {
+        if let Some(losses) = self.sources.get_mut(usize::from(source))
+            && !losses.is_empty()
+        {
+            losses.retain(|loss| loss.first_seq + loss.count > next_seq);
+        }
+    }
+
+    fn of(&self, source: u16) -> &[Loss] {
+        self.sources.get(usize::from(source)).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loss(first_seq: u64, count: u64, causes: Causes) -> Loss {
+        Loss { source: 0, first_seq, count, causes }
+    }
+
+    // Goal: a gap names the causes of its own numbers and no others. Method: two losses, three ranges.
+    #[test]
+    fn causes_belong_to_their_numbers() {
+        let ledger = LossLedger::new(1);
+        let mut book = LossBook::new(1);
+        ledger.write(loss(5, 2, Causes::QUEUE_FULL));
+        ledger.write(loss(7, 1, Causes::QUEUE_FULL));
+        ledger.write(loss(20, 1, Causes::READ_FAILED));
+        book.read(&ledger);
+        assert_eq!(book.of(0).len(), 2, "neighbours are one");
+        assert_eq!(book.causes(0, 5, 8, &ledger), Causes::QUEUE_FULL);
+        assert_eq!(book.causes(0, 8, 20, &ledger), Causes::default());
+        assert_eq!(book.causes(0, 7, 21, &ledger), Causes::QUEUE_FULL | Causes::READ_FAILED);
+        book.settle(0, 8);
+        assert_eq!(book.of(0).len(), 1);
+    }
+
+    // Goal: memory stays bounded and no cause is forgotten. Method: very many losses with holes between.
+    #[test]
+    fn a_full_book_merges() {
+        let ledger = LossLedger::new(1);
+        let mut book = LossBook::new(1);
+        for k in 0..2 * LOSSES_MAX as u64 {
+            book.add(loss(k * 2, 1, Causes::POOL_EMPTY));
+        }
+        book.add(loss(10_000, 1, Causes::TOO_LARGE));
+        assert_eq!(book.of(0).len(), LOSSES_MAX);
+        assert_eq!(book.causes(0, 9999, 10_001, &ledger), Causes::POOL_EMPTY | Causes::TOO_LARGE);
+    }
+}

@@ -1,0 +1,51 @@
+//! When is what written, synced, rotated? The one I/O thread: pure decisions, and one loop that acts on them.
+//!
+//! Never: waits for a sampler, is waited for by one, or lets a reading disappear without a Gap.
+
+mod drain;
+mod latencies;
+mod losses;
+mod policy;
+mod syncer;
+
+pub use drain::{Recorder, RecorderSettings, RunPlan};
+pub use latencies::RunLatencies;
+pub use policy::SyncPolicy;
+
+use crate::metrics::Total;
+
+/// What one run has come to.
+#[derive(Debug)]
+pub struct RecorderReport {
+    /// One a source, in the order of ids.
+    pub sources: Vec<SourceReport>,
+    /// Latencies of the run.
+    pub latencies: RunLatencies,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Segments sealed and published.
+    pub segments_sealed: u64,
+    /// Writes, syncs, creations and renames that failed.
+    pub storage_errors: u64,
+}
+
+/// What one run has come to for one source. begun = recorded + lost.
+#[derive(Debug)]
+pub struct SourceReport {
+    /// Its name.
+    pub name: String,
+    /// Nominal period, in nanoseconds.
+    pub period_ns: u64,
+    /// Readings begun.
+    pub begun: u64,
+    /// Frames in the files.
+    pub recorded: u64,
+    /// Readings that are not in the files.
+    pub lost: u64,
+    /// Ticks that were never begun.
+    pub missed: u64,
+    /// Begin of a reading minus its deadline.
+    pub lateness: Total,
+    /// How long the readings took.
+    pub read_duration: Total,
+}

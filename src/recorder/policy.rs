@@ -1,0 +1,96 @@
+//! Decisions of the recorder as functions of what it knows. No clock, no file.
+
+/// When data is brought from the kernel to the medium. A killed process loses nothing that the kernel has taken,
+/// whatever the policy; a crash of the kernel or a power cut loses what was not synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncPolicy {
+    /// The kernel decides (commonly within 30 s); a segment is still synced when it is sealed.
+    Never,
+    /// At the latest this many nanoseconds after the first unsynced write.
+    Interval(u64),
+    /// After each write, before the next one.
+    Always,
+}
+
+/// What the open segment has come to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SegmentState {
+    pub(super) bytes: u64,
+    pub(super) created_ns: u64,
+    pub(super) has_content: bool,
+}
+
+/// Limits of a segment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RotationLimits {
+    pub(super) bytes: u64,
+    pub(super) age_ns: u64,
+}
+
+/// Whether the segment should be sealed before `next_bytes` more are written at `now_ns`. One without content never
+/// is: there would be nothing in it.
+pub(super) fn should_rotate(
+    segment: SegmentState,
+    limits: RotationLimits,
+    next_bytes: u64,
+    now_ns: u64,
+) -> bool {
+    segment.has_content
+        && (segment.bytes.saturating_add(next_bytes) > limits.bytes
+            || now_ns.saturating_sub(segment.created_ns) >= limits.age_ns)
+}
+
+/// Whether the syncer should be asked now. `first_unsynced_ns`: when the first write since the last sync happened.
+pub(super) fn should_sync(policy: SyncPolicy, first_unsynced_ns: Option<u64>, now_ns: u64) -> bool {
+    match policy {
+        SyncPolicy::Never => false,
+        SyncPolicy::Interval(interval_ns) => {
+            first_unsynced_ns.is_some_and(|first| now_ns.saturating_sub(first) >= interval_ns)
+        }
+        SyncPolicy::Always => first_unsynced_ns.is_some(),
+    }
+}
+
+/// How long to wait after the `failures`th failure in a row before a segment is tried again: from 100 ms, doubling,
+/// to 10 s, in nanoseconds.
+pub(super) fn back_off_ns(failures: u32) -> u64 {
+    const FIRST_NS: u64 = 100_000_000;
+    const LONGEST_NS: u64 = 10_000_000_000;
+    FIRST_NS.saturating_mul(1 << failures.saturating_sub(1).min(20)).min(LONGEST_NS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: RotationLimits = RotationLimits { bytes: 1000, age_ns: 50 };
+
+    // Goal: size and age rotate, an empty segment never does. Method: both sides of each limit.
+    #[test]
+    fn rotation_by_size_and_age() {
+        let segment = SegmentState { bytes: 900, created_ns: 100, has_content: true };
+        assert!(!should_rotate(segment, LIMITS, 100, 149));
+        assert!(should_rotate(segment, LIMITS, 101, 100));
+        assert!(should_rotate(segment, LIMITS, 0, 150));
+        let empty = SegmentState { has_content: false, ..segment };
+        assert!(!should_rotate(empty, LIMITS, 5000, 1000));
+    }
+
+    // Goal: each policy syncs when it says. Method: both sides of the interval.
+    #[test]
+    fn syncing_by_policy() {
+        assert!(!should_sync(SyncPolicy::Never, Some(0), u64::MAX));
+        assert!(!should_sync(SyncPolicy::Interval(10), None, 100));
+        assert!(!should_sync(SyncPolicy::Interval(10), Some(91), 100));
+        assert!(should_sync(SyncPolicy::Interval(10), Some(90), 100));
+        assert!(should_sync(SyncPolicy::Always, Some(100), 100));
+        assert!(!should_sync(SyncPolicy::Always, None, 100));
+    }
+
+    // Goal: waiting grows and stays bounded. Method: the first, some, and very many failures.
+    #[test]
+    fn back_off_grows_to_its_limit() {
+        assert_eq!([1, 2, 3].map(back_off_ns), [100_000_000, 200_000_000, 400_000_000]);
+        assert_eq!(back_off_ns(u32::MAX), 10_000_000_000);
+    }
+}

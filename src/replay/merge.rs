@@ -1,0 +1,357 @@
+//! Frames of many segments in the order of their time.
+//!
+//! Within a segment frames of different sources step back in time by at most the reorder window, so a frame is given
+//! out once a frame that much younger has been seen. Memory is bounded by the frames of one window.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::path::{Path, PathBuf};
+
+use crate::segment::{
+    Advance, Damage, FrameKind, Gap, Header, Listing, SegmentError, SegmentReader, Telemetry, list,
+};
+
+/// Most frames held back; beyond it the oldest goes out, so that a wrong window cannot take the memory.
+const HELD_FRAMES_MAX: usize = 1 << 20;
+/// Most bytes held back, likewise.
+const HELD_BYTES_MAX: usize = 256 << 20;
+
+/// What of a recording is read. Everything by default.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Names of the sources; empty for all.
+    pub sources: BTreeSet<String>,
+    /// Not before this wall time, in nanoseconds.
+    pub since_ns: Option<i64>,
+    /// Before this wall time, in nanoseconds.
+    pub until_ns: Option<i64>,
+}
+
+impl Filter {
+    fn wants_source(&self, name: &str) -> bool {
+        self.sources.is_empty() || self.sources.contains(name)
+    }
+
+    fn wants_time(&self, wall_ns: i64) -> bool {
+        self.since_ns.is_none_or(|since| wall_ns >= since) && self.until_ns.is_none_or(|until| wall_ns < until)
+    }
+}
+
+/// What comes next in a recording.
+#[derive(Debug)]
+pub enum Item<'a> {
+    /// The samples that follow are described by this header; its frame as it stands in the file.
+    Header(&'a Header, &'a [u8]),
+    /// A sample.
+    Sample(Sample<'a>),
+    /// Known losses; the frame as it stands in the file.
+    Gap(Gap, &'a [u8]),
+    /// Something about the files, for the user to know.
+    Notice(Notice),
+}
+
+/// A sample with the frame it stands in.
+#[derive(Debug)]
+pub struct Sample<'a> {
+    /// What the frame says.
+    pub telemetry: Telemetry<'a>,
+    /// The whole frame as it stands in the file.
+    pub frame: &'a [u8],
+}
+
+/// What is wrong with a file, while reading goes on.
+#[derive(Debug)]
+pub enum Notice {
+    /// Bytes that are not what was written.
+    Damaged(PathBuf, Damage),
+    /// An unsealed segment ends within a frame.
+    Torn(PathBuf, Damage),
+    /// A file that cannot be read at all.
+    Unreadable(SegmentError),
+}
+
+/// Reads segments one after the other and gives their frames out in the order of time.
+#[derive(Debug)]
+pub struct MergedReader {
+    paths: Vec<PathBuf>,
+    filter: Filter,
+    waiting: VecDeque<Listing>,
+    last_number: Option<u64>,
+    current: Option<SegmentReader>,
+    is_live: bool,
+    has_ended: bool, // the current segment's trailer has been read
+    header: Option<(Header, Vec<u8>)>,
+    window_ns: u64,
+    newest_ns: u64,
+    arrivals: u64,
+    held: BinaryHeap<Reverse<Held>>,
+    held_bytes: usize,
+    given: Vec<u8>,
+    free: Vec<Vec<u8>>, // buffers to be used again
+}
+
+/// A frame that waits for its turn. Ordered by time, then by arrival: frames of one source keep their order.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    mono_ns: u64,
+    arrival: u64,
+    kind: HeldKind,
+    frame: Vec<u8>,
+    header_bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum HeldKind {
+    Sample,
+    Gap,
+}
+
+/// What reading on has brought.
+enum Step {
+    Held,
+    NewRun(Header, Vec<u8>),
+    Notice(Notice),
+    End,
+}
+
+impl MergedReader {
+    /// A reader of every segment that `paths` name.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn open(paths: &[PathBuf], filter: Filter) -> Result<Self, SegmentError> {
+        let mut reader = Self {
+            paths: paths.to_vec(),
+            filter,
+            waiting: VecDeque::new(),
+            last_number: None,
+            current: None,
+            is_live: false,
+            has_ended: false,
+            header: None,
+            window_ns: 0,
+            newest_ns: 0,
+            arrivals: 0,
+            held: BinaryHeap::new(),
+            held_bytes: 0,
+            given: Vec::new(),
+            free: Vec::new(),
+        };
+        reader.refresh()?;
+        Ok(reader)
+    }
+
+    /// Looks for segments that have come since; for whoever follows a recording at work.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn refresh(&mut self) -> Result<(), SegmentError> {
+        let is_first = self.last_number.is_none() && self.current.is_none();
+        for listing in list(&self.paths)? {
+            let number = listing.name.map(|name| name.number);
+            if is_first || number.is_some_and(|number| self.last_number.is_none_or(|last| number > last)) {
+                self.last_number = number.max(self.last_number);
+                self.waiting.push_back(listing);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the segment being read is one that a recorder may still append to.
+    pub fn is_live(&self) -> bool {
+        self.current.is_some() && self.is_live && !self.has_ended
+    }
+
+    /// What comes next; none at the end. After [`refresh`](Self::refresh), or when the last segment has grown, the
+    /// question may be asked again.
+    ///
+    /// # Errors
+    /// `Io`.
+    #[allow(clippy::should_implement_trait, reason = "the item borrows the reader: no Iterator can give it")]
+    pub fn next(&mut self) -> Result<Option<Item<'_>>, SegmentError> {
+        loop {
+            if self.has_one_to_give() {
+                return Ok(self.give());
+            }
+            match self.read_on()? {
+                Step::Held => {}
+                Step::Notice(notice) => return Ok(Some(Item::Notice(notice))),
+                Step::End if self.held.is_empty() => return Ok(None),
+                Step::End => return Ok(self.give()),
+                Step::NewRun(header, frame) => {
+                    let (header, frame) = self.header.insert((header, frame));
+                    return Ok(Some(Item::Header(header, frame)));
+                }
+            }
+        }
+    }
+
+    fn has_one_to_give(&self) -> bool {
+        let Some(Reverse(oldest)) = self.held.peek() else { return false };
+        oldest.mono_ns.saturating_add(self.window_ns) < self.newest_ns
+            || self.held.len() > HELD_FRAMES_MAX
+            || self.held_bytes > HELD_BYTES_MAX
+    }
+
+    fn give(&mut self) -> Option<Item<'_>> {
+        let Reverse(held) = self.held.pop()?;
+        self.held_bytes -= held.frame.len();
+        self.free.push(std::mem::replace(&mut self.given, held.frame));
+        let payload = self.given.get(held.header_bytes..).unwrap_or_default();
+        // Read once before it was held, so both can be read again.
+        match held.kind {
+            HeldKind::Sample => {
+                Some(Item::Sample(Sample { telemetry: Telemetry::read(payload)?, frame: &self.given }))
+            }
+            HeldKind::Gap => Some(Item::Gap(Gap::decode(payload)?, &self.given)),
+        }
+    }
+
+    /// Reads one frame on. At the change of a run, what is held goes out first.
+    fn read_on(&mut self) -> Result<Step, SegmentError> {
+        let Some(reader) = &mut self.current else {
+            let Some(listing) = self.waiting.front() else { return Ok(Step::End) };
+            return match SegmentReader::open(&listing.path) {
+                Ok(reader) => Ok(self.begin(reader)),
+                Err(SegmentError::Empty { .. }) if listing.live => Ok(Step::End),
+                Err(error) => {
+                    self.waiting.pop_front();
+                    Ok(Step::Notice(Notice::Unreadable(error)))
+                }
+            };
+        };
+        match reader.advance()? {
+            Some(Advance::Damage(damage)) => {
+                Ok(Step::Notice(Notice::Damaged(reader.path().to_owned(), damage)))
+            }
+            Some(Advance::Frame(at)) => {
+                if at.kind == FrameKind::Trailer {
+                    self.has_ended = true;
+                }
+                if at.kind == FrameKind::Header && at.offset > 0 {
+                    let (header, frame) = (reader.header().clone(), reader.bytes(at).to_vec());
+                    self.window_ns = header.reorder_window_ns;
+                    return Ok(Step::NewRun(header, frame));
+                }
+                self.hold(at);
+                Ok(Step::Held)
+            }
+            None => {
+                let torn = reader.tail().filter(|_| !self.is_live);
+                let notice = torn.map(|tail| Notice::Torn(reader.path().to_owned(), tail));
+                if !self.is_live() || !self.waiting.is_empty() {
+                    self.current = None;
+                } else if notice.is_none() {
+                    return Ok(Step::End);
+                }
+                Ok(notice.map_or(Step::Held, Step::Notice))
+            }
+        }
+    }
+
+    /// Starts with a segment, if the run's last frames are out.
+    fn begin(&mut self, mut reader: SegmentReader) -> Step {
+        let header = reader.header().clone();
+        let is_new_run = self.header.as_ref().is_none_or(|(last, _)| last.run_id != header.run_id);
+        if is_new_run && !self.held.is_empty() {
+            return Step::End;
+        }
+        let Some(listing) = self.waiting.pop_front() else { return Step::End };
+        if !self.overlaps(&reader) {
+            return Step::Held;
+        }
+        self.is_live = listing.live;
+        self.has_ended = false;
+        let footer_window_ns = reader.footer().map(|footer| footer.reorder_window_ns);
+        self.window_ns = footer_window_ns.unwrap_or(header.reorder_window_ns);
+        if is_new_run {
+            self.newest_ns = 0;
+        }
+        let frame = match reader.advance() {
+            Ok(Some(Advance::Frame(at))) if at.kind == FrameKind::Header => reader.bytes(at).to_vec(),
+            // The header is damaged and the footer's copy has replaced it. Framed anew, it is what was written.
+            _ => framed(&header),
+        };
+        self.current = Some(reader);
+        if is_new_run { Step::NewRun(header, frame) } else { Step::Held }
+    }
+
+    /// Whether a sealed segment may hold anything in the wanted range of time.
+    fn overlaps(&self, reader: &SegmentReader) -> bool {
+        let Some(footer) = reader.footer() else { return true };
+        let mut spans = footer.totals.iter().filter_map(|totals| totals.span).peekable();
+        spans.peek().is_none()
+            || spans.any(|span| {
+                self.filter.since_ns.is_none_or(|since| span.last_wall_ns >= since)
+                    && self.filter.until_ns.is_none_or(|until| span.first_wall_ns < until)
+            })
+    }
+
+    /// Holds a frame until its turn, if it is wanted.
+    fn hold(&mut self, at: crate::segment::FrameAt) {
+        let Some(reader) = &self.current else { return };
+        let header = reader.header();
+        let wants = |source| header.source(source).is_some_and(|source| self.filter.wants_source(&source.name));
+        let (kind, mono_ns) = match at.kind {
+            FrameKind::Telemetry => match reader.telemetry(at) {
+                Some(sample) if wants(sample.source) && self.filter.wants_time(sample.wall_ns) => {
+                    (HeldKind::Sample, sample.mono_ns)
+                }
+                _ => return,
+            },
+            FrameKind::Gap => match Gap::decode(reader.payload(at)) {
+                Some(gap) if wants(gap.source) => {
+                    let offset_ns = header.clocks.wall_offset_ns();
+                    if !self.filter.wants_time(offset_ns.wrapping_add_unsigned(gap.before_mono_ns)) {
+                        return;
+                    }
+                    (HeldKind::Gap, gap.after_mono_ns)
+                }
+                _ => return,
+            },
+            _ => return,
+        };
+        let mut frame = self.free.pop().unwrap_or_default();
+        frame.clear();
+        frame.extend_from_slice(reader.bytes(at));
+        let header_bytes = frame.len() - reader.payload(at).len();
+        if kind == HeldKind::Sample {
+            self.newest_ns = self.newest_ns.max(mono_ns);
+        }
+        self.held_bytes += frame.len();
+        self.arrivals += 1;
+        self.held.push(Reverse(Held { mono_ns, arrival: self.arrivals, kind, frame, header_bytes }));
+    }
+}
+
+/// A header as a whole frame.
+fn framed(header: &Header) -> Vec<u8> {
+    let payload = header.encode();
+    let mut frame = vec![0; crate::stream::frame_bytes(header.checksum, 0)];
+    frame.extend_from_slice(&payload);
+    // A header read from a file is far below 4 GiB.
+    crate::stream::seal(header.checksum, &mut frame).expect("a header has a limit");
+    frame
+}
+
+/// Wall time of the first sample of a recording, in nanoseconds; none without samples.
+pub(crate) fn first_wall_ns(paths: &[PathBuf], sources: &BTreeSet<String>) -> Result<Option<i64>, SegmentError> {
+    let filter = Filter { sources: sources.clone(), ..Filter::default() };
+    let mut reader = MergedReader::open(paths, filter)?;
+    while let Some(item) = reader.next()? {
+        if let Item::Sample(sample) = item {
+            return Ok(Some(sample.telemetry.wall_ns));
+        }
+    }
+    Ok(None)
+}
+
+impl Notice {
+    /// The file.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Damaged(path, _) | Self::Torn(path, _) => Some(path),
+            Self::Unreadable(_) => None,
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Which source is due, how late it is, and how many ticks went by. Pure: time is handed in.
+
+/// The ticks of a group's sources: absolute deadlines on a fixed grid, so that lateness never adds up to drift.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    ticks: Vec<Tick>, // one a source, in the group's order
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Tick {
+    period_ns: u64, // > 0
+    next_ns: u64,
+}
+
+/// A reading to be made now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// Which source, as an index into the group.
+    pub index: usize,
+    /// How long ago its oldest unserved tick was, in nanoseconds.
+    pub lateness_ns: u64,
+    /// Ticks that went by meanwhile: counted, never caught up in a burst.
+    pub missed: u64,
+}
+
+impl Schedule {
+    /// Sources with these periods in nanoseconds (a period of 0 counts as 1), all first due at `start_ns`.
+    pub fn new(periods_ns: impl IntoIterator<Item = u64>, start_ns: u64) -> Self {
+        let tick = |period_ns: u64| Tick { period_ns: period_ns.max(1), next_ns: start_ns };
+        Self { ticks: periods_ns.into_iter().map(tick).collect() }
+    }
+
+    /// The earliest deadline; none without sources.
+    #[inline]
+    pub fn next_ns(&self) -> Option<u64> {
+        self.ticks.iter().map(|tick| tick.next_ns).min()
+    }
+
+    /// The source whose deadline is the oldest, if it has come; its next deadline is then the first one on its grid
+    /// after `now_ns`.
+    #[inline]
+    pub fn take_due(&mut self, now_ns: u64) -> Option<Due> {
+        let (index, tick) = self.ticks.iter_mut().enumerate().min_by_key(|(_, tick)| tick.next_ns)?;
+        let lateness_ns = now_ns.checked_sub(tick.next_ns)?;
+        let missed = lateness_ns / tick.period_ns;
+        tick.next_ns = tick.next_ns.saturating_add((missed + 1).saturating_mul(tick.period_ns));
+        Some(Due { index, lateness_ns, missed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    // Goal: a punctual source ticks on its grid. Method: the clock by hand, always a little late.
+    #[test]
+    fn lateness_does_not_add_up() {
+        let mut schedule = Schedule::new([100], 1000);
+        for k in 0..10 {
+            assert_eq!(schedule.next_ns(), Some(1000 + k * 100));
+            let due = schedule.take_due(1000 + k * 100 + 7).unwrap();
+            assert_eq!(due, Due { index: 0, lateness_ns: 7, missed: 0 });
+        }
+    }
+
+    // Goal: after a stall one reading is made and the rest are counted. Method: a stall of 5.5 periods.
+    #[test]
+    fn a_stall_is_counted_and_not_caught_up() {
+        let mut schedule = Schedule::new([100], 0);
+        assert_eq!(schedule.take_due(550), Some(Due { index: 0, lateness_ns: 550, missed: 5 }));
+        assert_eq!(schedule.take_due(550), None);
+        assert_eq!(schedule.next_ns(), Some(600));
+    }
+
+    // Goal: the oldest deadline goes first, so no source starves another. Method: two sources, both due.
+    #[test]
+    fn the_oldest_deadline_goes_first() {
+        let mut schedule = Schedule::new([30, 100], 0);
+        let order: Vec<usize> =
+            std::iter::from_fn(|| schedule.take_due(29)).map(|due| due.index).collect();
+        assert_eq!(order, [0, 1]);
+        schedule.take_due(30).unwrap();
+        assert_eq!(schedule.next_ns(), Some(60));
+        assert_eq!(Schedule::new([], 0).next_ns(), None);
+    }
+
+    proptest! {
+        // Goal: begun + missed is the number of ticks that have come, for any times. Method: random clocks.
+        #[test]
+        fn begun_plus_missed_is_every_tick(
+            periods in proptest::collection::vec(1_u64..1000, 1..5),
+            steps in proptest::collection::vec(0_u64..3000, 1..100),
+        ) {
+            let mut schedule = Schedule::new(periods.clone(), 0);
+            let mut served = vec![0_u64; periods.len()];
+            let mut now = 0;
+            for step in steps {
+                now += step;
+                while let Some(due) = schedule.take_due(now) {
+                    served[due.index] += 1 + due.missed;
+                }
+                prop_assert!(schedule.next_ns().unwrap() > now);
+            }
+            for (served, period) in served.iter().zip(periods) {
+                prop_assert_eq!(*served, now / period + 1);
+            }
+        }
+    }
+}
