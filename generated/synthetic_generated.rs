@@ -47,6 +47,7 @@ impl<'a> Point<'a> {
   }
 
 
+  /// The sequence number.
   #[inline]
   pub fn counter(&self) -> u64 {
     // Safety:
@@ -54,6 +55,7 @@ impl<'a> Point<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Point::VT_COUNTER, Some(0)).unwrap()}
   }
+  /// A triangle of 1,000 samples between 0 and 1: |seq mod 1000 - 500| / 500.
   #[inline]
   pub fn wave(&self) -> f64 {
     // Safety:
@@ -61,6 +63,7 @@ impl<'a> Point<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<f64>(Point::VT_WAVE, Some(0.0)).unwrap()}
   }
+  /// value(seq, 0).
   #[inline]
   pub fn noise(&self) -> u64 {
     // Safety:
@@ -175,19 +178,21 @@ impl<'a> Wide<'a> {
   }
 
 
+  /// value(seq, i) for each i.
   #[inline]
-  pub fn values(&self) -> Option<::flatbuffers::Vector<'a, u64>> {
+  pub fn values(&self) -> ::flatbuffers::Vector<'a, u64> {
     // Safety:
     // Created from valid Table for this object
     // which contains a valid value in this slot
-    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u64>>>(Wide::VT_VALUES, None)}
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u64>>>(Wide::VT_VALUES, None).unwrap()}
   }
+  /// The low byte of value(seq, i) for each i.
   #[inline]
-  pub fn padding(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
+  pub fn padding(&self) -> ::flatbuffers::Vector<'a, u8> {
     // Safety:
     // Created from valid Table for this object
     // which contains a valid value in this slot
-    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Wide::VT_PADDING, None)}
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Wide::VT_PADDING, None).unwrap()}
   }
 }
 
@@ -197,8 +202,8 @@ impl ::flatbuffers::Verifiable for Wide<'_> {
     v: &mut ::flatbuffers::Verifier, pos: usize
   ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
     v.visit_table(pos)?
-     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u64>>>("values", Self::VT_VALUES, false)?
-     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("padding", Self::VT_PADDING, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u64>>>("values", Self::VT_VALUES, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("padding", Self::VT_PADDING, true)?
      .finish();
     Ok(())
   }
@@ -211,8 +216,8 @@ impl<'a> Default for WideArgs<'a> {
   #[inline]
   fn default() -> Self {
     WideArgs {
-      values: None,
-      padding: None,
+      values: None, // required field
+      padding: None, // required field
     }
   }
 }
@@ -241,6 +246,8 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> WideBuilder<'a, 'b, A> {
   #[inline]
   pub fn finish(self) -> ::flatbuffers::WIPOffset<Wide<'a>> {
     let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Wide::VT_VALUES,"values");
+    self.fbb_.required(o, Wide::VT_PADDING,"padding");
     ::flatbuffers::WIPOffset::new(o.value())
   }
 }

@@ -34,7 +34,8 @@ find schemas -name '*.fbs' | LC_ALL=C sort | while read -r schema; do
     mkdir -p "$folder"
     # Comments go into the binary schema, so that a file explains its own fields.
     "$flatc" --rust -o "$folder" "$schema"
-    "$flatc" --binary --schema --bfbs-comments --bfbs-filenames schemas -o "$folder" "$schema"
+    # Built-in attributes too: bit_flags tells how the values of an enum combine.
+    "$flatc" --binary --schema --bfbs-comments --bfbs-builtins --bfbs-filenames schemas -o "$folder" "$schema"
 done
 
 if [ "${1:-}" = --check ]; then
@@ -43,4 +44,32 @@ if [ "${1:-}" = --check ]; then
         exit 1
     fi
     echo "generated/ is fresh"
+fi
+
+# Schemas and payloads that only tests decode. flatc is the judge of how a payload reads: NAME.judged.json.
+kept=tests/data/schema
+fixtures=$kept
+if [ "${1:-}" = --check ]; then
+    fixtures=$(mktemp -d)
+    trap 'rm -rf "$out" "$fixtures"' EXIT
+fi
+for schema in "$kept"/*.fbs; do
+    name=$(basename "$schema" .fbs)
+    "$flatc" --binary --schema --bfbs-comments --bfbs-builtins --bfbs-filenames "$kept" -o "$fixtures" "$schema"
+    if [ -e "$kept/$name.json" ]; then
+        "$flatc" --binary -o "$fixtures" "$schema" "$kept/$name.json"
+        judged=$(mktemp -d)
+        "$flatc" --json --strict-json --defaults-json --raw-binary -o "$judged" "$schema" -- "$fixtures/$name.bin"
+        mv "$judged/$name.json" "$fixtures/$name.judged.json"
+        rmdir "$judged"
+    fi
+done
+if [ "${1:-}" = --check ]; then
+    for made in "$fixtures"/*; do
+        if ! cmp "$made" "$kept/$(basename "$made")"; then
+            echo "$kept is not what its schemas give: run scripts/generate.sh and commit the result" >&2
+            exit 1
+        fi
+    done
+    echo "$kept is fresh"
 fi

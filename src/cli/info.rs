@@ -185,11 +185,15 @@ fn walk(reader: &mut SegmentReader, header: &Header) -> Result<Vec<Totals>, Segm
                     first_wall_ns: sample.wall_ns,
                     last_wall_ns: sample.wall_ns,
                 };
-                of(&mut totals, sample.source).into_iter().for_each(|totals| totals.record(1, span));
+                if let Some(totals) = of(&mut totals, sample.source) {
+                    totals.record(1, span);
+                }
             }
             FrameKind::Gap => {
                 let Some(gap) = Gap::decode(reader.payload(at)) else { continue };
-                of(&mut totals, gap.source).into_iter().for_each(|totals| totals.lost += gap.count);
+                if let Some(totals) = of(&mut totals, gap.source) {
+                    totals.lost += gap.count;
+                }
             }
             _ => {}
         }

@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<Outcome, CliError
     let mut seen = Seen::default();
     let summary = daemon::record(&config, args.duration, &mut |progress| {
         if voice.live {
-            voice.live_line(&progress, &mut seen);
+            Voice::live_line(&progress, &mut seen);
         }
     });
     voice.end_live_line();
@@ -86,7 +86,7 @@ impl Voice {
         ));
     }
 
-    fn live_line(&self, progress: &Progress<'_>, seen: &mut Seen) {
+    fn live_line(progress: &Progress<'_>, seen: &mut Seen) {
         let sources = &progress.metrics.sources;
         let frames: u64 = sources.iter().map(|source| source.recorded.get()).sum();
         let lost: u64 = sources.iter().map(|source| source.lost.get()).sum();

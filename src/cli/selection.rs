@@ -65,7 +65,7 @@ impl Selection {
             // Nothing could be read: the reading itself says why.
             return Ok(());
         }
-        for name in wanted.difference(&known) {
+        if let Some(name) = wanted.difference(&known).next() {
             let near = known.iter().max_by(|a, b| {
                 strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name))
             });

@@ -74,9 +74,9 @@ fn row(source: &Source) -> Row {
     }
     let entry = CATALOG.iter().find(|entry| entry.name == source.name.as_str());
     let (cost_ns, reason) = match open_sources(&alone) {
-        Ok((mut opened, skipped, _)) => (
-            opened.first_mut().map(|opened| cost_ns(&mut *opened.sampler)),
-            skipped.first().map(|skipped| skipped.reason.clone()),
+        Ok(mut opened) => (
+            opened.sources.first_mut().map(|source| cost_ns(&mut *source.sampler)),
+            opened.skipped.first().map(|skipped| skipped.reason.clone()),
         ),
         Err(error) => (None, Some(error.to_string())),
     };

@@ -36,13 +36,12 @@ pub(super) fn bytes(bytes: u64) -> String {
 
 /// A rate with as many digits as it deserves: `1000`, `99.9`, `0.20`.
 pub(super) fn hertz(hz: f64) -> String {
-    let decimals = if hz >= 1000.0 { 0 } else { if hz >= 10.0 { 1 } else { 2 } };
+    let decimals = match hz {
+        1000.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
     format!("{hz:.decimals$}")
-}
-
-/// Wall nanoseconds as RFC 3339 in UTC with all digits.
-pub(super) fn utc(wall_ns: i64) -> String {
-    Timestamp::from_nanosecond(wall_ns.into()).map_or_else(|_| wall_ns.to_string(), |stamp| format!("{stamp:.9}"))
 }
 
 /// Wall nanoseconds as date and time in a zone, to the microsecond.
@@ -74,6 +73,6 @@ mod tests {
         assert_eq!([1_500_000, 2_000_000_000].map(latency), ["1.50ms", "2.00s"].map(String::from));
         assert_eq!([0, 1023, 1024, 1_048_575, 1 << 20, u64::MAX].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "1.0 MiB", "16.0 EiB"].map(String::from));
         assert_eq!([59_990_000_000, 187_000_000_000, 7_500_000_000_000].map(elapsed), ["59.9s", "3m07s", "2h05m"].map(String::from));
-        assert_eq!(utc(1_700_000_000_000_000_001), "2023-11-14T22:13:20.000000001Z");
+        assert_eq!(local(1_700_000_000_000_001_000, &TimeZone::UTC), "2023-11-14 22:13:20.000001");
     }
 }

@@ -10,4 +10,4 @@ mod run;
 mod sources;
 
 pub use run::{DaemonError, Progress, RunSummary, record};
-pub use sources::{OpenedSource, SkippedSource, SourceError, open_sources};
+pub use sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::sources::{OpenedSource, SkippedSource, SourceError, open_sources};
+use super::sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};
 use crate::config::{Config, GroupName, LARGE_SLABS, Memory, Sync};
 use crate::metrics::{Consumer, GroupLatencies, Metrics, exchange};
 use crate::os::clock::{ClockReading, monotonic_ns};
@@ -100,14 +100,14 @@ pub fn record(
     let stop = Arc::new(Event::new());
     let on_hangup = || tracing::info!("SIGHUP: ignored, this version cannot reload its configuration");
     let _signals = SignalWatch::start(Arc::clone(&stop), on_hangup).map_err(start("signal handling"))?;
-    let (sources, skipped, metrics) = open_sources(config)?;
+    let OpenedSources { sources, skipped, metrics } = open_sources(config)?;
     for source in &skipped {
         tracing::warn!(source = source.name.as_str(), "skipped: {}", source.reason);
     }
     let directory = DataDirectory::open(&config.agent.data_dir)?;
     let data_dir = directory.path().to_owned();
     let run = Run::start(config, sources, Arc::new(directory), &metrics, &stop)?;
-    let (run_id, start_ns) = (run.run_id, run.start_ns);
+    let (run_id, start_ns) = (run.id, run.start_ns);
     let end_ns = duration.map_or(u64::MAX, |duration| {
         start_ns.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     });
@@ -127,7 +127,7 @@ pub fn record(
 
 /// The threads of a run.
 struct Run {
-    run_id: u64,
+    id: u64,
     start_ns: u64,
     samplers: Vec<(String, JoinHandle<()>)>,
     recorder: JoinHandle<RecorderReport>,
@@ -194,7 +194,7 @@ impl Run {
             let thread = thread::spawn(&name, move || group.run()).map_err(start("a sampler"))?;
             samplers.push((name, thread));
         }
-        Ok(Self { run_id, start_ns, samplers, recorder })
+        Ok(Self { id: run_id, start_ns, samplers, recorder })
     }
 
     /// Whether a thread has ended by itself.

@@ -12,6 +12,7 @@ use crate::sampling::sources::CATALOG;
 use crate::segment::{SourceInfo, SourceKind};
 
 /// A configured source that this host has.
+#[derive(Debug)]
 pub struct OpenedSource {
     /// How it is configured.
     pub config: Source,
@@ -65,13 +66,22 @@ enum Opened {
     Itself(HostFile),
 }
 
+/// The configured sources, as far as this host has them.
+#[derive(Debug)]
+pub struct OpenedSources {
+    /// Those it has, in the order of their ids.
+    pub sources: Vec<OpenedSource>,
+    /// Those it lacks.
+    pub skipped: Vec<SkippedSource>,
+    /// The counters of those it has.
+    pub metrics: Arc<Metrics>,
+}
+
 /// Opens every enabled source that this host has, and makes the counters for them.
 ///
 /// # Errors
 /// `Required`, `NoneLeft`.
-pub fn open_sources(
-    config: &Config,
-) -> Result<(Vec<OpenedSource>, Vec<SkippedSource>, Arc<Metrics>), SourceError> {
+pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
     let host = HostRoot::new(&config.agent.host_root);
     let mut candidates = Vec::new();
     let mut skipped = Vec::new();
@@ -109,7 +119,8 @@ pub fn open_sources(
         };
         OpenedSource { config: candidate.config, info, sampler }
     });
-    Ok((sources.collect(), skipped, metrics))
+    let sources = sources.collect();
+    Ok(OpenedSources { sources, skipped, metrics })
 }
 
 /// Opens one source; the error says what this host lacks.

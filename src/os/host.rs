@@ -21,6 +21,11 @@ impl HostRoot {
         Self { root: root.into() }
     }
 
+    /// Whether it is the agent's own root.
+    pub fn is_own(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
     /// Where a path of the host, given without a leading slash (`proc/stat`), lies.
     pub fn path(&self, relative: &str) -> PathBuf {
         self.root.join(relative.trim_start_matches('/'))

@@ -20,6 +20,7 @@ const BUILD_TIMED_EVERY: u64 = 64;
 const PUBLISH_INTERVAL_NS: u64 = NS_PER_S;
 
 /// A source of a group, opened.
+#[derive(Debug)]
 pub struct GroupSource {
     /// Its id.
     pub id: u16,
@@ -30,6 +31,7 @@ pub struct GroupSource {
 }
 
 /// What a group works with. Shared things are shared with the recorder and the daemon.
+#[derive(Debug)]
 pub struct GroupSettings {
     /// What it samples.
     pub sources: Vec<GroupSource>,
@@ -50,6 +52,7 @@ pub struct GroupSettings {
 }
 
 /// A sampler group at work.
+#[derive(Debug)]
 pub struct Group {
     sources: Vec<ActiveSource>,
     schedule: Schedule,
@@ -64,6 +67,7 @@ pub struct Group {
     stop: Arc<Event>,
 }
 
+#[derive(Debug)]
 struct ActiveSource {
     sampler: Box<dyn Sampler>,
     envelope: Envelope,

@@ -1,5 +1,6 @@
 //! The seam between the thread loop and what it measures.
 
+use std::fmt::Debug;
 use std::io;
 
 use flatbuffers::FlatBufferBuilder;
@@ -8,7 +9,7 @@ use flatbuffers::FlatBufferBuilder;
 ///
 /// The loop calls [`read`](Self::read), stamped by a clock read before and after it, then
 /// [`build`](Self::build) at its leisure. Neither allocates once the sampler is warm.
-pub trait Sampler: Send {
+pub trait Sampler: Debug + Send {
     /// Fetches the raw reading into the sampler's own buffers: the timed part, so it reads and does no more.
     ///
     /// # Errors
@@ -27,6 +28,13 @@ pub enum Completeness {
     Whole,
     /// Something was cut, malformed or too large; what is missing is marked absent, and the frame partial.
     Partial,
+}
+
+impl Completeness {
+    /// Whole if it is.
+    pub fn whole_if(is_whole: bool) -> Self {
+        if is_whole { Self::Whole } else { Self::Partial }
+    }
 }
 
 /// A file that could not be read. One error of the kernel and a name: nothing is allocated.

@@ -28,3 +28,24 @@ pub mod segment;
 #[path = "../../generated/synthetic_generated.rs"]
 #[rustfmt::skip]
 pub mod synthetic;
+#[path = "../../generated/host/cpu_generated.rs"]
+#[rustfmt::skip]
+pub mod cpu;
+#[path = "../../generated/host/disk_generated.rs"]
+#[rustfmt::skip]
+pub mod disk;
+#[path = "../../generated/host/load_generated.rs"]
+#[rustfmt::skip]
+pub mod load;
+#[path = "../../generated/host/memory_generated.rs"]
+#[rustfmt::skip]
+pub mod memory;
+#[path = "../../generated/host/network_generated.rs"]
+#[rustfmt::skip]
+pub mod network;
+#[path = "../../generated/host/pressure_generated.rs"]
+#[rustfmt::skip]
+pub mod pressure;
+#[path = "../../generated/host/vmstat_generated.rs"]
+#[rustfmt::skip]
+pub mod vmstat;

@@ -13,6 +13,17 @@ pub mod frame {
     pub use super::generated::frame::flatcap::frame::*;
 }
 
+/// What a Linux host tells of itself (schemas/host/).
+pub mod host {
+    pub use super::generated::cpu::flatcap::host::*;
+    pub use super::generated::disk::flatcap::host::*;
+    pub use super::generated::load::flatcap::host::*;
+    pub use super::generated::memory::flatcap::host::*;
+    pub use super::generated::network::flatcap::host::*;
+    pub use super::generated::pressure::flatcap::host::*;
+    pub use super::generated::vmstat::flatcap::host::*;
+}
+
 /// The frames that make a segment (schemas/segment.fbs).
 pub mod segment {
     pub use super::generated::segment::flatcap::segment::*;
@@ -23,4 +34,28 @@ pub mod synthetic {
     pub use super::generated::synthetic::flatcap::synthetic::*;
 }
 
+pub use compile::{
+    DEPTH_MAX, ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX,
+    STRUCT_BYTES_MAX,
+};
+pub use error::{DecodeError, Fault, SchemaError};
+pub use flat::{COLUMNS_MAX, Column, Columns, Row};
+pub use json::{JsonWriter, append_json_value};
+pub use plan::{Field, Leaf, Meaning, Plan};
+pub use rate::Rates;
+pub use value::{Place, Value, Visitor};
+pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
+
+mod compile;
+mod error;
+mod flat;
 mod generated;
+mod json;
+mod plan;
+mod rate;
+mod select;
+mod value;
+mod walk;
+
+#[cfg(test)]
+mod fixtures;

@@ -64,7 +64,10 @@ mod tests {
     #[test]
     fn a_directory_lists_its_segments_by_number() {
         let folder = tempfile::tempdir().unwrap();
-        let name = |number, state| SegmentName { number, created_s: 1_700_000_000 - number as i64, run_id: 1, state };
+        let name = |number: u32, state| {
+            let created_s = 1_700_000_000 - i64::from(number);
+            SegmentName { number: number.into(), created_s, run_id: 1, state }
+        };
         let expected = [name(2, State::Sealed), name(3, State::Sealed), name(10, State::Active)];
         for name in expected.iter().rev().chain(&[name(3, State::Active)]) {
             std::fs::write(folder.path().join(name.to_string()), b"").unwrap();

@@ -1,1 +1,27 @@
-fn main(){}
+//! The program as a new user runs it, and the house rules that no compiler checks.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    clippy::too_many_lines,
+    missing_docs,
+    unreachable_pub,
+    missing_debug_implementations,
+    reason = "a test says what it expects by failing where it is not so"
+)]
+
+mod architecture;
+mod arguments;
+mod damage;
+mod dumping;
+mod recording;
+mod replaying;
+mod rig;
+mod walker;

@@ -96,7 +96,7 @@ fn latency(summary: LatencySummary) -> wire::Latency {
     wire::Latency::new(summary.count, summary.p50_ns, summary.p99_ns, summary.max_ns)
 }
 
-/// The fields of proc_pid_stat(5) behind the command name, which stands in parentheses and may hold any character.
+/// The fields of `proc_pid_stat(5)` behind the command name, which stands in parentheses and may hold any character.
 fn process(stat: &[u8]) -> Option<wire::Process> {
     let behind_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let text = std::str::from_utf8(stat.get(behind_name..)?).ok()?;
@@ -113,10 +113,8 @@ mod tests {
     // each field equal to its number.
     #[test]
     fn fields_are_counted_behind_the_name() {
-        let mut line = String::from("1 (a) b (x) R");
-        for number in 4..=52 {
-            line.push_str(&format!(" {number}"));
-        }
+        let numbers: Vec<String> = (4..=52).map(|number: u64| number.to_string()).collect();
+        let line = format!("1 (a) b (x) R {}", numbers.join(" "));
         let process = process(line.as_bytes()).unwrap();
         assert_eq!((process.user_time(), process.system_time()), (14, 15));
         assert_eq!((process.minor_faults(), process.major_faults()), (10, 12));

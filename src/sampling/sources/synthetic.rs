@@ -1,27 +1,139 @@
-//! STUB
+//! `synthetic`: made-up values, a function of the sequence number, so that a reader can check them.
+
 use flatbuffers::FlatBufferBuilder;
+
 use crate::sampling::{Completeness, ReadError, Sampler};
 use crate::schema::synthetic as wire;
-/// S
+
+/// Full name of the root table of three scalars.
 pub const POINT_ROOT: &str = "flatcap.synthetic.Point";
-/// S
+/// Full name of the root table of many values.
 pub const WIDE_ROOT: &str = "flatcap.synthetic.Wide";
-/// S
+/// Binary schema of both.
 pub const SCHEMA: &[u8] = include_bytes!("../../../generated/synthetic.bfbs");
-/// S
-#[derive(Debug)]
-pub struct Synthetic { seed: u64 }
-impl Synthetic {
-    /// p
-    pub fn point(seed: u64) -> Self { Self { seed } }
-    /// w
-    pub fn wide(seed: u64, _fields: u32, _padding: u32) -> Self { Self { seed } }
+
+/// The increment of splitmix64: 2^64 divided by the golden ratio, odd.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Samples of one period of the triangle.
+const WAVE_SAMPLES: u64 = 1000;
+
+/// The values of one sample of the point shape.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PointValues {
+    /// The sequence number.
+    pub counter: u64,
+    /// A triangle between 0 and 1.
+    pub wave: f64,
+    /// `value(seed, seq, 0)`.
+    pub noise: u64,
 }
+
+/// What the point shape holds at `seq`.
+pub fn point(seed: u64, seq: u64) -> PointValues {
+    const HALF: u64 = WAVE_SAMPLES / 2;
+    #[allow(clippy::cast_precision_loss, reason = "at most 500")]
+    let wave = (seq % WAVE_SAMPLES).abs_diff(HALF) as f64 / HALF as f64;
+    PointValues { counter: seq, wave, noise: value(seed, seq, 0) }
+}
+
+/// The value of field `index` at `seq` (schemas/synthetic.fbs has the formula).
+pub fn value(seed: u64, seq: u64, index: u64) -> u64 {
+    let row = mix(seed.wrapping_add(seq.wrapping_mul(GOLDEN)));
+    mix(row.wrapping_add(index.wrapping_mul(GOLDEN)))
+}
+
+/// The output function of splitmix64 (Steele, Lea, Flood 2014).
+fn mix(z: u64) -> u64 {
+    let z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+/// The sampler of `synthetic`.
+#[derive(Debug)]
+pub struct Synthetic {
+    seed: u64,
+    shape: Shape,
+}
+
+#[derive(Debug)]
+enum Shape {
+    Point,
+    Wide { values: Vec<u64>, padding: Vec<u8> }, // reused
+}
+
+impl Synthetic {
+    /// Three scalars a sample.
+    pub fn point(seed: u64) -> Self {
+        Self { seed, shape: Shape::Point }
+    }
+
+    /// `fields` values and `padding` bytes a sample.
+    pub fn wide(seed: u64, fields: u32, padding: u32) -> Self {
+        let shape = Shape::Wide { values: vec![0; fields as usize], padding: vec![0; padding as usize] };
+        Self { seed, shape }
+    }
+}
+
 impl Sampler for Synthetic {
-    fn read(&mut self) -> Result<(), ReadError> { Ok(()) }
+    fn read(&mut self) -> Result<(), ReadError> {
+        Ok(())
+    }
+
     fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Completeness {
-        let root = wire::Point::create(builder, &wire::PointArgs { counter: seq, wave: 0.5, noise: self.seed });
-        builder.finish_minimal(root);
+        match &mut self.shape {
+            Shape::Point => {
+                let PointValues { counter, wave, noise } = point(self.seed, seq);
+                let root = wire::Point::create(builder, &wire::PointArgs { counter, wave, noise });
+                builder.finish_minimal(root);
+            }
+            Shape::Wide { values, padding } => {
+                for (place, index) in values.iter_mut().zip(0..) {
+                    *place = value(self.seed, seq, index);
+                }
+                for (place, index) in padding.iter_mut().zip(0..) {
+                    [*place, ..] = value(self.seed, seq, index).to_le_bytes();
+                }
+                let padding = builder.create_vector(padding);
+                let values = builder.create_vector(values);
+                let args = wire::WideArgs { values: Some(values), padding: Some(padding) };
+                let root = wire::Wide::create(builder, &args);
+                builder.finish_minimal(root);
+            }
+        }
         Completeness::Whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the generator is splitmix64 and no relative of it. Method: its published first outputs for the seed 1234567.
+    #[test]
+    fn known_answers_of_splitmix64() {
+        let outputs = [1, 2, 3].map(|step: u64| mix(1_234_567_u64.wrapping_add(step.wrapping_mul(GOLDEN))));
+        assert_eq!(outputs, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+
+    // Goal: samples hold what the functions say. Method: build both shapes and read them back.
+    #[test]
+    fn samples_hold_the_values() {
+        let mut builder = FlatBufferBuilder::new();
+        builder.force_defaults(true);
+        for seq in [0, 1, 499, 500, 1_000_000] {
+            builder.reset();
+            Synthetic::point(7).build(seq, &mut builder);
+            let read = flatbuffers::root::<wire::Point<'_>>(builder.finished_data()).unwrap();
+            let expected = point(7, seq);
+            assert_eq!((read.counter(), read.noise()), (seq, expected.noise));
+            assert_eq!(read.wave().to_bits(), expected.wave.to_bits());
+            builder.reset();
+            Synthetic::wide(7, 3, 5).build(seq, &mut builder);
+            let read = flatbuffers::root::<wire::Wide<'_>>(builder.finished_data()).unwrap();
+            let values: Vec<u64> = read.values().iter().collect();
+            assert_eq!(values, [0, 1, 2].map(|index| value(7, seq, index)));
+            assert_eq!(read.padding().bytes(), [0, 1, 2, 3, 4].map(|index| value(7, seq, index).to_le_bytes()[0]));
+        }
     }
 }

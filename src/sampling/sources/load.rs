@@ -1,0 +1,88 @@
+//! `load`: load averages and tasks, from /proc/loadavg.
+
+use flatbuffers::FlatBufferBuilder;
+
+use super::text::{self, ABSENT};
+use super::{Entry, host_file};
+use crate::os::host::HostFile;
+use crate::sampling::{Completeness, ReadError, Sampler};
+use crate::schema::host::{Load, LoadArgs};
+
+const FILE: &str = "proc/loadavg";
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "load",
+    root: "flatcap.host.Load",
+    schema: include_bytes!("../../../generated/host/load.bfbs"),
+    files: &[FILE],
+    refresh: "averages each 5 s, tasks at once",
+    needs: &[],
+    open: |host| Ok(Box::new(LoadSampler { file: host_file(host, FILE, "")? })),
+};
+
+#[derive(Debug)]
+struct LoadSampler {
+    file: HostFile,
+}
+
+impl Sampler for LoadSampler {
+    fn read(&mut self) -> Result<(), ReadError> {
+        self.file.read().map_err(|error| ReadError { file: FILE, error })
+    }
+
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Completeness {
+        let (values, is_whole) = parse(self.file.content());
+        let root = Load::create(builder, &values);
+        builder.finish_minimal(root);
+        Completeness::whole_if(is_whole)
+    }
+}
+
+fn parse(content: &[u8]) -> (LoadArgs, bool) {
+    let (mut lines, mut is_whole) = text::whole_lines(content);
+    let mut fields = text::fields(lines.next().unwrap_or_default());
+    let [load1, load5, load15] = [(); 3].map(|()| {
+        fields.next().and_then(text::decimal).unwrap_or_else(|| {
+            is_whole = false;
+            f64::NAN
+        })
+    });
+    let counts = fields.next().unwrap_or_default().split(|byte| *byte == b'/');
+    let ([runnable, tasks], all) = text::numbers(counts);
+    let last_pid = fields.next().and_then(text::number).unwrap_or(ABSENT);
+    is_whole &= all && last_pid != ABSENT;
+    (LoadArgs { load1, load5, load15, runnable, tasks, last_pid }, is_whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampling::sources::tests::{assert_composed, fixture, sampled};
+
+    // Goal: every value is in its place. Method: a file with all values different.
+    #[test]
+    fn every_value_is_in_its_place() {
+        let (args, is_whole) = parse(b"0.25 1.50 12.00 3/456 78901\n");
+        assert!(is_whole);
+        assert_eq!([args.load1, args.load5, args.load15].map(f64::to_bits), [0.25, 1.5, 12.0].map(f64::to_bits));
+        assert_eq!([args.runnable, args.tasks, args.last_pid], [3, 456, 78901]);
+    }
+
+    // Goal: damaged text never panics and a cut file is never called whole. Method: every cut, every byte replaced.
+    #[test]
+    fn damaged_text_is_marked() {
+        assert_composed(b"0.25 1.50 12.00 3/456 78901\n", |text| parse(text).1);
+        let (args, is_whole) = parse(b"x 1.50 12.00 3 78901\n");
+        assert!(args.load1.is_nan() && args.tasks == ABSENT && !is_whole);
+    }
+
+    // Goal: live and captured hosts are read whole. Method: the verifier, and the file itself.
+    #[test]
+    fn hosts_are_read() {
+        let payload = sampled(&ENTRY);
+        assert!(flatbuffers::root::<Load<'_>>(&payload).unwrap().tasks() > 1);
+        if let Some(text) = fixture(FILE) {
+            assert!(parse(&text).1);
+        }
+    }
+}

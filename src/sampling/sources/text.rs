@@ -1,0 +1,110 @@
+//! Bytes of /proc to lines, fields and numbers, without allocation and without ever guessing.
+
+/// Stands for a value that is not there or cannot be read: schemas mark such fields `absent: "max"`.
+pub(super) const ABSENT: u64 = u64::MAX;
+
+/// The lines of a file that end in a newline, and whether all do. What follows the last newline was cut off: its
+/// last number may lack digits, so none of it is believed.
+pub(super) fn whole_lines(content: &[u8]) -> (impl Iterator<Item = &[u8]>, bool) {
+    let end = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let (whole, rest) = content.split_at(end);
+    let lines = whole.strip_suffix(b"\n").unwrap_or_default().split(|byte| *byte == b'\n');
+    (lines.filter(|line| !line.is_empty()), rest.is_empty() && !whole.is_empty())
+}
+
+/// The fields of a line, separated by spaces.
+pub(super) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| *byte == b' ').filter(|field| !field.is_empty())
+}
+
+/// A number of digits alone that fits and does not stand for "absent".
+pub(super) fn number(field: &[u8]) -> Option<u64> {
+    if field.is_empty() {
+        return None;
+    }
+    field
+        .iter()
+        .try_fold(0_u64, |value, byte| {
+            let digit = byte.wrapping_sub(b'0');
+            (digit < 10).then(|| value.checked_mul(10)?.checked_add(u64::from(digit)))?
+        })
+        .filter(|value| *value != ABSENT)
+}
+
+/// A decimal fraction such as `12.34`; no signs, exponents or words.
+pub(super) fn decimal(field: &[u8]) -> Option<f64> {
+    let plain = field.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+    let text = std::str::from_utf8(field).ok().filter(|_| plain)?;
+    text.parse().ok()
+}
+
+/// Reads fields into places, one after the other. Says whether each place got a number; those that did not are marked
+/// absent.
+pub(super) fn numbers<'a, const COUNT: usize>(
+    mut fields: impl Iterator<Item = &'a [u8]>,
+) -> ([u64; COUNT], bool) {
+    let mut whole = true;
+    let values = [(); COUNT].map(|()| {
+        fields.next().and_then(number).unwrap_or_else(|| {
+            whole = false;
+            ABSENT
+        })
+    });
+    (values, whole)
+}
+
+/// A name in an array of fixed size, ended by zero bytes; none if it does not fit.
+pub(super) fn name<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
+    let mut name = [0; BYTES];
+    name.get_mut(..text.len())?.copy_from_slice(text);
+    // The last byte is the end.
+    (text.len() < BYTES).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    // Goal: numbers are read exactly or not at all. Method: edges, and words that look like numbers.
+    #[test]
+    fn numbers_are_exact_or_absent() {
+        assert_eq!(number(b"0"), Some(0));
+        assert_eq!(number(b"18446744073709551614"), Some(u64::MAX - 1));
+        for wrong in [&b""[..], b"18446744073709551615", b"18446744073709551616", b"-1", b"1x", b" 1", b"0x1"] {
+            assert_eq!(number(wrong), None);
+        }
+        assert_eq!(decimal(b"12.25"), Some(12.25));
+        for wrong in [&b""[..], b".", b"1e9", b"nan", b"inf", b"-1.0"] {
+            assert_eq!(decimal(wrong), None);
+        }
+    }
+
+    // Goal: a line without its end is not believed. Method: content with and without the last newline.
+    #[test]
+    fn a_cut_line_is_left_out() {
+        let (lines, whole) = whole_lines(b"a 1\nb 2\n");
+        assert_eq!((lines.collect::<Vec<_>>(), whole), (vec![&b"a 1"[..], b"b 2"], true));
+        let (lines, whole) = whole_lines(b"a 1\nb 2");
+        assert_eq!((lines.collect::<Vec<_>>(), whole), (vec![&b"a 1"[..]], false));
+        let (lines, whole) = whole_lines(b"");
+        assert_eq!((lines.count(), whole), (0, false));
+    }
+
+    // Goal: names fit with their end, or are refused. Method: around the size.
+    #[test]
+    fn names_keep_their_end() {
+        assert_eq!(name::<4>(b"abc"), Some(*b"abc\0"));
+        assert_eq!(name::<4>(b"abcd"), None);
+        assert_eq!(name::<4>(b"abcde"), None);
+    }
+
+    proptest! {
+        // Goal: any number is read as the standard library reads it. Method: random numbers.
+        #[test]
+        fn numbers_agree_with_the_standard_library(value in 0..u64::MAX) {
+            prop_assert_eq!(number(value.to_string().as_bytes()), Some(value));
+        }
+    }
+}

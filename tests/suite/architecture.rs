@@ -1,0 +1,193 @@
+//! The house rules: which room may know which, and what every file owes its reader.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Which rooms each room may import: docs/ARCHITECTURE.md, "Edges".
+const EDGES: [(&str, &[&str]); 14] = [
+    ("stream", &[]),
+    ("schema", &[]),
+    ("os", &[]),
+    ("metrics", &[]),
+    ("config", &[]),
+    ("frame", &["schema"]),
+    ("slab", &["stream", "os"]),
+    ("sampling", &["frame", "slab", "os", "metrics", "config", "schema"]),
+    ("segment", &["stream", "schema", "os", "metrics"]),
+    ("recorder", &["slab", "segment", "stream", "os", "metrics"]),
+    ("replay", &["segment", "stream"]),
+    (
+        "daemon",
+        &["config", "sampling", "slab", "recorder", "segment", "stream", "os", "metrics"],
+    ),
+    (
+        "cli",
+        &[
+            "config", "sampling", "slab", "recorder", "segment", "stream", "os", "metrics", "daemon", "replay",
+            "schema", "frame",
+        ],
+    ),
+    ("main", &["cli"]),
+];
+
+/// Longest file without its tests.
+const LINES_MAX: usize = 500;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, ending, found);
+        } else if path.extension().is_some_and(|found| found == ending) {
+            found.push(path);
+        }
+    }
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for folder in ["src", "tests", "benches"] {
+        files(&root().join(folder), "rs", &mut found);
+    }
+    found.retain(|path| !path.components().any(|part| part.as_os_str() == "target"));
+    found.sort();
+    found
+        .into_iter()
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            (path.strip_prefix(root()).unwrap().to_owned(), text)
+        })
+        .collect()
+}
+
+/// The part of a file that is shipped.
+fn shipped(text: &str) -> &str {
+    text.split("#[cfg(test)]").next().unwrap()
+}
+
+fn room(path: &Path) -> Option<String> {
+    let inner = path.strip_prefix("src").ok()?;
+    let first = inner.components().next()?.as_os_str().to_str()?;
+    Some(first.trim_end_matches(".rs").to_owned())
+}
+
+// Goal: edges between rooms go one way, as the document says. Method: every `crate::ROOM` in shipped code against the
+// table, and the table against a cycle.
+#[test]
+fn rooms_import_only_what_they_may() {
+    let edges: BTreeMap<&str, &[&str]> = EDGES.into_iter().collect();
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let Some(room) = room(&path) else { continue };
+        if room == "lib" {
+            continue;
+        }
+        let allowed = edges.get(room.as_str()).unwrap_or_else(|| panic!("{room} is in no row of the table"));
+        for line in shipped(&text).lines().filter(|line| !line.trim_start().starts_with("//")) {
+            for reference in line.split("crate::").skip(1).chain(line.split("flatcap::").skip(1)) {
+                let to: String = reference.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                if edges.contains_key(to.as_str()) && to != room && !allowed.contains(&to.as_str()) {
+                    wrong.push(format!("{}: {room} -> {to}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+
+    let mut done: BTreeSet<&str> = BTreeSet::new();
+    while done.len() < edges.len() {
+        let next: Vec<&str> = edges
+            .iter()
+            .filter(|(room, to)| !done.contains(*room) && to.iter().all(|to| done.contains(to)))
+            .map(|(room, _)| *room)
+            .collect();
+        assert!(!next.is_empty(), "a cycle among {:?}", edges.keys().filter(|room| !done.contains(*room)));
+        done.extend(next);
+    }
+}
+
+// Goal: the table in the document is the table that is tested. Method: find each row there.
+#[test]
+fn the_document_shows_the_edges() {
+    let document = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    for (room, to) in EDGES {
+        let row = format!("| `{room}` | {} |", if to.is_empty() { "-".to_owned() } else { to.join(", ") });
+        assert!(document.contains(&row), "docs/ARCHITECTURE.md lacks the row {row}");
+    }
+}
+
+// Goal: every file says what it is for, in plain characters, and leaves nothing for later. Method: read them all.
+#[test]
+fn every_file_keeps_the_house_rules() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let shown = path.display();
+        if !text.starts_with("//!") {
+            wrong.push(format!("{shown}: does not open with //!"));
+        }
+        if let Some(line) = text.lines().position(|line| !line.is_ascii()) {
+            wrong.push(format!("{shown}:{}: not ASCII", line + 1));
+        }
+        // Written in two halves, so that this file does not find itself.
+        for word in [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX"), concat!("unimple", "mented!")] {
+            if text.contains(word) {
+                wrong.push(format!("{shown}: {word}"));
+            }
+        }
+        let lines = shipped(&text).lines().count();
+        if path.starts_with("src") && lines > LINES_MAX {
+            wrong.push(format!("{shown}: {lines} lines without tests, more than {LINES_MAX}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+// Goal: a test says what it proves before it does it. Method: the line above each #[test], or the first of its body.
+#[test]
+fn every_test_says_what_it_proves() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        for (at, _) in lines.iter().enumerate().filter(|(_, line)| **line == "#[test]") {
+            let is_said_above = at > 0 && (lines[at - 1].starts_with("//") || lines[at - 1].starts_with("#[cfg"));
+            let body = lines[at..].iter().position(|line| line.ends_with('{')).map_or(at, |open| at + open + 1);
+            if !is_said_above && !lines.get(body).is_some_and(|line| line.starts_with("//")) {
+                wrong.push(format!("{}:{}", path.display(), at + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+// Goal: every dependency has its reason. Method: a comment above each line of the tables in Cargo.toml.
+#[test]
+fn every_dependency_has_a_reason() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let mut in_table = false;
+    let mut before = "";
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            in_table = line.ends_with("dependencies]");
+        } else if in_table && line.contains('=') {
+            assert!(before.starts_with('#'), "no reason above: {line}");
+        }
+        before = line;
+    }
+}
+
+// Goal: every room has its paragraph in the document. Method: each folder of src by name.
+#[test]
+fn every_room_is_in_the_document() {
+    let document = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    for entry in std::fs::read_dir(root().join("src")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            let name = format!("`{}/`", path.file_name().unwrap().to_str().unwrap());
+            assert!(document.contains(&name), "docs/ARCHITECTURE.md does not speak of {name}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Wrong arguments and wrong configurations: said clearly, all at once, with the status that scripts rely on.
+
+use crate::rig::Rig;
+
+// Goal: help and version are data, wrong usage is an error of status 2. Method: by hand.
+#[test]
+fn usage() {
+    let rig = Rig::new();
+    for args in [&["--help"][..], &["record", "--help"], &["--version"]] {
+        let called = rig.call(args);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        assert!(!called.out.is_empty() && called.err.is_empty(), "{called:?}");
+    }
+    assert_eq!(rig.call(&["--version"]).text(), format!("flatcap {}\n", env!("CARGO_PKG_VERSION")));
+    for args in [
+        &[][..],
+        &["recrod"],
+        &["record", "--fro", "3s"],
+        &["record", "--for", "3"],
+        &["record", "--for", "0s"],
+        &["info"],
+        &["replay", "x", "--speed", "0"],
+        &["replay", "x", "--to", "tcp:1"],
+        &["dump", "x", "--format", "xml"],
+    ] {
+        let called = rig.call(args);
+        assert_eq!(called.status, Some(2), "{args:?}: {called:?}");
+        assert!(called.out.is_empty() && !called.err.is_empty(), "{called:?}");
+    }
+}
+
+// Goal: every mistake of a configuration is reported at once, with its place. Method: a file with five.
+#[test]
+fn all_mistakes_of_a_configuration_at_once() {
+    let rig = Rig::new();
+    let file = rig.write(
+        "bad.toml",
+        "[storage]\nsegmnt_size = \"64MiB\"\nchecksum = \"md5\"\n[source.cpu]\nperiod = \"0ms\"\n\
+         [source.memory]\nperiod = \"10\"\n[sources]\n",
+    );
+    for verb in [&["check-config", file.to_str().unwrap()][..], &["record", "--config", file.to_str().unwrap()]] {
+        let called = rig.call(verb);
+        assert_eq!(called.status, Some(2), "{called:?}");
+        for wanted in ["bad.toml:2:", "segment_size", "bad.toml:3:", "xxh3", "bad.toml:5:", "50us", "bad.toml:7:", "no unit", "bad.toml:8:"] {
+            assert!(called.err.contains(wanted), "{wanted} in {}", called.err);
+        }
+    }
+}
+
+// Goal: a file that is not TOML, not there or not text is an error of status 2 that names it. Method: one of each.
+#[test]
+fn unreadable_configurations() {
+    let rig = Rig::new();
+    rig.write("not.toml", "this is = not [toml\n");
+    rig.write("binary.toml", [0xFF, 0xFE, 0, 1]);
+    for name in ["not.toml", "binary.toml", "missing.toml", "."] {
+        let called = rig.call(&["check-config", name]);
+        assert_eq!(called.status, Some(2), "{called:?}");
+        assert!(called.err.contains(name), "{called:?}");
+    }
+}
+
+// Goal: what check-config prints is a configuration that means the same. Method: print what it printed.
+#[test]
+fn check_config_prints_what_it_reads() {
+    let rig = Rig::new();
+    rig.write("own.toml", "[source.cpu]\nperiod = \"1ms\"\n[storage]\nsegment_size = \"64MiB\"\n");
+    let first = rig.call(&["check-config", "own.toml"]);
+    assert_eq!(first.status, Some(0), "{first:?}");
+    assert!(first.text().contains("period = \"1ms\"") && first.text().contains("sync_interval"));
+    rig.write("printed.toml", &first.out);
+    assert_eq!(rig.call(&["check-config", "printed.toml"]).text(), first.text());
+}
+
+// Goal: a misspelt source gets the nearest name. Method: on the command line of record and dump.
+#[test]
+fn misspelt_sources() {
+    let rig = Rig::new();
+    let called = rig.call(&["record", "--source", "memroy"]);
+    assert_eq!(called.status, Some(2), "{called:?}");
+    assert!(called.err.contains("memory"), "{called:?}");
+    rig.record(&["--for", "50ms", "--source", "load@10ms"]);
+    let called = rig.call(&["dump", "flatcap-data", "--source", "laod"]);
+    assert_eq!(called.status, Some(2), "{called:?}");
+    assert!(called.err.contains("the nearest name is load"), "{called:?}");
+}
+
+// Goal: `sources` says what there is, at what cost, in a form that scripts read. Method: the JSON of this host.
+#[test]
+fn sources_are_listed_with_their_cost() {
+    let rig = Rig::new();
+    let called = rig.call(&["sources", "--json"]);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    let json = called.json();
+    let rows = json.as_array().unwrap();
+    assert_eq!(rows.len(), 9);
+    for row in rows {
+        if row["available"] == true {
+            assert!(row["cost_ns"].as_u64().unwrap() > 0 && row["reason"].is_null(), "{row}");
+        } else {
+            assert!(row["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{row}");
+        }
+        assert!(row["default_period_ns"].as_u64().unwrap() >= 1_000_000 && row["needs"].is_array(), "{row}");
+    }
+    assert!(rig.call(&["sources"]).text().lines().count() >= 10);
+}

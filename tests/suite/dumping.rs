@@ -1,0 +1,198 @@
+//! Dumping: what was recorded comes out as it was, in every format, decoded by the file's own schema.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::rig::{Rig, eventually, finish, has_segment, number, signal};
+
+// Goal: `memory` is what /proc/meminfo says. Method: the test reads it before and after each second of a recording;
+// every sample between has values between (or near, for those that move by themselves).
+#[test]
+fn memory_agrees_with_meminfo() {
+    fn meminfo() -> BTreeMap<String, u64> {
+        std::fs::read_to_string("/proc/meminfo")
+            .unwrap()
+            .lines()
+            .map(|line| {
+                let (name, rest) = line.split_once(':').unwrap();
+                (name.to_owned(), rest.split_whitespace().next().unwrap().parse().unwrap())
+            })
+            .collect()
+    }
+    let rig = Rig::new();
+    let before = meminfo();
+    rig.record(&["--for", "300ms", "--source", "memory@10ms"]);
+    let after = meminfo();
+    let rows = rig.call(&["dump", "flatcap-data", "--format", "jsonl", "--source", "memory"]).lines();
+    assert!(rows.len() >= 25);
+    for row in &rows {
+        assert_eq!(row["source"], "memory");
+        let counters = &row["data"]["counters"];
+        for (field, name) in [("mem_total", "MemTotal"), ("swap_total", "SwapTotal"), ("hugepagesize", "Hugepagesize"), ("vmalloc_total", "VmallocTotal")] {
+            assert_eq!(number(&counters[field]), before[name], "{name} never changes");
+        }
+        for (field, name) in [("mem_free", "MemFree"), ("mem_available", "MemAvailable"), ("cached", "Cached"), ("anon_pages", "AnonPages"), ("slab", "Slab")] {
+            let (least, most) = (before[name].min(after[name]), before[name].max(after[name]));
+            // Other tests run meanwhile: 2 GiB of movement is theirs.
+            let allowed = 2 << 20;
+            let value = number(&counters[field]);
+            assert!(value + allowed >= least && value <= most + allowed, "{name}: {value} between {least} and {most}");
+        }
+        // Nothing that the kernel has is missing, nothing that it lacks is made up.
+        let given = counters.as_object().unwrap().values().filter(|value| !value.is_null()).count();
+        assert_eq!(given, before.len());
+    }
+}
+
+// Goal: every field of every default source comes out with the shape of its schema. Method: one object a sample, with
+// the documented keys.
+#[test]
+fn every_source_is_decoded() {
+    let rig = Rig::new();
+    rig.record(&["--for", "1100ms"]);
+    let rows = rig.call(&["dump", "flatcap-data", "--format", "jsonl"]).lines();
+    let mut seen: BTreeMap<String, Value> = BTreeMap::new();
+    let mut last = 0;
+    for row in rows {
+        let keys: Vec<&String> = row.as_object().unwrap().keys().collect();
+        assert_eq!(keys.len(), 7, "{keys:?}");
+        assert_eq!(row["flags"], 0, "nothing is partial on a live host: {row}");
+        let mono = number(&row["mono_ns"]);
+        assert!(mono >= last, "in the order of time");
+        last = mono;
+        seen.insert(row["source"].as_str().unwrap().to_owned(), row["data"].clone());
+    }
+    assert!(number(&seen["cpu"]["cores"][0]["times"]["user"]) > 0);
+    assert!(number(&seen["vmstat"]["counters"]["pgfault"]) > 0);
+    assert!(seen["load"]["load1"].as_f64().unwrap() >= 0.0);
+    assert!(seen["disk"]["devices"].as_array().unwrap().iter().all(|disk| disk["name"].is_string()));
+    assert!(seen["network"]["interfaces"].as_array().unwrap().iter().any(|interface| interface["name"] == "lo"));
+    assert_eq!(number(&seen["self"]["sources"][0]["source"]), 0);
+    if let Some(pressure) = seen.get("pressure") {
+        assert!(pressure["cpu_some"]["total"].is_u64());
+    }
+}
+
+// Goal: a projection has exactly the fields that were asked for; an unknown one is named with the nearest. Method: by
+// hand.
+#[test]
+fn fields_are_selected() {
+    let rig = Rig::new();
+    rig.record(&["--for", "100ms", "--source", "cpu@10ms", "--source", "load@10ms"]);
+    let called = rig.call(&["dump", "flatcap-data", "--source", "cpu", "--fields", "total.user,context_switches", "--format", "jsonl"]);
+    for row in called.lines() {
+        let data = row["data"].as_object().unwrap();
+        assert_eq!(data.keys().collect::<Vec<_>>(), ["context_switches", "total"]);
+        assert_eq!(data["total"].as_object().unwrap().len(), 1);
+    }
+    let called = rig.call(&["dump", "flatcap-data", "--fields", "total.usr"]);
+    assert_eq!(called.status, Some(2), "{called:?}");
+    assert!(called.err.contains("total.usr") && called.err.contains("user"), "{called:?}");
+}
+
+// Goal: CSV has one header and one row a sample, and its values are those of the JSON. Method: compare both.
+#[test]
+fn csv_and_json_say_the_same() {
+    let rig = Rig::new();
+    rig.record(&["--for", "100ms", "--source", "cpu@10ms", "--source", "synthetic@10ms"]);
+    let text = rig.call(&["dump", "flatcap-data", "--source", "cpu", "--format", "csv"]).text();
+    let rows = rig.call(&["dump", "flatcap-data", "--source", "cpu", "--format", "jsonl"]).lines();
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = lines.next().unwrap();
+    assert_eq!(header[..6], ["source", "seq", "mono_ns", "wall_ns", "duration_ns", "flags"]);
+    let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    assert_eq!(text.lines().count(), rows.len() + 1);
+    for (line, row) in lines.zip(&rows) {
+        assert_eq!(line[1], row["seq"].to_string());
+        assert_eq!(line[column("total.system")], row["data"]["total"]["system"].to_string());
+        assert_eq!(line[column("cores.0.times.idle")], row["data"]["cores"][0]["times"]["idle"].to_string());
+    }
+    let called = rig.call(&["dump", "flatcap-data", "--format", "csv"]);
+    assert_eq!(called.status, Some(2), "two sources are too many: {called:?}");
+}
+
+// Goal: --rate turns counters into per-second rates. Method: a counter that grows by one a sample at 100 Hz.
+#[test]
+fn rates_are_per_second() {
+    let rig = Rig::new();
+    rig.record(&["--for", "500ms", "--source", "synthetic@10ms"]);
+    let rows = rig.call(&["dump", "flatcap-data", "--rate", "--format", "jsonl"]).lines();
+    assert!(rows[0]["data"]["counter"].is_null(), "the first sample has no rate");
+    let plain = rig.call(&["dump", "flatcap-data", "--format", "jsonl"]).lines();
+    for pair in plain.windows(2).zip(&rows[1..]) {
+        let elapsed = (number(&pair.0[1]["mono_ns"]) - number(&pair.0[0]["mono_ns"])) as f64 / 1e9;
+        let rate = pair.1["data"]["counter"].as_f64().unwrap();
+        assert!((rate - 1.0 / elapsed).abs() < 1e-6 * rate, "{rate} at {elapsed}");
+        assert_eq!(pair.1["data"]["wave"], pair.0[1]["data"]["wave"], "a gauge stays as it is");
+    }
+}
+
+// Goal: times select, in every form. Method: counts at a period of 10 ms.
+#[test]
+fn times_select() {
+    let rig = Rig::new();
+    rig.record(&["--for", "500ms", "--source", "synthetic@10ms"]);
+    let count = |args: &[&str]| {
+        rig.call(&[&["dump", "flatcap-data", "--format", "jsonl"], args].concat()).lines().len()
+    };
+    let all = count(&[]);
+    assert!((49..=51).contains(&all));
+    assert!((19..=21).contains(&count(&["--since", "+100ms", "--until", "+300ms"])));
+    assert_eq!(count(&["--since", "1h ago"]), all);
+    assert_eq!(count(&["--until", "1h ago"]), 0);
+    assert_eq!(count(&["--since", "@0", "--until", "2100-01-01T00:00:00Z"]), all);
+    let called = rig.call(&["dump", "flatcap-data", "--since", "soon"]);
+    assert_eq!(called.status, Some(2), "{called:?}");
+    let called = rig.call(&["dump", "flatcap-data", "--since", "+2s", "--until", "+1s"]);
+    assert_eq!(called.status, Some(2), "{called:?}");
+}
+
+// Goal: the default format is lines for people, stable in a pipe. Method: heading and rows of one source.
+#[test]
+fn tables_are_for_people() {
+    let rig = Rig::new();
+    rig.record(&["--for", "50ms", "--source", "load@10ms"]);
+    let text = rig.call(&["dump", "flatcap-data"]).text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("time ") && lines[0].ends_with("last_pid"), "{text}");
+    assert!(lines.len() >= 5 && lines[1].contains(" load "), "{text}");
+    assert!(!text.contains('\x1b'), "no colour in a pipe");
+}
+
+// Goal: --follow shows frames while they are recorded, over rotation too, and ends on a signal. Method: follow a run
+// that rotates each second.
+#[test]
+fn a_recording_at_work_is_followed() {
+    let rig = Rig::new();
+    let config = rig.write("aged.toml", "[storage]\nsegment_age = \"1s\"\n");
+    let recorder = rig.start(&["record", "--config", config.to_str().unwrap(), "--source", "synthetic@5ms", "--quiet"]);
+    eventually("frames on disk", || has_segment(&rig.data(), 8 << 10));
+    let mut follower = rig.start(&["dump", "flatcap-data", "--follow", "--format", "jsonl"]);
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    for expected in 0..500 {
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(number(&line["seq"]), expected, "each sample once, in order");
+    }
+    signal(&recorder, "TERM");
+    assert_eq!(finish(recorder).status, Some(0));
+    signal(&follower, "TERM");
+    assert!(lines.map_while(Result::ok).count() < 10_000);
+    let called = finish(follower);
+    assert_eq!((called.status, called.err.as_str()), (Some(0), ""), "{called:?}");
+}
+
+// Goal: a reader that goes away ends a dump quietly. Method: close the pipe after the first bytes.
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let rig = Rig::new();
+    rig.record(&["--for", "1s", "--source", "vmstat@1ms"]);
+    let mut child = rig.start(&["dump", "flatcap-data", "--format", "jsonl"]);
+    let mut first = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let called = finish(child);
+    assert_eq!((called.status, called.err.as_str()), (Some(0), ""), "{called:?}");
+}

@@ -1,0 +1,303 @@
+//! Recording this host: counts, signals, rotation, and everything that may go wrong at the start.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::rig::{Rig, eventually, finish, has_segment, number, signal};
+
+const DEFAULT_SOURCES: [&str; 8] =
+    ["cpu", "memory", "vmstat", "load", "disk", "network", "pressure", "self"];
+
+// Goal: the README's first command does the main job. Method: 3 s on the built-in defaults; every source of a period
+// up to 100 ms has as many readings, begun or missed, as its period says.
+#[test]
+fn three_seconds_of_this_host() {
+    const RUN_NS: f64 = 3e9;
+    let rig = Rig::new();
+    let called = rig.record(&["--for", "3s"]);
+    assert!(called.out.is_empty(), "data goes to files only");
+    assert!(called.err.contains("flatcap verify"), "the summary says what to try next: {}", called.err);
+    let verified = rig.call(&["verify", "--json", "flatcap-data"]);
+    assert_eq!(verified.status, Some(0), "{verified:?}");
+    assert_eq!(verified.json()["intact"], true);
+    assert_eq!(verified.json()["unexplained"], 0);
+
+    let info = rig.info();
+    let sources = info["sources"].as_array().unwrap();
+    let names: Vec<&str> = sources.iter().map(|source| source["name"].as_str().unwrap()).collect();
+    for name in DEFAULT_SOURCES {
+        // A kernel without pressure stall information is the only lack that is expected here.
+        assert!(names.contains(&name) || name == "pressure", "{name} is missing among {names:?}");
+    }
+    for source in sources {
+        let period_ns = number(&source["period_ns"]) as f64;
+        let come = number(&source["recorded"]) + number(&source["missed"]) + number(&source["lost"]);
+        let expected = RUN_NS / period_ns;
+        if period_ns <= 1e8 {
+            let allowed = 2.0 + expected / 100.0;
+            assert!((come as f64 - expected).abs() <= allowed, "{expected} ticks expected: {source}");
+        }
+        assert_eq!(number(&source["lost"]), 0, "{source}");
+    }
+    assert_eq!(info["segments"][0]["state"], "sealed");
+}
+
+// Goal: every reading at 10 kHz is recorded or explained, and every value is right. Method: 5 s of the synthetic source;
+// its values are recomputed from each sequence number.
+#[test]
+fn ten_thousand_a_second_add_up() {
+    let rig = Rig::new();
+    let called = rig.call(&["record", "--for", "5s", "--source", "synthetic@100us"]);
+    assert!(matches!(called.status, Some(0 | 3)), "{called:?}");
+    let info = rig.info();
+    let source = &info["sources"][0];
+    let (recorded, lost, missed) =
+        (number(&source["recorded"]), number(&source["lost"]), number(&source["missed"]));
+    assert_eq!(called.status == Some(3), lost > 0, "lost readings show in the exit status");
+    let ticks = recorded + lost + missed;
+    assert!(ticks.abs_diff(50_000) <= 502, "{source}");
+
+    let verify = rig.verify();
+    assert_eq!((&verify["intact"], &verify["unexplained"]), (&Value::from(true), &Value::from(0)));
+    assert_eq!((number(&verify["frames"]), number(&verify["lost"])), (recorded, lost));
+
+    let mut seen = 0;
+    let mut last_seq = None;
+    for path in rig.segments("bin") {
+        crate::walker::samples(&path, |sample| {
+            assert!(last_seq.is_none_or(|last| sample.seq > last), "in order");
+            last_seq = Some(sample.seq);
+            let point = flatbuffers::root::<flatcap::schema::synthetic::Point<'_>>(sample.payload).unwrap();
+            let expected = flatcap::sampling::sources::synthetic::point(0, sample.seq);
+            assert_eq!(point.counter(), expected.counter);
+            assert_eq!(point.wave().to_bits(), expected.wave.to_bits());
+            assert_eq!(point.noise(), expected.noise);
+            seen += 1;
+        });
+    }
+    assert_eq!(seen, recorded);
+}
+
+// Goal: SIGTERM ends in order, with everything sampled sealed and intact. Method: terminate a run in the middle.
+#[test]
+fn a_terminated_run_is_sealed() {
+    for name in ["TERM", "INT"] {
+        let rig = Rig::new();
+        let child = rig.start(&["record", "--source", "synthetic@1ms", "--source", "cpu", "--quiet"]);
+        eventually("frames on disk", || has_segment(&rig.data(), 64 << 10));
+        signal(&child, name);
+        let called = finish(child);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        assert_eq!(called.err, "", "a quiet run that goes well says nothing");
+        assert_eq!(rig.segments("active").len(), 0);
+        let verify = rig.verify();
+        assert_eq!((&verify["intact"], &verify["unexplained"]), (&Value::from(true), &Value::from(0)));
+        assert_eq!(number(&verify["lost"]), 0);
+    }
+}
+
+// Goal: SIGHUP is survived and said; recording goes on. Method: hang up, then terminate.
+#[test]
+fn a_hangup_is_ignored_with_a_line() {
+    let rig = Rig::new();
+    let child = rig.start(&["record", "--source", "synthetic@1ms"]);
+    eventually("frames on disk", || has_segment(&rig.data(), 16 << 10));
+    signal(&child, "HUP");
+    std::thread::sleep(Duration::from_millis(200));
+    signal(&child, "TERM");
+    let called = finish(child);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert!(called.err.contains("SIGHUP: ignored"), "{called:?}");
+}
+
+// Goal: segments of 1 MiB hold every frame exactly once, in order, and all but the newest are sealed while the run
+// goes on. Method: look in the middle of a run, then read everything after its end.
+#[test]
+fn rotation_keeps_every_frame_once() {
+    let rig = Rig::new();
+    let config = rig.write(
+        "small.toml",
+        "[storage]\nsegment_size = \"1MiB\"\n[source.synthetic]\nenabled = true\nperiod = \"200us\"\n\
+         shape = \"wide\"\nfields = 100\n",
+    );
+    let child = rig.start(&["record", "--config", config.to_str().unwrap(), "--quiet"]);
+    eventually("four segments", || rig.data().is_dir() && rig.segments("bin").len() >= 4);
+    let active = rig.segments("active");
+    assert!(active.len() <= 2, "the newest, and at most one that is just being published: {active:?}");
+    signal(&child, "TERM");
+    assert_eq!(finish(child).status, Some(0));
+
+    let segments = rig.segments("bin");
+    assert!(segments.len() >= 5);
+    assert_eq!(rig.segments("active").len(), 0);
+    let mut next = std::collections::BTreeMap::new();
+    for path in &segments {
+        assert!(path.metadata().unwrap().len() <= (1 << 20) + (64 << 10), "{}", path.display());
+        crate::walker::samples(path, |sample| {
+            let expected = next.entry(sample.source).or_insert(0);
+            assert_eq!(sample.seq, *expected, "each number once and in order");
+            *expected += 1;
+        });
+    }
+    assert_eq!(rig.verify()["intact"], true);
+    let recorded: u64 = rig.info()["sources"].as_array().unwrap().iter().map(|source| number(&source["recorded"])).sum();
+    assert_eq!(recorded, next.values().sum::<u64>());
+}
+
+// Goal: a segment is also closed by its age. Method: one second, with little data.
+#[test]
+fn rotation_by_age() {
+    let rig = Rig::new();
+    let config = rig.write("aged.toml", "[storage]\nsegment_age = \"1s\"\n");
+    rig.record(&["--config", config.to_str().unwrap(), "--source", "load@10ms", "--for", "2500ms"]);
+    assert_eq!(rig.segments("bin").len(), 3);
+    assert_eq!(rig.verify()["intact"], true);
+}
+
+// Goal: each checksum kind works through the whole way. Method: record and verify under each.
+#[test]
+fn every_checksum_kind_records() {
+    for kind in ["xxh3", "crc32", "crc16", "none"] {
+        let rig = Rig::new();
+        let config = rig.write("kind.toml", format!("[storage]\nchecksum = \"{kind}\"\n"));
+        rig.record(&["--config", config.to_str().unwrap(), "--for", "300ms"]);
+        let called = rig.call(&["verify", "--json", "--strict", "flatcap-data"]);
+        assert_eq!(called.status, Some(0), "{kind}: {called:?}");
+        assert_eq!(rig.info()["segments"][0]["checksum"], kind);
+    }
+}
+
+// Goal: a second run continues the numbering and touches nothing of the first. Method: two runs, compare the bytes.
+#[test]
+fn a_second_run_adds_a_segment() {
+    let rig = Rig::new();
+    rig.record(&["--for", "100ms", "--source", "load@10ms"]);
+    let first = rig.segments("bin");
+    let before = std::fs::read(&first[0]).unwrap();
+    rig.record(&["--for", "100ms", "--source", "load@10ms"]);
+    let both = rig.segments("bin");
+    assert_eq!(both.len(), 2);
+    assert_eq!(both[0], first[0]);
+    assert_eq!(std::fs::read(&first[0]).unwrap(), before);
+    assert!(both[1].file_name().unwrap().to_str().unwrap().starts_with("0000000001-"));
+    assert_eq!(rig.verify()["intact"], true);
+}
+
+// Goal: two recorders never share a directory. Method: start a second one beside the first.
+#[test]
+fn a_directory_in_use_is_refused() {
+    let rig = Rig::new();
+    let first = rig.start(&["record", "--source", "load", "--quiet"]);
+    eventually("the first segment", || has_segment(&rig.data(), 1));
+    let second = rig.call(&["record", "--for", "1s"]);
+    assert_eq!(second.status, Some(1), "{second:?}");
+    assert!(second.err.contains("in use by another recorder"), "{second:?}");
+    assert_eq!(rig.info()["segments"][0]["state"], "active");
+    let live = rig.call(&["verify", "--json", "flatcap-data"]);
+    assert_eq!(live.status, Some(0), "a live segment is no damage: {live:?}");
+    signal(&first, "TERM");
+    assert_eq!(finish(first).status, Some(0));
+}
+
+// Goal: a data directory that cannot be is refused with its path. Method: below a file, and in place of a file.
+#[test]
+fn an_unusable_directory_is_refused() {
+    let rig = Rig::new();
+    rig.write("file", "");
+    for path in ["file/data", "file"] {
+        let called = rig.call(&["record", "--for", "1s", "--data-dir", path]);
+        assert_eq!(called.status, Some(1), "{called:?}");
+        assert!(called.err.contains(&format!("the data directory {path}")), "{called:?}");
+    }
+}
+
+// Goal: a source that this host lacks is skipped with a warning, or refused where it is required. Method: a host root
+// with nothing but /proc/loadavg.
+#[test]
+fn missing_sources_are_skipped_or_refused() {
+    let rig = Rig::new();
+    std::fs::create_dir_all(rig.path("root/proc")).unwrap();
+    rig.write("root/proc/loadavg", "0.10 0.20 0.30 1/200 4242\n");
+    let config = |required| {
+        format!("[agent]\nhost_root = \"{}\"\n[source.cpu]\nrequired = {required}\n", rig.path("root").display())
+    };
+    let lenient = rig.write("lenient.toml", config(false));
+    let called = rig.record(&["--config", lenient.to_str().unwrap(), "--for", "100ms"]);
+    assert!(called.err.contains("source=\"cpu\"") && called.err.contains("skipped: "), "{called:?}");
+    let names: Vec<String> = rig.info()["sources"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names, ["load", "self"]);
+
+    let strict = rig.write("strict.toml", config(true));
+    let called = rig.call(&["record", "--config", strict.to_str().unwrap(), "--for", "100ms"]);
+    assert_eq!(called.status, Some(1), "{called:?}");
+    assert!(called.err.contains("source cpu: ") && called.err.contains("it is required"), "{called:?}");
+    let called = rig.call(&["record", "--config", lenient.to_str().unwrap(), "--source", "cpu"]);
+    assert_eq!(called.status, Some(1), "named on the command line is required: {called:?}");
+}
+
+// Goal: stopping takes well under a second, whatever the periods. Method: an hourly source.
+#[test]
+fn a_stop_does_not_wait_for_a_tick() {
+    let rig = Rig::new();
+    let child = rig.start(&["record", "--source", "load@1h", "--quiet"]);
+    eventually("the first segment", || has_segment(&rig.data(), 1));
+    let begin = Instant::now();
+    signal(&child, "TERM");
+    assert_eq!(finish(child).status, Some(0));
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert_eq!(number(&rig.verify()["frames"]), 1, "the first tick is at the start");
+}
+
+// Goal: a second signal ends the program at once, and what it leaves behind is readable. Method: stop it while it
+// cannot stop by itself (SIGSTOP keeps both signals pending until it goes on).
+#[test]
+fn a_second_signal_exits_at_once() {
+    let rig = Rig::new();
+    let child = rig.start(&["record", "--source", "synthetic@1ms", "--quiet"]);
+    eventually("frames on disk", || has_segment(&rig.data(), 64 << 10));
+    signal(&child, "STOP");
+    signal(&child, "TERM");
+    signal(&child, "INT");
+    signal(&child, "CONT");
+    let called = finish(child);
+    assert_eq!(called.status, Some(1), "{called:?}");
+    let called = rig.call(&["dump", "flatcap-data", "--format", "jsonl"]);
+    assert!(called.lines().len() > 50, "{called:?}");
+}
+
+// Goal: a killed recorder leaves everything that reached the file readable, and its segment is called what it is.
+// Method: kill -9, then info, verify and dump.
+#[test]
+fn a_killed_run_is_readable() {
+    let rig = Rig::new();
+    let mut child = rig.start(&["record", "--source", "synthetic@1ms", "--quiet"]);
+    eventually("frames on disk", || has_segment(&rig.data(), 64 << 10));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let info = rig.info();
+    assert_eq!(info["segments"][0]["state"], "torn");
+    assert!(number(&info["frames"]) > 50);
+    let verify = rig.call(&["verify", "--json", "flatcap-data"]);
+    assert_eq!(verify.status, Some(3));
+    assert!(verify.json()["damage"][0]["what"].as_str().unwrap().starts_with("not sealed"), "{verify:?}");
+    assert_eq!(verify.json()["unexplained"], 0);
+    // The next run records beside it.
+    rig.record(&["--for", "100ms", "--source", "load@10ms"]);
+    assert_eq!(rig.segments("bin").len(), 1);
+}
+
+// Goal: standard error may be closed or full; recording goes on. Method: no standard error at all.
+#[test]
+fn a_run_needs_no_terminal() {
+    let rig = Rig::new();
+    let status = rig
+        .command(&["record", "--for", "200ms", "--source", "load@10ms"])
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(rig.verify()["intact"], true);
+}

@@ -1,0 +1,148 @@
+//! The real binary in a fresh directory.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A directory of its own, gone with the test.
+pub struct Rig {
+    folder: tempfile::TempDir,
+}
+
+/// What one call of the program came to.
+#[derive(Debug)]
+pub struct Called {
+    pub status: Option<i32>,
+    pub out: Vec<u8>,
+    pub err: String,
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The data directory that `record` uses by default.
+    pub fn data(&self) -> PathBuf {
+        self.path("flatcap-data")
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flatcap"));
+        command.args(args).current_dir(self.folder.path()).stdin(Stdio::null()).env_remove("FLATCAP_LOG");
+        command
+    }
+
+    pub fn call(&self, args: &[&str]) -> Called {
+        Called::from(self.command(args).output().unwrap())
+    }
+
+    /// Starts the program and leaves it running.
+    pub fn start(&self, args: &[&str]) -> Child {
+        self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Records into the default directory, which must succeed.
+    pub fn record(&self, args: &[&str]) -> Called {
+        let called = self.call(&[&["record"], args].concat());
+        assert_eq!(called.status, Some(0), "{called:?}");
+        called
+    }
+
+    pub fn verify(&self) -> Value {
+        self.call(&["verify", "--json", "flatcap-data"]).json()
+    }
+
+    pub fn info(&self) -> Value {
+        self.call(&["info", "--json", "flatcap-data"]).json()
+    }
+
+    /// The segments of the default directory in the order of their names, with the given ending.
+    pub fn segments(&self, ending: &str) -> Vec<PathBuf> {
+        let mut paths: Vec<PathBuf> = std::fs::read_dir(self.data())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension() == Some(OsStr::new(ending)))
+            .collect();
+        paths.sort();
+        paths
+    }
+}
+
+impl Called {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.out.clone()).unwrap()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub fn lines(&self) -> Vec<Value> {
+        self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Neither panic nor backtrace, whatever the status.
+    pub fn assert_composed(&self) {
+        for word in ["panicked", "RUST_BACKTRACE", "stack backtrace"] {
+            assert!(!self.err.contains(word), "{self:?}");
+        }
+    }
+}
+
+impl From<Output> for Called {
+    fn from(output: Output) -> Self {
+        let called = Self {
+            status: output.status.code(),
+            out: output.stdout,
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        };
+        called.assert_composed();
+        called
+    }
+}
+
+pub fn finish(child: Child) -> Called {
+    Called::from(child.wait_with_output().unwrap())
+}
+
+pub fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(child.id().to_string()).status().unwrap();
+    assert!(status.success());
+}
+
+/// Waits until `condition` holds; fails after ten seconds.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "not within ten seconds: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether a directory holds a segment with at least `bytes`.
+pub fn has_segment(directory: &Path, bytes: u64) -> bool {
+    std::fs::read_dir(directory).is_ok_and(|entries| {
+        entries.flatten().any(|entry| {
+            let is_segment = entry.file_name().to_string_lossy().contains(".bin");
+            is_segment && entry.metadata().is_ok_and(|metadata| metadata.len() >= bytes)
+        })
+    })
+}
+
+pub fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("not a number: {value}"))
+}
