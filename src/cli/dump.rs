@@ -64,7 +64,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     let zone = if io::stdout().is_terminal() { TimeZone::system() } else { TimeZone::UTC };
     let printer = match args.format {
         Format::Jsonl => Printer::Jsonl { out, line: Vec::new() },
-        Format::Csv => Printer::Csv { writer: csv::Writer::from_writer(out), columns: &columns, cell: Vec::new() },
+        Format::Csv => {
+            Printer::Csv { writer: csv::Writer::from_writer(out), columns: &columns, cell: Vec::new() }
+        }
         Format::Table => Printer::Table { out, zone, heading: None },
     };
     let mut dump = Dump::new(args, &filter, printer);
@@ -88,7 +90,9 @@ fn one_source(selection: &Selection, selected: usize) -> Result<(), CliError> {
         return Ok(());
     }
     let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    Err(CliError::Usage(format!("csv holds exactly one source: name it with --source; these recordings have {known}")))
+    Err(CliError::Usage(format!(
+        "csv holds exactly one source: name it with --source; these recordings have {known}"
+    )))
 }
 
 /// One pass over the recordings.
@@ -166,7 +170,10 @@ impl<'a> Dump<'a> {
         let mut unknown: Vec<Option<SchemaError>> = Vec::new(); // one a field, none once a source has it
         unknown.resize_with(self.fields.len(), || None);
         let mut known = vec![false; self.fields.len()];
-        for source in header.sources.iter().filter(|source| self.wanted.is_empty() || self.wanted.contains(&source.name))
+        for source in header
+            .sources
+            .iter()
+            .filter(|source| self.wanted.is_empty() || self.wanted.contains(&source.name))
         {
             let plan = match Plan::compile(&source.schema, &source.root) {
                 Ok(plan) => plan,
@@ -183,7 +190,9 @@ impl<'a> Dump<'a> {
                         *known = true;
                         own.push(*field);
                     }
-                    Err(error) => *unknown = Some(error),
+                    // The source that has at least the field's first name knows best what was meant.
+                    Err(error) if unknown.is_none() || has_first_name(&plan, field) => *unknown = Some(error),
+                    Err(_) => {}
                 }
             }
             let plan = match own.as_slice() {
@@ -191,7 +200,8 @@ impl<'a> Dump<'a> {
                 [] => continue,
                 own => plan.select(own).map_err(|error| unknown_field(&error))?,
             };
-            let decoder = Decoder { name: source.name.clone(), plan, rates: Rates::default(), row: Row::new() };
+            let decoder =
+                Decoder { name: source.name.clone(), plan, rates: Rates::default(), row: Row::new() };
             self.sources.insert(source.id, decoder);
         }
         match known.iter().zip(unknown).find(|(known, error)| !**known && error.is_some()) {
@@ -202,7 +212,9 @@ impl<'a> Dump<'a> {
 
     fn sample(&mut self, sample: &Telemetry<'_>) -> Result<(), CliError> {
         let Some(decoder) = self.sources.get_mut(&sample.source) else { return Ok(()) };
-        if self.rate && let Err(error) = decoder.rates.observe(&decoder.plan, sample.mono_ns, sample.payload) {
+        if self.rate
+            && let Err(error) = decoder.rates.observe(&decoder.plan, sample.mono_ns, sample.payload)
+        {
             return self.undecodable(sample, &error);
         }
         match self.printer.print(decoder, sample, self.rate) {
@@ -219,10 +231,18 @@ impl<'a> Dump<'a> {
         self.undecodable += 1;
         if self.undecodable <= SAID_MAX {
             let name = self.sources.get(&sample.source).map_or("?", |decoder| decoder.name.as_str());
-            writeln!(io::stderr(), "flatcap: sample {} of {name} does not fit its schema: {error}", sample.seq)?;
+            writeln!(
+                io::stderr(),
+                "flatcap: sample {} of {name} does not fit its schema: {error}",
+                sample.seq
+            )?;
         }
         Ok(())
     }
+}
+
+fn has_first_name(plan: &Plan, path: &str) -> bool {
+    path.split('.').next().is_some_and(|first| plan.select(&[first]).is_ok())
 }
 
 fn unknown_field(error: &SchemaError) -> CliError {
@@ -234,9 +254,20 @@ fn unknown_field(error: &SchemaError) -> CliError {
 enum Printer<'a> {
     /// Nowhere: only the columns are wanted.
     Widths(&'a mut Columns),
-    Jsonl { out: &'a mut dyn Write, line: Vec<u8> },
-    Csv { writer: csv::Writer<&'a mut dyn Write>, columns: &'a Columns, cell: Vec<u8> },
-    Table { out: &'a mut dyn Write, zone: TimeZone, heading: Option<Heading> },
+    Jsonl {
+        out: &'a mut dyn Write,
+        line: Vec<u8>,
+    },
+    Csv {
+        writer: csv::Writer<&'a mut dyn Write>,
+        columns: &'a Columns,
+        cell: Vec<u8>,
+    },
+    Table {
+        out: &'a mut dyn Write,
+        zone: TimeZone,
+        heading: Option<Heading>,
+    },
 }
 
 /// The heading of the table so far, to be printed again where it changes.
@@ -393,7 +424,9 @@ fn print_plain(value: Value<'_>, cell: &mut Vec<u8>) {
     match value {
         Value::Absent => {}
         // Control characters from a file must not reach a terminal.
-        Value::Text(text) => cell.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b'?' } else { byte })),
+        Value::Text(text) => {
+            cell.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b'?' } else { byte }));
+        }
         Value::Float(number) if !number.is_finite() => {}
         Value::Float32(number) if !number.is_finite() => {}
         other => append_json_value(other, cell),

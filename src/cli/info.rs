@@ -240,7 +240,16 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         ]);
     }
     let mut sources = table([
-        "source", "period", "recorded", "lost", "missed", "asked Hz", "achieved Hz", "lateness p50", "p99", "max",
+        "source",
+        "period",
+        "recorded",
+        "lost",
+        "missed",
+        "asked Hz",
+        "achieved Hz",
+        "lateness p50",
+        "p99",
+        "max",
     ]);
     for source in &report.sources {
         #[allow(clippy::cast_precision_loss, reason = "a rate for people")]

@@ -23,7 +23,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Stop after this long: 250us, 10ms, 1s, 15m, 7d.
-    #[arg(long = "for", value_name = "DURATION", value_parser = config::parse_duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// Record this source, at this period, and no others than those named; can be repeated.
     #[arg(long = "source", value_name = "NAME[@PERIOD]")]
@@ -53,9 +53,18 @@ pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<Outcome, CliError
     voice.end_live_line();
     let summary = summary?;
     voice.summary(&summary);
-    let is_lossy = summary.report.storage_errors > 0
-        || summary.report.sources.iter().any(|source| source.lost > 0);
+    let is_lossy =
+        summary.report.storage_errors > 0 || summary.report.sources.iter().any(|source| source.lost > 0);
     Ok(if is_lossy { Outcome::DataLoss } else { Outcome::Done })
+}
+
+/// A duration that is not zero.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    match config::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("nothing can be recorded in no time".to_owned()),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// What the live line showed last, to show rates.
@@ -152,7 +161,18 @@ fn count(number: u64, noun: &str) -> String {
 }
 
 fn sources_table(report: &RecorderReport) -> Table {
-    let mut table = table(["source", "period", "recorded", "lost", "missed", "lateness p50", "p99", "max", "read p50", "p99"]);
+    let mut table = table([
+        "source",
+        "period",
+        "recorded",
+        "lost",
+        "missed",
+        "lateness p50",
+        "p99",
+        "max",
+        "read p50",
+        "p99",
+    ]);
     for source in &report.sources {
         let (late, read) = (source.lateness.summary(), source.read_duration.summary());
         table.add_row([

@@ -45,14 +45,15 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     use io::IsTerminal;
     if args.to == Address::Stdout && io::stdout().is_terminal() {
         return Err(CliError::Usage(
-            "the output is binary: send it to a file or a pipe, or use --to; for people there is dump".to_owned(),
+            "the output is binary: send it to a file or a pipe, or use --to; for people there is dump"
+                .to_owned(),
         ));
     }
     let filter = args.selection.filter()?;
     let stop = Arc::new(Event::new());
     let _signals = SignalWatch::start(Arc::clone(&stop), || {})?;
-    let sink = Sink::connect(&args.to, out)
-        .map_err(|error| CliError::Send { to: args.to.to_string(), error })?;
+    let sink =
+        Sink::connect(&args.to, out).map_err(|error| CliError::Send { to: args.to.to_string(), error })?;
     let mut player = Player {
         sink,
         to: &args.to,

@@ -40,7 +40,9 @@ impl Selection {
         }
         let now_ns = ClockReading::now().wall_ns;
         let zone = TimeZone::system();
-        let spec = |text: &Option<String>| text.as_ref().map(|text| TimeSpec::parse(text, now_ns, &zone)).transpose();
+        let spec = |text: &Option<String>| {
+            text.as_ref().map(|text| TimeSpec::parse(text, now_ns, &zone)).transpose()
+        };
         let (since, until) = (spec(&self.since)?, spec(&self.until)?);
         let is_relative = |spec: &Option<TimeSpec>| matches!(spec, Some(TimeSpec::FromStart(_)));
         let start_ns = if is_relative(&since) || is_relative(&until) {
@@ -66,9 +68,9 @@ impl Selection {
             return Ok(());
         }
         if let Some(name) = wanted.difference(&known).next() {
-            let near = known.iter().max_by(|a, b| {
-                strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name))
-            });
+            let near = known
+                .iter()
+                .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
             let near = near.map(|near| format!("; the nearest name is {near}")).unwrap_or_default();
             let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             return Err(CliError::Usage(format!(

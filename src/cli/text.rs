@@ -69,10 +69,19 @@ mod tests {
     // Goal: each unit begins where the one before ends. Method: both sides of each step.
     #[test]
     fn units_change_where_they_should() {
-        assert_eq!([0, 999, 1000, 9994, 9995, 99_960].map(latency), ["0ns", "999ns", "1.00us", "9.99us", "9.99us", "100us"].map(String::from));
+        assert_eq!(
+            [0, 999, 1000, 9994, 9995, 99_960].map(latency),
+            ["0ns", "999ns", "1.00us", "9.99us", "10.0us", "100us"].map(String::from)
+        );
         assert_eq!([1_500_000, 2_000_000_000].map(latency), ["1.50ms", "2.00s"].map(String::from));
-        assert_eq!([0, 1023, 1024, 1_048_575, 1 << 20, u64::MAX].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "1.0 MiB", "16.0 EiB"].map(String::from));
-        assert_eq!([59_990_000_000, 187_000_000_000, 7_500_000_000_000].map(elapsed), ["59.9s", "3m07s", "2h05m"].map(String::from));
+        assert_eq!(
+            [0, 1023, 1024, 1_048_575, 1 << 20, u64::MAX].map(bytes),
+            ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "1.0 MiB", "16.0 EiB"].map(String::from)
+        );
+        assert_eq!(
+            [59_990_000_000, 187_000_000_000, 7_500_000_000_000].map(elapsed),
+            ["59.9s", "3m07s", "2h05m"].map(String::from)
+        );
         assert_eq!(local(1_700_000_000_000_001_000, &TimeZone::UTC), "2023-11-14 22:13:20.000001");
     }
 }

@@ -10,8 +10,8 @@ use super::error::CliError;
 use super::record::table;
 use super::{Outcome, text};
 use crate::segment::{
-    Advance, Audit, Damage, Finding, FrameKind, Gap, Listing, SegmentError, SegmentReader, SourceAudit, Trailer,
-    list,
+    Advance, Audit, Damage, Finding, FrameKind, Gap, Listing, SegmentError, SegmentReader, SourceAudit,
+    Trailer, list,
 };
 
 /// Read everything: checksums, order, footers, and the sum recorded + lost = sampled.
@@ -61,8 +61,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
         return Err(CliError::NoSegments(args.paths.clone()));
     }
     let mut check = Check::default();
-    let total_bytes: u64 = listings.iter().filter_map(|listing| Some(listing.path.metadata().ok()?.len())).sum();
-    let mut progress = ProgressLine { shown: !args.json && io::stderr().is_terminal(), total_bytes, done_bytes: 0 };
+    let total_bytes: u64 =
+        listings.iter().filter_map(|listing| Some(listing.path.metadata().ok()?.len())).sum();
+    let mut progress =
+        ProgressLine { shown: !args.json && io::stderr().is_terminal(), total_bytes, done_bytes: 0 };
     for listing in &listings {
         match SegmentReader::open(&listing.path) {
             Ok(reader) => check.segment(listing, reader, &mut progress)?,
@@ -178,7 +180,9 @@ impl Check {
             let of = |counts: &BTreeMap<u16, u64>| counts.get(&totals.source).copied().unwrap_or(0);
             totals.recorded == of(&walked.recorded) && totals.lost == of(&walked.lost)
         });
-        if !walked.damaged && (!counted_alike || footer.frames != walked.frames || footer.bytes != walked.bytes) {
+        if !walked.damaged
+            && (!counted_alike || footer.frames != walked.frames || footer.bytes != walked.bytes)
+        {
             let what = "the footer counts other frames than there are: some were added, removed or exchanged";
             self.damage(path, footer.bytes, 0, what);
         }
@@ -186,21 +190,25 @@ impl Check {
 
     fn trailer(&mut self, reader: &SegmentReader, trailer: Option<Trailer>, offset: u64) {
         let header = reader.header();
-        if trailer.is_none_or(|trailer| trailer.run_id != header.run_id || trailer.segment != header.segment) {
+        if trailer.is_none_or(|trailer| trailer.run_id != header.run_id || trailer.segment != header.segment)
+        {
             self.damage(reader.path(), offset, 0, "the trailer belongs to another segment");
         }
     }
 
     fn finding(&mut self, reader: &SegmentReader, offset: u64, source: u16, finding: Option<Finding>) {
         let path = reader.path();
-        let name = reader.header().source(source).map_or_else(|| source.to_string(), |source| source.name.clone());
+        let name =
+            reader.header().source(source).map_or_else(|| source.to_string(), |source| source.name.clone());
         match finding {
             None => {}
             Some(Finding::Repeated) => self.damage(
                 path,
                 offset,
                 0,
-                format!("sequence numbers of source {name} that were passed before: repeated or out of order"),
+                format!(
+                    "sequence numbers of source {name} that were passed before: repeated or out of order"
+                ),
             ),
             Some(Finding::Hole(count)) => {
                 self.report.holes.push(Hole { path: path.to_owned(), offset, source: name, count });

@@ -6,9 +6,9 @@ use crate::config::{Config, Shape, Source, SourceName};
 use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
 use crate::os::host::{HostFile, HostRoot};
 use crate::sampling::Sampler;
+use crate::sampling::sources::CATALOG;
 use crate::sampling::sources::agent::{self, AgentSampler};
 use crate::sampling::sources::synthetic::{self, Synthetic};
-use crate::sampling::sources::CATALOG;
 use crate::segment::{SourceInfo, SourceKind};
 
 /// A configured source that this host has.
@@ -125,7 +125,8 @@ pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
 
 /// Opens one source; the error says what this host lacks.
 fn open(source: &Source, host: &HostRoot) -> Result<Candidate, String> {
-    let candidate = |root, schema, kind, opened| Candidate { config: source.clone(), root, schema, kind, opened };
+    let candidate =
+        |root, schema, kind, opened| Candidate { config: source.clone(), root, schema, kind, opened };
     if source.name == SourceName::Itself {
         let stat = AgentSampler::open_stat().map_err(|error| format!("/proc/self/stat: {error}"))?;
         return Ok(candidate(agent::ROOT, agent::SCHEMA, SourceKind::Agent, Opened::Itself(stat)));

@@ -107,7 +107,9 @@ impl Envelope {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::frame::{TelemetryFrame, root_as_telemetry_frame, telemetry_frame_buffer_has_identifier};
+    use crate::schema::frame::{
+        TelemetryFrame, root_as_telemetry_frame, telemetry_frame_buffer_has_identifier,
+    };
 
     // Goal: the prefix is what flatc's schema says, and the payload is 8-byte aligned within the frame. Method: read
     // it through the verifier and the generated accessors.

@@ -8,6 +8,4 @@ mod latency;
 
 pub use counter::{Counter, Metrics, RecorderMetrics, SourceMetrics};
 pub use exchange::{Consumer, Producer, exchange};
-pub use latency::{
-    GroupLatencies, Interval, LatencySummary, PublishedLatency, SourceLatencies, Total,
-};
+pub use latency::{GroupLatencies, Interval, LatencySummary, PublishedLatency, SourceLatencies, Total};

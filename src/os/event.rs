@@ -66,7 +66,8 @@ impl Event {
             // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC (futex(2)).
             // Set meanwhile, interrupted by a signal, or woken without reason: looks again.
             let flags = futex::Flags::PRIVATE;
-            if futex::wait_bitset(&self.word, flags, Self::CLEAR, Some(&deadline), Self::ANY) == Err(Errno::TIMEDOUT)
+            if futex::wait_bitset(&self.word, flags, Self::CLEAR, Some(&deadline), Self::ANY)
+                == Err(Errno::TIMEDOUT)
             {
                 return Woken::Deadline;
             }

@@ -113,9 +113,8 @@ impl DataDirectory {
     /// # Errors
     /// `Unusable` with the step that failed, `InUse` while another recorder runs.
     pub fn open(path: &Path) -> Result<Self, DataDirectoryError> {
-        let unusable = |action| {
-            move |error| DataDirectoryError::Unusable { action, path: path.to_owned(), error }
-        };
+        let unusable =
+            |action| move |error| DataDirectoryError::Unusable { action, path: path.to_owned(), error };
         DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path).map_err(unusable("create"))?;
         let directory = File::open(path).map_err(unusable("open"))?;
         let lock = OpenOptions::new()
@@ -143,11 +142,8 @@ impl DataDirectory {
 
 impl Storage for DataDirectory {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file = OpenOptions::new()
-            .create_new(true)
-            .append(true)
-            .mode(FILE_MODE)
-            .open(self.path.join(name))?;
+        let file =
+            OpenOptions::new().create_new(true).append(true).mode(FILE_MODE).open(self.path.join(name))?;
         Ok(Arc::new(DiskFile { file }))
     }
 

@@ -8,9 +8,10 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use super::latencies::LatencyBook;
 use super::losses::LossBook;
 use super::policy::{self, RotationLimits, SegmentState, SyncPolicy};
+use super::settings::{RecorderSettings, RunPlan};
 use super::syncer::{Done, Syncer};
 use super::{RecorderReport, SourceReport};
-use crate::metrics::{Consumer, GroupLatencies, Metrics};
+use crate::metrics::Metrics;
 use crate::os::clock::{ClockReading, NS_PER_S, monotonic_ns};
 use crate::os::event::Event;
 use crate::os::storage::Storage;
@@ -22,46 +23,6 @@ use crate::stream::FrameHeader;
 const BATCH_SLABS_MAX: usize = 16;
 /// How often latencies are collected.
 const COLLECT_INTERVAL_NS: u64 = NS_PER_S;
-
-/// What is the same in every segment of a run.
-#[derive(Debug, Clone)]
-pub struct RunPlan {
-    /// The header of the first segment; number, clocks and next sequence numbers are those of each segment's own.
-    pub header: Header,
-    /// Size at which a segment is sealed, in bytes.
-    pub segment_bytes: u64,
-    /// Age at which a segment is sealed, in nanoseconds.
-    pub segment_age_ns: u64,
-    /// When data is synced.
-    pub sync: SyncPolicy,
-    /// Step in which room is reserved, in bytes; 0 turns it off.
-    pub preallocate: u64,
-    /// How often the queue is looked at, in nanoseconds.
-    pub drain_ns: u64,
-    /// Most slabs in one write, 1 to 16: what the pool's size counts as being written.
-    pub batch_slabs: usize,
-}
-
-/// What the recorder works with. Shared things are shared with the sampler groups.
-#[derive(Debug)]
-pub struct RecorderSettings {
-    /// What every segment has in common.
-    pub plan: RunPlan,
-    /// Where segments go.
-    pub storage: Arc<dyn Storage>,
-    /// Filled slabs.
-    pub queue: Receiver<Box<Slab>>,
-    /// Where written slabs go back to.
-    pub pool: Arc<SlabPool>,
-    /// Losses of the samplers.
-    pub ledger: Arc<LossLedger>,
-    /// Set by a sampler when the queue passes its high-water mark.
-    pub wake: Arc<Event>,
-    /// Counters.
-    pub metrics: Arc<Metrics>,
-    /// Latencies of the sampler groups.
-    pub latencies: Vec<Consumer<GroupLatencies>>,
-}
 
 /// The recorder. Its first segment is open before a sample is taken.
 #[derive(Debug)]
@@ -324,7 +285,8 @@ impl Recorder {
         let limits = RotationLimits { bytes: self.plan.segment_bytes, age_ns: self.plan.segment_age_ns };
         let due = self.segment.as_ref().is_some_and(|segment| {
             let state = SegmentState {
-                bytes: segment.writer.bytes(),
+                // As large as it would be, were it sealed now.
+                bytes: segment.writer.bytes() + segment.writer.seal_bytes(),
                 created_ns: segment.created_ns,
                 has_content: segment.writer.has_content(),
             };

@@ -6,11 +6,13 @@ mod drain;
 mod latencies;
 mod losses;
 mod policy;
+mod settings;
 mod syncer;
 
-pub use drain::{Recorder, RecorderSettings, RunPlan};
+pub use drain::Recorder;
 pub use latencies::RunLatencies;
 pub use policy::SyncPolicy;
+pub use settings::{RecorderSettings, RunPlan};
 
 use crate::metrics::Total;
 

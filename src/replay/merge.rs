@@ -33,7 +33,8 @@ impl Filter {
     }
 
     fn wants_time(&self, wall_ns: i64) -> bool {
-        self.since_ns.is_none_or(|since| wall_ns >= since) && self.until_ns.is_none_or(|until| wall_ns < until)
+        self.since_ns.is_none_or(|since| wall_ns >= since)
+            && self.until_ns.is_none_or(|until| wall_ns < until)
     }
 }
 
@@ -291,7 +292,8 @@ impl MergedReader {
     fn hold(&mut self, at: crate::segment::FrameAt) {
         let Some(reader) = &self.current else { return };
         let header = reader.header();
-        let wants = |source| header.source(source).is_some_and(|source| self.filter.wants_source(&source.name));
+        let wants =
+            |source| header.source(source).is_some_and(|source| self.filter.wants_source(&source.name));
         let (kind, mono_ns) = match at.kind {
             FrameKind::Telemetry => match reader.telemetry(at) {
                 Some(sample) if wants(sample.source) && self.filter.wants_time(sample.wall_ns) => {
@@ -335,7 +337,10 @@ fn framed(header: &Header) -> Vec<u8> {
 }
 
 /// Wall time of the first sample of a recording, in nanoseconds; none without samples.
-pub(crate) fn first_wall_ns(paths: &[PathBuf], sources: &BTreeSet<String>) -> Result<Option<i64>, SegmentError> {
+pub(crate) fn first_wall_ns(
+    paths: &[PathBuf],
+    sources: &BTreeSet<String>,
+) -> Result<Option<i64>, SegmentError> {
     let filter = Filter { sources: sources.clone(), ..Filter::default() };
     let mut reader = MergedReader::open(paths, filter)?;
     while let Some(item) = reader.next()? {

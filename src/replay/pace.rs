@@ -73,7 +73,8 @@ impl Pace {
             clippy::cast_sign_loss,
             reason = "2^53 ns are 104 days, beyond which a replay may be off by a nanosecond; the cast saturates"
         )]
-        let after_ns = if (times - 1.0).abs() < f64::EPSILON { after_ns } else { (after_ns as f64 / times) as u64 };
+        let after_ns =
+            if (times - 1.0).abs() < f64::EPSILON { after_ns } else { (after_ns as f64 / times) as u64 };
         origin.due_ns.saturating_add(after_ns)
     }
 }

@@ -112,7 +112,9 @@ mod tests {
     // Goal: nothing else is guessed at. Method: near misses.
     #[test]
     fn near_misses_are_refused() {
-        for text in ["", "@", "@1.", "@-1", "@1.0000000001", "+", "+10", "ago", "25:00", "yesterdayish", "@1e9"] {
+        for text in
+            ["", "@", "@1.", "@-1", "@1.0000000001", "+", "+10", "ago", "25:00", "yesterdayish", "@1e9"]
+        {
             assert_eq!(parse(text), None, "{text}");
         }
         let error = TimeSpec::parse("soon", 0, &TimeZone::UTC).unwrap_err().to_string();

@@ -112,11 +112,8 @@ impl Group {
         }
         let mut now = 0;
         while let Some(next) = self.schedule.next_ns() {
-            let stopped = if next > now {
-                self.stop.wait_until(next) == Woken::Set
-            } else {
-                self.stop.is_set()
-            };
+            let stopped =
+                if next > now { self.stop.wait_until(next) == Woken::Set } else { self.stop.is_set() };
             if stopped {
                 break;
             }

@@ -78,8 +78,7 @@ mod tests {
     #[test]
     fn the_oldest_deadline_goes_first() {
         let mut schedule = Schedule::new([30, 100], 0);
-        let order: Vec<usize> =
-            std::iter::from_fn(|| schedule.take_due(29)).map(|due| due.index).collect();
+        let order: Vec<usize> = std::iter::from_fn(|| schedule.take_due(29)).map(|due| due.index).collect();
         assert_eq!(order, [0, 1]);
         schedule.take_due(30).unwrap();
         assert_eq!(schedule.next_ns(), Some(60));

@@ -34,7 +34,8 @@ impl Rates {
         self.next.clear();
         plan.walk(payload, &mut self.next)?;
         let elapsed_ns = self.last_mono_ns.and_then(|last| mono_ns.checked_sub(last)).filter(|ns| *ns > 0);
-        let comparable = self.last.shape == self.next.shape && self.last.values.len() == self.next.values.len();
+        let comparable =
+            self.last.shape == self.next.shape && self.last.values.len() == self.next.values.len();
         self.moved.clear();
         self.moved.extend(self.next.values.iter().enumerate().map(|(index, value)| {
             let before = self.last.values.get(index).copied().flatten().filter(|_| comparable)?;
@@ -180,10 +181,8 @@ mod tests {
     // second apart, by hand.
     #[test]
     fn counters_become_rates() {
-        let seen = rates(&[
-            (0, payload(&[("a", 10), ("b", 7)])),
-            (500_000_000, payload(&[("a", 15), ("b", 6)])),
-        ]);
+        let seen =
+            rates(&[(0, payload(&[("a", 10), ("b", 7)])), (500_000_000, payload(&[("a", 15), ("b", 6)]))]);
         assert_eq!(seen[0], r#"{"devices":[{"name":"a","reads":null},{"name":"b","reads":null}]}"#);
         assert_eq!(seen[1], r#"{"devices":[{"name":"a","reads":10.0},{"name":"b","reads":null}]}"#);
     }

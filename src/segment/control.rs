@@ -180,13 +180,13 @@ mod tests {
                 before_mono_ns: value,
             };
             assert_eq!(Gap::decode(&gap.encode()), Some(gap));
-            let trailer =
-                Trailer { footer_offset: value, footer_length: 0, segment: value, run_id: value };
+            let trailer = Trailer { footer_offset: value, footer_length: 0, segment: value, run_id: value };
             let payload = trailer.encode();
             assert_eq!(payload.len(), Trailer::PAYLOAD_BYTES);
             assert_eq!(Trailer::decode(&payload), Some(trailer));
         }
-        let beyond = Gap { source: 0, first: u64::MAX, count: 2, causes: 0, after_mono_ns: 0, before_mono_ns: 0 };
+        let beyond =
+            Gap { source: 0, first: u64::MAX, count: 2, causes: 0, after_mono_ns: 0, before_mono_ns: 0 };
         assert_eq!(Gap::decode(&beyond.encode()), None, "numbers beyond the last one");
     }
 

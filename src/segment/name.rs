@@ -94,8 +94,7 @@ mod tests {
     // Goal: the exact form that scripts watch for. Method: one name by hand.
     #[test]
     fn the_form_of_a_name() {
-        let name =
-            SegmentName { number: 42, created_s: 1_700_000_000, run_id: 0xab, state: State::Active };
+        let name = SegmentName { number: 42, created_s: 1_700_000_000, run_id: 0xab, state: State::Active };
         assert_eq!(name.to_string(), "0000000042-20231114T221320Z-00000000000000ab.bin.active");
         assert_eq!(name.sealed().to_string(), "0000000042-20231114T221320Z-00000000000000ab.bin");
     }
@@ -124,9 +123,14 @@ mod tests {
     #[test]
     fn near_misses_are_refused() {
         for name in [
-            "", ".bin", "flatcap.lock", "0000000042-20231114T221320Z-00000000000000ab.bin.cut",
-            "42-20231114T221320Z-00000000000000ab.bin", "+000000042-20231114T221320Z-00000000000000ab.bin",
-            "0000000042-20231114T221320Z-00000000000000AB.bin", "0000000042-20231314T221320Z-00000000000000ab.bin",
+            "",
+            ".bin",
+            "flatcap.lock",
+            "0000000042-20231114T221320Z-00000000000000ab.bin.cut",
+            "42-20231114T221320Z-00000000000000ab.bin",
+            "+000000042-20231114T221320Z-00000000000000ab.bin",
+            "0000000042-20231114T221320Z-00000000000000AB.bin",
+            "0000000042-20231314T221320Z-00000000000000ab.bin",
         ] {
             assert_eq!(SegmentName::parse(name), None, "{name}");
         }

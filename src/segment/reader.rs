@@ -156,8 +156,7 @@ impl SegmentReader {
         window.forget();
         let header = front.or_else(|| footer.as_ref().map(|footer| footer.header.clone()));
         let header = header.ok_or_else(|| SegmentError::NotASegment { path: path.to_owned() })?;
-        let deframer =
-            Deframer::new(header.checksum).with_frame_max(header.frame_max.max(HEADER_BYTES_MAX));
+        let deframer = Deframer::new(header.checksum).with_frame_max(header.frame_max.max(HEADER_BYTES_MAX));
         Ok(Self { path: path.to_owned(), window, header, deframer, footer, offset: 0, tail: None })
     }
 
@@ -264,7 +263,9 @@ impl SegmentReader {
                     }
                     wanted = needed;
                 }
-                Ok(Step::Incomplete { .. }) => return Ok(Found::Nothing("a frame that ends beyond the file")),
+                Ok(Step::Incomplete { .. }) => {
+                    return Ok(Found::Nothing("a frame that ends beyond the file"));
+                }
                 Err(error) if error.is_checksum_mismatch() => {
                     return Ok(Found::Nothing("a frame whose checksum is wrong"));
                 }
@@ -316,9 +317,7 @@ fn found(header: &Header, offset: u64, frame: Frame<'_>) -> Found {
             Telemetry::read(payload).is_some_and(|sample| header.source(sample.source).is_some())
         }
         FrameKind::Gap => Gap::decode(payload).is_some_and(|gap| header.source(gap.source).is_some()),
-        FrameKind::Header => {
-            Header::decode(payload).is_ok_and(|other| other.checksum == header.checksum)
-        }
+        FrameKind::Header => Header::decode(payload).is_ok_and(|other| other.checksum == header.checksum),
         FrameKind::Footer => Footer::decode(payload).is_ok(),
         FrameKind::Trailer => Trailer::decode(payload).is_some(),
         FrameKind::Unknown(identifier) => identifier.iter().all(u8::is_ascii_graphic),

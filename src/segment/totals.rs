@@ -67,7 +67,10 @@ impl Totals {
             self.record(later.recorded, span);
         }
         later.lateness.buckets().for_each(|(value_ns, count)| self.lateness.add_bucket(value_ns, count));
-        later.read_duration.buckets().for_each(|(value_ns, count)| self.read_duration.add_bucket(value_ns, count));
+        later
+            .read_duration
+            .buckets()
+            .for_each(|(value_ns, count)| self.read_duration.add_bucket(value_ns, count));
     }
 
     /// Readings recorded a second between the first and the last; none for fewer than two.

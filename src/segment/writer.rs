@@ -18,6 +18,7 @@ pub struct SegmentWriter {
     header: Header,
     file: Arc<dyn StorageFile>,
     stream: StreamWriter<Appender>,
+    header_bytes: u64,
     bytes: u64,
     frames: u64,
     totals: Vec<Totals>, // in the order of header.sources
@@ -61,6 +62,7 @@ impl SegmentWriter {
             totals: header.sources.iter().map(|source| Totals::new(source.id)).collect(),
             latest_mono_ns: 0,
             reorder_window_ns: 0,
+            header_bytes: payload.len() as u64,
             bytes: 0,
             frames: 0,
             reserve: Reserve { step: preallocate, end: 0 },
@@ -85,6 +87,13 @@ impl SegmentWriter {
     /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// About how many bytes footer and trailer will take: the footer repeats the header, and its totals take some
+    /// kilobytes a source, most of them histograms.
+    pub fn seal_bytes(&self) -> u64 {
+        const TOTALS_BYTES: u64 = 4 << 10;
+        self.header_bytes + TOTALS_BYTES * self.totals.len() as u64
     }
 
     /// Checksum of its frames.

@@ -134,7 +134,12 @@ impl HandOver {
     #[cold]
     fn give_up(&mut self, mut slab: Box<Slab>, causes: Causes) {
         for run in slab.runs() {
-            self.write_loss(Loss { source: run.source, first_seq: run.first_seq, count: run.count(), causes });
+            self.write_loss(Loss {
+                source: run.source,
+                first_seq: run.first_seq,
+                count: run.count(),
+                causes,
+            });
         }
         slab.clear();
         self.open = Some(slab);

@@ -55,7 +55,8 @@ impl fmt::Display for Causes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMES: [&str; 7] =
             ["queue_full", "pool_empty", "too_large", "read_failed", "storage", "crash", "damaged"];
-        let mut names = NAMES.iter().enumerate().filter(|(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| name);
+        let mut names =
+            NAMES.iter().enumerate().filter(|(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| name);
         match names.next() {
             None => f.write_str("unknown"),
             Some(first) => {
@@ -111,7 +112,8 @@ impl LossLedger {
 
     /// Causes of a source's losses that found no room as entries.
     pub fn overflowed(&self, source: u16) -> Causes {
-        let bits = self.overflowed.get(usize::from(source)).map_or(0, |causes| causes.load(Ordering::Acquire));
+        let bits =
+            self.overflowed.get(usize::from(source)).map_or(0, |causes| causes.load(Ordering::Acquire));
         Causes::from_bits(bits)
     }
 }

@@ -85,7 +85,9 @@ impl fmt::Display for Error {
             ErrorKind::FrameTooLarge { declared, limit } => {
                 write!(f, "a frame of {declared} bytes is above the limit of {limit}")
             }
-            ErrorKind::UnexpectedEof { missing } => write!(f, "the stream ends {missing} bytes short of a frame"),
+            ErrorKind::UnexpectedEof { missing } => {
+                write!(f, "the stream ends {missing} bytes short of a frame")
+            }
         }
     }
 }

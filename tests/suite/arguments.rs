@@ -38,10 +38,22 @@ fn all_mistakes_of_a_configuration_at_once() {
         "[storage]\nsegmnt_size = \"64MiB\"\nchecksum = \"md5\"\n[source.cpu]\nperiod = \"0ms\"\n\
          [source.memory]\nperiod = \"10\"\n[sources]\n",
     );
-    for verb in [&["check-config", file.to_str().unwrap()][..], &["record", "--config", file.to_str().unwrap()]] {
+    for verb in
+        [&["check-config", file.to_str().unwrap()][..], &["record", "--config", file.to_str().unwrap()]]
+    {
         let called = rig.call(verb);
         assert_eq!(called.status, Some(2), "{called:?}");
-        for wanted in ["bad.toml:2:", "segment_size", "bad.toml:3:", "xxh3", "bad.toml:5:", "50us", "bad.toml:7:", "no unit", "bad.toml:8:"] {
+        for wanted in [
+            "bad.toml:2:",
+            "segment_size",
+            "bad.toml:3:",
+            "xxh3",
+            "bad.toml:5:",
+            "50us",
+            "bad.toml:7:",
+            "no unit",
+            "bad.toml:8:",
+        ] {
             assert!(called.err.contains(wanted), "{wanted} in {}", called.err);
         }
     }

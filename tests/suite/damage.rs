@@ -131,7 +131,8 @@ fn removed_and_repeated_frames_are_found() {
     };
     let removed = [&bytes[..frame(3).start], &bytes[frame(3).end..]].concat();
     let repeated = [&bytes[..frame(3).end], &bytes[frame(3).start..]].concat();
-    let exchanged = [&bytes[..frame(3).start], &bytes[frame(4)], &bytes[frame(3)], &bytes[frame(4).end..]].concat();
+    let exchanged =
+        [&bytes[..frame(3).start], &bytes[frame(4)], &bytes[frame(3)], &bytes[frame(4).end..]].concat();
     for (what, changed) in [("removed", removed), ("repeated", repeated), ("exchanged", exchanged)] {
         std::fs::write(&path, changed).unwrap();
         let called = rig.call(&["verify", "--json", path.to_str().unwrap()]);
@@ -199,7 +200,8 @@ fn future(bytes: &[u8]) -> Vec<u8> {
     let table = at(payload, 0) as usize;
     let back = i32::from_le_bytes(payload[table..table + 4].try_into().unwrap());
     let vtable = usize::try_from(i64::try_from(table).unwrap() - i64::from(back)).unwrap();
-    let version = table + usize::from(u16::from_le_bytes(payload[vtable + 4..vtable + 6].try_into().unwrap()));
+    let version =
+        table + usize::from(u16::from_le_bytes(payload[vtable + 4..vtable + 6].try_into().unwrap()));
     assert_eq!(payload[version..version + 2], [1, 0]);
     payload[version..version + 2].copy_from_slice(&[0xFF, 0xFF]);
     let checksum = xxhash_rust::xxh3::xxh3_64(payload);

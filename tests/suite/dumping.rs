@@ -31,15 +31,29 @@ fn memory_agrees_with_meminfo() {
     for row in &rows {
         assert_eq!(row["source"], "memory");
         let counters = &row["data"]["counters"];
-        for (field, name) in [("mem_total", "MemTotal"), ("swap_total", "SwapTotal"), ("hugepagesize", "Hugepagesize"), ("vmalloc_total", "VmallocTotal")] {
+        for (field, name) in [
+            ("mem_total", "MemTotal"),
+            ("swap_total", "SwapTotal"),
+            ("hugepagesize", "Hugepagesize"),
+            ("vmalloc_total", "VmallocTotal"),
+        ] {
             assert_eq!(number(&counters[field]), before[name], "{name} never changes");
         }
-        for (field, name) in [("mem_free", "MemFree"), ("mem_available", "MemAvailable"), ("cached", "Cached"), ("anon_pages", "AnonPages"), ("slab", "Slab")] {
+        for (field, name) in [
+            ("mem_free", "MemFree"),
+            ("mem_available", "MemAvailable"),
+            ("cached", "Cached"),
+            ("anon_pages", "AnonPages"),
+            ("slab", "Slab"),
+        ] {
             let (least, most) = (before[name].min(after[name]), before[name].max(after[name]));
             // Other tests run meanwhile: 2 GiB of movement is theirs.
             let allowed = 2 << 20;
             let value = number(&counters[field]);
-            assert!(value + allowed >= least && value <= most + allowed, "{name}: {value} between {least} and {most}");
+            assert!(
+                value + allowed >= least && value <= most + allowed,
+                "{name}: {value} between {least} and {most}"
+            );
         }
         // Nothing that the kernel has is missing, nothing that it lacks is made up.
         let given = counters.as_object().unwrap().values().filter(|value| !value.is_null()).count();
@@ -69,7 +83,9 @@ fn every_source_is_decoded() {
     assert!(number(&seen["vmstat"]["counters"]["pgfault"]) > 0);
     assert!(seen["load"]["load1"].as_f64().unwrap() >= 0.0);
     assert!(seen["disk"]["devices"].as_array().unwrap().iter().all(|disk| disk["name"].is_string()));
-    assert!(seen["network"]["interfaces"].as_array().unwrap().iter().any(|interface| interface["name"] == "lo"));
+    assert!(
+        seen["network"]["interfaces"].as_array().unwrap().iter().any(|interface| interface["name"] == "lo")
+    );
     assert_eq!(number(&seen["self"]["sources"][0]["source"]), 0);
     if let Some(pressure) = seen.get("pressure") {
         assert!(pressure["cpu_some"]["total"].is_u64());
@@ -82,7 +98,16 @@ fn every_source_is_decoded() {
 fn fields_are_selected() {
     let rig = Rig::new();
     rig.record(&["--for", "100ms", "--source", "cpu@10ms", "--source", "load@10ms"]);
-    let called = rig.call(&["dump", "flatcap-data", "--source", "cpu", "--fields", "total.user,context_switches", "--format", "jsonl"]);
+    let called = rig.call(&[
+        "dump",
+        "flatcap-data",
+        "--source",
+        "cpu",
+        "--fields",
+        "total.user,context_switches",
+        "--format",
+        "jsonl",
+    ]);
     for row in called.lines() {
         let data = row["data"].as_object().unwrap();
         assert_eq!(data.keys().collect::<Vec<_>>(), ["context_switches", "total"]);
@@ -168,7 +193,8 @@ fn tables_are_for_people() {
 fn a_recording_at_work_is_followed() {
     let rig = Rig::new();
     let config = rig.write("aged.toml", "[storage]\nsegment_age = \"1s\"\n");
-    let recorder = rig.start(&["record", "--config", config.to_str().unwrap(), "--source", "synthetic@5ms", "--quiet"]);
+    let recorder =
+        rig.start(&["record", "--config", config.to_str().unwrap(), "--source", "synthetic@5ms", "--quiet"]);
     eventually("frames on disk", || has_segment(&rig.data(), 8 << 10));
     let mut follower = rig.start(&["dump", "flatcap-data", "--follow", "--format", "jsonl"]);
     let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();

@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use crate::rig::{Rig, eventually, finish, has_segment, number, signal};
 
-const DEFAULT_SOURCES: [&str; 8] =
-    ["cpu", "memory", "vmstat", "load", "disk", "network", "pressure", "self"];
+const DEFAULT_SOURCES: [&str; 8] = ["cpu", "memory", "vmstat", "load", "disk", "network", "pressure", "self"];
 
 // Goal: the README's first command does the main job. Method: 3 s on the built-in defaults; every source of a period
 // up to 100 ms has as many readings, begun or missed, as its period says.
@@ -142,7 +141,8 @@ fn rotation_keeps_every_frame_once() {
         });
     }
     assert_eq!(rig.verify()["intact"], true);
-    let recorded: u64 = rig.info()["sources"].as_array().unwrap().iter().map(|source| number(&source["recorded"])).sum();
+    let recorded: u64 =
+        rig.info()["sources"].as_array().unwrap().iter().map(|source| number(&source["recorded"])).sum();
     assert_eq!(recorded, next.values().sum::<u64>());
 }
 
@@ -221,12 +221,20 @@ fn missing_sources_are_skipped_or_refused() {
     std::fs::create_dir_all(rig.path("root/proc")).unwrap();
     rig.write("root/proc/loadavg", "0.10 0.20 0.30 1/200 4242\n");
     let config = |required| {
-        format!("[agent]\nhost_root = \"{}\"\n[source.cpu]\nrequired = {required}\n", rig.path("root").display())
+        format!(
+            "[agent]\nhost_root = \"{}\"\n[source.cpu]\nrequired = {required}\n",
+            rig.path("root").display()
+        )
     };
     let lenient = rig.write("lenient.toml", config(false));
     let called = rig.record(&["--config", lenient.to_str().unwrap(), "--for", "100ms"]);
     assert!(called.err.contains("source=\"cpu\"") && called.err.contains("skipped: "), "{called:?}");
-    let names: Vec<String> = rig.info()["sources"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap().to_owned()).collect();
+    let names: Vec<String> = rig.info()["sources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["name"].as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(names, ["load", "self"]);
 
     let strict = rig.write("strict.toml", config(true));

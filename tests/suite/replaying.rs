@@ -9,7 +9,16 @@ use crate::rig::{Rig, finish, number, signal};
 
 fn recorded() -> Rig {
     let rig = Rig::new();
-    rig.record(&["--for", "500ms", "--source", "synthetic@2ms", "--source", "load@20ms", "--source", "self@50ms"]);
+    rig.record(&[
+        "--for",
+        "500ms",
+        "--source",
+        "synthetic@2ms",
+        "--source",
+        "load@20ms",
+        "--source",
+        "self@50ms",
+    ]);
     rig
 }
 
@@ -25,7 +34,11 @@ fn frames_come_back_byte_for_byte() {
     let file = std::fs::read(&rig.segments("bin")[0]).unwrap();
     let called = rig.call(&["replay", "flatcap-data", "--speed", "max"]);
     assert_eq!(called.status, Some(0), "{called:?}");
-    assert_eq!(crate::walker::payloads(&called.out)[0], crate::walker::payloads(&file)[0], "the header first");
+    assert_eq!(
+        crate::walker::payloads(&called.out)[0],
+        crate::walker::payloads(&file)[0],
+        "the header first"
+    );
     let (mut sent, mut stored) = (samples(&called.out), samples(&file));
     sent.sort_unstable();
     stored.sort_unstable();
@@ -48,7 +61,10 @@ fn frames_come_in_the_order_of_time() {
     let times: Vec<u64> = samples(&called.out)
         .into_iter()
         .map(|payload| {
-            flatbuffers::root::<flatcap::schema::frame::TelemetryFrame<'_>>(payload).unwrap().header().mono_ns()
+            flatbuffers::root::<flatcap::schema::frame::TelemetryFrame<'_>>(payload)
+                .unwrap()
+                .header()
+                .mono_ns()
         })
         .collect();
     assert!(times.is_sorted());
@@ -63,7 +79,10 @@ fn the_pace_is_kept() {
         let called = rig.call(&["replay", "flatcap-data", "--speed", speed]);
         assert_eq!(called.status, Some(0), "{called:?}");
         let took = begin.elapsed();
-        assert!(took >= Duration::from_millis(least) && took < Duration::from_millis(most), "{speed}: {took:?}");
+        assert!(
+            took >= Duration::from_millis(least) && took < Duration::from_millis(most),
+            "{speed}: {took:?}"
+        );
     }
 }
 
@@ -71,8 +90,18 @@ fn the_pace_is_kept() {
 #[test]
 fn a_replay_can_be_filtered() {
     let rig = recorded();
-    let called =
-        rig.call(&["replay", "flatcap-data", "--speed", "max", "--source", "synthetic", "--since", "+100ms", "--until", "+200ms"]);
+    let called = rig.call(&[
+        "replay",
+        "flatcap-data",
+        "--speed",
+        "max",
+        "--source",
+        "synthetic",
+        "--since",
+        "+100ms",
+        "--until",
+        "+200ms",
+    ]);
     let count = samples(&called.out).len();
     assert!((48..=51).contains(&count), "{count} frames in 100 ms at 2 ms");
 }
@@ -85,7 +114,8 @@ fn sockets_get_the_frames() {
 
     let path = rig.path("replay.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let child = rig.start(&["replay", "flatcap-data", "--speed", "max", "--to", &format!("unix:{}", path.display())]);
+    let child =
+        rig.start(&["replay", "flatcap-data", "--speed", "max", "--to", &format!("unix:{}", path.display())]);
     let mut received = Vec::new();
     listener.accept().unwrap().0.read_to_end(&mut received).unwrap();
     assert_eq!(finish(child).status, Some(0));

@@ -70,7 +70,9 @@ fn every_byte_belongs_to_a_verified_frame() {
 
     let trailer = root::<Trailer<'_>>(payloads.last().unwrap()).unwrap();
     let footer_at = trailer.footer_offset() as usize;
-    let footer = root::<Footer<'_>>(&bytes[footer_at + 12..footer_at + 12 + trailer.footer_length() as usize]).unwrap();
+    let footer =
+        root::<Footer<'_>>(&bytes[footer_at + 12..footer_at + 12 + trailer.footer_length() as usize])
+            .unwrap();
     assert_eq!(footer.bytes(), trailer.footer_offset());
     assert_eq!(footer.frames(), payloads.len() as u64 - 2);
     let header = root::<SegmentHeader<'_>>(payloads[0]).unwrap();

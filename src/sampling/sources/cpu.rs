@@ -107,8 +107,7 @@ fn parse(content: &[u8], cores: &mut Vec<CoreTimes>) -> (Totals, bool) {
     let counts = [context_switches, forks, interrupts, softirqs, running, blocked, boot_time];
     is_whole &= times.is_some() && !cores.is_empty() && !counts.contains(&ABSENT);
     let times = times.unwrap_or_else(|| cpu_times(std::iter::empty()).0);
-    let totals =
-        Totals { times, context_switches, forks, interrupts, softirqs, running, blocked, boot_time };
+    let totals = Totals { times, context_switches, forks, interrupts, softirqs, running, blocked, boot_time };
     (totals, is_whole)
 }
 
@@ -120,7 +119,8 @@ fn push_core<'a>(cores: &mut Vec<CoreTimes>, core: &[u8], fields: impl Iterator<
 }
 
 fn cpu_times<'a>(fields: impl Iterator<Item = &'a [u8]>) -> (CpuTimes, bool) {
-    let ([user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice], all) = text::numbers(fields);
+    let ([user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice], all) =
+        text::numbers(fields);
     (CpuTimes::new(user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice), all)
 }
 
@@ -170,7 +170,11 @@ mod tests {
         let cores = text.lines().filter(|line| line.starts_with("cpu")).count() - 1;
         assert_eq!(cpu.cores().len(), cores);
         assert_eq!(cpu.boot_time(), naive("btime"));
-        for (ours, theirs) in [(cpu.context_switches(), naive("ctxt")), (cpu.forks(), naive("processes")), (cpu.total().user(), naive("cpu"))] {
+        for (ours, theirs) in [
+            (cpu.context_switches(), naive("ctxt")),
+            (cpu.forks(), naive("processes")),
+            (cpu.total().user(), naive("cpu")),
+        ] {
             assert!(ours <= theirs && theirs - ours < 1_000_000, "{ours} {theirs}");
         }
     }

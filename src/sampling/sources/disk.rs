@@ -79,14 +79,49 @@ fn device(line: &[u8]) -> Option<(DiskCounters, bool)> {
     let known = given.min(COUNTERS);
     let are_read = counters.iter().take(known).all(|value| *value != ABSENT);
     let all = all_numbers && are_read && COUNTERS_OF_KERNELS.contains(&known);
-    let [reads, reads_merged, sectors_read, read_time, writes, writes_merged, sectors_written, write_time, rest @ ..] =
-        counters;
-    let [in_flight, io_time, weighted_io_time, discards, discards_merged, sectors_discarded, discard_time, flushes, flush_time] =
-        rest;
+    let [
+        reads,
+        reads_merged,
+        sectors_read,
+        read_time,
+        writes,
+        writes_merged,
+        sectors_written,
+        write_time,
+        rest @ ..,
+    ] = counters;
+    let [
+        in_flight,
+        io_time,
+        weighted_io_time,
+        discards,
+        discards_merged,
+        sectors_discarded,
+        discard_time,
+        flushes,
+        flush_time,
+    ] = rest;
     let device = DiskCounters::new(
-        major, minor, &name, reads, reads_merged, sectors_read, read_time, writes, writes_merged, sectors_written,
-        write_time, in_flight, io_time, weighted_io_time, discards, discards_merged, sectors_discarded, discard_time,
-        flushes, flush_time,
+        major,
+        minor,
+        &name,
+        reads,
+        reads_merged,
+        sectors_read,
+        read_time,
+        writes,
+        writes_merged,
+        sectors_written,
+        write_time,
+        in_flight,
+        io_time,
+        weighted_io_time,
+        discards,
+        discards_merged,
+        sectors_discarded,
+        discard_time,
+        flushes,
+        flush_time,
     );
     Some((device, all))
 }
@@ -144,7 +179,10 @@ mod tests {
             let text = String::from_utf8(text).unwrap();
             for (line, device) in text.lines().zip(&devices) {
                 let words: Vec<&str> = line.split_whitespace().collect();
-                assert_eq!((words[2], words[3]), (name(device).as_str(), device.reads().to_string().as_str()));
+                assert_eq!(
+                    (words[2], words[3]),
+                    (name(device).as_str(), device.reads().to_string().as_str())
+                );
             }
             assert_eq!(devices.len(), text.lines().count());
         }

@@ -1,5 +1,5 @@
-//! `memory` and `vmstat`: files of lines `name value`. The schema is the only list of names: each field's `origin` says
-//! which line it takes.
+//! `memory` and `vmstat`: files of lines `name value`. The schema is the only list of names: each field's `origin`, or its
+//! own name, says which line it takes.
 
 use flatbuffers::FlatBufferBuilder;
 use flatbuffers_reflection::reflection::root_as_schema;
@@ -8,9 +8,7 @@ use super::text::{self, ABSENT};
 use super::{Entry, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{Completeness, ReadError, Sampler};
-use crate::schema::host::{
-    Memory, MemoryArgs, MemoryCounters, Vmstat, VmstatArgs, VmstatCounters,
-};
+use crate::schema::host::{Memory, MemoryArgs, MemoryCounters, Vmstat, VmstatArgs, VmstatCounters};
 
 const MEMINFO: &str = "proc/meminfo";
 const VMSTAT: &str = "proc/vmstat";
@@ -130,16 +128,18 @@ fn parse(
     (found, is_whole)
 }
 
-/// The `origin` of each field of a struct, by its place in the struct.
+/// The name of each counter in its file, by its place in the struct: the field's `origin`, else its own name.
 fn keys(schema: &[u8], counters: &str) -> Vec<Vec<u8>> {
     let schema = root_as_schema(schema).expect("our own schema, checked by a test");
     let object = schema.objects().iter().find(|object| object.name() == counters);
     let mut keys: Vec<(u16, Vec<u8>)> = object
         .into_iter()
         .flat_map(|object| object.fields())
-        .filter_map(|field| {
-            let origin = field.attributes()?.iter().find(|attribute| attribute.key() == "origin")?;
-            Some((field.offset(), origin.value()?.as_bytes().to_vec()))
+        .map(|field| {
+            let attributes = field.attributes().into_iter().flatten();
+            let origin =
+                attributes.filter(|attribute| attribute.key() == "origin").find_map(|origin| origin.value());
+            (field.offset(), origin.unwrap_or(field.name()).as_bytes().to_vec())
         })
         .collect();
     keys.sort_unstable();
@@ -157,10 +157,15 @@ mod tests {
         keys(MEMORY.schema, "flatcap.host.MemoryCounters")
     }
 
-    fn parsed(text: &[u8], keys: &[Vec<u8>], order: &mut Vec<Option<usize>>) -> (BTreeMap<String, u64>, bool) {
+    fn parsed(
+        text: &[u8],
+        keys: &[Vec<u8>],
+        order: &mut Vec<Option<usize>>,
+    ) -> (BTreeMap<String, u64>, bool) {
         let mut bytes = vec![0; keys.len() * VALUE_BYTES];
         let (_, is_whole) = parse(text, keys, order, &mut bytes);
-        let values = bytes.chunks_exact(VALUE_BYTES).map(|place| u64::from_le_bytes(place.try_into().unwrap()));
+        let values =
+            bytes.chunks_exact(VALUE_BYTES).map(|place| u64::from_le_bytes(place.try_into().unwrap()));
         let names = keys.iter().map(|key| String::from_utf8(key.clone()).unwrap());
         (names.zip(values).filter(|(_, value)| *value != ABSENT).collect(), is_whole)
     }
@@ -196,7 +201,9 @@ mod tests {
         let mut order = Vec::new();
         let lines = ["MemTotal:     10 kB", "Brand:  5 kB", "Active(anon): 30 kB", "HugePages_Total:   4"];
         let expected: BTreeMap<String, u64> =
-            [("MemTotal", 10), ("Active(anon)", 30), ("HugePages_Total", 4)].map(|(n, v)| (n.to_owned(), v)).into();
+            [("MemTotal", 10), ("Active(anon)", 30), ("HugePages_Total", 4)]
+                .map(|(n, v)| (n.to_owned(), v))
+                .into();
         for reversed in [false, true, false] {
             let mut lines = lines.to_vec();
             if reversed {

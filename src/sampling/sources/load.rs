@@ -41,7 +41,7 @@ impl Sampler for LoadSampler {
 fn parse(content: &[u8]) -> (LoadArgs, bool) {
     let (mut lines, mut is_whole) = text::whole_lines(content);
     let mut fields = text::fields(lines.next().unwrap_or_default());
-    let [load1, load5, load15] = [(); 3].map(|()| {
+    let averages: [f64; 3] = [(); 3].map(|()| {
         fields.next().and_then(text::decimal).unwrap_or_else(|| {
             is_whole = false;
             f64::NAN
@@ -51,7 +51,8 @@ fn parse(content: &[u8]) -> (LoadArgs, bool) {
     let ([runnable, tasks], all) = text::numbers(counts);
     let last_pid = fields.next().and_then(text::number).unwrap_or(ABSENT);
     is_whole &= all && last_pid != ABSENT;
-    (LoadArgs { load1, load5, load15, runnable, tasks, last_pid }, is_whole)
+    let [load1, fifth, fifteenth] = averages;
+    (LoadArgs { load1, load5: fifth, load15: fifteenth, runnable, tasks, last_pid }, is_whole)
 }
 
 #[cfg(test)]
@@ -64,7 +65,10 @@ mod tests {
     fn every_value_is_in_its_place() {
         let (args, is_whole) = parse(b"0.25 1.50 12.00 3/456 78901\n");
         assert!(is_whole);
-        assert_eq!([args.load1, args.load5, args.load15].map(f64::to_bits), [0.25, 1.5, 12.0].map(f64::to_bits));
+        assert_eq!(
+            [args.load1, args.load5, args.load15].map(f64::to_bits),
+            [0.25, 1.5, 12.0].map(f64::to_bits)
+        );
         assert_eq!([args.runnable, args.tasks, args.last_pid], [3, 456, 78901]);
     }
 

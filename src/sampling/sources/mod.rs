@@ -87,7 +87,8 @@ mod tests {
 
     /// A file of a captured host, where the recordings are at hand.
     pub(super) fn fixture(path: &str) -> Option<Vec<u8>> {
-        let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/hosts/procfs-fixtures.tar.gz");
+        let archive =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/hosts/procfs-fixtures.tar.gz");
         let unpacked = std::process::Command::new("tar")
             .arg("-xzOf")
             .arg(&archive)

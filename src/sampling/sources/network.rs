@@ -77,11 +77,36 @@ fn interface(line: &[u8]) -> Option<(InterfaceCounters, bool)> {
     let (name, rest) = line.split_at(colon);
     let name = text::name::<16>(name.trim_ascii())?;
     let (values, all) = text::numbers::<16>(text::fields(rest.strip_prefix(b":")?));
-    let [rx_bytes, rx_packets, rx_errors, rx_dropped, rx_fifo, rx_frame, rx_compressed, rx_multicast, tx @ ..] = values;
+    let [
+        rx_bytes,
+        rx_packets,
+        rx_errors,
+        rx_dropped,
+        rx_fifo,
+        rx_frame,
+        rx_compressed,
+        rx_multicast,
+        tx @ ..,
+    ] = values;
     let [tx_bytes, tx_packets, tx_errors, tx_dropped, tx_fifo, tx_collisions, tx_carrier, tx_compressed] = tx;
     let interface = InterfaceCounters::new(
-        &name, rx_bytes, rx_packets, rx_errors, rx_dropped, rx_fifo, rx_frame, rx_compressed, rx_multicast, tx_bytes,
-        tx_packets, tx_errors, tx_dropped, tx_fifo, tx_collisions, tx_carrier, tx_compressed,
+        &name,
+        rx_bytes,
+        rx_packets,
+        rx_errors,
+        rx_dropped,
+        rx_fifo,
+        rx_frame,
+        rx_compressed,
+        rx_multicast,
+        tx_bytes,
+        tx_packets,
+        tx_errors,
+        tx_dropped,
+        tx_fifo,
+        tx_collisions,
+        tx_carrier,
+        tx_compressed,
     );
     Some((interface, all))
 }
@@ -106,7 +131,10 @@ mod tests {
         assert!(parse(TEXT, &mut interfaces));
         assert_eq!(interfaces.iter().map(name).collect::<Vec<_>>(), ["lo", "eth0"]);
         let eth0 = interfaces[1];
-        assert_eq!((eth0.rx_bytes(), eth0.rx_multicast(), eth0.tx_bytes(), eth0.tx_compressed()), (1, 8, 9, 16));
+        assert_eq!(
+            (eth0.rx_bytes(), eth0.rx_multicast(), eth0.tx_bytes(), eth0.tx_compressed()),
+            (1, 8, 9, 16)
+        );
     }
 
     // Goal: damaged text never panics and a cut file is never called whole. Method: every cut, every byte replaced.

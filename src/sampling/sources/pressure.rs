@@ -9,7 +9,8 @@ use crate::sampling::{Completeness, ReadError, Sampler};
 use crate::schema::host::{Pressure, PressureArgs, PressureLine};
 
 /// In the order of the schema. Interrupts are there since Linux 6.1, where the kernel accounts for them.
-const FILES: [&str; 4] = ["proc/pressure/cpu", "proc/pressure/memory", "proc/pressure/io", "proc/pressure/irq"];
+const FILES: [&str; 4] =
+    ["proc/pressure/cpu", "proc/pressure/memory", "proc/pressure/io", "proc/pressure/irq"];
 const IRQ: usize = 3;
 const HINT: &str = ": this kernel has no pressure stall information (CONFIG_PSI, boot parameter psi=1)";
 
@@ -112,7 +113,8 @@ mod tests {
     use super::*;
     use crate::sampling::sources::tests::{assert_composed, fixture};
 
-    const TEXT: &[u8] = b"some avg10=0.10 avg60=2.00 avg300=3.85 total=15\nfull avg10=0.20 avg60=3.00 avg300=4.95 total=25\n";
+    const TEXT: &[u8] =
+        b"some avg10=0.10 avg60=2.00 avg300=3.85 total=15\nfull avg10=0.20 avg60=3.00 avg300=4.95 total=25\n";
 
     // Goal: every value is in its place, and a line that is not there stays absent. Method: files with one and two lines.
     #[test]

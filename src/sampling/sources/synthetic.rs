@@ -113,7 +113,10 @@ mod tests {
     #[test]
     fn known_answers_of_splitmix64() {
         let outputs = [1, 2, 3].map(|step: u64| mix(1_234_567_u64.wrapping_add(step.wrapping_mul(GOLDEN))));
-        assert_eq!(outputs, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            outputs,
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+        );
     }
 
     // Goal: samples hold what the functions say. Method: build both shapes and read them back.
@@ -133,7 +136,10 @@ mod tests {
             let read = flatbuffers::root::<wire::Wide<'_>>(builder.finished_data()).unwrap();
             let values: Vec<u64> = read.values().iter().collect();
             assert_eq!(values, [0, 1, 2].map(|index| value(7, seq, index)));
-            assert_eq!(read.padding().bytes(), [0, 1, 2, 3, 4].map(|index| value(7, seq, index).to_le_bytes()[0]));
+            assert_eq!(
+                read.padding().bytes(),
+                [0, 1, 2, 3, 4].map(|index| value(7, seq, index).to_le_bytes()[0])
+            );
         }
     }
 }

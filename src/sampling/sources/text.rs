@@ -72,7 +72,8 @@ mod tests {
     fn numbers_are_exact_or_absent() {
         assert_eq!(number(b"0"), Some(0));
         assert_eq!(number(b"18446744073709551614"), Some(u64::MAX - 1));
-        for wrong in [&b""[..], b"18446744073709551615", b"18446744073709551616", b"-1", b"1x", b" 1", b"0x1"] {
+        for wrong in [&b""[..], b"18446744073709551615", b"18446744073709551616", b"-1", b"1x", b" 1", b"0x1"]
+        {
             assert_eq!(number(wrong), None);
         }
         assert_eq!(decimal(b"12.25"), Some(12.25));

@@ -1,0 +1,52 @@
+//! What a recorder is told: the run's plan, and what it shares with the sampler groups.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+
+use super::policy::SyncPolicy;
+use crate::metrics::{Consumer, GroupLatencies, Metrics};
+use crate::os::event::Event;
+use crate::os::storage::Storage;
+use crate::segment::Header;
+use crate::slab::{LossLedger, Slab, SlabPool};
+
+/// What is the same in every segment of a run.
+#[derive(Debug, Clone)]
+pub struct RunPlan {
+    /// The header of the first segment; number, clocks and next sequence numbers are those of each segment's own.
+    pub header: Header,
+    /// Size at which a segment is sealed, in bytes.
+    pub segment_bytes: u64,
+    /// Age at which a segment is sealed, in nanoseconds.
+    pub segment_age_ns: u64,
+    /// When data is synced.
+    pub sync: SyncPolicy,
+    /// Step in which room is reserved, in bytes; 0 turns it off.
+    pub preallocate: u64,
+    /// How often the queue is looked at, in nanoseconds.
+    pub drain_ns: u64,
+    /// Most slabs in one write, 1 to 16: what the pool's size counts as being written.
+    pub batch_slabs: usize,
+}
+
+/// What the recorder works with. Shared things are shared with the sampler groups.
+#[derive(Debug)]
+pub struct RecorderSettings {
+    /// What every segment has in common.
+    pub plan: RunPlan,
+    /// Where segments go.
+    pub storage: Arc<dyn Storage>,
+    /// Filled slabs.
+    pub queue: Receiver<Box<Slab>>,
+    /// Where written slabs go back to.
+    pub pool: Arc<SlabPool>,
+    /// Losses of the samplers.
+    pub ledger: Arc<LossLedger>,
+    /// Set by a sampler when the queue passes its high-water mark.
+    pub wake: Arc<Event>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Latencies of the sampler groups.
+    pub latencies: Vec<Consumer<GroupLatencies>>,
+}
