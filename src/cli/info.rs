@@ -90,15 +90,15 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     let mut order = Vec::new(); // runs as they come: their ids are random
     let mut outcome = Outcome::Done;
     for listing in &listings {
-        match SegmentReader::open(&listing.path) {
-            Ok(reader) => {
+        match listing.open() {
+            Ok(Some(reader)) => {
                 let run_id = reader.header().run_id;
                 if !order.contains(&run_id) {
                     order.push(run_id);
                 }
                 add(&mut report, &mut sums, listing, reader)?;
             }
-            Err(SegmentError::Empty { .. }) if listing.live => {}
+            Ok(None) => {}
             Err(error) => {
                 outcome = Outcome::DataLoss;
                 writeln!(io::stderr(), "flatcap: {error}")?;
@@ -130,7 +130,8 @@ fn add(
     listing: &Listing,
     mut reader: SegmentReader,
 ) -> Result<(), SegmentError> {
-    let io_error = |error| SegmentError::Io { path: listing.path.clone(), error };
+    let path = reader.path().to_owned();
+    let io_error = |error| SegmentError::Io { path: path.clone(), error };
     let header = reader.header().clone();
     let recovered = reader.footer().is_some_and(|footer| footer.recovered);
     let is_sealed = reader.is_sealed();
@@ -140,7 +141,7 @@ fn add(
     };
     let spans = || totals.iter().filter_map(|totals| totals.span);
     report.segments.push(Segment {
-        path: listing.path.clone(),
+        path: path.clone(),
         state: if is_sealed {
             "sealed"
         } else if listing.live {
@@ -150,7 +151,7 @@ fn add(
         },
         recovered,
         checksum: header.checksum.name(),
-        bytes: std::fs::metadata(&listing.path).map_err(io_error)?.blocks() * 512,
+        bytes: std::fs::metadata(&path).map_err(io_error)?.blocks() * 512,
         frames: totals.iter().map(|totals| totals.recorded).sum(),
         first_wall_ns: spans().map(|span| span.first_wall_ns).min(),
         last_wall_ns: spans().map(|span| span.last_wall_ns).max(),

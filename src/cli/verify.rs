@@ -66,9 +66,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     let mut progress =
         ProgressLine { shown: !args.json && io::stderr().is_terminal(), total_bytes, done_bytes: 0 };
     for listing in &listings {
-        match SegmentReader::open(&listing.path) {
-            Ok(reader) => check.segment(listing, reader, &mut progress)?,
-            Err(SegmentError::Empty { .. }) if listing.live => {}
+        match listing.open() {
+            Ok(Some(reader)) => check.segment(listing, reader, &mut progress)?,
+            Ok(None) => {}
             Err(SegmentError::Io { path, error }) => return Err(SegmentError::Io { path, error }.into()),
             Err(error) => check.unreadable(&listing.path, &error),
         }
@@ -112,7 +112,8 @@ impl Check {
         mut reader: SegmentReader,
         progress: &mut ProgressLine,
     ) -> Result<(), SegmentError> {
-        let path = listing.path.as_path();
+        let path = reader.path().to_owned();
+        let path = path.as_path();
         let run_id = reader.header().run_id;
         for (source, finding) in self.audit.header(reader.header()) {
             self.finding(&reader, 0, source, Some(finding));
@@ -166,7 +167,7 @@ impl Check {
 
     /// What the end of a segment says of the rest.
     fn end(&mut self, listing: &Listing, reader: &SegmentReader, walked: &Walked) {
-        let path = listing.path.as_path();
+        let path = reader.path();
         let Some(footer) = reader.footer() else {
             if !listing.live {
                 let tail = reader.tail();

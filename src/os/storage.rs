@@ -30,6 +30,12 @@ pub trait Storage: Debug + Send + Sync {
     /// What the kernel says.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
     /// Brings the directory's entries to the medium.
     ///
     /// # Errors
@@ -154,6 +160,11 @@ impl Storage for DataDirectory {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         std::fs::rename(self.path.join(from), target)
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(name))
     }
 
     fn sync_directory(&self) -> io::Result<()> {

@@ -3,6 +3,8 @@
 //! Never: waits for a sampler, is waited for by one, or lets a reading disappear without a Gap.
 
 mod drain;
+#[cfg(test)]
+mod faults;
 mod latencies;
 mod losses;
 mod policy;

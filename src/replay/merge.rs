@@ -82,6 +82,7 @@ pub struct MergedReader {
     is_live: bool,
     has_ended: bool, // the current segment's trailer has been read
     header: Option<(Header, Vec<u8>)>,
+    next_run: Option<(Header, Vec<u8>)>, // given out once nothing of the run before is held
     window_ns: u64,
     newest_ns: u64,
     arrivals: u64,
@@ -109,8 +110,7 @@ enum HeldKind {
 
 /// What reading on has brought.
 enum Step {
-    Held,
-    NewRun(Header, Vec<u8>),
+    On,
     Notice(Notice),
     End,
 }
@@ -130,6 +130,7 @@ impl MergedReader {
             is_live: false,
             has_ended: false,
             header: None,
+            next_run: None,
             window_ns: 0,
             newest_ns: 0,
             arrivals: 0,
@@ -174,22 +175,25 @@ impl MergedReader {
             if self.has_one_to_give() {
                 return Ok(self.give());
             }
+            if let Some(run) = self.next_run.take() {
+                self.newest_ns = 0;
+                let (header, frame) = self.header.insert(run);
+                self.window_ns = self.window_ns.max(header.reorder_window_ns);
+                return Ok(Some(Item::Header(header, frame)));
+            }
             match self.read_on()? {
-                Step::Held => {}
+                Step::On => {}
                 Step::Notice(notice) => return Ok(Some(Item::Notice(notice))),
                 Step::End if self.held.is_empty() => return Ok(None),
                 Step::End => return Ok(self.give()),
-                Step::NewRun(header, frame) => {
-                    let (header, frame) = self.header.insert((header, frame));
-                    return Ok(Some(Item::Header(header, frame)));
-                }
             }
         }
     }
 
     fn has_one_to_give(&self) -> bool {
         let Some(Reverse(oldest)) = self.held.peek() else { return false };
-        oldest.mono_ns.saturating_add(self.window_ns) < self.newest_ns
+        self.next_run.is_some()
+            || oldest.mono_ns.saturating_add(self.window_ns) < self.newest_ns
             || self.held.len() > HELD_FRAMES_MAX
             || self.held_bytes > HELD_BYTES_MAX
     }
@@ -208,73 +212,79 @@ impl MergedReader {
         }
     }
 
-    /// Reads one frame on. At the change of a run, what is held goes out first.
+    /// Reads one frame on, or goes on to the next segment.
     fn read_on(&mut self) -> Result<Step, SegmentError> {
         let Some(reader) = &mut self.current else {
             let Some(listing) = self.waiting.front() else { return Ok(Step::End) };
-            return match SegmentReader::open(&listing.path) {
-                Ok(reader) => Ok(self.begin(reader)),
-                Err(SegmentError::Empty { .. }) if listing.live => Ok(Step::End),
+            return Ok(match listing.open() {
+                Ok(Some(reader)) => self.begin(reader),
+                Ok(None) => return Ok(Step::End),
                 Err(error) => {
                     self.waiting.pop_front();
-                    Ok(Step::Notice(Notice::Unreadable(error)))
+                    Step::Notice(Notice::Unreadable(error))
                 }
-            };
+            });
         };
         match reader.advance()? {
             Some(Advance::Damage(damage)) => {
                 Ok(Step::Notice(Notice::Damaged(reader.path().to_owned(), damage)))
             }
             Some(Advance::Frame(at)) => {
-                if at.kind == FrameKind::Trailer {
-                    self.has_ended = true;
+                match at.kind {
+                    FrameKind::Trailer => self.has_ended = true,
+                    // A stream of several runs, as a replay makes it.
+                    FrameKind::Header if at.offset > 0 => {
+                        self.next_run = Some((reader.header().clone(), reader.bytes(at).to_vec()));
+                    }
+                    _ => self.hold(at),
                 }
-                if at.kind == FrameKind::Header && at.offset > 0 {
-                    let (header, frame) = (reader.header().clone(), reader.bytes(at).to_vec());
-                    self.window_ns = header.reorder_window_ns;
-                    return Ok(Step::NewRun(header, frame));
-                }
-                self.hold(at);
-                Ok(Step::Held)
+                Ok(Step::On)
             }
             None => {
                 let torn = reader.tail().filter(|_| !self.is_live);
                 let notice = torn.map(|tail| Notice::Torn(reader.path().to_owned(), tail));
-                if !self.is_live() || !self.waiting.is_empty() {
-                    self.current = None;
-                } else if notice.is_none() {
+                if self.is_live() && self.waiting.is_empty() {
                     return Ok(Step::End);
                 }
-                Ok(notice.map_or(Step::Held, Step::Notice))
+                self.current = None;
+                Ok(notice.map_or(Step::On, Step::Notice))
             }
         }
     }
 
-    /// Starts with a segment, if the run's last frames are out.
+    /// Starts with a segment.
     fn begin(&mut self, mut reader: SegmentReader) -> Step {
-        let header = reader.header().clone();
-        let is_new_run = self.header.as_ref().is_none_or(|(last, _)| last.run_id != header.run_id);
-        if is_new_run && !self.held.is_empty() {
-            return Step::End;
-        }
         let Some(listing) = self.waiting.pop_front() else { return Step::End };
         if !self.overlaps(&reader) {
-            return Step::Held;
+            return Step::On;
         }
-        self.is_live = listing.live;
-        self.has_ended = false;
-        let footer_window_ns = reader.footer().map(|footer| footer.reorder_window_ns);
-        self.window_ns = footer_window_ns.unwrap_or(header.reorder_window_ns);
-        if is_new_run {
-            self.newest_ns = 0;
-        }
+        let header = reader.header().clone();
         let frame = match reader.advance() {
             Ok(Some(Advance::Frame(at))) if at.kind == FrameKind::Header => reader.bytes(at).to_vec(),
-            // The header is damaged and the footer's copy has replaced it. Framed anew, it is what was written.
+            Ok(Some(Advance::Damage(damage))) => {
+                // The footer's copy has replaced the header. Framed anew, it is what was written.
+                self.start(reader, listing.live, header.clone(), framed(&header));
+                return self.damaged(damage);
+            }
             _ => framed(&header),
         };
+        self.start(reader, listing.live, header, frame);
+        Step::On
+    }
+
+    fn start(&mut self, reader: SegmentReader, is_live: bool, header: Header, frame: Vec<u8>) {
+        self.is_live = is_live;
+        self.has_ended = false;
+        self.window_ns = reader.footer().map_or(header.reorder_window_ns, |footer| footer.reorder_window_ns);
         self.current = Some(reader);
-        if is_new_run { Step::NewRun(header, frame) } else { Step::Held }
+        if self.header.as_ref().is_none_or(|(last, _)| last.run_id != header.run_id) {
+            self.next_run = Some((header, frame));
+        }
+    }
+
+    fn damaged(&self, damage: Damage) -> Step {
+        let path = self.current.as_ref().map(|reader| reader.path().to_owned());
+        Step::Notice(Notice::Damaged(path.unwrap_or_default(), damage))
     }
 
     /// Whether a sealed segment may hold anything in the wanted range of time.

@@ -1,9 +1,11 @@
 //! Which segments there are: in a directory by their names, in the order of their numbers; a file stands for itself.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::error::SegmentError;
 use super::name::{SegmentName, State};
+use super::reader::SegmentReader;
 use crate::os::storage;
 
 /// One file to be read.
@@ -15,6 +17,26 @@ pub struct Listing {
     pub name: Option<SegmentName>,
     /// A recorder is at work on it: its end is in flight, not torn.
     pub live: bool,
+}
+
+impl Listing {
+    /// Opens the segment. None for one that a recorder is just creating. One that was sealed since the directory was
+    /// listed is found under its new name.
+    ///
+    /// # Errors
+    /// Every kind of [`SegmentError`].
+    pub fn open(&self) -> Result<Option<SegmentReader>, SegmentError> {
+        match SegmentReader::open(&self.path) {
+            Err(SegmentError::Empty { .. } | SegmentError::BadHeader { .. }) if self.live => Ok(None),
+            Err(SegmentError::Io { error, path }) if error.kind() == ErrorKind::NotFound => match self.name {
+                Some(name) if name.state == State::Active => {
+                    SegmentReader::open(&self.path.with_file_name(name.sealed().to_string())).map(Some)
+                }
+                _ => Err(SegmentError::Io { error, path }),
+            },
+            opened => opened.map(Some),
+        }
+    }
 }
 
 /// Every segment that `paths` name: files as they are, directories by the segments in them, in the order of their

@@ -70,7 +70,11 @@ impl SegmentWriter {
             file,
             stream,
         };
-        segment.write_payload(&payload)?;
+        if let Err(error) = segment.write_payload(&payload) {
+            // A full disk would else be littered with empty files, one an attempt.
+            let _best_effort = storage.remove(&name.to_string());
+            return Err(error);
+        }
         Ok(segment)
     }
 

@@ -250,7 +250,7 @@ fn missing_sources_are_skipped_or_refused() {
 fn a_stop_does_not_wait_for_a_tick() {
     let rig = Rig::new();
     let child = rig.start(&["record", "--source", "load@1h", "--quiet"]);
-    eventually("the first segment", || has_segment(&rig.data(), 1));
+    eventually("the first frame", || has_segment(&rig.data(), 1) && rig.info()["frames"] == 1);
     let begin = Instant::now();
     signal(&child, "TERM");
     assert_eq!(finish(child).status, Some(0));
