@@ -69,7 +69,7 @@ impl ChecksumKind {
     #[inline]
     pub fn calculate(self, payload: &[u8]) -> u64 {
         match self {
-            Self::None => 0,
+            Self::None => nothing(payload),
             #[cfg(feature = "crc16")]
             Self::Crc16 => u64::from(CRC16.checksum(payload)),
             #[cfg(feature = "crc32")]
@@ -78,6 +78,11 @@ impl ChecksumKind {
             Self::Xxh3 => xxhash_rust::xxh3::xxh3_64(payload),
         }
     }
+}
+
+/// The checksum of kind none.
+const fn nothing(_payload: &[u8]) -> u64 {
+    0
 }
 
 #[cfg(feature = "crc16")]
