@@ -10,14 +10,14 @@ pub mod flatcap {
 pub mod host {
 
 
-/// All values of /proc/meminfo, as the kernel gives them.
+/// The lines of /proc/meminfo.
 // struct MemoryCounters, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
-pub struct MemoryCounters(pub [u8; 504]);
+pub struct MemoryCounters(pub [u8; 464]);
 impl Default for MemoryCounters { 
   fn default() -> Self { 
-    Self([0; 504])
+    Self([0; 464])
   }
 }
 impl ::core::fmt::Debug for MemoryCounters {
@@ -62,11 +62,15 @@ impl ::core::fmt::Debug for MemoryCounters {
       .field("vmalloc_used", &self.vmalloc_used())
       .field("vmalloc_chunk", &self.vmalloc_chunk())
       .field("percpu", &self.percpu())
+      .field("hardware_corrupted", &self.hardware_corrupted())
       .field("anon_huge_pages", &self.anon_huge_pages())
       .field("shmem_huge_pages", &self.shmem_huge_pages())
       .field("shmem_pmd_mapped", &self.shmem_pmd_mapped())
       .field("file_huge_pages", &self.file_huge_pages())
       .field("file_pmd_mapped", &self.file_pmd_mapped())
+      .field("cma_total", &self.cma_total())
+      .field("cma_free", &self.cma_free())
+      .field("unaccepted", &self.unaccepted())
       .field("balloon", &self.balloon())
       .field("huge_pages_total", &self.huge_pages_total())
       .field("huge_pages_free", &self.huge_pages_free())
@@ -74,18 +78,9 @@ impl ::core::fmt::Debug for MemoryCounters {
       .field("huge_pages_surp", &self.huge_pages_surp())
       .field("hugepagesize", &self.hugepagesize())
       .field("hugetlb", &self.hugetlb())
-      .field("direct_map_4k", &self.direct_map_4k())
-      .field("direct_map_2_m", &self.direct_map_2_m())
-      .field("direct_map_1_g", &self.direct_map_1_g())
-      .field("hardware_corrupted", &self.hardware_corrupted())
-      .field("cma_total", &self.cma_total())
-      .field("cma_free", &self.cma_free())
-      .field("high_total", &self.high_total())
-      .field("high_free", &self.high_free())
-      .field("low_total", &self.low_total())
-      .field("low_free", &self.low_free())
-      .field("unaccepted", &self.unaccepted())
-      .field("early_memtest_bad", &self.early_memtest_bad())
+      .field("direct_map4k", &self.direct_map4k())
+      .field("direct_map2m", &self.direct_map2m())
+      .field("direct_map1g", &self.direct_map1g())
       .finish()
   }
 }
@@ -169,11 +164,15 @@ impl<'a> MemoryCounters {
     vmalloc_used: u64,
     vmalloc_chunk: u64,
     percpu: u64,
+    hardware_corrupted: u64,
     anon_huge_pages: u64,
     shmem_huge_pages: u64,
     shmem_pmd_mapped: u64,
     file_huge_pages: u64,
     file_pmd_mapped: u64,
+    cma_total: u64,
+    cma_free: u64,
+    unaccepted: u64,
     balloon: u64,
     huge_pages_total: u64,
     huge_pages_free: u64,
@@ -181,20 +180,11 @@ impl<'a> MemoryCounters {
     huge_pages_surp: u64,
     hugepagesize: u64,
     hugetlb: u64,
-    direct_map_4k: u64,
-    direct_map_2_m: u64,
-    direct_map_1_g: u64,
-    hardware_corrupted: u64,
-    cma_total: u64,
-    cma_free: u64,
-    high_total: u64,
-    high_free: u64,
-    low_total: u64,
-    low_free: u64,
-    unaccepted: u64,
-    early_memtest_bad: u64,
+    direct_map4k: u64,
+    direct_map2m: u64,
+    direct_map1g: u64,
   ) -> Self {
-    let mut s = Self([0; 504]);
+    let mut s = Self([0; 464]);
     s.set_mem_total(mem_total);
     s.set_mem_free(mem_free);
     s.set_mem_available(mem_available);
@@ -234,11 +224,15 @@ impl<'a> MemoryCounters {
     s.set_vmalloc_used(vmalloc_used);
     s.set_vmalloc_chunk(vmalloc_chunk);
     s.set_percpu(percpu);
+    s.set_hardware_corrupted(hardware_corrupted);
     s.set_anon_huge_pages(anon_huge_pages);
     s.set_shmem_huge_pages(shmem_huge_pages);
     s.set_shmem_pmd_mapped(shmem_pmd_mapped);
     s.set_file_huge_pages(file_huge_pages);
     s.set_file_pmd_mapped(file_pmd_mapped);
+    s.set_cma_total(cma_total);
+    s.set_cma_free(cma_free);
+    s.set_unaccepted(unaccepted);
     s.set_balloon(balloon);
     s.set_huge_pages_total(huge_pages_total);
     s.set_huge_pages_free(huge_pages_free);
@@ -246,22 +240,13 @@ impl<'a> MemoryCounters {
     s.set_huge_pages_surp(huge_pages_surp);
     s.set_hugepagesize(hugepagesize);
     s.set_hugetlb(hugetlb);
-    s.set_direct_map_4k(direct_map_4k);
-    s.set_direct_map_2_m(direct_map_2_m);
-    s.set_direct_map_1_g(direct_map_1_g);
-    s.set_hardware_corrupted(hardware_corrupted);
-    s.set_cma_total(cma_total);
-    s.set_cma_free(cma_free);
-    s.set_high_total(high_total);
-    s.set_high_free(high_free);
-    s.set_low_total(low_total);
-    s.set_low_free(low_free);
-    s.set_unaccepted(unaccepted);
-    s.set_early_memtest_bad(early_memtest_bad);
+    s.set_direct_map4k(direct_map4k);
+    s.set_direct_map2m(direct_map2m);
+    s.set_direct_map1g(direct_map1g);
     s
   }
 
-  /// Usable memory: physical memory minus what the firmware and the kernel image keep.
+  /// Usable memory: all of it less what firmware and the kernel's own code reserve.
   pub fn mem_total(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -321,7 +306,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Estimate of what new programs can have without swapping.
+  /// The kernel's estimate of what new programs can get without swapping.
   pub fn mem_available(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -351,7 +336,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Cached blocks of raw block devices.
+  /// Page cache of block devices.
   pub fn buffers(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -381,7 +366,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Page cache of files, without swap_cached.
+  /// Page cache of files, tmpfs and shared memory included, swap cache and buffers excluded.
   pub fn cached(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -411,7 +396,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Memory that was swapped out, is back, and still has its place in swap.
+  /// Swapped out, read back, and still in the swap space as well.
   pub fn swap_cached(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -441,7 +426,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Memory used recently.
+  /// Recently used, so the last to be reclaimed: active_anon plus active_file.
   pub fn active(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -471,7 +456,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Memory not used recently: reclaimed first.
+  /// Not recently used, so the first to be reclaimed: inactive_anon plus inactive_file.
   pub fn inactive(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -501,7 +486,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Anonymous memory and tmpfs used recently.
+  /// Anonymous and shared memory, recently used.
   pub fn active_anon(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -531,7 +516,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Anonymous memory and tmpfs not used recently.
+  /// Anonymous and shared memory, not recently used.
   pub fn inactive_anon(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -561,7 +546,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Page cache used recently.
+  /// Page cache, recently used.
   pub fn active_file(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -591,7 +576,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Page cache not used recently.
+  /// Page cache, not recently used.
   pub fn inactive_file(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -621,7 +606,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Memory that cannot be reclaimed.
+  /// Memory that cannot be reclaimed, locked memory included.
   pub fn unevictable(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -651,7 +636,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Memory locked by mlock.
+  /// Memory locked by mlock and its like.
   pub fn mlocked(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -681,7 +666,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Swap space.
+  /// All swap space.
   pub fn swap_total(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -741,7 +726,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Memory taken by the compressed pool of zswap.
+  /// Memory that the compressed pool of zswap occupies.
   pub fn zswap(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -771,7 +756,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Size before compression of what zswap holds.
+  /// Memory held in zswap, as it was before compression.
   pub fn zswapped(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -801,7 +786,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Memory waiting to be written back.
+  /// Waiting to be written to the disk.
   pub fn dirty(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -831,7 +816,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Memory being written back.
+  /// Being written to the disk.
   pub fn writeback(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -861,7 +846,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Anonymous pages mapped by programs.
+  /// Anonymous memory mapped by processes.
   pub fn anon_pages(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -891,7 +876,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Files mapped by programs.
+  /// Page cache mapped by processes.
   pub fn mapped(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -921,7 +906,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// tmpfs and shared memory.
+  /// Shared memory and tmpfs.
   pub fn shmem(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -951,7 +936,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Kernel memory that the kernel tries to reclaim under pressure.
+  /// Kernel memory that can be reclaimed: s_reclaimable and others with a shrinker.
   pub fn k_reclaimable(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -981,7 +966,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Kernel data structures from the slab allocator.
+  /// Kernel objects in slabs: s_reclaimable plus s_unreclaim.
   pub fn slab(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1011,7 +996,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Slab memory that can be reclaimed.
+  /// The part of the slabs that can be reclaimed, such as caches of names and inodes.
   pub fn s_reclaimable(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1041,7 +1026,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Slab memory that cannot be reclaimed.
+  /// The part of the slabs that cannot be reclaimed.
   pub fn s_unreclaim(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1101,7 +1086,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Page tables of programs.
+  /// Page tables of processes.
   pub fn page_tables(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1131,7 +1116,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Secondary page tables, such as those of virtual machines.
+  /// Secondary page tables, such as those of KVM and IOMMUs.
   pub fn sec_page_tables(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1161,7 +1146,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// NFS pages sent and not yet on stable storage; 0 since Linux 5.7.
+  /// Written to an NFS server, not yet on its disk; 0 on kernels that count it as writeback.
   pub fn nfs_unstable(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1191,7 +1176,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Bounce buffers of block devices.
+  /// Bounce buffers for devices that cannot reach all memory.
   pub fn bounce(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1221,7 +1206,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Temporary buffers of FUSE for writing back.
+  /// Copies that FUSE makes for writing back.
   pub fn writeback_tmp(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1251,7 +1236,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Memory that may be allocated in all under strict overcommit.
+  /// How much may be committed where vm.overcommit_memory is 2.
   pub fn commit_limit(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1281,7 +1266,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Memory that programs have asked for, used or not.
+  /// What processes have allocated, whether used yet or not.
   pub fn committed_as(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1311,7 +1296,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Size of the vmalloc address space.
+  /// Address space of the kernel's vmalloc area.
   pub fn vmalloc_total(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1341,7 +1326,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Part of the vmalloc address space in use.
+  /// The part of the vmalloc area in use.
   pub fn vmalloc_used(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1371,7 +1356,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Largest free block of the vmalloc address space; 0 since Linux 4.4.
+  /// Largest free piece of the vmalloc area; 0 on kernels that no longer compute it.
   pub fn vmalloc_chunk(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1401,7 +1386,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Memory of the per-CPU allocator.
+  /// Memory of the per-CPU allocator, metadata excluded.
   pub fn percpu(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1431,457 +1416,7 @@ impl<'a> MemoryCounters {
     }
   }
 
-  /// Anonymous memory in transparent huge pages.
-  pub fn anon_huge_pages(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[312..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_anon_huge_pages(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[312..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// tmpfs and shared memory in huge pages.
-  pub fn shmem_huge_pages(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[320..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_shmem_huge_pages(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[320..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// tmpfs and shared memory mapped by huge pages.
-  pub fn shmem_pmd_mapped(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[328..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_shmem_pmd_mapped(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[328..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Page cache in huge pages.
-  pub fn file_huge_pages(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[336..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_file_huge_pages(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[336..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Page cache mapped by huge pages.
-  pub fn file_pmd_mapped(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[344..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_file_pmd_mapped(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[344..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Memory given back to the host of this virtual machine.
-  pub fn balloon(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[352..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_balloon(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[352..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Huge pages in the pool.
-  pub fn huge_pages_total(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[360..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_huge_pages_total(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[360..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Huge pages in the pool that nothing uses.
-  pub fn huge_pages_free(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[368..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_huge_pages_free(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[368..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Huge pages promised and not yet taken.
-  pub fn huge_pages_rsvd(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[376..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_huge_pages_rsvd(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[376..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Huge pages above the configured number.
-  pub fn huge_pages_surp(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[384..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_huge_pages_surp(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[384..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Size of a huge page by default.
-  pub fn hugepagesize(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[392..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_hugepagesize(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[392..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Memory taken by huge pages of all sizes.
-  pub fn hugetlb(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[400..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_hugetlb(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[400..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Kernel address space mapped by pages of 4 KiB.
-  pub fn direct_map_4k(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[408..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_direct_map_4k(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[408..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Kernel address space mapped by pages of 2 MiB.
-  pub fn direct_map_2_m(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[416..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_direct_map_2_m(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[416..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Kernel address space mapped by pages of 1 GiB.
-  pub fn direct_map_1_g(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[424..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_direct_map_1_g(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[424..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Memory taken out of use because the hardware reported it broken.
+  /// Memory that the kernel took out of use for hardware errors.
   pub fn hardware_corrupted(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1889,7 +1424,7 @@ impl<'a> MemoryCounters {
     // Which contains a valid value in this slot
     ::flatbuffers::EndianScalar::from_little_endian(unsafe {
       ::core::ptr::copy_nonoverlapping(
-        self.0[432..].as_ptr(),
+        self.0[312..].as_ptr(),
         mem.as_mut_ptr() as *mut u8,
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
@@ -1905,13 +1440,163 @@ impl<'a> MemoryCounters {
     unsafe {
       ::core::ptr::copy_nonoverlapping(
         &x_le as *const _ as *const u8,
-        self.0[432..].as_mut_ptr(),
+        self.0[312..].as_mut_ptr(),
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
     }
   }
 
-  /// Memory reserved for contiguous allocations.
+  /// Anonymous memory in transparent huge pages.
+  pub fn anon_huge_pages(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[320..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_anon_huge_pages(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[320..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Shared memory and tmpfs in huge pages.
+  pub fn shmem_huge_pages(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[328..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_shmem_huge_pages(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[328..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Shared memory mapped to processes with huge pages.
+  pub fn shmem_pmd_mapped(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[336..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_shmem_pmd_mapped(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[336..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Page cache in huge pages.
+  pub fn file_huge_pages(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[344..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_file_huge_pages(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[344..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Page cache mapped to processes with huge pages.
+  pub fn file_pmd_mapped(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[352..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_file_pmd_mapped(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[352..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Memory set apart for contiguous allocations (CMA).
   pub fn cma_total(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1919,7 +1604,7 @@ impl<'a> MemoryCounters {
     // Which contains a valid value in this slot
     ::flatbuffers::EndianScalar::from_little_endian(unsafe {
       ::core::ptr::copy_nonoverlapping(
-        self.0[440..].as_ptr(),
+        self.0[360..].as_ptr(),
         mem.as_mut_ptr() as *mut u8,
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
@@ -1935,13 +1620,13 @@ impl<'a> MemoryCounters {
     unsafe {
       ::core::ptr::copy_nonoverlapping(
         &x_le as *const _ as *const u8,
-        self.0[440..].as_mut_ptr(),
+        self.0[360..].as_mut_ptr(),
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
     }
   }
 
-  /// Memory reserved for contiguous allocations that nothing uses.
+  /// The part of the CMA areas that nothing uses.
   pub fn cma_free(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1949,7 +1634,7 @@ impl<'a> MemoryCounters {
     // Which contains a valid value in this slot
     ::flatbuffers::EndianScalar::from_little_endian(unsafe {
       ::core::ptr::copy_nonoverlapping(
-        self.0[448..].as_ptr(),
+        self.0[368..].as_ptr(),
         mem.as_mut_ptr() as *mut u8,
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
@@ -1965,133 +1650,13 @@ impl<'a> MemoryCounters {
     unsafe {
       ::core::ptr::copy_nonoverlapping(
         &x_le as *const _ as *const u8,
-        self.0[448..].as_mut_ptr(),
+        self.0[368..].as_mut_ptr(),
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
     }
   }
 
-  /// Memory outside the kernel's direct map (32-bit kernels).
-  pub fn high_total(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[456..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_high_total(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[456..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Free memory outside the direct map (32-bit kernels).
-  pub fn high_free(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[464..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_high_free(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[464..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Memory inside the kernel's direct map (32-bit kernels).
-  pub fn low_total(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[472..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_low_total(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[472..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Free memory inside the direct map (32-bit kernels).
-  pub fn low_free(&self) -> u64 {
-    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        self.0[480..].as_ptr(),
-        mem.as_mut_ptr() as *mut u8,
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-      mem.assume_init()
-    })
-  }
-
-  pub fn set_low_free(&mut self, x: u64) {
-    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
-    // Safety:
-    // Created from a valid Table for this object
-    // Which contains a valid value in this slot
-    unsafe {
-      ::core::ptr::copy_nonoverlapping(
-        &x_le as *const _ as *const u8,
-        self.0[480..].as_mut_ptr(),
-        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
-      );
-    }
-  }
-
-  /// Memory of a confidential virtual machine that is not accepted yet.
+  /// Memory that a confidential guest has not accepted yet.
   pub fn unaccepted(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -2099,7 +1664,7 @@ impl<'a> MemoryCounters {
     // Which contains a valid value in this slot
     ::flatbuffers::EndianScalar::from_little_endian(unsafe {
       ::core::ptr::copy_nonoverlapping(
-        self.0[488..].as_ptr(),
+        self.0[376..].as_ptr(),
         mem.as_mut_ptr() as *mut u8,
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
@@ -2115,21 +1680,21 @@ impl<'a> MemoryCounters {
     unsafe {
       ::core::ptr::copy_nonoverlapping(
         &x_le as *const _ as *const u8,
-        self.0[488..].as_mut_ptr(),
+        self.0[376..].as_mut_ptr(),
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
     }
   }
 
-  /// Memory that the test at boot found broken.
-  pub fn early_memtest_bad(&self) -> u64 {
+  /// Memory that a balloon driver gave back to the hypervisor.
+  pub fn balloon(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
     // Created from a valid Table for this object
     // Which contains a valid value in this slot
     ::flatbuffers::EndianScalar::from_little_endian(unsafe {
       ::core::ptr::copy_nonoverlapping(
-        self.0[496..].as_ptr(),
+        self.0[384..].as_ptr(),
         mem.as_mut_ptr() as *mut u8,
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
@@ -2137,7 +1702,7 @@ impl<'a> MemoryCounters {
     })
   }
 
-  pub fn set_early_memtest_bad(&mut self, x: u64) {
+  pub fn set_balloon(&mut self, x: u64) {
     let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
     // Safety:
     // Created from a valid Table for this object
@@ -2145,7 +1710,277 @@ impl<'a> MemoryCounters {
     unsafe {
       ::core::ptr::copy_nonoverlapping(
         &x_le as *const _ as *const u8,
-        self.0[496..].as_mut_ptr(),
+        self.0[384..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Pages in the pool of default-size huge pages.
+  pub fn huge_pages_total(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[392..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_huge_pages_total(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[392..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Pages of that pool that are not allocated.
+  pub fn huge_pages_free(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[400..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_huge_pages_free(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[400..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Pages of that pool promised, not yet allocated.
+  pub fn huge_pages_rsvd(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[408..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_huge_pages_rsvd(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[408..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Pages in that pool beyond vm.nr_hugepages.
+  pub fn huge_pages_surp(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[416..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_huge_pages_surp(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[416..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// The default size of a huge page.
+  pub fn hugepagesize(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[424..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_hugepagesize(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[424..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Memory in huge pages of all sizes.
+  pub fn hugetlb(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[432..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_hugetlb(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[432..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Kernel's direct map: mapped with 4 KiB pages.
+  pub fn direct_map4k(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[440..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_direct_map4k(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[440..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Kernel's direct map: mapped with 2 MiB pages.
+  pub fn direct_map2m(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[448..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_direct_map2m(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[448..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Kernel's direct map: mapped with 1 GiB pages.
+  pub fn direct_map1g(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[456..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_direct_map1g(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[456..].as_mut_ptr(),
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
     }
@@ -2156,6 +1991,7 @@ impl<'a> MemoryCounters {
 pub enum MemoryOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
+/// One reading of /proc/meminfo.
 pub struct Memory<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -2186,6 +2022,7 @@ impl<'a> Memory<'a> {
   }
 
 
+  /// All values of the file, as of one reading.
   #[inline]
   pub fn counters(&self) -> &'a MemoryCounters {
     // Safety:
