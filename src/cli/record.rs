@@ -99,7 +99,9 @@ impl Voice {
         let sources = &progress.metrics.sources;
         let frames: u64 = sources.iter().map(|source| source.recorded.get()).sum();
         let lost: u64 = sources.iter().map(|source| source.lost.get()).sum();
-        let late = sources.iter().map(|source| source.lateness.get().p99_ns).max().unwrap_or(0);
+        // Latencies come once a second: nothing is known in the first.
+        let known = sources.iter().map(|source| source.lateness.get()).filter(|summary| summary.count > 0);
+        let late = known.map(|summary| summary.p99_ns).max().map_or_else(|| "-".to_owned(), text::latency);
         let bytes = progress.metrics.recorder.bytes.get();
         let per_second = |now: u64, before: u64| {
             let elapsed_ns = (progress.elapsed_ns - seen.elapsed_ns).max(1);
@@ -111,7 +113,7 @@ impl Voice {
             per_second(frames, seen.frames),
             text::bytes(bytes),
             text::bytes(per_second(bytes, seen.bytes)),
-            text::latency(late),
+            late,
         );
         *seen = Seen { elapsed_ns: progress.elapsed_ns, frames, bytes };
         // A terminal that went away is no reason to stop recording.

@@ -120,8 +120,16 @@ pub fn finish(child: Child) -> Called {
 }
 
 pub fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(child.id().to_string()).status().unwrap();
-    assert!(status.success());
+    use rustix::process::{Pid, Signal, kill_process};
+    let signal = match name {
+        "TERM" => Signal::TERM,
+        "INT" => Signal::INT,
+        "HUP" => Signal::HUP,
+        "STOP" => Signal::STOP,
+        "CONT" => Signal::CONT,
+        other => panic!("no signal {other} here"),
+    };
+    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 /// Waits until `condition` holds; fails after ten seconds.
