@@ -114,7 +114,7 @@ impl Check {
     ) -> Result<(), SegmentError> {
         let path = reader.path().to_owned();
         let path = path.as_path();
-        let run_id = reader.header().run_id;
+        let mut run_id = reader.header().run_id;
         for (source, finding) in self.audit.header(reader.header()) {
             self.finding(&reader, 0, source, Some(finding));
         }
@@ -152,6 +152,14 @@ impl Check {
                 }
                 FrameKind::Unknown(_) => {
                     self.report.unknown_frames += 1;
+                    continue;
+                }
+                FrameKind::Header if at.offset > 0 => {
+                    // A replay of several runs is one stream.
+                    run_id = reader.header().run_id;
+                    for (source, finding) in self.audit.header(reader.header()) {
+                        self.finding(&reader, at.offset, source, Some(finding));
+                    }
                     continue;
                 }
                 FrameKind::Header | FrameKind::Footer => continue,

@@ -342,7 +342,7 @@ impl Recorder {
         tracing::error!(
             %error,
             retry_in_ms = wait_ns / 1_000_000,
-            "cannot {action} a segment; it is left as it is, sampling goes on, what cannot be written is counted as lost"
+            "cannot {action} a segment; sampling goes on in a new one, what cannot be written is counted as lost"
         );
     }
 
