@@ -7,21 +7,18 @@ use std::sync::Arc;
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
+use super::rows::{Decoder, Printer, Unprinted};
 use super::selection::Selection;
-use super::{Outcome, notice, text};
+use super::{Outcome, notice};
 use crate::os::clock::monotonic_ns;
 use crate::os::event::{Event, Woken};
 use crate::os::signal::SignalWatch;
 use crate::replay::{Filter, Item, MergedReader, Notice};
-use crate::schema::{
-    Columns, DecodeError, JsonWriter, Plan, Rates, Row, SchemaError, Value, append_json_value,
-};
+use crate::schema::{Columns, DecodeError, Plan, Rates, Row, SchemaError};
 use crate::segment::{Header, Telemetry};
 
 /// How often a recording at work is looked at again.
 const FOLLOW_INTERVAL_NS: u64 = 50_000_000;
-/// Narrowest column of a table: room for most values, so that rows line up.
-const COLUMN_WIDTH_MIN: usize = 10;
 
 /// Print samples as rows, decoded by the schema in the file.
 #[derive(Debug, clap::Args)]
@@ -31,7 +28,7 @@ pub(super) struct Args {
     /// Only these fields: dotted paths, separated by commas (total.user,cores.times.user).
     #[arg(long, value_name = "A,B.C", value_delimiter = ',')]
     fields: Vec<String>,
-    /// table: for people; jsonl: one object a sample; csv: exactly one source, one header line.
+    /// table: for people (of several sources: lines of name=value); jsonl: one object a sample; csv: exactly one source, one header line.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     /// Counters as what they grew by a second since the sample before.
@@ -57,7 +54,13 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
             let why = "--follow: the columns of csv must be known before the first row; use jsonl";
             return Err(CliError::Usage(why.to_owned()));
         }
-        one_source(&args.selection, filter.sources.len())?;
+        if !has_one_source(&args.selection, filter.sources.len())? {
+            let known = args.selection.known_sources()?;
+            let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let why =
+                format!("csv holds exactly one source: name it with --source; these recordings have {known}");
+            return Err(CliError::Usage(why));
+        }
         let mut widths = Dump::new(args, &filter, Printer::Widths(&mut columns));
         widths.read(&mut MergedReader::open(&args.selection.paths, filter.clone())?)?;
     }
@@ -67,7 +70,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
         Format::Csv => {
             Printer::Csv { writer: csv::Writer::from_writer(out), columns: &columns, cell: Vec::new() }
         }
-        Format::Table => Printer::Table { out, zone, heading: None },
+        Format::Table if has_one_source(&args.selection, filter.sources.len())? => {
+            Printer::Table { out, zone, heading: None }
+        }
+        Format::Table => Printer::Pairs { out, zone, columns: BTreeMap::new() },
     };
     let mut dump = Dump::new(args, &filter, printer);
     dump.printer.begin()?;
@@ -83,16 +89,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     Ok(dump.outcome)
 }
 
-/// CSV has the columns of one source.
-fn one_source(selection: &Selection, selected: usize) -> Result<(), CliError> {
-    let known = selection.known_sources()?;
-    if selected == 1 || (selected == 0 && known.len() <= 1) {
-        return Ok(());
-    }
-    let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    Err(CliError::Usage(format!(
-        "csv holds exactly one source: name it with --source; these recordings have {known}"
-    )))
+/// Whether all rows will be of one source, and so have the same columns.
+fn has_one_source(selection: &Selection, selected: usize) -> Result<bool, CliError> {
+    Ok(selected == 1 || (selected == 0 && selection.known_sources()?.len() <= 1))
 }
 
 /// One pass over the recordings.
@@ -106,14 +105,6 @@ struct Dump<'a> {
     seen_header: bool,
     unreadable: u64,
     undecodable: u64, // samples whose payload does not fit its schema
-}
-
-/// How one source's payloads are decoded.
-struct Decoder {
-    name: String,
-    plan: Plan,
-    rates: Rates,
-    row: Row, // reused
 }
 
 impl<'a> Dump<'a> {
@@ -247,195 +238,4 @@ fn has_first_name(plan: &Plan, path: &str) -> bool {
 
 fn unknown_field(error: &SchemaError) -> CliError {
     CliError::Usage(format!("--fields: {error}"))
-}
-
-/// Where rows go.
-#[allow(clippy::large_enum_variant, reason = "there is one, for the whole program")]
-enum Printer<'a> {
-    /// Nowhere: only the columns are wanted.
-    Widths(&'a mut Columns),
-    Jsonl {
-        out: &'a mut dyn Write,
-        line: Vec<u8>,
-    },
-    Csv {
-        writer: csv::Writer<&'a mut dyn Write>,
-        columns: &'a Columns,
-        cell: Vec<u8>,
-    },
-    Table {
-        out: &'a mut dyn Write,
-        zone: TimeZone,
-        heading: Option<Heading>,
-    },
-}
-
-/// The heading of the table so far, to be printed again where it changes.
-struct Heading {
-    source: String,
-    columns: Columns,
-}
-
-enum Unprinted {
-    Output(io::Error),
-    Payload(DecodeError),
-}
-
-impl From<io::Error> for Unprinted {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
-    }
-}
-
-impl From<DecodeError> for Unprinted {
-    fn from(error: DecodeError) -> Self {
-        Self::Payload(error)
-    }
-}
-
-impl Printer<'_> {
-    fn begin(&mut self) -> Result<(), CliError> {
-        if let Self::Csv { writer, columns, .. } = self {
-            let stamps = ["source", "seq", "mono_ns", "wall_ns", "duration_ns", "flags"];
-            let names = stamps.into_iter().chain(columns.as_slice().iter().map(crate::schema::Column::path));
-            writer.write_record(names).map_err(csv_error)?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Widths(_) => Ok(()),
-            Self::Jsonl { out, .. } | Self::Table { out, .. } => out.flush(),
-            Self::Csv { writer, .. } => writer.flush(),
-        }
-    }
-
-    fn print(&mut self, decoder: &mut Decoder, sample: &Telemetry<'_>, rate: bool) -> Result<(), Unprinted> {
-        if let Self::Jsonl { out, line } = self {
-            return json_line(out, line, decoder, sample, rate);
-        }
-        fill(decoder, sample, rate)?;
-        match self {
-            Self::Widths(columns) => columns.add(&decoder.plan, &decoder.row)?,
-            Self::Csv { writer, columns, cell } => csv_row(writer, columns, cell, decoder, sample)?,
-            Self::Table { out, zone, heading } => table_row(*out, zone, heading, decoder, sample)?,
-            Self::Jsonl { .. } => {}
-        }
-        Ok(())
-    }
-}
-
-/// Decodes a payload into its source's row.
-fn fill(decoder: &mut Decoder, sample: &Telemetry<'_>, rate: bool) -> Result<(), DecodeError> {
-    let Decoder { plan, rates, row, .. } = decoder;
-    if rate {
-        plan.walk(sample.payload, &mut rates.in_place_of_counters(row))
-    } else {
-        row.fill(plan, sample.payload)
-    }
-}
-
-fn json_line(
-    out: &mut dyn Write,
-    line: &mut Vec<u8>,
-    decoder: &mut Decoder,
-    sample: &Telemetry<'_>,
-    rate: bool,
-) -> Result<(), Unprinted> {
-    line.clear();
-    line.extend_from_slice(b"{\"source\":");
-    append_json_value(Value::Text(&decoder.name), line);
-    let Telemetry { seq, mono_ns, wall_ns, duration_ns, flags, .. } = *sample;
-    write!(
-        line,
-        ",\"seq\":{seq},\"mono_ns\":{mono_ns},\"wall_ns\":{wall_ns},\"duration_ns\":{duration_ns},\"flags\":{flags},\"data\":"
-    )?;
-    if rate {
-        let mut json = JsonWriter::new(line);
-        decoder.plan.walk(sample.payload, &mut decoder.rates.in_place_of_counters(&mut json))?;
-    } else {
-        decoder.plan.append_json(sample.payload, line)?;
-    }
-    line.extend_from_slice(b"}\n");
-    Ok(out.write_all(line)?)
-}
-
-fn csv_row(
-    writer: &mut csv::Writer<&mut dyn Write>,
-    columns: &Columns,
-    cell: &mut Vec<u8>,
-    decoder: &Decoder,
-    sample: &Telemetry<'_>,
-) -> io::Result<()> {
-    writer.write_field(&decoder.name).map_err(csv_error)?;
-    let stamps = [
-        Value::Unsigned(sample.seq),
-        Value::Unsigned(sample.mono_ns),
-        Value::Signed(sample.wall_ns),
-        Value::Unsigned(sample.duration_ns.into()),
-        Value::Unsigned(sample.flags.into()),
-    ];
-    for value in stamps.into_iter().chain(columns.align(&decoder.row)) {
-        print_plain(value, cell);
-        writer.write_field(&cell).map_err(csv_error)?;
-    }
-    writer.write_record(None::<&[u8]>).map_err(csv_error)
-}
-
-/// One line a sample; a heading where the source or its columns change.
-fn table_row(
-    out: &mut dyn Write,
-    zone: &TimeZone,
-    heading: &mut Option<Heading>,
-    decoder: &Decoder,
-    sample: &Telemetry<'_>,
-) -> Result<(), Unprinted> {
-    let same = heading.as_ref().filter(|heading| heading.source == decoder.name);
-    let known = same.map_or(0, |heading| heading.columns.as_slice().len());
-    if same.is_none() {
-        *heading = Some(Heading { source: decoder.name.clone(), columns: Columns::new() });
-    }
-    let Some(Heading { columns, .. }) = heading else { return Ok(()) };
-    columns.add(&decoder.plan, &decoder.row)?;
-    if columns.as_slice().len() != known {
-        write!(out, "{:<26} {:<10} {:>8}", "time", "source", "seq")?;
-        for column in columns.as_slice() {
-            write!(out, "  {:>COLUMN_WIDTH_MIN$}", column.path())?;
-        }
-        writeln!(out)?;
-    }
-    write!(out, "{:<26} {:<10} {:>8}", text::local(sample.wall_ns, zone), decoder.name, sample.seq)?;
-    let mut cell = Vec::new();
-    for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
-        print_plain(value, &mut cell);
-        if cell.is_empty() {
-            cell.push(b'-');
-        }
-        let width = column.path().len().max(COLUMN_WIDTH_MIN);
-        write!(out, "  {:>width$}", String::from_utf8_lossy(&cell))?;
-    }
-    Ok(writeln!(out)?)
-}
-
-/// A value as plain text; nothing for one that is not there.
-fn print_plain(value: Value<'_>, cell: &mut Vec<u8>) {
-    cell.clear();
-    match value {
-        Value::Absent => {}
-        // Control characters from a file must not reach a terminal.
-        Value::Text(text) => {
-            cell.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b'?' } else { byte }));
-        }
-        Value::Float(number) if !number.is_finite() => {}
-        Value::Float32(number) if !number.is_finite() => {}
-        other => append_json_value(other, cell),
-    }
-}
-
-fn csv_error(error: csv::Error) -> io::Error {
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => error,
-        other => io::Error::other(format!("{other:?}")),
-    }
 }

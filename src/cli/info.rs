@@ -255,6 +255,8 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     for source in &report.sources {
         #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
         let asked = (source.period_ns > 0).then(|| 1e9 / source.period_ns as f64);
+        // Only a footer knows lateness; no reading is ever made at its very deadline.
+        let late = |ns: u64| if source.lateness_ns.max == 0 { "-".to_owned() } else { text::latency(ns) };
         let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
         sources.add_row([
             source.name.clone(),
@@ -264,9 +266,9 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             source.missed.to_string(),
             rate(asked),
             rate(source.achieved_hz),
-            text::latency(source.lateness_ns.p50),
-            text::latency(source.lateness_ns.p99),
-            text::latency(source.lateness_ns.max),
+            late(source.lateness_ns.p50),
+            late(source.lateness_ns.p99),
+            late(source.lateness_ns.max),
         ]);
     }
     writeln!(out, "{segments}\n\n{sources}\n\n{} frames, {}", report.frames, text::bytes(report.bytes))

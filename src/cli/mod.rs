@@ -15,6 +15,7 @@ mod error;
 mod info;
 mod record;
 mod replay;
+mod rows;
 mod selection;
 mod sources;
 mod text;

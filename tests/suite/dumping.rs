@@ -185,6 +185,13 @@ fn tables_are_for_people() {
     assert!(lines[0].starts_with("time ") && lines[0].ends_with("last_pid"), "{text}");
     assert!(lines.len() >= 5 && lines[1].contains(" load "), "{text}");
     assert!(!text.contains('\x1b'), "no colour in a pipe");
+
+    // Several sources share no columns: each value stands behind its name.
+    rig.record(&["--for", "50ms", "--source", "synthetic@10ms"]);
+    let text = rig.call(&["dump", "flatcap-data"]).text();
+    let first = text.lines().next().unwrap();
+    assert!(first.contains(" load seq=0 load1="), "{text}");
+    assert!(text.lines().last().unwrap().contains(" synthetic seq="), "{text}");
 }
 
 // Goal: --follow shows frames while they are recorded, over rotation too, and ends on a signal. Method: follow a run
