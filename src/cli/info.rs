@@ -112,7 +112,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by_key(|((run_id, id), _)| (order.iter().position(|run| run == run_id), *id));
     report.sources = sums.into_iter().map(|((run_id, id), sum)| source(run_id, id, sum)).collect();
-    report.frames = report.segments.iter().map(|segment| segment.frames).sum();
+    report.frames = report.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.frames));
     report.bytes = report.segments.iter().map(|segment| segment.bytes).sum();
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
@@ -152,7 +152,7 @@ fn add(
         recovered,
         checksum: header.checksum.name(),
         bytes: std::fs::metadata(&path).map_err(io_error)?.blocks() * 512,
-        frames: totals.iter().map(|totals| totals.recorded).sum(),
+        frames: totals.iter().fold(0, |sum, totals| sum.saturating_add(totals.recorded)),
         first_wall_ns: spans().map(|span| span.first_wall_ns).min(),
         last_wall_ns: spans().map(|span| span.last_wall_ns).max(),
         run_id: format!("{:016x}", header.run_id),
@@ -193,7 +193,7 @@ fn walk(reader: &mut SegmentReader, header: &Header) -> Result<Vec<Totals>, Segm
             FrameKind::Gap => {
                 let Some(gap) = Gap::decode(reader.payload(at)) else { continue };
                 if let Some(totals) = of(&mut totals, gap.source) {
-                    totals.lost += gap.count;
+                    totals.lost = totals.lost.saturating_add(gap.count);
                 }
             }
             _ => {}

@@ -76,8 +76,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     progress.end();
     let Check { mut report, audit, .. } = check;
     let sources = audit.finish();
-    report.lost = sources.iter().map(|(_, source)| source.lost).sum();
-    report.unexplained = sources.iter().map(|(_, source)| source.unexplained).sum();
+    report.lost = sources.iter().fold(0, |sum, (_, source)| sum.saturating_add(source.lost));
+    report.unexplained = sources.iter().fold(0, |sum, (_, source)| sum.saturating_add(source.unexplained));
     report.intact = report.damage.is_empty();
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
@@ -143,7 +143,8 @@ impl Check {
                 }
                 FrameKind::Gap => {
                     let Some(gap) = Gap::decode(reader.payload(at)) else { continue };
-                    *walked.lost.entry(gap.source).or_default() += gap.count;
+                    let lost = walked.lost.entry(gap.source).or_default();
+                    *lost = lost.saturating_add(gap.count);
                     (gap.source, self.audit.gap(run_id, &gap))
                 }
                 FrameKind::Trailer => {
@@ -265,7 +266,7 @@ impl ProgressLine {
 fn print(report: &Report, sources: &[((u64, u16), SourceAudit)], out: &mut dyn Write) -> io::Result<()> {
     let mut rows = table(["source", "sampled", "recorded", "lost", "unexplained"]);
     for (_, source) in sources {
-        let sampled = source.recorded + source.lost + source.unexplained;
+        let sampled = source.recorded.saturating_add(source.lost).saturating_add(source.unexplained);
         rows.add_row([
             source.name.clone(),
             sampled.to_string(),

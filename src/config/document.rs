@@ -544,17 +544,17 @@ mod tests {
     fn memory_that_does_not_suffice() {
         // Proves that the sum is shown, at the key or, for a default, at the file, and that the advice holds.
         let terms = "4 slabs queued (256KiB) + 2 spare slabs (128KiB) + 2 slabs for frames of frame_max";
-        let sum = "6 frame builders (2184KiB) + 52 histograms (832KiB)";
+        let sum = "6 frame builders (2184KiB) + 100 histograms (2055KiB)";
         assert_errors(&[
             (
                 "[agent]\nmemory_max = \"8MiB\"",
                 &format!(
                     "f.toml:2:14: [agent] memory_max = \"8MiB\": too little: 2 slabs being filled \
-                     (128KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 36560KiB exceeds \"8MiB\"; write at \
-                     least \"36MiB\""
+                     (128KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 37783KiB exceeds \"8MiB\"; write at \
+                     least \"37MiB\""
                 ),
             ),
-            ("[agent]\nmemory_max = \"36MiB\"", "no error"),
+            ("[agent]\nmemory_max = \"37MiB\"", "no error"),
             (
                 "[storage]\nframe_max = \"32MiB\"",
                 &format!(

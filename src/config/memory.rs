@@ -19,14 +19,25 @@ pub const LARGE_SLABS: u64 = 2;
 const FRAME_HEADER_BYTES: u64 = 4 + 8;
 /// The builders of a group, one a size class: common samples, large hosts, whole process tables.
 pub const BUILDER_BYTES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
-/// One latency histogram of three significant digits, from nanoseconds to minutes.
-pub const HISTOGRAM_BYTES: u64 = 16 << 10;
-/// While one instance is read out, its owner fills the other.
-const HISTOGRAM_INSTANCES: u64 = 2;
-/// Each source: how late it began, how long it took.
-const HISTOGRAMS_A_SOURCE: u64 = 2;
-/// Queue, write, sync and what else the recorder measures of itself.
-const HISTOGRAMS_OF_RECORDER: u64 = 10;
+/// A histogram of an interval: 3,840 counters of 32 bits, from nanoseconds to a minute with an error of 1 %.
+pub const INTERVAL_BYTES: u64 = 15 << 10;
+/// A histogram of a run or a segment: as many counters of 64 bits.
+pub const TOTAL_BYTES: u64 = 30 << 10;
+/// Sets of intervals in circulation: one being filled, one on its way to the recorder, one on its way back.
+const INTERVAL_SETS: u64 = 3;
+/// Each source: how late it began, how long it took; both by interval, for the run and for the open segment.
+const OF_SOURCE: Histograms = Histograms { intervals: INTERVAL_SETS * 2, totals: 2 * 2 };
+/// Each group: building and handing over, by interval.
+const OF_GROUP: Histograms = Histograms { intervals: INTERVAL_SETS * 2, totals: 0 };
+/// Waiting in the queue, writing and syncing by interval; these and the two of the groups for the run.
+const OF_RECORDER: Histograms = Histograms { intervals: 3, totals: 5 };
+
+/// How many histograms of each kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Histograms {
+    intervals: u64,
+    totals: u64,
+}
 
 /// Who holds how much memory. Part of `Config`'s promise: the sum is at most `agent.memory_max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +56,10 @@ pub struct Memory {
     pub large_slab_bytes: u64,
     /// Groups in use, each with one builder a size class.
     pub groups: u64,
-    /// Histograms, each counted once an instance.
-    pub histograms: u64,
+    /// Histograms of intervals.
+    pub intervals: u64,
+    /// Histograms of the run and of the open segment.
+    pub totals: u64,
 }
 
 /// One holder's share of the memory.
@@ -82,7 +95,8 @@ impl Memory {
             spare: groups,
             large_slab_bytes: large_slab_bytes.next_multiple_of(PAGE_BYTES),
             groups,
-            histograms: HISTOGRAM_INSTANCES * (HISTOGRAMS_A_SOURCE * sources + HISTOGRAMS_OF_RECORDER),
+            intervals: OF_SOURCE.intervals * sources + OF_GROUP.intervals * groups + OF_RECORDER.intervals,
+            totals: OF_SOURCE.totals * sources + OF_GROUP.totals * groups + OF_RECORDER.totals,
         };
         let rest = config.agent.memory_max.saturating_sub(least.sum_bytes());
         let queued = QUEUE_SLABS_MIN.saturating_add(rest / slab_bytes).min(QUEUE_SLABS_MAX);
@@ -114,9 +128,9 @@ impl Memory {
                 bytes: self.groups * class_bytes,
             },
             Term {
-                count: self.histograms,
+                count: self.intervals + self.totals,
                 holder: "histograms",
-                bytes: self.histograms.saturating_mul(HISTOGRAM_BYTES),
+                bytes: self.intervals * INTERVAL_BYTES + self.totals * TOTAL_BYTES,
             },
         ]
     }
@@ -152,14 +166,14 @@ mod tests {
             [
                 (2, 128 << 10),
                 (4, 256 << 10),
-                (456, 456 * (64 << 10)),
+                (437, 437 * (64 << 10)),
                 (2, 128 << 10),
                 (2, 2 * ((16 << 20) + (4 << 10))),
                 (6, (2 * (4 + 64 + 1024)) << 10),
-                (52, 832 << 10),
+                (100, (63 * 15 + 37 * 30) << 10),
             ]
         );
-        assert_eq!(memory.slabs(), 464);
+        assert_eq!(memory.slabs(), 445);
         assert!(memory.sum_bytes() <= 64 << 20);
         assert!(memory.sum_bytes() + memory.slab_bytes > 64 << 20, "one more slab would not fit");
     }
@@ -182,6 +196,7 @@ mod tests {
             source.enabled = source.name == crate::config::SourceName::Load;
         }
         let memory = config.memory();
-        assert_eq!((memory.groups, memory.filling, memory.spare, memory.histograms), (1, 1, 1, 24));
+        assert_eq!((memory.groups, memory.filling, memory.spare), (1, 1, 1));
+        assert_eq!((memory.intervals, memory.totals), (6 + 6 + 3, 4 + 5));
     }
 }

@@ -21,7 +21,7 @@ mod word;
 pub use document::FILE_BYTES_MAX;
 pub use error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem, Wanted};
 pub use memory::{
-    BUILDER_BYTES, HISTOGRAM_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, Term,
+    BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, TOTAL_BYTES, Term,
     WRITE_BATCH_BYTES,
 };
 pub use settings::{Agent, Checksum, Config, Group, Groups, Handover, OnFull, Storage, Sync, Timing};

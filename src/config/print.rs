@@ -183,7 +183,7 @@ mod tests {
         for line in [
             "# memory that follows from these settings:",
             "#   128KiB  2 slabs being filled",
-            "# 29184KiB  456 slabs queued",
+            "# 27968KiB  437 slabs queued",
             "# sources: cpu, memory, disk, network",
             "# sources: vmstat, load, pressure, self",
         ] {

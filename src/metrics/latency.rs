@@ -203,6 +203,13 @@ mod tests {
         assert_eq!(copy.summary(), summary);
     }
 
+    // Goal: a histogram takes the memory that the configuration counts. Method: the number of its counters.
+    #[test]
+    fn a_histogram_has_its_stated_size() {
+        assert_eq!(Interval::default().0.distinct_values() * size_of::<u32>(), 15 << 10);
+        assert_eq!(Total::default().0.distinct_values() * size_of::<u64>(), 30 << 10);
+    }
+
     // Goal: nothing measured reads as zeros. Method: an empty histogram.
     #[test]
     fn empty_is_zero() {

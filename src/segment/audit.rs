@@ -62,7 +62,7 @@ impl Audit {
         let audit = self.sources.get_mut(&(run_id, source))?;
         audit.recorded += 1;
         if seq == audit.next_seq && audit.waiting.is_empty() {
-            audit.next_seq += 1;
+            audit.next_seq = audit.next_seq.saturating_add(1);
             return None;
         }
         let finding = audit.reach(seq);
@@ -73,7 +73,7 @@ impl Audit {
     /// A gap. Its source is in a header that was given before.
     pub fn gap(&mut self, run_id: u64, gap: &Gap) -> Option<Finding> {
         let audit = self.sources.get_mut(&(run_id, gap.source))?;
-        audit.lost += gap.count;
+        audit.lost = audit.lost.saturating_add(gap.count);
         if gap.first < audit.next_seq {
             return Some(Finding::Repeated);
         }
@@ -112,7 +112,7 @@ impl SourceAudit {
         }
         self.waiting.retain(|(_, behind)| *behind > seq);
         self.next_seq = seq;
-        self.unexplained += missing;
+        self.unexplained = self.unexplained.saturating_add(missing);
         (missing > 0).then_some(Finding::Hole(missing))
     }
 }

@@ -13,6 +13,8 @@ pub const VERSION: u16 = 1;
 const INCOMPATIBLE_KNOWN: u64 = 0;
 /// Most sources in one segment.
 pub(super) const SOURCES_MAX: usize = 4096;
+/// Highest limit of a frame that is believed, in bytes.
+const FRAME_BYTES_MAX: u32 = 1 << 30;
 /// Longest header or footer that is believed, in bytes.
 pub(super) const HEADER_BYTES_MAX: u32 = 64 << 20;
 
@@ -128,6 +130,9 @@ impl Header {
         }
         let checksum = checksum_from_wire(header.checksum())
             .ok_or(HeaderFault::Says("a checksum kind that does not exist"))?;
+        if header.frame_max() > FRAME_BYTES_MAX {
+            return Err(HeaderFault::Says("a frame limit above the highest there is (1 GiB)"));
+        }
         if header.sources().len() > SOURCES_MAX {
             return Err(HeaderFault::Says("more sources than a segment may have (4096)"));
         }

@@ -47,7 +47,7 @@ impl Totals {
 
     /// Counts `count` frames that stand behind all counted before.
     pub fn record(&mut self, count: u64, span: Span) {
-        self.recorded += count;
+        self.recorded = self.recorded.saturating_add(count);
         self.span = Some(match self.span {
             None => span,
             Some(before) => Span {
@@ -61,8 +61,8 @@ impl Totals {
 
     /// Adds what a later segment of the same source holds.
     pub fn add(&mut self, later: &Self) {
-        self.lost += later.lost;
-        self.missed += later.missed;
+        self.lost = self.lost.saturating_add(later.lost);
+        self.missed = self.missed.saturating_add(later.missed);
         if let Some(span) = later.span {
             self.record(later.recorded, span);
         }
