@@ -559,7 +559,7 @@ mod tests {
                 "[storage]\nframe_max = \"32MiB\"",
                 &format!(
                     "f.toml: [agent] memory_max: too little: 2 slabs being filled (128KiB) + 4 slabs \
-                     being written (256KiB) + {terms} (65544KiB) + {sum} = 69328KiB exceeds \"64MiB\"; write at least \"68MiB\""
+                     being written (256KiB) + {terms} (65544KiB) + {sum} = 70551KiB exceeds \"64MiB\"; write at least \"69MiB\""
                 ),
             ),
         ]);
