@@ -17,7 +17,7 @@ use crate::os::event::Event;
 use crate::os::storage::Storage;
 use crate::segment::{Gap, Header, SegmentName, SegmentWriter, Span, State};
 use crate::slab::{Causes, Loss, LossLedger, Run, Slab, SlabPool};
-use crate::stream::FrameHeader;
+use crate::stream::SliceFramer;
 
 /// Most slabs in one write: 256 KiB of the smallest slabs there are (16 KiB).
 const BATCH_SLABS_MAX: usize = 16;
@@ -449,7 +449,7 @@ impl Recorder {
 fn frame_gaps(control: &mut Vec<u8>, gaps: &[Gap], writer: &SegmentWriter) {
     for gap in gaps {
         let payload = gap.encode();
-        let header = FrameHeader::new(writer.checksum(), &payload).expect("a gap is 100 bytes");
+        let header = writer.checksum().header(&payload).expect("a gap is 100 bytes");
         control.extend_from_slice(header.as_bytes());
         control.extend_from_slice(&payload);
     }

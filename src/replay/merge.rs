@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::segment::{
     Advance, Damage, FrameKind, Gap, Header, Listing, SegmentError, SegmentReader, Telemetry, list,
 };
+use crate::stream::Framer;
 
 /// Most frames held back; beyond it the oldest goes out, so that a wrong window cannot take the memory.
 const HELD_FRAMES_MAX: usize = 1 << 20;
@@ -339,10 +340,9 @@ impl MergedReader {
 /// A header as a whole frame.
 fn framed(header: &Header) -> Vec<u8> {
     let payload = header.encode();
-    let mut frame = vec![0; crate::stream::frame_bytes(header.checksum, 0)];
-    frame.extend_from_slice(&payload);
-    // A header read from a file is far below 4 GiB.
-    crate::stream::seal(header.checksum, &mut frame).expect("a header has a limit");
+    let mut frame = Vec::with_capacity(header.checksum.frame_bytes(payload.len()));
+    // A header read from a file is far below 4 GiB, and a vector takes everything.
+    header.checksum.frame_and_write(&mut frame, &payload).expect("a header has a limit");
     frame
 }
 

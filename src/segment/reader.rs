@@ -8,7 +8,7 @@ use super::error::SegmentError;
 use super::header::{HEADER_BYTES_MAX, Header, HeaderFault, VERSION};
 use super::window::Window;
 use crate::schema::frame::root_as_telemetry_frame;
-use crate::stream::{ChecksumKind, Deframer, Frame, LENGTH_BYTES, Step, frame_bytes};
+use crate::stream::{ChecksumKind, Frame, KindDeframer, LENGTH_BYTES, SliceDeframer, Step};
 
 /// Shortest payload of a segment: root offset and identifier. Under most checksums a run of zeros is a row of empty
 /// frames, so a shorter payload is damage.
@@ -125,7 +125,7 @@ pub struct SegmentReader {
     path: PathBuf,
     window: Window,
     header: Header,
-    deframer: Deframer,
+    deframer: KindDeframer,
     footer: Option<Footer>,
     offset: u64,
     tail: Option<Damage>,
@@ -156,7 +156,8 @@ impl SegmentReader {
         window.forget();
         let header = front.or_else(|| footer.as_ref().map(|footer| footer.header.clone()));
         let header = header.ok_or_else(|| SegmentError::NotASegment { path: path.to_owned() })?;
-        let deframer = Deframer::new(header.checksum).with_frame_max(header.frame_max.max(HEADER_BYTES_MAX));
+        let deframer = KindDeframer::new(header.checksum)
+            .with_max_frame_len(header.frame_max.max(HEADER_BYTES_MAX) as usize);
         Ok(Self { path: path.to_owned(), window, header, deframer, footer, offset: 0, tail: None })
     }
 
@@ -255,7 +256,7 @@ impl SegmentReader {
             if rest.is_empty() {
                 return Ok(Found::End);
             }
-            match self.deframer.step(rest) {
+            match self.deframer.deframe(rest) {
                 Ok(Step::Frame(frame)) => return Ok(found(&self.header, offset, frame)),
                 Ok(Step::Incomplete { needed }) if rest.len() >= wanted && needed > wanted => {
                     if offset.saturating_add(needed as u64) > self.window.file_bytes()? {
@@ -348,14 +349,14 @@ fn find_header(window: &mut Window, file_bytes: u64, path: &Path) -> Result<Opti
     let io_error = |error| SegmentError::Io { path: path(), error };
     let mut damaged = false;
     for &kind in ChecksumKind::ALL {
-        let deframer = Deframer::new(kind).with_frame_max(HEADER_BYTES_MAX);
+        let deframer = KindDeframer::new(kind).with_max_frame_len(HEADER_BYTES_MAX as usize);
         let least = deframer.header_bytes() + PAYLOAD_BYTES_MIN;
         let front = window.at(0, least).map_err(io_error)?;
         if front.get(least - 4..least) != Some(b"FCSH") {
             continue;
         }
         damaged = true;
-        let Ok(step) = deframer.step(front) else { continue };
+        let Ok(step) = deframer.deframe(front) else { continue };
         let needed = match step {
             Step::Frame(frame) => frame.bytes().len(),
             Step::Incomplete { needed } => needed,
@@ -363,7 +364,9 @@ fn find_header(window: &mut Window, file_bytes: u64, path: &Path) -> Result<Opti
         if needed as u64 > file_bytes {
             continue;
         }
-        let Ok(Step::Frame(frame)) = deframer.step(window.at(0, needed).map_err(io_error)?) else { continue };
+        let Ok(Step::Frame(frame)) = deframer.deframe(window.at(0, needed).map_err(io_error)?) else {
+            continue;
+        };
         match Header::decode(frame.payload()) {
             Ok(header) if header.checksum == kind => return Ok(Some(header)),
             Ok(_) => {
@@ -402,10 +405,10 @@ fn find_any_footer(window: &mut Window, file_bytes: u64) -> io::Result<Option<Fo
 
 /// The footer that the trailer at the file's end points to, if both are intact under this checksum.
 fn find_footer(window: &mut Window, file_bytes: u64, kind: ChecksumKind) -> io::Result<Option<Footer>> {
-    let deframer = Deframer::new(kind).with_frame_max(HEADER_BYTES_MAX);
-    let trailer_bytes = frame_bytes(kind, Trailer::PAYLOAD_BYTES);
+    let deframer = KindDeframer::new(kind).with_max_frame_len(HEADER_BYTES_MAX as usize);
+    let trailer_bytes = kind.frame_bytes(Trailer::PAYLOAD_BYTES);
     let Some(trailer_offset) = file_bytes.checked_sub(trailer_bytes as u64) else { return Ok(None) };
-    let trailer = match deframer.step(window.at(trailer_offset, trailer_bytes)?) {
+    let trailer = match deframer.deframe(window.at(trailer_offset, trailer_bytes)?) {
         Ok(Step::Frame(frame)) if FrameKind::of(frame.payload()) == Some(FrameKind::Trailer) => {
             Trailer::decode(frame.payload())
         }
@@ -414,11 +417,11 @@ fn find_footer(window: &mut Window, file_bytes: u64, kind: ChecksumKind) -> io::
     let Some(trailer) = trailer.filter(|trailer| trailer.footer_length <= HEADER_BYTES_MAX) else {
         return Ok(None);
     };
-    let footer_bytes = frame_bytes(kind, trailer.footer_length as usize);
+    let footer_bytes = kind.frame_bytes(trailer.footer_length as usize);
     if trailer.footer_offset.checked_add(footer_bytes as u64) != Some(trailer_offset) {
         return Ok(None);
     }
-    Ok(match deframer.step(window.at(trailer.footer_offset, footer_bytes)?) {
+    Ok(match deframer.deframe(window.at(trailer.footer_offset, footer_bytes)?) {
         Ok(Step::Frame(frame)) if FrameKind::of(frame.payload()) == Some(FrameKind::Footer) => {
             Footer::decode(frame.payload()).ok().filter(|footer| footer.header.checksum == kind)
         }

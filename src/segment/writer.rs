@@ -8,7 +8,7 @@ use super::header::Header;
 use super::name::SegmentName;
 use super::totals::{Span, Totals};
 use crate::os::storage::{Storage, StorageFile};
-use crate::stream::{self, ChecksumKind, StreamWriter};
+use crate::stream::{self, ChecksumKind, SliceFramer, StreamWriter};
 
 /// A segment that frames are appended to. The first error ends it: what the kernel did with the bytes is unknown, so
 /// nothing more is written behind them.
@@ -17,7 +17,7 @@ pub struct SegmentWriter {
     name: SegmentName,
     header: Header,
     file: Arc<dyn StorageFile>,
-    stream: StreamWriter<Appender>,
+    stream: StreamWriter<'static, Appender, ChecksumKind>,
     header_bytes: u64,
     bytes: u64,
     frames: u64,
@@ -182,7 +182,7 @@ impl SegmentWriter {
     }
 
     fn write_payload(&mut self, payload: &[u8]) -> io::Result<()> {
-        let header = stream::FrameHeader::new(self.header.checksum, payload).map_err(into_io)?;
+        let header = self.header.checksum.header(payload).map_err(into_io)?;
         self.append(&mut [IoSlice::new(header.as_bytes()), IoSlice::new(payload)], 1)
     }
 }

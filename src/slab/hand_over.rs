@@ -8,7 +8,7 @@ use super::ledger::{Causes, Loss, LossLedger};
 use super::pool::SlabPool;
 use super::slab::Slab;
 use crate::os::event::Event;
-use crate::stream::{ChecksumKind, frame_bytes, seal};
+use crate::stream::{ChecksumKind, SliceFramer};
 
 /// What a group needs to hand slabs over. Shared things are shared with the recorder and the other groups.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl HandOver {
             return self.lose(reading, Causes::TOO_LARGE);
         }
         let kind = self.settings.checksum;
-        let bytes = frame_bytes(kind, payload_bytes);
+        let bytes = kind.frame_bytes(payload_bytes);
         if self.open.as_mut().is_none_or(|slab| slab.reserve(bytes).is_none()) {
             self.hand_over(reading.mono_ns);
             if self.open.as_ref().is_none_or(|slab| slab.capacity() < bytes) {
@@ -85,7 +85,7 @@ impl HandOver {
         let place = slab.reserve(bytes).expect("a slab just taken or found with room has room");
         let (_, payload) = place.split_at_mut(bytes - payload_bytes);
         fill(payload);
-        seal(kind, place).expect("the frame limit is a u32");
+        kind.seal(place).expect("the frame limit is a u32");
         slab.commit(bytes, reading.source, reading.seq, reading.mono_ns);
         self.settle(reading.source);
     }
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::slab::pool::slab_queue;
     use crate::slab::slab::Run;
-    use crate::stream::SliceReader;
+    use crate::stream::{KindDeframer, SliceReader};
 
     const SOURCES: u16 = 3;
     const PAYLOAD_BYTES: usize = 64;
@@ -220,9 +220,9 @@ mod tests {
     }
 
     fn read(slab: &Slab) -> Vec<(u16, u64)> {
-        SliceReader::new(slab.bytes(), ChecksumKind::Xxh3)
-            .map(|frame| {
-                let payload = frame.unwrap().payload();
+        SliceReader::new(slab.bytes(), KindDeframer::new(ChecksumKind::Xxh3))
+            .map(|payload| {
+                let payload = payload.unwrap();
                 let source = u16::from_le_bytes(payload[..2].try_into().unwrap());
                 (source, u64::from_le_bytes(payload[8..16].try_into().unwrap()))
             })

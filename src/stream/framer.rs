@@ -1,98 +1,248 @@
-//! The bytes in front of a payload.
+//! From payloads to frames: what stands in front of a payload, written to a sink or in place.
 
-use super::checksum::ChecksumKind;
-use super::error::{ErrorKind, Result};
+use std::io::{ErrorKind, IoSlice, Write};
+
+use super::checksum::{CHECKSUM_BYTES_MAX, Checksum};
+use super::error::{Error, Result};
 
 /// Bytes of the payload's length.
 pub const LENGTH_BYTES: usize = 4;
-/// Bytes in front of a payload under the longest checksum.
-pub const HEADER_BYTES_MAX: usize = LENGTH_BYTES + 8;
+/// Bytes in front of a payload under the widest checksum.
+pub const HEADER_BYTES_MAX: usize = LENGTH_BYTES + CHECKSUM_BYTES_MAX;
+/// Longest payload that the wire's length can express.
+pub const MAX_WIRE_FRAME_LEN: usize = u32::MAX as usize;
+/// Longest payload that is written in one piece with its header; a longer one is handed to the sink beside it.
+const JOINED_BYTES_MAX: usize = 128;
+
+/// How a payload becomes bytes of a stream.
+///
+/// A format of your own implements this one method; [`SliceFramer`] is for formats that can also frame in memory.
+pub trait Framer {
+    /// Writes one frame.
+    ///
+    /// # Errors
+    /// `InvalidFrame` if the format cannot express the payload, before anything is written; `Io`.
+    fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()>;
+}
+
+/// A framer whose frames are a header and then the payload, so that a payload can be framed where it stands.
+pub trait SliceFramer: Framer {
+    /// Bytes in front of each payload, at most [`HEADER_BYTES_MAX`].
+    fn header_bytes(&self) -> usize;
+
+    /// The header of `payload`.
+    ///
+    /// # Errors
+    /// `InvalidFrame` if the format cannot express the payload.
+    fn header(&self, payload: &[u8]) -> Result<FrameHeader>;
+
+    /// Completes a frame in place: `frame` is room for the header, and behind it the finished payload.
+    ///
+    /// # Errors
+    /// `InvalidFrame` if the format cannot express the payload, or `frame` is shorter than a header.
+    #[inline]
+    fn seal(&self, frame: &mut [u8]) -> Result<()> {
+        let Some((room, payload)) = frame.split_at_mut_checked(self.header_bytes()) else {
+            return Err(no_room(self.header_bytes(), frame.len()));
+        };
+        room.copy_from_slice(self.header(payload)?.as_bytes());
+        Ok(())
+    }
+
+    /// Frames `payload` into the front of `room` and says how many bytes the frame has.
+    ///
+    /// # Errors
+    /// `InvalidFrame` if the format cannot express the payload, or `room` is too short; `room` is then as it was.
+    #[inline]
+    fn frame_into(&self, room: &mut [u8], payload: &[u8]) -> Result<usize> {
+        let needed = self.header_bytes() + payload.len();
+        let header = self.header(payload)?;
+        let Some(frame) = room.get_mut(..needed) else { return Err(no_room(needed, room.len())) };
+        let (front, body) = frame.split_at_mut(self.header_bytes());
+        front.copy_from_slice(header.as_bytes());
+        body.copy_from_slice(payload);
+        Ok(needed)
+    }
+}
+
+/// Length alone: `[u32 LE: length][payload]`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct DefaultFramer;
+
+/// Length and checksum: `[u32 LE: length][C::SIZE bytes LE: checksum of the payload][payload]`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct ChecksumFramer<C: Checksum> {
+    checksum: C,
+}
+
+impl<C: Checksum> ChecksumFramer<C> {
+    /// A framer that protects payloads with `checksum_alg`. Does not compile for a checksum wider than 8 bytes.
+    pub fn new(checksum_alg: C) -> Self {
+        const { assert!(C::SIZE <= CHECKSUM_BYTES_MAX, "a checksum has at most 8 bytes") };
+        Self { checksum: checksum_alg }
+    }
+}
+
+impl Framer for DefaultFramer {
+    #[inline]
+    fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()> {
+        write_frame(self, writer, payload)
+    }
+}
+
+impl SliceFramer for DefaultFramer {
+    #[inline]
+    fn header_bytes(&self) -> usize {
+        LENGTH_BYTES
+    }
+
+    #[inline]
+    fn header(&self, payload: &[u8]) -> Result<FrameHeader> {
+        FrameHeader::new(&super::checksum::NoChecksum, payload)
+    }
+}
+
+impl<C: Checksum> Framer for ChecksumFramer<C> {
+    #[inline]
+    fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()> {
+        write_frame(self, writer, payload)
+    }
+}
+
+impl<C: Checksum> SliceFramer for ChecksumFramer<C> {
+    #[inline]
+    fn header_bytes(&self) -> usize {
+        LENGTH_BYTES + C::SIZE
+    }
+
+    #[inline]
+    fn header(&self, payload: &[u8]) -> Result<FrameHeader> {
+        FrameHeader::new(&self.checksum, payload)
+    }
+}
 
 /// Length and checksum as they stand in front of a payload.
 #[derive(Debug, Clone, Copy)]
 pub struct FrameHeader {
     bytes: [u8; HEADER_BYTES_MAX],
-    size: u8,
+    size: usize, // <= HEADER_BYTES_MAX
 }
 
 impl FrameHeader {
-    /// The header of `payload`.
+    /// The header of `payload` under `checksum`.
     ///
     /// # Errors
-    /// `FrameTooLarge` for a payload of 4 GiB or more, which the length cannot express.
+    /// `InvalidFrame` for a payload of 4 GiB or more, which the length cannot express.
     #[inline]
-    pub fn new(kind: ChecksumKind, payload: &[u8]) -> Result<Self> {
+    pub fn new<C: Checksum>(checksum: &C, payload: &[u8]) -> Result<Self> {
         let Ok(length) = u32::try_from(payload.len()) else {
-            return Err(ErrorKind::FrameTooLarge { declared: payload.len() as u64, limit: u32::MAX }.into());
+            return Err(too_long_for_the_wire(payload.len()));
         };
         let mut bytes = [0; HEADER_BYTES_MAX];
-        let (front, back) = bytes.split_at_mut(LENGTH_BYTES);
-        front.copy_from_slice(&length.to_le_bytes());
-        back.copy_from_slice(&kind.calculate(payload).to_le_bytes());
-        #[allow(clippy::cast_possible_truncation, reason = "at most HEADER_BYTES_MAX, which is 12")]
-        let size = (LENGTH_BYTES + kind.size()) as u8;
-        Ok(Self { bytes, size })
+        if let Some((front, back)) = bytes.split_first_chunk_mut::<LENGTH_BYTES>() {
+            *front = length.to_le_bytes();
+            if let Some(back) = back.first_chunk_mut::<CHECKSUM_BYTES_MAX>() {
+                checksum.write_bytes(checksum.calculate(payload), back);
+            }
+        }
+        Ok(Self { bytes, size: LENGTH_BYTES + C::SIZE })
     }
 
-    /// The bytes, as many as the checksum kind has.
+    /// The bytes, as many as the checksum has beside the length.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.size)).unwrap_or_default()
+        self.bytes.get(..self.size).unwrap_or_default()
     }
 }
 
-/// Length of a whole frame with a payload of `payload_bytes`.
+/// A short frame goes out as one piece; of a long one the payload is never copied, and a sink that takes several
+/// slices at once gets both in one call.
 #[inline]
-pub const fn frame_bytes(kind: ChecksumKind, payload_bytes: usize) -> usize {
-    LENGTH_BYTES + kind.size() + payload_bytes
+fn write_frame<F: SliceFramer, W: Write>(framer: &F, writer: &mut W, payload: &[u8]) -> Result<()> {
+    let header = framer.header(payload)?;
+    if payload.len() <= JOINED_BYTES_MAX {
+        let mut frame = [0; HEADER_BYTES_MAX + JOINED_BYTES_MAX];
+        let header = header.as_bytes();
+        let (front, rest) = frame.split_at_mut(header.len());
+        front.copy_from_slice(header);
+        if let Some(body) = rest.get_mut(..payload.len()) {
+            body.copy_from_slice(payload);
+        }
+        return Ok(writer.write_all(frame.get(..header.len() + payload.len()).unwrap_or_default())?);
+    }
+    write_all_slices(writer, &mut [IoSlice::new(header.as_bytes()), IoSlice::new(payload)])
 }
 
-/// Completes a frame in place: `frame` holds room for the header, and behind it the finished payload.
-///
-/// # Errors
-/// `FrameTooLarge` for a payload of 4 GiB or more.
-///
-/// # Panics
-/// `frame` is shorter than a header: a mistake of the caller.
-#[inline]
-pub fn seal(kind: ChecksumKind, frame: &mut [u8]) -> Result<()> {
-    let (header, payload) = frame.split_at_mut(LENGTH_BYTES + kind.size());
-    header.copy_from_slice(FrameHeader::new(kind, payload)?.as_bytes());
+/// Writes all bytes of all slices, going on after a short write or an interruption. The slices are used up.
+pub(super) fn write_all_slices<W: Write>(writer: &mut W, mut slices: &mut [IoSlice<'_>]) -> Result<()> {
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match writer.write_vectored(slices) {
+            Ok(0) => return Err(std::io::Error::from(ErrorKind::WriteZero).into()),
+            Ok(count) => IoSlice::advance_slices(&mut slices, count),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn too_long_for_the_wire(length: usize) -> Error {
+    Error::invalid_frame_with(
+        "payload length exceeds 32-bit header limit",
+        Some(length),
+        None,
+        Some(MAX_WIRE_FRAME_LEN),
+    )
+}
+
+#[cold]
+#[inline(never)]
+fn no_room(needed: usize, available: usize) -> Error {
+    Error::invalid_frame_with("no room for the frame", Some(needed), Some(available), None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Goal: framing in place gives the bytes of header and payload in a row. Method: all kinds, small payloads.
+    // Goal: framing in place gives the bytes of header and payload in a row. Method: sealing, framing into a slice
+    // and writing to a sink, with payloads on both sides of the joined limit.
     #[test]
-    fn sealing_in_place_equals_header_then_payload() {
-        for &kind in ChecksumKind::ALL {
-            for payload in [&b""[..], b"a", b"0123456789abcdef"] {
-                let mut frame = vec![0xAA; frame_bytes(kind, 0)];
-                frame.extend_from_slice(payload);
-                seal(kind, &mut frame).unwrap();
-                let mut expected = FrameHeader::new(kind, payload).unwrap().as_bytes().to_vec();
-                expected.extend_from_slice(payload);
+    fn every_way_of_framing_gives_the_same_bytes() {
+        fn check<F: SliceFramer>(framer: &F) {
+            for length in [0, 1, 16, JOINED_BYTES_MAX, JOINED_BYTES_MAX + 1, 1000] {
+                let payload = vec![0x5A; length];
+                let expected = [framer.header(&payload).unwrap().as_bytes(), &payload].concat();
+                let mut frame = vec![0xAA; framer.header_bytes()];
+                frame.extend_from_slice(&payload);
+                framer.seal(&mut frame).unwrap();
                 assert_eq!(frame, expected);
+                let mut room = vec![0xAA; expected.len() + 3];
+                assert_eq!(framer.frame_into(&mut room, &payload).unwrap(), expected.len());
+                assert_eq!(room[..expected.len()], expected);
+                assert_eq!(room[expected.len()..], [0xAA; 3]);
+                let mut sink = Vec::new();
+                framer.frame_and_write(&mut sink, &payload).unwrap();
+                assert_eq!(sink, expected);
             }
         }
+        check(&DefaultFramer);
+        #[cfg(feature = "xxhash")]
+        check(&ChecksumFramer::new(super::super::checksum::XxHash64));
+        #[cfg(feature = "crc32")]
+        check(&ChecksumFramer::new(super::super::checksum::Crc32));
+        #[cfg(feature = "crc16")]
+        check(&ChecksumFramer::new(super::super::checksum::Crc16));
     }
 
-    // Goal: the wire format of flatstream 0.2.7, byte for byte. Method: its published frame of "abc".
-    #[cfg(all(feature = "crc16", feature = "crc32", feature = "xxhash"))]
+    // Goal: too little room is an error that says how much is missing. Method: one byte short, in both ways.
     #[test]
-    fn golden_bytes() {
-        let golden: [(ChecksumKind, &[u8]); 4] = [
-            (ChecksumKind::None, &[]),
-            (ChecksumKind::Crc16, &[0xd6, 0x9d]),
-            (ChecksumKind::Crc32, &[0xc2, 0x41, 0x24, 0x35]),
-            (ChecksumKind::Xxh3, &[0x50, 0x39, 0x2f, 0x89, 0x94, 0x5f, 0xaf, 0x78]),
-        ];
-        for (kind, checksum) in golden {
-            let expected = [&[3, 0, 0, 0], checksum].concat();
-            assert_eq!(FrameHeader::new(kind, b"abc").unwrap().as_bytes(), expected);
-        }
+    fn too_little_room_is_refused() {
+        let error = DefaultFramer.frame_into(&mut [0; 6], b"abc").unwrap_err();
+        assert_eq!(error.to_string(), "invalid frame: no room for the frame: declared 7, available 6");
+        assert!(DefaultFramer.seal(&mut [0; 3]).unwrap_err().is_invalid_frame());
     }
 }

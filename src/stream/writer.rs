@@ -1,54 +1,136 @@
-//! Frames to any `Write`.
+//! Payloads to any `Write`, as frames.
 
-use std::io::{ErrorKind, IoSlice, Write};
+use std::fmt;
+use std::io::{IoSlice, Write};
 
-use super::checksum::ChecksumKind;
+use flatbuffers::{Allocator, DefaultAllocator, FlatBufferBuilder};
+
 use super::error::Result;
-use super::framer::FrameHeader;
+use super::framer::{FrameHeader, Framer, SliceFramer, write_all_slices};
+use super::message::StreamSerialize;
+use super::policy::{Installed, MemoryPolicy};
 
-/// Writes frames to a sink, with one checksum.
-#[derive(Debug)]
-pub struct StreamWriter<W> {
+/// Most frames in one call to the sink.
+const BATCH_FRAMES_MAX: usize = 32;
+
+/// Writes frames to a sink.
+///
+/// Simple mode: [`write`](Self::write) builds each message in a builder that the writer owns and reuses. Expert mode:
+/// [`write_finished`](Self::write_finished) takes a builder of yours, with any allocator, and
+/// [`write_payload`](Self::write_payload) any bytes. No mode copies a payload longer than 128 bytes on its way to the
+/// sink.
+///
+/// An error of the sink may leave a part of a frame behind: the stream then ends there for good.
+pub struct StreamWriter<'a, W: Write, F: Framer, A: Allocator = DefaultAllocator> {
     sink: W,
-    kind: ChecksumKind,
+    framer: F,
+    builder: FlatBufferBuilder<'a, A>,
+    reclaim: Option<Reclaim<'a, A>>,
 }
 
-impl<W: Write> StreamWriter<W> {
-    /// A writer that appends to `sink`.
-    pub fn new(sink: W, kind: ChecksumKind) -> Self {
-        Self { sink, kind }
+/// What gives a builder's memory back.
+struct Reclaim<'a, A: Allocator> {
+    policy: Installed,
+    make_builder: Box<dyn FnMut(usize) -> FlatBufferBuilder<'a, A> + Send + 'a>,
+}
+
+impl<'a, W: Write, F: Framer> StreamWriter<'a, W, F> {
+    /// A writer that appends to `writer`.
+    pub fn new(writer: W, framer: F) -> Self {
+        Self::with_builder_alloc(writer, framer, FlatBufferBuilder::new())
     }
 
-    /// The checksum it writes.
-    pub fn kind(&self) -> ChecksumKind {
-        self.kind
+    /// The same, with a builder of yours for simple mode.
+    pub fn with_builder(writer: W, framer: F, builder: FlatBufferBuilder<'a>) -> Self {
+        Self::with_builder_alloc(writer, framer, builder)
     }
 
-    /// Frames a payload and writes it, header and payload in one call where the sink takes both.
+    /// The same, with room for messages of `capacity` bytes in simple mode.
+    pub fn with_capacity(writer: W, framer: F, capacity: usize) -> Self {
+        Self::with_builder_alloc(writer, framer, FlatBufferBuilder::with_capacity(capacity))
+    }
+
+    /// The same, giving the builder's memory back when `policy` says so. Expert mode has builders of its own and is
+    /// not touched.
+    #[must_use]
+    pub fn with_memory_policy<P: MemoryPolicy + 'static>(self, policy: P) -> Self {
+        self.with_memory_policy_and_factory(policy, FlatBufferBuilder::with_capacity)
+    }
+}
+
+impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
+    /// A writer whose builder has an allocator of yours.
+    pub fn with_builder_alloc(writer: W, framer: F, builder: FlatBufferBuilder<'a, A>) -> Self {
+        Self { sink: writer, framer, builder, reclaim: None }
+    }
+
+    /// The same, giving the builder's memory back when `policy` says so; `make_builder` makes the next builder, with
+    /// the policy's baseline as its capacity.
+    #[must_use]
+    pub fn with_memory_policy_and_factory<P, M>(mut self, policy: P, make_builder: M) -> Self
+    where
+        P: MemoryPolicy + 'static,
+        M: FnMut(usize) -> FlatBufferBuilder<'a, A> + Send + 'a,
+    {
+        self.reclaim = Some(Reclaim { policy: Installed::new(policy), make_builder: Box::new(make_builder) });
+        self
+    }
+
+    /// Builds a message in the writer's own builder and writes it.
     ///
     /// # Errors
-    /// `FrameTooLarge` before anything is written; `Io`.
-    pub fn write_payload(&mut self, payload: &[u8]) -> Result<()> {
-        let header = FrameHeader::new(self.kind, payload)?;
-        self.write_framed(&mut [IoSlice::new(header.as_bytes()), IoSlice::new(payload)])
-    }
-
-    /// Writes bytes that are whole frames already, as a slab holds them, in as few calls as the sink allows. The
-    /// slices are used up.
-    ///
-    /// # Errors
-    /// `Io`. A part of the bytes may then have been written.
-    pub fn write_framed(&mut self, mut slices: &mut [IoSlice<'_>]) -> Result<()> {
-        IoSlice::advance_slices(&mut slices, 0);
-        while !slices.is_empty() {
-            match self.sink.write_vectored(slices) {
-                Ok(0) => return Err(std::io::Error::from(ErrorKind::WriteZero).into()),
-                Ok(count) => IoSlice::advance_slices(&mut slices, count),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
+    /// What the message says; `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
+    #[inline]
+    pub fn write<T: StreamSerialize>(&mut self, item: &T) -> Result<()> {
+        self.builder.reset();
+        item.serialize(&mut self.builder)?;
+        let payload = self.builder.finished_data();
+        let bytes = payload.len();
+        self.framer.frame_and_write(&mut self.sink, payload)?;
+        if self.reclaim.is_some() {
+            self.give_memory_back(bytes);
         }
         Ok(())
+    }
+
+    /// Builds and writes messages one after the other.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); the messages in front of the one that failed are written.
+    pub fn write_batch<'t, T: StreamSerialize + 't>(
+        &mut self,
+        items: impl IntoIterator<Item = &'t T>,
+    ) -> Result<()> {
+        items.into_iter().try_for_each(|item| self.write(item))
+    }
+
+    /// Writes the finished message of a builder of yours.
+    ///
+    /// # Errors
+    /// `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
+    ///
+    /// # Panics
+    /// The builder is not finished: a mistake of the caller.
+    #[inline]
+    pub fn write_finished<A2: Allocator>(&mut self, builder: &mut FlatBufferBuilder<'_, A2>) -> Result<()> {
+        self.framer.frame_and_write(&mut self.sink, builder.finished_data())
+    }
+
+    /// Writes a payload.
+    ///
+    /// # Errors
+    /// `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
+    #[inline]
+    pub fn write_payload(&mut self, payload: &[u8]) -> Result<()> {
+        self.framer.frame_and_write(&mut self.sink, payload)
+    }
+
+    /// Writes bytes that are whole frames already, in as few calls as the sink allows. The slices are used up.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn write_framed(&mut self, slices: &mut [IoSlice<'_>]) -> Result<()> {
+        write_all_slices(&mut self.sink, slices)
     }
 
     /// Flushes the sink. Does not sync a file.
@@ -69,15 +151,83 @@ impl<W: Write> StreamWriter<W> {
         &mut self.sink
     }
 
+    /// The framer.
+    pub fn framer(&self) -> &F {
+        &self.framer
+    }
+
     /// Gives the sink back.
     pub fn into_inner(self) -> W {
         self.sink
+    }
+
+    #[inline(never)]
+    fn give_memory_back(&mut self, last_message_size: usize) {
+        let Some(reclaim) = &mut self.reclaim else { return };
+        let (buffer, _) = self.builder.mut_finished_buffer();
+        if reclaim.policy.reclaims(last_message_size, buffer.len()) {
+            self.builder = (reclaim.make_builder)(reclaim.policy.baseline());
+        }
+    }
+}
+
+impl<W: Write, F: SliceFramer, A: Allocator> StreamWriter<'_, W, F, A> {
+    /// Writes payloads, up to 32 frames in one call where the sink takes several slices at once. No payload is copied
+    /// on the way.
+    ///
+    /// # Errors
+    /// As [`write_payload`](Self::write_payload). Of the payloads in front of the one that was refused, all are
+    /// written.
+    pub fn write_payloads<'p>(&mut self, payloads: impl IntoIterator<Item = &'p [u8]>) -> Result<()> {
+        let mut payloads = payloads.into_iter();
+        loop {
+            let mut frames: [Option<(FrameHeader, &[u8])>; BATCH_FRAMES_MAX] = [None; BATCH_FRAMES_MAX];
+            let mut refused = None;
+            for (place, payload) in frames.iter_mut().zip(payloads.by_ref()) {
+                match self.framer.header(payload) {
+                    Ok(header) => *place = Some((header, payload)),
+                    Err(error) => {
+                        refused = Some(error);
+                        break;
+                    }
+                }
+            }
+            let mut slices = [IoSlice::new(&[]); 2 * BATCH_FRAMES_MAX];
+            let mut count = 0;
+            for (pair, (header, payload)) in slices.chunks_exact_mut(2).zip(frames.iter().flatten()) {
+                pair.copy_from_slice(&[IoSlice::new(header.as_bytes()), IoSlice::new(payload)]);
+                count += 1;
+            }
+            let (filled, _) = slices.split_at_mut(2 * count);
+            write_all_slices(&mut self.sink, filled)?;
+            if let Some(error) = refused {
+                return Err(error);
+            }
+            if count < BATCH_FRAMES_MAX {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl<W: Write + fmt::Debug, F: Framer + fmt::Debug, A: Allocator> fmt::Debug for StreamWriter<'_, W, F, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamWriter")
+            .field("sink", &self.sink)
+            .field("framer", &self.framer)
+            .finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use super::*;
+    use crate::stream::adapters::FramerExt;
+    use crate::stream::framer::DefaultFramer;
+    use crate::stream::kind::ChecksumKind;
+    use crate::stream::policy::{AdaptiveWatermarkPolicy, ReclamationInfo, ReclamationReason};
 
     /// Takes one byte at a time and is interrupted before each.
     #[derive(Default)]
@@ -101,18 +251,74 @@ mod tests {
         }
     }
 
-    // Goal: short writes and interruptions lose and repeat nothing. Method: a sink of one byte a call.
+    // Goal: short writes and interruptions lose and repeat nothing, in every way of writing. Method: a sink of one
+    // byte a call, payloads on both sides of every limit.
     #[test]
     fn short_writes_are_continued() {
-        let mut reluctant = StreamWriter::new(Reluctant::default(), ChecksumKind::None);
-        let mut plain = StreamWriter::new(Vec::new(), ChecksumKind::None);
-        for payload in [&b"abc"[..], b"", b"longer payload"] {
-            reluctant.write_payload(payload).unwrap();
-            plain.write_payload(payload).unwrap();
+        for &kind in ChecksumKind::ALL {
+            let mut reluctant = StreamWriter::new(Reluctant::default(), kind);
+            let mut plain = Vec::new();
+            let payloads: Vec<Vec<u8>> = (0..70_usize).map(|index| vec![7; index * index]).collect();
+            for payload in &payloads {
+                reluctant.write_payload(payload).unwrap();
+                kind.frame_and_write(&mut plain, payload).unwrap();
+            }
+            reluctant.write_payloads(payloads.iter().map(Vec::as_slice)).unwrap();
+            plain.extend_from_within(..);
+            reluctant
+                .write_framed(&mut [IoSlice::new(&[]), IoSlice::new(b"abc"), IoSlice::new(b"d")])
+                .unwrap();
+            plain.extend_from_slice(b"abcd");
+            assert_eq!(reluctant.into_inner().bytes, plain);
         }
-        let framed: &[u8] = b"\x01\0\0\0x";
-        reluctant.write_framed(&mut [IoSlice::new(&[]), IoSlice::new(framed), IoSlice::new(framed)]).unwrap();
-        plain.write_framed(&mut [IoSlice::new(framed), IoSlice::new(framed)]).unwrap();
-        assert_eq!(reluctant.into_inner().bytes, plain.into_inner());
+    }
+
+    // Goal: a batch with a refused payload has written what stands in front of it and nothing else. Method: a bound,
+    // the refused payload at several places of two batches.
+    #[test]
+    fn a_refused_payload_ends_a_batch_behind_its_predecessors() {
+        for refused in [0, 1, BATCH_FRAMES_MAX - 1, BATCH_FRAMES_MAX, BATCH_FRAMES_MAX + 5] {
+            let payloads: Vec<Vec<u8>> =
+                (0..50).map(|index| vec![1; if index == refused { 9 } else { 8 }]).collect();
+            let mut writer = StreamWriter::new(Vec::new(), DefaultFramer.bounded(8));
+            let error = writer.write_payloads(payloads.iter().map(Vec::as_slice)).unwrap_err();
+            assert!(error.is_frame_too_large());
+            assert_eq!(writer.get_ref().len(), refused * 12);
+        }
+    }
+
+    struct Watched(std::sync::mpsc::Sender<ReclamationInfo>, AdaptiveWatermarkPolicy);
+
+    impl MemoryPolicy for Watched {
+        fn should_reset(&mut self, size: usize, capacity: usize) -> Option<ReclamationReason> {
+            self.1.should_reset(size, capacity)
+        }
+
+        fn on_reclaim(&mut self, info: &ReclamationInfo) {
+            self.0.send(*info).unwrap();
+        }
+
+        fn baseline_capacity(&self) -> usize {
+            self.1.baseline_capacity()
+        }
+    }
+
+    // Goal: a burst's memory is given back, once, and the stream does not notice. Method: one large message, then
+    // small ones.
+    #[test]
+    fn a_policy_gives_a_bursts_memory_back() {
+        let (told, info) = std::sync::mpsc::channel();
+        let policy = Watched(told, AdaptiveWatermarkPolicy::new(4, 3).with_baseline(256));
+        let mut writer = StreamWriter::new(Vec::new(), DefaultFramer).with_memory_policy(policy);
+        writer.write(&"x".repeat(100_000)).unwrap();
+        writer.write_batch(&["small"; 20]).unwrap();
+        let info: Vec<ReclamationInfo> = info.try_iter().collect();
+        assert_eq!(info.len(), 1, "{info:?}");
+        assert_eq!(info[0].capacity_after, 256);
+        assert!(info[0].capacity_before >= 100_000);
+        let mut plain = StreamWriter::new(Vec::new(), DefaultFramer);
+        plain.write(&"x".repeat(100_000)).unwrap();
+        plain.write_batch(&["small"; 20]).unwrap();
+        assert_eq!(writer.into_inner(), plain.into_inner());
     }
 }

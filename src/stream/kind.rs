@@ -1,0 +1,265 @@
+//! A checksum that is known at run time: from a file's header, a configuration, a command line.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::str::FromStr;
+
+#[cfg(feature = "crc16")]
+use super::checksum::Crc16;
+#[cfg(feature = "crc32")]
+use super::checksum::Crc32;
+#[cfg(feature = "xxhash")]
+use super::checksum::XxHash64;
+use super::checksum::{Checksum, NoChecksum};
+use super::deframer::{
+    DEFAULT_MAX_FRAME_LEN, Deframer, Extent, SliceDeframer, Step, is_proven, measure, read_frame, read_rest,
+    step,
+};
+use super::error::Result;
+use super::framer::{ChecksumFramer, FrameHeader, Framer, LENGTH_BYTES, SliceFramer};
+
+/// Which checksum protects each payload of a stream. A stream has one. As a framer it frames with that checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ChecksumKind {
+    /// [`NoChecksum`].
+    None,
+    /// [`Crc16`].
+    #[cfg(feature = "crc16")]
+    Crc16,
+    /// [`Crc32`].
+    #[cfg(feature = "crc32")]
+    Crc32,
+    /// [`XxHash64`].
+    #[cfg(feature = "xxhash")]
+    Xxh3,
+}
+
+/// Runs `$body` with `$checksum` bound to the checksum of a kind: one compiled way each.
+macro_rules! with_checksum {
+    ($kind:expr, $checksum:ident => $body:expr) => {
+        match $kind {
+            ChecksumKind::None => {
+                let $checksum = NoChecksum;
+                $body
+            }
+            #[cfg(feature = "crc16")]
+            ChecksumKind::Crc16 => {
+                let $checksum = Crc16;
+                $body
+            }
+            #[cfg(feature = "crc32")]
+            ChecksumKind::Crc32 => {
+                let $checksum = Crc32;
+                $body
+            }
+            #[cfg(feature = "xxhash")]
+            ChecksumKind::Xxh3 => {
+                let $checksum = XxHash64;
+                $body
+            }
+        }
+    };
+}
+
+impl ChecksumKind {
+    /// Every kind that this build has, the longest first: the order in which an unknown stream is tried.
+    pub const ALL: &'static [Self] = &[
+        #[cfg(feature = "xxhash")]
+        Self::Xxh3,
+        #[cfg(feature = "crc32")]
+        Self::Crc32,
+        #[cfg(feature = "crc16")]
+        Self::Crc16,
+        Self::None,
+    ];
+
+    /// Bytes that the checksum takes in each frame: 0, 2, 4 or 8.
+    #[inline]
+    pub const fn size(self) -> usize {
+        match self {
+            Self::None => NoChecksum::SIZE,
+            #[cfg(feature = "crc16")]
+            Self::Crc16 => Crc16::SIZE,
+            #[cfg(feature = "crc32")]
+            Self::Crc32 => Crc32::SIZE,
+            #[cfg(feature = "xxhash")]
+            Self::Xxh3 => XxHash64::SIZE,
+        }
+    }
+
+    /// The name as configuration and reports spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            #[cfg(feature = "crc16")]
+            Self::Crc16 => "crc16",
+            #[cfg(feature = "crc32")]
+            Self::Crc32 => "crc32",
+            #[cfg(feature = "xxhash")]
+            Self::Xxh3 => "xxh3",
+        }
+    }
+
+    /// Length of a whole frame with a payload of `payload_bytes`.
+    #[inline]
+    pub const fn frame_bytes(self, payload_bytes: usize) -> usize {
+        LENGTH_BYTES + self.size() + payload_bytes
+    }
+
+    /// The checksum of `payload`, in the low [`size`](Self::size) bytes.
+    #[inline]
+    pub fn calculate(self, payload: &[u8]) -> u64 {
+        with_checksum!(self, checksum => checksum.calculate(payload))
+    }
+}
+
+impl Framer for ChecksumKind {
+    #[inline]
+    fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()> {
+        with_checksum!(self, checksum => ChecksumFramer::new(checksum).frame_and_write(writer, payload))
+    }
+}
+
+impl SliceFramer for ChecksumKind {
+    #[inline]
+    fn header_bytes(&self) -> usize {
+        self.frame_bytes(0)
+    }
+
+    #[inline]
+    fn header(&self, payload: &[u8]) -> Result<FrameHeader> {
+        with_checksum!(self, checksum => FrameHeader::new(&checksum, payload))
+    }
+
+    #[inline]
+    fn seal(&self, frame: &mut [u8]) -> Result<()> {
+        with_checksum!(self, checksum => ChecksumFramer::new(checksum).seal(frame))
+    }
+
+    #[inline]
+    fn frame_into(&self, room: &mut [u8], payload: &[u8]) -> Result<usize> {
+        with_checksum!(self, checksum => ChecksumFramer::new(checksum).frame_into(room, payload))
+    }
+}
+
+/// A deframer for a checksum that is known at run time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KindDeframer {
+    kind: ChecksumKind,
+    max_frame_len: usize,
+}
+
+impl KindDeframer {
+    /// A deframer that believes lengths up to [`DEFAULT_MAX_FRAME_LEN`].
+    pub const fn new(kind: ChecksumKind) -> Self {
+        Self { kind, max_frame_len: DEFAULT_MAX_FRAME_LEN }
+    }
+
+    /// The same, refusing payloads above `max` bytes before memory is taken for them.
+    #[must_use]
+    pub const fn with_max_frame_len(self, max: usize) -> Self {
+        Self { max_frame_len: max, ..self }
+    }
+
+    /// The checksum it verifies.
+    pub const fn kind(&self) -> ChecksumKind {
+        self.kind
+    }
+}
+
+impl Deframer for KindDeframer {
+    #[inline]
+    fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
+        with_checksum!(self.kind, checksum => read_frame(&checksum, self.max_frame_len, reader, buffer))
+    }
+
+    #[inline]
+    fn read_after_length<R: Read>(
+        &self,
+        reader: &mut R,
+        buffer: &mut Vec<u8>,
+        payload_len: usize,
+    ) -> Result<Option<usize>> {
+        let max = self.max_frame_len;
+        with_checksum!(self.kind, checksum => read_rest(&checksum, max, reader, buffer, payload_len))
+    }
+}
+
+impl SliceDeframer for KindDeframer {
+    #[inline]
+    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<Step<'a>> {
+        with_checksum!(self.kind, checksum => step(&checksum, self.max_frame_len, bytes))
+    }
+
+    #[inline]
+    fn measure(&self, bytes: &[u8]) -> Extent {
+        measure(self.header_bytes(), self.max_frame_len, bytes)
+    }
+
+    fn is_proven(&self, header: &[u8], payload: &[u8]) -> bool {
+        with_checksum!(self.kind, checksum => is_proven(&checksum, header, payload))
+    }
+
+    #[inline]
+    fn header_bytes(&self) -> usize {
+        self.kind.frame_bytes(0)
+    }
+}
+
+impl fmt::Display for ChecksumKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no checksum of this build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownChecksum;
+
+impl fmt::Display for UnknownChecksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a checksum of this build; one of")?;
+        ChecksumKind::ALL.iter().try_for_each(|kind| write!(f, " {kind}"))
+    }
+}
+
+impl std::error::Error for UnknownChecksum {}
+
+impl FromStr for ChecksumKind {
+    type Err = UnknownChecksum;
+
+    fn from_str(name: &str) -> std::result::Result<Self, UnknownChecksum> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or(UnknownChecksum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: names are read back as they are printed. Method: all kinds.
+    #[test]
+    fn names_are_read_back() {
+        for kind in ChecksumKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(*kind));
+        }
+        assert!("md5".parse::<ChecksumKind>().is_err());
+    }
+
+    // Goal: the wire format of flatstream 0.2.7, byte for byte. Method: its published frame of "abc".
+    #[cfg(all(feature = "crc16", feature = "crc32", feature = "xxhash"))]
+    #[test]
+    fn golden_bytes() {
+        let golden: [(ChecksumKind, &[u8]); 4] = [
+            (ChecksumKind::None, &[]),
+            (ChecksumKind::Crc16, &[0xd6, 0x9d]),
+            (ChecksumKind::Crc32, &[0xc2, 0x41, 0x24, 0x35]),
+            (ChecksumKind::Xxh3, &[0x50, 0x39, 0x2f, 0x89, 0x94, 0x5f, 0xaf, 0x78]),
+        ];
+        for (kind, checksum) in golden {
+            let mut frame = Vec::new();
+            kind.frame_and_write(&mut frame, b"abc").unwrap();
+            assert_eq!(frame, [&[3, 0, 0, 0], checksum, b"abc"].concat());
+        }
+    }
+}

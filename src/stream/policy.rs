@@ -1,0 +1,369 @@
+//! When does a buffer that one large message made large become small again?
+//!
+//! A reader's buffer and a writer's builder keep the size of their largest message. A policy watches message sizes and
+//! says when that memory goes back to a baseline. It is asked once a message, and only while there is more than the
+//! baseline.
+
+use std::time::{Duration, Instant};
+
+/// What a buffer shrinks to unless a policy says otherwise: 16 KiB.
+pub const DEFAULT_BASELINE_CAPACITY: usize = 16 * 1024;
+
+/// Why memory was given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReclamationReason {
+    /// Enough messages in a row were far smaller than the buffer.
+    MessageCount,
+    /// The buffer was too large for long enough.
+    TimeCooldown,
+    /// Enough small messages followed a large one.
+    SizeThreshold,
+}
+
+/// One giving back of memory. Sizes are in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReclamationInfo {
+    /// Why.
+    pub reason: ReclamationReason,
+    /// Size of the message after which it happened.
+    pub last_message_size: usize,
+    /// The buffer before.
+    pub capacity_before: usize,
+    /// The buffer afterwards. A reader shrinks at its next read, so that the payload just read stays valid.
+    pub capacity_after: usize,
+}
+
+/// Decides when memory is given back.
+pub trait MemoryPolicy: Send {
+    /// Asked after each message, of `last_message_size` bytes, while the buffer has more than the baseline.
+    fn should_reset(
+        &mut self,
+        last_message_size: usize,
+        current_capacity: usize,
+    ) -> Option<ReclamationReason>;
+
+    /// Told after each giving back.
+    fn on_reclaim(&mut self, _info: &ReclamationInfo) {}
+
+    /// What the buffer shrinks to, in bytes; read once, when the policy is installed.
+    fn baseline_capacity(&self) -> usize {
+        DEFAULT_BASELINE_CAPACITY
+    }
+}
+
+/// Never gives memory back.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct NoOpPolicy;
+
+impl MemoryPolicy for NoOpPolicy {
+    fn should_reset(&mut self, _size: usize, _capacity: usize) -> Option<ReclamationReason> {
+        None
+    }
+}
+
+/// Time for policies, so that a test can set it.
+pub trait Clock: Send {
+    /// Time since a fixed moment; never less than before.
+    fn now(&self) -> Duration;
+}
+
+/// The time that passes.
+#[derive(Debug, Clone, Copy)]
+pub struct MonotonicClock {
+    origin: Instant,
+}
+
+impl MonotonicClock {
+    /// A clock that starts now.
+    #[allow(clippy::disallowed_methods, reason = "stream is usable alone, so it has no door to go through")]
+    pub fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+}
+
+impl Default for MonotonicClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for MonotonicClock {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+}
+
+/// Gives memory back once the buffer has been a multiple of the messages for several messages in a row, or for some
+/// time. A message that needs the buffer starts the count anew, so that a load which swings does not make the memory
+/// swing with it.
+#[derive(Debug, Clone)]
+pub struct AdaptiveWatermarkPolicy<C: Clock = MonotonicClock> {
+    /// The buffer is too large for a message from this multiple of it on.
+    pub size_ratio_threshold: usize,
+    /// After so many messages in a row.
+    pub messages_to_wait: u32,
+    /// Or after this time, if set.
+    pub cooldown: Option<Duration>,
+    /// What the buffer shrinks to, in bytes.
+    pub baseline_capacity: usize,
+    oversized_messages: u32,
+    oversized_since: Option<Duration>,
+    clock: C,
+}
+
+impl AdaptiveWatermarkPolicy {
+    /// A buffer that doubles as it grows is up to twice as large as needed; four times is leftover.
+    pub const DEFAULT_SIZE_RATIO_THRESHOLD: usize = 4;
+    /// One small message among large ones is no change of load; five are.
+    pub const DEFAULT_MESSAGES_TO_WAIT: u32 = 5;
+
+    /// By message count, to the default baseline.
+    pub fn new(size_ratio_threshold: usize, messages_to_wait: u32) -> Self {
+        Self::with_clock(size_ratio_threshold, messages_to_wait, MonotonicClock::new())
+    }
+}
+
+impl<C: Clock> AdaptiveWatermarkPolicy<C> {
+    /// With a clock of your own.
+    pub fn with_clock(size_ratio_threshold: usize, messages_to_wait: u32, clock: C) -> Self {
+        Self {
+            size_ratio_threshold,
+            messages_to_wait,
+            cooldown: None,
+            baseline_capacity: DEFAULT_BASELINE_CAPACITY,
+            oversized_messages: 0,
+            oversized_since: None,
+            clock,
+        }
+    }
+
+    /// The same, giving memory back after `cooldown` too.
+    #[must_use]
+    pub fn with_cooldown(mut self, cooldown: Duration) -> Self {
+        self.cooldown = Some(cooldown);
+        self
+    }
+
+    /// The same, shrinking to `bytes`.
+    #[must_use]
+    pub fn with_baseline(mut self, bytes: usize) -> Self {
+        self.baseline_capacity = bytes;
+        self
+    }
+
+    fn start_anew(&mut self) {
+        self.oversized_messages = 0;
+        self.oversized_since = None;
+    }
+}
+
+impl Default for AdaptiveWatermarkPolicy {
+    fn default() -> Self {
+        Self::new(Self::DEFAULT_SIZE_RATIO_THRESHOLD, Self::DEFAULT_MESSAGES_TO_WAIT)
+    }
+}
+
+impl<C: Clock> MemoryPolicy for AdaptiveWatermarkPolicy<C> {
+    fn should_reset(
+        &mut self,
+        last_message_size: usize,
+        current_capacity: usize,
+    ) -> Option<ReclamationReason> {
+        let needed = last_message_size.saturating_mul(self.size_ratio_threshold);
+        // Every buffer is a multiple of nothing: an empty message says nothing about the load.
+        if last_message_size == 0 || current_capacity < needed {
+            self.start_anew();
+            return None;
+        }
+        self.oversized_messages = self.oversized_messages.saturating_add(1);
+        let has_cooled = self.cooldown.is_some_and(|cooldown| {
+            let now = self.clock.now();
+            now.saturating_sub(*self.oversized_since.get_or_insert(now)) >= cooldown
+        });
+        let reason = if has_cooled {
+            ReclamationReason::TimeCooldown
+        } else if self.oversized_messages >= self.messages_to_wait {
+            ReclamationReason::MessageCount
+        } else {
+            return None;
+        };
+        self.start_anew();
+        Some(reason)
+    }
+
+    fn baseline_capacity(&self) -> usize {
+        self.baseline_capacity
+    }
+}
+
+/// Gives memory back once enough small messages in a row have followed a large one.
+#[derive(Debug, Clone, Copy)]
+pub struct SizeThresholdPolicy {
+    /// A message above this many bytes is large.
+    pub grow_above_bytes: usize,
+    /// A message below this many bytes is small.
+    pub shrink_below_bytes: usize,
+    /// After so many small messages in a row.
+    pub messages_to_wait: u32,
+    /// What the buffer shrinks to, in bytes.
+    pub baseline_capacity: usize,
+    large_seen: bool,
+    small_messages: u32,
+}
+
+impl SizeThresholdPolicy {
+    /// Large: above 1 MiB.
+    pub const DEFAULT_GROW_ABOVE_BYTES: usize = 1 << 20;
+    /// Small: below 1 KiB.
+    pub const DEFAULT_SHRINK_BELOW_BYTES: usize = 1 << 10;
+    /// Eight small messages end a burst.
+    pub const DEFAULT_MESSAGES_TO_WAIT: u32 = 8;
+
+    /// To the default baseline.
+    pub const fn new(grow_above_bytes: usize, shrink_below_bytes: usize, messages_to_wait: u32) -> Self {
+        Self {
+            grow_above_bytes,
+            shrink_below_bytes,
+            messages_to_wait,
+            baseline_capacity: DEFAULT_BASELINE_CAPACITY,
+            large_seen: false,
+            small_messages: 0,
+        }
+    }
+
+    /// The same, shrinking to `bytes`.
+    #[must_use]
+    pub const fn with_baseline(mut self, bytes: usize) -> Self {
+        self.baseline_capacity = bytes;
+        self
+    }
+}
+
+impl Default for SizeThresholdPolicy {
+    fn default() -> Self {
+        Self::new(
+            Self::DEFAULT_GROW_ABOVE_BYTES,
+            Self::DEFAULT_SHRINK_BELOW_BYTES,
+            Self::DEFAULT_MESSAGES_TO_WAIT,
+        )
+    }
+}
+
+impl MemoryPolicy for SizeThresholdPolicy {
+    fn should_reset(
+        &mut self,
+        last_message_size: usize,
+        _current_capacity: usize,
+    ) -> Option<ReclamationReason> {
+        if last_message_size > self.grow_above_bytes {
+            self.large_seen = true;
+        }
+        if !self.large_seen || last_message_size >= self.shrink_below_bytes {
+            self.small_messages = 0;
+            return None;
+        }
+        self.small_messages = self.small_messages.saturating_add(1);
+        if self.small_messages < self.messages_to_wait {
+            return None;
+        }
+        self.large_seen = false;
+        self.small_messages = 0;
+        Some(ReclamationReason::SizeThreshold)
+    }
+
+    fn baseline_capacity(&self) -> usize {
+        self.baseline_capacity
+    }
+}
+
+/// A policy as a reader or writer has it, with its baseline at hand.
+pub(super) struct Installed {
+    policy: Box<dyn MemoryPolicy>,
+    baseline: usize,
+}
+
+impl Installed {
+    pub(super) fn new(policy: impl MemoryPolicy + 'static) -> Self {
+        Self { baseline: policy.baseline_capacity(), policy: Box::new(policy) }
+    }
+
+    pub(super) fn baseline(&self) -> usize {
+        self.baseline
+    }
+
+    /// Whether the buffer goes back to the baseline after this message.
+    pub(super) fn reclaims(&mut self, last_message_size: usize, capacity: usize) -> bool {
+        if capacity <= self.baseline {
+            return false;
+        }
+        let Some(reason) = self.policy.should_reset(last_message_size, capacity) else { return false };
+        self.policy.on_reclaim(&ReclamationInfo {
+            reason,
+            last_message_size,
+            capacity_before: capacity,
+            capacity_after: self.baseline,
+        });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Manual(Arc<AtomicU64>);
+
+    impl Clock for Manual {
+        fn now(&self) -> Duration {
+            Duration::from_secs(self.0.load(Relaxed))
+        }
+    }
+
+    // Goal: only a row of small messages gives memory back. Method: rows with and without an interruption.
+    #[test]
+    fn a_large_message_starts_the_count_anew() {
+        let mut policy = AdaptiveWatermarkPolicy::new(4, 3);
+        let asked: Vec<_> = [100, 100, 300, 100, 0, 100, 100, 100, 100]
+            .map(|size| policy.should_reset(size, 1000).is_some())
+            .into_iter()
+            .enumerate()
+            .filter_map(|(index, answer)| answer.then_some(index))
+            .collect();
+        assert_eq!(asked, [7]);
+    }
+
+    // Goal: the cool-down runs from the first oversized message, and anew after each giving back. Method: a set clock.
+    #[test]
+    fn the_cooldown_runs_from_the_first_oversized_message() {
+        let clock = Manual::default();
+        let mut policy = AdaptiveWatermarkPolicy::with_clock(4, u32::MAX, clock.clone())
+            .with_cooldown(Duration::from_secs(10))
+            .with_baseline(64);
+        assert_eq!(policy.baseline_capacity(), 64);
+        let mut ask = |second, size| {
+            clock.0.store(second, Relaxed);
+            policy.should_reset(size, 1000)
+        };
+        assert_eq!(ask(100, 10), None);
+        assert_eq!(ask(109, 10), None);
+        assert_eq!(ask(110, 10), Some(ReclamationReason::TimeCooldown));
+        assert_eq!(ask(125, 10), None);
+        assert_eq!(ask(130, 900), None);
+        assert_eq!(ask(136, 10), None);
+        assert_eq!(ask(146, 10), Some(ReclamationReason::TimeCooldown));
+    }
+
+    // Goal: small messages count only in a row and only after a large one. Method: the rule, message by message.
+    #[test]
+    fn thresholds() {
+        let mut policy = SizeThresholdPolicy::new(1000, 10, 2);
+        let sizes = [1, 1, 1, 1001, 1, 10, 1, 1, 1, 1];
+        let answers = sizes.map(|size| policy.should_reset(size, 5000).is_some());
+        assert_eq!(answers.iter().position(|&answer| answer), Some(7));
+        assert_eq!(answers.iter().filter(|&&answer| answer).count(), 1);
+    }
+}

@@ -1,0 +1,285 @@
+//! What a payload must be before it is written, or handed on.
+
+use std::fmt;
+
+use flatbuffers::{InvalidFlatbuffer, Verifier, VerifierOptions};
+
+use super::error::{Error, Result};
+
+/// A rule for payloads. It sees the bytes in place and copies none; only a refusal takes memory, for its reason.
+pub trait Validator: Send + Sync {
+    /// Accepts or refuses a payload.
+    ///
+    /// # Errors
+    /// `ValidationFailed` with the rule's name and its reason.
+    fn validate(&self, payload: &[u8]) -> Result<()>;
+
+    /// The name of the rule, for errors.
+    fn name(&self) -> &'static str;
+}
+
+/// Accepts everything, and compiles to nothing.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct NoValidator;
+
+impl Validator for NoValidator {
+    #[inline]
+    fn validate(&self, _payload: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn name(&self) -> &'static str {
+        "NoValidator"
+    }
+}
+
+/// Accepts payloads whose length is between two bounds, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeValidator {
+    min: usize,
+    max: usize,
+}
+
+impl SizeValidator {
+    /// From `min_size` to `max_size` bytes.
+    pub const fn new(min_size: usize, max_size: usize) -> Self {
+        Self { min: min_size, max: max_size }
+    }
+}
+
+impl Validator for SizeValidator {
+    #[inline]
+    fn validate(&self, payload: &[u8]) -> Result<()> {
+        let size = payload.len();
+        if (self.min..=self.max).contains(&size) {
+            return Ok(());
+        }
+        let Self { min, max } = self;
+        Err(Error::validation_failed(self.name(), format!("{size} bytes, allowed are {min} to {max}")))
+    }
+
+    fn name(&self) -> &'static str {
+        "SizeValidator"
+    }
+}
+
+/// Accepts FlatBuffers whose root is a table that lies well within its bytes, without knowing a schema: the root
+/// table's place, vtable and extent, not its fields. [`TypedValidator`] checks those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableRootValidator {
+    max_depth: usize,
+    max_tables: usize,
+}
+
+impl TableRootValidator {
+    /// Tables nested at most this deep.
+    const DEPTH_MAX: usize = 64;
+    /// At most this many tables.
+    const TABLES_MAX: usize = 1_000_000;
+
+    /// With 64 levels and a million tables at most.
+    pub const fn new() -> Self {
+        Self::with_limits(Self::DEPTH_MAX, Self::TABLES_MAX)
+    }
+
+    /// With limits of your own.
+    pub const fn with_limits(max_depth: usize, max_tables: usize) -> Self {
+        Self { max_depth, max_tables }
+    }
+}
+
+impl Default for TableRootValidator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Validator for TableRootValidator {
+    #[inline]
+    fn validate(&self, payload: &[u8]) -> Result<()> {
+        let Some(root) = payload.first_chunk::<4>() else {
+            return Err(Error::validation_failed(self.name(), "too short for a FlatBuffer"));
+        };
+        let root = u32::from_le_bytes(*root) as usize;
+        let options = limits(self.max_depth, self.max_tables);
+        match Verifier::new(&options, payload).visit_table(root) {
+            Ok(_) if table_end(payload, root).is_some_and(|end| end <= payload.len()) => Ok(()),
+            Ok(_) => Err(Error::validation_failed(self.name(), "the root table ends beyond the payload")),
+            Err(error) => Err(Error::validation_failed(self.name(), error.to_string())),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "TableRootValidator"
+    }
+}
+
+/// The verification of one root type, as flatc generates it.
+type Verify = fn(&VerifierOptions, &[u8]) -> std::result::Result<(), InvalidFlatbuffer>;
+
+/// Accepts FlatBuffers of one type, by its generated verifier:
+///
+/// ```
+/// use flatcap::stream::{TypedValidator, Validator};
+///
+/// // For a generated type: `|options, payload| root_as_event_with_opts(options, payload).map(|_| ())`.
+/// let text = TypedValidator::from_verify_named("text", |options, payload| {
+///     flatbuffers::root_with_opts::<&str>(options, payload).map(|_| ())
+/// });
+/// let mut builder = flatbuffers::FlatBufferBuilder::new();
+/// let root = builder.create_string("intact");
+/// builder.finish_minimal(root);
+/// assert!(text.validate(builder.finished_data()).is_ok());
+/// assert!(text.validate(b"no FlatBuffer at all").is_err());
+/// ```
+#[derive(Clone)]
+pub struct TypedValidator {
+    name: &'static str,
+    options: VerifierOptions,
+    verify: Verify,
+}
+
+impl TypedValidator {
+    /// Under the name `TypedValidator`, with the verifier's default limits.
+    pub fn from_verify(verify: Verify) -> Self {
+        Self::from_verify_named("TypedValidator", verify)
+    }
+
+    /// With the verifier's default limits.
+    pub fn from_verify_named(name: &'static str, verify: Verify) -> Self {
+        Self { name, options: VerifierOptions::default(), verify }
+    }
+
+    /// Under the name `TypedValidator`.
+    pub fn with_limits_from_verify(max_depth: usize, max_tables: usize, verify: Verify) -> Self {
+        Self::with_limits_from_verify_named(max_depth, max_tables, "TypedValidator", verify)
+    }
+
+    /// With a name and limits of your own.
+    pub fn with_limits_from_verify_named(
+        max_depth: usize,
+        max_tables: usize,
+        name: &'static str,
+        verify: Verify,
+    ) -> Self {
+        Self { name, options: limits(max_depth, max_tables), verify }
+    }
+}
+
+impl Validator for TypedValidator {
+    #[inline]
+    fn validate(&self, payload: &[u8]) -> Result<()> {
+        (self.verify)(&self.options, payload)
+            .map_err(|error| Error::validation_failed(self.name, error.to_string()))
+    }
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl fmt::Debug for TypedValidator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypedValidator").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Accepts what all of its validators accept. They are asked in the order in which they were added; the first refusal
+/// is the answer. Without any it accepts everything.
+#[derive(Default)]
+pub struct CompositeValidator {
+    validators: Vec<Box<dyn Validator>>,
+}
+
+impl CompositeValidator {
+    /// Without a validator.
+    pub const fn new() -> Self {
+        Self { validators: Vec::new() }
+    }
+
+    /// The same, asking `validator` too.
+    #[must_use]
+    #[allow(clippy::should_implement_trait, reason = "the name that users of flatstream know")]
+    pub fn add<V: Validator + 'static>(mut self, validator: V) -> Self {
+        self.validators.push(Box::new(validator));
+        self
+    }
+}
+
+impl Validator for CompositeValidator {
+    #[inline]
+    fn validate(&self, payload: &[u8]) -> Result<()> {
+        self.validators.iter().try_for_each(|validator| validator.validate(payload))
+    }
+
+    fn name(&self) -> &'static str {
+        "CompositeValidator"
+    }
+}
+
+impl fmt::Debug for CompositeValidator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.validators.iter().map(|validator| validator.name())).finish()
+    }
+}
+
+/// Where the table at `table` ends, by its vtable; the verifier looks at the vtable alone.
+fn table_end(payload: &[u8], table: usize) -> Option<usize> {
+    let to_vtable = i32::from_le_bytes(*payload.get(table..)?.first_chunk()?);
+    let vtable = i64::try_from(table).ok()?.checked_sub(to_vtable.into())?;
+    let table_bytes = payload.get(usize::try_from(vtable).ok()? + 2..)?.first_chunk()?;
+    table.checked_add(u16::from_le_bytes(*table_bytes).into())
+}
+
+fn limits(max_depth: usize, max_tables: usize) -> VerifierOptions {
+    VerifierOptions { max_depth, max_tables, ..VerifierOptions::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Vec<u8> {
+        let mut builder = flatbuffers::FlatBufferBuilder::new();
+        let start = builder.start_table();
+        builder.push_slot_always(4, 7_u64);
+        let root = builder.end_table(start);
+        builder.finish_minimal(root);
+        builder.finished_data().to_vec()
+    }
+
+    // Goal: bounds are included, and the refusal says what would be allowed. Method: below, at and above both.
+    #[test]
+    fn sizes() {
+        let sizes = SizeValidator::new(2, 4);
+        let accepted: Vec<usize> = (0..7).filter(|&size| sizes.validate(&vec![0; size]).is_ok()).collect();
+        assert_eq!(accepted, [2, 3, 4]);
+        let error = sizes.validate(b"12345").unwrap_err();
+        assert_eq!(error.to_string(), "refused by the validator SizeValidator: 5 bytes, allowed are 2 to 4");
+    }
+
+    // Goal: a table passes, every cut of it and foreign bytes do not. Method: one table of one field.
+    #[test]
+    fn table_roots() {
+        let table = table();
+        TableRootValidator::new().validate(&table).unwrap();
+        for cut in 0..table.len() {
+            assert!(TableRootValidator::new().validate(&table[..cut]).is_err(), "cut at {cut}");
+        }
+        assert!(TableRootValidator::new().validate(b"\xff\xff\xff\xff and more").is_err());
+        assert!(TableRootValidator::with_limits(1, 0).validate(&table).is_err());
+    }
+
+    // Goal: the first refusal is the answer, and none refuses everything away. Method: order and the empty composite.
+    #[test]
+    fn composites() {
+        assert!(CompositeValidator::new().validate(b"").is_ok());
+        let both = CompositeValidator::new().add(SizeValidator::new(8, 99)).add(TableRootValidator::new());
+        assert!(both.validate(&table()).is_ok());
+        assert!(both.validate(b"").unwrap_err().to_string().contains("SizeValidator"));
+        assert!(
+            both.validate(b"\xff\xff\xff\xffffff").unwrap_err().to_string().contains("TableRootValidator")
+        );
+        assert_eq!(format!("{both:?}"), r#"["SizeValidator", "TableRootValidator"]"#);
+    }
+}
