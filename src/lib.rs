@@ -26,8 +26,11 @@
 //! # Ok::<(), flatcap::segment::SegmentError>(())
 //! ```
 
-#[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
-compile_error!("flatcap is for 64-bit little-endian Linux");
+#[cfg(all(
+    feature = "agent",
+    not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little"))
+))]
+compile_error!("the recorder is for 64-bit little-endian Linux; `stream` alone is for everything else");
 
 pub mod stream;
 

@@ -1,12 +1,12 @@
 //! Bounds, observers and validators around any framer or deframer, by static dispatch.
 //!
 //! They nest: `DefaultFramer.with_validator(v).bounded(4096)` checks the length, then validates, then frames. What an
-//! adapter refuses on writing has not reached the sink; what it refuses on reading has been taken from the source.
+//! adapter refuses on writing has not reached the sink; what a validator refuses on reading has been taken from the source.
 
 use std::fmt;
 use std::io::{Read, Write};
 
-use super::deframer::{Deframer, Extent, Frame, SliceDeframer, Step};
+use super::deframer::{Deframer, Extent, SliceDeframer, Step};
 use super::error::{Error, Result};
 use super::framer::{FrameHeader, Framer, SliceFramer};
 use super::validation::Validator;
@@ -33,7 +33,8 @@ impl<F: Framer> FramerExt for F {}
 
 /// Adapters of deframers, as methods.
 pub trait DeframerExt: Deframer + Sized {
-    /// Refuses payloads above `max` bytes before memory is taken for them.
+    /// Refuses payloads above `max` bytes before memory is taken for them. For formats whose frames begin with the
+    /// length in 4 bytes, which it reads itself.
     fn bounded(self, max: usize) -> BoundedDeframer<Self> {
         BoundedDeframer::new(self, max)
     }
@@ -181,6 +182,11 @@ impl<D: SliceDeframer> SliceDeframer for BoundedDeframer<D> {
     fn header_bytes(&self) -> usize {
         self.inner.header_bytes()
     }
+
+    #[inline]
+    fn checksum_bytes(&self) -> usize {
+        self.inner.checksum_bytes()
+    }
 }
 
 impl<F, C: Fn(&[u8])> ObserverFramer<F, C> {
@@ -222,7 +228,9 @@ impl<D: Deframer, C: Fn(&[u8])> Deframer for ObserverDeframer<D, C> {
     #[inline]
     fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
         let read = self.inner.read_and_deframe(reader, buffer)?;
-        read.into_iter().for_each(|length| (self.callback)(front(buffer, length)));
+        if let Some(length) = read {
+            (self.callback)(front(buffer, length));
+        }
         Ok(read)
     }
 
@@ -234,7 +242,9 @@ impl<D: Deframer, C: Fn(&[u8])> Deframer for ObserverDeframer<D, C> {
         payload_len: usize,
     ) -> Result<Option<usize>> {
         let read = self.inner.read_after_length(reader, buffer, payload_len)?;
-        read.into_iter().for_each(|length| (self.callback)(front(buffer, length)));
+        if let Some(length) = read {
+            (self.callback)(front(buffer, length));
+        }
         Ok(read)
     }
 }
@@ -243,7 +253,9 @@ impl<D: SliceDeframer, C: Fn(&[u8])> SliceDeframer for ObserverDeframer<D, C> {
     #[inline]
     fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<Step<'a>> {
         let step = self.inner.deframe(bytes)?;
-        payload_of(&step).into_iter().for_each(&self.callback);
+        if let Step::Frame(frame) = step {
+            (self.callback)(frame.payload());
+        }
         Ok(step)
     }
 
@@ -259,6 +271,11 @@ impl<D: SliceDeframer, C: Fn(&[u8])> SliceDeframer for ObserverDeframer<D, C> {
     #[inline]
     fn header_bytes(&self) -> usize {
         self.inner.header_bytes()
+    }
+
+    #[inline]
+    fn checksum_bytes(&self) -> usize {
+        self.inner.checksum_bytes()
     }
 }
 
@@ -301,7 +318,9 @@ impl<D: Deframer, V: Validator> Deframer for ValidatingDeframer<D, V> {
     #[inline]
     fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
         let read = self.inner.read_and_deframe(reader, buffer)?;
-        read.into_iter().try_for_each(|length| self.validator.validate(front(buffer, length)))?;
+        if let Some(length) = read {
+            self.validator.validate(front(buffer, length))?;
+        }
         Ok(read)
     }
 
@@ -313,7 +332,9 @@ impl<D: Deframer, V: Validator> Deframer for ValidatingDeframer<D, V> {
         payload_len: usize,
     ) -> Result<Option<usize>> {
         let read = self.inner.read_after_length(reader, buffer, payload_len)?;
-        read.into_iter().try_for_each(|length| self.validator.validate(front(buffer, length)))?;
+        if let Some(length) = read {
+            self.validator.validate(front(buffer, length))?;
+        }
         Ok(read)
     }
 }
@@ -322,7 +343,9 @@ impl<D: SliceDeframer, V: Validator> SliceDeframer for ValidatingDeframer<D, V> 
     #[inline]
     fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<Step<'a>> {
         let step = self.inner.deframe(bytes)?;
-        payload_of(&step).into_iter().try_for_each(|payload| self.validator.validate(payload))?;
+        if let Step::Frame(frame) = step {
+            self.validator.validate(frame.payload())?;
+        }
         Ok(step)
     }
 
@@ -338,6 +361,11 @@ impl<D: SliceDeframer, V: Validator> SliceDeframer for ValidatingDeframer<D, V> 
     #[inline]
     fn header_bytes(&self) -> usize {
         self.inner.header_bytes()
+    }
+
+    #[inline]
+    fn checksum_bytes(&self) -> usize {
+        self.inner.checksum_bytes()
     }
 }
 
@@ -357,12 +385,4 @@ impl<D: fmt::Debug, C> fmt::Debug for ObserverDeframer<D, C> {
 #[inline]
 fn front(buffer: &[u8], length: usize) -> &[u8] {
     buffer.get(..length).unwrap_or_default()
-}
-
-#[inline]
-fn payload_of<'a>(step: &Step<'a>) -> Option<&'a [u8]> {
-    match step {
-        Step::Frame(frame) => Some(Frame::payload(frame)),
-        Step::Incomplete { .. } => None,
-    }
 }

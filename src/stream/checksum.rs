@@ -7,6 +7,7 @@
 //! | [`Crc32`] | 4 | CRC-32/ISO-HDLC, not Castagnoli | 0xCBF43926 |
 //! | [`XxHash64`] | 8 | XXH3-64, seed 0 | 0x72DCB18B67A17DFF |
 
+use super::copy::copy;
 use super::error::{Error, Result};
 
 /// Widest checksum of the wire format, in bytes.
@@ -22,6 +23,16 @@ pub trait Checksum {
 
     /// The checksum of a payload; only its low [`SIZE`](Self::SIZE) bytes travel.
     fn calculate(&self, payload: &[u8]) -> u64;
+
+    /// The checksum of `payload`, which is copied to `room` on the way: for algorithms that save a pass by it.
+    ///
+    /// # Panics
+    /// The two have not the same length: a mistake of the caller.
+    #[inline]
+    fn copy_and_calculate(&self, payload: &[u8], room: &mut [u8]) -> u64 {
+        copy(room, payload);
+        self.calculate(payload)
+    }
 
     /// Compares as many bytes as travel.
     ///
@@ -162,7 +173,12 @@ impl Checksum for XxHash64 {
 
     #[inline]
     fn calculate(&self, payload: &[u8]) -> u64 {
-        twox_hash::XxHash3_64::oneshot(payload)
+        super::xxh3::hash(payload)
+    }
+
+    #[inline]
+    fn copy_and_calculate(&self, payload: &[u8], room: &mut [u8]) -> u64 {
+        super::xxh3::copy_and_hash(payload, room)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Frames from bytes that arrive in pieces: sockets that would block, pipes, packets.
 
-use super::deframer::{SliceDeframer, Step};
+use super::deframer::{Extent, SliceDeframer, Step};
 use super::error::Result;
 
 /// How much memory is taken ahead of the bytes that prove a length, at most.
@@ -35,48 +35,57 @@ pub struct FrameDecoder<D> {
     partial: Vec<u8>,
     /// Whether `partial` is a frame that has been handed on.
     is_complete: bool,
+    taken: usize,
 }
 
 impl<D: SliceDeframer> FrameDecoder<D> {
     /// A decoder between frames.
     pub const fn new(deframer: D) -> Self {
-        Self { deframer, partial: Vec::new(), is_complete: false }
+        Self { deframer, partial: Vec::new(), is_complete: false, taken: 0 }
     }
 
     /// Takes bytes from the front of `input`: how many, and the payload that they complete, if they do. The rest of the
     /// input is for the next call. Without a payload all of the input was taken.
     ///
     /// # Errors
-    /// `InvalidFrame`, `ChecksumMismatch`, and what adapters say. The stream cannot be followed any further, and the
-    /// decoder is as [`reset`](Self::reset).
+    /// `ChecksumMismatch`, and what validators say: the frame was whole, and decoding may go on behind the
+    /// [`taken`](Self::taken) bytes of the input. `InvalidFrame`: the stream cannot be followed any further. The decoder
+    /// is between frames then.
     pub fn decode<'a>(&'a mut self, input: &'a [u8]) -> Result<(usize, Option<&'a [u8]>)> {
         if std::mem::take(&mut self.is_complete) {
             self.partial.clear();
         }
         if self.partial.is_empty() {
+            self.taken = whole_bytes(&self.deframer, input);
             return match self.deframer.deframe(input)? {
                 Step::Frame(frame) => Ok((frame.bytes().len(), Some(frame.payload()))),
                 Step::Incomplete { needed } => {
+                    self.taken = input.len();
                     self.keep(input, needed);
                     Ok((input.len(), None))
                 }
             };
         }
-        let mut taken = 0;
+        self.taken = 0;
         loop {
             let goal = self.goal()?;
             let missing = goal.saturating_sub(self.partial.len());
             if missing == 0 {
-                return self.complete(taken);
+                return self.complete();
             }
-            let rest = input.get(taken..).unwrap_or_default();
+            let rest = input.get(self.taken..).unwrap_or_default();
             let (piece, _) = rest.split_at(rest.len().min(missing));
             if piece.is_empty() {
-                return Ok((taken, None));
+                return Ok((self.taken, None));
             }
-            taken += piece.len();
+            self.taken += piece.len();
             self.keep(piece, goal);
         }
+    }
+
+    /// Bytes that the last call took from its input, after an error too.
+    pub fn taken(&self) -> usize {
+        self.taken
     }
 
     /// Whether no frame has begun: a stream may end here.
@@ -112,17 +121,17 @@ impl<D: SliceDeframer> FrameDecoder<D> {
     }
 
     /// Verifies the frame that has been put together.
-    fn complete(&mut self, taken: usize) -> Result<(usize, Option<&[u8]>)> {
+    fn complete(&mut self) -> Result<(usize, Option<&[u8]>)> {
         let payload_bytes = match self.deframer.deframe(&self.partial) {
             Ok(Step::Frame(frame)) => frame.payload().len(),
-            Ok(Step::Incomplete { .. }) => return Ok((taken, None)),
+            Ok(Step::Incomplete { .. }) => return Ok((self.taken, None)),
             Err(error) => {
                 self.reset();
                 return Err(error);
             }
         };
         self.is_complete = true;
-        Ok((taken, self.partial.get(self.partial.len() - payload_bytes..)))
+        Ok((self.taken, self.partial.get(self.partial.len() - payload_bytes..)))
     }
 
     /// Keeps a piece of a frame of `needed` bytes. Memory follows the bytes that arrive, a step ahead at most.
@@ -133,6 +142,15 @@ impl<D: SliceDeframer> FrameDecoder<D> {
             self.partial.reserve_exact(ahead - self.partial.len());
         }
         self.partial.extend_from_slice(piece);
+    }
+}
+
+/// Length of the frame at the front of `input` if all of it is there.
+#[inline]
+fn whole_bytes<D: SliceDeframer>(deframer: &D, input: &[u8]) -> usize {
+    match deframer.measure(input) {
+        Extent::Bytes(length) if length <= input.len() => length,
+        _ => 0,
     }
 }
 
@@ -215,8 +233,15 @@ mod tests {
         let mut bytes = Vec::new();
         ChecksumKind::Crc32.frame_and_write(&mut bytes, b"payload").unwrap();
         bytes[12] ^= 4;
+        ChecksumKind::Crc32.frame_and_write(&mut bytes, b"behind").unwrap();
         let mut decoder = FrameDecoder::new(KindDeframer::new(ChecksumKind::Crc32));
         assert!(decoder.decode(&bytes).unwrap_err().is_checksum_mismatch());
+        let behind = &bytes[decoder.taken()..];
+        assert_eq!(decoder.decode(behind).unwrap(), (behind.len(), Some(&b"behind"[..])));
+        assert!(decoder.decode(&bytes[..9]).unwrap().1.is_none());
+        assert!(decoder.decode(&bytes[9..]).unwrap_err().is_checksum_mismatch());
+        let behind = &bytes[9 + decoder.taken()..];
+        assert_eq!(decoder.decode(behind).unwrap(), (behind.len(), Some(&b"behind"[..])));
         let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
         assert!(decode_all(&mut decoder, &pieces).unwrap_err().is_checksum_mismatch());
         assert!(decoder.is_between_frames());

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read};
 
 use super::checksum::{CHECKSUM_BYTES_MAX, Checksum, NoChecksum};
 use super::error::{Error, Result};
-use super::framer::{HEADER_BYTES_MAX, LENGTH_BYTES};
+use super::framer::LENGTH_BYTES;
 
 /// Longest payload that a deframer believes unless told otherwise: the longest FlatBuffer, 2 GiB.
 pub const DEFAULT_MAX_FRAME_LEN: usize = flatbuffers::FLATBUFFERS_MAX_BUFFER_SIZE;
@@ -23,11 +23,10 @@ pub trait Deframer {
     /// `UnexpectedEof` for an end within the frame; `InvalidFrame`, `ChecksumMismatch`, `Io`.
     #[inline]
     fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
-        let mut length = [0; LENGTH_BYTES];
-        if !read_start(reader, &mut length)? {
-            return Ok(None);
+        match read_length(reader)? {
+            Some(length) => self.read_after_length(reader, buffer, length as usize),
+            None => Ok(None),
         }
-        self.read_after_length(reader, buffer, u32::from_le_bytes(length) as usize)
     }
 
     /// Reads the rest of a frame whose length of 4 bytes has been read. Whoever implements this checks the length
@@ -61,6 +60,9 @@ pub trait SliceDeframer {
 
     /// Bytes in front of each payload.
     fn header_bytes(&self) -> usize;
+
+    /// How many of them are a checksum of the payload.
+    fn checksum_bytes(&self) -> usize;
 }
 
 /// What stands at the front of some bytes.
@@ -182,11 +184,6 @@ impl<C: Checksum> ChecksumDeframer<C> {
 
 impl Deframer for DefaultDeframer {
     #[inline]
-    fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
-        read_frame(&NoChecksum, self.max_frame_len, reader, buffer)
-    }
-
-    #[inline]
     fn read_after_length<R: Read>(
         &self,
         reader: &mut R,
@@ -216,14 +213,14 @@ impl SliceDeframer for DefaultDeframer {
     fn header_bytes(&self) -> usize {
         LENGTH_BYTES
     }
+
+    #[inline]
+    fn checksum_bytes(&self) -> usize {
+        NoChecksum::SIZE
+    }
 }
 
 impl<C: Checksum> Deframer for ChecksumDeframer<C> {
-    #[inline]
-    fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
-        read_frame(&self.checksum, self.max_frame_len, reader, buffer)
-    }
-
     #[inline]
     fn read_after_length<R: Read>(
         &self,
@@ -253,6 +250,11 @@ impl<C: Checksum> SliceDeframer for ChecksumDeframer<C> {
     #[inline]
     fn header_bytes(&self) -> usize {
         LENGTH_BYTES + C::SIZE
+    }
+
+    #[inline]
+    fn checksum_bytes(&self) -> usize {
+        C::SIZE
     }
 }
 
@@ -289,37 +291,22 @@ pub(super) fn is_proven<C: Checksum>(checksum: &C, header: &[u8], payload: &[u8]
     stored.is_some_and(|stored| checksum.verify(checksum.read_bytes(stored), payload).is_ok())
 }
 
-/// Fills `start`; false if the source ends before its first byte. The first byte is asked for alone: a request for one
-/// byte cannot be answered in part, so its failing tells the end between frames from one within. Both requests have
-/// a length that the compiler knows, which a buffered source turns into plain loads.
+/// Reads the length of a payload; none if the source ends before its first byte.
+///
+/// The first byte is asked for alone: a request for one byte cannot be answered in part, so its failing tells the end
+/// between frames from one within. Lengths of requests that the compiler knows become plain moves from a buffered source;
+/// and the bytes are put together from the very pieces they were moved in (one, two and one), because loads that span
+/// pieces wait until the pieces have left the processor, longer than all the rest of a small frame takes.
 #[inline]
-fn read_start<R: Read>(reader: &mut R, start: &mut [u8]) -> Result<bool> {
-    let Some((first, rest)) = start.split_first_mut() else { return Ok(true) };
-    match reader.read_exact(std::slice::from_mut(first)) {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
-        Err(error) => return Err(error.into()),
+fn read_length<R: Read>(reader: &mut R) -> Result<Option<u32>> {
+    let (mut first, mut rest) = ([0; 1], [0; LENGTH_BYTES - 1]);
+    if let Err(error) = reader.read_exact(&mut first) {
+        return between_frames(error);
     }
-    reader.read_exact(rest).map_err(within_a_frame)?;
-    Ok(true)
-}
-
-/// Reads a frame whose length and checksum stand together: one request for both.
-#[inline]
-pub(super) fn read_frame<C: Checksum, R: Read>(
-    checksum: &C,
-    max_frame_len: usize,
-    reader: &mut R,
-    buffer: &mut Vec<u8>,
-) -> Result<Option<usize>> {
-    let mut header = [0; HEADER_BYTES_MAX];
-    let (header, _) = header.split_at_mut(LENGTH_BYTES + C::SIZE);
-    if !read_start(reader, header)? {
-        return Ok(None);
-    }
-    let (length, stored) = header.split_at(LENGTH_BYTES);
-    let length = length.first_chunk().map_or(0, |length| u32::from_le_bytes(*length)) as usize;
-    read_payload(checksum, max_frame_len, reader, buffer, (length, stored))
+    reader.read_exact(&mut rest).map_err(within_a_frame)?;
+    let ([a], [b, c, d]) = (first, rest);
+    let middle = u16::from_le_bytes([b, c]);
+    Ok(Some(u32::from(a) | u32::from(middle) << 8 | u32::from(d) << 24))
 }
 
 /// Reads checksum and payload of a frame whose length is known.
@@ -339,21 +326,6 @@ pub(super) fn read_rest<C: Checksum, R: Read>(
     if C::SIZE > 0 {
         reader.read_exact(stored).map_err(within_a_frame)?;
     }
-    read_payload(checksum, max_frame_len, reader, buffer, (payload_len, stored))
-}
-
-/// Reads and verifies the payload of a header that has been read: its length, and the checksum as stored.
-#[inline]
-fn read_payload<C: Checksum, R: Read>(
-    checksum: &C,
-    max_frame_len: usize,
-    reader: &mut R,
-    buffer: &mut Vec<u8>,
-    (payload_len, stored): (usize, &[u8]),
-) -> Result<Option<usize>> {
-    if payload_len > max_frame_len {
-        return Err(Error::frame_too_long(payload_len, max_frame_len));
-    }
     if payload_len > buffer.len() {
         read_growing(reader, buffer, payload_len)?;
     } else {
@@ -372,6 +344,7 @@ fn read_growing<R: Read>(reader: &mut R, buffer: &mut Vec<u8>, payload_len: usiz
     while filled < payload_len {
         let end = payload_len.min(buffer.len().max(filled + GROWTH_BYTES_MAX.max(filled)));
         if end > buffer.len() {
+            buffer.reserve_exact(end - buffer.len());
             buffer.resize(end, 0);
         }
         let part = buffer.get_mut(filled..end).unwrap_or_default();
@@ -381,7 +354,18 @@ fn read_growing<R: Read>(reader: &mut R, buffer: &mut Vec<u8>, payload_len: usiz
     Ok(())
 }
 
+/// The end of the source in front of a frame's first byte is a clean one.
 #[cold]
+#[inline(never)]
+fn between_frames(error: std::io::Error) -> Result<Option<u32>> {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => Ok(None),
+        _ => Err(error.into()),
+    }
+}
+
+#[cold]
+#[inline(never)]
 fn within_a_frame(error: std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::UnexpectedEof => Error::unexpected_eof(),

@@ -8,7 +8,6 @@ use std::io;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong with a stream; as large as a pointer, so that a hot path carries no more.
-#[derive(Debug)]
 #[allow(clippy::error_impl_error, reason = "the name that users of flatstream know")]
 pub struct Error(Box<ErrorKind>);
 
@@ -135,6 +134,12 @@ impl Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
 impl From<ErrorKind> for Error {
     #[cold]
     fn from(kind: ErrorKind) -> Self {
@@ -158,7 +163,7 @@ impl From<flatbuffers::InvalidFlatbuffer> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        fmt::Display::fmt(&self.0, f)
     }
 }
 
@@ -178,7 +183,10 @@ impl fmt::Display for ErrorKind {
                 }
                 Ok(())
             }
-            Self::FlatbuffersError(error) => write!(f, "not a valid FlatBuffer: {error}"),
+            // The verifier ends its message with empty lines.
+            Self::FlatbuffersError(error) => {
+                write!(f, "not a valid FlatBuffer: {}", error.to_string().trim_end())
+            }
             Self::ValidationFailed { validator, reason } => {
                 write!(f, "refused by the validator {validator}: {reason}")
             }
@@ -189,11 +197,29 @@ impl fmt::Display for ErrorKind {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &*self.0 {
-            ErrorKind::Io(error) => Some(error),
-            ErrorKind::FlatbuffersError(error) => Some(error),
+        self.0.source()
+    }
+}
+
+impl std::error::Error for ErrorKind {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::FlatbuffersError(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl From<io::Error> for ErrorKind {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<flatbuffers::InvalidFlatbuffer> for ErrorKind {
+    fn from(error: flatbuffers::InvalidFlatbuffer) -> Self {
+        Self::FlatbuffersError(error)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, IoSlice, Write};
 
 use super::checksum::{CHECKSUM_BYTES_MAX, Checksum};
+use super::copy::copy;
 use super::error::{Error, Result};
 
 /// Bytes of the payload's length.
@@ -11,8 +12,6 @@ pub const LENGTH_BYTES: usize = 4;
 pub const HEADER_BYTES_MAX: usize = LENGTH_BYTES + CHECKSUM_BYTES_MAX;
 /// Longest payload that the wire's length can express.
 pub const MAX_WIRE_FRAME_LEN: usize = u32::MAX as usize;
-/// Longest payload that is written in one piece with its header; a longer one is handed to the sink beside it.
-const JOINED_BYTES_MAX: usize = 128;
 
 /// How a payload becomes bytes of a stream.
 ///
@@ -60,7 +59,7 @@ pub trait SliceFramer: Framer {
         let Some(frame) = room.get_mut(..needed) else { return Err(no_room(needed, room.len())) };
         let (front, body) = frame.split_at_mut(self.header_bytes());
         front.copy_from_slice(header.as_bytes());
-        body.copy_from_slice(payload);
+        copy(body, payload);
         Ok(needed)
     }
 }
@@ -119,6 +118,28 @@ impl<C: Checksum> SliceFramer for ChecksumFramer<C> {
     fn header(&self, payload: &[u8]) -> Result<FrameHeader> {
         FrameHeader::new(&self.checksum, payload)
     }
+
+    #[inline]
+    fn seal(&self, frame: &mut [u8]) -> Result<()> {
+        let available = frame.len();
+        let Some((front, payload)) = frame.split_at_mut_checked(self.header_bytes()) else {
+            return Err(no_room(self.header_bytes(), available));
+        };
+        write_header(&self.checksum, front, wire_length(payload)?, self.checksum.calculate(payload));
+        Ok(())
+    }
+
+    #[inline]
+    fn frame_into(&self, room: &mut [u8], payload: &[u8]) -> Result<usize> {
+        let needed = self.header_bytes() + payload.len();
+        let length = wire_length(payload)?;
+        let available = room.len();
+        let Some(frame) = room.get_mut(..needed) else { return Err(no_room(needed, available)) };
+        let (front, body) = frame.split_at_mut(self.header_bytes());
+        let value = self.checksum.copy_and_calculate(payload, body);
+        write_header(&self.checksum, front, length, value);
+        Ok(needed)
+    }
 }
 
 /// Length and checksum as they stand in front of a payload.
@@ -148,6 +169,13 @@ impl FrameHeader {
         Ok(Self { bytes, size: LENGTH_BYTES + C::SIZE })
     }
 
+    /// A header of your own format: at most [`HEADER_BYTES_MAX`] bytes.
+    pub fn from_bytes(header: &[u8]) -> Option<Self> {
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        bytes.get_mut(..header.len())?.copy_from_slice(header);
+        Some(Self { bytes, size: header.len() })
+    }
+
     /// The bytes, as many as the checksum has beside the length.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
@@ -155,22 +183,32 @@ impl FrameHeader {
     }
 }
 
-/// A short frame goes out as one piece; of a long one the payload is never copied, and a sink that takes several
-/// slices at once gets both in one call.
+/// Header and payload go out in one call where the sink takes several slices at once: one system call, and no copy.
 #[inline]
 fn write_frame<F: SliceFramer, W: Write>(framer: &F, writer: &mut W, payload: &[u8]) -> Result<()> {
     let header = framer.header(payload)?;
-    if payload.len() <= JOINED_BYTES_MAX {
-        let mut frame = [0; HEADER_BYTES_MAX + JOINED_BYTES_MAX];
-        let header = header.as_bytes();
-        let (front, rest) = frame.split_at_mut(header.len());
-        front.copy_from_slice(header);
-        if let Some(body) = rest.get_mut(..payload.len()) {
-            body.copy_from_slice(payload);
-        }
-        return Ok(writer.write_all(frame.get(..header.len() + payload.len()).unwrap_or_default())?);
+    let header = header.as_bytes();
+    let mut slices = [IoSlice::new(header), IoSlice::new(payload)];
+    match writer.write_vectored(&slices) {
+        Ok(count) if count == header.len() + payload.len() => Ok(()),
+        written => write_rest(writer, &mut slices, written),
     }
-    write_all_slices(writer, &mut [IoSlice::new(header.as_bytes()), IoSlice::new(payload)])
+}
+
+/// Goes on where a first call took only a part.
+#[cold]
+fn write_rest<W: Write>(
+    writer: &mut W,
+    mut slices: &mut [IoSlice<'_>],
+    written: std::io::Result<usize>,
+) -> Result<()> {
+    match written {
+        Ok(0) => return Err(std::io::Error::from(ErrorKind::WriteZero).into()),
+        Ok(count) => IoSlice::advance_slices(&mut slices, count),
+        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+        Err(error) => return Err(error.into()),
+    }
+    write_all_slices(writer, slices)
 }
 
 /// Writes all bytes of all slices, going on after a short write or an interruption. The slices are used up.
@@ -185,6 +223,21 @@ pub(super) fn write_all_slices<W: Write>(writer: &mut W, mut slices: &mut [IoSli
         }
     }
     Ok(())
+}
+
+/// The length of a payload as the wire has it.
+#[inline]
+fn wire_length(payload: &[u8]) -> Result<u32> {
+    u32::try_from(payload.len()).map_err(|_| too_long_for_the_wire(payload.len()))
+}
+
+/// Writes length and checksum to the front of `room`, which has at least so many bytes.
+#[inline]
+fn write_header<C: Checksum>(checksum: &C, room: &mut [u8], length: u32, value: u64) {
+    let (length_room, rest) = room.split_at_mut(LENGTH_BYTES);
+    length_room.copy_from_slice(&length.to_le_bytes());
+    let mut bytes = [0; CHECKSUM_BYTES_MAX];
+    rest.split_at_mut(C::SIZE).0.copy_from_slice(checksum.write_bytes(value, &mut bytes));
 }
 
 #[cold]
@@ -213,7 +266,7 @@ mod tests {
     #[test]
     fn every_way_of_framing_gives_the_same_bytes() {
         fn check<F: SliceFramer>(framer: &F) {
-            for length in [0, 1, 16, JOINED_BYTES_MAX, JOINED_BYTES_MAX + 1, 1000] {
+            for length in [0, 1, 16, 64, 65, 240, 241, 1000] {
                 let payload = vec![0x5A; length];
                 let expected = [framer.header(&payload).unwrap().as_bytes(), &payload].concat();
                 let mut frame = vec![0xAA; framer.header_bytes()];

@@ -12,8 +12,7 @@ use super::checksum::Crc32;
 use super::checksum::XxHash64;
 use super::checksum::{Checksum, NoChecksum};
 use super::deframer::{
-    DEFAULT_MAX_FRAME_LEN, Deframer, Extent, SliceDeframer, Step, is_proven, measure, read_frame, read_rest,
-    step,
+    DEFAULT_MAX_FRAME_LEN, Deframer, Extent, SliceDeframer, Step, is_proven, measure, read_rest, step,
 };
 use super::error::Result;
 use super::framer::{ChecksumFramer, FrameHeader, Framer, LENGTH_BYTES, SliceFramer};
@@ -169,11 +168,6 @@ impl KindDeframer {
 
 impl Deframer for KindDeframer {
     #[inline]
-    fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
-        with_checksum!(self.kind, checksum => read_frame(&checksum, self.max_frame_len, reader, buffer))
-    }
-
-    #[inline]
     fn read_after_length<R: Read>(
         &self,
         reader: &mut R,
@@ -203,6 +197,11 @@ impl SliceDeframer for KindDeframer {
     #[inline]
     fn header_bytes(&self) -> usize {
         self.kind.frame_bytes(0)
+    }
+
+    #[inline]
+    fn checksum_bytes(&self) -> usize {
+        self.kind.size()
     }
 }
 

@@ -5,6 +5,10 @@ use flatbuffers::{Allocator, FlatBufferBuilder, Follow};
 use super::error::Result;
 
 /// A type that becomes a FlatBuffer.
+///
+/// The builder functions that flatc generates ask that the allocator outlives the builder's lifetime, which the signature
+/// below, kept from flatstream, does not say. Within it, fields are written with `push_slot`; with generated builders,
+/// build outside and use [`write_finished`](super::StreamWriter::write_finished).
 pub trait StreamSerialize {
     /// Builds the FlatBuffer and finishes it (`builder.finish(..)`). The builder comes empty.
     ///

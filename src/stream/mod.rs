@@ -17,6 +17,7 @@
 //! | give a burst's memory back | [`policy`] |
 //! | continue a stream that was cut off | [`recover()`] |
 //! | read on behind damage | [`salvage()`] |
+//! | write and read messages of one shape fast | `FrameTemplate` (feature `template`) |
 //!
 //! Never: knows a file, a segment, a source or a thread; opens, seeks or truncates; imports another room;
 //! takes memory for a length that has not met its limit.
@@ -44,13 +45,20 @@ pub mod validation;
 pub mod writer;
 
 mod adapters;
+mod copy;
 mod decoder;
 mod deframer;
 mod framer;
 mod kind;
 mod message;
+#[cfg(feature = "template")]
+mod place;
 mod salvage;
 mod slice;
+#[cfg(feature = "template")]
+mod template;
+#[cfg(feature = "xxhash")]
+mod xxh3;
 
 /// Framers, deframers and their adapters, under the path that users of flatstream know.
 pub mod framing {
@@ -93,6 +101,8 @@ pub use reader::{Messages, StreamReader, TypedMessages};
 pub use recover::{RecoveryEnd, RecoveryReport, recover, recover_file};
 pub use salvage::{Content, Piece, Salvage, salvage};
 pub use slice::SliceReader;
+#[cfg(feature = "template")]
+pub use template::{FrameTemplate, Patch, Scalar, Slot, TemplateError, View};
 pub use validation::{
     CompositeValidator, NoValidator, SizeValidator, TableRootValidator, TypedValidator, Validator,
 };

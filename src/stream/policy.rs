@@ -255,10 +255,9 @@ impl MemoryPolicy for SizeThresholdPolicy {
         last_message_size: usize,
         _current_capacity: usize,
     ) -> Option<ReclamationReason> {
-        if last_message_size > self.grow_above_bytes {
-            self.large_seen = true;
-        }
-        if !self.large_seen || last_message_size >= self.shrink_below_bytes {
+        let is_large = last_message_size > self.grow_above_bytes;
+        self.large_seen |= is_large;
+        if is_large || !self.large_seen || last_message_size >= self.shrink_below_bytes {
             self.small_messages = 0;
             return None;
         }
@@ -291,19 +290,22 @@ impl Installed {
         self.baseline
     }
 
-    /// Whether the buffer goes back to the baseline after this message.
-    pub(super) fn reclaims(&mut self, last_message_size: usize, capacity: usize) -> bool {
+    /// Whether the buffer goes back to the baseline after this message. Whoever does it tells the policy.
+    pub(super) fn reclaims(&mut self, last_message_size: usize, capacity: usize) -> Option<ReclamationInfo> {
         if capacity <= self.baseline {
-            return false;
+            return None;
         }
-        let Some(reason) = self.policy.should_reset(last_message_size, capacity) else { return false };
-        self.policy.on_reclaim(&ReclamationInfo {
+        let reason = self.policy.should_reset(last_message_size, capacity)?;
+        Some(ReclamationInfo {
             reason,
             last_message_size,
             capacity_before: capacity,
             capacity_after: self.baseline,
-        });
-        true
+        })
+    }
+
+    pub(super) fn tell(&mut self, info: &ReclamationInfo) {
+        self.policy.on_reclaim(info);
     }
 }
 

@@ -49,8 +49,8 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     ///
     /// # Errors
     /// `UnexpectedEof`, `InvalidFrame`, `ChecksumMismatch`, `Io`, and what adapters say. After `ChecksumMismatch` and
-    /// after an adapter's refusal the source stands at the next frame, so that reading may go on; after the others
-    /// it does not.
+    /// after a validator's refusal the source stands at the next frame, so that reading may go on; after the others,
+    /// a bound's refusal among them, it does not.
     #[inline]
     pub fn read_message(&mut self) -> Result<Option<&[u8]>> {
         if self.reclaim.is_some() {
@@ -159,7 +159,9 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     #[inline(never)]
     fn ask_policy(&mut self, last_message_size: usize) {
         if let Some(reclaim) = &mut self.reclaim {
-            reclaim.is_due = reclaim.policy.reclaims(last_message_size, self.buffer.capacity());
+            let info = reclaim.policy.reclaims(last_message_size, self.buffer.capacity());
+            reclaim.is_due = info.is_some();
+            info.iter().for_each(|info| reclaim.policy.tell(info));
         }
     }
 }

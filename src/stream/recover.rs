@@ -34,6 +34,7 @@ pub struct RecoveryReport {
 ///
 /// # Errors
 /// Whatever is no torn tail: `ChecksumMismatch`, `InvalidFrame`, `Io`, and what adapters say. Nothing may be cut then.
+#[allow(clippy::needless_pass_by_value, reason = "the signature that users of flatstream know")]
 pub fn recover<R: Read, D: Deframer>(reader: R, deframer: D) -> Result<RecoveryReport> {
     let mut source = Counting { source: reader, bytes: 0 };
     let mut buffer = Vec::new();

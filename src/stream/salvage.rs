@@ -190,7 +190,7 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
 
     /// The frame at `offset`, if the evidence for it is strong enough.
     fn believed_at(&mut self, offset: usize) -> Option<Frame<'a>> {
-        let checksum_bits = 8 * self.deframer.header_bytes().saturating_sub(LENGTH_BYTES);
+        let checksum_bits = 8 * self.deframer.checksum_bytes();
         let landmark_bits = if self.landmarks.is_empty() { 0 } else { LANDMARK_BITS };
         let frame_bits = (checksum_bits + landmark_bits).max(LENGTH_BITS);
         // The headers first: they cost next to nothing.

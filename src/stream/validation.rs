@@ -105,7 +105,7 @@ impl Validator for TableRootValidator {
         match Verifier::new(&options, payload).visit_table(root) {
             Ok(_) if table_end(payload, root).is_some_and(|end| end <= payload.len()) => Ok(()),
             Ok(_) => Err(Error::validation_failed(self.name(), "the root table ends beyond the payload")),
-            Err(error) => Err(Error::validation_failed(self.name(), error.to_string())),
+            Err(error) => Err(refused(self.name(), &error)),
         }
     }
 
@@ -169,8 +169,7 @@ impl TypedValidator {
 impl Validator for TypedValidator {
     #[inline]
     fn validate(&self, payload: &[u8]) -> Result<()> {
-        (self.verify)(&self.options, payload)
-            .map_err(|error| Error::validation_failed(self.name, error.to_string()))
+        (self.verify)(&self.options, payload).map_err(|error| refused(self.name, &error))
     }
 
     fn name(&self) -> &'static str {
@@ -229,6 +228,12 @@ fn table_end(payload: &[u8], table: usize) -> Option<usize> {
     let vtable = i64::try_from(table).ok()?.checked_sub(to_vtable.into())?;
     let table_bytes = payload.get(usize::try_from(vtable).ok()? + 2..)?.first_chunk()?;
     table.checked_add(u16::from_le_bytes(*table_bytes).into())
+}
+
+/// What the verifier says, without the empty lines at its end.
+#[cold]
+fn refused(name: &'static str, error: &InvalidFlatbuffer) -> Error {
+    Error::validation_failed(name, error.to_string().trim_end().to_owned())
 }
 
 fn limits(max_depth: usize, max_tables: usize) -> VerifierOptions {

@@ -165,8 +165,9 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     fn give_memory_back(&mut self, last_message_size: usize) {
         let Some(reclaim) = &mut self.reclaim else { return };
         let (buffer, _) = self.builder.mut_finished_buffer();
-        if reclaim.policy.reclaims(last_message_size, buffer.len()) {
+        if let Some(info) = reclaim.policy.reclaims(last_message_size, buffer.len()) {
             self.builder = (reclaim.make_builder)(reclaim.policy.baseline());
+            reclaim.policy.tell(&info);
         }
     }
 }

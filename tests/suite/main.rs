@@ -24,4 +24,5 @@ mod dumping;
 mod recording;
 mod replaying;
 mod rig;
+mod template;
 mod walker;

@@ -1,0 +1,167 @@
+//! Who writes telemetry events and reads every field back fastest? Budget: no flatcap row without a checksum above
+//! bincode as usually written.
+//!
+//! Equal work: every row frames each event with its length, and on reading adds up all three fields of all events,
+//! which is checked before anything is measured. A flatcap row verifies each payload's root with
+//! `flatbuffers::root::<Vector<u8>>` before it takes the fields out. A row that is to be added is one line of [`rows`].
+//!
+//! What is kept from one run to the next differs, and is said at each row: rows as usually written start from
+//! nothing, rows as well written keep their buffers.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
+use flatbuffers::{FlatBufferBuilder, Vector};
+use flatcap::stream::{
+    Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, DefaultDeframer, DefaultFramer, NoChecksum,
+    XxHash64,
+};
+use flatcap_rivals::{
+    EVENT_BYTES, TelemetryEvent, read_framed, read_stream, settings, write_expert_into, write_framed,
+    write_simple,
+};
+use serde::Serialize;
+
+/// Writes all events and reads them back.
+type Run = Box<dyn FnMut(&[TelemetryEvent]) -> Sum>;
+
+/// The rows, in the order in which they are measured: a name, and what makes its state.
+fn rows() -> Vec<(&'static str, Run)> {
+    vec![
+        ("flatcap none", simple(NoChecksum)),
+        ("flatcap crc16", simple(Crc16)),
+        ("flatcap crc32", simple(Crc32)),
+        ("flatcap xxh3", simple(XxHash64)),
+        ("flatcap builder reuse", builder_reuse()),
+        ("bincode as usual", bincode_as_usual()),
+        ("bincode well written", bincode_well_written()),
+        ("serde_json", json()),
+    ]
+}
+
+/// All fields of all events that were read.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+struct Sum {
+    devices: u64,
+    times: u64,
+    values: f64,
+}
+
+impl Sum {
+    #[inline]
+    fn add(&mut self, event: &TelemetryEvent) {
+        self.devices = self.devices.wrapping_add(event.device_id);
+        self.times = self.times.wrapping_add(event.timestamp);
+        self.values += event.value;
+    }
+
+    /// Adds an event that is a FlatBuffer, after verifying it.
+    #[inline]
+    fn add_payload(&mut self, payload: &[u8]) {
+        let root = flatbuffers::root::<Vector<'_, u8>>(payload).expect("verified");
+        self.add(&event_of(root.bytes().first_chunk().expect("a whole event")));
+    }
+}
+
+#[inline]
+fn event_of(bytes: &[u8; EVENT_BYTES]) -> TelemetryEvent {
+    let (fields, _) = bytes.as_chunks::<8>();
+    let field = |index: usize| u64::from_le_bytes(fields[index]);
+    TelemetryEvent { device_id: field(0), timestamp: field(1), value: f64::from_bits(field(2)) }
+}
+
+/// Simple mode. Nothing is kept.
+fn simple<C: Checksum + Copy + 'static>(checksum: C) -> Run {
+    Box::new(move |events| {
+        let bytes = write_simple(ChecksumFramer::new(checksum), events);
+        let mut sum = Sum::default();
+        read_stream(ChecksumDeframer::new(checksum), black_box(&bytes), |payload| sum.add_payload(payload));
+        sum
+    })
+}
+
+/// Expert mode. Builder and stream are kept.
+fn builder_reuse() -> Run {
+    let mut builder = FlatBufferBuilder::new();
+    let mut bytes = Vec::new();
+    Box::new(move |events| {
+        bytes.clear();
+        write_expert_into(&mut bytes, DefaultFramer, &mut builder, events);
+        let mut sum = Sum::default();
+        read_stream(DefaultDeframer::new(), black_box(&bytes), |payload| sum.add_payload(payload));
+        sum
+    })
+}
+
+/// A vector an event on both sides. Nothing is kept.
+fn bincode_as_usual() -> Run {
+    Box::new(|events| {
+        let bytes = write_framed(events, |event| bincode::serialize(event).expect("plain fields"));
+        let mut sum = Sum::default();
+        let decode = |encoded: &[u8]| bincode::deserialize(encoded).expect("intact");
+        read_framed(black_box(&bytes), decode, |event| sum.add(&event));
+        sum
+    })
+}
+
+/// Into the stream itself, and decoded where it stands there. The stream is kept.
+fn bincode_well_written() -> Run {
+    let mut bytes = Vec::new();
+    Box::new(move |events| {
+        bytes.clear();
+        events.iter().for_each(|event| append_bincode(&mut bytes, event));
+        let mut sum = Sum::default();
+        let mut rest = black_box(bytes.as_slice());
+        while let Some((length, behind)) = rest.split_first_chunk() {
+            let (encoded, next) = behind.split_at(u32::from_le_bytes(*length) as usize);
+            sum.add(&bincode::deserialize(encoded).expect("intact"));
+            rest = next;
+        }
+        sum
+    })
+}
+
+/// Appends an item, and its length in front once that is known.
+fn append_bincode<T: Serialize>(bytes: &mut Vec<u8>, item: &T) {
+    let start = bytes.len();
+    bytes.extend_from_slice(&[0; 4]);
+    bincode::serialize_into(&mut *bytes, item).expect("a vector takes everything");
+    let length = u32::try_from(bytes.len() - start - 4).expect("short");
+    bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// A vector an event on both sides. Nothing is kept.
+fn json() -> Run {
+    Box::new(|events| {
+        let bytes = write_framed(events, |event| serde_json::to_vec(event).expect("plain fields"));
+        let mut sum = Sum::default();
+        let decode = |encoded: &[u8]| serde_json::from_slice(encoded).expect("intact");
+        read_framed(black_box(&bytes), decode, |event| sum.add(&event));
+        sum
+    })
+}
+
+fn compare(criterion: &mut Criterion, name: &str, count: u32) {
+    let events = TelemetryEvent::series(count);
+    let mut expected = Sum::default();
+    events.iter().for_each(|event| expected.add(event));
+
+    let mut group = criterion.benchmark_group(name);
+    group.throughput(Throughput::Elements(count.into())).sampling_mode(SamplingMode::Flat);
+    for (name, mut run) in rows() {
+        assert_eq!(run(&events), expected, "{name} does not read what it wrote");
+        group.bench_function(name, |bencher| bencher.iter(|| run(black_box(&events))));
+    }
+    group.finish();
+}
+
+fn small(criterion: &mut Criterion) {
+    compare(criterion, "Small Dataset (100 events)", 100);
+}
+
+fn large(criterion: &mut Criterion) {
+    compare(criterion, "Large Dataset (100,000 events)", 100_000);
+}
+
+criterion_group! { name = all; config = settings(); targets = small, large }
+criterion_main!(all);

@@ -1,0 +1,107 @@
+//! Messages built in one arena: all of a batch live side by side in one block until they are written in a few calls, then
+//! the block is free again at once. From the second batch on, no message's bytes come from the heap.
+//!
+//! How to run: `cargo run --example arena_allocation`
+
+#![allow(clippy::print_stdout, reason = "an example shows by printing")]
+#![allow(unsafe_code, reason = "flatbuffers::Allocator is an unsafe trait")]
+
+use std::convert::Infallible;
+use std::ops::{Deref, DerefMut};
+
+use bumpalo::Bump;
+use flatbuffers::{Allocator, FlatBufferBuilder};
+use flatcap::stream::{DefaultDeframer, DefaultFramer, Result, SliceReader, StreamWriter};
+
+/// Room for one batch with what its builders outgrow.
+const ARENA_BYTES: usize = 64 * 1024;
+/// A builder starts with this; most messages fit.
+const MESSAGE_BYTES: usize = 64;
+
+/// A builder's buffer inside an arena.
+struct ArenaBuffer<'arena> {
+    arena: &'arena Bump,
+    bytes: &'arena mut [u8],
+}
+
+impl<'arena> ArenaBuffer<'arena> {
+    fn new(arena: &'arena Bump) -> Self {
+        Self { arena, bytes: arena.alloc_slice_fill_copy(MESSAGE_BYTES, 0) }
+    }
+}
+
+impl Deref for ArenaBuffer<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl DerefMut for ArenaBuffer<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+}
+
+// SAFETY: `grow_downwards` takes twice the room, all zeros, and copies the old contents to its end; `len` is the length
+// of the slice that `deref` gives. Both are what the trait asks for.
+unsafe impl Allocator for ArenaBuffer<'_> {
+    type Error = Infallible;
+
+    fn grow_downwards(&mut self) -> std::result::Result<(), Infallible> {
+        // The outgrown slice stays where it is until the arena is reset: that is the price of an arena.
+        let grown = self.arena.alloc_slice_fill_copy(2 * self.bytes.len(), 0);
+        let (_, end) = grown.split_at_mut(self.bytes.len());
+        end.copy_from_slice(self.bytes);
+        self.bytes = grown;
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Builds a message in the arena. It borrows the arena, not the builder, which ends here.
+fn build<'arena>(arena: &'arena Bump, text: &str) -> &'arena [u8] {
+    let mut builder = FlatBufferBuilder::new_in(ArenaBuffer::new(arena));
+    let root = builder.create_string(text);
+    builder.finish(root, None);
+    let (buffer, start) = builder.collapse_in();
+    let (_, message) = buffer.bytes.split_at(start);
+    message
+}
+
+fn main() -> Result<()> {
+    let mut arena = Bump::with_capacity(ARENA_BYTES);
+    let bytes_at_start = arena.allocated_bytes();
+    let mut writer = StreamWriter::new(Vec::new(), DefaultFramer);
+
+    for batch in 0..50 {
+        let messages: Vec<&[u8]> =
+            (0..100).map(|index| build(&arena, &format!("batch {batch} message {index}"))).collect();
+        // The messages stand finished in the arena, so that the sink can be handed 32 of them in one call.
+        writer.write_payloads(messages)?;
+        // The borrow checker sees to it that no message of the batch is used from here on.
+        arena.reset();
+    }
+    assert_eq!(arena.allocated_bytes(), bytes_at_start, "fifty batches took the memory of one");
+    println!("5000 messages were built in {bytes_at_start} bytes");
+
+    // A message may outgrow its first room; its outgrown slices go with the batch as well.
+    let long = "long ".repeat(1000);
+    writer.write_payload(build(&arena, &long))?;
+    arena.reset();
+    assert_eq!(arena.allocated_bytes(), bytes_at_start);
+
+    let bytes = writer.into_inner();
+    let texts = SliceReader::new(&bytes, DefaultDeframer::new())
+        .map(|payload| Ok(flatbuffers::root::<&str>(payload?)?))
+        .collect::<Result<Vec<_>>>()?;
+    assert_eq!(texts.len(), 5001);
+    assert_eq!(texts.get(4999), Some(&"batch 49 message 99"));
+    assert_eq!(texts.last(), Some(&long.as_str()));
+    println!("read back {} messages", texts.len());
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Several builders of the right sizes, so that one large message does not make every small one pay for its memory.
+//!
+//! A builder keeps the size of its largest message. With one builder for everything, each reset of a small message
+//! goes on in a buffer of megabytes. Expert mode, `write_finished`, leaves the choice of builder to the program.
+//!
+//! How to run: `cargo run --example several_builders`
+
+#![allow(clippy::print_stdout, reason = "an example shows by printing")]
+
+use flatbuffers::FlatBufferBuilder;
+use flatcap::stream::{DefaultDeframer, DefaultFramer, Result, SliceReader, StreamWriter};
+
+/// Room for the heartbeats, of some twenty bytes each.
+const SMALL_BYTES: usize = 256;
+/// Room for the snapshots, of 300,000 bytes each.
+const LARGE_BYTES: usize = 512 * 1024;
+
+/// Bytes that a builder holds, used or not. A builder has no getter for it; its whole buffer tells.
+fn bytes_held(builder: &mut FlatBufferBuilder<'_>) -> usize {
+    let (buffer, _start) = builder.mut_finished_buffer();
+    buffer.len()
+}
+
+/// Builds a message of one string. A reset keeps the memory and forgets the message before.
+fn build(builder: &mut FlatBufferBuilder<'_>, text: &str) {
+    builder.reset();
+    let root = builder.create_string(text);
+    builder.finish(root, None);
+}
+
+fn main() -> Result<()> {
+    let mut writer = StreamWriter::new(Vec::new(), DefaultFramer);
+    let mut heartbeats = FlatBufferBuilder::with_capacity(SMALL_BYTES);
+    let mut snapshots = FlatBufferBuilder::with_capacity(LARGE_BYTES);
+    let snapshot = "s".repeat(300_000);
+
+    for second in 0..100 {
+        build(&mut heartbeats, &format!("beat {second}"));
+        writer.write_finished(&mut heartbeats)?;
+        if second % 25 == 0 {
+            build(&mut snapshots, &snapshot);
+            writer.write_finished(&mut snapshots)?;
+        }
+    }
+    assert_eq!(bytes_held(&mut heartbeats), SMALL_BYTES, "the small builder never grew");
+    assert_eq!(bytes_held(&mut snapshots), LARGE_BYTES, "nor did the large one: it was made large enough");
+    println!("heartbeats took {SMALL_BYTES} bytes of memory, snapshots {LARGE_BYTES}");
+
+    // For comparison: one builder for both is as large as its largest message needs, for ever.
+    let mut shared = FlatBufferBuilder::with_capacity(SMALL_BYTES);
+    build(&mut shared, &snapshot);
+    build(&mut shared, "beat");
+    assert!(bytes_held(&mut shared) > snapshot.len());
+    println!("one builder for both would hold {} bytes for each heartbeat", bytes_held(&mut shared));
+
+    // On the wire nothing tells which builder a message came from.
+    let bytes = writer.into_inner();
+    let sizes = SliceReader::new(&bytes, DefaultDeframer::new())
+        .map(|payload| payload.map(<[u8]>::len))
+        .collect::<Result<Vec<_>>>()?;
+    let large = sizes.iter().filter(|&&size| size > snapshot.len()).count();
+    assert_eq!((sizes.len(), large), (104, 4));
+    println!("read back {} messages, {large} of them large", sizes.len());
+    Ok(())
+}

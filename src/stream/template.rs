@@ -1,0 +1,342 @@
+//! Messages of one shape: built once, then copied and patched.
+//!
+//! A FlatBuffer whose fields are all present has the same bytes each time it is built, but for the values of its scalars.
+//! So it need not be built each time: the first one is copied, and the values that change are written where they stand.
+//! Reading works the same way: a payload that equals the template everywhere but in those values has the template's
+//! shape, so it needs no verification of its own and its fields stand where the template's do.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use flatbuffers::FlatBufferBuilder;
+
+use super::copy::copy;
+use super::error::{Error, Result};
+use super::framer::SliceFramer;
+use super::message::StreamSerialize;
+use super::place::{self, Place};
+
+pub use super::place::{Scalar, TemplateError};
+
+/// A finished FlatBuffer, some of whose scalars change from message to message.
+///
+/// ```
+/// use flatbuffers::FlatBufferBuilder;
+/// use flatcap::schema::synthetic::{Point, PointArgs};
+/// use flatcap::stream::{DefaultFramer, FrameTemplate, SliceReader, DefaultDeframer};
+///
+/// let mut builder = FlatBufferBuilder::new();
+/// builder.force_defaults(true); // a value that equals its default would be left out
+/// let point = Point::create(&mut builder, &PointArgs::default());
+/// builder.finish_minimal(point);
+/// let schema = std::fs::read("generated/synthetic.bfbs")?;
+/// let template = FrameTemplate::new(builder.finished_data(), &schema, &["counter", "wave"])?;
+/// let (counter, wave) = (template.slot::<u64>("counter")?, template.slot::<f64>("wave")?);
+///
+/// let mut room = [0; 1024];
+/// let mut end = 0;
+/// for number in 0..3 {
+///     end += template.frame_into(&DefaultFramer, &mut room[end..], |patch| {
+///         patch.set(counter, number);
+///         patch.set(wave, 0.5 * number as f64);
+///     })?;
+/// }
+///
+/// for (number, payload) in (0..).zip(SliceReader::new(&room[..end], DefaultDeframer::new())) {
+///     let view = template.view(payload?).ok_or("another shape")?;
+///     assert_eq!((view.get(counter), view.get(wave)), (number, 0.5 * number as f64));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct FrameTemplate {
+    payload: Box<[u8]>,
+    /// As long as the payload: zero where a value changes, all ones elsewhere.
+    fixed: Box<[u8]>,
+    /// What may change, in the order of the paths it was made from.
+    places: Box<[(Box<str>, Place)]>,
+}
+
+/// A value that changes: where it stands in one template, and its type.
+pub struct Slot<T> {
+    index: usize,
+    place: Place,
+    value: PhantomData<fn(T) -> T>,
+}
+
+impl FrameTemplate {
+    /// A template from a finished FlatBuffer, the binary schema (.bfbs) of its root table, and the paths of the values
+    /// that change: `field`, `structure.field`, `table.field`, `vector[2]`, `vector[2].field`.
+    ///
+    /// # Errors
+    /// What is wrong with a path, or with the schema. A field must be present in the buffer: build with
+    /// `force_defaults(true)`, or use [`of`](Self::of).
+    pub fn new(finished: &[u8], schema: &[u8], paths: &[&str]) -> std::result::Result<Self, TemplateError> {
+        let places = place::resolve(finished, schema, paths)?;
+        let mut fixed = vec![0xFF; finished.len()];
+        for place in &places {
+            if let Some(changing) = fixed.get_mut(place.range()) {
+                changing.fill(0);
+            }
+        }
+        let places = paths.iter().map(|path| Box::from(*path)).zip(places).collect();
+        Ok(Self { payload: finished.into(), fixed: fixed.into(), places })
+    }
+
+    /// A template from a message, built with defaults forced.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and `TemplateError` with what the message says.
+    pub fn of<T: StreamSerialize>(
+        item: &T,
+        schema: &[u8],
+        paths: &[&str],
+    ) -> std::result::Result<Self, TemplateError> {
+        let mut builder = FlatBufferBuilder::new();
+        builder.force_defaults(true);
+        item.serialize(&mut builder).map_err(TemplateError::message)?;
+        Self::new(builder.finished_data(), schema, paths)
+    }
+
+    /// The slot of a path that the template was made with.
+    ///
+    /// # Errors
+    /// The path is none of the template's, or its value is no `T`.
+    pub fn slot<T: Scalar>(&self, path: &str) -> std::result::Result<Slot<T>, TemplateError> {
+        let found = self.places.iter().enumerate().find(|(_, (known, _))| **known == *path);
+        let Some((index, (_, place))) = found else {
+            return Err(TemplateError::unknown(path, self.places.iter().map(|(known, _)| &**known)));
+        };
+        if !place.holds::<T>() {
+            return Err(TemplateError::other_type(path, place, T::NAME));
+        }
+        Ok(Slot { index, place: *place, value: PhantomData })
+    }
+
+    /// The payload that was the model.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Length of each payload, in bytes.
+    pub fn payload_bytes(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// Copies the model to `room`, to be patched there.
+    ///
+    /// # Panics
+    /// `room` has not the payload's length: a mistake of the caller.
+    #[inline]
+    pub fn fill<'p>(&'p self, room: &'p mut [u8]) -> Patch<'p> {
+        copy(room, &self.payload);
+        Patch { template: self, payload: room }
+    }
+
+    /// Frames a patched copy into the front of `room` and says how many bytes the frame has.
+    ///
+    /// # Errors
+    /// What the framer says; `InvalidFrame` if `room` is too short.
+    #[inline]
+    pub fn frame_into<F: SliceFramer>(
+        &self,
+        framer: &F,
+        room: &mut [u8],
+        patch: impl FnOnce(&mut Patch<'_>),
+    ) -> Result<usize> {
+        let header_bytes = framer.header_bytes();
+        let needed = header_bytes + self.payload.len();
+        let available = room.len();
+        let Some(frame) = room.get_mut(..needed) else { return Err(no_room(needed, available)) };
+        let (_, payload) = frame.split_at_mut(header_bytes);
+        patch(&mut self.fill(payload));
+        framer.seal(frame)?;
+        Ok(needed)
+    }
+
+    /// The values of a payload of this shape; none if it has another.
+    #[inline]
+    pub fn view<'p>(&'p self, payload: &'p [u8]) -> Option<View<'p>> {
+        self.has_shape(payload).then_some(View { template: self, payload })
+    }
+
+    /// Whether a payload is the model but for the values that change.
+    #[inline]
+    fn has_shape(&self, payload: &[u8]) -> bool {
+        if payload.len() != self.payload.len() {
+            return false;
+        }
+        // Without a branch a word: the whole is a few vector instructions.
+        let (ours, our_rest) = self.payload.as_chunks::<8>();
+        let (fixed, fixed_rest) = self.fixed.as_chunks::<8>();
+        let (theirs, their_rest) = payload.as_chunks::<8>();
+        let mut difference = 0;
+        for ((our, their), fixed) in ours.iter().zip(theirs).zip(fixed) {
+            let differs = u64::from_le_bytes(*our) ^ u64::from_le_bytes(*their);
+            difference |= differs & u64::from_le_bytes(*fixed);
+        }
+        for ((our, their), fixed) in our_rest.iter().zip(their_rest).zip(fixed_rest) {
+            difference |= u64::from((our ^ their) & fixed);
+        }
+        difference == 0
+    }
+
+    /// Where a slot's value stands.
+    #[inline]
+    fn place<T>(&self, slot: Slot<T>) -> Place {
+        let is_ours = self.places.get(slot.index).is_some_and(|(_, place)| *place == slot.place);
+        assert!(is_ours, "a slot belongs to the template that gave it");
+        slot.place
+    }
+}
+
+/// A copy of the model, to be patched.
+#[derive(Debug)]
+pub struct Patch<'p> {
+    template: &'p FrameTemplate,
+    payload: &'p mut [u8],
+}
+
+impl Patch<'_> {
+    /// Writes a value.
+    ///
+    /// # Panics
+    /// The slot is another template's: a mistake of the caller.
+    #[inline]
+    pub fn set<T: Scalar>(&mut self, slot: Slot<T>, value: T) {
+        let place = self.template.place(slot);
+        if let Some(room) = self.payload.get_mut(place.range()) {
+            value.store(room);
+        }
+    }
+}
+
+/// A payload of the template's shape.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'p> {
+    template: &'p FrameTemplate,
+    payload: &'p [u8],
+}
+
+impl View<'_> {
+    /// Reads a value.
+    ///
+    /// # Panics
+    /// The slot is another template's: a mistake of the caller.
+    #[inline]
+    pub fn get<T: Scalar>(&self, slot: Slot<T>) -> T {
+        let place = self.template.place(slot);
+        T::load(self.payload.get(place.range()).unwrap_or_default())
+    }
+}
+
+impl<T> Clone for Slot<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slot<T> {}
+
+impl<T> fmt::Debug for Slot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("index", &self.index).field("place", &self.place).finish()
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn no_room(needed: usize, available: usize) -> Error {
+    Error::invalid_frame_with("no room for the frame", Some(needed), Some(available), None)
+}
+
+#[cfg(all(test, feature = "agent"))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::schema::synthetic::{Point, PointArgs};
+    use crate::stream::deframer::{SliceDeframer, Step};
+    use crate::stream::kind::{ChecksumKind, KindDeframer};
+
+    fn built(counter: u64, wave: f64, noise: u64) -> Vec<u8> {
+        let mut builder = FlatBufferBuilder::new();
+        builder.force_defaults(true);
+        let point = Point::create(&mut builder, &PointArgs { counter, wave, noise });
+        builder.finish_minimal(point);
+        builder.finished_data().to_vec()
+    }
+
+    fn template(paths: &[&str]) -> FrameTemplate {
+        FrameTemplate::new(&built(0, 0.0, 0), include_bytes!("../../generated/synthetic.bfbs"), paths)
+            .unwrap()
+    }
+
+    proptest! {
+        // Goal: copying and patching gives the bytes that building gives, framed alike, and they read back. Method: any
+        // values, defaults among them, all checksums.
+        #[test]
+        fn patched_equals_built(counter: u64, wave: f64, noise in prop_oneof![Just(0_u64), any::<u64>()]) {
+            let built = built(counter, wave, noise);
+            let template = template(&["counter", "wave", "noise"]);
+            let slots = ["counter", "noise"].map(|path| template.slot::<u64>(path).unwrap());
+            let gauge = template.slot::<f64>("wave").unwrap();
+            for &kind in ChecksumKind::ALL {
+                let mut room = vec![0xAA; 200];
+                let length = template.frame_into(&kind, &mut room, |patch| {
+                    patch.set(slots[0], counter);
+                    patch.set(slots[1], noise);
+                    patch.set(gauge, wave);
+                }).unwrap();
+                let Step::Frame(frame) = KindDeframer::new(kind).deframe(&room).unwrap() else { panic!() };
+                prop_assert_eq!(frame.bytes().len(), length);
+                prop_assert_eq!(frame.payload(), &built);
+                let view = template.view(frame.payload()).unwrap();
+                prop_assert_eq!((view.get(slots[0]), view.get(slots[1])), (counter, noise));
+                prop_assert_eq!(view.get(gauge).to_bits(), wave.to_bits());
+            }
+        }
+    }
+
+    // Goal: a slot is good for its own template alone. Method: the slot of a template with the paths in another order.
+    #[test]
+    #[should_panic(expected = "a slot belongs to the template that gave it")]
+    fn a_foreign_slot_is_refused() {
+        let slot = template(&["noise", "counter"]).slot::<u64>("counter").unwrap();
+        let template = template(&["counter", "noise"]);
+        let mut room = vec![0; template.payload_bytes()];
+        template.fill(&mut room).set(slot, 1);
+    }
+
+    // Goal: a message's defaults are in its template. Method: a message that is its own default.
+    #[test]
+    fn defaults_are_forced() {
+        struct Zero;
+        impl StreamSerialize for Zero {
+            fn serialize<A: flatbuffers::Allocator>(
+                &self,
+                builder: &mut FlatBufferBuilder<'_, A>,
+            ) -> Result<()> {
+                let start = builder.start_table();
+                builder.push_slot(Point::VT_COUNTER, 0_u64, 0);
+                let root = builder.end_table(start);
+                builder.finish_minimal(root);
+                Ok(())
+            }
+        }
+        let schema = include_bytes!("../../generated/synthetic.bfbs");
+        assert!(FrameTemplate::of(&Zero, schema, &["counter"]).is_ok());
+        let error = FrameTemplate::of(&Zero, schema, &["counter", "wave"]).unwrap_err().to_string();
+        assert!(error.contains("`wave`") && error.contains("not present"), "{error}");
+    }
+
+    // Goal: too little room is refused before anything is written. Method: one byte short.
+    #[test]
+    fn too_little_room_is_refused() {
+        let template = template(&["counter"]);
+        let mut room = vec![7; template.payload_bytes() + 3];
+        let result = template.frame_into(&ChecksumKind::None, &mut room, |_| panic!("nothing to patch"));
+        assert!(result.unwrap_err().is_invalid_frame());
+        assert!(room.iter().all(|&byte| byte == 7));
+    }
+}

@@ -1,0 +1,348 @@
+//! XXH3-64 with seed 0 and the default secret, by the widest vectors that the processor has; and the same while copying.
+//!
+//! Up to 240 bytes, and on processors without AVX2, the crate `twox-hash` does it. Above that this file does, for two
+//! reasons that docs/BENCHMARKS.md measures ("XXH3"): AVX-512 shortens middling payloads by a third, and a payload that is
+//! framed is hashed from the very registers that copy it, which makes one of the two nearly free.
+//!
+//! The algorithm is that of the XXH3 specification (`doc/xxhash_spec.md` of xxHash 0.8), its part for long inputs.
+
+use super::copy::copy;
+
+/// Longest input that has a way of its own in XXH3.
+const SHORT_BYTES_MAX: usize = 240;
+
+/// The XXH3-64 of `bytes`.
+#[inline]
+pub(super) fn hash(bytes: &[u8]) -> u64 {
+    if bytes.len() <= SHORT_BYTES_MAX {
+        return twox_hash::XxHash3_64::oneshot(bytes);
+    }
+    hash_long(bytes)
+}
+
+/// Kept out of the callers' loops over short payloads.
+#[inline(never)]
+fn hash_long(bytes: &[u8]) -> u64 {
+    long::hash(bytes, long::Nowhere).unwrap_or_else(|| twox_hash::XxHash3_64::oneshot(bytes))
+}
+
+/// The XXH3-64 of `from`, which is copied to `to` on the way.
+///
+/// # Panics
+/// The two have not the same length: a mistake of the caller.
+#[inline]
+pub(super) fn copy_and_hash(from: &[u8], to: &mut [u8]) -> u64 {
+    if from.len() <= SHORT_BYTES_MAX {
+        copy(to, from);
+        return twox_hash::XxHash3_64::oneshot(from);
+    }
+    copy_and_hash_long(from, to)
+}
+
+#[inline(never)]
+fn copy_and_hash_long(from: &[u8], to: &mut [u8]) -> u64 {
+    assert_eq!(from.len(), to.len(), "a copy is as long as its original");
+    long::hash(from, long::Copied(to)).unwrap_or_else(|| {
+        copy(to, from);
+        twox_hash::XxHash3_64::oneshot(from)
+    })
+}
+
+/// Inputs above 240 bytes: eight sums of 64 bits each, over stripes of 64 bytes.
+#[cfg(target_arch = "x86_64")]
+mod long {
+    #[allow(clippy::wildcard_imports, reason = "eighteen intrinsics, each named where it is used")]
+    use std::arch::x86_64::*;
+
+    /// Bytes that the sums take at a time.
+    const STRIPE_BYTES: usize = 64;
+    /// Bytes after which the sums are scrambled: the secret is used up.
+    const BLOCK_BYTES: usize = 16 * STRIPE_BYTES;
+    /// How far the secret moves on with each stripe.
+    const SECRET_STEP_BYTES: usize = 8;
+    /// Which part of the secret scrambles.
+    const SCRAMBLE_AT: usize = SECRET.len() - STRIPE_BYTES;
+    /// Which part of the secret the last stripe takes.
+    const LAST_AT: usize = SCRAMBLE_AT - 7;
+    /// Which part of the secret the merging of the sums takes.
+    const MERGE_AT: usize = 11;
+
+    const PRIME32_1: u64 = 0x9E37_79B1;
+    const PRIME32_2: u64 = 0x85EB_CA77;
+    const PRIME32_3: u64 = 0xC2B2_AE3D;
+    const PRIME64_1: u64 = 0x9E37_79B1_85EB_CA87;
+    const PRIME64_2: u64 = 0xC2B2_AE3D_27D4_EB4F;
+    const PRIME64_3: u64 = 0x1656_67B1_9E37_79F9;
+    const PRIME64_4: u64 = 0x85EB_CA77_C2B2_AE63;
+    const PRIME64_5: u64 = 0x27D4_EB2F_1656_67C5;
+    const PRIME_MX1: u64 = 0x1656_6791_9E37_79F9;
+
+    const START: [u64; 8] =
+        [PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1];
+
+    #[rustfmt::skip]
+    const SECRET: [u8; 192] = [
+        0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
+        0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
+        0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
+        0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c,
+        0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3,
+        0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
+        0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d,
+        0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
+        0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
+        0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e,
+        0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce,
+        0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
+    ];
+
+    type Stripe = [u8; STRIPE_BYTES];
+
+    /// Where stripes go beside the sums.
+    pub(super) trait Target {
+        /// The place for the stripe at an offset of the input.
+        fn stripe(&mut self, offset: usize) -> Option<&mut Stripe>;
+    }
+
+    /// Nothing is copied.
+    pub(super) struct Nowhere;
+
+    /// Everything is copied to here.
+    pub(super) struct Copied<'a>(pub(super) &'a mut [u8]);
+
+    impl Target for Nowhere {
+        #[inline]
+        fn stripe(&mut self, _offset: usize) -> Option<&mut Stripe> {
+            None
+        }
+    }
+
+    impl Target for Copied<'_> {
+        #[inline]
+        fn stripe(&mut self, offset: usize) -> Option<&mut Stripe> {
+            self.0.get_mut(offset..)?.first_chunk_mut()
+        }
+    }
+
+    /// The hash of more than 240 bytes, if this processor has the vectors for it.
+    #[inline]
+    pub(super) fn hash(bytes: &[u8], target: impl Target) -> Option<u64> {
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has the feature, as the line above found.
+            #[allow(unsafe_code, reason = "calling a function that needs a feature of the processor")]
+            return Some(merge(&unsafe { avx512::sums(bytes, target) }, bytes.len()));
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has the feature, as the line above found.
+            #[allow(unsafe_code, reason = "calling a function that needs a feature of the processor")]
+            return Some(merge(&unsafe { avx2::sums(bytes, target) }, bytes.len()));
+        }
+        None
+    }
+
+    /// The same steps for both widths of vectors: one vector of 64 bytes, or two of 32.
+    macro_rules! by_vectors {
+        ($name:ident, $feature:literal, $vector:ty, $count:literal, $bytes:literal, {
+            $load:ident, $store:ident, $xor:ident, $add:ident, $multiply:ident, $right:ident, $left:ident, $swap:ident,
+            $fill:ident
+        }) => {
+            mod $name {
+                use super::*;
+
+                type Sums = [$vector; $count];
+
+                #[target_feature(enable = $feature)]
+                pub(super) fn sums(bytes: &[u8], mut target: impl Target) -> [u64; 8] {
+                    let mut sums = load_all(&words_as_bytes(&START));
+                    let mut offset = 0;
+                    // The last stripe ends where the input ends and may overlap; it is never empty.
+                    let Some((_, front)) = bytes.split_last() else { return START };
+                    let (blocks, rest) = front.as_chunks::<BLOCK_BYTES>();
+                    for block in blocks {
+                        for (index, stripe) in block.as_chunks::<STRIPE_BYTES>().0.iter().enumerate() {
+                            let data = take(stripe, target.stripe(offset));
+                            accumulate(&mut sums, &data, secret_at(SECRET_STEP_BYTES * index));
+                            offset += STRIPE_BYTES;
+                        }
+                        scramble(&mut sums);
+                    }
+                    for (index, stripe) in rest.as_chunks::<STRIPE_BYTES>().0.iter().enumerate() {
+                        let data = take(stripe, target.stripe(offset));
+                        accumulate(&mut sums, &data, secret_at(SECRET_STEP_BYTES * index));
+                        offset += STRIPE_BYTES;
+                    }
+                    if let Some(last) = bytes.last_chunk::<STRIPE_BYTES>() {
+                        let data = take(last, target.stripe(bytes.len() - STRIPE_BYTES));
+                        accumulate(&mut sums, &data, secret_at(LAST_AT));
+                    }
+                    let mut out = [0; STRIPE_BYTES];
+                    store_all(&mut out, &sums);
+                    bytes_as_words(&out)
+                }
+
+                #[inline]
+                #[target_feature(enable = $feature)]
+                fn take(stripe: &Stripe, target: Option<&mut Stripe>) -> Sums {
+                    let data = load_all(stripe);
+                    if let Some(target) = target {
+                        store_all(target, &data);
+                    }
+                    data
+                }
+
+                #[inline]
+                #[target_feature(enable = $feature)]
+                fn accumulate(sums: &mut Sums, data: &Sums, secret: &Stripe) {
+                    for ((sum, data), secret) in sums.iter_mut().zip(data).zip(load_all(secret)) {
+                        let keyed = $xor(*data, secret);
+                        let product = $multiply(keyed, $right::<32>(keyed));
+                        *sum = $add(product, $add(*sum, $swap::<0b01_00_11_10>(*data)));
+                    }
+                }
+
+                #[inline]
+                #[target_feature(enable = $feature)]
+                fn scramble(sums: &mut Sums) {
+                    let prime = $fill(PRIME32_1.cast_signed());
+                    for (sum, secret) in sums.iter_mut().zip(load_all(secret_at(SCRAMBLE_AT))) {
+                        let keyed = $xor($xor(*sum, $right::<47>(*sum)), secret);
+                        let high = $multiply($right::<32>(keyed), prime);
+                        *sum = $add($multiply(keyed, prime), $left::<32>(high));
+                    }
+                }
+
+                #[inline]
+                #[target_feature(enable = $feature)]
+                #[allow(unsafe_code, reason = "the intrinsic takes a pointer; word by word is half as fast")]
+                fn load_all(stripe: &Stripe) -> Sums {
+                    let mut sums = [$fill(0); $count];
+                    for (sum, bytes) in sums.iter_mut().zip(stripe.as_chunks::<$bytes>().0) {
+                        // SAFETY: reads exactly the bytes of the array; the load needs no alignment.
+                        *sum = unsafe { $load(bytes.as_ptr().cast()) };
+                    }
+                    sums
+                }
+
+                #[inline]
+                #[target_feature(enable = $feature)]
+                #[allow(unsafe_code, reason = "the intrinsic takes a pointer; word by word is half as fast")]
+                fn store_all(stripe: &mut Stripe, sums: &Sums) {
+                    for (sum, bytes) in sums.iter().zip(stripe.as_chunks_mut::<$bytes>().0) {
+                        let place = bytes.as_mut_ptr().cast();
+                        // SAFETY: writes exactly the bytes of the array; the store needs no alignment.
+                        unsafe { $store(place, *sum) };
+                    }
+                }
+            }
+        };
+    }
+
+    by_vectors!(avx512, "avx512f", __m512i, 1, 64, {
+        _mm512_loadu_si512, _mm512_storeu_si512, _mm512_xor_si512, _mm512_add_epi64, _mm512_mul_epu32,
+        _mm512_srli_epi64, _mm512_slli_epi64, _mm512_shuffle_epi32, _mm512_set1_epi64
+    });
+    by_vectors!(avx2, "avx2", __m256i, 2, 32, {
+        _mm256_loadu_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm256_add_epi64, _mm256_mul_epu32,
+        _mm256_srli_epi64, _mm256_slli_epi64, _mm256_shuffle_epi32, _mm256_set1_epi64x
+    });
+
+    /// 64 bytes of the secret. The offsets are constants, or a step for each of the 16 stripes of a block: in bounds.
+    #[inline]
+    fn secret_at(offset: usize) -> &'static Stripe {
+        SECRET.get(offset..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; STRIPE_BYTES])
+    }
+
+    /// One number of the eight sums.
+    #[inline]
+    fn merge(sums: &[u64; 8], length: usize) -> u64 {
+        let secret = SECRET.get(MERGE_AT..).and_then(<[u8]>::first_chunk).map_or([0; 8], bytes_as_words);
+        let pairs = sums.as_chunks::<2>().0.iter().zip(secret.as_chunks::<2>().0);
+        let start = (length as u64).wrapping_mul(PRIME64_1);
+        let merged = pairs.fold(start, |merged, ([a, b], [key_a, key_b])| {
+            let product = u128::from(a ^ key_a) * u128::from(b ^ key_b);
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "the low half, to be folded with the high half"
+            )]
+            merged.wrapping_add(product as u64 ^ (product >> 64) as u64)
+        });
+        let mixed = (merged ^ (merged >> 37)).wrapping_mul(PRIME_MX1);
+        mixed ^ (mixed >> 32)
+    }
+
+    #[inline]
+    fn bytes_as_words(bytes: &Stripe) -> [u64; 8] {
+        let mut words = [0; 8];
+        words
+            .iter_mut()
+            .zip(bytes.as_chunks().0)
+            .for_each(|(word, bytes)| *word = u64::from_le_bytes(*bytes));
+        words
+    }
+
+    #[inline]
+    fn words_as_bytes(words: &[u64; 8]) -> Stripe {
+        let mut bytes = [0; STRIPE_BYTES];
+        bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
+        bytes
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        // Goal: every width of vectors gives the same hash and the same copy. Method: both widths against twox-hash, at
+        // every length over two blocks and some beyond.
+        #[test]
+        fn every_width_agrees() {
+            let bytes: Vec<u8> = (0..9000_u32).map(|index| (index * 7 % 251) as u8).collect();
+            for length in (241..2300).chain([4095, 4096, 4097, 9000]) {
+                let bytes = &bytes[..length];
+                let expected = twox_hash::XxHash3_64::oneshot(bytes);
+                let mut copy = vec![0; length];
+                if is_x86_feature_detected!("avx512f") {
+                    // SAFETY: the processor has the feature.
+                    #[allow(unsafe_code, reason = "as above")]
+                    let hash = merge(&unsafe { avx512::sums(bytes, Copied(&mut copy)) }, length);
+                    assert_eq!((hash, &copy[..]), (expected, bytes), "{length} bytes");
+                }
+                copy.fill(0);
+                if is_x86_feature_detected!("avx2") {
+                    // SAFETY: the processor has the feature.
+                    #[allow(unsafe_code, reason = "as above")]
+                    let hash = merge(&unsafe { avx2::sums(bytes, Copied(&mut copy)) }, length);
+                    assert_eq!((hash, &copy[..]), (expected, bytes), "{length} bytes");
+                }
+            }
+        }
+    }
+}
+
+/// Other processors: left to `twox-hash`.
+#[cfg(not(target_arch = "x86_64"))]
+mod long {
+    pub(super) struct Nowhere;
+    pub(super) struct Copied<'a>(pub(super) &'a mut [u8]);
+
+    pub(super) fn hash<T>(_bytes: &[u8], _target: T) -> Option<u64> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the copy is exact and the hash the same at every length. Method: twox-hash, 0 to 600 bytes.
+    #[test]
+    fn copying_changes_nothing() {
+        let bytes: Vec<u8> = (0..600_u32).map(|index| (index * 31 % 253) as u8).collect();
+        for length in 0..=bytes.len() {
+            let bytes = &bytes[..length];
+            let mut to = vec![0; length];
+            let expected = twox_hash::XxHash3_64::oneshot(bytes);
+            assert_eq!((hash(bytes), copy_and_hash(bytes, &mut to)), (expected, expected), "{length} bytes");
+            assert_eq!(to, bytes);
+        }
+    }
+}
