@@ -1,4 +1,4 @@
-//! What does each workload of the classical suite cost per event? Budget: 30 ns written, 5 ns read, without a checksum.
+//! What does each workload of the classical suite cost per event? Budget: 30 ns written, 6 ns read, without a checksum.
 //!
 //! The names and loops are those of flatstream 0.2.7's own suite. Six of its writing benches are one loop under
 //! different names; all are kept, because their results are published under them. Reading counts payloads and decodes

@@ -1,4 +1,4 @@
-//! What do 100 items of 3 numbers or one short string cost, written and read back? Budget: bincode's time in the same run.
+//! What do 100 items of 3 numbers or one short string cost, written and read back? Budget: bincode in the same run.
 //!
 //! As in flatstream 0.2.7's suite, a flatcap row hands on each payload and decodes nothing, where bincode and JSON
 //! decode a value of their own: this compares ways of working, not equal work, which comparative.rs does.

@@ -3,6 +3,8 @@
 //! The names, the values and the shape of each loop are those of flatstream 0.2.7's own benches, so that results can be
 //! set beside published ones.
 
+pub mod framing;
+
 use std::io::{Cursor, Read, Write};
 use std::time::Duration;
 
@@ -81,23 +83,13 @@ pub fn write_expert<F: Framer, T: StreamSerialize>(
     items: &[T],
 ) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write_expert_into(&mut bytes, framer, builder, items);
-    bytes
-}
-
-/// Expert mode, from the start of `bytes`.
-pub fn write_expert_into<F: Framer, T: StreamSerialize>(
-    bytes: &mut Vec<u8>,
-    framer: F,
-    builder: &mut FlatBufferBuilder<'_>,
-    items: &[T],
-) {
-    let mut writer = StreamWriter::new(Cursor::new(bytes), framer);
+    let mut writer = StreamWriter::new(Cursor::new(&mut bytes), framer);
     for item in items {
         builder.reset();
         item.serialize(builder).expect("builds always");
         writer.write_finished(builder).expect("a vector takes everything");
     }
+    bytes
 }
 
 /// Hands every payload of a stream to `take`.
