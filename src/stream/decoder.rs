@@ -183,7 +183,9 @@ mod tests {
         ) {
             for &kind in ChecksumKind::ALL {
                 let mut bytes = Vec::new();
-                payloads.iter().for_each(|payload| kind.frame_and_write(&mut bytes, payload).unwrap());
+                for payload in &payloads {
+                    kind.frame_and_write(&mut bytes, payload).unwrap();
+                }
                 let mut pieces = Vec::new();
                 let mut rest = &bytes[..];
                 for size in sizes.iter().cycle() {

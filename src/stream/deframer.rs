@@ -56,13 +56,17 @@ pub trait SliceDeframer {
 
     /// Whether the checksum in a frame's `header` is that of `payload`, whatever the length there says: proof of a frame
     /// whose length was damaged. Never without a checksum.
-    fn is_proven(&self, header: &[u8], payload: &[u8]) -> bool;
+    fn is_proven(&self, _header: &[u8], _payload: &[u8]) -> bool {
+        false
+    }
 
     /// Bytes in front of each payload.
     fn header_bytes(&self) -> usize;
 
     /// How many of them are a checksum of the payload.
-    fn checksum_bytes(&self) -> usize;
+    fn checksum_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// What stands at the front of some bytes.

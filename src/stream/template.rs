@@ -268,8 +268,8 @@ mod tests {
     }
 
     fn template(paths: &[&str]) -> FrameTemplate {
-        FrameTemplate::new(&built(0, 0.0, 0), include_bytes!("../../generated/synthetic.bfbs"), paths)
-            .unwrap()
+        let schema = include_bytes!("../../generated/synthetic.bfbs");
+        FrameTemplate::new(&built(0, 0.0, 0), schema, paths).expect("paths of the schema")
     }
 
     proptest! {

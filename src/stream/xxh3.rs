@@ -1,29 +1,43 @@
 //! XXH3-64 with seed 0 and the default secret, by the widest vectors that the processor has; and the same while copying.
 //!
-//! Up to 240 bytes, and on processors without AVX2, the crate `twox-hash` does it. Above that this file does, for two
-//! reasons that docs/BENCHMARKS.md measures ("XXH3"): AVX-512 shortens middling payloads by a third, and a payload that is
-//! framed is hashed from the very registers that copy it, which makes one of the two nearly free.
+//! The crate `twox-hash` does it for most lengths of up to 240 bytes, and on processors without AVX2. The other lengths are
+//! here, for three reasons that docs/BENCHMARKS.md measures ("XXH3"): from 17 to 128 bytes, the payloads of telemetry, the
+//! hash is inlined where it is used; AVX-512 shortens middling payloads by a quarter; and a payload that is framed is hashed
+//! from the very registers that copy it, which makes one of the two nearly free.
 //!
-//! The algorithm is that of the XXH3 specification (`doc/xxhash_spec.md` of xxHash 0.8), its part for long inputs.
+//! The algorithm is that of the XXH3 specification (`doc/xxhash_spec.md` of xxHash 0.8).
 
 use super::copy::copy;
 
-/// Longest input that has a way of its own in XXH3.
+/// Longest input that is not hashed by stripes.
 const SHORT_BYTES_MAX: usize = 240;
+
+const PRIME64_1: u64 = 0x9E37_79B1_85EB_CA87;
+const PRIME_MX1: u64 = 0x1656_6791_9E37_79F9;
+
+#[rustfmt::skip]
+const SECRET: [u8; 192] = [
+    0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
+    0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
+    0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
+    0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c,
+    0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3,
+    0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
+    0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d,
+    0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
+    0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
+    0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e,
+    0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce,
+    0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
+];
 
 /// The XXH3-64 of `bytes`.
 #[inline]
 pub(super) fn hash(bytes: &[u8]) -> u64 {
-    if bytes.len() <= SHORT_BYTES_MAX {
-        return twox_hash::XxHash3_64::oneshot(bytes);
+    match bytes.len() {
+        17..=128 => hash_pairs(bytes),
+        _ => hash_other(bytes),
     }
-    hash_long(bytes)
-}
-
-/// Kept out of the callers' loops over short payloads.
-#[inline(never)]
-fn hash_long(bytes: &[u8]) -> u64 {
-    long::hash(bytes, long::Nowhere).unwrap_or_else(|| twox_hash::XxHash3_64::oneshot(bytes))
 }
 
 /// The XXH3-64 of `from`, which is copied to `to` on the way.
@@ -34,9 +48,68 @@ fn hash_long(bytes: &[u8]) -> u64 {
 pub(super) fn copy_and_hash(from: &[u8], to: &mut [u8]) -> u64 {
     if from.len() <= SHORT_BYTES_MAX {
         copy(to, from);
-        return twox_hash::XxHash3_64::oneshot(from);
+        return hash(from);
     }
     copy_and_hash_long(from, to)
+}
+
+/// From 17 to 128 bytes: up to four pairs of 16 bytes, from both ends towards the middle.
+#[inline]
+fn hash_pairs(bytes: &[u8]) -> u64 {
+    let mut sum = (bytes.len() as u64).wrapping_mul(PRIME64_1);
+    sum = sum.wrapping_add(pair::<16>(bytes));
+    if bytes.len() > 32 {
+        sum = sum.wrapping_add(pair::<32>(bytes));
+        if bytes.len() > 64 {
+            sum = sum.wrapping_add(pair::<48>(bytes));
+            if bytes.len() > 96 {
+                sum = sum.wrapping_add(pair::<64>(bytes));
+            }
+        }
+    }
+    avalanche(sum)
+}
+
+/// The 16 bytes that end N bytes behind the start, and those that begin N bytes in front of the end.
+#[inline]
+fn pair<const N: usize>(bytes: &[u8]) -> u64 {
+    let (Some(front), Some(back)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return 0 };
+    let (Some(front), Some(back)) = (front.last_chunk::<16>(), back.first_chunk::<16>()) else { return 0 };
+    mix(front, 2 * N - 32).wrapping_add(mix(back, 2 * N - 16))
+}
+
+/// 16 bytes of the input and of the secret as one number.
+#[inline]
+fn mix(bytes: &[u8; 16], secret_at: usize) -> u64 {
+    let secret = SECRET.get(secret_at..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; 16]);
+    let words = |bytes: &[u8; 16]| {
+        let both = u128::from_le_bytes(*bytes);
+        #[allow(clippy::cast_possible_truncation, reason = "the low word, beside the high word")]
+        (both as u64, (both >> 64) as u64)
+    };
+    let ((a, b), (key_a, key_b)) = (words(bytes), words(secret));
+    fold(a ^ key_a, b ^ key_b)
+}
+
+/// The product's halves, folded into one.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "the low half, to be folded with the high half")]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+#[inline]
+fn avalanche(sum: u64) -> u64 {
+    let mixed = (sum ^ (sum >> 37)).wrapping_mul(PRIME_MX1);
+    mixed ^ (mixed >> 32)
+}
+
+/// Kept out of the callers' loops over short payloads.
+#[inline(never)]
+fn hash_other(bytes: &[u8]) -> u64 {
+    let long = if bytes.len() > SHORT_BYTES_MAX { long::hash(bytes, long::Nowhere) } else { None };
+    long.unwrap_or_else(|| twox_hash::XxHash3_64::oneshot(bytes))
 }
 
 #[inline(never)]
@@ -51,6 +124,8 @@ fn copy_and_hash_long(from: &[u8], to: &mut [u8]) -> u64 {
 /// Inputs above 240 bytes: eight sums of 64 bits each, over stripes of 64 bytes.
 #[cfg(target_arch = "x86_64")]
 mod long {
+    use super::{PRIME64_1, SECRET, avalanche, fold};
+
     #[allow(clippy::wildcard_imports, reason = "eighteen intrinsics, each named where it is used")]
     use std::arch::x86_64::*;
 
@@ -70,31 +145,13 @@ mod long {
     const PRIME32_1: u64 = 0x9E37_79B1;
     const PRIME32_2: u64 = 0x85EB_CA77;
     const PRIME32_3: u64 = 0xC2B2_AE3D;
-    const PRIME64_1: u64 = 0x9E37_79B1_85EB_CA87;
     const PRIME64_2: u64 = 0xC2B2_AE3D_27D4_EB4F;
     const PRIME64_3: u64 = 0x1656_67B1_9E37_79F9;
     const PRIME64_4: u64 = 0x85EB_CA77_C2B2_AE63;
     const PRIME64_5: u64 = 0x27D4_EB2F_1656_67C5;
-    const PRIME_MX1: u64 = 0x1656_6791_9E37_79F9;
 
     const START: [u64; 8] =
         [PRIME32_3, PRIME64_1, PRIME64_2, PRIME64_3, PRIME64_4, PRIME32_2, PRIME64_5, PRIME32_1];
-
-    #[rustfmt::skip]
-    const SECRET: [u8; 192] = [
-        0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
-        0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
-        0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
-        0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c,
-        0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3,
-        0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
-        0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d,
-        0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
-        0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
-        0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e,
-        0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce,
-        0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
-    ];
 
     type Stripe = [u8; STRIPE_BYTES];
 
@@ -258,16 +315,11 @@ mod long {
         let secret = SECRET.get(MERGE_AT..).and_then(<[u8]>::first_chunk).map_or([0; 8], bytes_as_words);
         let pairs = sums.as_chunks::<2>().0.iter().zip(secret.as_chunks::<2>().0);
         let start = (length as u64).wrapping_mul(PRIME64_1);
-        let merged = pairs.fold(start, |merged, ([a, b], [key_a, key_b])| {
-            let product = u128::from(a ^ key_a) * u128::from(b ^ key_b);
-            #[allow(
-                clippy::cast_possible_truncation,
-                reason = "the low half, to be folded with the high half"
-            )]
-            merged.wrapping_add(product as u64 ^ (product >> 64) as u64)
-        });
-        let mixed = (merged ^ (merged >> 37)).wrapping_mul(PRIME_MX1);
-        mixed ^ (mixed >> 32)
+        avalanche(
+            pairs.fold(start, |merged, ([a, b], [key_a, key_b])| {
+                merged.wrapping_add(fold(a ^ key_a, b ^ key_b))
+            }),
+        )
     }
 
     #[inline]
