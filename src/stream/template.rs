@@ -6,7 +6,9 @@
 //! shape, so it needs no verification of its own and its fields stand where the template's do.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use flatbuffers::FlatBufferBuilder;
 
@@ -55,12 +57,14 @@ pub struct FrameTemplate {
     fixed: Box<[u8]>,
     /// What may change, in the order of the paths it was made from.
     places: Box<[(Box<str>, Place)]>,
+    /// Of all of the above. Templates that agree in it are the same, and so are their slots.
+    fingerprint: u64,
 }
 
 /// A value that changes: where it stands in one template, and its type.
 pub struct Slot<T> {
-    index: usize,
-    place: Place,
+    at: usize,
+    fingerprint: u64,
     value: PhantomData<fn(T) -> T>,
 }
 
@@ -79,8 +83,11 @@ impl FrameTemplate {
                 changing.fill(0);
             }
         }
+        let mut hasher = DefaultHasher::new();
+        (finished, &fixed, paths).hash(&mut hasher);
         let places = paths.iter().map(|path| Box::from(*path)).zip(places).collect();
-        Ok(Self { payload: finished.into(), fixed: fixed.into(), places })
+        let fingerprint = hasher.finish();
+        Ok(Self { payload: finished.into(), fixed: fixed.into(), places, fingerprint })
     }
 
     /// A template from a message, built with defaults forced.
@@ -103,14 +110,13 @@ impl FrameTemplate {
     /// # Errors
     /// The path is none of the template's, or its value is no `T`.
     pub fn slot<T: Scalar>(&self, path: &str) -> std::result::Result<Slot<T>, TemplateError> {
-        let found = self.places.iter().enumerate().find(|(_, (known, _))| **known == *path);
-        let Some((index, (_, place))) = found else {
+        let Some((_, place)) = self.places.iter().find(|(known, _)| **known == *path) else {
             return Err(TemplateError::unknown(path, self.places.iter().map(|(known, _)| &**known)));
         };
         if !place.holds::<T>() {
             return Err(TemplateError::other_type(path, place, T::NAME));
         }
-        Ok(Slot { index, place: *place, value: PhantomData })
+        Ok(Slot { at: place.range().start, fingerprint: self.fingerprint, value: PhantomData })
     }
 
     /// The payload that was the model.
@@ -166,27 +172,23 @@ impl FrameTemplate {
         if payload.len() != self.payload.len() {
             return false;
         }
-        // Without a branch a word: the whole is a few vector instructions.
-        let (ours, our_rest) = self.payload.as_chunks::<8>();
-        let (fixed, fixed_rest) = self.fixed.as_chunks::<8>();
-        let (theirs, their_rest) = payload.as_chunks::<8>();
-        let mut difference = 0;
-        for ((our, their), fixed) in ours.iter().zip(theirs).zip(fixed) {
-            let differs = u64::from_le_bytes(*our) ^ u64::from_le_bytes(*their);
-            difference |= differs & u64::from_le_bytes(*fixed);
-        }
-        for ((our, their), fixed) in our_rest.iter().zip(their_rest).zip(fixed_rest) {
-            difference |= u64::from((our ^ their) & fixed);
-        }
+        let all = [&*self.payload, payload, &*self.fixed];
+        let difference = match payload.len() {
+            // Most payloads are short: two pieces, which may overlap, instead of a loop.
+            32..=64 => {
+                difference(all.map(|bytes| bytes.first_chunk()))
+                    | difference(all.map(|bytes| bytes.last_chunk()))
+            }
+            _ => difference_of_all(all),
+        };
         difference == 0
     }
 
     /// Where a slot's value stands.
     #[inline]
-    fn place<T>(&self, slot: Slot<T>) -> Place {
-        let is_ours = self.places.get(slot.index).is_some_and(|(_, place)| *place == slot.place);
-        assert!(is_ours, "a slot belongs to the template that gave it");
-        slot.place
+    fn place<T>(&self, slot: Slot<T>) -> Range<usize> {
+        assert!(slot.fingerprint == self.fingerprint, "a slot belongs to the template that gave it");
+        slot.at..slot.at + size_of::<T>()
     }
 }
 
@@ -205,7 +207,7 @@ impl Patch<'_> {
     #[inline]
     pub fn set<T: Scalar>(&mut self, slot: Slot<T>, value: T) {
         let place = self.template.place(slot);
-        if let Some(room) = self.payload.get_mut(place.range()) {
+        if let Some(room) = self.payload.get_mut(place) {
             value.store(room);
         }
     }
@@ -226,7 +228,7 @@ impl View<'_> {
     #[inline]
     pub fn get<T: Scalar>(&self, slot: Slot<T>) -> T {
         let place = self.template.place(slot);
-        T::load(self.payload.get(place.range()).unwrap_or_default())
+        T::load(self.payload.get(place).unwrap_or_default())
     }
 }
 
@@ -240,8 +242,28 @@ impl<T> Copy for Slot<T> {}
 
 impl<T> fmt::Debug for Slot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("index", &self.index).field("place", &self.place).finish()
+        f.debug_struct("Slot").field("at", &self.at).finish_non_exhaustive()
     }
+}
+
+/// Non-zero if 32 bytes of the model and of a payload differ where they must not.
+#[inline]
+fn difference(pieces: [Option<&[u8; 32]>; 3]) -> u64 {
+    let [Some(ours), Some(theirs), Some(fixed)] = pieces else { return u64::MAX };
+    let word = |bytes: &[u8; 32], index: usize| {
+        bytes.as_chunks::<8>().0.get(index).map_or(0, |word| u64::from_le_bytes(*word))
+    };
+    let at = |index| (word(ours, index) ^ word(theirs, index)) & word(fixed, index);
+    at(0) | at(1) | at(2) | at(3)
+}
+
+/// The same for payloads of any length.
+fn difference_of_all(all: [&[u8]; 3]) -> u64 {
+    let [(ours, our_rest), (theirs, their_rest), (fixed, fixed_rest)] = all.map(<[u8]>::as_chunks::<32>);
+    let pieces = ours.iter().zip(theirs).zip(fixed);
+    let bytes = our_rest.iter().zip(their_rest).zip(fixed_rest);
+    pieces.fold(0, |sum, ((ours, theirs), fixed)| sum | difference([ours, theirs, fixed].map(Some)))
+        | bytes.fold(0, |sum, ((our, their), fixed)| sum | u64::from((our ^ their) & fixed))
 }
 
 #[cold]

@@ -82,10 +82,10 @@ fn pair<const N: usize>(bytes: &[u8]) -> u64 {
 #[inline]
 fn mix(bytes: &[u8; 16], secret_at: usize) -> u64 {
     let secret = SECRET.get(secret_at..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; 16]);
+    // Word by word: a load of all 16 bytes would wait for values that were just patched into them.
     let words = |bytes: &[u8; 16]| {
-        let both = u128::from_le_bytes(*bytes);
-        #[allow(clippy::cast_possible_truncation, reason = "the low word, beside the high word")]
-        (both as u64, (both >> 64) as u64)
+        let [a, b, c, d, e, f, g, h, rest @ ..] = *bytes;
+        (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes(rest))
     };
     let ((a, b), (key_a, key_b)) = (words(bytes), words(secret));
     fold(a ^ key_a, b ^ key_b)
