@@ -1,4 +1,4 @@
-//! Copying payloads: short ones without the call that a copy of unknown length costs.
+//! Copying and comparing payloads: short ones without the call that an unknown length costs.
 
 /// Longest copy that is done in place; beyond it the call is worth its price.
 const SHORT_BYTES_MAX: usize = 64;
@@ -32,6 +32,28 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     }
 }
 
+/// Whether both are the same.
+#[cfg(feature = "template")]
+#[inline]
+pub(super) fn equal(ours: &[u8], theirs: &[u8]) -> bool {
+    ours.len() == theirs.len()
+        && match ours.len() {
+            0 => true,
+            17..=32 => equal_ends::<16>(ours, theirs),
+            8..=16 => equal_ends::<8>(ours, theirs),
+            4..=7 => equal_ends::<4>(ours, theirs),
+            _ => ours == theirs,
+        }
+}
+
+/// Compares from N to 2 N bytes as their first N and their last N.
+#[cfg(feature = "template")]
+#[inline]
+fn equal_ends<const N: usize>(ours: &[u8], theirs: &[u8]) -> bool {
+    // Without a branch between the two.
+    (ours.first_chunk::<N>() == theirs.first_chunk()) & (ours.last_chunk::<N>() == theirs.last_chunk())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +67,22 @@ mod tests {
             copy(&mut to[1..=length], &from[..length]);
             assert_eq!(to[1..=length], from[..length]);
             assert_eq!((to[0], to[length + 1]), (0xFF, 0xFF));
+        }
+    }
+
+    // Goal: every difference is seen at every length. Method: each byte of lengths around all bounds changed in turn.
+    #[cfg(feature = "template")]
+    #[test]
+    fn every_difference() {
+        for length in 0..100_usize {
+            let bytes: Vec<u8> = (0..100).take(length).collect();
+            assert!(equal(&bytes, &bytes.clone()));
+            assert!(!equal(&bytes, &[&bytes[..], &[0]].concat()));
+            for at in 0..length {
+                let mut other = bytes.clone();
+                other[at] ^= 0x40;
+                assert!(!equal(&bytes, &other), "{length} bytes, byte {at}");
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::copy::copy;
+use super::copy::{copy, equal};
 use super::error::{Error, Result};
 use super::framer::SliceFramer;
 use super::message::StreamSerialize;
@@ -55,6 +55,8 @@ pub struct FrameTemplate {
     payload: Box<[u8]>,
     /// As long as the payload: zero where a value changes, all ones elsewhere.
     fixed: Box<[u8]>,
+    /// All bytes that change, if they stand side by side.
+    changing: Option<Range<usize>>,
     /// What may change, in the order of the paths it was made from.
     places: Box<[(Box<str>, Place)]>,
     /// Of all of the above. Templates that agree in it are the same, and so are their slots.
@@ -87,7 +89,11 @@ impl FrameTemplate {
         (finished, &fixed, paths).hash(&mut hasher);
         let places = paths.iter().map(|path| Box::from(*path)).zip(places).collect();
         let fingerprint = hasher.finish();
-        Ok(Self { payload: finished.into(), fixed: fixed.into(), places, fingerprint })
+        let start = fixed.iter().take_while(|&&byte| byte != 0).count();
+        let changing = fixed.iter().filter(|&&byte| byte == 0).count();
+        let is_together = fixed.iter().skip(start).take(changing).all(|&byte| byte == 0);
+        let changing = is_together.then_some(start..start + changing);
+        Ok(Self { payload: finished.into(), fixed: fixed.into(), changing, places, fingerprint })
     }
 
     /// A template from a message, built with defaults forced.
@@ -172,16 +178,13 @@ impl FrameTemplate {
         if payload.len() != self.payload.len() {
             return false;
         }
-        let all = [&*self.payload, payload, &*self.fixed];
-        let difference = match payload.len() {
-            // Most payloads are short: two pieces, which may overlap, instead of a loop.
-            32..=64 => {
-                difference(all.map(|bytes| bytes.first_chunk()))
-                    | difference(all.map(|bytes| bytes.last_chunk()))
-            }
-            _ => difference_of_all(all),
-        };
-        difference == 0
+        // The values that change mostly stand side by side: what is fixed is compared in front of them and behind.
+        if let Some(Range { start, end }) = self.changing {
+            return equal(split(&self.payload, start).0, split(payload, start).0)
+                && equal(split(&self.payload, end).1, split(payload, end).1);
+        }
+        let pairs = self.payload.iter().zip(payload).zip(&self.fixed);
+        pairs.fold(0, |sum, ((our, their), fixed)| sum | (our ^ their) & fixed) == 0
     }
 
     /// Where a slot's value stands.
@@ -246,24 +249,9 @@ impl<T> fmt::Debug for Slot<T> {
     }
 }
 
-/// Non-zero if 32 bytes of the model and of a payload differ where they must not.
 #[inline]
-fn difference(pieces: [Option<&[u8; 32]>; 3]) -> u64 {
-    let [Some(ours), Some(theirs), Some(fixed)] = pieces else { return u64::MAX };
-    let word = |bytes: &[u8; 32], index: usize| {
-        bytes.as_chunks::<8>().0.get(index).map_or(0, |word| u64::from_le_bytes(*word))
-    };
-    let at = |index| (word(ours, index) ^ word(theirs, index)) & word(fixed, index);
-    at(0) | at(1) | at(2) | at(3)
-}
-
-/// The same for payloads of any length.
-fn difference_of_all(all: [&[u8]; 3]) -> u64 {
-    let [(ours, our_rest), (theirs, their_rest), (fixed, fixed_rest)] = all.map(<[u8]>::as_chunks::<32>);
-    let pieces = ours.iter().zip(theirs).zip(fixed);
-    let bytes = our_rest.iter().zip(their_rest).zip(fixed_rest);
-    pieces.fold(0, |sum, ((ours, theirs), fixed)| sum | difference([ours, theirs, fixed].map(Some)))
-        | bytes.fold(0, |sum, ((our, their), fixed)| sum | u64::from((our ^ their) & fixed))
+fn split(bytes: &[u8], at: usize) -> (&[u8], &[u8]) {
+    bytes.split_at_checked(at).unwrap_or_default()
 }
 
 #[cold]

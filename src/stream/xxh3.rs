@@ -83,12 +83,11 @@ fn pair<const N: usize>(bytes: &[u8]) -> u64 {
 fn mix(bytes: &[u8; 16], secret_at: usize) -> u64 {
     let secret = SECRET.get(secret_at..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; 16]);
     // Word by word: a load of all 16 bytes would wait for values that were just patched into them.
-    let words = |bytes: &[u8; 16]| {
-        let [a, b, c, d, e, f, g, h, rest @ ..] = *bytes;
-        (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes(rest))
+    let word = |bytes: &[u8; 16], index: usize| {
+        bytes.as_chunks::<8>().0.get(index).map_or(0, |word| u64::from_le_bytes(*word))
     };
-    let ((a, b), (key_a, key_b)) = (words(bytes), words(secret));
-    fold(a ^ key_a, b ^ key_b)
+    // Word by word: a load of all 16 bytes would wait for values that were just patched into them.
+    fold(word(bytes, 0) ^ word(secret, 0), word(bytes, 1) ^ word(secret, 1))
 }
 
 /// The product's halves, folded into one.
