@@ -90,9 +90,9 @@ impl FrameTemplate {
         let places = paths.iter().map(|path| Box::from(*path)).zip(places).collect();
         let fingerprint = hasher.finish();
         let start = fixed.iter().take_while(|&&byte| byte != 0).count();
-        let changing = fixed.iter().filter(|&&byte| byte == 0).count();
-        let is_together = fixed.iter().skip(start).take(changing).all(|&byte| byte == 0);
-        let changing = is_together.then_some(start..start + changing);
+        let end = fixed.len() - fixed.iter().rev().take_while(|&&byte| byte != 0).count();
+        let is_together = fixed.iter().take(end).skip(start).all(|&byte| byte == 0);
+        let changing = is_together.then_some(start..end.max(start));
         Ok(Self { payload: finished.into(), fixed: fixed.into(), changing, places, fingerprint })
     }
 

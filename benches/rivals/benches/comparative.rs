@@ -11,7 +11,6 @@ use std::hint::black_box;
 
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use flatbuffers::{FlatBufferBuilder, Vector};
-use flatcap::schema::synthetic::{Point, PointArgs};
 use flatcap::stream::{
     Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, DefaultDeframer, DefaultFramer, FrameTemplate,
     NoChecksum, SliceFramer, SliceReader, StreamWriter, XxHash64,
@@ -110,40 +109,27 @@ fn builder_reuse() -> Run {
     })
 }
 
-/// A table of three scalars, copied and patched; read by slice through the template's view, which compares what the
+/// A table of one structure, copied and patched; read by slice through the template's view, which compares what the
 /// verifier would look at. Template and room are kept.
 fn template<C: Checksum + Copy + 'static>(checksum: C) -> Run {
-    let mut builder = FlatBufferBuilder::new();
-    builder.force_defaults(true);
-    let point = Point::create(&mut builder, &PointArgs::default());
-    builder.finish_minimal(point);
-    let schema = include_bytes!("../../../generated/synthetic.bfbs");
-    let template = FrameTemplate::new(builder.finished_data(), schema, &["counter", "noise", "wave"])
-        .expect("three scalars that are present");
-    let device = template.slot::<u64>("counter").expect("a path of the template");
-    let time = template.slot::<u64>("noise").expect("a path of the template");
-    let value = template.slot::<f64>("wave").expect("a path of the template");
+    let event = include_bytes!("../../../tests/data/schema/event.bin");
+    let schema = include_bytes!("../../../tests/data/schema/event.bfbs");
+    let template = FrameTemplate::new(event, schema, &["sample"]).expect("a structure that is present");
+    let sample = template.slot::<[u8; EVENT_BYTES]>("sample").expect("a path of the template");
     let mut room = Vec::new();
     Box::new(move |events| {
         let framer = ChecksumFramer::new(checksum);
         room.resize(events.len() * (framer.header_bytes() + template.payload_bytes()), 0);
         let mut end = 0;
         for event in events {
-            let written = template.frame_into(&framer, &mut room[end..], |patch| {
-                patch.set(device, event.device_id);
-                patch.set(time, event.timestamp);
-                patch.set(value, event.value);
-            });
+            let written =
+                template.frame_into(&framer, &mut room[end..], |patch| patch.set(sample, bytes_of(event)));
             end += written.expect("there is room");
         }
         let mut sum = Sum::default();
         for payload in SliceReader::new(black_box(&room[..end]), ChecksumDeframer::new(checksum)) {
             let view = template.view(payload.expect("intact")).expect("the template's shape");
-            sum.add(&TelemetryEvent {
-                device_id: view.get(device),
-                timestamp: view.get(time),
-                value: view.get(value),
-            });
+            sum.add(&event_of(&view.get(sample)));
         }
         sum
     })
