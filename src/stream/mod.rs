@@ -38,6 +38,8 @@
 
 pub mod checksum;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod policy;
 pub mod reader;
 pub mod recover;

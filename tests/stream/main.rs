@@ -1,0 +1,17 @@
+//! The stream library as its users have it: `cargo test --no-default-features --features all_checksums --test stream`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::print_stdout,
+    reason = "a test says what it expects by failing"
+)]
+
+mod compat;
+mod faults;
+mod golden;
+mod material;
+mod properties;
+mod salvaged;
