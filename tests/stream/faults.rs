@@ -1,0 +1,311 @@
+//! Sources and sinks that fail at any of their operations.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+
+use flatbuffers::FlatBufferBuilder;
+use flatcap::stream::{
+    ChecksumKind, Error, ErrorKind as StreamErrorKind, FrameDecoder, FramerExt, KindDeframer, SizeValidator,
+    StreamReader, StreamWriter, recover,
+};
+
+use crate::material::Stream;
+
+const LENGTHS: [usize; 7] = [3, 0, 70, 200, 1, 0, 33];
+const FAILURES: [ErrorKind; 4] =
+    [ErrorKind::WouldBlock, ErrorKind::BrokenPipe, ErrorKind::TimedOut, ErrorKind::Other];
+
+/// What happens at the operation that the count has come down to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Fails(ErrorKind),
+    /// One byte, however many were asked for.
+    Short,
+    /// A sink that takes nothing.
+    Nothing,
+}
+
+/// Counts down to the operation that goes wrong; all others are answered with at most `step` bytes.
+#[derive(Debug, Clone)]
+struct Faulty<T> {
+    inner: T,
+    fault: Fault,
+    operations_before: usize,
+    step: usize,
+    /// Whether a call with several slices is answered from all of them.
+    is_vectored: bool,
+    operations: usize,
+}
+
+impl<T> Faulty<T> {
+    fn new(inner: T, fault: Fault, operations_before: usize, step: usize) -> Self {
+        Self { inner, fault, operations_before, step, is_vectored: true, operations: 0 }
+    }
+
+    /// How many bytes this operation may move.
+    fn operation(&mut self) -> io::Result<usize> {
+        self.operations += 1;
+        if self.operations != self.operations_before + 1 {
+            return Ok(self.step);
+        }
+        match self.fault {
+            Fault::Fails(kind) => Err(kind.into()),
+            Fault::Short => Ok(1),
+            Fault::Nothing => Ok(0),
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.operations > self.operations_before
+    }
+}
+
+impl Read for Faulty<&[u8]> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = self.operation()?.min(buffer.len());
+        self.inner.read(&mut buffer[..most])
+    }
+}
+
+impl Write for Faulty<Vec<u8>> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.operation()?.min(bytes.len());
+        self.inner.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if !self.is_vectored {
+            let first = slices.iter().find(|slice| !slice.is_empty());
+            return self.write(first.map_or(&[][..], |slice| slice));
+        }
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        self.write(&bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.operation().map(drop)
+    }
+}
+
+fn io_kind(error: &Error) -> Option<ErrorKind> {
+    match error.kind() {
+        StreamErrorKind::Io(error) => Some(error.kind()),
+        _ => None,
+    }
+}
+
+fn stream(kind: ChecksumKind) -> Stream {
+    Stream::of_lengths(kind, &LENGTHS, 31)
+}
+
+/// Runs `check` with a fault at each operation in turn, until there are no more operations.
+fn at_every_operation(mut check: impl FnMut(usize) -> bool) {
+    let count = (0..100_000).take_while(|&operation| check(operation)).count();
+    assert!((10..100_000).contains(&count), "{count} operations");
+}
+
+// Goal: interruptions and short answers of a source change nothing. Method: at each read in turn, sources of several
+// step widths, all checksums.
+#[test]
+fn reading_goes_on_after_interruptions_and_short_answers() {
+    for &kind in ChecksumKind::ALL {
+        let stream = stream(kind);
+        for fault in [Fault::Fails(ErrorKind::Interrupted), Fault::Short] {
+            for step in [1, 5, usize::MAX] {
+                at_every_operation(|operation| {
+                    let source = Faulty::new(&stream.bytes[..], fault, operation, step);
+                    let mut reader = StreamReader::new(source, KindDeframer::new(kind));
+                    let mut payloads = Vec::new();
+                    reader.process_all(|payload| Ok(payloads.push(payload.to_vec()))).unwrap();
+                    assert_eq!(payloads, stream.payloads, "{fault:?} at {operation}");
+                    reader.get_ref().has_failed()
+                });
+            }
+        }
+    }
+}
+
+// Goal: an error of a source comes back with its kind, behind the payloads in front of it. Method: every kind at each
+// read in turn; recovery says the same.
+#[test]
+fn errors_of_a_source_come_back() {
+    for &kind in ChecksumKind::ALL {
+        let stream = stream(kind);
+        for failure in FAILURES {
+            for step in [1, 5, usize::MAX] {
+                at_every_operation(|operation| {
+                    let source = Faulty::new(&stream.bytes[..], Fault::Fails(failure), operation, step);
+                    let recovered = recover(source.clone(), KindDeframer::new(kind));
+                    let mut reader = StreamReader::new(source, KindDeframer::new(kind));
+                    let mut payloads = Vec::new();
+                    let read = reader.process_all(|payload| Ok(payloads.push(payload.to_vec())));
+                    assert_eq!(payloads, stream.payloads[..payloads.len()]);
+                    if reader.get_ref().has_failed() {
+                        assert_eq!(io_kind(&read.unwrap_err()), Some(failure), "at {operation}");
+                        assert_eq!(io_kind(&recovered.unwrap_err()), Some(failure), "at {operation}");
+                        return true;
+                    }
+                    assert_eq!(payloads, stream.payloads);
+                    recovered.unwrap();
+                    read.unwrap();
+                    false
+                });
+            }
+        }
+    }
+}
+
+// Goal: an error between frames loses nothing: reading goes on with the frame in front of which it came. Method: a
+// source that fails at the first byte of each frame, and is asked again.
+#[test]
+fn reading_goes_on_after_an_error_between_frames() {
+    for &kind in ChecksumKind::ALL {
+        let stream = stream(kind);
+        let source = Faulty::new(&stream.bytes[..], Fault::Short, usize::MAX - 1, usize::MAX);
+        let mut reader = StreamReader::new(source, KindDeframer::new(kind));
+        for payload in &stream.payloads {
+            let source = reader.get_mut();
+            (source.fault, source.operations_before) = (Fault::Fails(ErrorKind::WouldBlock), source.operations);
+            assert_eq!(io_kind(&reader.read_message().unwrap_err()), Some(ErrorKind::WouldBlock));
+            assert_eq!(reader.read_message().unwrap(), Some(&payload[..]));
+        }
+        assert!(reader.read_message().unwrap().is_none());
+    }
+}
+
+// Goal: a loop that feeds a decoder goes on where an error stopped it. Method: a source that fails at each read in turn
+// with every kind, and at every second read; small room for what is read.
+#[test]
+fn decoding_goes_on_where_an_error_stopped_it() {
+    for &kind in ChecksumKind::ALL {
+        let stream = stream(kind);
+        for failure in FAILURES {
+            for step in [1, 3, 7] {
+                at_every_operation(|operation| {
+                    let mut source = Faulty::new(&stream.bytes[..], Fault::Fails(failure), operation, step);
+                    let mut decoder = FrameDecoder::new(KindDeframer::new(kind));
+                    let (mut payloads, mut errors) = (Vec::new(), 0);
+                    let mut room = [0; 7];
+                    loop {
+                        let mut piece = match source.read(&mut room) {
+                            Ok(0) => break,
+                            Ok(count) => &room[..count],
+                            Err(error) => {
+                                assert_eq!(error.kind(), failure);
+                                errors += 1;
+                                continue;
+                            }
+                        };
+                        while !piece.is_empty() {
+                            let (taken, payload) = decoder.decode(piece).unwrap();
+                            payloads.extend(payload.map(<[u8]>::to_vec));
+                            piece = &piece[taken..];
+                        }
+                    }
+                    assert_eq!(payloads, stream.payloads, "{failure:?} at {operation}");
+                    assert!(decoder.is_between_frames());
+                    errors > 0
+                });
+            }
+        }
+    }
+}
+
+/// Every way of writing the same stream.
+const WAYS: [&str; 4] = ["payload", "payloads", "finished", "framed"];
+
+fn write(sink: Faulty<Vec<u8>>, kind: ChecksumKind, way: &str, stream: &Stream) -> (Faulty<Vec<u8>>, Option<Error>) {
+    let mut writer = StreamWriter::new(sink, kind);
+    let result = match way {
+        "payload" => stream.payloads.iter().try_for_each(|payload| writer.write_payload(payload)),
+        "payloads" => writer.write_payloads(stream.payloads.iter().map(Vec::as_slice)),
+        "finished" => {
+            let mut builder = FlatBufferBuilder::new();
+            (0..9_usize).try_for_each(|length| {
+                builder.reset();
+                let root = builder.create_vector(&vec![1_u8; length * length]);
+                builder.finish_minimal(root);
+                writer.write_finished(&mut builder)
+            })
+        }
+        _ => {
+            let mut slices: Vec<IoSlice<'_>> =
+                stream.frames.iter().map(|frame| IoSlice::new(&stream.bytes[frame.clone()])).collect();
+            writer.write_framed(&mut slices)
+        }
+    };
+    (writer.into_inner(), result.err())
+}
+
+// Goal: whatever a sink does, nothing is lost or repeated on success, and an error comes back with its kind behind a
+// front of the stream. Method: each fault at each write in turn, several step widths, sinks with and without vectors,
+// every way of writing.
+#[test]
+fn sinks_that_fail() {
+    let faults = FAILURES.map(Fault::Fails).into_iter().chain([
+        Fault::Fails(ErrorKind::Interrupted),
+        Fault::Short,
+        Fault::Nothing,
+    ]);
+    for (fault, way) in faults.flat_map(|fault| WAYS.map(|way| (fault, way))) {
+        for &kind in ChecksumKind::ALL {
+            let stream = stream(kind);
+            let sound = Faulty::new(Vec::new(), fault, usize::MAX - 1, usize::MAX);
+            let expected = write(sound, kind, way, &stream).0.inner;
+            for (step, is_vectored) in [(1, true), (9, true), (usize::MAX, false), (9, false)] {
+                at_every_operation(|operation| {
+                    let mut sink = Faulty::new(Vec::new(), fault, operation, step);
+                    sink.is_vectored = is_vectored;
+                    let (sink, error) = write(sink, kind, way, &stream);
+                    let what = format!("{fault:?} at {operation}, {way}, {kind}, step {step}");
+                    let failure = match fault {
+                        Fault::Fails(ErrorKind::Interrupted) | Fault::Short => None,
+                        Fault::Fails(failure) => Some(failure),
+                        Fault::Nothing => Some(ErrorKind::WriteZero),
+                    };
+                    if sink.has_failed() && failure.is_some() {
+                        assert_eq!(error.as_ref().and_then(io_kind), failure, "{what}");
+                        assert!(expected.starts_with(&sink.inner), "{what}");
+                        assert_eq!(sink.operations, operation + 1, "{what}: nothing more is asked of the sink");
+                    } else {
+                        assert!(error.is_none() && sink.inner == expected, "{what}");
+                    }
+                    sink.has_failed()
+                });
+            }
+        }
+    }
+}
+
+// Goal: flushing says what the sink says. Method: every kind.
+#[test]
+fn errors_of_flushing_come_back() {
+    for failure in FAILURES {
+        let sink = Faulty::new(Vec::new(), Fault::Fails(failure), 0, usize::MAX);
+        let mut writer = StreamWriter::new(sink, ChecksumKind::None);
+        assert_eq!(io_kind(&writer.flush().unwrap_err()), Some(failure));
+        writer.flush().unwrap();
+    }
+}
+
+// Goal: a refused payload does not reach the sink, not even as a call. Method: a bound and a validator, every way of
+// writing, all checksums.
+#[test]
+fn a_refused_payload_leaves_the_sink_untouched() {
+    for &kind in ChecksumKind::ALL {
+        let sink = || Faulty::new(Vec::new(), Fault::Fails(ErrorKind::Other), 0, usize::MAX);
+        let mut bounded = StreamWriter::new(sink(), kind.bounded(4));
+        assert!(bounded.write_payload(b"12345").unwrap_err().is_frame_too_large());
+        assert!(bounded.write_payloads([&b"12345"[..], b"1"]).unwrap_err().is_frame_too_large());
+        assert!(bounded.write(&"a string of some length").unwrap_err().is_frame_too_large());
+        assert_eq!(bounded.into_inner().operations, 0);
+        let mut validated = StreamWriter::new(sink(), kind.with_validator(SizeValidator::new(2, 4)));
+        assert!(validated.write_payload(b"1").unwrap_err().is_invalid_payload());
+        assert!(validated.write_payloads([&b"1"[..]]).unwrap_err().is_invalid_payload());
+        let mut builder = FlatBufferBuilder::new();
+        let root = builder.create_string("a string of some length");
+        builder.finish_minimal(root);
+        assert!(validated.write_finished(&mut builder).unwrap_err().is_invalid_payload());
+        assert_eq!(validated.into_inner().operations, 0);
+    }
+}
