@@ -107,12 +107,8 @@ impl<D: SliceDeframer> FrameDecoder<D> {
     /// How many bytes the frame that has begun needs next: its header, so that its length meets the limit before more
     /// is kept, then all of it.
     fn goal(&mut self) -> Result<usize> {
-        let header_bytes = self.deframer.header_bytes();
-        if self.partial.len() < header_bytes {
-            return Ok(header_bytes);
-        }
         match self.deframer.measure(&self.partial).checked() {
-            Ok(whole) => Ok(whole.unwrap_or(header_bytes)),
+            Ok(whole) => Ok(whole.unwrap_or(self.deframer.header_bytes())),
             Err(error) => {
                 self.reset();
                 Err(error)

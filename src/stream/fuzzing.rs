@@ -95,13 +95,13 @@ pub fn slice(data: &[u8]) {
 
         // Only the header counts in stepping over, so wrong checksums are stepped over too.
         let mut skipper = SliceReader::new(data, deframer);
-        let mut skipped = 0;
+        let mut stepped_over = 0;
         while let Ok(Some(offset)) = skipper.skip_frame() {
             let rest = data.get(offset..).unwrap_or_default();
             assert_eq!(deframer.measure(rest), Extent::Bytes(skipper.offset() - offset), "one frame a step");
-            skipped += 1;
+            stepped_over += 1;
         }
-        assert_eq!(skipped, events.len() - 1, "{kind}: as many frames are stepped over as read");
+        assert_eq!(stepped_over, events.len() - 1, "{kind}: as many frames are stepped over as read");
 
         let whole: Vec<&[u8]> = SliceReader::new(data, deframer).map_while(Result::ok).collect();
         let parts = SliceReader::new(data, deframer).split(data.first().map_or(0, |&parts| parts.into()));
@@ -315,7 +315,11 @@ mod tests {
                 let mut bytes = original.clone();
                 random.mutate(&mut bytes);
                 let held = catch_unwind(|| entry(&bytes));
-                assert!(held.is_ok(), "{target}, {}, seed {seed:#x}, round {round}: {bytes:02x?}", file.display());
+                assert!(
+                    held.is_ok(),
+                    "{target}, {}, seed {seed:#x}, round {round}: {bytes:02x?}",
+                    file.display()
+                );
             }
         }
     }

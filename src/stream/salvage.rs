@@ -26,8 +26,17 @@ const ZEROS_MIN: usize = 64;
 /// Bytes that may be hashed in vain before the first byte was searched...
 const HASHED_IN_VAIN_MIN: u64 = 64 << 20;
 /// ...and for every byte of the stream that was passed. Together they keep the work linear on hostile input, where
-/// every byte claims to begin a long frame; beyond them a long candidate is not believed.
+/// every byte claims to begin a long frame; beyond them only short frames are believed, which cost little.
 const HASHED_IN_VAIN_PER_BYTE: u64 = 8;
+/// Longest frame that is always hashed, where one is searched.
+const SHORT_BYTES_SEARCHED: usize = 256;
+/// Longest frame that is always hashed, where one is expected: behind another.
+const SHORT_BYTES_EXPECTED: usize = 4 << 10;
+/// Without landmarks, a longer candidate must end where another frame could begin before it is hashed: payloads are full
+/// of small numbers that could be lengths.
+const LONE_BYTES_MAX: usize = 4 << 10;
+/// At so many ends of frames behind a damaged one the bytes up to there are tried as its payload.
+const REPAIRS_MAX: usize = 16;
 
 /// A piece of a damaged stream. The pieces of a stream follow one another without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,8 +125,10 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
     #[must_use]
     pub fn with_landmarks(mut self, landmarks: &'a [[u8; IDENTIFIER_BYTES]]) -> Self {
         self.landmarks = landmarks;
-        self.payload_bytes_min = self.payload_bytes_min.max(IDENTIFIER_AT + IDENTIFIER_BYTES);
-        self
+        if landmarks.is_empty() {
+            return self;
+        }
+        self.with_payload_bytes_min(IDENTIFIER_AT + IDENTIFIER_BYTES)
     }
 
     /// For streams whose every payload satisfies `plausible`, for instance a verifier. Others are damage.
@@ -141,11 +152,11 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         self
     }
 
-    /// The frame at `offset`, if it is one.
-    fn frame_at(&mut self, offset: usize) -> Option<Frame<'a>> {
+    /// The frame at `offset`, if it is one. It is always hashed if it is no longer than `short`.
+    fn frame_at(&mut self, offset: usize, short: usize) -> Option<Frame<'a>> {
         let rest = self.bytes.get(offset..)?;
         let Extent::Bytes(length) = self.deframer.measure(rest) else { return None };
-        if length > rest.len() || !self.may_hash() {
+        if length > rest.len() || (length > short && !self.may_hash(length)) {
             return None;
         }
         match self.deframer.deframe(rest) {
@@ -169,10 +180,11 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
                 .is_some_and(|found| self.landmarks.contains(found))
     }
 
-    /// Whether anything may still be hashed on suspicion.
-    fn may_hash(&self) -> bool {
+    /// Whether so many bytes may still be hashed on suspicion.
+    fn may_hash(&self, length: usize) -> bool {
         let passed = self.offset as u64;
-        self.hashed_in_vain <= HASHED_IN_VAIN_MIN + passed.saturating_mul(HASHED_IN_VAIN_PER_BYTE)
+        let allowed = HASHED_IN_VAIN_MIN + passed.saturating_mul(HASHED_IN_VAIN_PER_BYTE);
+        self.hashed_in_vain.saturating_add(length as u64) <= allowed
     }
 
     /// Where the frame ends that could begin at `offset`, as far as its header and its landmark tell.
@@ -197,6 +209,10 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         let frame_bits = (checksum_bits + landmark_bits).max(LENGTH_BITS);
         // The headers first: they cost next to nothing.
         let mut end = self.candidate_end(offset)?;
+        let is_lone = end != self.bytes.len() && self.candidate_end(end).is_none();
+        if is_lone && self.landmarks.is_empty() && end - offset > LONE_BYTES_MAX {
+            return None;
+        }
         let mut followers = 0;
         let mut bits = frame_bits;
         while bits < EVIDENCE_BITS {
@@ -211,10 +227,10 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         if bits < EVIDENCE_BITS {
             return None;
         }
-        let first = self.frame_at(offset)?;
+        let first = self.frame_at(offset, SHORT_BYTES_SEARCHED)?;
         let mut next = offset + first.bytes().len();
         for _ in 0..followers {
-            next += self.frame_at(next)?.bytes().len();
+            next += self.frame_at(next, SHORT_BYTES_SEARCHED)?.bytes().len();
         }
         // Whatever the search looks at is paid for: a candidate may be true and yet not be taken.
         self.hashed_in_vain += (next - offset) as u64;
@@ -229,17 +245,55 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
             if self.believed_at(at).is_none() {
                 continue;
             }
-            if let Some(payload) = self.repaired(offset, at) {
-                return Piece { offset, length: at - offset, content: Content::Repaired(payload) };
+            let mut repaired = self.repaired_up_to(offset, at);
+            if repaired.is_none() && declared_end.is_none() {
+                repaired = self.repaired_beyond(offset, at);
+            }
+            if let Some(payload) = repaired {
+                return self.piece_of(offset, payload);
             }
             // With an intact frame where the damaged one ends by its own length, frames in between are its payload.
             if declared_end.is_none() {
                 return Piece { offset, length: at - offset, content: Content::Hole };
             }
         }
-        let repaired = self.repaired(offset, limit).filter(|_| limit == self.bytes.len());
-        let content = repaired.map_or(Content::Hole, Content::Repaired);
-        Piece { offset, length: limit - offset, content }
+        match self.repaired_up_to(offset, limit) {
+            Some(payload) => self.piece_of(offset, payload),
+            None => Piece { offset, length: limit - offset, content: Content::Hole },
+        }
+    }
+
+    fn piece_of(&self, offset: usize, repaired: &'a [u8]) -> Piece<'a> {
+        let length = self.deframer.header_bytes() + repaired.len();
+        Piece { offset, length, content: Content::Repaired(repaired) }
+    }
+
+    /// The payload of the damaged frame at `offset`, if it ends at `end`, or in front of empty frames that end there.
+    fn repaired_up_to(&mut self, offset: usize, mut end: usize) -> Option<&'a [u8]> {
+        let header_bytes = self.deframer.header_bytes();
+        for _ in 0..REPAIRS_MAX {
+            if let Some(payload) = self.repaired(offset, end) {
+                return Some(payload);
+            }
+            let empty = end.checked_sub(header_bytes).filter(|&empty| empty > offset)?;
+            if self.bytes.get(empty..end)?.iter().any(|&byte| byte != 0) {
+                return None;
+            }
+            end = empty;
+        }
+        None
+    }
+
+    /// The payload of the damaged frame at `offset`, if it ends behind one of the frames from `end` on: those then were a
+    /// part of it.
+    fn repaired_beyond(&mut self, offset: usize, mut end: usize) -> Option<&'a [u8]> {
+        for _ in 0..REPAIRS_MAX {
+            end += self.frame_at(end, SHORT_BYTES_SEARCHED)?.bytes().len();
+            if let Some(payload) = self.repaired(offset, end) {
+                return Some(payload);
+            }
+        }
+        None
     }
 
     /// The end of the damaged frame at `offset` by its own length, if an intact frame or the end of the stream is there.
@@ -253,7 +307,8 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
     fn repaired(&mut self, offset: usize, end: usize) -> Option<&'a [u8]> {
         let damaged = self.bytes.get(offset..end)?;
         let (header, payload) = damaged.split_at_checked(self.deframer.header_bytes())?;
-        if !self.may_hash() || !self.may_be(payload) {
+        let is_short = payload.len() <= SHORT_BYTES_SEARCHED;
+        if !(is_short || self.may_hash(payload.len())) || !self.may_be(payload) {
             return None;
         }
         self.hashed_in_vain += payload.len() as u64;
@@ -289,7 +344,7 @@ impl<'a, D: SliceDeframer> Iterator for Salvage<'a, D> {
         }
         let piece = match self.zeros(offset) {
             Some(zeros) => zeros,
-            None => match self.frame_at(offset) {
+            None => match self.frame_at(offset, SHORT_BYTES_EXPECTED) {
                 Some(frame) => {
                     let content = Content::Frame(frame.payload());
                     Piece { offset, length: frame.bytes().len(), content }
@@ -330,7 +385,7 @@ mod tests {
         let mut frames = Vec::new();
         for payload in payloads {
             frames.push((bytes.len(), payload.clone()));
-            kind.frame_and_write(&mut bytes, &payload).unwrap();
+            kind.frame_and_write(&mut bytes, &payload).expect("a vector takes everything");
         }
         Stream { kind, bytes, frames }
     }
@@ -535,7 +590,9 @@ mod tests {
         let mut damaged = stream.bytes.clone();
         let bits: Vec<usize> =
             (0..1000).map(|flip| (flip * 2_654_435_761_usize) % (damaged.len() * 8)).collect();
-        bits.iter().for_each(|bit| damaged[bit / 8] ^= 1 << (bit % 8));
+        for bit in &bits {
+            damaged[bit / 8] ^= 1 << (bit % 8);
+        }
         let mut bytes: Vec<usize> = bits.iter().map(|bit| bit / 8).collect();
         bytes.sort_unstable();
         let found = pieces(salvage(&damaged, deframer(kind)));

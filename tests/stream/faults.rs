@@ -8,9 +8,9 @@ use flatcap::stream::{
     StreamReader, StreamWriter, recover,
 };
 
-use crate::material::Stream;
+use crate::material::{Stream, push_to};
 
-const LENGTHS: [usize; 7] = [3, 0, 70, 200, 1, 0, 33];
+const LENGTHS: [usize; 6] = [3, 0, 70, 1, 0, 33];
 const FAILURES: [ErrorKind; 4] =
     [ErrorKind::WouldBlock, ErrorKind::BrokenPipe, ErrorKind::TimedOut, ErrorKind::Other];
 
@@ -66,20 +66,26 @@ impl Read for Faulty<&[u8]> {
     }
 }
 
-impl Write for Faulty<Vec<u8>> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl Faulty<Vec<u8>> {
+    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.operation()?.min(bytes.len());
         self.inner.extend_from_slice(&bytes[..count]);
         Ok(count)
+    }
+}
+
+impl Write for Faulty<Vec<u8>> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.take(bytes)
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         if !self.is_vectored {
             let first = slices.iter().find(|slice| !slice.is_empty());
-            return self.write(first.map_or(&[][..], |slice| slice));
+            return self.take(first.map_or(&[][..], |slice| slice));
         }
         let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-        self.write(&bytes)
+        self.take(&bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -101,7 +107,7 @@ fn stream(kind: ChecksumKind) -> Stream {
 /// Runs `check` with a fault at each operation in turn, until there are no more operations.
 fn at_every_operation(mut check: impl FnMut(usize) -> bool) {
     let count = (0..100_000).take_while(|&operation| check(operation)).count();
-    assert!((10..100_000).contains(&count), "{count} operations");
+    assert!((1..100_000).contains(&count), "{count} operations");
 }
 
 // Goal: interruptions and short answers of a source change nothing. Method: at each read in turn, sources of several
@@ -116,7 +122,7 @@ fn reading_goes_on_after_interruptions_and_short_answers() {
                     let source = Faulty::new(&stream.bytes[..], fault, operation, step);
                     let mut reader = StreamReader::new(source, KindDeframer::new(kind));
                     let mut payloads = Vec::new();
-                    reader.process_all(|payload| Ok(payloads.push(payload.to_vec()))).unwrap();
+                    reader.process_all(push_to(&mut payloads)).unwrap();
                     assert_eq!(payloads, stream.payloads, "{fault:?} at {operation}");
                     reader.get_ref().has_failed()
                 });
@@ -138,7 +144,7 @@ fn errors_of_a_source_come_back() {
                     let recovered = recover(source.clone(), KindDeframer::new(kind));
                     let mut reader = StreamReader::new(source, KindDeframer::new(kind));
                     let mut payloads = Vec::new();
-                    let read = reader.process_all(|payload| Ok(payloads.push(payload.to_vec())));
+                    let read = reader.process_all(push_to(&mut payloads));
                     assert_eq!(payloads, stream.payloads[..payloads.len()]);
                     if reader.get_ref().has_failed() {
                         assert_eq!(io_kind(&read.unwrap_err()), Some(failure), "at {operation}");
@@ -165,7 +171,8 @@ fn reading_goes_on_after_an_error_between_frames() {
         let mut reader = StreamReader::new(source, KindDeframer::new(kind));
         for payload in &stream.payloads {
             let source = reader.get_mut();
-            (source.fault, source.operations_before) = (Fault::Fails(ErrorKind::WouldBlock), source.operations);
+            (source.fault, source.operations_before) =
+                (Fault::Fails(ErrorKind::WouldBlock), source.operations);
             assert_eq!(io_kind(&reader.read_message().unwrap_err()), Some(ErrorKind::WouldBlock));
             assert_eq!(reader.read_message().unwrap(), Some(&payload[..]));
         }
@@ -214,14 +221,19 @@ fn decoding_goes_on_where_an_error_stopped_it() {
 /// Every way of writing the same stream.
 const WAYS: [&str; 4] = ["payload", "payloads", "finished", "framed"];
 
-fn write(sink: Faulty<Vec<u8>>, kind: ChecksumKind, way: &str, stream: &Stream) -> (Faulty<Vec<u8>>, Option<Error>) {
+fn write(
+    sink: Faulty<Vec<u8>>,
+    kind: ChecksumKind,
+    way: &str,
+    stream: &Stream,
+) -> (Faulty<Vec<u8>>, Option<Error>) {
     let mut writer = StreamWriter::new(sink, kind);
     let result = match way {
         "payload" => stream.payloads.iter().try_for_each(|payload| writer.write_payload(payload)),
         "payloads" => writer.write_payloads(stream.payloads.iter().map(Vec::as_slice)),
         "finished" => {
             let mut builder = FlatBufferBuilder::new();
-            (0..9_usize).try_for_each(|length| {
+            (0..6_usize).try_for_each(|length| {
                 builder.reset();
                 let root = builder.create_vector(&vec![1_u8; length * length]);
                 builder.finish_minimal(root);
@@ -266,7 +278,11 @@ fn sinks_that_fail() {
                     if sink.has_failed() && failure.is_some() {
                         assert_eq!(error.as_ref().and_then(io_kind), failure, "{what}");
                         assert!(expected.starts_with(&sink.inner), "{what}");
-                        assert_eq!(sink.operations, operation + 1, "{what}: nothing more is asked of the sink");
+                        assert_eq!(
+                            sink.operations,
+                            operation + 1,
+                            "{what}: nothing more is asked of the sink"
+                        );
                     } else {
                         assert!(error.is_none() && sink.inner == expected, "{what}");
                     }

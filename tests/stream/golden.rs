@@ -10,7 +10,7 @@ use flatcap::stream::{
     StreamReader, StreamWriter, recover, salvage,
 };
 
-use crate::material::Random;
+use crate::material::{Random, push_to};
 
 const FRAMES: usize = 2_000;
 
@@ -25,7 +25,8 @@ fn golden() -> Option<PathBuf> {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.trim().chars().map(|digit| digit.to_digit(16).unwrap() as u8).collect();
+    let digits = text.split_whitespace().flat_map(str::chars);
+    let digits: Vec<u8> = digits.map(|digit| digit.to_digit(16).unwrap() as u8).collect();
     assert!(digits.len().is_multiple_of(2));
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
@@ -35,7 +36,7 @@ fn read_by_all(bytes: &[u8], kind: ChecksumKind) -> Vec<Vec<u8>> {
     let deframer = KindDeframer::new(kind).with_max_frame_len(1 << 20);
     let mut payloads = Vec::new();
     let mut reader = StreamReader::new(bytes, deframer);
-    reader.process_all(|payload| Ok(payloads.push(payload.to_vec()))).unwrap();
+    reader.process_all(push_to(&mut payloads)).unwrap();
 
     let sliced: Vec<&[u8]> = SliceReader::new(bytes, deframer).map(Result::unwrap).collect();
     assert_eq!(sliced, payloads);
@@ -77,7 +78,9 @@ fn in_random_pieces(bytes: &[u8], deframer: KindDeframer) -> Vec<Vec<u8>> {
 /// The same payloads, by each way of writing.
 fn written_by_all(payloads: &[Vec<u8>], kind: ChecksumKind) -> Vec<u8> {
     let mut one_by_one = StreamWriter::new(Vec::new(), kind);
-    payloads.iter().for_each(|payload| one_by_one.write_payload(payload).unwrap());
+    for payload in payloads {
+        one_by_one.write_payload(payload).unwrap();
+    }
     let bytes = one_by_one.into_inner();
     let mut batch = StreamWriter::new(Vec::new(), kind);
     batch.write_payloads(payloads.iter().map(Vec::as_slice)).unwrap();
@@ -122,13 +125,8 @@ fn published_frames() {
 
 fn telemetry(index: usize) -> Vec<f64> {
     let i = index as f64;
-    let all = [
-        i * 0.01,
-        (index % 200) as f64 * 0.5,
-        800.0 + i,
-        20.0 + (index % 40) as f64,
-        100.0 - i * 0.045,
-    ];
+    let all =
+        [i * 0.01, (index % 200) as f64 * 0.5, 800.0 + i, 20.0 + (index % 40) as f64, 100.0 - i * 0.045];
     all[..=index % 5].to_vec()
 }
 

@@ -39,13 +39,13 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new<F: Framer>(framer: &F, payloads: Vec<Vec<u8>>) -> Self {
-        let (mut bytes, mut frames) = (Vec::new(), Vec::new());
-        for payload in &payloads {
-            let start = bytes.len();
-            framer.frame_and_write(&mut bytes, payload).unwrap();
-            frames.push(start..bytes.len());
+        let mut stream = Self { bytes: Vec::new(), frames: Vec::new(), payloads };
+        for payload in &stream.payloads {
+            let start = stream.bytes.len();
+            framer.frame_and_write(&mut stream.bytes, payload).unwrap();
+            stream.frames.push(start..stream.bytes.len());
         }
-        Self { bytes, frames, payloads }
+        stream
     }
 
     /// Random payloads of these lengths.
@@ -59,6 +59,14 @@ impl Stream {
         let mut bytes = self.bytes.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         bytes
+    }
+}
+
+/// Appends what a reader hands on, as its callback.
+pub(crate) fn push_to(payloads: &mut Vec<Vec<u8>>) -> impl FnMut(&[u8]) -> flatcap::stream::Result<()> + '_ {
+    |payload| {
+        payloads.push(payload.to_vec());
+        Ok(())
     }
 }
 

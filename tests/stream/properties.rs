@@ -137,7 +137,7 @@ where
 }
 
 /// Every flipped bit of one frame: behind the length it is found; in it no wrong payload comes out if `is_strong`.
-fn flips<F, D>(framer: F, deframer: D, payload: &[u8], is_strong: bool) -> Result<(), TestCaseError>
+fn flips<F, D>(framer: &F, deframer: &D, payload: &[u8], is_strong: bool) -> Result<(), TestCaseError>
 where
     F: SliceFramer,
     D: SliceDeframer,
@@ -215,9 +215,9 @@ proptest! {
     // Method: every bit of a random frame.
     #[test]
     fn flipped_bits(payload in payload()) {
-        flips(ChecksumFramer::new(Crc16), checked(Crc16), &payload, false)?;
-        flips(ChecksumFramer::new(Crc32), checked(Crc32), &payload, false)?;
-        flips(ChecksumFramer::new(XxHash64), checked(XxHash64), &payload, true)?;
+        flips(&ChecksumFramer::new(Crc16), &checked(Crc16), &payload, false)?;
+        flips(&ChecksumFramer::new(Crc32), &checked(Crc32), &payload, false)?;
+        flips(&ChecksumFramer::new(XxHash64), &checked(XxHash64), &payload, true)?;
     }
 }
 
