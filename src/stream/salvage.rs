@@ -32,8 +32,8 @@ const HASHED_IN_VAIN_PER_BYTE: u64 = 8;
 const SHORT_BYTES_SEARCHED: usize = 256;
 /// Longest frame that is always hashed, where one is expected: behind another.
 const SHORT_BYTES_EXPECTED: usize = 4 << 10;
-/// Without landmarks, a longer candidate must end where another frame could begin before it is hashed: payloads are full
-/// of small numbers that could be lengths.
+/// Without landmarks, a longer candidate that does not end where another frame could begin takes from half of what may be
+/// hashed in vain at most: payloads are full of small numbers that could be lengths.
 const LONE_BYTES_MAX: usize = 4 << 10;
 /// At so many ends of frames behind a damaged one the bytes up to there are tried as its payload.
 const REPAIRS_MAX: usize = 16;
@@ -182,9 +182,16 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
 
     /// Whether so many bytes may still be hashed on suspicion.
     fn may_hash(&self, length: usize) -> bool {
-        let passed = self.offset as u64;
-        let allowed = HASHED_IN_VAIN_MIN + passed.saturating_mul(HASHED_IN_VAIN_PER_BYTE);
-        self.hashed_in_vain.saturating_add(length as u64) <= allowed
+        self.hashed_in_vain.saturating_add(length as u64) <= self.allowed_in_vain()
+    }
+
+    /// Whether so many bytes may be hashed although nothing could follow them: half of what may be hashed at all.
+    fn may_hash_lone(&self, length: usize) -> bool {
+        self.hashed_in_vain.saturating_add(length as u64) <= self.allowed_in_vain() / 2
+    }
+
+    fn allowed_in_vain(&self) -> u64 {
+        HASHED_IN_VAIN_MIN + (self.offset as u64).saturating_mul(HASHED_IN_VAIN_PER_BYTE)
     }
 
     /// Where the frame ends that could begin at `offset`, as far as its header and its landmark tell.
@@ -210,7 +217,8 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         // The headers first: they cost next to nothing.
         let mut end = self.candidate_end(offset)?;
         let is_lone = end != self.bytes.len() && self.candidate_end(end).is_none();
-        if is_lone && self.landmarks.is_empty() && end - offset > LONE_BYTES_MAX {
+        let is_long = end - offset > LONE_BYTES_MAX;
+        if is_lone && is_long && self.landmarks.is_empty() && !self.may_hash_lone(end - offset) {
             return None;
         }
         let mut followers = 0;
@@ -240,7 +248,8 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
     /// What begins at `offset`, where no intact frame does.
     fn damaged(&mut self, offset: usize) -> Piece<'a> {
         let declared_end = self.declared_end(offset);
-        let limit = declared_end.unwrap_or(self.bytes.len());
+        let whole = self.bytes.len();
+        let (limit, next) = declared_end.unwrap_or((whole, whole));
         for at in offset + 1..limit {
             if self.believed_at(at).is_none() {
                 continue;
@@ -257,7 +266,7 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
                 return Piece { offset, length: at - offset, content: Content::Hole };
             }
         }
-        match self.repaired_up_to(offset, limit) {
+        match self.repaired_up_to(offset, next) {
             Some(payload) => self.piece_of(offset, payload),
             None => Piece { offset, length: limit - offset, content: Content::Hole },
         }
@@ -296,11 +305,23 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         None
     }
 
-    /// The end of the damaged frame at `offset` by its own length, if an intact frame or the end of the stream is there.
-    fn declared_end(&mut self, offset: usize) -> Option<usize> {
+    /// The end of the damaged frame at `offset` by its own length, if an intact frame or the end of the stream is there, or
+    /// behind empty frames that stand there; and where that frame, or that end, is.
+    fn declared_end(&mut self, offset: usize) -> Option<(usize, usize)> {
         let Extent::Bytes(length) = self.deframer.measure(self.bytes.get(offset..)?) else { return None };
-        let end = offset.checked_add(length)?;
-        (end == self.bytes.len() || self.believed_at(end).is_some()).then_some(end)
+        let declared = offset.checked_add(length)?;
+        let mut end = declared;
+        for _ in 0..REPAIRS_MAX {
+            if end == self.bytes.len() || self.believed_at(end).is_some() {
+                return Some((declared, end));
+            }
+            let empty = self.bytes.get(end..end.checked_add(self.deframer.header_bytes())?)?;
+            if empty.iter().any(|&byte| byte != 0) {
+                return None;
+            }
+            end += empty.len();
+        }
+        None
     }
 
     /// The payload between the header at `offset` and `end`, if the checksum of that header proves it.

@@ -187,6 +187,29 @@ fn lengths_above_the_limit_without_a_checksum() {
     }
 }
 
+// Goal: a single intact frame between two damaged ones is found under XXH3 and CRC-32, however long it is. Method: three
+// frames of several lengths in front of others, the first and the third damaged in length or in payload.
+#[test]
+fn an_intact_frame_between_two_damaged_ones_is_found() {
+    for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32] {
+        for length in [20, 52, 300, 4_000, 5_000, 70_000, 1 << 20] {
+            let stream = Stream::of_lengths(kind, &[length, length, length, 40, 40], 6);
+            for (first, third) in [(3, 3), (3, 12), (12, 3), (12, 12)] {
+                let mut bytes = stream.bytes.clone();
+                bytes[stream.frames[0].start + first] ^= 0x80;
+                bytes[stream.frames[2].start + third] ^= 0x80;
+                let found = pieces(&bytes, kind);
+                for index in [1, 3, 4] {
+                    let what =
+                        format!("{kind}, {length} bytes, damage at {first} and {third}: frame {index}");
+                    let is_found = frame_at(&found, stream.frames[index].start).is_some();
+                    assert!(is_found, "{what}");
+                }
+            }
+        }
+    }
+}
+
 // Goal: with landmarks one frame is enough under any checksum, and foreign payloads are damage. Method: every second
 // length damaged, payloads with two identifiers, and one with another.
 #[test]
@@ -531,6 +554,32 @@ fn tiny_frames_between_long_claims_cost_linear_work() {
     }
     let found = work(&bytes, &[]);
     assert!(found.iter().any(|piece| piece.content.payload().is_some()));
+}
+
+// Goal: short claims, which are always looked at, cost a bounded amount each. Method: valid tiny frames in turn with
+// headers that claim what is short, or just not, in sizes far apart: the work a byte stays the same.
+#[test]
+fn tiny_frames_between_short_claims_cost_linear_work() {
+    for claim in [200_u32, 250, 4_000, 4_084, 5_000] {
+        let work_a_byte = [1_usize << 20, 4 << 20].map(|size| {
+            let mut bytes = Vec::new();
+            while bytes.len() < size {
+                ChecksumFramer::new(Counted).frame_and_write(&mut bytes, b"x").unwrap();
+                bytes.extend_from_slice(&claim.to_le_bytes());
+                bytes.extend_from_slice(&[7; 8]);
+            }
+            HASHED.set(0);
+            let deframer = ChecksumDeframer::new(Counted).with_max_frame_len(LIMIT);
+            tiled(&bytes, salvage(&bytes, deframer));
+            HASHED.get() / bytes.len() as u64
+        });
+        println!("{claim}: {work_a_byte:?}");
+        assert!(
+            work_a_byte[1] <= work_a_byte[0] + 1,
+            "claims of {claim}: {work_a_byte:?} bytes hashed a byte"
+        );
+        assert!(work_a_byte[0] < 1_000, "claims of {claim}: {work_a_byte:?} bytes hashed a byte");
+    }
 }
 
 // Goal: claims of long frames hide no short ones: beyond the bounded work only a long candidate is not believed. Method:
