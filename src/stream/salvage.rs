@@ -94,8 +94,9 @@ pub fn salvage<D: SliceDeframer>(bytes: &[u8], deframer: D) -> Salvage<'_, D> {
 
 /// Iterates over the pieces of a damaged stream. Reads only; time is linear in the stream's length, memory constant.
 ///
-/// Without landmarks a single intact frame between two damaged ones is found under XXH3 and CRC-32; under CRC-16 it
-/// takes two in a row, and without a checksum four.
+/// Without landmarks a single intact frame between two damaged ones is found under XXH3 and CRC-32 if it has 64 KiB or
+/// less; under CRC-16 it takes two in a row, and without a checksum four. With landmarks one is found under any
+/// checksum and of any length.
 #[derive(Debug, Clone)]
 pub struct Salvage<'a, D> {
     bytes: &'a [u8],
@@ -217,8 +218,8 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         // The headers first: they cost next to nothing.
         let mut end = self.candidate_end(offset)?;
         let is_lone = end != self.bytes.len() && self.candidate_end(end).is_none();
-        let is_long = end - offset > LONE_BYTES_MAX;
-        if is_lone && is_long && self.landmarks.is_empty() && !self.may_hash_lone(end - offset) {
+        let length = end - offset;
+        if is_lone && length > LONE_BYTES_MAX && self.landmarks.is_empty() && !self.may_hash_lone(length) {
             return None;
         }
         let mut followers = 0;
