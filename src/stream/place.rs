@@ -19,7 +19,7 @@ pub(super) struct Place {
 impl Place {
     #[inline]
     pub(super) fn range(self) -> Range<usize> {
-        self.at as usize..(self.at + self.bytes) as usize
+        self.at as usize..self.at as usize + self.bytes as usize
     }
 
     /// Whether the value is a `T`.

@@ -123,7 +123,7 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
     /// Where the next header stands follows from this one's length, which has to arrive from memory first: one cache
     /// miss a frame, each waiting for the one before. Frames of one source are mostly of one length, so the length of
     /// the frame before is added instead, once it has been compared; the processor predicts the comparison and fetches
-    /// ahead. docs/BENCHMARKS.md, "Reading by slice", has the measurement.
+    /// ahead. docs/BENCHMARKS.md, "Framing", has the measurement.
     #[inline]
     fn step_over(&mut self, length: usize) {
         if length != self.stride {
