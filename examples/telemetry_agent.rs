@@ -7,7 +7,7 @@
 
 use std::error::Error;
 use std::fs::{File, read_to_string};
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufReader, BufWriter};
 
 use flatbuffers::{Allocator, FlatBufferBuilder, Vector};
 use flatcap::stream::{
@@ -61,7 +61,6 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     }
     // Without it the last frames would still be in the buffer; a real agent would also sync the file now and then.
     writer.flush()?;
-    println!("wrote {SAMPLES} samples, {} bytes", std::fs::metadata(&path)?.len());
 
     let mut reader = StreamReader::new(BufReader::new(File::open(&path)?), ChecksumDeframer::new(XxHash64));
     let mut read = Vec::new();
@@ -70,7 +69,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         Ok(())
     })?;
     assert_eq!(read, sampled.iter().map(|loads| loads.to_vec()).collect::<Vec<_>>());
-    println!("read all of them back, verified");
+    println!("wrote {SAMPLES} samples and read all of them back, verified");
 
     // A crash leaves a part of a frame behind. It is cut off, and the same file goes on.
     let mut file = File::options().read(true).write(true).open(&path)?;
@@ -80,9 +79,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     file.set_len(report.last_good_offset)?;
     let mut writer = StreamWriter::new(&mut file, ChecksumFramer::new(XxHash64));
     writer.write(&Loads::sample()?)?;
-    file.flush()?;
-    let report = recover_file(&mut file, ChecksumDeframer::new(XxHash64))?;
-    assert_eq!((report.frames, report.end), (SAMPLES as u64, RecoveryEnd::CleanEof));
-    println!("cut off a torn frame and went on: {} samples", report.frames);
+    assert_eq!(recover_file(&mut file, ChecksumDeframer::new(XxHash64))?.frames, SAMPLES as u64);
+    println!("cut off a torn frame and went on");
     Ok(())
 }

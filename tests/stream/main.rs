@@ -12,6 +12,7 @@
 mod compat;
 mod faults;
 mod golden;
+mod limits;
 mod material;
 mod properties;
 mod salvaged;
