@@ -147,8 +147,13 @@ impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Message(error) => write!(f, "the template's message: {error}"),
+            // The verifier ends its message with empty lines.
             Self::Schema(Some(error)) => {
-                write!(f, "the template's schema is no binary schema (.bfbs): {error}")
+                write!(
+                    f,
+                    "the template's schema is no binary schema (.bfbs): {}",
+                    error.to_string().trim_end()
+                )
             }
             Self::Schema(None) => f.write_str("the template's schema names no root table: add `root_type`"),
             Self::Path { path, reason } => write!(f, "the template's path `{path}`: {reason}"),
