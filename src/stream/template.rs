@@ -13,8 +13,8 @@ use std::ops::Range;
 use flatbuffers::FlatBufferBuilder;
 
 use super::copy::{copy, equal};
-use super::error::{Error, Result};
-use super::framer::SliceFramer;
+use super::error::Result;
+use super::framer::{SliceFramer, no_room};
 use super::message::StreamSerialize;
 use super::place::{self, Place};
 
@@ -252,12 +252,6 @@ impl<T> fmt::Debug for Slot<T> {
 #[inline]
 fn split(bytes: &[u8], at: usize) -> (&[u8], &[u8]) {
     bytes.split_at_checked(at).unwrap_or_default()
-}
-
-#[cold]
-#[inline(never)]
-fn no_room(needed: usize, available: usize) -> Error {
-    Error::invalid_frame_with("no room for the frame", Some(needed), Some(available), None)
 }
 
 #[cfg(all(test, feature = "agent"))]
