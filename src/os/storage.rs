@@ -3,18 +3,20 @@
 //! A trait, so that a test can hand in a storage that fails or crashes.
 
 use std::fmt::Debug;
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 /// Access to a new data directory: its owner, and its group for reading.
 const DIRECTORY_MODE: u32 = 0o750;
 /// Access to a new data file.
 const FILE_MODE: u32 = 0o640;
+/// The unit in which the kernel counts what a file occupies (stat(2)).
+const BLOCK_BYTES: u64 = 512;
 
 /// One directory that segments are written to.
 pub trait Storage: Debug + Send + Sync {
@@ -23,6 +25,12 @@ pub trait Storage: Debug + Send + Sync {
     /// # Errors
     /// `AlreadyExists`, or what the kernel says.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Opens a file that exists, for reading, appending and cutting.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
     /// Gives a file another name; replaces nothing.
     ///
@@ -42,15 +50,54 @@ pub trait Storage: Debug + Send + Sync {
     /// What the kernel says.
     fn sync_directory(&self) -> io::Result<()>;
 
-    /// Names of the files in the directory, in no order.
+    /// The files in the directory, in no order; names that are not UTF-8 are not ours and left out.
     ///
     /// # Errors
     /// What the kernel says.
-    fn names(&self) -> io::Result<Vec<String>>;
+    fn entries(&self) -> io::Result<Vec<Entry>>;
+
+    /// The room on the medium.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn space(&self) -> io::Result<Space>;
+}
+
+/// A file in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// What it occupies on the medium, in bytes: what is reserved behind its end counts, a hole does not.
+    pub allocated: u64,
+}
+
+/// The room on a medium, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All there is.
+    pub total: u64,
+    /// What this process may still take.
+    pub available: u64,
+}
+
+/// A file that can be read at any place.
+pub trait ReadAt: Debug + Send + Sync {
+    /// Reads as much as the kernel gives from `offset` on; 0 bytes at the end.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// The file's length now, in bytes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn length(&self) -> io::Result<u64>;
 }
 
 /// A file that is appended to by one thread and synced by another.
-pub trait StorageFile: Debug + Send + Sync {
+pub trait StorageFile: ReadAt {
     /// Appends as much as the kernel takes of the slices; returns how many bytes that was.
     ///
     /// # Errors
@@ -68,6 +115,12 @@ pub trait StorageFile: Debug + Send + Sync {
     /// # Errors
     /// What the kernel says.
     fn truncate(&self, length: u64) -> io::Result<()>;
+
+    /// What the file occupies on the medium, in bytes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn allocated(&self) -> io::Result<u64>;
 
     /// Brings the file's content to the medium (fdatasync).
     ///
@@ -148,8 +201,13 @@ impl DataDirectory {
 
 impl Storage for DataDirectory {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file =
-            OpenOptions::new().create_new(true).append(true).mode(FILE_MODE).open(self.path.join(name))?;
+        let mut options = OpenOptions::new();
+        options.create_new(true).read(true).append(true).mode(FILE_MODE);
+        Ok(Arc::new(DiskFile { file: options.open(self.path.join(name))? }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let file = OpenOptions::new().read(true).append(true).open(self.path.join(name))?;
         Ok(Arc::new(DiskFile { file }))
     }
 
@@ -171,8 +229,27 @@ impl Storage for DataDirectory {
         self.directory.sync_all()
     }
 
-    fn names(&self) -> io::Result<Vec<String>> {
-        names(&self.path)
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            match entry.metadata() {
+                Ok(metadata) => entries.push(Entry { name, allocated: allocated(&metadata) }),
+                // Removed since the directory was read.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(entries)
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let medium = statvfs(&self.path)?;
+        Ok(Space {
+            total: medium.f_blocks.saturating_mul(medium.f_frsize),
+            available: medium.f_bavail.saturating_mul(medium.f_frsize),
+        })
     }
 }
 
@@ -197,9 +274,33 @@ pub fn names(directory: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+fn allocated(metadata: &Metadata) -> u64 {
+    metadata.blocks().saturating_mul(BLOCK_BYTES)
+}
+
+impl ReadAt for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+}
+
 #[derive(Debug)]
 struct DiskFile {
     file: File,
+}
+
+impl ReadAt for DiskFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        ReadAt::read_at(&self.file, buffer, offset)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
 }
 
 impl StorageFile for DiskFile {
@@ -213,6 +314,10 @@ impl StorageFile for DiskFile {
 
     fn truncate(&self, length: u64) -> io::Result<()> {
         self.file.set_len(length)
+    }
+
+    fn allocated(&self) -> io::Result<u64> {
+        Ok(allocated(&self.file.metadata()?))
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -248,7 +353,7 @@ mod tests {
         assert_eq!(storage.create("a").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(storage.rename("a", "b").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         storage.rename("a", "c").unwrap();
-        let mut names = storage.names().unwrap();
+        let mut names: Vec<String> = storage.entries().unwrap().into_iter().map(|entry| entry.name).collect();
         names.sort();
         assert_eq!(names, ["b", "c", LOCK_NAME]);
     }

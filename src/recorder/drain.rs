@@ -77,7 +77,8 @@ impl Recorder {
     /// What the storage says: a run that cannot begin does not.
     pub fn start(settings: RecorderSettings) -> io::Result<Self> {
         let RecorderSettings { plan, storage, queue, pool, ledger, wake, metrics, latencies } = settings;
-        let last = storage.names()?.iter().filter_map(|name| Some(SegmentName::parse(name)?.number)).max();
+        let entries = storage.entries()?;
+        let last = entries.iter().filter_map(|entry| Some(SegmentName::parse(&entry.name)?.number)).max();
         let next_number = match last {
             None => 0,
             Some(last) => SegmentName::next_number(last).ok_or(io::ErrorKind::StorageFull)?,

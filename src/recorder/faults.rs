@@ -13,7 +13,7 @@ use crate::frame::{ENVELOPE_BYTES, Envelope, Stamp};
 use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
 use crate::os::clock::ClockReading;
 use crate::os::event::Event;
-use crate::os::storage::{Storage, StorageFile};
+use crate::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
 use crate::schema::segment::GapCause;
 use crate::segment::{
     Advance, Audit, FrameKind, Gap, Header, HostName, SegmentReader, SourceInfo, SourceKind,
@@ -64,6 +64,12 @@ impl Storage for FaultyStorage {
         Ok(file)
     }
 
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let files = self.files.lock().unwrap();
+        let file = files.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::clone(file) as Arc<dyn StorageFile>)
+    }
+
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.faults.pass()?;
         let mut files = self.files.lock().unwrap();
@@ -80,8 +86,30 @@ impl Storage for FaultyStorage {
         self.faults.pass()
     }
 
-    fn names(&self) -> io::Result<Vec<String>> {
-        Ok(self.files.lock().unwrap().keys().cloned().collect())
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        let files = self.files.lock().unwrap();
+        files
+            .iter()
+            .map(|(name, file)| Ok(Entry { name: name.clone(), allocated: file.allocated()? }))
+            .collect()
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        Ok(Space { total: u64::MAX, available: u64::MAX })
+    }
+}
+
+impl ReadAt for MemoryFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let content = self.content.lock().unwrap();
+        let rest = content.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.content.lock().unwrap().len() as u64)
     }
 }
 
@@ -105,6 +133,10 @@ impl StorageFile for MemoryFile {
     fn truncate(&self, length: u64) -> io::Result<()> {
         self.content.lock().unwrap().truncate(usize::try_from(length).unwrap());
         Ok(())
+    }
+
+    fn allocated(&self) -> io::Result<u64> {
+        self.length()
     }
 
     fn sync(&self) -> io::Result<()> {

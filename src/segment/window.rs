@@ -2,15 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
+
+use crate::os::storage::ReadAt;
 
 /// How much is read at once.
 const WINDOW_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(super) struct Window {
-    file: File,
+    file: Arc<dyn ReadAt>,
     buffer: Vec<u8>,
     start: u64,    // offset of buffer[0] in the file
     filled: usize, // <= buffer.len()
@@ -22,12 +24,16 @@ impl Window {
         if file.metadata()?.is_dir() {
             return Err(ErrorKind::IsADirectory.into());
         }
-        Ok(Self { file, buffer: Vec::new(), start: 0, filled: 0 })
+        Ok(Self::over(Arc::new(file)))
+    }
+
+    pub(super) fn over(file: Arc<dyn ReadAt>) -> Self {
+        Self { file, buffer: Vec::new(), start: 0, filled: 0 }
     }
 
     /// The file's length now.
     pub(super) fn file_bytes(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        self.file.length()
     }
 
     /// At least `wanted` bytes from `offset` on; fewer only where the file ends. The caller has met a limit before.
