@@ -89,7 +89,7 @@ fn a_warm_group_allocates_nothing() {
             sources: vec![GroupSource { id, period_ns: 1, sampler }],
             timing: Timing::Relaxed,
             start_ns: monotonic_ns(),
-            wall_offset_ns: 0,
+            wall_offset: Arc::new(flatcap::os::clock::WallOffset::default()),
             hand_over,
             metrics: Arc::clone(&metrics),
             latencies,

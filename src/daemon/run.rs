@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};
 use crate::config::{Config, GroupName, LARGE_SLABS, Memory, Sync};
 use crate::metrics::{Consumer, GroupLatencies, Metrics, exchange};
-use crate::os::clock::{ClockReading, monotonic_ns};
+use crate::os::clock::{ClockReading, WallOffset, monotonic_ns};
 use crate::os::event::{Event, Woken};
 use crate::os::host::{HostIdentity, HostRoot, random_u64};
 use crate::os::signal::SignalWatch;
@@ -159,7 +159,7 @@ impl Run {
         };
         let run_id = random_u64().map_err(start("a run id"))?;
         let header = header(config, run_id, sources.iter().map(|source| source.info.clone()).collect());
-        let clocks = header.clocks;
+        let wall_offset = Arc::new(WallOffset::new(&header.clocks));
         let plan = run_plan(config, &memory, header);
         let (groups, latencies) = groups(sources);
         let recorder = Recorder::start(RecorderSettings {
@@ -185,7 +185,7 @@ impl Run {
                 },
                 sources: group.sources,
                 start_ns,
-                wall_offset_ns: clocks.wall_offset_ns(),
+                wall_offset: Arc::clone(&wall_offset),
                 hand_over: HandOver::new(hand_over_settings(config, &shared, metrics.sources.len())),
                 metrics: Arc::clone(metrics),
                 latencies: group.latencies,

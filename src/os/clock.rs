@@ -1,5 +1,7 @@
 //! Time as nanoseconds: CLOCK_MONOTONIC orders, wall time is monotonic time plus an offset.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Nanoseconds in a second.
@@ -49,6 +51,29 @@ impl ClockReading {
     /// What is added to monotonic time to get wall time, in nanoseconds.
     pub fn wall_offset_ns(&self) -> i64 {
         self.wall_ns.wrapping_sub_unsigned(self.mono_ns)
+    }
+}
+
+/// What is added to monotonic time to get wall time, in nanoseconds: set by the recorder when the wall clock was stepped,
+/// read by every sampler.
+#[derive(Debug, Default)]
+pub struct WallOffset(AtomicI64);
+
+impl WallOffset {
+    /// As these clocks say.
+    pub fn new(clocks: &ClockReading) -> Self {
+        Self(AtomicI64::new(clocks.wall_offset_ns()))
+    }
+
+    /// As last set.
+    #[inline]
+    pub fn get(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// From now on as these clocks say.
+    pub fn set(&self, clocks: &ClockReading) {
+        self.0.store(clocks.wall_offset_ns(), Ordering::Relaxed);
     }
 }
 

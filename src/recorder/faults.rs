@@ -219,7 +219,7 @@ fn run(
     });
     for seq in 0..readings {
         for source in 0..SOURCES {
-            let reading = Reading { source, seq, mono_ns: 1_000_000 + seq };
+            let reading = Reading { source, seq, mono_ns: 1_000_000 + seq, wall_offset_ns: 0 };
             metrics.sources[usize::from(source)].begun.set(seq + 1);
             if seq % 10 == 3 {
                 hand_over.lose(reading, Causes::READ_FAILED);

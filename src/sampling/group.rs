@@ -9,7 +9,7 @@ use super::schedule::{Due, Schedule};
 use crate::config::Timing;
 use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, FLAG_PARTIAL, Stamp};
 use crate::metrics::{GroupLatencies, Metrics, Producer};
-use crate::os::clock::{NS_PER_S, monotonic_ns};
+use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns};
 use crate::os::event::{Event, Woken};
 use crate::os::thread;
 use crate::slab::{Causes, HandOver, Reading};
@@ -39,8 +39,8 @@ pub struct GroupSettings {
     pub timing: Timing,
     /// When the first ticks are due, in monotonic nanoseconds.
     pub start_ns: u64,
-    /// What is added to monotonic time to get wall time, in nanoseconds.
-    pub wall_offset_ns: i64,
+    /// What is added to monotonic time to get wall time.
+    pub wall_offset: Arc<WallOffset>,
     /// Where frames go.
     pub hand_over: HandOver,
     /// Counters.
@@ -58,7 +58,7 @@ pub struct Group {
     schedule: Schedule,
     timing: Timing,
     builders: Builders,
-    wall_offset_ns: i64,
+    wall_offset: Arc<WallOffset>,
     hand_over: HandOver,
     metrics: Arc<Metrics>,
     latencies: Producer<GroupLatencies>,
@@ -78,7 +78,7 @@ struct ActiveSource {
 impl Group {
     /// A group that is ready to run.
     pub fn new(settings: GroupSettings) -> Self {
-        let GroupSettings { sources, timing, start_ns, wall_offset_ns, hand_over, metrics, latencies, stop } =
+        let GroupSettings { sources, timing, start_ns, wall_offset, hand_over, metrics, latencies, stop } =
             settings;
         Self {
             schedule: Schedule::new(sources.iter().map(|source| source.period_ns), start_ns),
@@ -93,7 +93,7 @@ impl Group {
                 .collect(),
             timing,
             builders: Builders::default(),
-            wall_offset_ns,
+            wall_offset,
             hand_over,
             metrics,
             latencies,
@@ -144,7 +144,12 @@ impl Group {
 
     fn sample(&mut self, due: Due, begin: u64) -> u64 {
         let Some(source) = self.sources.get_mut(due.index) else { return begin };
-        let reading = Reading { source: source.envelope.source(), seq: source.next_seq, mono_ns: begin };
+        let reading = Reading {
+            source: source.envelope.source(),
+            seq: source.next_seq,
+            mono_ns: begin,
+            wall_offset_ns: self.wall_offset.get(),
+        };
         source.next_seq += 1;
         if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
             metrics.begun.set(source.next_seq);
@@ -175,7 +180,7 @@ impl Group {
         source.payload_bytes = payload.len();
         let stamp = Stamp {
             mono_ns: begin,
-            wall_ns: self.wall_offset_ns.wrapping_add_unsigned(begin),
+            wall_ns: reading.wall_offset_ns.wrapping_add_unsigned(begin),
             seq: reading.seq,
             flags: if completeness == Completeness::Partial { FLAG_PARTIAL } else { 0 },
             duration_ns: u32::try_from(end - begin).unwrap_or(u32::MAX),

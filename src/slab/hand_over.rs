@@ -6,7 +6,7 @@ use crossbeam_channel::{Sender, TrySendError};
 
 use super::ledger::{Causes, Loss, LossLedger};
 use super::pool::SlabPool;
-use super::slab::Slab;
+use super::slab::{Kept, Slab};
 use crate::os::event::Event;
 use crate::stream::{ChecksumKind, SliceFramer};
 
@@ -40,6 +40,8 @@ pub struct Reading {
     pub seq: u64,
     /// When it began, in monotonic nanoseconds.
     pub mono_ns: u64,
+    /// What is added to that to get wall time, in nanoseconds.
+    pub wall_offset_ns: i64,
 }
 
 /// The open slab of one thread. Every reading ends either in a slab that is handed over or in the ledger.
@@ -86,7 +88,14 @@ impl HandOver {
         let (_, payload) = place.split_at_mut(bytes - payload_bytes);
         fill(payload);
         kind.seal(place).expect("the frame limit is a u32");
-        slab.commit(bytes, reading.source, reading.seq, reading.mono_ns);
+        slab.commit(Kept {
+            bytes,
+            head_bytes: bytes - payload_bytes,
+            source: reading.source,
+            seq: reading.seq,
+            mono_ns: reading.mono_ns,
+            wall_offset_ns: reading.wall_offset_ns,
+        });
         self.settle(reading.source);
     }
 
@@ -257,7 +266,7 @@ mod tests {
             for (clock, (source, size, drains)) in steps.into_iter().enumerate() {
                 let seq = next[usize::from(source)];
                 next[usize::from(source)] += 1;
-                let reading = Reading { source, seq, mono_ns: clock as u64 };
+                let reading = Reading { source, seq, mono_ns: clock as u64, wall_offset_ns: 0 };
                 match size {
                     0 => hand_over.lose(reading, Causes::READ_FAILED),
                     1 => append(&mut hand_over, reading, 4000), // above the limit
@@ -291,7 +300,7 @@ mod tests {
     fn a_slab_goes_in_time() {
         let Rig { mut hand_over, queue: _queue, .. } = rig(2, 2);
         assert!(!hand_over.is_due(100, 1000), "an empty slab never goes");
-        append(&mut hand_over, Reading { source: 0, seq: 0, mono_ns: 100 }, PAYLOAD_BYTES);
+        append(&mut hand_over, Reading { source: 0, seq: 0, mono_ns: 100, wall_offset_ns: 0 }, PAYLOAD_BYTES);
         assert!(!hand_over.is_due(101, 105));
         assert!(hand_over.is_due(105, 105));
         assert!(hand_over.is_due(101, 106));
@@ -302,7 +311,11 @@ mod tests {
     fn the_recorder_is_woken_past_the_high_water_mark() {
         let Rig { mut hand_over, queue: _queue, wake, .. } = rig(8, 4);
         for (seq, woken) in [(0, false), (1, true)] {
-            append(&mut hand_over, Reading { source: 0, seq, mono_ns: seq }, PAYLOAD_BYTES);
+            append(
+                &mut hand_over,
+                Reading { source: 0, seq, mono_ns: seq, wall_offset_ns: 0 },
+                PAYLOAD_BYTES,
+            );
             hand_over.hand_over(seq);
             assert_eq!(wake.is_set(), woken);
         }

@@ -3,8 +3,14 @@
 /// Most runs that one slab can tell apart; a slab with more is handed over early. A run ends where a source's
 /// numbers jump, so this bounds how many losses one slab can show, not how many frames it holds.
 const RUNS_MAX: usize = 256;
+/// Most frames that one slab holds: as many of the shortest (an envelope alone) as fit 256 KiB, the size of one write.
+const FRAMES_MAX: usize = 4096;
+/// Shortest frame there is in a slab: an envelope.
+const FRAME_BYTES_MIN: usize = 64;
+/// Longest frame header: length and XXH3-64.
+const HEAD_BYTES_MAX: usize = 12;
 
-/// Readings of one source with consecutive sequence numbers, all in one slab.
+/// Readings of one source with consecutive sequence numbers, all in one slab, stamped under one pairing of the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// The source's id.
@@ -17,6 +23,21 @@ pub struct Run {
     pub first_mono_ns: u64,
     /// Begin of the last reading, in monotonic nanoseconds.
     pub last_mono_ns: u64,
+    /// What was added to monotonic time to get wall time, in nanoseconds.
+    pub wall_offset_ns: i64,
+}
+
+/// What a slab is told of a frame that it keeps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept {
+    /// Length with header.
+    pub(super) bytes: usize,
+    /// Length of the header.
+    pub(super) head_bytes: usize,
+    pub(super) source: u16,
+    pub(super) seq: u64,
+    pub(super) mono_ns: u64,
+    pub(super) wall_offset_ns: i64,
 }
 
 impl Run {
@@ -31,6 +52,9 @@ impl Run {
 pub struct Slab {
     buffer: Box<[u8]>,
     length: usize, // <= buffer.len()
+    heads: Vec<u8>,
+    frames: usize, // <= frames_max
+    frames_max: usize,
     runs: Vec<Run>,
     /// When it was handed over, in monotonic nanoseconds.
     pub handed_over_ns: u64,
@@ -39,9 +63,13 @@ pub struct Slab {
 impl Slab {
     /// An empty slab. The kernel gives the memory when it is first written.
     pub fn new(bytes: usize) -> Self {
+        let frames_max = (bytes / FRAME_BYTES_MIN).clamp(1, FRAMES_MAX);
         Self {
             buffer: vec![0; bytes].into_boxed_slice(),
             length: 0,
+            heads: Vec::with_capacity(frames_max * HEAD_BYTES_MAX),
+            frames: 0,
+            frames_max,
             runs: Vec::with_capacity(RUNS_MAX),
             handed_over_ns: 0,
         }
@@ -50,6 +78,17 @@ impl Slab {
     /// The frames, one after the other.
     pub fn bytes(&self) -> &[u8] {
         self.buffer.get(..self.length).unwrap_or_default()
+    }
+
+    /// The headers (length and stored checksum) of all frames, one behind the other: what a digest covers, without a walk
+    /// through the frames.
+    pub fn heads(&self) -> &[u8] {
+        &self.heads
+    }
+
+    /// How many frames it holds.
+    pub fn frames(&self) -> usize {
+        self.frames
     }
 
     /// What is in it.
@@ -75,6 +114,8 @@ impl Slab {
     /// Forgets the frames, keeps the memory.
     pub fn clear(&mut self) {
         self.length = 0;
+        self.heads.clear();
+        self.frames = 0;
         self.runs.clear();
     }
 
@@ -82,20 +123,24 @@ impl Slab {
     /// is full.
     #[inline]
     pub(super) fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if self.runs.len() == RUNS_MAX {
+        if self.runs.len() == RUNS_MAX || self.frames == self.frames_max {
             return None;
         }
         self.buffer.get_mut(self.length..self.length.checked_add(bytes)?)
     }
 
-    /// Keeps the frame of `bytes` that was filled behind the last one.
+    /// Keeps the frame that was filled behind the last one.
     #[inline]
-    pub(super) fn commit(&mut self, bytes: usize, source: u16, seq: u64, mono_ns: u64) {
+    pub(super) fn commit(&mut self, kept: Kept) {
+        let Kept { bytes, head_bytes, source, seq, mono_ns, wall_offset_ns } = kept;
+        let head = self.buffer.get(self.length..self.length + head_bytes).unwrap_or_default();
+        self.heads.extend_from_slice(head);
         self.length += bytes;
+        self.frames += 1;
         // Few sources share a slab and the latest runs stand last, so a short walk finds the open run.
         let open = self.runs.iter_mut().rev().find(|run| run.source == source);
         match open {
-            Some(run) if run.last_seq + 1 == seq => {
+            Some(run) if run.last_seq + 1 == seq && run.wall_offset_ns == wall_offset_ns => {
                 run.last_seq = seq;
                 run.last_mono_ns = mono_ns;
             }
@@ -105,6 +150,7 @@ impl Slab {
                 last_seq: seq,
                 first_mono_ns: mono_ns,
                 last_mono_ns: mono_ns,
+                wall_offset_ns,
             }),
         }
     }
@@ -118,7 +164,14 @@ mod tests {
         if slab.reserve(8).is_none() {
             return false;
         }
-        slab.commit(8, source, seq, 1000 + seq);
+        slab.commit(Kept {
+            bytes: 8,
+            head_bytes: 4,
+            source,
+            seq,
+            mono_ns: 1000 + seq,
+            wall_offset_ns: i64::from(seq > 100),
+        });
         true
     }
 
@@ -131,20 +184,31 @@ mod tests {
         }
         let seen: Vec<_> = slab.runs().iter().map(|run| (run.source, run.first_seq, run.last_seq)).collect();
         assert_eq!(seen, [(1, 5, 6), (2, 0, 2), (1, 9, 9)]);
-        assert_eq!(slab.bytes().len(), 48);
+        assert_eq!((slab.bytes().len(), slab.heads().len(), slab.frames()), (48, 24, 6));
         assert_eq!(slab.first_mono_ns(), Some(1005));
         slab.clear();
-        assert!(slab.is_empty() && slab.runs().is_empty());
+        assert!(slab.is_empty() && slab.runs().is_empty() && slab.heads().is_empty());
+        assert!(append(&mut slab, 1, 100) && append(&mut slab, 1, 101));
+        assert_eq!(slab.runs().len(), 2, "the wall clock was stepped between the two");
     }
 
-    // Goal: a slab is full by bytes or by runs, and never grows. Method: fill it both ways.
+    // Goal: a slab is full by bytes, by frames or by runs, and never grows. Method: fill it each way.
     #[test]
-    fn a_slab_is_full_by_bytes_or_runs() {
-        let mut slab = Slab::new(20);
-        assert!(append(&mut slab, 1, 0) && append(&mut slab, 1, 1) && !append(&mut slab, 1, 2));
+    fn a_slab_is_full_by_bytes_frames_or_runs() {
+        let mut slab = Slab::new(2 * FRAME_BYTES_MIN + 8);
+        let frame = Kept { bytes: 66, head_bytes: 12, source: 1, seq: 0, mono_ns: 0, wall_offset_ns: 0 };
+        assert!(slab.reserve(66).is_some());
+        slab.commit(frame);
+        assert!(slab.reserve(66).is_some());
+        slab.commit(Kept { seq: 1, ..frame });
+        assert!(slab.reserve(66).is_none());
+
         let mut slab = Slab::new(1 << 20);
-        let jumps = (0..1000).take_while(|k| append(&mut slab, 1, k * 2)).count();
-        assert_eq!(jumps, RUNS_MAX);
+        let heads = slab.heads.capacity();
+        assert_eq!((0..10_000).take_while(|k| append(&mut slab, 1, k * 2)).count(), RUNS_MAX);
         assert!(slab.runs.capacity() == RUNS_MAX, "the list of runs never grows");
+        slab.clear();
+        assert_eq!((101..10_000).take_while(|seq| append(&mut slab, 1, *seq)).count(), FRAMES_MAX);
+        assert_eq!(slab.heads.capacity(), heads, "nor does the list of headers");
     }
 }
