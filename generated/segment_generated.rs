@@ -258,6 +258,178 @@ impl<'a> ::flatbuffers::Verifiable for GapCause {
 }
 
 impl ::flatbuffers::SimpleToVerifyInSlice for GapCause {}
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MIN_CLOCK_CAUSE: u8 = 0;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MAX_CLOCK_CAUSE: u8 = 1;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+#[allow(non_camel_case_types)]
+pub const ENUM_VALUES_CLOCK_CAUSE: [ClockCause; 2] = [
+  ClockCause::Stepped,
+  ClockCause::Resumed,
+];
+
+/// Why the clocks were paired anew.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct ClockCause(pub u8);
+#[allow(non_upper_case_globals)]
+impl ClockCause {
+  /// The wall clock was set.
+  pub const Stepped: Self = Self(0);
+  /// The host was suspended and has come back.
+  pub const Resumed: Self = Self(1);
+
+  pub const ENUM_MIN: u8 = 0;
+  pub const ENUM_MAX: u8 = 1;
+  pub const ENUM_VALUES: &'static [Self] = &[
+    Self::Stepped,
+    Self::Resumed,
+  ];
+  /// Returns the variant's name or "" if unknown.
+  pub fn variant_name(self) -> Option<&'static str> {
+    match self {
+      Self::Stepped => Some("Stepped"),
+      Self::Resumed => Some("Resumed"),
+      _ => None,
+    }
+  }
+}
+impl ::core::fmt::Debug for ClockCause {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    if let Some(name) = self.variant_name() {
+      f.write_str(name)
+    } else {
+      f.write_fmt(format_args!("<UNKNOWN {:?}>", self.0))
+    }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for ClockCause {
+  type Inner = Self;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    let b = unsafe { ::flatbuffers::read_scalar_at::<u8>(buf, loc) };
+    Self(b)
+  }
+}
+
+impl ::flatbuffers::Push for ClockCause {
+    type Output = ClockCause;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        unsafe { ::flatbuffers::emplace_scalar::<u8>(dst, self.0) };
+    }
+}
+
+impl ::flatbuffers::EndianScalar for ClockCause {
+  type Scalar = u8;
+  #[inline]
+  fn to_little_endian(self) -> u8 {
+    self.0.to_le()
+  }
+  #[inline]
+  #[allow(clippy::wrong_self_convention)]
+  fn from_little_endian(v: u8) -> Self {
+    let b = u8::from_le(v);
+    Self(b)
+  }
+}
+
+impl<'a> ::flatbuffers::Verifiable for ClockCause {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    u8::run_verifier(v, pos)
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for ClockCause {}
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MIN_MARKER_ORIGIN: u8 = 0;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MAX_MARKER_ORIGIN: u8 = 1;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+#[allow(non_camel_case_types)]
+pub const ENUM_VALUES_MARKER_ORIGIN: [MarkerOrigin; 2] = [
+  MarkerOrigin::Person,
+  MarkerOrigin::Trigger,
+];
+
+/// Who set a marker.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct MarkerOrigin(pub u8);
+#[allow(non_upper_case_globals)]
+impl MarkerOrigin {
+  pub const Person: Self = Self(0);
+  pub const Trigger: Self = Self(1);
+
+  pub const ENUM_MIN: u8 = 0;
+  pub const ENUM_MAX: u8 = 1;
+  pub const ENUM_VALUES: &'static [Self] = &[
+    Self::Person,
+    Self::Trigger,
+  ];
+  /// Returns the variant's name or "" if unknown.
+  pub fn variant_name(self) -> Option<&'static str> {
+    match self {
+      Self::Person => Some("Person"),
+      Self::Trigger => Some("Trigger"),
+      _ => None,
+    }
+  }
+}
+impl ::core::fmt::Debug for MarkerOrigin {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    if let Some(name) = self.variant_name() {
+      f.write_str(name)
+    } else {
+      f.write_fmt(format_args!("<UNKNOWN {:?}>", self.0))
+    }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for MarkerOrigin {
+  type Inner = Self;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    let b = unsafe { ::flatbuffers::read_scalar_at::<u8>(buf, loc) };
+    Self(b)
+  }
+}
+
+impl ::flatbuffers::Push for MarkerOrigin {
+    type Output = MarkerOrigin;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        unsafe { ::flatbuffers::emplace_scalar::<u8>(dst, self.0) };
+    }
+}
+
+impl ::flatbuffers::EndianScalar for MarkerOrigin {
+  type Scalar = u8;
+  #[inline]
+  fn to_little_endian(self) -> u8 {
+    self.0.to_le()
+  }
+  #[inline]
+  #[allow(clippy::wrong_self_convention)]
+  fn from_little_endian(v: u8) -> Self {
+    let b = u8::from_le(v);
+    Self(b)
+  }
+}
+
+impl<'a> ::flatbuffers::Verifiable for MarkerOrigin {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    u8::run_verifier(v, pos)
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for MarkerOrigin {}
 /// The clocks of the recorder, read together.
 // struct ClockPairing, aligned to 8
 #[repr(transparent)]
@@ -415,6 +587,166 @@ impl<'a> ClockPairing {
         &x_le as *const _ as *const u8,
         self.0[16..].as_mut_ptr(),
         ::core::mem::size_of::<<i64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+}
+
+/// Telemetry frames of one source within one interval of an index.
+// struct IndexedSource, aligned to 8
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq)]
+pub struct IndexedSource(pub [u8; 24]);
+impl Default for IndexedSource { 
+  fn default() -> Self { 
+    Self([0; 24])
+  }
+}
+impl ::core::fmt::Debug for IndexedSource {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    f.debug_struct("IndexedSource")
+      .field("first_seq", &self.first_seq())
+      .field("count", &self.count())
+      .field("source", &self.source())
+      .finish()
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for IndexedSource {}
+impl<'a> ::flatbuffers::Follow<'a> for IndexedSource {
+  type Inner = &'a IndexedSource;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { <&'a IndexedSource>::follow(buf, loc) }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for &'a IndexedSource {
+  type Inner = &'a IndexedSource;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { ::flatbuffers::follow_cast_ref::<IndexedSource>(buf, loc) }
+  }
+}
+impl<'b> ::flatbuffers::Push for IndexedSource {
+    type Output = IndexedSource;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        let src = unsafe { ::core::slice::from_raw_parts(self as *const IndexedSource as *const u8, <Self as ::flatbuffers::Push>::size()) };
+        dst.copy_from_slice(src);
+    }
+    #[inline]
+    fn alignment() -> ::flatbuffers::PushAlignment {
+        ::flatbuffers::PushAlignment::new(8)
+    }
+}
+
+impl<'a> ::flatbuffers::Verifiable for IndexedSource {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.in_buffer::<Self>(pos)
+  }
+}
+
+impl<'a> IndexedSource {
+  #[allow(clippy::too_many_arguments)]
+  pub fn new(
+    first_seq: u64,
+    count: u64,
+    source: u16,
+  ) -> Self {
+    let mut s = Self([0; 24]);
+    s.set_first_seq(first_seq);
+    s.set_count(count);
+    s.set_source(source);
+    s
+  }
+
+  pub fn first_seq(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[0..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_first_seq(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[0..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn count(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[8..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_count(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[8..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn source(&self) -> u16 {
+    let mut mem = ::core::mem::MaybeUninit::<<u16 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[16..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u16 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_source(&mut self, x: u16) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[16..].as_mut_ptr(),
+        ::core::mem::size_of::<<u16 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
     }
   }
@@ -1046,6 +1378,7 @@ impl<'a> SegmentHeader<'a> {
   pub const VT_CLOCKS: ::flatbuffers::VOffsetT = 22;
   pub const VT_REORDER_WINDOW_NS: ::flatbuffers::VOffsetT = 24;
   pub const VT_SOURCES: ::flatbuffers::VOffsetT = 26;
+  pub const VT_CLOCK_TABLE: ::flatbuffers::VOffsetT = 28;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -1062,6 +1395,7 @@ impl<'a> SegmentHeader<'a> {
     builder.add_segment(args.segment);
     builder.add_compatible(args.compatible);
     builder.add_incompatible(args.incompatible);
+    if let Some(x) = args.clock_table { builder.add_clock_table(x); }
     if let Some(x) = args.sources { builder.add_sources(x); }
     if let Some(x) = args.clocks { builder.add_clocks(x); }
     builder.add_frame_max(args.frame_max);
@@ -1162,6 +1496,14 @@ impl<'a> SegmentHeader<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<SourceDescriptor>>>>(SegmentHeader::VT_SOURCES, None).unwrap()}
   }
+  /// The pairings of this run so far, each in force from its mono_ns on; the first is that of the run's start.
+  #[inline]
+  pub fn clock_table(&self) -> Option<::flatbuffers::Vector<'a, ClockPairing>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ClockPairing>>>(SegmentHeader::VT_CLOCK_TABLE, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for SegmentHeader<'_> {
@@ -1182,6 +1524,7 @@ impl ::flatbuffers::Verifiable for SegmentHeader<'_> {
      .visit_field::<ClockPairing>("clocks", Self::VT_CLOCKS, true)?
      .visit_field::<u64>("reorder_window_ns", Self::VT_REORDER_WINDOW_NS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<SourceDescriptor>>>>("sources", Self::VT_SOURCES, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ClockPairing>>>("clock_table", Self::VT_CLOCK_TABLE, false)?
      .finish();
     Ok(())
   }
@@ -1199,6 +1542,7 @@ pub struct SegmentHeaderArgs<'a> {
     pub clocks: Option<&'a ClockPairing>,
     pub reorder_window_ns: u64,
     pub sources: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<SourceDescriptor<'a>>>>>,
+    pub clock_table: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ClockPairing>>>,
 }
 impl<'a> Default for SegmentHeaderArgs<'a> {
   #[inline]
@@ -1216,6 +1560,7 @@ impl<'a> Default for SegmentHeaderArgs<'a> {
       clocks: None, // required field
       reorder_window_ns: 0,
       sources: None, // required field
+      clock_table: None,
     }
   }
 }
@@ -1274,6 +1619,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SegmentHeaderBuilder<'a, 'b, 
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SegmentHeader::VT_SOURCES, sources);
   }
   #[inline]
+  pub fn add_clock_table(&mut self, clock_table: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ClockPairing>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SegmentHeader::VT_CLOCK_TABLE, clock_table);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SegmentHeaderBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     SegmentHeaderBuilder {
@@ -1307,6 +1656,7 @@ impl ::core::fmt::Debug for SegmentHeader<'_> {
       ds.field("clocks", &self.clocks());
       ds.field("reorder_window_ns", &self.reorder_window_ns());
       ds.field("sources", &self.sources());
+      ds.field("clock_table", &self.clock_table());
       ds.finish()
   }
 }
@@ -1491,6 +1841,810 @@ impl ::core::fmt::Debug for Gap<'_> {
       ds.field("causes", &self.causes());
       ds.field("after_mono_ns", &self.after_mono_ns());
       ds.field("before_mono_ns", &self.before_mono_ns());
+      ds.finish()
+  }
+}
+pub enum ClockSyncOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// A new pairing of the clocks, in force from its mono_ns on.
+pub struct ClockSync<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for ClockSync<'a> {
+  type Inner = ClockSync<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> ClockSync<'a> {
+  pub const VT_CLOCKS: ::flatbuffers::VOffsetT = 4;
+  pub const VT_CAUSE: ::flatbuffers::VOffsetT = 6;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    ClockSync { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args ClockSyncArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<ClockSync<'bldr>> {
+    let mut builder = ClockSyncBuilder::new(_fbb);
+    if let Some(x) = args.clocks { builder.add_clocks(x); }
+    builder.add_cause(args.cause);
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn clocks(&self) -> &'a ClockPairing {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<ClockPairing>(ClockSync::VT_CLOCKS, None).unwrap()}
+  }
+  #[inline]
+  pub fn cause(&self) -> ClockCause {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<ClockCause>(ClockSync::VT_CAUSE, Some(ClockCause::Stepped)).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for ClockSync<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<ClockPairing>("clocks", Self::VT_CLOCKS, true)?
+     .visit_field::<ClockCause>("cause", Self::VT_CAUSE, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct ClockSyncArgs<'a> {
+    pub clocks: Option<&'a ClockPairing>,
+    pub cause: ClockCause,
+}
+impl<'a> Default for ClockSyncArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    ClockSyncArgs {
+      clocks: None, // required field
+      cause: ClockCause::Stepped,
+    }
+  }
+}
+
+pub struct ClockSyncBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> ClockSyncBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_clocks(&mut self, clocks: &ClockPairing) {
+    self.fbb_.push_slot_always::<&ClockPairing>(ClockSync::VT_CLOCKS, clocks);
+  }
+  #[inline]
+  pub fn add_cause(&mut self, cause: ClockCause) {
+    self.fbb_.push_slot::<ClockCause>(ClockSync::VT_CAUSE, cause, ClockCause::Stepped);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> ClockSyncBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    ClockSyncBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<ClockSync<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, ClockSync::VT_CLOCKS,"clocks");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for ClockSync<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("ClockSync");
+      ds.field("clocks", &self.clocks());
+      ds.field("cause", &self.cause());
+      ds.finish()
+  }
+}
+pub enum MarkerOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// A note at a point in time.
+pub struct Marker<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Marker<'a> {
+  type Inner = Marker<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Marker<'a> {
+  pub const VT_MONO_NS: ::flatbuffers::VOffsetT = 4;
+  pub const VT_WALL_NS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_ORIGIN: ::flatbuffers::VOffsetT = 8;
+  pub const VT_TEXT: ::flatbuffers::VOffsetT = 10;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Marker { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args MarkerArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Marker<'bldr>> {
+    let mut builder = MarkerBuilder::new(_fbb);
+    builder.add_wall_ns(args.wall_ns);
+    builder.add_mono_ns(args.mono_ns);
+    if let Some(x) = args.text { builder.add_text(x); }
+    builder.add_origin(args.origin);
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn mono_ns(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Marker::VT_MONO_NS, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn wall_ns(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(Marker::VT_WALL_NS, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn origin(&self) -> MarkerOrigin {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<MarkerOrigin>(Marker::VT_ORIGIN, Some(MarkerOrigin::Person)).unwrap()}
+  }
+  #[inline]
+  pub fn text(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(Marker::VT_TEXT, None).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Marker<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<u64>("mono_ns", Self::VT_MONO_NS, false)?
+     .visit_field::<i64>("wall_ns", Self::VT_WALL_NS, false)?
+     .visit_field::<MarkerOrigin>("origin", Self::VT_ORIGIN, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("text", Self::VT_TEXT, true)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct MarkerArgs<'a> {
+    pub mono_ns: u64,
+    pub wall_ns: i64,
+    pub origin: MarkerOrigin,
+    pub text: Option<::flatbuffers::WIPOffset<&'a str>>,
+}
+impl<'a> Default for MarkerArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    MarkerArgs {
+      mono_ns: 0,
+      wall_ns: 0,
+      origin: MarkerOrigin::Person,
+      text: None, // required field
+    }
+  }
+}
+
+pub struct MarkerBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> MarkerBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_mono_ns(&mut self, mono_ns: u64) {
+    self.fbb_.push_slot::<u64>(Marker::VT_MONO_NS, mono_ns, 0);
+  }
+  #[inline]
+  pub fn add_wall_ns(&mut self, wall_ns: i64) {
+    self.fbb_.push_slot::<i64>(Marker::VT_WALL_NS, wall_ns, 0);
+  }
+  #[inline]
+  pub fn add_origin(&mut self, origin: MarkerOrigin) {
+    self.fbb_.push_slot::<MarkerOrigin>(Marker::VT_ORIGIN, origin, MarkerOrigin::Person);
+  }
+  #[inline]
+  pub fn add_text(&mut self, text: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Marker::VT_TEXT, text);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> MarkerBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    MarkerBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Marker<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Marker::VT_TEXT,"text");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Marker<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Marker");
+      ds.field("mono_ns", &self.mono_ns());
+      ds.field("wall_ns", &self.wall_ns());
+      ds.field("origin", &self.origin());
+      ds.field("text", &self.text());
+      ds.finish()
+  }
+}
+pub enum AttachmentOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// A named file that belongs to the recording.
+pub struct Attachment<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Attachment<'a> {
+  type Inner = Attachment<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Attachment<'a> {
+  pub const VT_NAME: ::flatbuffers::VOffsetT = 4;
+  pub const VT_MEDIA_TYPE: ::flatbuffers::VOffsetT = 6;
+  pub const VT_MONO_NS: ::flatbuffers::VOffsetT = 8;
+  pub const VT_WALL_NS: ::flatbuffers::VOffsetT = 10;
+  pub const VT_CONTENT: ::flatbuffers::VOffsetT = 12;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Attachment { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args AttachmentArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Attachment<'bldr>> {
+    let mut builder = AttachmentBuilder::new(_fbb);
+    builder.add_wall_ns(args.wall_ns);
+    builder.add_mono_ns(args.mono_ns);
+    if let Some(x) = args.content { builder.add_content(x); }
+    if let Some(x) = args.media_type { builder.add_media_type(x); }
+    if let Some(x) = args.name { builder.add_name(x); }
+    builder.finish()
+  }
+
+
+  #[inline]
+  pub fn name(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(Attachment::VT_NAME, None).unwrap()}
+  }
+  /// What it is, as in MIME: application/toml.
+  #[inline]
+  pub fn media_type(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(Attachment::VT_MEDIA_TYPE, None)}
+  }
+  /// When it was attached.
+  #[inline]
+  pub fn mono_ns(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Attachment::VT_MONO_NS, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn wall_ns(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(Attachment::VT_WALL_NS, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn content(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Attachment::VT_CONTENT, None).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Attachment<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("name", Self::VT_NAME, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("media_type", Self::VT_MEDIA_TYPE, false)?
+     .visit_field::<u64>("mono_ns", Self::VT_MONO_NS, false)?
+     .visit_field::<i64>("wall_ns", Self::VT_WALL_NS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("content", Self::VT_CONTENT, true)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct AttachmentArgs<'a> {
+    pub name: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub media_type: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub mono_ns: u64,
+    pub wall_ns: i64,
+    pub content: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+}
+impl<'a> Default for AttachmentArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    AttachmentArgs {
+      name: None, // required field
+      media_type: None,
+      mono_ns: 0,
+      wall_ns: 0,
+      content: None, // required field
+    }
+  }
+}
+
+pub struct AttachmentBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> AttachmentBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_name(&mut self, name: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Attachment::VT_NAME, name);
+  }
+  #[inline]
+  pub fn add_media_type(&mut self, media_type: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Attachment::VT_MEDIA_TYPE, media_type);
+  }
+  #[inline]
+  pub fn add_mono_ns(&mut self, mono_ns: u64) {
+    self.fbb_.push_slot::<u64>(Attachment::VT_MONO_NS, mono_ns, 0);
+  }
+  #[inline]
+  pub fn add_wall_ns(&mut self, wall_ns: i64) {
+    self.fbb_.push_slot::<i64>(Attachment::VT_WALL_NS, wall_ns, 0);
+  }
+  #[inline]
+  pub fn add_content(&mut self, content: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Attachment::VT_CONTENT, content);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> AttachmentBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    AttachmentBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Attachment<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Attachment::VT_NAME,"name");
+    self.fbb_.required(o, Attachment::VT_CONTENT,"content");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Attachment<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Attachment");
+      ds.field("name", &self.name());
+      ds.field("media_type", &self.media_type());
+      ds.field("mono_ns", &self.mono_ns());
+      ds.field("wall_ns", &self.wall_ns());
+      ds.field("content", &self.content());
+      ds.finish()
+  }
+}
+pub enum IndexEntryOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// One interval of a segment: the frames from one Index frame (the start of the file for the first) to the next.
+pub struct IndexEntry<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for IndexEntry<'a> {
+  type Inner = IndexEntry<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> IndexEntry<'a> {
+  pub const VT_OFFSET: ::flatbuffers::VOffsetT = 4;
+  pub const VT_BYTES: ::flatbuffers::VOffsetT = 6;
+  pub const VT_FRAMES: ::flatbuffers::VOffsetT = 8;
+  pub const VT_FIRST_MONO_NS: ::flatbuffers::VOffsetT = 10;
+  pub const VT_LAST_MONO_NS: ::flatbuffers::VOffsetT = 12;
+  pub const VT_FIRST_WALL_NS: ::flatbuffers::VOffsetT = 14;
+  pub const VT_LAST_WALL_NS: ::flatbuffers::VOffsetT = 16;
+  pub const VT_SOURCES: ::flatbuffers::VOffsetT = 18;
+  pub const VT_DIGEST: ::flatbuffers::VOffsetT = 20;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    IndexEntry { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args IndexEntryArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<IndexEntry<'bldr>> {
+    let mut builder = IndexEntryBuilder::new(_fbb);
+    builder.add_digest(args.digest);
+    builder.add_last_wall_ns(args.last_wall_ns);
+    builder.add_first_wall_ns(args.first_wall_ns);
+    builder.add_last_mono_ns(args.last_mono_ns);
+    builder.add_first_mono_ns(args.first_mono_ns);
+    builder.add_frames(args.frames);
+    builder.add_bytes(args.bytes);
+    builder.add_offset(args.offset);
+    if let Some(x) = args.sources { builder.add_sources(x); }
+    builder.finish()
+  }
+
+
+  /// Where the interval begins: at the Index frame before, which belongs to it.
+  #[inline]
+  pub fn offset(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(IndexEntry::VT_OFFSET, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn bytes(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(IndexEntry::VT_BYTES, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn frames(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(IndexEntry::VT_FRAMES, Some(0)).unwrap()}
+  }
+  /// Bounds of the begin of the readings in it; all 0 where it has no telemetry.
+  #[inline]
+  pub fn first_mono_ns(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(IndexEntry::VT_FIRST_MONO_NS, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn last_mono_ns(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(IndexEntry::VT_LAST_MONO_NS, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn first_wall_ns(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(IndexEntry::VT_FIRST_WALL_NS, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn last_wall_ns(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(IndexEntry::VT_LAST_WALL_NS, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn sources(&self) -> Option<::flatbuffers::Vector<'a, IndexedSource>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, IndexedSource>>>(IndexEntry::VT_SOURCES, None)}
+  }
+  /// XXH3-64, seed 0, of the digest of the interval before (8 bytes; 0 for the first) and the header (length, stored
+  /// checksum) of each frame of this one.
+  #[inline]
+  pub fn digest(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(IndexEntry::VT_DIGEST, Some(0)).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for IndexEntry<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<u64>("offset", Self::VT_OFFSET, false)?
+     .visit_field::<u64>("bytes", Self::VT_BYTES, false)?
+     .visit_field::<u64>("frames", Self::VT_FRAMES, false)?
+     .visit_field::<u64>("first_mono_ns", Self::VT_FIRST_MONO_NS, false)?
+     .visit_field::<u64>("last_mono_ns", Self::VT_LAST_MONO_NS, false)?
+     .visit_field::<i64>("first_wall_ns", Self::VT_FIRST_WALL_NS, false)?
+     .visit_field::<i64>("last_wall_ns", Self::VT_LAST_WALL_NS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, IndexedSource>>>("sources", Self::VT_SOURCES, false)?
+     .visit_field::<u64>("digest", Self::VT_DIGEST, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct IndexEntryArgs<'a> {
+    pub offset: u64,
+    pub bytes: u64,
+    pub frames: u64,
+    pub first_mono_ns: u64,
+    pub last_mono_ns: u64,
+    pub first_wall_ns: i64,
+    pub last_wall_ns: i64,
+    pub sources: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, IndexedSource>>>,
+    pub digest: u64,
+}
+impl<'a> Default for IndexEntryArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    IndexEntryArgs {
+      offset: 0,
+      bytes: 0,
+      frames: 0,
+      first_mono_ns: 0,
+      last_mono_ns: 0,
+      first_wall_ns: 0,
+      last_wall_ns: 0,
+      sources: None,
+      digest: 0,
+    }
+  }
+}
+
+pub struct IndexEntryBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> IndexEntryBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_offset(&mut self, offset: u64) {
+    self.fbb_.push_slot::<u64>(IndexEntry::VT_OFFSET, offset, 0);
+  }
+  #[inline]
+  pub fn add_bytes(&mut self, bytes: u64) {
+    self.fbb_.push_slot::<u64>(IndexEntry::VT_BYTES, bytes, 0);
+  }
+  #[inline]
+  pub fn add_frames(&mut self, frames: u64) {
+    self.fbb_.push_slot::<u64>(IndexEntry::VT_FRAMES, frames, 0);
+  }
+  #[inline]
+  pub fn add_first_mono_ns(&mut self, first_mono_ns: u64) {
+    self.fbb_.push_slot::<u64>(IndexEntry::VT_FIRST_MONO_NS, first_mono_ns, 0);
+  }
+  #[inline]
+  pub fn add_last_mono_ns(&mut self, last_mono_ns: u64) {
+    self.fbb_.push_slot::<u64>(IndexEntry::VT_LAST_MONO_NS, last_mono_ns, 0);
+  }
+  #[inline]
+  pub fn add_first_wall_ns(&mut self, first_wall_ns: i64) {
+    self.fbb_.push_slot::<i64>(IndexEntry::VT_FIRST_WALL_NS, first_wall_ns, 0);
+  }
+  #[inline]
+  pub fn add_last_wall_ns(&mut self, last_wall_ns: i64) {
+    self.fbb_.push_slot::<i64>(IndexEntry::VT_LAST_WALL_NS, last_wall_ns, 0);
+  }
+  #[inline]
+  pub fn add_sources(&mut self, sources: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , IndexedSource>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(IndexEntry::VT_SOURCES, sources);
+  }
+  #[inline]
+  pub fn add_digest(&mut self, digest: u64) {
+    self.fbb_.push_slot::<u64>(IndexEntry::VT_DIGEST, digest, 0);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> IndexEntryBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    IndexEntryBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<IndexEntry<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for IndexEntry<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("IndexEntry");
+      ds.field("offset", &self.offset());
+      ds.field("bytes", &self.bytes());
+      ds.field("frames", &self.frames());
+      ds.field("first_mono_ns", &self.first_mono_ns());
+      ds.field("last_mono_ns", &self.last_mono_ns());
+      ds.field("first_wall_ns", &self.first_wall_ns());
+      ds.field("last_wall_ns", &self.last_wall_ns());
+      ds.field("sources", &self.sources());
+      ds.field("digest", &self.digest());
+      ds.finish()
+  }
+}
+pub enum IndexOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// Stands behind an interval.
+pub struct Index<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Index<'a> {
+  type Inner = Index<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Index<'a> {
+  pub const VT_NUMBER: ::flatbuffers::VOffsetT = 4;
+  pub const VT_SYNCED_OFFSET: ::flatbuffers::VOffsetT = 6;
+  pub const VT_ENTRY: ::flatbuffers::VOffsetT = 8;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Index { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args IndexArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Index<'bldr>> {
+    let mut builder = IndexBuilder::new(_fbb);
+    builder.add_synced_offset(args.synced_offset);
+    builder.add_number(args.number);
+    if let Some(x) = args.entry { builder.add_entry(x); }
+    builder.finish()
+  }
+
+
+  /// From 0 in each segment.
+  #[inline]
+  pub fn number(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Index::VT_NUMBER, Some(0)).unwrap()}
+  }
+  /// The segment was on the medium up to here when this was written.
+  #[inline]
+  pub fn synced_offset(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Index::VT_SYNCED_OFFSET, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn entry(&self) -> IndexEntry<'a> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<IndexEntry>>(Index::VT_ENTRY, None).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Index<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<u64>("number", Self::VT_NUMBER, false)?
+     .visit_field::<u64>("synced_offset", Self::VT_SYNCED_OFFSET, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<IndexEntry>>("entry", Self::VT_ENTRY, true)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct IndexArgs<'a> {
+    pub number: u64,
+    pub synced_offset: u64,
+    pub entry: Option<::flatbuffers::WIPOffset<IndexEntry<'a>>>,
+}
+impl<'a> Default for IndexArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    IndexArgs {
+      number: 0,
+      synced_offset: 0,
+      entry: None, // required field
+    }
+  }
+}
+
+pub struct IndexBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> IndexBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_number(&mut self, number: u64) {
+    self.fbb_.push_slot::<u64>(Index::VT_NUMBER, number, 0);
+  }
+  #[inline]
+  pub fn add_synced_offset(&mut self, synced_offset: u64) {
+    self.fbb_.push_slot::<u64>(Index::VT_SYNCED_OFFSET, synced_offset, 0);
+  }
+  #[inline]
+  pub fn add_entry(&mut self, entry: ::flatbuffers::WIPOffset<IndexEntry<'b >>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<IndexEntry>>(Index::VT_ENTRY, entry);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> IndexBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    IndexBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Index<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Index::VT_ENTRY,"entry");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Index<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Index");
+      ds.field("number", &self.number());
+      ds.field("synced_offset", &self.synced_offset());
+      ds.field("entry", &self.entry());
       ds.finish()
   }
 }
@@ -1804,6 +2958,7 @@ impl<'a> Footer<'a> {
   pub const VT_BYTES: ::flatbuffers::VOffsetT = 10;
   pub const VT_REORDER_WINDOW_NS: ::flatbuffers::VOffsetT = 12;
   pub const VT_RECOVERED: ::flatbuffers::VOffsetT = 14;
+  pub const VT_INDEX: ::flatbuffers::VOffsetT = 16;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -1818,6 +2973,7 @@ impl<'a> Footer<'a> {
     builder.add_reorder_window_ns(args.reorder_window_ns);
     builder.add_bytes(args.bytes);
     builder.add_frames(args.frames);
+    if let Some(x) = args.index { builder.add_index(x); }
     if let Some(x) = args.totals { builder.add_totals(x); }
     if let Some(x) = args.header { builder.add_header(x); }
     builder.add_recovered(args.recovered);
@@ -1872,6 +3028,14 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<bool>(Footer::VT_RECOVERED, Some(false)).unwrap()}
   }
+  /// All intervals up to the footer; neighbours may be joined. The last one's digest is that of the whole segment.
+  #[inline]
+  pub fn index(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<IndexEntry<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<IndexEntry>>>>(Footer::VT_INDEX, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Footer<'_> {
@@ -1886,6 +3050,7 @@ impl ::flatbuffers::Verifiable for Footer<'_> {
      .visit_field::<u64>("bytes", Self::VT_BYTES, false)?
      .visit_field::<u64>("reorder_window_ns", Self::VT_REORDER_WINDOW_NS, false)?
      .visit_field::<bool>("recovered", Self::VT_RECOVERED, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<IndexEntry>>>>("index", Self::VT_INDEX, false)?
      .finish();
     Ok(())
   }
@@ -1897,6 +3062,7 @@ pub struct FooterArgs<'a> {
     pub bytes: u64,
     pub reorder_window_ns: u64,
     pub recovered: bool,
+    pub index: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<IndexEntry<'a>>>>>,
 }
 impl<'a> Default for FooterArgs<'a> {
   #[inline]
@@ -1908,6 +3074,7 @@ impl<'a> Default for FooterArgs<'a> {
       bytes: 0,
       reorder_window_ns: 0,
       recovered: false,
+      index: None,
     }
   }
 }
@@ -1942,6 +3109,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> FooterBuilder<'a, 'b, A> {
     self.fbb_.push_slot::<bool>(Footer::VT_RECOVERED, recovered, false);
   }
   #[inline]
+  pub fn add_index(&mut self, index: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<IndexEntry<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Footer::VT_INDEX, index);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> FooterBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     FooterBuilder {
@@ -1967,6 +3138,7 @@ impl ::core::fmt::Debug for Footer<'_> {
       ds.field("bytes", &self.bytes());
       ds.field("reorder_window_ns", &self.reorder_window_ns());
       ds.field("recovered", &self.recovered());
+      ds.field("index", &self.index());
       ds.finish()
   }
 }

@@ -1,6 +1,5 @@
 //! `verify`: reads everything and proves it, or says where it is not what was written.
 
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -10,8 +9,8 @@ use super::error::CliError;
 use super::record::table;
 use super::{Outcome, text};
 use crate::segment::{
-    Advance, Audit, Damage, Finding, FrameKind, Gap, Listing, SegmentError, SegmentReader, SourceAudit,
-    Trailer, list,
+    Advance, Audit, Damage, Finding, FrameAt, FrameKind, Gap, Index, Listing, Proof, SegmentError,
+    SegmentReader, SourceAudit, SourceInfo, Trailer, list,
 };
 
 /// Read everything: checksums, order, footers, and the sum recorded + lost = sampled.
@@ -95,14 +94,32 @@ struct Check {
     audit: Audit,
 }
 
-/// What was counted while walking one segment, to be compared with its footer.
+/// What was counted while walking one segment, to be compared with its footer and its index.
 #[derive(Default)]
 struct Walked {
+    run_id: u64,
     frames: u64,
     bytes: u64,
-    recorded: BTreeMap<u16, u64>,
-    lost: BTreeMap<u16, u64>,
+    sources: Vec<Counted>, // by id
     damaged: bool,
+    proof: Proof,
+    proven: usize, // rows of damage when the last Index frame was read: behind it a live file is in flight
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    recorded: u64,
+    lost: u64,
+}
+
+impl Walked {
+    fn source(&mut self, id: u16) -> Option<&mut Counted> {
+        let at = usize::from(id);
+        if self.sources.len() <= at {
+            self.sources.resize(at + 1, Counted::default());
+        }
+        self.sources.get_mut(at)
+    }
 }
 
 impl Check {
@@ -114,68 +131,93 @@ impl Check {
     ) -> Result<(), SegmentError> {
         let path = reader.path().to_owned();
         let path = path.as_path();
-        let mut run_id = reader.header().run_id;
+        let mut walked =
+            Walked { run_id: reader.header().run_id, proven: self.report.damage.len(), ..Walked::default() };
         for (source, finding) in self.audit.header(reader.header()) {
             self.finding(&reader, 0, source, Some(finding));
         }
         let footer_offset = reader.footer().map(|footer| footer.bytes);
-        let mut walked = Walked::default();
         while let Some(advance) = reader.advance()? {
             progress.at(reader.offset());
             let at = match advance {
                 Advance::Damage(damage) => {
                     walked.damaged = true;
+                    walked.proof.damage();
                     self.damage(path, damage.offset, damage.length, damage.what);
                     continue;
                 }
                 Advance::Frame(at) => at,
             };
+            if at.is_repaired {
+                let what = "a damaged length, repaired: the checksum proves the frame";
+                self.damage(path, at.offset, 4, what);
+            }
+            let finding = self.frame(&reader, at, &mut walked);
             if footer_offset.is_none_or(|footer| at.offset < footer) {
                 walked.frames += 1;
                 walked.bytes += at.bytes as u64;
+                walked.proof.frame(&reader.head(at), at.bytes);
             }
-            let (source, finding) = match at.kind {
-                FrameKind::Telemetry => {
-                    let Some(sample) = reader.telemetry(at) else { continue };
-                    self.report.frames += 1;
-                    *walked.recorded.entry(sample.source).or_default() += 1;
-                    (sample.source, self.audit.sample(run_id, sample.source, sample.seq))
-                }
-                FrameKind::Gap => {
-                    let Some(gap) = Gap::decode(reader.payload(at)) else { continue };
-                    let lost = walked.lost.entry(gap.source).or_default();
-                    *lost = lost.saturating_add(gap.count);
-                    (gap.source, self.audit.gap(run_id, &gap))
-                }
-                FrameKind::Trailer => {
-                    self.trailer(&reader, Trailer::decode(reader.payload(at)), at.offset);
-                    continue;
-                }
-                FrameKind::Unknown(_) => {
-                    self.report.unknown_frames += 1;
-                    continue;
-                }
-                FrameKind::Header if at.offset > 0 => {
-                    // A replay of several runs is one stream.
-                    run_id = reader.header().run_id;
-                    for (source, finding) in self.audit.header(reader.header()) {
-                        self.finding(&reader, at.offset, source, Some(finding));
-                    }
-                    continue;
-                }
-                FrameKind::Header | FrameKind::Footer => continue,
-            };
-            if finding.is_some() {
-                self.finding(&reader, at.offset, source, finding);
+            if let Some((source, finding)) = finding {
+                self.finding(&reader, at.offset, source, Some(finding));
             }
         }
-        self.end(listing, &reader, &walked);
+        if listing.live {
+            self.report.damage.truncate(walked.proven);
+        }
+        self.end(listing, &reader, &mut walked);
         progress.next_file(path);
         Ok(())
     }
 
+    /// Checks one frame against what was read before.
+    fn frame(&mut self, reader: &SegmentReader, at: FrameAt, walked: &mut Walked) -> Option<(u16, Finding)> {
+        let payload = reader.payload(at);
+        match at.kind {
+            FrameKind::Telemetry => {
+                let sample = reader.telemetry(at)?;
+                self.report.frames += 1;
+                walked.source(sample.source)?.recorded += 1;
+                let finding = self.audit.sample(walked.run_id, sample.source, sample.seq)?;
+                return Some((sample.source, finding));
+            }
+            FrameKind::Gap => {
+                let gap = Gap::decode(payload)?;
+                let lost = &mut walked.source(gap.source)?.lost;
+                *lost = lost.saturating_add(gap.count);
+                return Some((gap.source, self.audit.gap(walked.run_id, &gap)?));
+            }
+            FrameKind::Descriptor => {
+                let source = SourceInfo::decode(payload)?;
+                return Some((source.id, self.audit.source(walked.run_id, &source)?));
+            }
+            FrameKind::Index => {
+                if let Some(what) = walked.proof.index(&Index::decode(payload)?) {
+                    self.damage(reader.path(), at.offset, 0, what);
+                }
+                walked.proven = self.report.damage.len();
+            }
+            FrameKind::Footer => {
+                if let Some(what) = reader.footer().and_then(|footer| walked.proof.footer(footer)) {
+                    self.damage(reader.path(), at.offset, 0, what);
+                }
+            }
+            FrameKind::Trailer => self.trailer(reader, Trailer::decode(payload), at.offset),
+            FrameKind::Unknown(_) => self.report.unknown_frames += 1,
+            FrameKind::Header if at.offset > 0 => {
+                // A replay of several runs is one stream.
+                walked.run_id = reader.header().run_id;
+                for (source, finding) in self.audit.header(reader.header()) {
+                    self.finding(reader, at.offset, source, Some(finding));
+                }
+            }
+            FrameKind::Header | FrameKind::ClockSync | FrameKind::Marker | FrameKind::Attachment => {}
+        }
+        None
+    }
+
     /// What the end of a segment says of the rest.
-    fn end(&mut self, listing: &Listing, reader: &SegmentReader, walked: &Walked) {
+    fn end(&mut self, listing: &Listing, reader: &SegmentReader, walked: &mut Walked) {
         let path = reader.path();
         let Some(footer) = reader.footer() else {
             if !listing.live {
@@ -187,8 +229,8 @@ impl Check {
             return;
         };
         let counted_alike = footer.totals.iter().all(|totals| {
-            let of = |counts: &BTreeMap<u16, u64>| counts.get(&totals.source).copied().unwrap_or(0);
-            totals.recorded == of(&walked.recorded) && totals.lost == of(&walked.lost)
+            let counted = walked.source(totals.source).copied().unwrap_or_default();
+            totals.recorded == counted.recorded && totals.lost == counted.lost
         });
         if !walked.damaged
             && (!counted_alike || footer.frames != walked.frames || footer.bytes != walked.bytes)

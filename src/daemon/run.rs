@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};
 use crate::config::{Config, GroupName, LARGE_SLABS, Memory, Sync};
 use crate::metrics::{Consumer, GroupLatencies, Metrics, exchange};
-use crate::os::clock::{ClockReading, WallOffset, monotonic_ns};
+use crate::os::clock::{ClockReading, ClockTimer, WallOffset, monotonic_ns};
 use crate::os::event::{Event, Woken};
 use crate::os::host::{HostIdentity, HostRoot, random_u64};
 use crate::os::signal::SignalWatch;
@@ -17,7 +17,7 @@ use crate::os::storage::{DataDirectory, DataDirectoryError, Storage};
 use crate::os::thread;
 use crate::recorder::{Recorder, RecorderReport, RecorderSettings, RunPlan, SyncPolicy};
 use crate::sampling::{Group, GroupSettings, GroupSource};
-use crate::segment::{Header, SourceInfo};
+use crate::segment::{Attachment, Header, SourceInfo};
 use crate::slab::{HandOver, HandOverSettings, LossLedger, Slab, SlabPool, slab_queue};
 use crate::stream::ChecksumKind;
 
@@ -171,6 +171,8 @@ impl Run {
             wake: Arc::clone(&shared.wake),
             metrics: Arc::clone(metrics),
             latencies,
+            clock_watch: Box::new(ClockTimer::start().map_err(start("a watch on the wall clock"))?),
+            wall_offset: Arc::clone(&wall_offset),
         })
         .map_err(start("the first segment"))?;
         let recorder = thread::spawn("recorder", move || recorder.run()).map_err(start("the recorder"))?;
@@ -285,6 +287,7 @@ fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> Header {
     // A slab waits for its interval, for the recorder to look, and in a backlog behind others: twice the two is what
     // a healthy run stays under. The footer says what it really was.
     let reorder_window = (config.handover.hand_over + config.handover.drain) * 2;
+    let clocks = ClockReading::now();
     Header {
         segment: 0,
         run_id,
@@ -292,15 +295,24 @@ fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> Header {
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         checksum: checksum(config),
         frame_max: config.storage.frame_max,
-        clocks: ClockReading::now(),
+        clocks,
         reorder_window_ns: nanoseconds(reorder_window),
         sources,
+        clock_table: vec![clocks],
     }
 }
 
 fn run_plan(config: &Config, memory: &Memory, header: Header) -> RunPlan {
+    let attachment = Attachment {
+        name: "flatcap.toml".to_owned(),
+        media_type: "application/toml".to_owned(),
+        mono_ns: header.clocks.mono_ns,
+        wall_ns: header.clocks.wall_ns,
+        content: config.to_toml_redacted().into_bytes(),
+    };
     RunPlan {
         header,
+        attachments: vec![attachment],
         segment_bytes: config.storage.segment_size,
         segment_age_ns: nanoseconds(config.storage.segment_age),
         sync: match config.storage.sync {

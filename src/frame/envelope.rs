@@ -1,25 +1,10 @@
-//! The bytes in front of a source's payload that make it a `TelemetryFrame` (docs/FORMAT.md, "Telemetry frame").
-//!
-//! Written by hand, as a prefix of fixed size, because the code that flatc generates for Rust cannot align a byte
-//! vector (it ignores `force_align`) and would copy the payload once more. A test reads it with the generated code.
+//! The bytes in front of a source's payload that make it a `TelemetryFrame` (docs/FORMAT.md, "Telemetry frame"): their
+//! shape is `schema::envelope`, filled in here. A test reads them with the generated code.
 
+use crate::schema::envelope::{HEADER_AT, HEADER_BYTES, PAYLOAD_LENGTH_AT, PREFIX};
 use crate::schema::frame::FrameHeader;
 
-// The layout. Each offset is the one before plus a size.
-const ROOT: usize = 0; // u32: offset of the table
-const IDENTIFIER: usize = ROOT + 4; // "FCTF"
-const PADDING: usize = IDENTIFIER + 4; // 4 zero bytes, so that the header struct is 8-byte aligned
-const VTABLE: usize = PADDING + 4; // u16 x 4: its size, the table's size, offsets of the two fields
-const TABLE: usize = VTABLE + 8; // i32: back to the vtable
-const HEADER: usize = TABLE + 4; // FrameHeader
-const PAYLOAD_OFFSET: usize = HEADER + HEADER_BYTES; // u32: offset of the vector
-const PAYLOAD_LENGTH: usize = PAYLOAD_OFFSET + 4; // u32: its length
-/// Bytes in front of the payload in each telemetry frame.
-pub const ENVELOPE_BYTES: usize = PAYLOAD_LENGTH + 4;
-
-const HEADER_BYTES: usize = size_of::<FrameHeader>();
-const _: () = assert!(HEADER_BYTES == 32);
-const _: () = assert!(HEADER.is_multiple_of(8) && ENVELOPE_BYTES == 64);
+pub use crate::schema::envelope::ENVELOPE_BYTES;
 
 /// Bit of [`Stamp::flags`]: something could not be read and is marked absent in the payload.
 pub const FLAG_PARTIAL: u16 = 1;
@@ -43,33 +28,12 @@ pub struct Stamp {
 #[derive(Debug, Clone)]
 pub struct Envelope {
     source: u16,
-    prefix: [u8; ENVELOPE_BYTES],
 }
 
 impl Envelope {
     /// The envelope of the source with this id.
     pub fn new(source: u16) -> Self {
-        const fn offset(value: usize) -> [u8; 4] {
-            #[allow(clippy::cast_possible_truncation, reason = "offsets within ENVELOPE_BYTES")]
-            (value as u32).to_le_bytes()
-        }
-        const fn short(value: usize) -> [u8; 2] {
-            #[allow(clippy::cast_possible_truncation, reason = "offsets within ENVELOPE_BYTES")]
-            (value as u16).to_le_bytes()
-        }
-        let mut prefix = [0; ENVELOPE_BYTES];
-        let mut put = |at: usize, bytes: &[u8]| {
-            prefix.iter_mut().skip(at).zip(bytes).for_each(|(place, byte)| *place = *byte);
-        };
-        put(ROOT, &offset(TABLE - ROOT));
-        put(IDENTIFIER, b"FCTF");
-        put(VTABLE, &short(TABLE - VTABLE));
-        put(VTABLE + 2, &short(PAYLOAD_LENGTH - TABLE));
-        put(VTABLE + 4, &short(HEADER - TABLE));
-        put(VTABLE + 6, &short(PAYLOAD_OFFSET - TABLE));
-        put(TABLE, &offset(TABLE - VTABLE));
-        put(PAYLOAD_OFFSET, &offset(PAYLOAD_LENGTH - PAYLOAD_OFFSET));
-        Self { source, prefix }
+        Self { source }
     }
 
     /// The source's id.
@@ -86,7 +50,7 @@ impl Envelope {
     pub fn write(&self, frame: &mut [u8], stamp: &Stamp, payload: &[u8]) {
         let length = u32::try_from(payload.len()).expect("the frame limit is a u32");
         let (envelope, body) = frame.split_at_mut(ENVELOPE_BYTES);
-        envelope.copy_from_slice(&self.prefix);
+        envelope.copy_from_slice(&PREFIX);
         let header = FrameHeader::new(
             stamp.mono_ns,
             stamp.wall_ns,
@@ -95,10 +59,10 @@ impl Envelope {
             stamp.flags,
             stamp.duration_ns,
         );
-        let (_, from_header) = envelope.split_at_mut(HEADER);
-        let (header_place, from_offset) = from_header.split_at_mut(HEADER_BYTES);
+        let (front, length_place) = envelope.split_at_mut(PAYLOAD_LENGTH_AT);
+        let (_, from_header) = front.split_at_mut(HEADER_AT);
+        let (header_place, _) = from_header.split_at_mut(HEADER_BYTES);
         header_place.copy_from_slice(&header.0);
-        let (_, length_place) = from_offset.split_at_mut(PAYLOAD_LENGTH - PAYLOAD_OFFSET);
         length_place.copy_from_slice(&length.to_le_bytes());
         body.copy_from_slice(payload);
     }
@@ -137,6 +101,8 @@ mod tests {
             assert_eq!(header.duration_ns(), stamp.duration_ns);
             assert_eq!(table.payload().bytes(), payload);
             assert_eq!((table.payload().bytes().as_ptr().addr() - frame.as_ptr().addr()) % 8, 0);
+            let (header, body) = crate::schema::envelope::split(&frame).unwrap();
+            assert_eq!((header, body), (*table.header(), &payload[..]), "the short way reads the same");
         }
     }
 }

@@ -1,8 +1,15 @@
 //! Time as nanoseconds: CLOCK_MONOTONIC orders, wall time is monotonic time plus an offset.
 
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::io::Errno;
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
 
 /// Nanoseconds in a second.
 pub const NS_PER_S: u64 = 1_000_000_000;
@@ -74,6 +81,78 @@ impl WallOffset {
     /// From now on as these clocks say.
     pub fn set(&self, clocks: &ClockReading) {
         self.0.store(clocks.wall_offset_ns(), Ordering::Relaxed);
+    }
+}
+
+/// What has made a pairing of the clocks wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClockChange {
+    /// The wall clock was set.
+    Stepped,
+    /// The host was suspended and has come back.
+    Resumed,
+}
+
+/// Who notices that. A trait, so that a test can set the clock of a recorder and not the host's.
+pub trait ClockWatch: Debug + Send {
+    /// Whether the pairing has become wrong since the last call, and the new one. Never waits.
+    fn changed(&mut self) -> Option<(ClockChange, ClockReading)>;
+}
+
+/// The kernel's own notice: a timer on the wall clock that is cancelled when that clock is set, and when the host comes
+/// back from suspend (`timerfd_create(2)`, `TFD_TIMER_CANCEL_ON_SET`).
+#[derive(Debug)]
+pub struct ClockTimer {
+    timer: OwnedFd,
+    asleep_ns: u64, // boot time minus monotonic time
+}
+
+impl ClockTimer {
+    /// Time asleep by which boot time and monotonic time must have come apart for a suspend: they are read one after the
+    /// other, so a little is no evidence.
+    const ASLEEP_MIN_NS: u64 = 1_000_000;
+
+    /// Watches from now on.
+    ///
+    /// # Errors
+    /// The kernel refuses a timer.
+    pub fn start() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Realtime, flags)?;
+        let clocks = ClockReading::now();
+        let watch = Self { timer, asleep_ns: clocks.boot_ns.saturating_sub(clocks.mono_ns) };
+        watch.arm()?;
+        Ok(watch)
+    }
+
+    /// Sets the timer to the end of time.
+    fn arm(&self) -> io::Result<()> {
+        let never = Timespec { tv_sec: i64::MAX / NS_PER_S.cast_signed(), tv_nsec: 0 };
+        let timer = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET, &timer)?;
+        Ok(())
+    }
+}
+
+impl ClockWatch for ClockTimer {
+    fn changed(&mut self) -> Option<(ClockChange, ClockReading)> {
+        let mut expirations = [0; 8];
+        match rustix::io::read(&self.timer, &mut expirations) {
+            Err(Errno::CANCELED) => {}
+            _ => return None,
+        }
+        if let Err(error) = self.arm() {
+            tracing::error!(%error, "cannot watch the wall clock any more: further steps will not be recorded");
+        }
+        let clocks = ClockReading::now();
+        let asleep_ns = clocks.boot_ns.saturating_sub(clocks.mono_ns);
+        let change = if asleep_ns > self.asleep_ns + Self::ASLEEP_MIN_NS {
+            ClockChange::Resumed
+        } else {
+            ClockChange::Stepped
+        };
+        self.asleep_ns = asleep_ns;
+        Some((change, clocks))
     }
 }
 

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::{Recorder, RecorderReport, RecorderSettings, RunPlan, SyncPolicy};
 use crate::frame::{ENVELOPE_BYTES, Envelope, Stamp};
 use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
-use crate::os::clock::ClockReading;
+use crate::os::clock::{ClockReading, ClockTimer};
 use crate::os::event::Event;
 use crate::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
 use crate::schema::segment::GapCause;
@@ -165,6 +165,7 @@ fn header() -> Header {
         clocks: ClockReading::now(),
         reorder_window_ns: 0,
         sources: (0..SOURCES).map(source).collect(),
+        clock_table: Vec::new(),
     }
 }
 
@@ -188,6 +189,7 @@ fn run(
     let (queue, slabs) = slab_queue(48);
     let plan = RunPlan {
         header: header(),
+        attachments: Vec::new(),
         segment_bytes,
         segment_age_ns: u64::MAX,
         sync,
@@ -204,6 +206,8 @@ fn run(
         wake: Arc::clone(&wake),
         metrics: Arc::clone(&metrics),
         latencies: Vec::new(),
+        clock_watch: Box::new(ClockTimer::start().unwrap()),
+        wall_offset: Arc::default(),
     })
     .unwrap();
     let recorder = crate::os::thread::spawn("recorder", move || recorder.run()).unwrap();

@@ -10,6 +10,7 @@ mod losses;
 mod policy;
 mod settings;
 mod syncer;
+mod upkeep;
 
 pub use drain::Recorder;
 pub use latencies::RunLatencies;

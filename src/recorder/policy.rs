@@ -51,6 +51,19 @@ pub(super) fn should_sync(policy: SyncPolicy, first_unsynced_ns: Option<u64>, no
     }
 }
 
+/// An interval ends when it has so many bytes...
+const INDEX_BYTES: u64 = 4 << 20;
+/// ...or its first frame was written so long ago.
+const INDEX_NS: u64 = 1_000_000_000;
+
+/// Whether an Index frame should end the open interval before anything more is written. `unindexed_bytes`: its length, none
+/// without frames. `first_ns`: when the first of them was written.
+pub(super) fn should_index(unindexed_bytes: Option<u64>, first_ns: Option<u64>, now_ns: u64) -> bool {
+    unindexed_bytes.is_some_and(|bytes| {
+        bytes >= INDEX_BYTES || first_ns.is_some_and(|first| now_ns.saturating_sub(first) >= INDEX_NS)
+    })
+}
+
 /// How long to wait after the `failures`th failure in a row before a segment is tried again: from 100 ms, doubling,
 /// to 10 s, in nanoseconds.
 pub(super) fn back_off_ns(failures: u32) -> u64 {
@@ -85,6 +98,15 @@ mod tests {
         assert!(should_sync(SyncPolicy::Interval(10), Some(90), 100));
         assert!(should_sync(SyncPolicy::Always, Some(100), 100));
         assert!(!should_sync(SyncPolicy::Always, None, 100));
+    }
+
+    // Goal: an interval ends by size or age, and never without frames. Method: both sides of each limit.
+    #[test]
+    fn indexing_by_size_and_age() {
+        assert!(!should_index(None, Some(0), u64::MAX));
+        assert!(!should_index(Some(INDEX_BYTES - 1), Some(5), INDEX_NS + 4));
+        assert!(should_index(Some(INDEX_BYTES), Some(5), 5));
+        assert!(should_index(Some(1), Some(5), INDEX_NS + 5));
     }
 
     // Goal: waiting grows and stays bounded. Method: the first, some, and very many failures.

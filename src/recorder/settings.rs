@@ -6,9 +6,10 @@ use crossbeam_channel::Receiver;
 
 use super::policy::SyncPolicy;
 use crate::metrics::{Consumer, GroupLatencies, Metrics};
+use crate::os::clock::{ClockWatch, WallOffset};
 use crate::os::event::Event;
 use crate::os::storage::Storage;
-use crate::segment::Header;
+use crate::segment::{Attachment, Header};
 use crate::slab::{LossLedger, Slab, SlabPool};
 
 /// What is the same in every segment of a run.
@@ -16,6 +17,8 @@ use crate::slab::{LossLedger, Slab, SlabPool};
 pub struct RunPlan {
     /// The header of the first segment; number, clocks and next sequence numbers are those of each segment's own.
     pub header: Header,
+    /// What each segment holds behind its header: the configuration.
+    pub attachments: Vec<Attachment>,
     /// Size at which a segment is sealed, in bytes.
     pub segment_bytes: u64,
     /// Age at which a segment is sealed, in nanoseconds.
@@ -49,4 +52,8 @@ pub struct RecorderSettings {
     pub metrics: Arc<Metrics>,
     /// Latencies of the sampler groups.
     pub latencies: Vec<Consumer<GroupLatencies>>,
+    /// Notices when the wall clock is set.
+    pub clock_watch: Box<dyn ClockWatch>,
+    /// By which the samplers stamp.
+    pub wall_offset: Arc<WallOffset>,
 }

@@ -10,22 +10,36 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use crate::os::clock::monotonic_ns;
 use crate::os::storage::{Storage, StorageFile};
 use crate::os::thread;
-use crate::segment::{SealedSegment, SegmentName};
+use crate::segment::{SealedSegment, SegmentName, SegmentWriter};
 
 /// Jobs that may wait: one sync, and segments sealed while the medium is slow.
 const JOBS_MAX: usize = 16;
 
 #[derive(Debug)]
 enum Job {
-    Sync(Arc<dyn StorageFile>),
+    /// The file of a segment, its number, and its length now.
+    Sync {
+        file: Arc<dyn StorageFile>,
+        number: u64,
+        offset: u64,
+    },
     Publish(SealedSegment),
 }
 
 /// What the syncer has done.
 #[derive(Debug)]
 pub(super) enum Done {
-    Sync { duration_ns: u64, result: io::Result<()> },
-    Publish { name: SegmentName, result: io::Result<()> },
+    /// A segment is on the medium up to an offset.
+    Sync {
+        duration_ns: u64,
+        number: u64,
+        offset: u64,
+        result: io::Result<()>,
+    },
+    Publish {
+        name: SegmentName,
+        result: io::Result<()>,
+    },
 }
 
 /// The recorder's end of the syncer.
@@ -46,10 +60,10 @@ impl Syncer {
         let thread = thread::spawn("syncer", move || {
             for job in jobs_in {
                 let answer = match job {
-                    Job::Sync(file) => {
+                    Job::Sync { file, number, offset } => {
                         let begin = monotonic_ns();
                         let result = file.sync();
-                        Done::Sync { duration_ns: monotonic_ns() - begin, result }
+                        Done::Sync { duration_ns: monotonic_ns() - begin, number, offset, result }
                     }
                     Job::Publish(segment) => {
                         Done::Publish { name: segment.name(), result: segment.publish(&*storage) }
@@ -64,9 +78,10 @@ impl Syncer {
     }
 
     /// Asks for a sync. Says whether it was taken; it is not while another one runs.
-    pub(super) fn sync(&mut self, file: Arc<dyn StorageFile>) -> bool {
+    pub(super) fn sync(&mut self, segment: &SegmentWriter) -> bool {
         if !self.syncing {
-            self.syncing = self.jobs.try_send(Job::Sync(file)).is_ok();
+            let (number, offset) = (segment.name().number, segment.bytes());
+            self.syncing = self.jobs.try_send(Job::Sync { file: segment.file(), number, offset }).is_ok();
             return self.syncing;
         }
         false

@@ -326,7 +326,7 @@ impl MergedReader {
         };
         let mut frame = self.free.pop().unwrap_or_default();
         frame.clear();
-        frame.extend_from_slice(reader.bytes(at));
+        reader.copy_frame(at, &mut frame);
         let header_bytes = frame.len() - reader.payload(at).len();
         if kind == HeldKind::Sample {
             self.newest_ns = self.newest_ns.max(mono_ns);

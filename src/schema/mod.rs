@@ -13,6 +13,8 @@ pub mod frame {
     pub use super::generated::frame::flatcap::frame::*;
 }
 
+pub mod envelope;
+
 /// What a Linux host tells of itself (schemas/host/).
 pub mod host {
     pub use super::generated::cpu::flatcap::host::*;

@@ -3,10 +3,8 @@
 //! Fed with headers, samples and gaps in file order, over any number of segments. Keeps one entry a source and the
 //! gaps that no sample has passed yet.
 
-use std::collections::BTreeMap;
-
 use super::control::Gap;
-use super::header::Header;
+use super::header::{Header, SourceInfo};
 
 /// Most gaps that may wait for the sample behind them. The recorder writes one gap a jump, so one waits.
 const GAPS_WAITING_MAX: usize = 1024;
@@ -38,28 +36,54 @@ pub enum Finding {
 /// The audit of all runs and sources.
 #[derive(Debug, Default)]
 pub struct Audit {
-    sources: BTreeMap<(u64, u16), SourceAudit>,
+    sources: Vec<((u64, u16), SourceAudit)>,
+    run_id: u64,        // of the last header
+    places: Vec<usize>, // in `sources`, by the ids of that run; MISSING where there is none
 }
+
+const MISSING: usize = usize::MAX;
 
 impl Audit {
     /// A segment begins. Returns how many readings of which source are missing before it.
     pub fn header(&mut self, header: &Header) -> Vec<(u16, Finding)> {
-        let mut findings = Vec::new();
-        for source in &header.sources {
-            let fresh = || SourceAudit {
+        self.run_id = header.run_id;
+        self.places.clear();
+        let sources = header.sources.iter();
+        sources.filter_map(|source| Some((source.id, self.source(header.run_id, source)?))).collect()
+    }
+
+    /// A source is described. Returns how many of its readings are missing before that.
+    pub fn source(&mut self, run_id: u64, source: &SourceInfo) -> Option<Finding> {
+        let key = (run_id, source.id);
+        let place = self.sources.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+            let audit = SourceAudit {
                 name: source.name.clone(),
                 next_seq: source.next_seq,
                 ..SourceAudit::default()
             };
-            let audit = self.sources.entry((header.run_id, source.id)).or_insert_with(fresh);
-            findings.extend(audit.reach(source.next_seq).map(|finding| (source.id, finding)));
+            self.sources.push((key, audit));
+            self.sources.len() - 1
+        });
+        let id = usize::from(source.id);
+        if self.places.len() <= id {
+            self.places.resize(id + 1, MISSING);
         }
-        findings
+        if let Some(at) = self.places.get_mut(id) {
+            *at = place;
+        }
+        self.sources.get_mut(place)?.1.reach(source.next_seq)
+    }
+
+    /// The audit of a source of the run whose header came last.
+    #[inline]
+    fn audit(&mut self, run_id: u64, source: u16) -> Option<&mut SourceAudit> {
+        let place = *self.places.get(usize::from(source)).filter(|_| run_id == self.run_id)?;
+        self.sources.get_mut(place).map(|(_, audit)| audit)
     }
 
     /// A sample. Its source is in a header that was given before.
     pub fn sample(&mut self, run_id: u64, source: u16, seq: u64) -> Option<Finding> {
-        let audit = self.sources.get_mut(&(run_id, source))?;
+        let audit = self.audit(run_id, source)?;
         audit.recorded += 1;
         if seq == audit.next_seq && audit.waiting.is_empty() {
             audit.next_seq = audit.next_seq.saturating_add(1);
@@ -72,7 +96,7 @@ impl Audit {
 
     /// A gap. Its source is in a header that was given before.
     pub fn gap(&mut self, run_id: u64, gap: &Gap) -> Option<Finding> {
-        let audit = self.sources.get_mut(&(run_id, gap.source))?;
+        let audit = self.audit(run_id, gap.source)?;
         audit.lost = audit.lost.saturating_add(gap.count);
         if gap.first < audit.next_seq {
             return Some(Finding::Repeated);
@@ -88,14 +112,15 @@ impl Audit {
 
     /// All sources by run and id. Gaps at the end of a run count as passed.
     pub fn finish(mut self) -> Vec<((u64, u16), SourceAudit)> {
-        for audit in self.sources.values_mut() {
+        for (_, audit) in &mut self.sources {
             let behind = audit.waiting.iter().map(|(_, behind)| *behind).max();
             if let Some(behind) = behind {
                 // A hole here is counted by the audit itself.
                 let _counted = audit.reach(behind);
             }
         }
-        self.sources.into_iter().collect()
+        self.sources.sort_by_key(|(key, _)| *key);
+        self.sources
     }
 }
 

@@ -1,10 +1,12 @@
-//! The frames that are not telemetry and not the header: gaps, and what seals a segment.
+//! The frames a recorder writes between samples: gaps, pairings of the clocks, markers, attachments.
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::header::{Header, HeaderFault, verified};
-use super::totals::Totals;
+use super::header::{pairing_from_wire, pairing_to_wire, verified};
+use crate::os::clock::ClockReading;
 use crate::schema::segment as wire;
+
+pub use wire::{ClockCause, MarkerOrigin};
 
 /// Readings of one source that were begun and are not in the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,106 +59,126 @@ impl Gap {
     }
 }
 
-/// What stands at the end of a sealed segment, in front of the trailer.
-#[derive(Debug, Clone)]
-pub struct Footer {
-    /// A copy of the header.
-    pub header: Header,
-    /// One a source, in the order of the header.
-    pub totals: Vec<Totals>,
-    /// Frames in front of the footer.
-    pub frames: u64,
-    /// Bytes in front of the footer.
-    pub bytes: u64,
-    /// The largest step back in time between frames of different sources, in nanoseconds.
-    pub reorder_window_ns: u64,
-    /// Completed after a crash.
-    pub recovered: bool,
+/// A new pairing of the clocks, in force from its monotonic time on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockSync {
+    /// The clocks, read together.
+    pub clocks: ClockReading,
+    /// Why they were paired anew.
+    pub cause: ClockCause,
 }
 
-impl Footer {
-    /// The payload of the footer frame.
+impl ClockSync {
+    /// The payload of the `ClockSync` frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut builder = forcing_builder();
-        let header = self.header.build(&mut builder);
-        let totals: Vec<_> = self.totals.iter().map(|totals| totals.build(&mut builder)).collect();
-        let totals = builder.create_vector(&totals);
-        let root = wire::Footer::create(
-            &mut builder,
-            &wire::FooterArgs {
-                header: Some(header),
-                totals: Some(totals),
-                frames: self.frames,
-                bytes: self.bytes,
-                reorder_window_ns: self.reorder_window_ns,
-                recovered: self.recovered,
-            },
-        );
-        builder.finish(root, Some("FCFT"));
+        let args = wire::ClockSyncArgs { clocks: Some(&pairing_to_wire(&self.clocks)), cause: self.cause };
+        let root = wire::ClockSync::create(&mut builder, &args);
+        builder.finish(root, Some("FCCS"));
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a footer frame.
-    pub(super) fn decode(payload: &[u8]) -> Result<Self, HeaderFault> {
-        let footer = verified::<wire::Footer<'_>>(payload).ok_or(HeaderFault::Malformed)?;
-        Ok(Self {
-            header: Header::check(footer.header())?,
-            totals: footer.totals().iter().map(Totals::read).collect(),
-            frames: footer.frames(),
-            bytes: footer.bytes(),
-            reorder_window_ns: footer.reorder_window_ns(),
-            recovered: footer.recovered(),
+    /// Reads the payload of a `ClockSync` frame; none if it is none.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let sync = verified::<wire::ClockSync<'_>>(payload)?;
+        Some(Self { clocks: pairing_from_wire(sync.clocks()), cause: sync.cause() })
+    }
+}
+
+/// A note at a point in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marker {
+    /// When, in monotonic nanoseconds.
+    pub mono_ns: u64,
+    /// When, in wall nanoseconds.
+    pub wall_ns: i64,
+    /// Who set it.
+    pub origin: MarkerOrigin,
+    /// What it says.
+    pub text: String,
+}
+
+impl Marker {
+    /// The payload of the Marker frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut builder = forcing_builder();
+        let text = builder.create_string(&self.text);
+        let root = wire::Marker::create(
+            &mut builder,
+            &wire::MarkerArgs {
+                mono_ns: self.mono_ns,
+                wall_ns: self.wall_ns,
+                origin: self.origin,
+                text: Some(text),
+            },
+        );
+        builder.finish(root, Some("FCMK"));
+        builder.finished_data().to_vec()
+    }
+
+    /// Reads the payload of a Marker frame; none if it is none.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let marker = verified::<wire::Marker<'_>>(payload)?;
+        Some(Self {
+            mono_ns: marker.mono_ns(),
+            wall_ns: marker.wall_ns(),
+            origin: marker.origin(),
+            text: marker.text().to_owned(),
         })
     }
 }
 
-/// The last frame of a sealed segment: where the footer stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trailer {
-    /// Offset of the footer's frame.
-    pub footer_offset: u64,
-    /// Length of the footer's payload.
-    pub footer_length: u32,
-    /// Number of the segment.
-    pub segment: u64,
-    /// The run that wrote it.
-    pub run_id: u64,
+/// A named file that belongs to the recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// Its name.
+    pub name: String,
+    /// What it is, as in MIME; empty for unknown.
+    pub media_type: String,
+    /// When it was attached, in monotonic nanoseconds.
+    pub mono_ns: u64,
+    /// When it was attached, in wall nanoseconds.
+    pub wall_ns: i64,
+    /// Its bytes.
+    pub content: Vec<u8>,
 }
 
-impl Trailer {
-    /// Length of its payload, always.
-    pub const PAYLOAD_BYTES: usize = 56;
-
-    /// The payload of the trailer frame.
+impl Attachment {
+    /// The payload of the Attachment frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut builder = forcing_builder();
-        let root = wire::Trailer::create(
+        let name = builder.create_string(&self.name);
+        let media_type = builder.create_string(&self.media_type);
+        let content = builder.create_vector(&self.content);
+        let root = wire::Attachment::create(
             &mut builder,
-            &wire::TrailerArgs {
-                footer_offset: self.footer_offset,
-                footer_length: self.footer_length,
-                segment: self.segment,
-                run_id: self.run_id,
+            &wire::AttachmentArgs {
+                name: Some(name),
+                media_type: Some(media_type),
+                mono_ns: self.mono_ns,
+                wall_ns: self.wall_ns,
+                content: Some(content),
             },
         );
-        builder.finish(root, Some("FCTR"));
+        builder.finish(root, Some("FCAT"));
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a trailer frame; none if it is none.
+    /// Reads the payload of an Attachment frame; none if it is none.
     pub fn decode(payload: &[u8]) -> Option<Self> {
-        let trailer = verified::<wire::Trailer<'_>>(payload)?;
+        let attachment = verified::<wire::Attachment<'_>>(payload)?;
         Some(Self {
-            footer_offset: trailer.footer_offset(),
-            footer_length: trailer.footer_length(),
-            segment: trailer.segment(),
-            run_id: trailer.run_id(),
+            name: attachment.name().to_owned(),
+            media_type: attachment.media_type().unwrap_or_default().to_owned(),
+            mono_ns: attachment.mono_ns(),
+            wall_ns: attachment.wall_ns(),
+            content: attachment.content().bytes().to_vec(),
         })
     }
 }
 
 /// A builder that writes every slot, so that a frame's size does not depend on its values.
-fn forcing_builder() -> FlatBufferBuilder<'static> {
+pub(super) fn forcing_builder() -> FlatBufferBuilder<'static> {
     let mut builder = FlatBufferBuilder::new();
     builder.force_defaults(true);
     builder
@@ -165,11 +187,10 @@ fn forcing_builder() -> FlatBufferBuilder<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segment::header::tests::example;
 
-    // Goal: gaps and trailers are read back, and a trailer has one size whatever it says. Method: extreme values.
+    // Goal: what a recorder writes between samples is read back. Method: extreme values.
     #[test]
-    fn gap_and_trailer_are_read_back() {
+    fn control_frames_are_read_back() {
         for value in [0, 1, u64::MAX / 2] {
             let gap = Gap {
                 source: 3,
@@ -180,36 +201,26 @@ mod tests {
                 before_mono_ns: value,
             };
             assert_eq!(Gap::decode(&gap.encode()), Some(gap));
-            let trailer = Trailer { footer_offset: value, footer_length: 0, segment: value, run_id: value };
-            let payload = trailer.encode();
-            assert_eq!(payload.len(), Trailer::PAYLOAD_BYTES);
-            assert_eq!(Trailer::decode(&payload), Some(trailer));
+            let wall_ns = -1 - value.cast_signed();
+            let clocks = ClockReading { mono_ns: value, boot_ns: value + 1, wall_ns };
+            let sync = ClockSync { clocks, cause: ClockCause::Resumed };
+            assert_eq!(ClockSync::decode(&sync.encode()), Some(sync));
+            let text = "x".repeat(usize::try_from(value.min(100)).unwrap());
+            let marker =
+                Marker { mono_ns: value, wall_ns, origin: MarkerOrigin::Trigger, text: text.clone() };
+            assert_eq!(Marker::decode(&marker.encode()), Some(marker));
+            let attachment = Attachment {
+                name: "flatcap.toml".into(),
+                media_type: "application/toml".into(),
+                mono_ns: value,
+                wall_ns,
+                content: text.into_bytes(),
+            };
+            assert_eq!(Attachment::decode(&attachment.encode()), Some(attachment));
         }
         let beyond =
             Gap { source: 0, first: u64::MAX, count: 2, causes: 0, after_mono_ns: 0, before_mono_ns: 0 };
         assert_eq!(Gap::decode(&beyond.encode()), None, "numbers beyond the last one");
-    }
-
-    // Goal: a footer carries header and totals, histograms too. Method: an example.
-    #[test]
-    fn footers_are_read_back() {
-        let mut totals = Totals::new(1);
-        totals.lost = 4;
-        totals.missed = 5;
-        totals.lateness.add_bucket(1000, 3);
-        let footer = Footer {
-            header: example(),
-            totals: vec![Totals::new(0), totals],
-            frames: 10,
-            bytes: 1000,
-            reorder_window_ns: 77,
-            recovered: false,
-        };
-        let back = Footer::decode(&footer.encode()).unwrap();
-        assert_eq!(back.header, footer.header);
-        assert_eq!((back.frames, back.bytes, back.reorder_window_ns, back.recovered), (10, 1000, 77, false));
-        assert_eq!((back.totals[1].lost, back.totals[1].missed), (4, 5));
-        assert_eq!(back.totals[1].lateness.summary().count, 3);
-        assert!(back.totals[0].span.is_none());
+        assert_eq!(ClockSync::decode(&beyond.encode()[..20]), None);
     }
 }

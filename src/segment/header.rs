@@ -2,6 +2,7 @@
 
 use flatbuffers::{FlatBufferBuilder, Verifiable, VerifierOptions, WIPOffset};
 
+use super::index::ENTRIES_MAX;
 use crate::os::clock::ClockReading;
 use crate::os::host::HostIdentity;
 use crate::schema::segment as wire;
@@ -15,6 +16,8 @@ const INCOMPATIBLE_KNOWN: u64 = 0;
 pub(super) const SOURCES_MAX: usize = 4096;
 /// Highest limit of a frame that is believed, in bytes.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
+/// Most pairings of the clocks in one header; of more the oldest are left out.
+pub(super) const CLOCKS_MAX: usize = 1024;
 /// Longest header or footer that is believed, in bytes.
 pub(super) const HEADER_BYTES_MAX: u32 = 64 << 20;
 
@@ -44,6 +47,8 @@ pub struct Header {
     pub reorder_window_ns: u64,
     /// What each source is.
     pub sources: Vec<SourceInfo>,
+    /// The pairings of the run so far, each in force from its monotonic time on.
+    pub clock_table: Vec<ClockReading>,
 }
 
 /// One source's descriptor.
@@ -93,8 +98,10 @@ impl Header {
         let host = build_host(builder, &self.host);
         let sources: Vec<_> = self.sources.iter().map(|source| build_source(builder, source)).collect();
         let sources = builder.create_vector(&sources);
+        let oldest = self.clock_table.len().saturating_sub(CLOCKS_MAX);
+        let clock_table: Vec<_> = self.clock_table.iter().skip(oldest).map(pairing_to_wire).collect();
+        let clock_table = builder.create_vector(&clock_table);
         let agent_version = builder.create_string(&self.agent_version);
-        let clocks = wire::ClockPairing::new(self.clocks.mono_ns, self.clocks.boot_ns, self.clocks.wall_ns);
         wire::SegmentHeader::create(
             builder,
             &wire::SegmentHeaderArgs {
@@ -107,9 +114,10 @@ impl Header {
                 agent_version: Some(agent_version),
                 checksum: checksum_to_wire(self.checksum),
                 frame_max: self.frame_max,
-                clocks: Some(&clocks),
+                clocks: Some(&pairing_to_wire(&self.clocks)),
                 reorder_window_ns: self.reorder_window_ns,
                 sources: Some(sources),
+                clock_table: Some(clock_table),
             },
         )
     }
@@ -142,7 +150,11 @@ impl Header {
         if ids.windows(2).any(|pair| pair.first() == pair.last()) {
             return Err(HeaderFault::Says("the same source id twice"));
         }
-        let (host, clocks) = (header.host(), header.clocks());
+        let clock_table = header.clock_table();
+        if clock_table.is_some_and(|table| table.len() > CLOCKS_MAX) {
+            return Err(HeaderFault::Says("more pairings of the clocks than a segment may have (1024)"));
+        }
+        let host = header.host();
         Ok(Self {
             segment: header.segment(),
             run_id: header.run_id(),
@@ -154,14 +166,34 @@ impl Header {
             agent_version: header.agent_version().to_owned(),
             checksum,
             frame_max: header.frame_max(),
-            clocks: ClockReading {
-                mono_ns: clocks.mono_ns(),
-                boot_ns: clocks.boot_ns(),
-                wall_ns: clocks.wall_ns(),
-            },
+            clocks: pairing_from_wire(header.clocks()),
             reorder_window_ns: header.reorder_window_ns(),
             sources,
+            clock_table: clock_table.into_iter().flatten().map(pairing_from_wire).collect(),
         })
+    }
+
+    /// Whether a descriptor that comes after the header is one more, or one that is known.
+    pub(super) fn takes_source(&self, source: &SourceInfo) -> bool {
+        match self.source(source.id) {
+            Some(known) => known == source,
+            None => self.sources.len() < SOURCES_MAX,
+        }
+    }
+
+    /// Takes such a descriptor in.
+    pub(super) fn add_source(&mut self, source: SourceInfo) {
+        if self.source(source.id).is_none() {
+            self.sources.push(source);
+        }
+    }
+
+    /// Takes a pairing of the clocks in that comes after the header; of too many the oldest goes.
+    pub fn add_clocks(&mut self, clocks: ClockReading) {
+        if self.clock_table.len() >= CLOCKS_MAX {
+            self.clock_table.remove(0);
+        }
+        self.clock_table.push(clocks);
     }
 
     /// The descriptor with this id.
@@ -172,17 +204,33 @@ impl Header {
     }
 }
 
-/// Reads a root through the verifier, with limits that a header with [`SOURCES_MAX`] sources stays under.
+/// Reads a root through the verifier, with limits that a footer with [`SOURCES_MAX`] sources and a full index stays under.
 pub(super) fn verified<'a, T: flatbuffers::Follow<'a> + Verifiable + 'a>(
     payload: &'a [u8],
 ) -> Option<T::Inner> {
     let options = VerifierOptions {
         max_depth: 8,
-        max_tables: 4 * SOURCES_MAX,
+        max_tables: 4 * SOURCES_MAX + ENTRIES_MAX,
         max_apparent_size: HEADER_BYTES_MAX as usize,
         ..VerifierOptions::default()
     };
     flatbuffers::root_with_opts::<T>(&options, payload).ok()
+}
+
+impl SourceInfo {
+    /// The payload of a `SourceDescriptor` frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut builder = FlatBufferBuilder::new();
+        builder.force_defaults(true);
+        let root = build_source(&mut builder, self);
+        builder.finish(root, Some("FCSD"));
+        builder.finished_data().to_vec()
+    }
+
+    /// Reads the payload of a `SourceDescriptor` frame; none if it is none.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        verified::<wire::SourceDescriptor<'_>>(payload).map(read_source)
+    }
 }
 
 fn build_host<'a>(builder: &mut FlatBufferBuilder<'a>, host: &HostName) -> WIPOffset<wire::Host<'a>> {
@@ -238,6 +286,14 @@ fn read_source(source: wire::SourceDescriptor<'_>) -> SourceInfo {
     }
 }
 
+pub(super) fn pairing_to_wire(clocks: &ClockReading) -> wire::ClockPairing {
+    wire::ClockPairing::new(clocks.mono_ns, clocks.boot_ns, clocks.wall_ns)
+}
+
+pub(super) fn pairing_from_wire(clocks: &wire::ClockPairing) -> ClockReading {
+    ClockReading { mono_ns: clocks.mono_ns(), boot_ns: clocks.boot_ns(), wall_ns: clocks.wall_ns() }
+}
+
 fn checksum_to_wire(kind: ChecksumKind) -> wire::ChecksumKind {
     match kind {
         ChecksumKind::None => wire::ChecksumKind::None,
@@ -280,6 +336,7 @@ pub(super) mod tests {
                     next_seq: 9,
                 })
                 .collect(),
+            clock_table: vec![ClockReading { mono_ns: 1, boot_ns: 2, wall_ns: -3 }],
         }
     }
 
@@ -316,14 +373,13 @@ pub(super) mod tests {
             let host = Some(build_host(&mut builder, &example().host));
             let agent_version = Some(builder.create_string("9"));
             let sources = Some(builder.create_vector::<WIPOffset<wire::SourceDescriptor<'_>>>(&[]));
-            let clocks = wire::ClockPairing::default();
             let args = wire::SegmentHeaderArgs {
                 version,
                 incompatible,
                 host,
                 agent_version,
                 sources,
-                clocks: Some(&clocks),
+                clocks: Some(&pairing_to_wire(&example().clocks)),
                 ..Default::default()
             };
             let root = wire::SegmentHeader::create(&mut builder, &args);

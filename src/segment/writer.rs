@@ -3,15 +3,20 @@
 use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
 
-use super::control::{Footer, Gap, Trailer};
+use super::control::{Attachment, ClockSync, Gap};
+use super::footer::{Footer, Trailer};
 use super::header::Header;
 use super::name::SegmentName;
+use super::tally::Tally;
 use super::totals::{Span, Totals};
 use crate::os::storage::{Storage, StorageFile};
 use crate::stream::{self, ChecksumKind, SliceFramer, StreamWriter};
 
-/// A segment that frames are appended to. The first error ends it: what the kernel did with the bytes is unknown, so
-/// nothing more is written behind them.
+/// Room for the gaps that may have to be written when the medium is full.
+const GAPS_RESERVE_BYTES: u64 = 16 << 10;
+
+/// A segment that frames are appended to. The first error ends it, unless it says that the medium is full: then nothing was
+/// written, and the room that was kept for it still takes footer and trailer.
 #[derive(Debug)]
 pub struct SegmentWriter {
     name: SegmentName,
@@ -19,11 +24,7 @@ pub struct SegmentWriter {
     file: Arc<dyn StorageFile>,
     stream: StreamWriter<'static, Appender, ChecksumKind>,
     header_bytes: u64,
-    bytes: u64,
-    frames: u64,
-    totals: Vec<Totals>, // in the order of header.sources
-    latest_mono_ns: u64,
-    reorder_window_ns: u64,
+    tally: Tally,
     reserve: Reserve,
 }
 
@@ -35,47 +36,77 @@ pub struct SealedSegment {
     bytes: u64,
 }
 
+/// Whole frames to be appended.
+#[derive(Debug)]
+pub struct Frames<'a, 'b> {
+    /// Their bytes, in pieces.
+    pub pieces: &'a mut [IoSlice<'b>],
+    /// Their headers (length and stored checksum), one behind the other, in pieces.
+    pub heads: &'a [&'b [u8]],
+    /// How many.
+    pub count: u64,
+}
+
 /// Room on the medium, taken in steps ahead of the writing.
 #[derive(Debug)]
 struct Reserve {
-    step: u64, // 0: off
+    step: u64, // 0: only what footer and trailer will take
     end: u64,
+    is_supported: bool,
 }
 
 impl SegmentWriter {
-    /// Creates the file and writes the header. `preallocate` is the step in bytes in which room is reserved; 0 turns
-    /// it off.
+    /// Creates the file and writes the header and the attachments. `preallocate` is the step in bytes in which room is
+    /// reserved; 0 reserves no more than footer and trailer will take.
     ///
     /// # Errors
-    /// What the storage says.
+    /// What the storage says. The file is then removed again.
     pub fn create(
         storage: &dyn Storage,
         name: SegmentName,
         header: Header,
+        attachments: &[Attachment],
         preallocate: u64,
     ) -> io::Result<Self> {
         let file = storage.create(&name.to_string())?;
-        let stream = StreamWriter::new(Appender(Arc::clone(&file)), header.checksum);
-        let payload = header.encode();
-        let mut segment = Self {
-            name,
-            totals: header.sources.iter().map(|source| Totals::new(source.id)).collect(),
-            latest_mono_ns: 0,
-            reorder_window_ns: 0,
-            header_bytes: payload.len() as u64,
-            bytes: 0,
-            frames: 0,
-            reserve: Reserve { step: preallocate, end: 0 },
-            header,
-            file,
-            stream,
-        };
-        if let Err(error) = segment.write_payload(&payload) {
+        let tally = Tally::new(&header);
+        let mut segment = Self::resume(name, header, file, tally);
+        segment.reserve.step = preallocate;
+        if let Err(error) = segment.begin(attachments) {
             // A full disk would else be littered with empty files, one an attempt.
             let _best_effort = storage.remove(&name.to_string());
             return Err(error);
         }
         Ok(segment)
+    }
+
+    /// Goes on behind what stands in the file and was counted by `tally`.
+    pub(super) fn resume(
+        name: SegmentName,
+        header: Header,
+        file: Arc<dyn StorageFile>,
+        tally: Tally,
+    ) -> Self {
+        let stream = StreamWriter::new(Appender(Arc::clone(&file)), header.checksum);
+        Self {
+            name,
+            header_bytes: header.encode().len() as u64,
+            reserve: Reserve { step: 0, end: 0, is_supported: true },
+            header,
+            file,
+            stream,
+            tally,
+        }
+    }
+
+    fn begin(&mut self, attachments: &[Attachment]) -> io::Result<()> {
+        let payload = self.header.encode();
+        self.write_payload(&payload)?;
+        for attachment in attachments {
+            self.write_payload(&attachment.encode())?;
+        }
+        self.tally.begin_content();
+        Ok(())
     }
 
     /// Its name.
@@ -90,14 +121,19 @@ impl SegmentWriter {
 
     /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.tally.bytes()
     }
 
     /// About how many bytes footer and trailer will take: the footer repeats the header, and its totals take some
-    /// kilobytes a source, most of them histograms.
+    /// kilobytes a source, most of them histograms; an entry of the index takes some hundred bytes.
     pub fn seal_bytes(&self) -> u64 {
         const TOTALS_BYTES: u64 = 4 << 10;
-        self.header_bytes + TOTALS_BYTES * self.totals.len() as u64
+        const ENTRY_BYTES: u64 = 128;
+        const ENTRY_SOURCE_BYTES: u64 = 24;
+        let sources = self.tally.totals().len() as u64;
+        self.header_bytes
+            + TOTALS_BYTES * sources
+            + (ENTRY_BYTES + ENTRY_SOURCE_BYTES * sources) * self.tally.intervals()
     }
 
     /// Checksum of its frames.
@@ -105,9 +141,9 @@ impl SegmentWriter {
         self.header.checksum
     }
 
-    /// Whether it holds telemetry or gaps.
+    /// Whether it holds anything but its header and what belongs to it.
     pub fn has_content(&self) -> bool {
-        self.frames > 1
+        self.tally.has_content()
     }
 
     /// The file, to be synced from another thread.
@@ -115,76 +151,159 @@ impl SegmentWriter {
         Arc::clone(&self.file)
     }
 
-    /// Appends whole frames, `frames` of them in `bytes` bytes.
+    /// What it occupies on the medium now, in bytes.
     ///
     /// # Errors
-    /// What the storage says. What was written of them is cut off again, best effort, and the segment must not be
-    /// written to any more.
-    pub fn append(&mut self, pieces: &mut [IoSlice<'_>], frames: u64) -> io::Result<()> {
+    /// What the storage says.
+    pub fn allocated(&self) -> io::Result<u64> {
+        self.file.allocated()
+    }
+
+    /// Bytes and frames that no Index frame covers yet; none if there are none.
+    pub fn unindexed_bytes(&self) -> Option<u64> {
+        self.tally.has_unindexed().then(|| self.tally.interval().bytes)
+    }
+
+    /// Appends whole frames.
+    ///
+    /// # Errors
+    /// What the storage says. [`io::ErrorKind::StorageFull`]: nothing was written, and the segment may be sealed. After any other
+    /// error it is not known what was written, and the segment must not be written to any more.
+    pub fn append(&mut self, frames: Frames<'_, '_>) -> io::Result<()> {
+        let Frames { pieces, heads, count } = frames;
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        self.reserve.ahead_of(self.bytes + bytes, &*self.file);
-        if let Err(error) = self.stream.write_framed(pieces) {
-            // If this fails too, the reader finds the torn frames; either way they count as lost.
-            let _best_effort = self.file.truncate(self.bytes);
-            return Err(into_io(error));
+        let before = self.tally.bytes();
+        let seal_bytes = self.seal_bytes() + GAPS_RESERVE_BYTES;
+        self.reserve.ahead_of(before + bytes, seal_bytes, &*self.file)?;
+        self.write(pieces)?;
+        for heads in heads {
+            self.tally.add(heads, 0, 0);
         }
-        self.bytes += bytes;
-        self.frames += frames;
+        self.tally.add(&[], count, bytes);
         Ok(())
+    }
+
+    /// Appends gaps, into the room that is kept for them if there is no other.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_gaps(&mut self, gaps: &[Gap]) -> io::Result<()> {
+        for gap in gaps {
+            self.write_payload(&gap.encode())?;
+            self.tally.gap(gap);
+        }
+        Ok(())
+    }
+
+    /// Appends a new pairing of the clocks.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_clock_sync(&mut self, sync: &ClockSync) -> io::Result<()> {
+        self.write_payload(&sync.encode())?;
+        self.header.add_clocks(sync.clocks);
+        Ok(())
+    }
+
+    /// Ends the interval by an Index frame. `synced_offset` is up to where the file is known to be on the medium.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_index(&mut self, synced_offset: u64) -> io::Result<()> {
+        let index = self.tally.close_interval(synced_offset);
+        self.write_payload(&index.encode())
     }
 
     /// Counts appended telemetry: `count` frames of one source with consecutive numbers.
     pub fn tally(&mut self, source: u16, count: u64, span: Span) {
-        if let Some(totals) = totals_of(&mut self.totals, source) {
-            totals.record(count, span);
-        }
-        self.reorder_window_ns =
-            self.reorder_window_ns.max(self.latest_mono_ns.saturating_sub(span.first_mono_ns));
-        self.latest_mono_ns = self.latest_mono_ns.max(span.last_mono_ns);
+        self.tally.samples(source, count, span);
     }
 
     /// Counts an appended gap.
     pub fn tally_gap(&mut self, gap: &Gap) {
-        if let Some(totals) = totals_of(&mut self.totals, gap.source) {
-            totals.lost += gap.count;
-        }
+        self.tally.gap(gap);
     }
 
     /// The counts of one source, for what only the recorder knows.
     pub fn totals_mut(&mut self, source: u16) -> Option<&mut Totals> {
-        totals_of(&mut self.totals, source)
+        self.tally.totals_mut(source)
     }
 
     /// Writes footer and trailer.
     ///
     /// # Errors
     /// What the storage says. The segment then stays as it is, unsealed.
-    pub fn seal(mut self) -> io::Result<SealedSegment> {
-        let footer_offset = self.bytes;
+    pub fn seal(self) -> io::Result<SealedSegment> {
+        self.end(false)
+    }
+
+    /// Writes footer and trailer of a segment that is completed after a crash.
+    ///
+    /// # Errors
+    /// What the storage says. The segment then stays as it is, unsealed.
+    pub(super) fn seal_recovered(self) -> io::Result<SealedSegment> {
+        self.end(true)
+    }
+
+    fn end(mut self, recovered: bool) -> io::Result<SealedSegment> {
+        let footer_offset = self.tally.bytes();
+        let frames = self.tally.frames();
+        let (totals, index) = self.tally.finish();
         let footer = Footer {
             header: self.header.clone(),
-            totals: std::mem::take(&mut self.totals),
-            frames: self.frames,
-            bytes: self.bytes,
-            reorder_window_ns: self.reorder_window_ns,
-            recovered: false,
+            totals,
+            frames,
+            bytes: footer_offset,
+            reorder_window_ns: self.tally.reorder_window_ns(),
+            recovered,
+            index,
         };
         let footer = footer.encode();
-        self.write_payload(&footer)?;
         let trailer = Trailer {
             footer_offset,
             footer_length: u32::try_from(footer.len()).map_err(io::Error::other)?,
             segment: self.header.segment,
             run_id: self.header.run_id,
         };
-        self.write_payload(&trailer.encode())?;
-        Ok(SealedSegment { name: self.name, file: self.file, bytes: self.bytes })
+        // One write, so that no footer is seen without its trailer but for a crash.
+        let trailer = trailer.encode();
+        let heads = [self.head(&footer)?, self.head(&trailer)?];
+        let [footer_head, trailer_head] = &heads;
+        let mut pieces =
+            [footer_head.as_bytes(), &footer, trailer_head.as_bytes(), &trailer].map(IoSlice::new);
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        self.write(&mut pieces)?;
+        Ok(SealedSegment { name: self.name, file: self.file, bytes: footer_offset + bytes as u64 })
     }
 
+    /// Writes one frame of the recorder's own, into the room that is kept for it if there is no other.
     fn write_payload(&mut self, payload: &[u8]) -> io::Result<()> {
-        let header = self.header.checksum.header(payload).map_err(into_io)?;
-        self.append(&mut [IoSlice::new(header.as_bytes()), IoSlice::new(payload)], 1)
+        let head = self.head(payload)?;
+        self.write(&mut [IoSlice::new(head.as_bytes()), IoSlice::new(payload)])?;
+        self.tally.add(head.as_bytes(), 1, (head.as_bytes().len() + payload.len()) as u64);
+        Ok(())
     }
+
+    fn head(&self, payload: &[u8]) -> io::Result<stream::FrameHeader> {
+        self.header.checksum.header(payload).map_err(into_io)
+    }
+
+    fn write(&mut self, pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+        let Err(error) = self.stream.write_framed(pieces) else { return Ok(()) };
+        let error = into_io(error);
+        if is_full(&error) {
+            // What was written of the frames goes again; the error that keeps it is the one that counts.
+            self.file.truncate(self.tally.bytes())?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Err(error)
+    }
+}
+
+/// Whether an error says that there is no room: on the medium, within a quota, or below the largest file size.
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 impl SealedSegment {
@@ -212,15 +331,25 @@ impl SealedSegment {
 }
 
 impl Reserve {
-    /// Sees to room up to `end` before it is written. A storage that cannot reserve is not asked again.
-    fn ahead_of(&mut self, end: u64, file: &dyn StorageFile) {
-        if self.step == 0 || end <= self.end {
-            return;
+    /// Sees to room up to `end`, and for what will seal the segment behind it, before anything is written. A storage that
+    /// cannot reserve is not asked again.
+    fn ahead_of(&mut self, end: u64, seal_bytes: u64, file: &dyn StorageFile) -> io::Result<()> {
+        let least = end + seal_bytes;
+        if !self.is_supported || least <= self.end {
+            return Ok(());
         }
-        self.end = end.next_multiple_of(self.step);
-        if file.preallocate(self.end).is_err() {
-            self.step = 0;
+        let step = self.step.max(seal_bytes);
+        let wanted = least.next_multiple_of(step.max(1));
+        // Near the end of the medium less than a whole step may be left.
+        let result = file.preallocate(wanted).map(|()| wanted).or_else(|error| {
+            if is_full(&error) { file.preallocate(least).map(|()| least) } else { Err(error) }
+        });
+        match result {
+            Ok(end) => self.end = end,
+            Err(error) if is_full(&error) => return Err(io::ErrorKind::StorageFull.into()),
+            Err(_) => self.is_supported = false,
         }
+        Ok(())
     }
 }
 
@@ -240,10 +369,6 @@ impl Write for Appender {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn totals_of(totals: &mut [Totals], source: u16) -> Option<&mut Totals> {
-    totals.iter_mut().find(|totals| totals.source == source)
 }
 
 fn into_io(error: stream::Error) -> io::Error {

@@ -160,6 +160,11 @@ impl KindDeframer {
         Self { max_frame_len: max, ..self }
     }
 
+    /// The longest payload it takes, in bytes.
+    pub const fn max_frame_len(self) -> usize {
+        self.max_frame_len
+    }
+
     /// The checksum it verifies.
     pub const fn kind(&self) -> ChecksumKind {
         self.kind

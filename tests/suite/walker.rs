@@ -5,7 +5,7 @@ use std::path::Path;
 
 use flatbuffers::root;
 use flatcap::schema::frame::TelemetryFrame;
-use flatcap::schema::segment::{Footer, Gap, SegmentHeader, Trailer};
+use flatcap::schema::segment::{Attachment, ClockSync, Footer, Gap, Index, SegmentHeader, Trailer};
 
 use crate::rig::Rig;
 
@@ -44,7 +44,7 @@ pub fn samples(path: &Path, mut take: impl FnMut(Sample<'_>)) {
 }
 
 // Goal: every byte of a segment belongs to a frame, and every payload passes the verifier for its identifier. Method:
-// walk a recording of this host; the order is header, content, footer, trailer.
+// walk a recording of this host; the order is header, configuration, content, footer, trailer.
 #[test]
 fn every_byte_belongs_to_a_verified_frame() {
     let rig = Rig::new();
@@ -56,7 +56,10 @@ fn every_byte_belongs_to_a_verified_frame() {
         let (verified, letter) = match &payload[4..8] {
             b"FCSH" => (root::<SegmentHeader<'_>>(payload).is_ok(), 'H'),
             b"FCTF" => (root::<TelemetryFrame<'_>>(payload).is_ok(), 't'),
+            b"FCAT" => (root::<Attachment<'_>>(payload).is_ok(), 'A'),
             b"FCGP" => (root::<Gap<'_>>(payload).is_ok(), 't'),
+            b"FCCS" => (root::<ClockSync<'_>>(payload).is_ok(), 't'),
+            b"FCIX" => (root::<Index<'_>>(payload).is_ok(), 't'),
             b"FCFT" => (root::<Footer<'_>>(payload).is_ok(), 'F'),
             b"FCTR" => (root::<Trailer<'_>>(payload).is_ok(), 'T'),
             other => panic!("unknown identifier {other:?}"),
@@ -64,9 +67,13 @@ fn every_byte_belongs_to_a_verified_frame() {
         assert!(verified, "{letter}");
         order.push(letter);
     }
-    let content = payloads.len() - 3;
+    let content = payloads.len() - 4;
     assert!(content > 100);
-    assert_eq!(order, format!("H{}FT", "t".repeat(content)));
+    assert_eq!(order, format!("HA{}FT", "t".repeat(content)));
+    let attachment = root::<Attachment<'_>>(payloads[1]).unwrap();
+    assert_eq!(attachment.name(), "flatcap.toml");
+    let kept = std::str::from_utf8(attachment.content().bytes()).unwrap();
+    flatcap::config::Config::parse("flatcap.toml", kept).unwrap();
 
     let trailer = root::<Trailer<'_>>(payloads.last().unwrap()).unwrap();
     let footer_at = trailer.footer_offset() as usize;

@@ -1,0 +1,241 @@
+//! Between two batches: clocks, index, sync, rotation, and what becomes of a segment that fails.
+
+use std::io;
+
+use super::drain::{COLLECT_INTERVAL_NS, OpenSegment, Recorder};
+use super::policy::{self, RotationLimits, SegmentState};
+use super::syncer::Done;
+use crate::os::clock::{ClockChange, ClockReading, monotonic_ns};
+use crate::segment::{ClockCause, ClockSync, Header, SegmentName, SegmentWriter, State};
+
+impl Recorder {
+    /// What is due now and has nothing to do with what is queued.
+    pub(super) fn keep_up(&mut self, now: u64) {
+        for done in self.syncer.poll() {
+            self.note(done, now);
+        }
+        if let Some((change, clocks)) = self.clock_watch.changed() {
+            self.pair_clocks(change, clocks, now);
+        }
+        if now >= self.collect_ns {
+            self.collect_ns = now + COLLECT_INTERVAL_NS;
+            self.latencies.collect();
+        }
+        self.index_if_due(now);
+        if let Some(segment) = &mut self.segment
+            && policy::should_sync(self.plan.sync, segment.first_unsynced_ns, now)
+            && self.syncer.sync(&segment.writer)
+        {
+            segment.first_unsynced_ns = None;
+        }
+        self.rotate_if_due(0, now);
+    }
+
+    /// Sees to it that a segment is open in which there is place for `bytes`, if that can be.
+    pub(super) fn prepare(&mut self, bytes: u64, now: u64) {
+        self.rotate_if_due(bytes, now);
+        if self.segment.is_none() && now >= self.retry_ns {
+            self.reopen(now);
+        }
+        self.index_if_due(now);
+    }
+
+    /// Records a new pairing of the clocks, and stamps by it from here on.
+    fn pair_clocks(&mut self, change: ClockChange, clocks: ClockReading, now: u64) {
+        let old_ns = self.plan.header.clocks.wall_offset_ns();
+        let cause = match change {
+            ClockChange::Stepped => ClockCause::Stepped,
+            ClockChange::Resumed => ClockCause::Resumed,
+        };
+        tracing::info!(
+            step_ns = clocks.wall_offset_ns().wrapping_sub(old_ns),
+            "the wall clock was set, or the host was suspended: the clocks are paired anew"
+        );
+        self.plan.header.clocks = clocks;
+        self.plan.header.add_clocks(clocks);
+        if let Some(mut segment) = self.segment.take() {
+            let before = segment.writer.bytes();
+            match segment.writer.append_clock_sync(&ClockSync { clocks, cause }) {
+                Ok(()) => {
+                    self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
+                    segment.first_unsynced_ns.get_or_insert(now);
+                    segment.first_unindexed_ns.get_or_insert(now);
+                    self.segment = Some(segment);
+                }
+                // The next header has it all the same.
+                Err(error) => self.fail_write(segment, &error, now),
+            }
+        }
+        self.wall_offset.set(&clocks);
+    }
+
+    fn index_if_due(&mut self, now: u64) {
+        let due = self.segment.take_if(|segment| {
+            policy::should_index(segment.writer.unindexed_bytes(), segment.first_unindexed_ns, now)
+        });
+        let Some(mut segment) = due else { return };
+        let before = segment.writer.bytes();
+        match segment.writer.append_index(segment.synced_offset) {
+            Ok(()) => {
+                self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
+                segment.first_unindexed_ns = None;
+                segment.first_unsynced_ns.get_or_insert(now);
+                self.segment = Some(segment);
+            }
+            Err(error) => self.fail_write(segment, &error, now),
+        }
+    }
+
+    pub(super) fn note(&mut self, done: Done, now: u64) {
+        match done {
+            Done::Sync { duration_ns, number, offset, result } => {
+                self.latencies.sync.record(duration_ns);
+                let is_open = |segment: &&mut OpenSegment| segment.writer.name().number == number;
+                match (result, self.segment.as_mut().filter(is_open)) {
+                    (Ok(()), Some(segment)) => segment.synced_offset = offset,
+                    (Ok(()), None) => {}
+                    (Err(error), Some(_)) => {
+                        self.segment = None;
+                        self.fail_segment("sync", &error, now);
+                    }
+                    (Err(error), None) => self.fail_segment("sync", &error, now),
+                }
+            }
+            Done::Publish { result: Ok(()), .. } => self.metrics.recorder.segments_sealed.add(1),
+            Done::Publish { name, result: Err(error) } => {
+                self.metrics.recorder.storage_errors.add(1);
+                tracing::error!(segment = %name, %error, "cannot publish the sealed segment; it keeps the name .active");
+            }
+        }
+    }
+
+    pub(super) fn sync_inline(&mut self) {
+        let Some(segment) = &mut self.segment else { return };
+        let begin = monotonic_ns();
+        let (number, offset) = (segment.writer.name().number, segment.writer.bytes());
+        let result = segment.writer.file().sync();
+        let end = monotonic_ns();
+        segment.first_unsynced_ns = None;
+        self.note(Done::Sync { duration_ns: end - begin, number, offset, result }, end);
+    }
+
+    fn rotate_if_due(&mut self, next_bytes: u64, now: u64) {
+        let limits = RotationLimits { bytes: self.plan.segment_bytes, age_ns: self.plan.segment_age_ns };
+        let due = self.segment.as_ref().is_some_and(|segment| {
+            let state = SegmentState {
+                // As large as it would be, were it sealed now.
+                bytes: segment.writer.bytes() + segment.writer.seal_bytes(),
+                created_ns: segment.created_ns,
+                has_content: segment.writer.has_content(),
+            };
+            policy::should_rotate(state, limits, next_bytes, now)
+        });
+        if !due || now < self.retry_ns {
+            return;
+        }
+        // The new one first: where it cannot be made, the old one goes on, longer than it should.
+        match self.create_segment() {
+            Ok(next) => {
+                self.failures = 0;
+                self.seal();
+                self.segment = Some(next);
+            }
+            Err(error) => self.fail_segment("create", &error, now),
+        }
+    }
+
+    pub(super) fn seal(&mut self) {
+        let Some(mut segment) = self.segment.take() else { return };
+        self.latencies.collect();
+        self.latencies.settle(&mut segment.writer);
+        for (id, (source, progress)) in (0..).zip(self.metrics.sources.iter().zip(&mut self.progress)) {
+            let missed = source.missed.get();
+            if let Some(totals) = segment.writer.totals_mut(id) {
+                totals.missed = missed - progress.missed_before;
+            }
+            progress.missed_before = missed;
+        }
+        let before = segment.writer.bytes();
+        match segment.writer.seal() {
+            Ok(sealed) => {
+                self.metrics.recorder.bytes.add(sealed.bytes() - before);
+                self.syncer.publish(sealed);
+            }
+            Err(error) => {
+                self.metrics.recorder.storage_errors.add(1);
+                tracing::error!(%error, "cannot seal the segment; it stays unsealed, its frames are whole");
+            }
+        }
+    }
+
+    /// Opens the next segment, or waits before the next attempt.
+    pub(super) fn reopen(&mut self, now: u64) {
+        match self.create_segment() {
+            Ok(segment) => {
+                self.failures = 0;
+                self.segment = Some(segment);
+            }
+            Err(error) => self.fail_segment("create", &error, now),
+        }
+    }
+
+    /// A write has failed. Where there is no room nothing was written, and the segment stays open for what comes when there is
+    /// some again; after any other error it is never touched again.
+    #[cold]
+    pub(super) fn fail_write(&mut self, segment: OpenSegment, error: &io::Error, now: u64) {
+        if error.kind() == io::ErrorKind::StorageFull {
+            self.segment = Some(segment);
+        }
+        self.fail_segment("write to", error, now);
+    }
+
+    #[cold]
+    fn fail_segment(&mut self, action: &str, error: &io::Error, now: u64) {
+        self.metrics.recorder.storage_errors.add(1);
+        if self.failures > 0 && now < self.retry_ns {
+            // Said already; it is tried again with each batch, but not said with each.
+            return;
+        }
+        self.failures = self.failures.saturating_add(1);
+        let wait_ns = policy::back_off_ns(self.failures);
+        self.retry_ns = now + wait_ns;
+        tracing::error!(
+            %error,
+            retry_in_ms = wait_ns / 1_000_000,
+            "cannot {action} a segment; sampling goes on, what cannot be written is counted as lost"
+        );
+    }
+
+    pub(super) fn create_segment(&mut self) -> io::Result<OpenSegment> {
+        let number = self.next_number;
+        self.next_number = SegmentName::next_number(number).ok_or(io::ErrorKind::StorageFull)?;
+        let mono_ns = monotonic_ns();
+        let paired = self.plan.header.clocks;
+        let clocks = ClockReading {
+            mono_ns,
+            // Wall and boot time follow from the last pairing, as the frames' stamps do.
+            boot_ns: paired.boot_ns + mono_ns.saturating_sub(paired.mono_ns),
+            wall_ns: paired.wall_offset_ns().wrapping_add_unsigned(mono_ns),
+        };
+        let mut header = Header { segment: number, clocks, ..self.plan.header.clone() };
+        for (source, progress) in header.sources.iter_mut().zip(&self.progress) {
+            source.next_seq = progress.next_seq;
+        }
+        let name = SegmentName {
+            number,
+            created_s: clocks.wall_ns.div_euclid(1_000_000_000),
+            run_id: header.run_id,
+            state: State::Active,
+        };
+        let (attachments, preallocate) = (&self.plan.attachments, self.plan.preallocate);
+        let writer = SegmentWriter::create(&*self.storage, name, header, attachments, preallocate)?;
+        self.metrics.recorder.bytes.add(writer.bytes());
+        Ok(OpenSegment {
+            writer,
+            created_ns: mono_ns,
+            first_unsynced_ns: Some(mono_ns),
+            first_unindexed_ns: None,
+            synced_offset: 0,
+        })
+    }
+}

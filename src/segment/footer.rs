@@ -1,0 +1,153 @@
+//! What seals a segment: the footer, and the trailer that says where it stands.
+
+use super::control::forcing_builder;
+use super::header::{Header, HeaderFault, verified};
+use super::index::IndexEntry;
+use super::totals::Totals;
+use crate::schema::segment as wire;
+
+/// What stands at the end of a sealed segment, in front of the trailer.
+#[derive(Debug, Clone)]
+pub struct Footer {
+    /// A copy of the header.
+    pub header: Header,
+    /// One a source, in the order of the header.
+    pub totals: Vec<Totals>,
+    /// Frames in front of the footer.
+    pub frames: u64,
+    /// Bytes in front of the footer.
+    pub bytes: u64,
+    /// The largest step back in time between frames of different sources, in nanoseconds.
+    pub reorder_window_ns: u64,
+    /// Completed after a crash.
+    pub recovered: bool,
+    /// All intervals in front of the footer.
+    pub index: Vec<IndexEntry>,
+}
+
+impl Footer {
+    /// The payload of the footer frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut builder = forcing_builder();
+        let header = self.header.build(&mut builder);
+        let totals: Vec<_> = self.totals.iter().map(|totals| totals.build(&mut builder)).collect();
+        let totals = builder.create_vector(&totals);
+        let index: Vec<_> = self.index.iter().map(|entry| entry.build(&mut builder)).collect();
+        let index = builder.create_vector(&index);
+        let root = wire::Footer::create(
+            &mut builder,
+            &wire::FooterArgs {
+                header: Some(header),
+                totals: Some(totals),
+                frames: self.frames,
+                bytes: self.bytes,
+                reorder_window_ns: self.reorder_window_ns,
+                recovered: self.recovered,
+                index: Some(index),
+            },
+        );
+        builder.finish(root, Some("FCFT"));
+        builder.finished_data().to_vec()
+    }
+
+    /// Reads the payload of a footer frame.
+    pub(super) fn decode(payload: &[u8]) -> Result<Self, HeaderFault> {
+        let footer = verified::<wire::Footer<'_>>(payload).ok_or(HeaderFault::Malformed)?;
+        Ok(Self {
+            header: Header::check(footer.header())?,
+            totals: footer.totals().iter().map(Totals::read).collect(),
+            frames: footer.frames(),
+            bytes: footer.bytes(),
+            reorder_window_ns: footer.reorder_window_ns(),
+            recovered: footer.recovered(),
+            index: footer.index().into_iter().flatten().map(IndexEntry::read).collect(),
+        })
+    }
+}
+
+/// The last frame of a sealed segment: where the footer stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trailer {
+    /// Offset of the footer's frame.
+    pub footer_offset: u64,
+    /// Length of the footer's payload.
+    pub footer_length: u32,
+    /// Number of the segment.
+    pub segment: u64,
+    /// The run that wrote it.
+    pub run_id: u64,
+}
+
+impl Trailer {
+    /// Length of its payload, always.
+    pub const PAYLOAD_BYTES: usize = 56;
+
+    /// The payload of the trailer frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut builder = forcing_builder();
+        let root = wire::Trailer::create(
+            &mut builder,
+            &wire::TrailerArgs {
+                footer_offset: self.footer_offset,
+                footer_length: self.footer_length,
+                segment: self.segment,
+                run_id: self.run_id,
+            },
+        );
+        builder.finish(root, Some("FCTR"));
+        builder.finished_data().to_vec()
+    }
+
+    /// Reads the payload of a trailer frame; none if it is none.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let trailer = verified::<wire::Trailer<'_>>(payload)?;
+        Some(Self {
+            footer_offset: trailer.footer_offset(),
+            footer_length: trailer.footer_length(),
+            segment: trailer.segment(),
+            run_id: trailer.run_id(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::header::tests::example;
+
+    // Goal: a trailer is read back and has one size whatever it says. Method: extreme values.
+    #[test]
+    fn trailers_have_one_size() {
+        for value in [0, 1, u64::MAX / 2] {
+            let trailer = Trailer { footer_offset: value, footer_length: 0, segment: value, run_id: value };
+            let payload = trailer.encode();
+            assert_eq!(payload.len(), Trailer::PAYLOAD_BYTES);
+            assert_eq!(Trailer::decode(&payload), Some(trailer));
+        }
+    }
+
+    // Goal: a footer carries header and totals, histograms too. Method: an example.
+    #[test]
+    fn footers_are_read_back() {
+        let mut totals = Totals::new(1);
+        totals.lost = 4;
+        totals.missed = 5;
+        totals.lateness.add_bucket(1000, 3);
+        let footer = Footer {
+            header: example(),
+            totals: vec![Totals::new(0), totals],
+            frames: 10,
+            bytes: 1000,
+            reorder_window_ns: 77,
+            recovered: false,
+            index: vec![IndexEntry { offset: 5, digest: 9, ..IndexEntry::default() }],
+        };
+        let back = Footer::decode(&footer.encode()).unwrap();
+        assert_eq!(back.header, footer.header);
+        assert_eq!((back.frames, back.bytes, back.reorder_window_ns, back.recovered), (10, 1000, 77, false));
+        assert_eq!(back.index, footer.index);
+        assert_eq!((back.totals[1].lost, back.totals[1].missed), (4, 5));
+        assert_eq!(back.totals[1].lateness.summary().count, 3);
+        assert!(back.totals[0].span.is_none());
+    }
+}
