@@ -24,6 +24,29 @@ pub enum State {
     Sealed,
 }
 
+/// A file beside a segment, under its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aside {
+    /// `.cut`: the torn tail that a recovery cut off.
+    Cut,
+    /// `.damaged`: the file as it was before a recovery that had to leave bytes out.
+    Damaged,
+    /// `.recovering`: a recovery's work that is not finished.
+    Recovering,
+}
+
+impl Aside {
+    const ALL: [Self; 3] = [Self::Cut, Self::Damaged, Self::Recovering];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Cut => ".cut",
+            Self::Damaged => ".damaged",
+            Self::Recovering => ".recovering",
+        }
+    }
+}
+
 /// A segment's name in its parts. Only a name that parses in full is ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentName {
@@ -66,6 +89,19 @@ impl SegmentName {
         Self { state: State::Sealed, ..self }
     }
 
+    /// The name of a file beside it.
+    pub fn aside(self, aside: Aside) -> String {
+        format!("{}{}", self.sealed(), aside.suffix())
+    }
+
+    /// Reads the name of a file beside a segment: the segment's own, sealed, and what the file is.
+    pub fn parse_aside(name: &str) -> Option<(Self, Aside)> {
+        Aside::ALL.into_iter().find_map(|aside| {
+            let segment = Self::parse(name.strip_suffix(aside.suffix())?)?;
+            (segment.state == State::Sealed).then_some((segment, aside))
+        })
+    }
+
     /// The number after this one; none when the last number is reached (after 10 billion segments).
     pub fn next_number(number: u64) -> Option<u64> {
         number.checked_add(1).filter(|next| *next <= NUMBER_MAX)
@@ -97,6 +133,11 @@ mod tests {
         let name = SegmentName { number: 42, created_s: 1_700_000_000, run_id: 0xab, state: State::Active };
         assert_eq!(name.to_string(), "0000000042-20231114T221320Z-00000000000000ab.bin.active");
         assert_eq!(name.sealed().to_string(), "0000000042-20231114T221320Z-00000000000000ab.bin");
+        for aside in Aside::ALL {
+            assert_eq!(SegmentName::parse_aside(&name.aside(aside)), Some((name.sealed(), aside)));
+            assert_eq!(SegmentName::parse(&name.aside(aside)), None, "not a segment");
+        }
+        assert_eq!(SegmentName::parse_aside(&format!("{name}.cut")), None, "no such file is made");
     }
 
     proptest! {

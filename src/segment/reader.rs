@@ -380,3 +380,9 @@ impl Head {
         self.bytes.get(..self.length).unwrap_or_default()
     }
 }
+
+impl AsRef<[u8]> for Head {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}

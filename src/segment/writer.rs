@@ -99,7 +99,7 @@ impl SegmentWriter {
         }
     }
 
-    fn begin(&mut self, attachments: &[Attachment]) -> io::Result<()> {
+    pub(super) fn begin(&mut self, attachments: &[Attachment]) -> io::Result<()> {
         let payload = self.header.encode();
         self.write_payload(&payload)?;
         for attachment in attachments {
@@ -307,14 +307,27 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 impl SealedSegment {
+    /// A file that is complete, under a name that does not say so yet.
+    pub(super) fn new(name: SegmentName, file: Arc<dyn StorageFile>, bytes: u64) -> Self {
+        Self { name, file, bytes }
+    }
+
+    /// Gives unused room back, and brings the file to the medium.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.truncate(self.bytes)?;
+        self.file.sync()
+    }
+
     /// Gives unused room back, brings the file to the medium and then gives it its final name: whoever sees the name
     /// sees a whole segment, even after a power cut.
     ///
     /// # Errors
     /// What the storage says. The segment then keeps its `.active` name.
     pub fn publish(&self, storage: &dyn Storage) -> io::Result<()> {
-        self.file.truncate(self.bytes)?;
-        self.file.sync()?;
+        self.sync()?;
         storage.rename(&self.name.to_string(), &self.name.sealed().to_string())?;
         storage.sync_directory()
     }

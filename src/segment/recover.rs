@@ -1,0 +1,454 @@
+//! What a crashed run left is completed: cut, filled up with what was rescued, sealed (docs/FORMAT.md, "Recovery").
+//!
+//! Every step leaves a state from which recovery can begin again, and repeats nothing that is done.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::control::Gap;
+use super::error::SegmentError;
+use super::kind::{FrameKind, Telemetry};
+use super::name::{Aside, SegmentName, State};
+use super::progress::{Progress, Taken};
+use super::reader::{Advance, Damage, SegmentReader};
+use super::tally::Tally;
+use super::walk::{Walk, span_of};
+use super::writer::{Frames, SealedSegment, SegmentWriter};
+use crate::os::storage::{ReadAt, Storage, StorageFile};
+use crate::schema::segment::GapCause;
+
+/// How much is copied at once.
+const COPY_BYTES: usize = 256 << 10;
+/// An interval of a rewritten segment ends when it has so many bytes.
+const INTERVAL_BYTES: u64 = 4 << 20;
+
+/// What the memory of a dead run still held.
+#[derive(Debug, Default, Clone)]
+pub struct Leftovers {
+    /// Whole telemetry frames as they would stand in the file, framed as the run's segments are, in the order of time.
+    pub frames: Vec<Vec<u8>>,
+    /// Readings begun by each source: its next sequence number.
+    pub begun: BTreeMap<u16, u64>,
+}
+
+/// What has become of one segment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// The name under which it is sealed; none if nothing in it could be read.
+    pub sealed: Option<String>,
+    /// Samples in it.
+    pub frames: u64,
+    /// Those of them that came from the memory of the run.
+    pub rescued: u64,
+    /// Readings that were begun and are not in it.
+    pub lost: u64,
+    /// What was wrong with it.
+    pub damage: Vec<Damage>,
+    /// Files that were set aside.
+    pub set_aside: Vec<String>,
+}
+
+/// Why a segment cannot be recovered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoverError {
+    /// It cannot be read, and must not be touched: written by a later version, or the storage fails.
+    #[error(transparent)]
+    Unreadable(#[from] SegmentError),
+    /// The storage refuses a step. It may be tried again.
+    #[error("{name}: cannot {action}: {error}")]
+    Storage {
+        /// Which segment.
+        name: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the storage said.
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// Completes one segment. With `dry_run` nothing is written, and the result says what would be.
+///
+/// # Errors
+/// `Unreadable` for a file of a later version, `Storage` with the step that failed. Nothing is lost by an error.
+pub fn recover(
+    storage: &dyn Storage,
+    name: SegmentName,
+    leftovers: &Leftovers,
+    dry_run: bool,
+) -> Result<Recovered, RecoverError> {
+    Recovery { storage, name, leftovers, dry_run, result: Recovered::default() }.run()
+}
+
+/// Finishes what an interrupted recovery has left of a rewritten segment, whose old file is set aside already: gives the new
+/// one its name. Work that is not finished is thrown away. Says whether there is one more sealed segment.
+///
+/// # Errors
+/// `Storage`.
+pub fn resume(storage: &dyn Storage, name: SegmentName, dry_run: bool) -> Result<bool, RecoverError> {
+    let step = Step { name };
+    let (unfinished, sealed) = (name.aside(Aside::Recovering), name.sealed().to_string());
+    let entries = storage.entries().map_err(step.fails("list the directory"))?;
+    let exists = |name: &str| entries.iter().any(|entry| entry.name == name);
+    let was_replaced = exists(&name.aside(Aside::Damaged)) && !exists(&sealed) && !exists(&active(name));
+    let file = storage.open(&unfinished).map_err(step.fails("open the unfinished work"))?;
+    let is_complete = was_replaced
+        && SegmentReader::over(Path::new(&unfinished), file).is_ok_and(|reader| reader.is_sealed());
+    if dry_run {
+        return Ok(is_complete);
+    }
+    if is_complete {
+        storage.rename(&unfinished, &sealed).map_err(step.fails("rename the recovered file"))?;
+    } else {
+        storage.remove(&unfinished).map_err(step.fails("remove unfinished work"))?;
+    }
+    storage.sync_directory().map_err(step.fails("sync the directory"))?;
+    Ok(is_complete)
+}
+
+fn active(name: SegmentName) -> String {
+    SegmentName { state: State::Active, ..name }.to_string()
+}
+
+/// Names the segment in errors.
+#[derive(Clone, Copy)]
+struct Step {
+    name: SegmentName,
+}
+
+impl Step {
+    fn fails(self, action: &'static str) -> impl FnOnce(io::Error) -> RecoverError {
+        move |error| RecoverError::Storage { name: self.name.to_string(), action, error }
+    }
+}
+
+struct Recovery<'a> {
+    storage: &'a dyn Storage,
+    name: SegmentName,
+    leftovers: &'a Leftovers,
+    dry_run: bool,
+    result: Recovered,
+}
+
+impl Recovery<'_> {
+    fn run(mut self) -> Result<Recovered, RecoverError> {
+        let step = Step { name: self.name };
+        let stored = self.name.to_string();
+        let file = self.storage.open(&stored).map_err(step.fails("open the file"))?;
+        let length = file.length().map_err(step.fails("read the file"))?;
+        // Work of a recovery that was interrupted.
+        let unfinished = self.name.aside(Aside::Recovering);
+        if !self.dry_run {
+            self.remove_if_there(&unfinished)?;
+        }
+        let mut reader = match SegmentReader::over(Path::new(&stored), Arc::clone(&file) as Arc<dyn ReadAt>) {
+            Ok(reader) => reader,
+            Err(SegmentError::Empty { .. }) => {
+                self.write(|recovery| recovery.storage.remove(&stored), "remove the empty file")?;
+                return Ok(self.result);
+            }
+            Err(SegmentError::NotASegment { .. } | SegmentError::BadHeader { .. }) => {
+                let what =
+                    "nothing in it can be read: its header is damaged, and there is no footer to replace it";
+                self.result.damage.push(Damage { offset: 0, length, what });
+                self.set_aside(&stored)?;
+                return Ok(self.result);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let is_complete = reader.is_sealed();
+        let walk = Walk::through(&mut reader)?;
+        self.result.frames = walk.samples;
+        self.result.damage.extend_from_slice(&walk.damage);
+        if walk.is_damaged {
+            self.rewrite(&stored, &file)?;
+        } else if is_complete {
+            if self.name.state == State::Active {
+                let sealed = SealedSegment::new(self.name, file, length);
+                self.publish(&sealed)?;
+            }
+            self.result.sealed = Some(self.name.sealed().to_string());
+        } else {
+            self.complete(&reader, file, walk)?;
+        }
+        Ok(self.result)
+    }
+
+    /// Completes the file in place.
+    fn complete(
+        &mut self,
+        reader: &SegmentReader,
+        file: Arc<dyn StorageFile>,
+        walk: Walk,
+    ) -> Result<(), RecoverError> {
+        let step = Step { name: self.name };
+        let Walk { tally, progress, end, has_tail, .. } = walk;
+        if has_tail {
+            self.keep_tail(&*file, end)?;
+        }
+        if self.dry_run {
+            self.preview(progress);
+            return Ok(());
+        }
+        file.truncate(end).map_err(step.fails("cut the torn tail off"))?;
+        let writer = SegmentWriter::resume(self.name, reader.header().clone(), file, tally);
+        let sealed = self.fill_up(writer, progress)?;
+        self.publish(&sealed)?;
+        self.result.sealed = Some(self.name.sealed().to_string());
+        Ok(())
+    }
+
+    /// Copies what is intact into a new file, and puts it in the place of the old one.
+    fn rewrite(&mut self, stored: &str, file: &Arc<dyn StorageFile>) -> Result<(), RecoverError> {
+        let step = Step { name: self.name };
+        let mut reader = SegmentReader::over(Path::new(stored), Arc::clone(file) as Arc<dyn ReadAt>)?;
+        if self.dry_run {
+            return self.preview_rewrite(reader);
+        }
+        let unfinished = self.name.aside(Aside::Recovering);
+        let target = self.storage.create(&unfinished).map_err(step.fails("create a new file"))?;
+        let header = reader.header().clone();
+        let tally = Tally::new(&header);
+        let mut progress = Progress::of(&reader);
+        let mut writer = SegmentWriter::resume(self.name, header, target, tally);
+        writer.begin(&[]).map_err(step.fails("write the new file"))?;
+        let mut frame = Vec::new();
+        while let Some(advance) = reader.advance()? {
+            let Advance::Frame(at) = advance else { continue };
+            match at.kind {
+                FrameKind::Header | FrameKind::Index | FrameKind::Footer | FrameKind::Trailer => continue,
+                FrameKind::Telemetry => {
+                    let Some(sample) = reader.telemetry(at) else { continue };
+                    let Taken::New(gap) = progress.sample(&sample, GapCause::Damaged) else { continue };
+                    self.append_gap(&mut writer, gap)?;
+                    frame.clear();
+                    reader.copy_frame(at, &mut frame);
+                    self.append(&mut writer, &frame, reader.head(at), Some(&sample))?;
+                    continue;
+                }
+                FrameKind::Gap => {
+                    let Some(gap) = Gap::decode(reader.payload(at)).filter(|gap| progress.gap(gap)) else {
+                        continue;
+                    };
+                    self.append_gap(&mut writer, Some(gap))?;
+                    continue;
+                }
+                _ => {}
+            }
+            frame.clear();
+            reader.copy_frame(at, &mut frame);
+            self.append(&mut writer, &frame, reader.head(at), None)?;
+        }
+        let sealed = self.fill_up(writer, progress)?;
+        sealed.sync().map_err(step.fails("sync the new file"))?;
+        self.set_aside(stored)?;
+        let name = self.name.sealed().to_string();
+        self.storage.rename(&unfinished, &name).map_err(step.fails("rename the new file"))?;
+        self.storage.sync_directory().map_err(step.fails("sync the directory"))?;
+        self.result.sealed = Some(name);
+        Ok(())
+    }
+
+    /// Appends what was rescued and the gaps that remain, and seals.
+    fn fill_up(
+        &mut self,
+        mut writer: SegmentWriter,
+        mut progress: Progress,
+    ) -> Result<SealedSegment, RecoverError> {
+        let step = Step { name: self.name };
+        let leftovers = self.leftovers;
+        let head_bytes = writer.checksum().frame_bytes(0);
+        for frame in &leftovers.frames {
+            let Some((head, payload)) = frame.split_at_checked(head_bytes) else { continue };
+            let Some(sample) = Telemetry::read(payload) else { continue };
+            if writer.header().source(sample.source).is_none() {
+                continue;
+            }
+            let Taken::New(gap) = progress.sample(&sample, GapCause::Crash) else { continue };
+            self.append_gap(&mut writer, gap)?;
+            self.append(&mut writer, frame, head, Some(&sample))?;
+            self.result.frames += 1;
+            self.result.rescued += 1;
+        }
+        for (source, begun) in &leftovers.begun {
+            let gap = progress.missing(*source, *begun);
+            self.append_gap(&mut writer, gap)?;
+        }
+        writer.seal_recovered().map_err(step.fails("write footer and trailer"))
+    }
+
+    fn append(
+        &self,
+        writer: &mut SegmentWriter,
+        frame: &[u8],
+        head: impl AsRef<[u8]>,
+        sample: Option<&Telemetry<'_>>,
+    ) -> Result<(), RecoverError> {
+        let step = Step { name: self.name };
+        if writer.unindexed_bytes().is_some_and(|bytes| bytes >= INTERVAL_BYTES) {
+            writer.append_index(0).map_err(step.fails("write"))?;
+        }
+        let frames = Frames { pieces: &mut [IoSlice::new(frame)], heads: &[head.as_ref()], count: 1 };
+        writer.append(frames).map_err(step.fails("write"))?;
+        if let Some(sample) = sample {
+            writer.tally(sample.source, 1, span_of(sample));
+        }
+        Ok(())
+    }
+
+    fn append_gap(&mut self, writer: &mut SegmentWriter, gap: Option<Gap>) -> Result<(), RecoverError> {
+        let Some(gap) = gap else { return Ok(()) };
+        self.result.lost = self.result.lost.saturating_add(gap.count);
+        writer.append_gaps(&[gap]).map_err(Step { name: self.name }.fails("write"))
+    }
+
+    /// Copies what stands behind `end` into a file of its own, and brings that to the medium.
+    fn keep_tail(&mut self, file: &dyn StorageFile, end: u64) -> Result<(), RecoverError> {
+        let step = Step { name: self.name };
+        let name = self.name.aside(Aside::Cut);
+        self.result.set_aside.push(name.clone());
+        if self.dry_run {
+            return Ok(());
+        }
+        let cut = match self.storage.open(&name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => self.storage.create(&name),
+            // An interrupted recovery was about to copy this tail: from its start again. Or it has cut one off already, and
+            // this is what it wrote itself: behind it.
+            opened => opened.and_then(|cut| {
+                if is_beginning(&*cut, file, end)? {
+                    cut.truncate(0)?;
+                }
+                Ok(cut)
+            }),
+        };
+        let cut = cut.map_err(step.fails("open a file for the torn tail"))?;
+        copy_tail(file, end, &*cut).map_err(step.fails("copy the torn tail"))?;
+        cut.sync().map_err(step.fails("sync the torn tail"))?;
+        self.storage.sync_directory().map_err(step.fails("sync the directory"))
+    }
+
+    fn set_aside(&mut self, stored: &str) -> Result<(), RecoverError> {
+        let aside = self.name.aside(Aside::Damaged);
+        self.write(
+            |recovery| {
+                recovery.storage.rename(stored, &aside)?;
+                recovery.storage.sync_directory()
+            },
+            "set the damaged file aside",
+        )?;
+        self.result.set_aside.push(aside);
+        Ok(())
+    }
+
+    fn publish(&self, sealed: &SealedSegment) -> Result<(), RecoverError> {
+        self.write(|recovery| sealed.publish(recovery.storage), "publish the sealed file")
+    }
+
+    fn remove_if_there(&self, name: &str) -> Result<(), RecoverError> {
+        match self.storage.remove(name) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(Step { name: self.name }.fails("remove unfinished work")(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Does a step, unless it is only to be said.
+    fn write(
+        &self,
+        act: impl FnOnce(&Self) -> io::Result<()>,
+        action: &'static str,
+    ) -> Result<(), RecoverError> {
+        if self.dry_run {
+            return Ok(());
+        }
+        act(self).map_err(Step { name: self.name }.fails(action))
+    }
+
+    /// What filling up would bring.
+    fn preview(&mut self, mut progress: Progress) {
+        for frame in &self.leftovers.frames {
+            let sample = (4..=12).step_by(4).find_map(|head| Telemetry::read(frame.get(head..)?));
+            let Some(Taken::New(gap)) = sample.map(|sample| progress.sample(&sample, GapCause::Crash)) else {
+                continue;
+            };
+            self.result.lost += gap.map_or(0, |gap| gap.count);
+            self.result.frames += 1;
+            self.result.rescued += 1;
+        }
+        for (source, begun) in &self.leftovers.begun {
+            self.result.lost += progress.missing(*source, *begun).map_or(0, |gap| gap.count);
+        }
+        self.result.sealed = Some(self.name.sealed().to_string());
+    }
+
+    /// What rewriting would bring.
+    fn preview_rewrite(&mut self, mut reader: SegmentReader) -> Result<(), RecoverError> {
+        let mut progress = Progress::of(&reader);
+        while let Some(advance) = reader.advance()? {
+            let Advance::Frame(at) = advance else { continue };
+            if let Some(sample) = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry) {
+                if let Taken::New(Some(gap)) = progress.sample(&sample, GapCause::Damaged) {
+                    self.result.lost += gap.count;
+                }
+            } else if let Some(gap) = Gap::decode(reader.payload(at)).filter(|_| at.kind == FrameKind::Gap) {
+                self.result.lost += if progress.gap(&gap) { gap.count } else { 0 };
+            }
+        }
+        self.result.set_aside.push(self.name.aside(Aside::Damaged));
+        self.preview(progress);
+        Ok(())
+    }
+}
+
+/// Whether all of `cut` stands in `file` from `offset` on.
+fn is_beginning(cut: &dyn StorageFile, file: &dyn StorageFile, offset: u64) -> io::Result<bool> {
+    let length = cut.length()?;
+    let (mut own, mut other) = (vec![0; COPY_BYTES], vec![0; COPY_BYTES]);
+    let mut at = 0;
+    while at < length {
+        let count = read(cut, &mut own, at)?;
+        let (Some(own), Some(other)) = (own.get(..count), other.get_mut(..count)) else { return Ok(false) };
+        if count == 0 || read(file, other, offset + at)? < count || own != other {
+            return Ok(false);
+        }
+        at += count as u64;
+    }
+    Ok(true)
+}
+
+/// Fills the buffer as far as the file goes.
+fn read(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(free) = buffer.get_mut(filled..).filter(|free| !free.is_empty()) {
+        match file.read_at(free, offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+fn copy_tail(from: &dyn StorageFile, mut offset: u64, to: &dyn StorageFile) -> io::Result<()> {
+    let mut buffer = vec![0; COPY_BYTES];
+    loop {
+        let count = read(from, &mut buffer, offset)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut rest = buffer.get(..count).unwrap_or_default();
+        while !rest.is_empty() {
+            let taken = to.append(&[IoSlice::new(rest)])?;
+            if taken == 0 {
+                return Err(ErrorKind::WriteZero.into());
+            }
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+        offset += count as u64;
+    }
+}
