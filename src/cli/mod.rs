@@ -14,6 +14,7 @@ mod dump;
 mod error;
 mod info;
 mod record;
+mod recover;
 mod replay;
 mod rows;
 mod selection;
@@ -47,6 +48,7 @@ enum Verb {
     Verify(verify::Args),
     Dump(dump::Args),
     Replay(replay::Args),
+    Recover(recover::Args),
 }
 
 /// How a verb ended.
@@ -106,6 +108,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Out
         Verb::Verify(args) => verify::run(&args, out),
         Verb::Dump(args) => dump::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
+        Verb::Recover(args) => recover::run(&args, out),
     };
     match result {
         Ok(outcome) => outcome,

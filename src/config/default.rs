@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::settings::{Checksum, OnFull, SyncWord, Timing};
+use super::settings::{Checksum, KeepFree, OnFull, SyncWord, Timing};
 use super::source::ShapeWord;
 
 const KIB: u64 = 1 << 10;
@@ -64,6 +64,25 @@ pub(super) const SYNC_INTERVAL_RANGE: RangeInclusive<Duration> =
 pub(super) const PREALLOCATE: u64 = 16 * MIB;
 /// 0 turns it off. More than a segment can never be used, which is checked against `segment_size`.
 pub(super) const PREALLOCATE_RANGE: RangeInclusive<u64> = 0..=64 * GIB;
+/// Half a day of the default sources at full detail; small beside the disks of today.
+pub(super) const RETAIN_BYTES: u64 = 20 * GIB;
+/// Below, not even the smallest segments rotate; above, a unit was mistaken.
+pub(super) const RETAIN_BYTES_RANGE: RangeInclusive<u64> = 4 * MIB..=1024 * 1024 * GIB;
+/// One segment grows while the one before is brought to the medium.
+pub(super) const RETAIN_SEGMENTS_MIN: u64 = 2;
+/// So many segments at least, where the default would hold fewer.
+pub(super) const RETAIN_SEGMENTS: u64 = 4;
+/// Whoever asks what happened asks within a week.
+pub(super) const RETAIN_AGE: Duration = Duration::from_secs(7 * DAY_SECONDS);
+/// Shorter than a minute keeps nothing; ten years are for ever.
+pub(super) const RETAIN_AGE_RANGE: RangeInclusive<Duration> =
+    Duration::from_secs(60)..=Duration::from_secs(3650 * DAY_SECONDS);
+/// A recorder must not be what fills a host's disk; more would keep it from recording on many that do well.
+pub(super) const KEEP_FREE: KeepFree = KeepFree::Percent(5);
+/// What is left of a file system must hold a recording.
+pub(super) const KEEP_FREE_PERCENT_MAX: u8 = 90;
+/// A size beyond is larger than any file system.
+pub(super) const KEEP_FREE_RANGE: RangeInclusive<u64> = 0..=1024 * 1024 * GIB;
 /// Larger than any sample of the largest host seen; two buffers of this size are reserved.
 pub(super) const FRAME_MAX: u64 = 16 * MIB;
 /// The smallest holds a large host's cpu sample; the largest keeps lengths far from 32 bits.

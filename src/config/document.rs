@@ -138,6 +138,14 @@ fn storage(table: &mut Table<'_, '_>) -> (Storage, Given<u64>) {
     if segment_size.is_sound && preallocate.is_sound && preallocate.value > segment_size.value {
         table.reject(&preallocate, Problem::PreallocateTooLarge { segment_size: segment_size.value });
     }
+    let least = segment_size.value.saturating_mul(default::RETAIN_SEGMENTS_MIN);
+    let retain_bytes = default::RETAIN_BYTES.max(segment_size.value.saturating_mul(default::RETAIN_SEGMENTS));
+    let retain_bytes = table.size("retain_bytes", retain_bytes, &default::RETAIN_BYTES_RANGE);
+    if segment_size.is_sound && retain_bytes.is_sound && retain_bytes.value < least {
+        table.reject(&retain_bytes, Problem::RetainTooLittle { least });
+    }
+    let retain_age = table.duration("retain_age", default::RETAIN_AGE, &default::RETAIN_AGE_RANGE).value;
+    let keep_free = table.share("keep_free", default::KEEP_FREE, &default::KEEP_FREE_RANGE).value;
     let frame_max = table.size("frame_max", default::FRAME_MAX, &default::FRAME_MAX_RANGE);
     let storage = Storage {
         checksum,
@@ -145,6 +153,9 @@ fn storage(table: &mut Table<'_, '_>) -> (Storage, Given<u64>) {
         segment_age,
         sync: Sync::of(sync.value, sync_interval.value),
         preallocate: preallocate.value,
+        retain_bytes: retain_bytes.value,
+        retain_age,
+        keep_free,
         frame_max: u32::try_from(frame_max.value).unwrap_or(u32::MAX),
     };
     (storage, frame_max)
@@ -301,6 +312,9 @@ mod tests {
             segment_age: ms(8000),
             sync: Sync::Interval(ms(9000)),
             preallocate: 1 << 20,
+            retain_bytes: default::RETAIN_BYTES,
+            retain_age: default::RETAIN_AGE,
+            keep_free: default::KEEP_FREE,
             frame_max: 2 << 20,
         };
         assert_eq!(config.storage, storage);

@@ -158,6 +158,12 @@ pub enum Problem {
         /// The segment size that holds.
         segment_size: u64,
     },
+    /// Less is kept than one segment that grows and one that is being finished.
+    #[error("less than two segments take; write at least \"{}\", or lower segment_size", format_size(*least))]
+    RetainTooLittle {
+        /// What two segments take.
+        least: u64,
+    },
     /// An interval that nothing looks at.
     #[error("without effect, since sync = \"{sync}\"; remove it or write sync = \"interval\"")]
     IntervalUnused {
@@ -209,6 +215,8 @@ pub enum Wanted {
     Duration(RangeInclusive<Duration>),
     /// A size within limits, in bytes.
     Size(RangeInclusive<u64>),
+    /// A size, or a share in percent up to a limit.
+    Share(u8),
     /// A number within limits.
     Number(RangeInclusive<u64>),
     /// One of these words.
@@ -310,6 +318,7 @@ impl Wanted {
             Self::Size(range) => {
                 Some(format!("from {} to {}", format_size(*range.start()), format_size(*range.end())))
             }
+            Self::Share(most) => Some(format!("a size, or from 0% to {most}%")),
             Self::Number(range) => Some(format!("from {} to {}", range.start(), range.end())),
             Self::Word(words) => {
                 let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
@@ -327,6 +336,7 @@ impl fmt::Display for Wanted {
         match self {
             Self::Duration(_) => write!(f, "write a number with ns, us, ms, s, m, h or d, {limits}"),
             Self::Size(_) => write!(f, "write a number with B, KiB, MiB, GiB or TiB, {limits}"),
+            Self::Share(_) => write!(f, "write a number with B, KiB, MiB, GiB, TiB or %, {limits}"),
             Self::Number(_) => write!(f, "write a whole number without quotes, {limits}"),
             Self::Word(_) => write!(f, "write {limits}"),
             Self::Flag => write!(f, "write {limits} without quotes"),

@@ -24,6 +24,8 @@ pub use memory::{
     BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, TOTAL_BYTES, Term,
     WRITE_BATCH_BYTES,
 };
-pub use settings::{Agent, Checksum, Config, Group, Groups, Handover, OnFull, Storage, Sync, Timing};
+pub use settings::{
+    Agent, Checksum, Config, Group, Groups, Handover, KeepFree, OnFull, Storage, Sync, Timing,
+};
 pub use source::{GROUP_FAST_PERIOD_MAX, GroupName, Shape, Source, SourceName, Synthetic};
 pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};

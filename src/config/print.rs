@@ -3,7 +3,7 @@
 
 use super::default;
 use super::memory::Memory;
-use super::settings::{Config, Group, Sync};
+use super::settings::{Config, Group, KeepFree, Sync};
 use super::source::{GroupName, Shape, Source, Synthetic};
 use super::units::{format_duration, format_size};
 
@@ -84,6 +84,12 @@ impl Lines {
             }
         }
         self.quoted("preallocate", &format_size(storage.preallocate));
+        self.quoted("retain_bytes", &format_size(storage.retain_bytes));
+        self.quoted("retain_age", &format_duration(storage.retain_age));
+        match storage.keep_free {
+            KeepFree::Size(bytes) => self.quoted("keep_free", &format_size(bytes)),
+            KeepFree::Percent(percent) => self.quoted("keep_free", &format!("{percent}%")),
+        }
         self.quoted("frame_max", &format_size(u64::from(storage.frame_max)));
     }
 
@@ -234,13 +240,22 @@ mod tests {
         ];
         let sizes = default::SEGMENT_SIZE_RANGE.prop_flat_map(|size| (Just(size), 0..=size));
         let age = duration(&default::SEGMENT_AGE_RANGE);
-        (prop::sample::select(Checksum::ALL), sizes, age, sync, (64 << 10)..=(1_u32 << 30)).prop_map(
-            |(checksum, (segment_size, preallocate), segment_age, sync, frame_max)| Storage {
+        let keep_free = prop_oneof![
+            (0..=1_u64 << 40).prop_map(KeepFree::Size),
+            (0..=default::KEEP_FREE_PERCENT_MAX).prop_map(KeepFree::Percent)
+        ];
+        let retain = (0..=1_u64 << 40, duration(&default::RETAIN_AGE_RANGE), keep_free);
+        let kind = prop::sample::select(Checksum::ALL);
+        (kind, sizes, age, sync, (64 << 10)..=(1_u32 << 30), retain).prop_map(
+            |(checksum, (segment_size, preallocate), segment_age, sync, frame_max, retain)| Storage {
                 checksum,
                 segment_size,
                 segment_age,
                 sync,
                 preallocate,
+                retain_bytes: (2 * segment_size).max(4 << 20) + retain.0,
+                retain_age: retain.1,
+                keep_free: retain.2,
                 frame_max,
             },
         )

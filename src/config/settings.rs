@@ -68,8 +68,23 @@ pub struct Storage {
     pub sync: Sync,
     /// Bytes by which a segment's space is reserved ahead: 0 for never, at most `segment_size`.
     pub preallocate: u64,
+    /// Allocated bytes of everything in the data directory, 4 MiB to 1,024 TiB, at least two segments.
+    pub retain_bytes: u64,
+    /// Age at which a segment is removed, 1 min to 3,650 d.
+    pub retain_age: Duration,
+    /// What stays free of the file system.
+    pub keep_free: KeepFree,
     /// Bytes of the largest frame, 64 KiB to 1 GiB.
     pub frame_max: u32,
+}
+
+/// What stays free of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeepFree {
+    /// So many bytes.
+    Size(u64),
+    /// So many hundredths of all there is, at most 90.
+    Percent(u8),
 }
 
 /// When written data is forced to the medium, and so what a loss of power takes. A crash of the agent alone
@@ -198,6 +213,9 @@ impl Default for Storage {
             segment_age: default::SEGMENT_AGE,
             sync: Sync::of(default::SYNC, default::SYNC_INTERVAL),
             preallocate: default::PREALLOCATE,
+            retain_bytes: default::RETAIN_BYTES,
+            retain_age: default::RETAIN_AGE,
+            keep_free: default::KEEP_FREE,
             frame_max: u32::try_from(default::FRAME_MAX).unwrap_or(u32::MAX),
         }
     }

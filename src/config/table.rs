@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
-use super::default::PAGE_BYTES;
+use super::default::{KEEP_FREE_PERCENT_MAX, PAGE_BYTES};
 use super::error::{Problem, Wanted};
+use super::settings::KeepFree;
 use super::units::{UnitError, parse_duration, parse_size};
 use super::walk::{Given, Known, Unknown, Walk, joined};
 use super::word::Word;
@@ -74,6 +75,26 @@ impl<'t> Table<'_, 't> {
             self.walk.reject(&given, Problem::NotMultiple { of: PAGE_BYTES, wanted });
         }
         given
+    }
+
+    /// Takes a size in bytes, or a share of the file system in percent.
+    pub(super) fn share(
+        &mut self,
+        key: &'static str,
+        default: KeepFree,
+        range: &RangeInclusive<u64>,
+    ) -> Given<KeepFree> {
+        self.take(key, Wanted::Share(KEEP_FREE_PERCENT_MAX), default, |value, wanted| match value {
+            DeValue::String(text) => match text.strip_suffix('%') {
+                Some(percent) => match percent.trim_end_matches(' ').parse() {
+                    Ok(percent) if percent > KEEP_FREE_PERCENT_MAX => Err(Problem::TooLarge { wanted }),
+                    Ok(percent) => Ok(KeepFree::Percent(percent)),
+                    Err(_) => Err(Problem::BadUnit { error: UnitError::NoNumber, wanted }),
+                },
+                None => with_unit(parse_size(&text), range, wanted).map(KeepFree::Size),
+            },
+            other => Err(wrong_type(&other, wanted)),
+        })
     }
 
     /// Takes a duration.

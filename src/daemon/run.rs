@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::recovery::Recovery;
 use super::sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};
 use crate::config::{Config, GroupName, LARGE_SLABS, Memory, Sync};
 use crate::metrics::{Consumer, GroupLatencies, Metrics, exchange};
@@ -13,9 +14,11 @@ use crate::os::clock::{ClockReading, ClockTimer, WallOffset, monotonic_ns};
 use crate::os::event::{Event, Woken};
 use crate::os::host::{HostIdentity, HostRoot, random_u64};
 use crate::os::signal::SignalWatch;
-use crate::os::storage::{DataDirectory, DataDirectoryError, Storage};
+use crate::os::storage::{DataDirectory, DataDirectoryError};
 use crate::os::thread;
-use crate::recorder::{Recorder, RecorderReport, RecorderSettings, RunPlan, SyncPolicy};
+use crate::recorder::{
+    Capped, KeepFree, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy,
+};
 use crate::sampling::{Group, GroupSettings, GroupSource};
 use crate::segment::{Attachment, Header, SourceInfo};
 use crate::slab::{HandOver, HandOverSettings, LossLedger, Slab, SlabPool, slab_queue};
@@ -106,7 +109,9 @@ pub fn record(
     }
     let directory = DataDirectory::open(&config.agent.data_dir)?;
     let data_dir = directory.path().to_owned();
-    let run = Run::start(config, sources, Arc::new(directory), &metrics, &stop)?;
+    let storage = Arc::new(Capped::new(Arc::new(directory), retention(config)));
+    let run = Run::start(config, sources, Arc::clone(&storage), &metrics, &stop)?;
+    let recovery = Recovery::start(storage, run.id).map_err(start("the recovery of earlier runs"))?;
     let (run_id, start_ns) = (run.id, run.start_ns);
     let end_ns = duration.map_or(u64::MAX, |duration| {
         start_ns.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
@@ -122,6 +127,7 @@ pub fn record(
     stop.set();
     let elapsed_ns = monotonic_ns() - start_ns;
     let report = run.finish()?;
+    recovery.finish();
     Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
 }
 
@@ -145,7 +151,7 @@ impl Run {
     fn start(
         config: &Config,
         sources: Vec<OpenedSource>,
-        storage: Arc<dyn Storage>,
+        storage: Arc<Capped>,
         metrics: &Arc<Metrics>,
         stop: &Arc<Event>,
     ) -> Result<Self, DaemonError> {
@@ -323,6 +329,17 @@ fn run_plan(config: &Config, memory: &Memory, header: Header) -> RunPlan {
         preallocate: config.storage.preallocate,
         drain_ns: nanoseconds(config.handover.drain),
         batch_slabs: count(memory.writing),
+    }
+}
+
+fn retention(config: &Config) -> RetentionLimits {
+    RetentionLimits {
+        bytes: config.storage.retain_bytes,
+        age_ns: nanoseconds(config.storage.retain_age),
+        keep_free: match config.storage.keep_free {
+            crate::config::KeepFree::Size(bytes) => KeepFree::Bytes(bytes),
+            crate::config::KeepFree::Percent(percent) => KeepFree::BasisPoints(u16::from(percent) * 100),
+        },
     }
 }
 

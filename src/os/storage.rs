@@ -193,6 +193,18 @@ impl DataDirectory {
         Ok(Self { path: path.to_owned(), directory, _lock: lock })
     }
 
+    /// Takes the lock of a directory that is there, to mend what is in it. One that never was recorded to gets a lock file.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_existing(path: &Path) -> Result<Self, DataDirectoryError> {
+        let unusable = |error| DataDirectoryError::Unusable { action: "open", path: path.to_owned(), error };
+        if !std::fs::metadata(path).map_err(unusable)?.is_dir() {
+            return Err(unusable(io::ErrorKind::NotADirectory.into()));
+        }
+        Self::open(path)
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

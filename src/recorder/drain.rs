@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 
+use super::capped::Capped;
 use super::latencies::LatencyBook;
 use super::losses::LossBook;
 use super::policy::SyncPolicy;
@@ -28,7 +29,7 @@ pub(super) const COLLECT_INTERVAL_NS: u64 = NS_PER_S;
 #[derive(Debug)]
 pub struct Recorder {
     pub(super) plan: RunPlan,
-    pub(super) storage: Arc<dyn Storage>,
+    pub(super) storage: Arc<Capped>,
     queue: Receiver<Box<Slab>>,
     pool: Arc<SlabPool>,
     ledger: Arc<LossLedger>,
@@ -94,7 +95,12 @@ impl Recorder {
             wall_offset,
         } = settings;
         let entries = storage.entries()?;
-        let last = entries.iter().filter_map(|entry| Some(SegmentName::parse(&entry.name)?.number)).max();
+        let segment = |name: &str| {
+            SegmentName::parse(name)
+                .or_else(|| Some(SegmentName::parse_aside(name)?.0))
+                .map(|name| name.number)
+        };
+        let last = entries.iter().filter_map(|entry| segment(&entry.name)).max();
         let next_number = match last {
             None => 0,
             Some(last) => SegmentName::next_number(last).ok_or(io::ErrorKind::StorageFull)?,
@@ -285,7 +291,7 @@ impl Recorder {
         for done in syncer.finish() {
             match done {
                 Done::Publish { result: Ok(()), .. } => metrics.recorder.segments_sealed.add(1),
-                Done::Sync { result: Ok(()), .. } => {}
+                Done::Sync { result: Ok(()), .. } | Done::Tidy(_) => {}
                 Done::Sync { result: Err(error), .. } | Done::Publish { result: Err(error), .. } => {
                     metrics.recorder.storage_errors.add(1);
                     tracing::error!(%error, "cannot bring the last segment to the medium");

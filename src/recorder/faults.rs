@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 
-use super::{Recorder, RecorderReport, RecorderSettings, RunPlan, SyncPolicy};
+use super::{Capped, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy};
 use crate::frame::{ENVELOPE_BYTES, Envelope, Stamp};
 use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
 use crate::os::clock::{ClockReading, ClockTimer};
@@ -199,7 +199,7 @@ fn run(
     };
     let recorder = Recorder::start(RecorderSettings {
         plan,
-        storage: Arc::clone(&storage) as Arc<dyn Storage>,
+        storage: Arc::new(Capped::new(Arc::clone(&storage) as Arc<dyn Storage>, RetentionLimits::NONE)),
         queue: slabs,
         pool: Arc::clone(&pool),
         ledger: Arc::clone(&ledger),

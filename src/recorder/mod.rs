@@ -2,19 +2,23 @@
 //!
 //! Never: waits for a sampler, is waited for by one, or lets a reading disappear without a Gap.
 
+mod capped;
 mod drain;
 #[cfg(test)]
 mod faults;
 mod latencies;
 mod losses;
 mod policy;
+mod retention;
 mod settings;
 mod syncer;
 mod upkeep;
 
+pub use capped::Capped;
 pub use drain::Recorder;
 pub use latencies::RunLatencies;
 pub use policy::SyncPolicy;
+pub use retention::{KeepFree, RetentionLimits};
 pub use settings::{RecorderSettings, RunPlan};
 
 use crate::metrics::Total;

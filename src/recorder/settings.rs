@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 
+use super::capped::Capped;
 use super::policy::SyncPolicy;
 use crate::metrics::{Consumer, GroupLatencies, Metrics};
 use crate::os::clock::{ClockWatch, WallOffset};
 use crate::os::event::Event;
-use crate::os::storage::Storage;
 use crate::segment::{Attachment, Header};
 use crate::slab::{LossLedger, Slab, SlabPool};
 
@@ -39,7 +39,7 @@ pub struct RecorderSettings {
     /// What every segment has in common.
     pub plan: RunPlan,
     /// Where segments go.
-    pub storage: Arc<dyn Storage>,
+    pub storage: Arc<Capped>,
     /// Filled slabs.
     pub queue: Receiver<Box<Slab>>,
     /// Where written slabs go back to.

@@ -7,8 +7,9 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
+use super::capped::Capped;
 use crate::os::clock::monotonic_ns;
-use crate::os::storage::{Storage, StorageFile};
+use crate::os::storage::StorageFile;
 use crate::os::thread;
 use crate::segment::{SealedSegment, SegmentName, SegmentWriter};
 
@@ -24,6 +25,8 @@ enum Job {
         offset: u64,
     },
     Publish(SealedSegment),
+    /// Keep the limits on room and age; the wall time in seconds.
+    Tidy(i64),
 }
 
 /// What the syncer has done.
@@ -40,6 +43,7 @@ pub(super) enum Done {
         name: SegmentName,
         result: io::Result<()>,
     },
+    Tidy(io::Result<()>),
 }
 
 /// The recorder's end of the syncer.
@@ -53,7 +57,7 @@ pub(super) struct Syncer {
 }
 
 impl Syncer {
-    pub(super) fn start(storage: Arc<dyn Storage>) -> io::Result<Self> {
+    pub(super) fn start(storage: Arc<Capped>) -> io::Result<Self> {
         let (jobs, jobs_in) = bounded::<Job>(JOBS_MAX);
         // As many answers as there can be jobs, so that the syncer never waits for the recorder.
         let (done_out, done) = bounded(JOBS_MAX * 2);
@@ -68,6 +72,7 @@ impl Syncer {
                     Job::Publish(segment) => {
                         Done::Publish { name: segment.name(), result: segment.publish(&*storage) }
                     }
+                    Job::Tidy(wall_s) => Done::Tidy(storage.tidy(wall_s)),
                 };
                 if done_out.send(answer).is_err() {
                     return;
@@ -85,6 +90,11 @@ impl Syncer {
             return self.syncing;
         }
         false
+    }
+
+    /// Asks for the limits on room and age to be kept. Busy as it may be, it will be asked again.
+    pub(super) fn tidy(&mut self, wall_s: i64) {
+        drop(self.jobs.try_send(Job::Tidy(wall_s)));
     }
 
     /// Asks for a sealed segment to be published; kept until the syncer can take it.

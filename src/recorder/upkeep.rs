@@ -5,7 +5,7 @@ use std::io;
 use super::drain::{COLLECT_INTERVAL_NS, OpenSegment, Recorder};
 use super::policy::{self, RotationLimits, SegmentState};
 use super::syncer::Done;
-use crate::os::clock::{ClockChange, ClockReading, monotonic_ns};
+use crate::os::clock::{ClockChange, ClockReading, NS_PER_S, monotonic_ns};
 use crate::segment::{ClockCause, ClockSync, Header, SegmentName, SegmentWriter, State};
 
 impl Recorder {
@@ -20,6 +20,8 @@ impl Recorder {
         if now >= self.collect_ns {
             self.collect_ns = now + COLLECT_INTERVAL_NS;
             self.latencies.collect();
+            let wall_ns = self.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(now);
+            self.syncer.tidy(wall_ns.div_euclid(NS_PER_S.cast_signed()));
         }
         self.index_if_due(now);
         if let Some(segment) = &mut self.segment
@@ -100,6 +102,11 @@ impl Recorder {
                     }
                     (Err(error), None) => self.fail_segment("sync", &error, now),
                 }
+            }
+            Done::Tidy(Ok(())) => {}
+            Done::Tidy(Err(error)) => {
+                self.metrics.recorder.storage_errors.add(1);
+                tracing::warn!(%error, "cannot keep the limits of the data directory");
             }
             Done::Publish { result: Ok(()), .. } => self.metrics.recorder.segments_sealed.add(1),
             Done::Publish { name, result: Err(error) } => {

@@ -6,6 +6,7 @@
 
 mod audit;
 mod catalog;
+mod completion;
 mod control;
 mod digest;
 mod error;
@@ -28,6 +29,7 @@ mod writer;
 
 pub use audit::{Audit, Finding, SourceAudit};
 pub use catalog::{Listing, list};
+pub use completion::Completion;
 pub use control::{Attachment, ClockCause, ClockSync, Gap, Marker, MarkerOrigin};
 pub use error::SegmentError;
 pub use footer::{Footer, Trailer};

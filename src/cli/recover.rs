@@ -1,0 +1,143 @@
+//! `recover`: seals what a crash left, sets damaged bytes aside, says what was lost.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::error::CliError;
+use super::{Outcome, text};
+use crate::os::storage::DataDirectory;
+use crate::segment::{Completion, Leftovers, RecoverError, Recovered, SegmentName, recover};
+
+/// Seal what a crash left: torn tails are cut off and kept beside, damaged files are rewritten without what is damaged and
+/// kept too. `record` does the same by itself when it starts.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A directory of segments: all that are unsealed; or one segment, sealed ones with damage in them too.
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// Say what would be done, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// One JSON object instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    sealed: Vec<PathBuf>,
+    frames: u64,
+    rescued: u64,
+    lost: u64,
+    damage: Vec<DamageRow>,
+    set_aside: Vec<PathBuf>,
+    failed: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct DamageRow {
+    path: PathBuf,
+    offset: u64,
+    length: u64,
+    what: String,
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+    let is_directory = args.path.is_dir();
+    let folder = if is_directory { args.path.as_path() } else { folder_of(&args.path) };
+    let segment = if is_directory { None } else { Some(segment_of(&args.path)?) };
+    let directory = DataDirectory::open_existing(folder).map_err(crate::daemon::DaemonError::from)?;
+    let mut report = Report::default();
+    if let Some(name) = segment {
+        let result = recover(&directory, name, &Leftovers::default(), args.dry_run);
+        report.add(folder, name, result);
+    } else {
+        let completion = Completion { storage: &directory, spare_run: None, dry_run: args.dry_run };
+        let mut each = |name, result| report.add(folder, name, result);
+        completion
+            .run(&mut |_run| Leftovers::default(), &mut each)
+            .map_err(|error| crate::segment::SegmentError::Io { path: folder.to_owned(), error })?;
+    }
+    if args.json {
+        serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        print(&report, args.dry_run, out)?;
+    }
+    for failed in &report.failed {
+        writeln!(io::stderr(), "flatcap: {failed}")?;
+    }
+    Ok(if !report.failed.is_empty() {
+        Outcome::Failed
+    } else if report.damage.is_empty() {
+        Outcome::Done
+    } else {
+        Outcome::DataLoss
+    })
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Only a file whose name parses in full is ours to change.
+fn segment_of(path: &Path) -> Result<SegmentName, CliError> {
+    std::fs::metadata(path)
+        .map_err(|error| crate::segment::SegmentError::Io { path: path.to_owned(), error })?;
+    let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
+    name.ok_or_else(|| {
+        CliError::Usage(format!(
+            "{}: not the name of a segment (NNNNNNNNNN-YYYYMMDDTHHMMSSZ-RUN.bin or .bin.active): \
+             recover changes files, and only those that a recorder has named",
+            path.display()
+        ))
+    })
+}
+
+impl Report {
+    fn add(&mut self, folder: &Path, name: SegmentName, result: Result<Recovered, RecoverError>) {
+        match result {
+            Ok(recovered) => {
+                self.sealed.extend(recovered.sealed.map(|name| folder.join(name)));
+                self.frames += recovered.frames;
+                self.rescued += recovered.rescued;
+                self.lost = self.lost.saturating_add(recovered.lost);
+                self.damage.extend(recovered.damage.into_iter().map(|damage| DamageRow {
+                    path: folder.join(name.to_string()),
+                    offset: damage.offset,
+                    length: damage.length,
+                    what: damage.what.to_owned(),
+                }));
+                self.set_aside.extend(recovered.set_aside.into_iter().map(|name| folder.join(name)));
+            }
+            Err(error) => self.failed.push(error.to_string()),
+        }
+    }
+}
+
+fn print(report: &Report, dry_run: bool, out: &mut dyn Write) -> io::Result<()> {
+    for damage in &report.damage {
+        let (path, size) = (damage.path.display(), text::bytes(damage.length));
+        writeln!(out, "damage: {path} at {}, {size}: {}", damage.offset, damage.what)?;
+    }
+    let would = if dry_run { "would be " } else { "" };
+    for path in &report.set_aside {
+        writeln!(out, "{would}set aside: {}", path.display())?;
+    }
+    for path in &report.sealed {
+        writeln!(out, "{would}sealed: {}", path.display())?;
+    }
+    if report.sealed.is_empty() && report.set_aside.is_empty() && report.failed.is_empty() {
+        return writeln!(out, "nothing to recover: every segment is sealed");
+    }
+    let (sealed, frames, rescued, lost) = (report.sealed.len(), report.frames, report.rescued, report.lost);
+    writeln!(
+        out,
+        "{sealed} segment(s) {would}sealed with {frames} frames, {rescued} of them rescued; {lost} lost"
+    )
+}

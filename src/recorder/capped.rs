@@ -1,0 +1,230 @@
+//! A storage that keeps its limits: before anything takes room, the oldest segments go; where that does not help, there is
+//! none.
+//!
+//! Everything that writes into the data directory does it through this: the recorder and the recovery of earlier runs. So the
+//! sum of what they take is never above the cap, whoever of them comes first.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, IoSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::retention::{RetentionLimits, StoredFile, choose};
+use crate::os::clock::{NS_PER_S, monotonic_ns};
+use crate::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
+use crate::segment::{Aside, SegmentName, State};
+
+/// The unit in which file systems give room.
+const BLOCK_BYTES: u64 = 4096;
+/// What a file system may take for a file beside its content: blocks that list its extents.
+const OVERHEAD_BYTES: u64 = 16 << 10;
+
+/// A storage with a cap.
+#[derive(Debug)]
+pub struct Capped {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inner: Arc<dyn Storage>,
+    limits: RetentionLimits,
+    /// Held while room is made and taken, so that no two take the same.
+    books: Mutex<Books>,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    /// When segments of this process were begun, by their numbers: their names tell it by a clock that may be set.
+    begun_ns: BTreeMap<u64, u64>,
+    wall_s: i64, // set by the recorder
+    removed: u64,
+}
+
+#[derive(Debug)]
+struct CappedFile {
+    file: Arc<dyn StorageFile>,
+    shared: Arc<Shared>,
+    length: AtomicU64,
+    granted: AtomicU64, // up to here room was found
+}
+
+impl Capped {
+    /// Over another storage.
+    pub fn new(inner: Arc<dyn Storage>, limits: RetentionLimits) -> Self {
+        Self { shared: Arc::new(Shared { inner, limits, books: Mutex::default() }) }
+    }
+
+    /// Removes what is too old, and what is above the limits since others have taken room. `wall_s` is the time by which ages
+    /// are reckoned, in seconds since 1970.
+    ///
+    /// # Errors
+    /// What the storage says; `StorageFull` if the limits cannot be kept.
+    pub fn tidy(&self, wall_s: i64) -> io::Result<()> {
+        let mut books = self.shared.books();
+        books.wall_s = wall_s;
+        self.shared.make_room(&mut books, 0)
+    }
+
+    /// How many files were removed.
+    pub fn removed(&self) -> u64 {
+        self.shared.books().removed
+    }
+}
+
+impl Shared {
+    fn books(&self) -> MutexGuard<'_, Books> {
+        // A panic elsewhere leaves numbers that are whole.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sees to room for `more` bytes.
+    fn make_room(&self, books: &mut Books, more: u64) -> io::Result<()> {
+        if self.limits == RetentionLimits::NONE {
+            return Ok(());
+        }
+        let now_ns = monotonic_ns();
+        let files: Vec<StoredFile> =
+            self.inner.entries()?.into_iter().map(|entry| stored(entry, books, now_ns)).collect();
+        let space = self.inner.space()?;
+        let names = choose(&files, &self.limits, space, more)
+            .map_err(|shortage| io::Error::new(ErrorKind::StorageFull, shortage))?;
+        for name in names {
+            tracing::info!(file = name.as_str(), "removed: the oldest, by the limits on room and age");
+            match self.inner.remove(&name) {
+                // Somebody else was faster.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                removed => removed?,
+            }
+            books.removed += 1;
+            if let Some(name) = SegmentName::parse(&name) {
+                books.begun_ns.remove(&name.number);
+            }
+        }
+        Ok(())
+    }
+
+    fn wrap(self: &Arc<Self>, file: Arc<dyn StorageFile>) -> io::Result<Arc<dyn StorageFile>> {
+        let length = file.length()?;
+        Ok(Arc::new(CappedFile {
+            file,
+            shared: Arc::clone(self),
+            length: AtomicU64::new(length),
+            granted: AtomicU64::new(length.next_multiple_of(BLOCK_BYTES)),
+        }))
+    }
+}
+
+/// What the name and the books say of a file.
+fn stored(entry: Entry, books: &Books, now_ns: u64) -> StoredFile {
+    let segment = SegmentName::parse(&entry.name).filter(|name| name.state == State::Sealed).or_else(|| {
+        let (name, aside) = SegmentName::parse_aside(&entry.name)?;
+        (aside != Aside::Recovering).then_some(name)
+    });
+    let age_ns = segment.and_then(|name| {
+        if let Some(begun_ns) = books.begun_ns.get(&name.number) {
+            return Some(now_ns.saturating_sub(*begun_ns));
+        }
+        let age_s = u64::try_from(books.wall_s.checked_sub(name.created_s)?).ok()?;
+        Some(age_s.saturating_mul(NS_PER_S))
+    });
+    StoredFile {
+        name: entry.name,
+        allocated: entry.allocated,
+        removable: segment.map(|name| name.number),
+        age_ns,
+    }
+}
+
+impl Storage for Capped {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let mut books = self.shared.books();
+        self.shared.make_room(&mut books, OVERHEAD_BYTES)?;
+        let file = self.shared.inner.create(name)?;
+        if let Some(name) = SegmentName::parse(name) {
+            books.begun_ns.insert(name.number, monotonic_ns());
+        }
+        self.shared.wrap(file)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.shared.wrap(self.shared.inner.open(name)?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.shared.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.shared.inner.remove(name)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.shared.inner.sync_directory()
+    }
+
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        self.shared.inner.entries()
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        self.shared.inner.space()
+    }
+}
+
+impl CappedFile {
+    /// Does what takes room up to `end`, once there is some.
+    fn grow<T>(&self, end: u64, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if end <= self.granted.load(Ordering::Relaxed) || self.shared.limits == RetentionLimits::NONE {
+            return act();
+        }
+        let mut books = self.shared.books();
+        let more = |end: u64| -> io::Result<u64> {
+            let wanted = end.next_multiple_of(BLOCK_BYTES).saturating_add(OVERHEAD_BYTES);
+            Ok(wanted.saturating_sub(self.file.allocated()?))
+        };
+        self.shared.make_room(&mut books, more(end)?)?;
+        let done = act()?;
+        self.granted.fetch_max(end, Ordering::Relaxed);
+        Ok(done)
+    }
+}
+
+impl ReadAt for CappedFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+}
+
+impl StorageFile for CappedFile {
+    fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let bytes: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
+        let end = self.length.load(Ordering::Relaxed).saturating_add(bytes);
+        let taken = self.grow(end, || self.file.append(slices))?;
+        self.length.fetch_add(taken as u64, Ordering::Relaxed);
+        Ok(taken)
+    }
+
+    fn preallocate(&self, end: u64) -> io::Result<()> {
+        self.grow(end, || self.file.preallocate(end))
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.file.truncate(length)?;
+        self.length.store(length, Ordering::Relaxed);
+        self.granted.store(length.next_multiple_of(BLOCK_BYTES), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn allocated(&self) -> io::Result<u64> {
+        self.file.allocated()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+}
