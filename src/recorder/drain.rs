@@ -275,11 +275,9 @@ impl Recorder {
 
     fn sync_inline(&mut self) {
         let Some(segment) = &mut self.segment else { return };
-        let begin = monotonic_ns();
-        let result = segment.writer.file().sync();
-        let end = monotonic_ns();
         segment.first_unsynced_ns = None;
-        self.note(Done::Sync { duration_ns: end - begin, result }, end);
+        let done = self.syncer.sync_inline(segment.writer.file());
+        self.note(done, monotonic_ns());
     }
 
     fn rotate_if_due(&mut self, next_bytes: u64, now: u64) {

@@ -1,8 +1,10 @@
 //! The thread for what may take long and is not the order of the data: bringing a file to the medium, and giving a
 //! sealed segment its name.
+//!
+//! A file's first sync takes its name to the medium too: without one, nothing in it is found again.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
@@ -17,8 +19,26 @@ const JOBS_MAX: usize = 16;
 
 #[derive(Debug)]
 enum Job {
-    Sync(Arc<dyn StorageFile>),
+    Sync(Unsynced),
     Publish(SealedSegment),
+}
+
+/// A file to be brought to the medium.
+#[derive(Debug)]
+struct Unsynced {
+    file: Arc<dyn StorageFile>,
+    is_new: bool, // its name is not on the medium
+}
+
+impl Unsynced {
+    fn sync(self, storage: &dyn Storage) -> Done {
+        let begin = monotonic_ns();
+        let mut result = self.file.sync();
+        if result.is_ok() && self.is_new {
+            result = storage.sync_directory();
+        }
+        Done::Sync { duration_ns: monotonic_ns() - begin, result }
+    }
 }
 
 /// What the syncer has done.
@@ -31,11 +51,13 @@ pub(super) enum Done {
 /// The recorder's end of the syncer.
 #[derive(Debug)]
 pub(super) struct Syncer {
+    storage: Arc<dyn Storage>,
     jobs: Sender<Job>,
     done: Receiver<Done>,
     thread: JoinHandle<()>,
     unsent: Vec<SealedSegment>, // sealed while the queue of jobs was full
     syncing: bool,
+    named: Option<Weak<dyn StorageFile>>, // synced last, so its name need not be again
 }
 
 impl Syncer {
@@ -43,16 +65,13 @@ impl Syncer {
         let (jobs, jobs_in) = bounded::<Job>(JOBS_MAX);
         // As many answers as there can be jobs, so that the syncer never waits for the recorder.
         let (done_out, done) = bounded(JOBS_MAX * 2);
+        let medium = Arc::clone(&storage);
         let thread = thread::spawn("syncer", move || {
             for job in jobs_in {
                 let answer = match job {
-                    Job::Sync(file) => {
-                        let begin = monotonic_ns();
-                        let result = file.sync();
-                        Done::Sync { duration_ns: monotonic_ns() - begin, result }
-                    }
+                    Job::Sync(unsynced) => unsynced.sync(&*medium),
                     Job::Publish(segment) => {
-                        Done::Publish { name: segment.name(), result: segment.publish(&*storage) }
+                        Done::Publish { name: segment.name(), result: segment.publish(&*medium) }
                     }
                 };
                 if done_out.send(answer).is_err() {
@@ -60,16 +79,33 @@ impl Syncer {
                 }
             }
         })?;
-        Ok(Self { jobs, done, thread, unsent: Vec::new(), syncing: false })
+        Ok(Self { storage, jobs, done, thread, unsent: Vec::new(), syncing: false, named: None })
     }
 
     /// Asks for a sync. Says whether it was taken; it is not while another one runs.
     pub(super) fn sync(&mut self, file: Arc<dyn StorageFile>) -> bool {
-        if !self.syncing {
-            self.syncing = self.jobs.try_send(Job::Sync(file)).is_ok();
-            return self.syncing;
+        if self.syncing {
+            return false;
         }
-        false
+        let unsynced = self.unsynced(file);
+        let named = Arc::downgrade(&unsynced.file);
+        self.syncing = self.jobs.try_send(Job::Sync(unsynced)).is_ok();
+        if self.syncing {
+            self.named = Some(named);
+        }
+        self.syncing
+    }
+
+    /// Syncs here and now.
+    pub(super) fn sync_inline(&mut self, file: Arc<dyn StorageFile>) -> Done {
+        let unsynced = self.unsynced(file);
+        self.named = Some(Arc::downgrade(&unsynced.file));
+        unsynced.sync(&*self.storage)
+    }
+
+    fn unsynced(&self, file: Arc<dyn StorageFile>) -> Unsynced {
+        let is_named = self.named.as_ref().is_some_and(|named| named.ptr_eq(&Arc::downgrade(&file)));
+        Unsynced { file, is_new: !is_named }
     }
 
     /// Asks for a sealed segment to be published; kept until the syncer can take it.
