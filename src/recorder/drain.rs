@@ -258,10 +258,11 @@ impl Recorder {
 
     fn note(&mut self, done: Done, now: u64) {
         match done {
-            Done::Sync { duration_ns, result } => {
+            Done::Sync { file, duration_ns, result } => {
                 self.latencies.sync.record(duration_ns);
                 if let Err(error) = result {
-                    self.segment = None;
+                    // A segment that was opened since has nothing to do with it.
+                    self.segment.take_if(|segment| Arc::ptr_eq(&segment.writer.file(), &file));
                     self.fail_segment("sync", &error, now);
                 }
             }

@@ -1,7 +1,9 @@
 //! The thread for what may take long and is not the order of the data: bringing a file to the medium, and giving a
 //! sealed segment its name.
 //!
-//! A file's first sync takes its name to the medium too: without one, nothing in it is found again.
+//! A file's first sync takes its name to the medium too: without one, nothing in it is found again. A file whose sync
+//! has failed is never synced again: the second time the kernel may say that all is well without having written what
+//! the first time was lost.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -37,14 +39,14 @@ impl Unsynced {
         if result.is_ok() && self.is_new {
             result = storage.sync_directory();
         }
-        Done::Sync { duration_ns: monotonic_ns() - begin, result }
+        Done::Sync { file: self.file, duration_ns: monotonic_ns() - begin, result }
     }
 }
 
 /// What the syncer has done.
 #[derive(Debug)]
 pub(super) enum Done {
-    Sync { duration_ns: u64, result: io::Result<()> },
+    Sync { file: Arc<dyn StorageFile>, duration_ns: u64, result: io::Result<()> },
     Publish { name: SegmentName, result: io::Result<()> },
 }
 
@@ -67,13 +69,18 @@ impl Syncer {
         let (done_out, done) = bounded(JOBS_MAX * 2);
         let medium = Arc::clone(&storage);
         let thread = thread::spawn("syncer", move || {
+            let mut failed = FailedFiles::default();
             for job in jobs_in {
                 let answer = match job {
                     Job::Sync(unsynced) => unsynced.sync(&*medium),
                     Job::Publish(segment) => {
-                        Done::Publish { name: segment.name(), result: segment.publish(&*medium) }
+                        let result = failed.check(segment.file()).and_then(|()| segment.publish(&*medium));
+                        Done::Publish { name: segment.name(), result }
                     }
                 };
+                if let Done::Sync { file, result: Err(_), .. } = &answer {
+                    failed.add(file);
+                }
                 if done_out.send(answer).is_err() {
                     return;
                 }
@@ -146,5 +153,25 @@ impl Syncer {
             // The recorder is the only sender, so a queue that is not full takes the job.
             drop(self.jobs.try_send(Job::Publish(self.unsent.remove(0))));
         }
+    }
+}
+
+/// Files whose sync has failed, while the recorder does not know yet and may still seal them.
+#[derive(Debug, Default)]
+struct FailedFiles(Vec<Weak<dyn StorageFile>>);
+
+impl FailedFiles {
+    fn add(&mut self, file: &Arc<dyn StorageFile>) {
+        self.0.retain(|file| file.strong_count() > 0);
+        self.0.push(Arc::downgrade(file));
+    }
+
+    fn check(&self, file: &Arc<dyn StorageFile>) -> io::Result<()> {
+        if self.0.iter().any(|failed| failed.ptr_eq(&Arc::downgrade(file))) {
+            return Err(io::Error::other(
+                "an earlier sync of it has failed, what is on the medium is unknown",
+            ));
+        }
+        Ok(())
     }
 }

@@ -205,6 +205,11 @@ impl SealedSegment {
         self.bytes
     }
 
+    /// The file.
+    pub fn file(&self) -> &Arc<dyn StorageFile> {
+        &self.file
+    }
+
     /// The name it gets.
     pub fn name(&self) -> SegmentName {
         self.name.sealed()
