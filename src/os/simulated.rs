@@ -582,7 +582,7 @@ mod tests {
         let images: Vec<Vec<u8>> = (0..500)
             .map(|seed| storage.crash_image(seed, CrashKind::PowerCut).content("a").unwrap())
             .collect();
-        assert!(images.iter().any(|image| image.is_empty()));
+        assert!(images.iter().any(Vec::is_empty));
         assert!(images.iter().any(|image| *image == filled(0, 2048)));
         assert!(images.iter().any(|image| image.len() == 2048 && image[0] == 0 && image[2047] != 0));
         assert!(images.iter().any(|image| image.len() % SECTOR != 0));
