@@ -42,6 +42,7 @@ pub struct Recorder {
     next_number: u64,
     failures: u32, // in a row
     retry_ns: u64,
+    pub(super) back_off_ns: fn(u32) -> u64, // how long to wait after so many failures
     collect_ns: u64,
     control: Vec<u8>, // reused: frames of the recorder's own in front of a batch
 }
@@ -93,6 +94,7 @@ impl Recorder {
             next_number,
             failures: 0,
             retry_ns: 0,
+            back_off_ns: policy::back_off_ns,
             collect_ns: monotonic_ns() + COLLECT_INTERVAL_NS,
             control: Vec::new(),
             plan,
@@ -336,7 +338,7 @@ impl Recorder {
     #[cold]
     fn fail_segment(&mut self, action: &str, error: &io::Error, now: u64) {
         self.failures = self.failures.saturating_add(1);
-        let wait_ns = policy::back_off_ns(self.failures);
+        let wait_ns = (self.back_off_ns)(self.failures);
         self.retry_ns = now + wait_ns;
         self.metrics.recorder.storage_errors.add(1);
         tracing::error!(
