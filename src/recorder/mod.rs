@@ -2,12 +2,18 @@
 //!
 //! Never: waits for a sampler, is waited for by one, or lets a reading disappear without a Gap.
 
+#[cfg(test)]
+mod crashes;
 mod drain;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod judge;
 mod latencies;
 mod losses;
 mod policy;
+#[cfg(test)]
+mod rig;
 mod settings;
 mod syncer;
 
