@@ -55,6 +55,8 @@ fn crash_everywhere(sync: SyncPolicy) {
     let undisturbed = SimulatedStorage::new(0);
     let report = script.record(&undisturbed).unwrap();
     assert!(report.segments_sealed > 2 && report.storage_errors == 0);
+    let promises = promises(&undisturbed.log(), sync, false);
+    assert!(promises.values().all(|promise| promise.is_published), "every name is on the medium at the end");
     crash(&mut Looker::new(), &script, &SimulatedStorage::new(0), false);
     for operation in 0..undisturbed.log().len() + 2 {
         for moment in [Moment::Before, Moment::Within, Moment::After] {

@@ -16,10 +16,10 @@ use crate::slab::Causes;
 pub(super) struct Promise {
     appended: u64, // end of what was taken and not cut off again
     synced: u64,
-    has_entry: bool,    // its creation is on the medium
-    is_renamed: bool,   // has its final name
-    is_published: bool, // and that is on the medium
-    awaits_entry: bool, // synced, its name not yet
+    has_entry: bool,               // its creation is on the medium
+    is_renamed: bool,              // has its final name
+    pub(super) is_published: bool, // and that is on the medium
+    awaits_entry: bool,            // synced, its name not yet
     append_failed: bool,
     sync_failed: bool,
     is_removed: bool,
