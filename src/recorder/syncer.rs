@@ -94,20 +94,21 @@ impl Syncer {
         if self.syncing {
             return false;
         }
-        let unsynced = self.unsynced(file);
-        let named = Arc::downgrade(&unsynced.file);
-        self.syncing = self.jobs.try_send(Job::Sync(unsynced)).is_ok();
-        if self.syncing {
-            self.named = Some(named);
-        }
+        self.syncing = self.jobs.try_send(Job::Sync(self.unsynced(file))).is_ok();
         self.syncing
     }
 
     /// Syncs here and now.
     pub(super) fn sync_inline(&mut self, file: Arc<dyn StorageFile>) -> Done {
-        let unsynced = self.unsynced(file);
-        self.named = Some(Arc::downgrade(&unsynced.file));
-        unsynced.sync(&*self.storage)
+        let done = self.unsynced(file).sync(&*self.storage);
+        self.learn(&done);
+        done
+    }
+
+    fn learn(&mut self, done: &Done) {
+        if let Done::Sync { file, result: Ok(()), .. } = done {
+            self.named = Some(Arc::downgrade(file));
+        }
     }
 
     fn unsynced(&self, file: Arc<dyn StorageFile>) -> Unsynced {
@@ -125,6 +126,7 @@ impl Syncer {
     pub(super) fn poll(&mut self) -> Vec<Done> {
         let done: Vec<Done> = self.done.try_iter().collect();
         self.syncing &= !done.iter().any(|done| matches!(done, Done::Sync { .. }));
+        done.iter().for_each(|done| self.learn(done));
         self.send_unsent();
         done
     }
