@@ -126,7 +126,9 @@ impl Syncer {
     pub(super) fn poll(&mut self) -> Vec<Done> {
         let done: Vec<Done> = self.done.try_iter().collect();
         self.syncing &= !done.iter().any(|done| matches!(done, Done::Sync { .. }));
-        done.iter().for_each(|done| self.learn(done));
+        for done in &done {
+            self.learn(done);
+        }
         self.send_unsent();
         done
     }
