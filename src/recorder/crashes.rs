@@ -93,7 +93,7 @@ fn crashes_beside_the_syncer() {
 // Goal: as above, whatever is recorded however. Method: random scripts by seed, crashes at random.
 #[test]
 fn crashes_of_random_runs() {
-    for seed in 1..=80 {
+    for seed in 1..=50 {
         let script = Script::random(seed);
         let undisturbed = SimulatedStorage::new(seed);
         script.record(&undisturbed).unwrap();
@@ -110,7 +110,7 @@ fn crashes_of_random_runs() {
 // failing operations in front of a random crash.
 #[test]
 fn crashes_of_failing_runs() {
-    for seed in 1..=80 {
+    for seed in 1..=50 {
         let script = Script::random(seed);
         let undisturbed = SimulatedStorage::new(seed);
         script.record(&undisturbed).unwrap();
