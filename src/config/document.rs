@@ -279,7 +279,7 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(shown, 3 + 3 + 7 + 2 * 2 + 9 * 3 + 4);
+        assert_eq!(shown, 3 + 3 + 10 + 2 * 2 + 9 * 3 + 4);
     }
 
     #[test]

@@ -318,7 +318,7 @@ impl Wanted {
             Self::Size(range) => {
                 Some(format!("from {} to {}", format_size(*range.start()), format_size(*range.end())))
             }
-            Self::Share(most) => Some(format!("a size, or from 0% to {most}%")),
+            Self::Share(most) => Some(format!("from 0% to {most}%, or a size")),
             Self::Number(range) => Some(format!("from {} to {}", range.start(), range.end())),
             Self::Word(words) => {
                 let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();

@@ -5,7 +5,11 @@
 pub mod clock;
 pub mod event;
 pub mod host;
+#[cfg(test)]
+mod medium;
 pub mod signal;
+#[cfg(test)]
+pub(crate) mod simulated;
 pub mod sink;
 pub mod storage;
 pub mod thread;

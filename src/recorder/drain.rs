@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use super::capped::Capped;
 use super::latencies::LatencyBook;
 use super::losses::LossBook;
-use super::policy::SyncPolicy;
+use super::policy::{self, SyncPolicy};
 use super::settings::{RecorderSettings, RunPlan};
 use super::syncer::{Done, Syncer};
 use super::{RecorderReport, SourceReport};
@@ -43,6 +43,7 @@ pub struct Recorder {
     pub(super) next_number: u64,
     pub(super) failures: u32, // in a row
     pub(super) retry_ns: u64,
+    pub(super) back_off_ns: fn(u32) -> u64, // how long to wait after so many failures
     pub(super) collect_ns: u64,
     pub(super) clock_watch: Box<dyn ClockWatch>,
     pub(super) wall_offset: Arc<WallOffset>,
@@ -115,6 +116,7 @@ impl Recorder {
             next_number,
             failures: 0,
             retry_ns: 0,
+            back_off_ns: policy::back_off_ns,
             collect_ns: monotonic_ns() + COLLECT_INTERVAL_NS,
             clock_watch,
             wall_offset,

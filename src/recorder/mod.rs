@@ -3,13 +3,19 @@
 //! Never: waits for a sampler, is waited for by one, or lets a reading disappear without a Gap.
 
 mod capped;
+#[cfg(test)]
+mod crashes;
 mod drain;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod judge;
 mod latencies;
 mod losses;
 mod policy;
 mod retention;
+#[cfg(test)]
+mod rig;
 mod settings;
 mod syncer;
 mod upkeep;

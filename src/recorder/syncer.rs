@@ -1,15 +1,19 @@
 //! The thread for what may take long and is not the order of the data: bringing a file to the medium, and giving a
 //! sealed segment its name.
+//!
+//! A file's first sync takes its name to the medium too: without one, nothing in it is found again. A file whose sync
+//! has failed is never synced again: the second time the kernel may say that all is well without having written what
+//! the first time was lost.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use super::capped::Capped;
 use crate::os::clock::monotonic_ns;
-use crate::os::storage::StorageFile;
+use crate::os::storage::{Storage, StorageFile};
 use crate::os::thread;
 use crate::segment::{SealedSegment, SegmentName, SegmentWriter};
 
@@ -18,25 +22,40 @@ const JOBS_MAX: usize = 16;
 
 #[derive(Debug)]
 enum Job {
-    /// The file of a segment, its number, and its length now.
-    Sync {
-        file: Arc<dyn StorageFile>,
-        number: u64,
-        offset: u64,
-    },
+    Sync(Unsynced),
     Publish(SealedSegment),
     /// Keep the limits on room and age; the wall time in seconds.
     Tidy(i64),
 }
 
+/// A file to be brought to the medium.
+#[derive(Debug)]
+struct Unsynced {
+    file: Arc<dyn StorageFile>,
+    offset: u64,  // its length when that was asked for
+    is_new: bool, // its name is not on the medium
+}
+
+impl Unsynced {
+    fn sync(self, storage: &dyn Storage) -> Done {
+        let begin = monotonic_ns();
+        let mut result = self.file.sync();
+        if result.is_ok() && self.is_new {
+            result = storage.sync_directory();
+        }
+        let duration_ns = monotonic_ns() - begin;
+        Done::Sync { file: self.file, offset: self.offset, duration_ns, result }
+    }
+}
+
 /// What the syncer has done.
 #[derive(Debug)]
 pub(super) enum Done {
-    /// A segment is on the medium up to an offset.
+    /// A file is on the medium up to an offset.
     Sync {
-        duration_ns: u64,
-        number: u64,
+        file: Arc<dyn StorageFile>,
         offset: u64,
+        duration_ns: u64,
         result: io::Result<()>,
     },
     Publish {
@@ -49,11 +68,13 @@ pub(super) enum Done {
 /// The recorder's end of the syncer.
 #[derive(Debug)]
 pub(super) struct Syncer {
+    storage: Arc<Capped>,
     jobs: Sender<Job>,
     done: Receiver<Done>,
     thread: JoinHandle<()>,
     unsent: Vec<SealedSegment>, // sealed while the queue of jobs was full
     syncing: bool,
+    named: Option<Weak<dyn StorageFile>>, // synced last, so its name need not be again
 }
 
 impl Syncer {
@@ -61,38 +82,58 @@ impl Syncer {
         let (jobs, jobs_in) = bounded::<Job>(JOBS_MAX);
         // As many answers as there can be jobs, so that the syncer never waits for the recorder.
         let (done_out, done) = bounded(JOBS_MAX * 2);
+        let medium = Arc::clone(&storage);
         let thread = thread::spawn("syncer", move || {
+            let mut failed = FailedFiles::default();
             for job in jobs_in {
                 let answer = match job {
-                    Job::Sync { file, number, offset } => {
-                        let begin = monotonic_ns();
-                        let result = file.sync();
-                        Done::Sync { duration_ns: monotonic_ns() - begin, number, offset, result }
-                    }
+                    Job::Sync(unsynced) => unsynced.sync(&*medium),
                     Job::Publish(segment) => {
-                        Done::Publish { name: segment.name(), result: segment.publish(&*storage) }
+                        let result = failed.check(segment.file()).and_then(|()| segment.publish(&*medium));
+                        Done::Publish { name: segment.name(), result }
                     }
-                    Job::Tidy(wall_s) => Done::Tidy(storage.tidy(wall_s)),
+                    Job::Tidy(wall_s) => Done::Tidy(medium.tidy(wall_s)),
                 };
+                if let Done::Sync { file, result: Err(_), .. } = &answer {
+                    failed.add(file);
+                }
                 if done_out.send(answer).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Self { jobs, done, thread, unsent: Vec::new(), syncing: false })
+        Ok(Self { storage, jobs, done, thread, unsent: Vec::new(), syncing: false, named: None })
     }
 
     /// Asks for a sync. Says whether it was taken; it is not while another one runs.
     pub(super) fn sync(&mut self, segment: &SegmentWriter) -> bool {
-        if !self.syncing {
-            let (number, offset) = (segment.name().number, segment.bytes());
-            self.syncing = self.jobs.try_send(Job::Sync { file: segment.file(), number, offset }).is_ok();
-            return self.syncing;
+        if self.syncing {
+            return false;
         }
-        false
+        self.syncing = self.jobs.try_send(Job::Sync(self.unsynced(segment))).is_ok();
+        self.syncing
     }
 
-    /// Asks for the limits on room and age to be kept. Busy as it may be, it will be asked again.
+    /// Syncs here and now.
+    pub(super) fn sync_inline(&mut self, segment: &SegmentWriter) -> Done {
+        let done = self.unsynced(segment).sync(&*self.storage);
+        self.learn(&done);
+        done
+    }
+
+    fn learn(&mut self, done: &Done) {
+        if let Done::Sync { file, result: Ok(()), .. } = done {
+            self.named = Some(Arc::downgrade(file));
+        }
+    }
+
+    fn unsynced(&self, segment: &SegmentWriter) -> Unsynced {
+        let (file, offset) = (segment.file(), segment.bytes());
+        let is_named = self.named.as_ref().is_some_and(|named| named.ptr_eq(&Arc::downgrade(&file)));
+        Unsynced { file, offset, is_new: !is_named }
+    }
+
+    /// Asks for the limits on room and age to be kept. If it is busy, it will be asked again.
     pub(super) fn tidy(&mut self, wall_s: i64) {
         drop(self.jobs.try_send(Job::Tidy(wall_s)));
     }
@@ -107,6 +148,9 @@ impl Syncer {
     pub(super) fn poll(&mut self) -> Vec<Done> {
         let done: Vec<Done> = self.done.try_iter().collect();
         self.syncing &= !done.iter().any(|done| matches!(done, Done::Sync { .. }));
+        for done in &done {
+            self.learn(done);
+        }
         self.send_unsent();
         done
     }
@@ -135,5 +179,25 @@ impl Syncer {
             // The recorder is the only sender, so a queue that is not full takes the job.
             drop(self.jobs.try_send(Job::Publish(self.unsent.remove(0))));
         }
+    }
+}
+
+/// Files whose sync has failed, while the recorder does not know yet and may still seal them.
+#[derive(Debug, Default)]
+struct FailedFiles(Vec<Weak<dyn StorageFile>>);
+
+impl FailedFiles {
+    fn add(&mut self, file: &Arc<dyn StorageFile>) {
+        self.0.retain(|file| file.strong_count() > 0);
+        self.0.push(Arc::downgrade(file));
+    }
+
+    fn check(&self, file: &Arc<dyn StorageFile>) -> io::Result<()> {
+        if self.0.iter().any(|failed| failed.ptr_eq(&Arc::downgrade(file))) {
+            return Err(io::Error::other(
+                "an earlier sync of it has failed, what is on the medium is unknown",
+            ));
+        }
+        Ok(())
     }
 }

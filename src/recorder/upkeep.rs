@@ -1,6 +1,7 @@
 //! Between two batches: clocks, index, sync, rotation, and what becomes of a segment that fails.
 
 use std::io;
+use std::sync::Arc;
 
 use super::drain::{COLLECT_INTERVAL_NS, OpenSegment, Recorder};
 use super::policy::{self, RotationLimits, SegmentState};
@@ -90,17 +91,17 @@ impl Recorder {
 
     pub(super) fn note(&mut self, done: Done, now: u64) {
         match done {
-            Done::Sync { duration_ns, number, offset, result } => {
+            Done::Sync { file, offset, duration_ns, result } => {
                 self.latencies.sync.record(duration_ns);
-                let is_open = |segment: &&mut OpenSegment| segment.writer.name().number == number;
-                match (result, self.segment.as_mut().filter(is_open)) {
-                    (Ok(()), Some(segment)) => segment.synced_offset = offset,
-                    (Ok(()), None) => {}
-                    (Err(error), Some(_)) => {
-                        self.segment = None;
-                        self.fail_segment("sync", &error, now);
-                    }
-                    (Err(error), None) => self.fail_segment("sync", &error, now),
+                // A segment that was opened since has nothing to do with it.
+                let is_open = |segment: &mut OpenSegment| Arc::ptr_eq(&segment.writer.file(), &file);
+                if let Err(error) = result {
+                    self.segment.take_if(is_open);
+                    self.fail_segment("sync", &error, now);
+                } else if let Some(segment) = self.segment.as_mut()
+                    && is_open(segment)
+                {
+                    segment.synced_offset = offset;
                 }
             }
             Done::Tidy(Ok(())) => {}
@@ -118,12 +119,9 @@ impl Recorder {
 
     pub(super) fn sync_inline(&mut self) {
         let Some(segment) = &mut self.segment else { return };
-        let begin = monotonic_ns();
-        let (number, offset) = (segment.writer.name().number, segment.writer.bytes());
-        let result = segment.writer.file().sync();
-        let end = monotonic_ns();
         segment.first_unsynced_ns = None;
-        self.note(Done::Sync { duration_ns: end - begin, number, offset, result }, end);
+        let done = self.syncer.sync_inline(&segment.writer);
+        self.note(done, monotonic_ns());
     }
 
     fn rotate_if_due(&mut self, next_bytes: u64, now: u64) {
@@ -204,7 +202,7 @@ impl Recorder {
             return;
         }
         self.failures = self.failures.saturating_add(1);
-        let wait_ns = policy::back_off_ns(self.failures);
+        let wait_ns = (self.back_off_ns)(self.failures);
         self.retry_ns = now + wait_ns;
         tracing::error!(
             %error,

@@ -61,7 +61,10 @@ impl Window {
         self.start = offset;
         self.filled = kept;
         let capacity = wanted.max(WINDOW_BYTES);
-        if self.buffer.len() < capacity {
+        if self.buffer.is_empty() {
+            // Zeroed by the allocator: of a short file, only the pages that it fills are ever touched.
+            self.buffer = vec![0; capacity];
+        } else if self.buffer.len() < capacity {
             self.buffer.resize(capacity, 0);
         }
         while self.filled < wanted {

@@ -292,11 +292,20 @@ impl SegmentWriter {
         let Err(error) = self.stream.write_framed(pieces) else { return Ok(()) };
         let error = into_io(error);
         if is_full(&error) {
-            // What was written of the frames goes again; the error that keeps it is the one that counts.
-            self.file.truncate(self.tally.bytes())?;
-            return Err(io::ErrorKind::StorageFull.into());
+            // What was written of the frames goes again. If it does not, whatever the reason, the segment is broken.
+            self.file.truncate(self.tally.bytes()).map_err(io::Error::other)?;
+            return Err(full(error));
         }
         Err(error)
+    }
+}
+
+/// The error, under the one kind that says that there is no room.
+fn full(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::StorageFull {
+        error
+    } else {
+        io::Error::new(io::ErrorKind::StorageFull, error)
     }
 }
 
@@ -337,6 +346,11 @@ impl SealedSegment {
         self.bytes
     }
 
+    /// The file.
+    pub fn file(&self) -> &Arc<dyn StorageFile> {
+        &self.file
+    }
+
     /// The name it gets.
     pub fn name(&self) -> SegmentName {
         self.name.sealed()
@@ -359,7 +373,7 @@ impl Reserve {
         });
         match result {
             Ok(end) => self.end = end,
-            Err(error) if is_full(&error) => return Err(io::ErrorKind::StorageFull.into()),
+            Err(error) if is_full(&error) => return Err(full(error)),
             Err(_) => self.is_supported = false,
         }
         Ok(())
@@ -389,7 +403,7 @@ fn into_io(error: stream::Error) -> io::Error {
         // The kind and the number are what a caller asks for; they are cheap to carry over.
         stream::ErrorKind::Io(inner) => match inner.raw_os_error() {
             Some(code) => io::Error::from_raw_os_error(code),
-            None => inner.kind().into(),
+            None => io::Error::new(inner.kind(), inner.to_string()),
         },
         _ => io::Error::other(error),
     }

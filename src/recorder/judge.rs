@@ -1,0 +1,206 @@
+//! What must be in the files, whatever went wrong: what a storage's own log promises and what the script says, against
+//! what a reader finds.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::rc::Rc;
+
+use super::SyncPolicy;
+use super::rig::{FileFound, Item, RUN_ID, SOURCES, Script};
+use crate::os::simulated::{CrashKind, Event, Operation};
+use crate::segment::{Audit, Finding, FrameKind, SegmentName, State};
+use crate::slab::Causes;
+
+/// What the log of a run says about one segment.
+#[allow(clippy::struct_excessive_bools, reason = "each is an event of the log that has happened or not")]
+#[derive(Debug, Default)]
+pub(super) struct Promise {
+    appended: u64, // end of what was taken and not cut off again
+    synced: u64,
+    has_entry: bool,               // its creation is on the medium
+    is_renamed: bool,              // has its final name
+    pub(super) is_published: bool, // and that is on the medium
+    awaits_entry: bool,            // synced, its name not yet
+    append_failed: bool,
+    is_full: bool, // the last append found no room
+    sync_failed: bool,
+    is_removed: bool,
+}
+
+impl Promise {
+    /// Up to where everything must be there.
+    fn guaranteed(&self, kind: CrashKind) -> u64 {
+        match kind {
+            CrashKind::ProcessKilled => self.appended,
+            CrashKind::PowerCut if self.has_entry => self.synced.min(self.appended),
+            CrashKind::PowerCut => 0,
+        }
+    }
+}
+
+/// What the storage has promised, by segment number. Checks the order of operations on the way.
+pub(super) fn promises(log: &[Event], sync: SyncPolicy, is_faulty: bool) -> BTreeMap<u64, Promise> {
+    let mut promises: BTreeMap<usize, (u64, Promise)> = BTreeMap::new();
+    for event in log {
+        let succeeded = event.result.is_ok();
+        if event.operation == Operation::SyncDirectory {
+            for (_, promise) in promises.values_mut() {
+                promise.has_entry |= succeeded;
+                promise.is_published |= succeeded && promise.is_renamed;
+                promise.awaits_entry = false;
+            }
+            continue;
+        }
+        let awaited = promises.values().any(|(_, promise)| promise.awaits_entry) && !is_faulty;
+        match event.operation {
+            Operation::Append { .. } => {
+                assert!(!awaited || sync != SyncPolicy::Always, "a sync did not bring the name of its file");
+            }
+            Operation::Sync { .. } => {
+                assert!(!awaited || sync == SyncPolicy::Always, "a sync did not bring the name of its file");
+            }
+            _ => {}
+        }
+        let Some(file) = event.file else { continue };
+        if let Operation::Create { name } = &event.operation {
+            if succeeded {
+                let number = SegmentName::parse(name).unwrap().number;
+                promises.insert(file, (number, Promise::default()));
+            }
+            continue;
+        }
+        let Some((_, promise)) = promises.get_mut(&file) else { continue };
+        pass(promise, &event.operation, event.result);
+    }
+    promises.into_values().filter(|(_, promise)| !promise.is_removed).collect()
+}
+
+fn pass(promise: &mut Promise, operation: &Operation, result: Result<(), ErrorKind>) {
+    let succeeded = result.is_ok();
+    match operation {
+        Operation::Append { offset, bytes } => {
+            assert!(!promise.append_failed && !promise.is_renamed, "the first error ends a segment");
+            if succeeded {
+                promise.appended = offset + bytes;
+            }
+            promise.append_failed |= !succeeded;
+            promise.is_full = result == Err(ErrorKind::StorageFull);
+        }
+        Operation::Truncate { length } if succeeded => {
+            // A full medium is no error of the segment, once what was begun of the frames is cut off again.
+            promise.append_failed &= !promise.is_full;
+            promise.appended = promise.appended.min(*length);
+            promise.synced = promise.synced.min(*length);
+        }
+        Operation::Sync { length } => {
+            assert!(!promise.sync_failed, "a failed sync is never tried again");
+            if succeeded {
+                promise.synced = *length;
+                promise.awaits_entry = !promise.has_entry;
+            }
+            promise.sync_failed |= !succeeded;
+        }
+        Operation::Rename { .. } => {
+            assert_eq!(promise.synced, promise.appended, "published before it was synced");
+            assert!(!promise.append_failed && !promise.sync_failed, "published after an error");
+            promise.is_renamed |= succeeded;
+        }
+        // A crash may have come in the middle of it.
+        Operation::Remove { .. } => promise.is_removed = true,
+        _ => {}
+    }
+}
+
+/// Checks one image against what the script says and the log promises.
+#[derive(Debug)]
+pub(super) struct Judge<'a> {
+    pub(super) script: &'a Script,
+    pub(super) promises: &'a BTreeMap<u64, Promise>,
+    pub(super) kind: CrashKind,
+    pub(super) is_faulty: bool,
+}
+
+impl Judge<'_> {
+    /// Readings recorded and lost of each source, as far as the recorder may count them.
+    pub(super) fn judge(&self, files: &[(String, Rc<FileFound>)]) -> Vec<(u64, u64)> {
+        let mut found: BTreeMap<u64, (SegmentName, &FileFound)> = BTreeMap::new();
+        for (name, file) in files {
+            let name = SegmentName::parse(name).unwrap();
+            assert!(found.insert(name.number, (name, file)).is_none(), "one segment under two names");
+        }
+        for (number, promise) in self.promises {
+            let state = found.get(number).map(|(name, _)| name.state);
+            assert!(state.is_some() || promise.guaranteed(self.kind) == 0, "segment {number} is gone");
+            assert!(!promise.is_published || state == Some(State::Sealed), "segment {number} lost its name");
+        }
+        let mut audit = Audit::default();
+        let none = Promise::default();
+        for (number, (name, file)) in &found {
+            let promise = self.promises.get(number).unwrap_or(&none);
+            self.judge_file(name, file, promise);
+            self.judge_content(&mut audit, file, promise);
+        }
+        let sources: Vec<_> = audit.finish().into_iter().map(|(_, source)| source).collect();
+        let unexplained: u64 = sources.iter().map(|source| source.unexplained).sum();
+        // Gaps stand in front of their batch: of one that was cut, they may name what comes behind the cut.
+        let may_miss =
+            self.kind == CrashKind::PowerCut || self.promises.values().any(|promise| promise.append_failed);
+        assert!(unexplained == 0 || may_miss, "{unexplained} readings are missing");
+        let mut counts: Vec<_> = sources.iter().map(|source| (source.recorded, source.lost)).collect();
+        counts.resize(SOURCES.into(), (0, 0));
+        counts
+    }
+
+    /// Damage stands beyond what was promised, and never under a final name.
+    fn judge_file(&self, name: &SegmentName, file: &FileFound, promise: &Promise) {
+        let guaranteed = promise.guaranteed(self.kind);
+        assert!(file.intact >= guaranteed, "{name}: intact to {} of {guaranteed}: {file:?}", file.intact);
+        assert!(file.holes.iter().all(|hole| hole.offset >= guaranteed), "{name}: {:?}", file.holes);
+        if name.state == State::Sealed {
+            assert!(file.is_sealed && file.holes.is_empty(), "{name}: {:?}", file.holes);
+            let last = file.items.last();
+            assert!(matches!(last, Some(Item::Other { kind: FrameKind::Trailer })), "{name}: {last:?}");
+        }
+    }
+
+    /// What is believed is what was sampled, in order and once.
+    fn judge_content(&self, audit: &mut Audit, file: &FileFound, promise: &Promise) {
+        let Some(header) = &file.header else { return };
+        for (source, finding) in audit.header(header) {
+            self.judge_finding(source, Some(finding));
+        }
+        // What a failed append has left behind counts as lost: a gap may name it, too.
+        let counts_as_lost = promise.append_failed && self.is_faulty;
+        let end = if counts_as_lost { promise.appended } else { u64::MAX };
+        for item in &file.items {
+            match item {
+                Item::Sample { offset, source, seq, mono_ns, payload } => {
+                    assert_eq!(self.script.payload(*source, *seq).as_ref(), Some(payload), "{source} {seq}");
+                    assert_eq!(*mono_ns, Script::mono_ns(*seq));
+                    if *offset < end {
+                        self.judge_finding(*source, audit.sample(RUN_ID, *source, *seq));
+                    }
+                }
+                Item::Gap { offset, gap } => {
+                    assert!(gap.causes != 0 && gap.first + gap.count <= self.script.readings, "{gap:?}");
+                    let lost = |seq| self.script.payload(gap.source, seq).is_none();
+                    let has_other_cause = self.is_faulty && gap.causes & !Causes::READ_FAILED.bits() != 0;
+                    assert!(has_other_cause || (gap.first..gap.first + gap.count).all(lost), "{gap:?}");
+                    if *offset < end {
+                        self.judge_finding(gap.source, audit.gap(RUN_ID, gap));
+                    }
+                }
+                Item::Other { kind } => assert!(!matches!(kind, FrameKind::Unknown(_)), "{kind:?}"),
+            }
+        }
+    }
+
+    /// A power cut may take what was not synced out of the middle. Nothing ever repeats.
+    fn judge_finding(&self, source: u16, finding: Option<Finding>) {
+        match finding {
+            None => {}
+            Some(Finding::Hole(_)) if self.kind == CrashKind::PowerCut => {}
+            Some(finding) => panic!("source {source}: {finding:?}"),
+        }
+    }
+}
