@@ -13,6 +13,8 @@ mod judge;
 mod latencies;
 mod losses;
 mod policy;
+#[cfg(test)]
+mod recoveries;
 mod retention;
 #[cfg(test)]
 mod rig;

@@ -12,10 +12,11 @@ use crate::os::event::Event;
 use crate::os::simulated::{Random, SimulatedStorage};
 use crate::os::storage::Storage;
 use crate::segment::{
-    Advance, Damage, FrameKind, Gap, Header, HostName, SegmentReader, SourceInfo, SourceKind, Telemetry,
+    Advance, Damage, FrameKind, Gap, Header, HostName, Leftovers, SegmentReader, SourceInfo, SourceKind,
+    Telemetry,
 };
 use crate::slab::{Causes, HandOver, HandOverSettings, LossLedger, Reading, SlabPool, slab_queue};
-use crate::stream::ChecksumKind;
+use crate::stream::{ChecksumKind, Framer};
 
 pub(super) const SOURCES: u16 = 2;
 pub(super) const RUN_ID: u64 = 42;
@@ -63,6 +64,24 @@ impl Script {
         let is_lost = if self.seed == 0 { seq % 10 == 3 } else { random.below(8) == 0 };
         let words = if self.seed == 0 { 2 } else { 1 + random.below(20) };
         (!is_lost).then(|| (0..words).flat_map(|_| random.next().to_le_bytes()).collect())
+    }
+
+    /// What the memory of the run holds at its end: every frame that was finished, and how many readings were begun.
+    pub(super) fn memory(&self) -> Leftovers {
+        let mut frames = Vec::new();
+        for seq in 0..self.readings {
+            for source in 0..SOURCES {
+                let Some(payload) = self.payload(source, seq) else { continue };
+                let stamp = Stamp { mono_ns: Self::mono_ns(seq), wall_ns: 0, seq, flags: 0, duration_ns: 0 };
+                let mut place = vec![0; ENVELOPE_BYTES + payload.len()];
+                Envelope::new(source).write(&mut place, &stamp, &payload);
+                let mut frame = Vec::new();
+                ChecksumKind::Xxh3.frame_and_write(&mut frame, &place).unwrap();
+                frames.push(frame);
+            }
+        }
+        let begun = (0..SOURCES).map(|source| (source, self.readings)).collect();
+        Leftovers { frames, begun, is_followed: false }
     }
 
     /// Most frames in one write.
@@ -252,7 +271,7 @@ impl Looker {
     }
 }
 
-fn read(path: &std::path::Path) -> FileFound {
+pub(super) fn read(path: &std::path::Path) -> FileFound {
     let mut found = FileFound::default();
     let Ok(mut reader) = SegmentReader::open(path) else { return found };
     found.header = Some(reader.header().clone());

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use super::header::Header;
 use super::name::{Aside, SegmentName, State};
 use super::reader::SegmentReader;
 use super::recover::{Leftovers, RecoverError, Recovered, recover, resume};
@@ -44,28 +45,38 @@ impl Completion<'_> {
                 Err(error) => each(name, Err(error)),
             }
         }
-        let mut names: Vec<SegmentName> = entries
-            .iter()
-            .filter_map(|entry| SegmentName::parse(&entry.name))
-            .filter(|name| name.state == State::Active && Some(name.run_id) != self.spare_run)
-            .collect();
-        names.sort_unstable_by_key(|name| name.number);
+        let mut names: Vec<SegmentName> =
+            entries.iter().filter_map(|entry| SegmentName::parse(&entry.name)).collect();
+        names.retain(|name| Some(name.run_id) != self.spare_run);
+        // A segment may be sealed between two looks at the directory: each number counts once, sealed first.
+        names.sort_unstable_by_key(|name| (name.number, name.state == State::Active));
+        names.dedup_by_key(|name| name.number);
         let mut rest = names.as_slice();
         while let Some((name, behind)) = rest.split_first() {
-            let is_last = self.can_take(*name)
-                && !behind.iter().any(|later| later.run_id == name.run_id && self.can_take(*later));
-            let memory = if is_last { leftovers(name.run_id) } else { Leftovers::default() };
-            each(*name, recover(self.storage, *name, &memory, self.dry_run));
             rest = behind;
+            if name.state != State::Active {
+                continue;
+            }
+            let same_run = behind.iter().filter(|later| later.run_id == name.run_id);
+            let next = same_run.copied().find_map(|later| self.header(later));
+            let memory = match next {
+                Some(header) => Leftovers {
+                    begun: header.sources.iter().map(|source| (source.id, source.next_seq)).collect(),
+                    is_followed: true,
+                    ..Leftovers::default()
+                },
+                None if self.header(*name).is_some() => leftovers(name.run_id),
+                None => Leftovers::default(),
+            };
+            each(*name, recover(self.storage, *name, &memory, self.dry_run));
         }
         Ok(())
     }
 
-    /// Whether frames can be appended to it.
-    fn can_take(&self, name: SegmentName) -> bool {
+    /// The header of a segment that can be read.
+    fn header(&self, name: SegmentName) -> Option<Header> {
         let stored = name.to_string();
-        self.storage.open(&stored).is_ok_and(|file| {
-            SegmentReader::over(Path::new(&stored), file).is_ok_and(|reader| !reader.is_sealed())
-        })
+        let file = self.storage.open(&stored).ok()?;
+        SegmentReader::over(Path::new(&stored), file).ok().map(|reader| reader.header().clone())
     }
 }

@@ -31,6 +31,16 @@ pub struct Leftovers {
     pub frames: Vec<Vec<u8>>,
     /// Readings begun by each source: its next sequence number.
     pub begun: BTreeMap<u16, u64>,
+    /// Those are the numbers that the run's next segment begins with: what stands in this one from them on was given up, and
+    /// counts as lost there.
+    pub is_followed: bool,
+}
+
+impl Leftovers {
+    /// Whether a sample with this number was given up.
+    pub(super) fn was_given_up(&self, source: u16, seq: u64) -> bool {
+        self.is_followed && self.begun.get(&source).is_some_and(|begun| seq >= *begun)
+    }
 }
 
 /// What has become of one segment.
@@ -160,7 +170,7 @@ impl Recovery<'_> {
             Err(error) => return Err(error.into()),
         };
         let is_complete = reader.is_sealed();
-        let walk = Walk::through(&mut reader)?;
+        let walk = Walk::through(&mut reader, self.leftovers)?;
         self.result.frames = walk.samples;
         self.result.damage.extend_from_slice(&walk.damage);
         if walk.is_damaged {
@@ -222,8 +232,11 @@ impl Recovery<'_> {
                 FrameKind::Header | FrameKind::Index | FrameKind::Footer | FrameKind::Trailer => continue,
                 FrameKind::Telemetry => {
                     let Some(sample) = reader.telemetry(at) else { continue };
-                    let Taken::New(gap) = progress.sample(&sample, GapCause::Damaged) else { continue };
-                    self.append_gap(&mut writer, gap)?;
+                    if self.leftovers.was_given_up(sample.source, sample.seq) {
+                        break;
+                    }
+                    let Taken::New(gaps) = progress.sample(&sample, GapCause::Damaged) else { continue };
+                    self.append_gaps(&mut writer, &gaps)?;
                     frame.clear();
                     reader.copy_frame(at, &mut frame);
                     self.append(&mut writer, &frame, reader.head(at), Some(&sample))?;
@@ -233,7 +246,7 @@ impl Recovery<'_> {
                     let Some(gap) = Gap::decode(reader.payload(at)).filter(|gap| progress.gap(gap)) else {
                         continue;
                     };
-                    self.append_gap(&mut writer, Some(gap))?;
+                    self.append_gaps(&mut writer, &[gap])?;
                     continue;
                 }
                 _ => {}
@@ -244,6 +257,8 @@ impl Recovery<'_> {
         }
         let sealed = self.fill_up(writer, progress)?;
         sealed.sync().map_err(step.fails("sync the new file"))?;
+        // Its name too, before the old one goes.
+        self.storage.sync_directory().map_err(step.fails("sync the directory"))?;
         self.set_aside(stored)?;
         let name = self.name.sealed().to_string();
         self.storage.rename(&unfinished, &name).map_err(step.fails("rename the new file"))?;
@@ -267,15 +282,16 @@ impl Recovery<'_> {
             if writer.header().source(sample.source).is_none() {
                 continue;
             }
-            let Taken::New(gap) = progress.sample(&sample, GapCause::Crash) else { continue };
-            self.append_gap(&mut writer, gap)?;
+            let Taken::New(gaps) = progress.sample(&sample, GapCause::Crash) else { continue };
+            self.append_gaps(&mut writer, &gaps)?;
             self.append(&mut writer, frame, head, Some(&sample))?;
             self.result.frames += 1;
             self.result.rescued += 1;
         }
-        for (source, begun) in &leftovers.begun {
-            let gap = progress.missing(*source, *begun);
-            self.append_gap(&mut writer, gap)?;
+        for source in progress.sources() {
+            let begun = leftovers.begun.get(&source).copied().unwrap_or(0);
+            let gaps = progress.missing(source, begun);
+            self.append_gaps(&mut writer, &gaps)?;
         }
         writer.seal_recovered().map_err(step.fails("write footer and trailer"))
     }
@@ -299,10 +315,9 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    fn append_gap(&mut self, writer: &mut SegmentWriter, gap: Option<Gap>) -> Result<(), RecoverError> {
-        let Some(gap) = gap else { return Ok(()) };
-        self.result.lost = self.result.lost.saturating_add(gap.count);
-        writer.append_gaps(&[gap]).map_err(Step { name: self.name }.fails("write"))
+    fn append_gaps(&mut self, writer: &mut SegmentWriter, gaps: &[Gap]) -> Result<(), RecoverError> {
+        self.result.lost = self.result.lost.saturating_add(count_of(gaps));
+        writer.append_gaps(gaps).map_err(Step { name: self.name }.fails("write"))
     }
 
     /// Copies what stands behind `end` into a file of its own, and brings that to the medium.
@@ -372,15 +387,15 @@ impl Recovery<'_> {
     fn preview(&mut self, mut progress: Progress) {
         for frame in &self.leftovers.frames {
             let sample = (4..=12).step_by(4).find_map(|head| Telemetry::read(frame.get(head..)?));
-            let Some(Taken::New(gap)) = sample.map(|sample| progress.sample(&sample, GapCause::Crash)) else {
-                continue;
-            };
-            self.result.lost += gap.map_or(0, |gap| gap.count);
+            let taken = sample.map(|sample| progress.sample(&sample, GapCause::Crash));
+            let Some(Taken::New(gaps)) = taken else { continue };
+            self.result.lost += count_of(&gaps);
             self.result.frames += 1;
             self.result.rescued += 1;
         }
-        for (source, begun) in &self.leftovers.begun {
-            self.result.lost += progress.missing(*source, *begun).map_or(0, |gap| gap.count);
+        for source in progress.sources() {
+            let begun = self.leftovers.begun.get(&source).copied().unwrap_or(0);
+            self.result.lost += count_of(&progress.missing(source, begun));
         }
         self.result.sealed = Some(self.name.sealed().to_string());
     }
@@ -391,8 +406,8 @@ impl Recovery<'_> {
         while let Some(advance) = reader.advance()? {
             let Advance::Frame(at) = advance else { continue };
             if let Some(sample) = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry) {
-                if let Taken::New(Some(gap)) = progress.sample(&sample, GapCause::Damaged) {
-                    self.result.lost += gap.count;
+                if let Taken::New(gaps) = progress.sample(&sample, GapCause::Damaged) {
+                    self.result.lost += count_of(&gaps);
                 }
             } else if let Some(gap) = Gap::decode(reader.payload(at)).filter(|_| at.kind == FrameKind::Gap) {
                 self.result.lost += if progress.gap(&gap) { gap.count } else { 0 };
@@ -402,6 +417,10 @@ impl Recovery<'_> {
         self.preview(progress);
         Ok(())
     }
+}
+
+fn count_of(gaps: &[Gap]) -> u64 {
+    gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.count))
 }
 
 /// Whether all of `cut` stands in `file` from `offset` on.

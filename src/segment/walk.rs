@@ -5,6 +5,7 @@ use super::error::SegmentError;
 use super::kind::{FrameKind, Telemetry};
 use super::progress::Progress;
 use super::reader::{Advance, Damage, SegmentReader};
+use super::recover::Leftovers;
 use super::tally::Tally;
 use super::totals::Span;
 use crate::schema::segment::GapCause;
@@ -26,7 +27,7 @@ pub(super) struct Walk {
 
 impl Walk {
     /// Reads everything, and counts it.
-    pub(super) fn through(reader: &mut SegmentReader) -> Result<Self, SegmentError> {
+    pub(super) fn through(reader: &mut SegmentReader, leftovers: &Leftovers) -> Result<Self, SegmentError> {
         let mut walk = Self {
             tally: Tally::new(reader.header()),
             progress: Progress::of(reader),
@@ -50,6 +51,11 @@ impl Walk {
                 walk.is_damaged = true;
                 let what = "a damaged length, repaired: the checksum proves the frame";
                 walk.damage.push(Damage { offset: at.offset, length: 4, what });
+            }
+            let sample = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry);
+            if sample.is_some_and(|sample| leftovers.was_given_up(sample.source, sample.seq)) {
+                walk.has_tail = true;
+                break;
             }
             if at.kind == FrameKind::Telemetry {
                 walk.samples += 1;

@@ -1,0 +1,220 @@
+//! What a crash has left is recovered, the recovery itself is stopped anywhere and repeated, and nothing that was there is
+//! missing in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use super::SyncPolicy;
+use super::rig::{FileFound, Item, Looker, RUN_ID, SOURCES, Script};
+use crate::os::simulated::{CrashKind, Moment, Random, SimulatedStorage};
+use crate::schema::segment::GapCause;
+use crate::segment::{Audit, Completion, Finding, Leftovers, SegmentName, State};
+
+/// Crashes of each recovery.
+const CRASHES: usize = 6;
+
+/// The samples that a reader finds.
+fn samples(files: &[(String, Rc<FileFound>)]) -> BTreeSet<(u16, u64)> {
+    let items = files.iter().flat_map(|(_, file)| &file.items);
+    let sample = |item: &Item| match item {
+        Item::Sample { source, seq, .. } => Some((*source, *seq)),
+        _ => None,
+    };
+    items.filter_map(sample).collect()
+}
+
+fn segments(looker: &mut Looker, storage: &SimulatedStorage) -> Vec<(String, Rc<FileFound>)> {
+    let mut files = looker.look(storage);
+    files.retain(|(name, _)| SegmentName::parse(name).is_some());
+    files
+}
+
+/// Recovers; whether it came to its end without an error.
+fn recover(storage: &SimulatedStorage, memory: &Leftovers) -> bool {
+    let completion = Completion { storage, spare_run: None, dry_run: false };
+    let mut is_done = true;
+    let listed = completion.run(&mut |_run| memory.clone(), &mut |_name, result| is_done &= result.is_ok());
+    listed.is_ok() && is_done
+}
+
+/// Everything is sealed, whole, explained, and what was sampled.
+fn judge(
+    looker: &mut Looker,
+    script: &Script,
+    storage: &SimulatedStorage,
+) -> (BTreeSet<(u16, u64)>, u32, u64) {
+    let files = segments(looker, storage);
+    let mut audit = Audit::default();
+    let (mut causes, mut missing, mut last_number) = (0, 0, None);
+    for (name, file) in &files {
+        assert_eq!(SegmentName::parse(name).unwrap().state, State::Sealed, "{name}");
+        assert!(file.is_sealed && file.holes.is_empty(), "{name}: {:?}", file.holes);
+        let header = file.header.as_ref().unwrap();
+        let is_behind_another = last_number.is_some_and(|last: u64| last + 1 == header.segment);
+        last_number = Some(header.segment);
+        // Where a whole segment was never written to the medium, nobody can say more than that it is missing.
+        let holes = audit.header(header);
+        assert!(!is_behind_another || holes.is_empty(), "{name}: {holes:?}");
+        missing += holes
+            .iter()
+            .map(|(_, finding)| if let Finding::Hole(count) = finding { *count } else { 0 })
+            .sum::<u64>();
+        for item in &file.items {
+            match item {
+                Item::Sample { source, seq, mono_ns, payload, .. } => {
+                    assert_eq!(script.payload(*source, *seq).as_ref(), Some(payload), "{source} {seq}");
+                    assert_eq!(*mono_ns, Script::mono_ns(*seq));
+                    assert_eq!(audit.sample(RUN_ID, *source, *seq), None, "{name}: {source} {seq}");
+                }
+                Item::Gap { gap, .. } => {
+                    assert_eq!(audit.gap(RUN_ID, gap), None, "{name}: {gap:?}");
+                    causes |= gap.causes;
+                }
+                Item::Other { .. } => {}
+            }
+        }
+    }
+    let unexplained: u64 = audit.finish().iter().map(|(_, source)| source.unexplained).sum();
+    assert_eq!(unexplained, missing);
+    for name in storage.names() {
+        assert!(!name.ends_with(".recovering") && !name.ends_with(".active"), "{name} is left");
+    }
+    (samples(&files), causes, missing)
+}
+
+/// One image of a crash: recovered, and recovered again behind crashes of the recovery.
+fn check(script: &Script, storage: &SimulatedStorage, seed: u64, kind: CrashKind) {
+    let mut looker = Looker::new();
+    let before = samples(&segments(&mut looker, &storage.crash_image(seed, kind)));
+    let memory = match kind {
+        CrashKind::ProcessKilled => script.memory(),
+        CrashKind::PowerCut => Leftovers::default(),
+    };
+    let expected: BTreeSet<(u16, u64)> = (0..SOURCES)
+        .flat_map(|source| (0..script.readings).map(move |seq| (source, seq)))
+        .filter(|(source, seq)| script.payload(*source, *seq).is_some())
+        .collect();
+    let mut judge_end = |image: &SimulatedStorage| {
+        let (after, causes, missing) = judge(&mut looker, script, image);
+        assert!(before.is_subset(&after), "a sample was lost: {:?}", before.difference(&after));
+        // Without any segment there is nothing that could be completed.
+        if kind == CrashKind::ProcessKilled {
+            assert_eq!(missing, 0);
+        }
+        if kind == CrashKind::ProcessKilled && !after.is_empty() {
+            assert_eq!(after, expected, "every finished frame is there");
+        }
+        // What was not synced may arrive with holes in it.
+        let possible = match kind {
+            CrashKind::ProcessKilled => GapCause::ReadFailed | GapCause::Crash,
+            CrashKind::PowerCut => GapCause::ReadFailed | GapCause::Crash | GapCause::Damaged,
+        };
+        assert_eq!(causes & !possible.bits(), 0, "{causes:#b}");
+    };
+    let image = storage.crash_image(seed, kind);
+    assert!(recover(&image, &memory));
+    judge_end(&image);
+    let operations = image.log().len();
+    let mut random = Random::new(seed ^ 0x5eed);
+    for _ in 0..CRASHES.min(operations) {
+        let mut image = storage.crash_image(seed, kind);
+        // Twice interrupted, then left alone.
+        for _ in 0..2 {
+            let moment = [Moment::Before, Moment::Within, Moment::After][random.below(3)];
+            image.crash_at(random.below(operations), moment);
+            recover(&image, &memory);
+            image = image.crash_image(random.next(), kind);
+        }
+        assert!(recover(&image, &memory));
+        judge_end(&image);
+    }
+}
+
+fn crash_and_check(script: &Script, random: &mut Random, crashes: usize) {
+    let undisturbed = SimulatedStorage::new(script.seed);
+    script.record(&undisturbed).unwrap();
+    for _ in 0..crashes {
+        let storage = SimulatedStorage::new(random.next());
+        let moment = [Moment::Before, Moment::Within, Moment::After][random.below(3)];
+        storage.crash_at(random.below(undisturbed.log().len()), moment);
+        script.record(&storage);
+        check(script, &storage, random.next(), CrashKind::ProcessKilled);
+        check(script, &storage, random.next(), CrashKind::PowerCut);
+    }
+}
+
+// Goal: after a kill every finished frame is in a sealed segment and the rest is explained; after a power cut everything
+// that a reader found before is. Method: random scripts and crashes by seed, recoveries interrupted twice at random.
+#[test]
+fn recoveries_lose_nothing() {
+    for seed in 1..=40 {
+        crash_and_check(&Script::random(seed), &mut Random::new(seed), 3);
+    }
+}
+
+// Goal: as above, at every operation of a run. Method: the fixed script, each policy.
+#[test]
+fn every_crash_is_recovered() {
+    for sync in [SyncPolicy::Never, SyncPolicy::Always, SyncPolicy::Interval(0)] {
+        let script = Script::fixed(sync);
+        let undisturbed = SimulatedStorage::new(0);
+        script.record(&undisturbed).unwrap();
+        for operation in 0..undisturbed.log().len() {
+            let storage = SimulatedStorage::new(operation as u64);
+            storage.crash_at(operation, Moment::Within);
+            script.record(&storage);
+            check(&script, &storage, operation as u64, CrashKind::ProcessKilled);
+            check(&script, &storage, operation as u64, CrashKind::PowerCut);
+        }
+    }
+}
+
+// Goal: a damaged file is set aside whole, and everything in it that is intact is in the new one. Method: flip bytes in
+// the middle of what a killed run left.
+#[test]
+fn damaged_files_are_set_aside() {
+    for seed in 1..=20 {
+        let script = Script::random(seed);
+        let storage = SimulatedStorage::new(seed);
+        let mut random = Random::new(seed);
+        script.record(&storage).unwrap();
+        let whole = storage.crash_image(seed, CrashKind::ProcessKilled);
+        let folder = tempfile::tempdir().unwrap();
+        whole.write_to(folder.path()).unwrap();
+        let directory = crate::os::storage::DataDirectory::open(folder.path()).unwrap();
+        let name = SegmentName::parse(&whole.names()[0]).unwrap();
+        let path = folder.path().join(name.to_string());
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = 700 + random.below(bytes.len() - 3000);
+        bytes[at] ^= 0x40;
+        std::fs::write(&path, &bytes).unwrap();
+        let mut looker = Looker::new();
+        let mut before: BTreeMap<String, Rc<FileFound>> = looker.look(&whole).into_iter().collect();
+        let whole = before.remove(&name.to_string()).unwrap();
+        let recovered = crate::segment::recover(&directory, name, &Leftovers::default(), false).unwrap();
+        assert!(!recovered.damage.is_empty(), "byte {at}");
+        let damaged = path.with_file_name(name.aside(crate::segment::Aside::Damaged));
+        assert_eq!(std::fs::read(damaged).unwrap(), bytes, "set aside as it was");
+        let found = super::rig::read(&path);
+        assert!(found.is_sealed && found.holes.is_empty(), "{:?}", found.holes);
+        let wrap = |found: FileFound| [(String::new(), Rc::new(found))];
+        let (after, whole) = (samples(&wrap(found)), samples(&[(String::new(), whole)]));
+        assert!(
+            after.is_subset(&whole) && after.len() + 1 >= whole.len(),
+            "{} of {}",
+            after.len(),
+            whole.len()
+        );
+        let mut audit = Audit::default();
+        let found = super::rig::read(&path);
+        assert_eq!(audit.header(found.header.as_ref().unwrap()), []);
+        for item in &found.items {
+            let finding = match item {
+                Item::Sample { source, seq, .. } => audit.sample(RUN_ID, *source, *seq),
+                Item::Gap { gap, .. } => audit.gap(RUN_ID, gap),
+                Item::Other { .. } => None,
+            };
+            assert_eq!(finding, None, "{item:?}");
+        }
+    }
+}
