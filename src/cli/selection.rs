@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use super::error::CliError;
 use crate::os::clock::ClockReading;
 use crate::replay::{Filter, TimeSpec, first_wall_ns};
-use crate::segment::{Header, SegmentError, SegmentReader, list};
+use crate::segment::{Header, SegmentError, SegmentReader, list, runs};
 
 /// What of which recordings.
 #[derive(Debug, clap::Args)]
@@ -83,10 +83,10 @@ impl Selection {
     /// Names of all sources in the files.
     pub(super) fn known_sources(&self) -> Result<BTreeSet<String>, SegmentError> {
         let mut known = BTreeSet::new();
-        for listing in list(&self.paths)? {
-            if let Ok(reader) = SegmentReader::open(&listing.path) {
-                known.extend(names(reader.header()));
-            }
+        // The last segment of a run knows all its sources.
+        for run in runs(&list(&self.paths)?) {
+            let last = run.iter().rev().find_map(|listing| SegmentReader::open(&listing.path).ok());
+            known.extend(last.iter().flat_map(|reader| names(reader.header())));
         }
         Ok(known)
     }

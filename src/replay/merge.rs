@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::path::{Path, PathBuf};
 
 use crate::segment::{
-    Advance, Damage, FrameKind, Gap, Header, Listing, SegmentError, SegmentReader, Telemetry, list,
+    Advance, Damage, FrameKind, Gap, Header, SegmentError, SegmentReader, Selected, Telemetry, list, select,
 };
 use crate::stream::Framer;
 
@@ -77,11 +77,12 @@ pub enum Notice {
 pub struct MergedReader {
     paths: Vec<PathBuf>,
     filter: Filter,
-    waiting: VecDeque<Listing>,
+    waiting: VecDeque<Selected>,
     last_number: Option<u64>,
     current: Option<SegmentReader>,
     is_live: bool,
-    has_ended: bool, // the current segment's trailer has been read
+    end_ns: Option<u64>, // behind it nothing in the current segment is wanted
+    has_ended: bool,     // the current segment's trailer has been read
     header: Option<(Header, Vec<u8>)>,
     next_run: Option<(Header, Vec<u8>)>, // given out once nothing of the run before is held
     window_ns: u64,
@@ -129,6 +130,7 @@ impl MergedReader {
             last_number: None,
             current: None,
             is_live: false,
+            end_ns: None,
             has_ended: false,
             header: None,
             next_run: None,
@@ -150,13 +152,13 @@ impl MergedReader {
     /// `Io` for a path that is missing or unreadable.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
         let is_first = self.last_number.is_none() && self.current.is_none();
-        for listing in list(&self.paths)? {
-            let number = listing.name.map(|name| name.number);
-            if is_first || number.is_some_and(|number| self.last_number.is_none_or(|last| number > last)) {
-                self.last_number = number.max(self.last_number);
-                self.waiting.push_back(listing);
-            }
-        }
+        let mut listings = list(&self.paths)?;
+        let last = self.last_number;
+        self.last_number = listings.iter().filter_map(|listing| Some(listing.name?.number)).max().max(last);
+        listings.retain(|listing| {
+            is_first || listing.name.is_some_and(|name| last.is_none_or(|last| name.number > last))
+        });
+        self.waiting.extend(select(listings, self.filter.since_ns, self.filter.until_ns));
         Ok(())
     }
 
@@ -216,8 +218,8 @@ impl MergedReader {
     /// Reads one frame on, or goes on to the next segment.
     fn read_on(&mut self) -> Result<Step, SegmentError> {
         let Some(reader) = &mut self.current else {
-            let Some(listing) = self.waiting.front() else { return Ok(Step::End) };
-            return Ok(match listing.open() {
+            let Some(selected) = self.waiting.front() else { return Ok(Step::End) };
+            return Ok(match selected.listing.open() {
                 Ok(Some(reader)) => self.begin(reader),
                 Ok(None) => return Ok(Step::End),
                 Err(error) => {
@@ -237,6 +239,7 @@ impl MergedReader {
                     FrameKind::Header if at.offset > 0 => {
                         self.next_run = Some((reader.header().clone(), reader.bytes(at).to_vec()));
                     }
+                    _ if self.is_behind(at) => self.current = None,
                     _ => self.hold(at),
                 }
                 Ok(Step::On)
@@ -255,10 +258,11 @@ impl MergedReader {
 
     /// Starts with a segment.
     fn begin(&mut self, mut reader: SegmentReader) -> Step {
-        let Some(listing) = self.waiting.pop_front() else { return Step::End };
+        let Some(Selected { listing, mono_ns }) = self.waiting.pop_front() else { return Step::End };
         if !self.overlaps(&reader) {
             return Step::On;
         }
+        self.end_ns = mono_ns.as_ref().map(|range| range.end);
         let header = reader.header().clone();
         let frame = match reader.advance() {
             Ok(Some(Advance::Frame(at))) if at.kind == FrameKind::Header => reader.bytes(at).to_vec(),
@@ -269,6 +273,9 @@ impl MergedReader {
             }
             _ => framed(&header),
         };
+        if let Some(range) = mono_ns {
+            reader.seek_time(range.start);
+        }
         self.start(reader, listing.live, header, frame);
         Step::On
     }
@@ -297,6 +304,12 @@ impl MergedReader {
                 self.filter.since_ns.is_none_or(|since| span.last_wall_ns >= since)
                     && self.filter.until_ns.is_none_or(|until| span.first_wall_ns < until)
             })
+    }
+
+    /// Whether reading has come so far that nothing wanted can follow in this segment.
+    fn is_behind(&self, at: crate::segment::FrameAt) -> bool {
+        let (Some(end_ns), Some(reader)) = (self.end_ns, &self.current) else { return false };
+        at.kind == FrameKind::Telemetry && reader.telemetry(at).is_some_and(|sample| sample.mono_ns >= end_ns)
     }
 
     /// Holds a frame until its turn, if it is wanted.

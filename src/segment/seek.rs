@@ -1,0 +1,164 @@
+//! Where in a directory a stretch of time stands, found without reading what is in front of it (docs/FORMAT.md, "Index
+//! and digest").
+//!
+//! A run's segments are in the order of their numbers, and so in the order of monotonic time, whatever became of the wall
+//! clock. Its last segment knows all pairings of the clocks, so that a wall time becomes one or several monotonic ones; the
+//! rest is binary search over headers and footers, one read each.
+
+use std::ops::Range;
+
+use super::catalog::Listing;
+use super::header::Header;
+use super::name::State;
+use super::reader::SegmentReader;
+use crate::os::clock::ClockReading;
+
+/// How far samples may stand from where their time belongs: a backlog that was written late, and stamps from before a step
+/// of the wall clock was noticed.
+const SLACK_NS: u64 = 10_000_000_000;
+
+/// A segment to be read, and the stretch of monotonic time that is wanted of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selected {
+    /// The segment.
+    pub listing: Listing,
+    /// Where in monotonic time, in nanoseconds, everything wanted lies; none if that is not known.
+    pub mono_ns: Option<Range<u64>>,
+}
+
+/// The segments of `listings` that can hold samples from wall time `since_ns` on and before `until_ns`, in their order. Each
+/// sample is still to be compared: what is left out holds none, what is given may.
+pub fn select(listings: Vec<Listing>, since_ns: Option<i64>, until_ns: Option<i64>) -> Vec<Selected> {
+    let everything = |listing| Selected { listing, mono_ns: None };
+    if since_ns.is_none() && until_ns.is_none() {
+        return listings.into_iter().map(everything).collect();
+    }
+    let wall_ns = since_ns.unwrap_or(i64::MIN)..until_ns.unwrap_or(i64::MAX);
+    let mut selected = Vec::new();
+    for run in runs(&listings) {
+        let clocks = run.iter().rev().find_map(clocks);
+        let Some(mono_ns) = clocks.map(|clocks| mono_range(&clocks, &wall_ns)) else {
+            selected.extend(run.iter().cloned().map(everything));
+            continue;
+        };
+        // The clock may have been set in a segment that is not sealed, and only reading it would tell.
+        let is_open = |listing: &&Listing| listing.name.is_some_and(|name| name.state == State::Active);
+        let (open, run): (Vec<&Listing>, Vec<&Listing>) = run.iter().partition(is_open);
+        let mono_ns = mono_ns.unwrap_or(0..0);
+        let begins = |listing: &&Listing| bounds(listing).is_none_or(|bounds| bounds.start < mono_ns.end);
+        let is_over = |listing: &&Listing| bounds(listing).is_some_and(|bounds| bounds.end < mono_ns.start);
+        let rest = run.get(run.partition_point(is_over)..).unwrap_or_default();
+        let wanted = rest.get(..rest.partition_point(begins)).unwrap_or_default();
+        let range =
+            |listing: &&Listing| Selected { listing: (*listing).clone(), mono_ns: Some(mono_ns.clone()) };
+        selected.extend(wanted.iter().map(range));
+        selected.extend(open.into_iter().cloned().map(everything));
+        let of_run = selected.get_mut(before..).unwrap_or_default();
+        of_run.sort_by_key(|selected| selected.listing.name.map(|name| name.number));
+    }
+    selected
+}
+
+/// Listings cut where another run begins; a file under a name of its own stands alone.
+pub fn runs(listings: &[Listing]) -> impl Iterator<Item = &[Listing]> {
+    listings.chunk_by(|one, next| match (one.name, next.name) {
+        (Some(one), Some(next)) => one.run_id == next.run_id && one.number < next.number,
+        _ => false,
+    })
+}
+
+/// The pairings of a run as far as one of its segments knows them.
+fn clocks(listing: &Listing) -> Option<Vec<ClockReading>> {
+    let reader = listing.open().ok()??;
+    let header: &Header = match reader.footer() {
+        Some(footer) => &footer.header,
+        // Pairings within an unsealed segment are not known before it is read.
+        None => reader.header(),
+    };
+    // One run a file is what names promise. Other files may hold several.
+    listing.name?;
+    (!header.clock_table.is_empty()).then(|| header.clock_table.clone())
+}
+
+/// The stretch of monotonic time that holds everything within a stretch of wall time; none if nothing can.
+fn mono_range(clocks: &[ClockReading], wall_ns: &Range<i64>) -> Option<Range<u64>> {
+    let mut hull: Option<Range<u64>> = None;
+    for (at, pairing) in clocks.iter().enumerate() {
+        let offset_ns = pairing.wall_offset_ns();
+        // Each pairing is in force from its own time to that of the next one. The first one is from the start.
+        let from = if at == 0 { 0 } else { pairing.mono_ns };
+        let to = clocks.get(at + 1).map_or(u64::MAX, |next| next.mono_ns);
+        let first = mono(wall_ns.start, offset_ns).max(from);
+        let last = mono(wall_ns.end, offset_ns).min(to);
+        if first < last {
+            let first = first.saturating_sub(SLACK_NS);
+            let last = last.saturating_add(SLACK_NS);
+            hull = Some(match hull {
+                Some(hull) => hull.start.min(first)..hull.end.max(last),
+                None => first..last,
+            });
+        }
+    }
+    hull
+}
+
+fn mono(wall_ns: i64, offset_ns: i64) -> u64 {
+    let mono = i128::from(wall_ns) - i128::from(offset_ns);
+    u64::try_from(mono.max(0)).unwrap_or(u64::MAX)
+}
+
+/// Between which monotonic times the samples of a sealed segment lie; none for one that cannot be read.
+fn bounds(listing: &Listing) -> Option<Range<u64>> {
+    let reader = listing.open().ok()??;
+    let created_ns = reader.header().clocks.mono_ns;
+    let footer = reader.footer()?;
+    let spans = || footer.totals.iter().filter_map(|totals| totals.span);
+    let first = spans().map(|span| span.first_mono_ns).min().unwrap_or(created_ns);
+    let last = spans().map(|span| span.last_mono_ns).max().unwrap_or(created_ns);
+    Some(first..last)
+}
+
+impl SegmentReader {
+    /// Goes to the interval in which samples from `mono_ns` on can stand, if the footer's index says where that is.
+    pub fn seek_time(&mut self, mono_ns: u64) {
+        let Some(footer) = self.footer() else { return };
+        let is_over =
+            |bounds: Option<super::index::Bounds>| bounds.is_none_or(|bounds| bounds.last_mono_ns < mono_ns);
+        let at = footer.index.partition_point(|entry| is_over(entry.bounds));
+        // The first interval begins with the header, which a reader has read already.
+        let entry = footer.index.get(at).or(footer.index.last());
+        if let Some(offset) = entry.map(|entry| entry.offset).filter(|offset| *offset > self.offset()) {
+            self.seek(offset);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_NS: i64 = 3_600_000_000_000;
+
+    fn pairing(mono_s: u64, wall_s: i64) -> ClockReading {
+        const NS_PER_S: u64 = 1_000_000_000;
+        ClockReading { mono_ns: mono_s * NS_PER_S, boot_ns: 0, wall_ns: wall_s * NS_PER_S.cast_signed() }
+    }
+
+    // Goal: wall times lead to the monotonic times that had them, before and behind steps of the clock. Method: a clock
+    // that was set back by an hour after 100 s, looked up in front of, within and behind the repeated hour.
+    #[test]
+    fn wall_times_go_through_the_clock_table() {
+        let clocks = [pairing(100, 10_000), pairing(4_000, 10_300)]; // 13,900 s when it was set back
+        let at = |from_s: i64, to_s: i64| {
+            let range = mono_range(&clocks, &(from_s * 1_000_000_000..to_s * 1_000_000_000));
+            range.map(|range| (range.start / 1_000_000_000, range.end / 1_000_000_000))
+        };
+        assert_eq!(at(10_050, 10_060), Some((140, 170)), "in front: 10 s of slack on each side");
+        assert_eq!(at(11_000, 11_001), Some((1090, 4711)), "twice: once before the step, once behind it");
+        assert_eq!(at(20_000, 20_010), Some((13_690, 13_720)), "behind");
+        assert_eq!(at(9_000, 9_100), None, "before the host was started");
+        let all = mono_range(&clocks, &(i64::MIN..i64::MAX)).unwrap();
+        assert!(all.start == 0 && all.end > i64::MAX.unsigned_abs() / 2);
+        assert!(mono_range(&clocks, &(HOUR_NS..HOUR_NS)).is_none());
+    }
+}
