@@ -7,6 +7,7 @@ pub mod event;
 pub mod host;
 #[cfg(test)]
 mod medium;
+pub mod shared_memory;
 pub mod signal;
 #[cfg(test)]
 pub(crate) mod simulated;

@@ -49,6 +49,7 @@ pub fn select(listings: Vec<Listing>, since_ns: Option<i64>, until_ns: Option<i6
         let is_over = |listing: &&Listing| bounds(listing).is_some_and(|bounds| bounds.end < mono_ns.start);
         let rest = run.get(run.partition_point(is_over)..).unwrap_or_default();
         let wanted = rest.get(..rest.partition_point(begins)).unwrap_or_default();
+        let before = selected.len();
         let range =
             |listing: &&Listing| Selected { listing: (*listing).clone(), mono_ns: Some(mono_ns.clone()) };
         selected.extend(wanted.iter().map(range));

@@ -1,0 +1,296 @@
+//! Memory that outlives a killed process: a file on tmpfs, mapped shared, taken in full at the start and handed out in
+//! pieces that do not overlap.
+//!
+//! The only place in the agent where memory is reached through a raw pointer: Rust has no safe way to share a mapping that
+//! the kernel keeps when the process dies, and copying each frame into a file by `write` would cost a system call (230 ns
+//! at least) where the frame itself takes 7 to 60.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+
+/// What `statfs(2)` says of tmpfs.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// Access to the directory: its owner alone.
+const DIRECTORY_MODE: u32 = 0o700;
+/// Access to the file.
+const FILE_MODE: u32 = 0o600;
+/// Bits of a mode by which others than the owner may write.
+const OTHERS_WRITE: u32 = 0o022;
+/// Pieces begin at multiples of this: a cache line, and more than any number needs.
+const ALIGNMENT: usize = 64;
+
+/// Where runs keep their memory if nobody says otherwise: the service's runtime directory, else one of the user's own under
+/// /dev/shm.
+pub fn default_directory() -> PathBuf {
+    let given = std::env::var_os("RUNTIME_DIRECTORY").and_then(|paths| {
+        // systemd gives several as a list with colons.
+        std::env::split_paths(&paths).find(|path| path.is_absolute())
+    });
+    given.unwrap_or_else(|| PathBuf::from(format!("/dev/shm/flatcap-{}", rustix::process::getuid().as_raw())))
+}
+
+/// A stretch of memory, zero at first.
+#[derive(Debug)]
+pub struct SharedMemory {
+    map: Arc<MmapRaw>,
+    taken: usize, // <= map.len(), a multiple of ALIGNMENT
+    file: Option<File>,
+}
+
+impl SharedMemory {
+    /// Memory that goes with the process.
+    ///
+    /// # Errors
+    /// The kernel has none.
+    pub fn anonymous(bytes: usize) -> io::Result<Self> {
+        let map = MmapMut::map_anon(bytes.max(1))?;
+        Ok(Self { map: Arc::new(map.into()), taken: 0, file: None })
+    }
+
+    /// Memory that stays behind as a file, locked (flock) for as long as this process lives. All of it is taken from tmpfs
+    /// at once: memory that is missing later would be a SIGBUS.
+    ///
+    /// # Errors
+    /// The directory is none, not ours, open to others, or not on tmpfs; the file exists; tmpfs is full.
+    pub fn create(directory: &Path, name: &str, bytes: usize) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+        let folder = File::open(directory)?;
+        let metadata = folder.metadata()?;
+        let refuse = |why: &str| Err(io::Error::new(ErrorKind::PermissionDenied, why));
+        if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
+            return refuse("it belongs to somebody else");
+        }
+        if metadata.mode() & OTHERS_WRITE != 0 {
+            return refuse("others may write to it");
+        }
+        if u64::try_from(fstatfs(&folder)?.f_type).ok() != Some(TMPFS_MAGIC) {
+            return Err(io::Error::new(ErrorKind::Unsupported, "it is not on tmpfs"));
+        }
+        let path = directory.join(name);
+        let mut options = OpenOptions::new();
+        let file = options.create_new(true).read(true).write(true).mode(FILE_MODE).open(&path)?;
+        let made = Self::over(file, bytes);
+        if made.is_err() {
+            remove(&path);
+        }
+        made
+    }
+
+    fn over(file: File, bytes: usize) -> io::Result<Self> {
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(ErrorKind::ResourceBusy.into()),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+        let map = MmapOptions::new().len(bytes).map_raw(&file)?;
+        Ok(Self { map: Arc::new(map), taken: 0, file: Some(file) })
+    }
+
+    /// Whether it stays behind.
+    pub fn is_kept(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// The next `bytes` of it, which nobody else has; none if so much is not left.
+    pub fn take(&mut self, bytes: usize) -> Option<Piece> {
+        let start = self.taken;
+        let end = start.checked_add(bytes).filter(|end| *end <= self.map.len())?;
+        self.taken = end.next_multiple_of(ALIGNMENT).min(self.map.len());
+        Some(Piece { map: Arc::clone(&self.map), start, length: bytes })
+    }
+
+    /// The next number of it, shared with whoever reads the file.
+    pub fn take_number(&mut self) -> Option<SharedNumber> {
+        // Numbers stand one behind the other: each in a cache line of its own would waste a page a few sources.
+        let start = self.taken.next_multiple_of(size_of::<u64>());
+        let end = start.checked_add(size_of::<u64>()).filter(|end| *end <= self.map.len())?;
+        self.taken = end;
+        Some(SharedNumber { map: Arc::clone(&self.map), start })
+    }
+
+    /// Goes on at a multiple of `bytes`.
+    pub fn align(&mut self, bytes: usize) {
+        self.taken = self.taken.next_multiple_of(bytes).min(self.map.len());
+    }
+}
+
+/// A part of a [`SharedMemory`] that nobody else has.
+#[derive(Debug)]
+pub struct Piece {
+    map: Arc<MmapRaw>,
+    start: usize, // start + length <= map.len()
+    length: usize,
+}
+
+impl Piece {
+    /// Its bytes.
+    #[inline]
+    #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the range lies within the mapping (checked by `take`), which lives as long as `map`. Nobody else in this
+        // process has these bytes: `take` hands out each once, and `&self` excludes `bytes_mut`. Other processes only read
+        // the file, and only once this one is dead and its lock free.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.start), self.length) }
+    }
+
+    /// Its bytes, to be written.
+    #[inline]
+    #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` excludes every other reference to this piece.
+        unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().add(self.start), self.length) }
+    }
+}
+
+/// A number in a [`SharedMemory`] that a later process finds as it was last stored.
+#[derive(Debug)]
+pub struct SharedNumber {
+    map: Arc<MmapRaw>,
+    start: usize, // start + 8 <= map.len(), a multiple of 8
+}
+
+impl SharedNumber {
+    /// The number.
+    #[inline]
+    #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
+    pub fn get(&self) -> &AtomicU64 {
+        // SAFETY: the eight bytes lie within the mapping (checked by `take_number`), which lives as long as `map`; mappings
+        // begin at a page, so the address is a multiple of 8; no `Piece` covers them; every access is atomic.
+        unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(self.start).cast()) }
+    }
+}
+
+/// A file that a dead process has left.
+#[derive(Debug)]
+pub struct DeadMemory {
+    path: PathBuf,
+    /// Locked: no other process takes it over at the same time.
+    pub file: File,
+}
+
+impl DeadMemory {
+    /// Every file in `directory` whose name ends with `suffix` and whose process is dead. An absent directory has none.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn list(directory: &Path, suffix: &str) -> io::Result<Vec<Self>> {
+        let entries = match std::fs::read_dir(directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut dead = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            if !path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(suffix)) {
+                continue;
+            }
+            // Removed since, or somebody else's: not ours to take.
+            let Ok(file) = File::open(&path) else { continue };
+            if file.try_lock().is_ok() {
+                dead.push(Self { path, file });
+            }
+        }
+        dead.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(dead)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes it: what is in it is safe.
+    pub fn remove(self) {
+        remove(&self.path);
+    }
+}
+
+/// Removes the file of a run that has ended, best effort: it is on tmpfs, and found again by the next run if it stays.
+#[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
+pub fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path) {
+        tracing::warn!(path = %path.display(), %error, "cannot remove the memory of a run that has ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap()
+    }
+
+    // Goal: pieces and numbers do not overlap, hold what is written, and end where the memory does. Method: fill each with
+    // a value of its own, read them all.
+    #[test]
+    fn pieces_do_not_overlap() {
+        let mut memory = SharedMemory::anonymous(1000).unwrap();
+        let numbers: Vec<SharedNumber> = (0..5).map(|_| memory.take_number().unwrap()).collect();
+        memory.align(64);
+        let mut pieces: Vec<Piece> = (0..4).map(|_| memory.take(100).unwrap()).collect();
+        assert!(memory.take(1000).is_none());
+        for (piece, value) in pieces.iter_mut().zip(1..) {
+            piece.bytes_mut().fill(value);
+        }
+        for (number, value) in numbers.iter().zip(100..) {
+            number.get().store(value, Ordering::Release);
+        }
+        for (piece, value) in pieces.iter().zip(1..) {
+            assert_eq!(piece.bytes(), [value; 100]);
+        }
+        for (number, value) in numbers.iter().zip(100..) {
+            assert_eq!(number.get().load(Ordering::Acquire), value);
+        }
+    }
+
+    // Goal: what was written is in the file, which is locked while its process lives. Method: read the file beside it.
+    #[test]
+    fn the_file_holds_what_was_written() {
+        let folder = folder();
+        let mut memory = SharedMemory::create(folder.path(), "a.slabs", 8192).unwrap();
+        assert!(memory.is_kept());
+        let number = memory.take_number().unwrap();
+        number.get().store(0x0102_0304, Ordering::Release);
+        memory.align(4096);
+        memory.take(10).unwrap().bytes_mut().copy_from_slice(b"0123456789");
+        assert_eq!(DeadMemory::list(folder.path(), ".slabs").unwrap().len(), 0, "its process lives");
+        let content = std::fs::read(folder.path().join("a.slabs")).unwrap();
+        assert_eq!(content.len(), 8192);
+        assert_eq!(content[..8], 0x0102_0304_u64.to_le_bytes());
+        assert_eq!(content[4096..4106], *b"0123456789");
+        assert!(SharedMemory::create(folder.path(), "a.slabs", 8192).is_err(), "never taken over");
+        drop((number, memory));
+        let dead = DeadMemory::list(folder.path(), ".slabs").unwrap();
+        assert_eq!(dead.len(), 1);
+        dead.into_iter().for_each(DeadMemory::remove);
+        assert_eq!(DeadMemory::list(folder.path(), ".slabs").unwrap().len(), 0);
+    }
+
+    // Goal: a place that cannot keep memory is refused by name. Method: a directory on a disk, one open to others, more
+    // memory than there is.
+    #[test]
+    fn bad_places_are_refused() {
+        let refused = |path: &Path, bytes| SharedMemory::create(path, "b.slabs", bytes).unwrap_err();
+        let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        assert_eq!(refused(disk.path(), 4096).to_string(), "it is not on tmpfs");
+        let folder = folder();
+        let open = folder.path().join("open");
+        DirBuilder::new().mode(0o700).create(&open).unwrap();
+        std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert_eq!(refused(&open, 4096).to_string(), "others may write to it");
+        assert_eq!(refused(folder.path(), 1 << 46).kind(), ErrorKind::StorageFull);
+        assert!(!folder.path().join("b.slabs").exists(), "nothing stays behind");
+        assert_eq!(DeadMemory::list(Path::new("/nonexistent/x"), ".slabs").unwrap().len(), 0);
+    }
+}
