@@ -20,7 +20,7 @@ use flatcap::sampling::sources::CATALOG;
 use flatcap::sampling::sources::agent::AgentSampler;
 use flatcap::sampling::sources::synthetic::Synthetic;
 use flatcap::sampling::{Group, GroupSettings, GroupSource, Sampler};
-use flatcap::slab::{HandOver, HandOverSettings, LossLedger, SlabPool, slab_queue};
+use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, SlabPool, slab_queue};
 use flatcap::stream::ChecksumKind;
 
 thread_local! {
@@ -72,7 +72,16 @@ fn a_warm_group_allocates_nothing() {
                 }
             },
         };
-        let pool = Arc::new(SlabPool::new(8, 64 << 10, 1, 1 << 20));
+        let arena = Arena::anonymous(Geometry {
+            sources: names.len(),
+            slabs: 8,
+            slab_bytes: 64 << 10,
+            large_slabs: 1,
+            large_slab_bytes: 1 << 20,
+        })
+        .unwrap();
+        let begun = arena.begun();
+        let pool = Arc::new(SlabPool::new(arena));
         let (queue, slabs) = slab_queue(4);
         let (latencies, consumer) = exchange(|| GroupLatencies::new([id]));
         let hand_over = HandOver::new(HandOverSettings {
@@ -83,6 +92,7 @@ fn a_warm_group_allocates_nothing() {
             checksum: ChecksumKind::Xxh3,
             frame_max: 1 << 20,
             interval_ns: 1_000_000,
+            begun,
             sources: names.len(),
         });
         let mut group = Group::new(GroupSettings {

@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::{Outcome, text};
+use crate::daemon::{DaemonError, recover_all};
+use crate::os::shared_memory;
 use crate::os::storage::DataDirectory;
-use crate::segment::{Completion, Leftovers, RecoverError, Recovered, SegmentName, recover};
+use crate::segment::{Completion, Leftovers, RecoverError, Recovered, SegmentError, SegmentName, recover};
 
 /// Seal what a crash left: torn tails are cut off and kept beside, damaged files are rewritten without what is damaged and
 /// kept too. `record` does the same by itself when it starts.
@@ -17,6 +19,9 @@ pub(super) struct Args {
     /// A directory of segments: all that are unsealed; or one segment, sealed ones with damage in them too.
     #[arg(value_name = "PATH")]
     path: PathBuf,
+    /// Where killed runs have left what was not written yet; the default is that of `record`.
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
     /// Say what would be done, and write nothing.
     #[arg(long)]
     dry_run: bool,
@@ -48,7 +53,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     let is_directory = args.path.is_dir();
     let folder = if is_directory { args.path.as_path() } else { folder_of(&args.path) };
     let segment = if is_directory { None } else { Some(segment_of(&args.path)?) };
-    let directory = DataDirectory::open_existing(folder).map_err(crate::daemon::DaemonError::from)?;
+    let directory = DataDirectory::open_existing(folder).map_err(DaemonError::from)?;
     let mut report = Report::default();
     if let Some(name) = segment {
         let result = recover(&directory, name, &Leftovers::default(), args.dry_run);
@@ -56,9 +61,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     } else {
         let completion = Completion { storage: &directory, spare_run: None, dry_run: args.dry_run };
         let mut each = |name, result| report.add(folder, name, result);
-        completion
-            .run(&mut |_run| Leftovers::default(), &mut each)
-            .map_err(|error| crate::segment::SegmentError::Io { path: folder.to_owned(), error })?;
+        let run_dir = args.run_dir.clone().unwrap_or_else(shared_memory::default_directory);
+        recover_all(&completion, &run_dir, directory.identity(), &mut each)
+            .map_err(|error| SegmentError::Io { path: folder.to_owned(), error })?;
     }
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
@@ -87,8 +92,7 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Only a file whose name parses in full is ours to change.
 fn segment_of(path: &Path) -> Result<SegmentName, CliError> {
-    std::fs::metadata(path)
-        .map_err(|error| crate::segment::SegmentError::Io { path: path.to_owned(), error })?;
+    std::fs::metadata(path).map_err(|error| SegmentError::Io { path: path.to_owned(), error })?;
     let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
     name.ok_or_else(|| {
         CliError::Usage(format!(

@@ -110,9 +110,10 @@ fn document(root: &mut Table<'_, '_>) -> Config {
 fn agent(table: &mut Table<'_, '_>) -> (Agent, Given<u64>) {
     let agent = Agent::default();
     let data_dir = table.path("data_dir", agent.data_dir).value;
+    let run_dir = table.path_or_empty("run_dir", agent.run_dir).value;
     let host_root = table.path("host_root", agent.host_root).value;
     let memory_max = table.size("memory_max", agent.memory_max, &default::MEMORY_MAX_RANGE);
-    (Agent { data_dir, host_root, memory_max: memory_max.value }, memory_max)
+    (Agent { data_dir, run_dir, host_root, memory_max: memory_max.value }, memory_max)
 }
 
 fn handover(table: &mut Table<'_, '_>) -> (Handover, Given<u64>) {
@@ -279,7 +280,7 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(shown, 3 + 3 + 10 + 2 * 2 + 9 * 3 + 4);
+        assert_eq!(shown, 4 + 3 + 10 + 2 * 2 + 9 * 3 + 4);
     }
 
     #[test]
@@ -302,7 +303,12 @@ mod tests {
             [source.load]\nenabled = false\nperiod = \"11ms\"\nrequired = true\n\
             [source.synthetic]\nenabled = true\nshape = \"wide\"\nfields = 0x10\npayload = \"3KiB\"\nseed = 12\n";
         let config = Config::parse("f.toml", text).unwrap();
-        let agent = Agent { data_dir: "/d".into(), host_root: "/h".into(), memory_max: 128 << 20 };
+        let agent = Agent {
+            data_dir: "/d".into(),
+            run_dir: "".into(),
+            host_root: "/h".into(),
+            memory_max: 128 << 20,
+        };
         assert_eq!(config.agent, agent);
         let ms = std::time::Duration::from_millis;
         assert_eq!(config.handover, Handover { slab_size: 128 << 10, hand_over: ms(6), drain: ms(7) });
@@ -418,7 +424,7 @@ mod tests {
             (
                 "[agent]\ndata_dir = \"a\"\ndata_dir = \"b\"\nx = 1",
                 "f.toml:3:1: data_dir: given twice; keep one\n\
-                 f.toml:4:1: [agent] x: no such key here; the keys are data_dir, host_root and memory_max",
+                 f.toml:4:1: [agent] x: no such key here; the keys are data_dir, run_dir, host_root and memory_max",
             ),
             ("[agent]\n[agent]", "f.toml:2:2: agent: given twice; keep one"),
         ]);
@@ -558,22 +564,23 @@ mod tests {
     fn memory_that_does_not_suffice() {
         // Proves that the sum is shown, at the key or, for a default, at the file, and that the advice holds.
         let terms = "4 slabs queued (256KiB) + 2 spare slabs (128KiB) + 2 slabs for frames of frame_max";
-        let sum = "6 frame builders (2184KiB) + 100 histograms (2055KiB)";
+        let sum =
+            "14 lists of what is in a slab (408KiB) + 6 frame builders (2184KiB) + 100 histograms (2055KiB)";
         assert_errors(&[
             (
                 "[agent]\nmemory_max = \"8MiB\"",
                 &format!(
                     "f.toml:2:14: [agent] memory_max = \"8MiB\": too little: 2 slabs being filled \
-                     (128KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 37783KiB exceeds \"8MiB\"; write at \
-                     least \"37MiB\""
+                     (128KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 38191KiB exceeds \"8MiB\"; write at \
+                     least \"38MiB\""
                 ),
             ),
-            ("[agent]\nmemory_max = \"37MiB\"", "no error"),
+            ("[agent]\nmemory_max = \"38MiB\"", "no error"),
             (
                 "[storage]\nframe_max = \"32MiB\"",
                 &format!(
                     "f.toml: [agent] memory_max: too little: 2 slabs being filled (128KiB) + 4 slabs \
-                     being written (256KiB) + {terms} (65544KiB) + {sum} = 70551KiB exceeds \"64MiB\"; write at least \"69MiB\""
+                     being written (256KiB) + {terms} (65544KiB) + {sum} = 70959KiB exceeds \"64MiB\"; write at least \"70MiB\""
                 ),
             ),
         ]);

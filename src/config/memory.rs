@@ -17,6 +17,10 @@ pub const QUEUE_SLABS_MAX: u64 = 4096;
 pub const LARGE_SLABS: u64 = 2;
 /// A frame's length and the longest checksum, which stand in the slab beside its payload.
 const FRAME_HEADER_BYTES: u64 = 4 + 8;
+/// Beside each slab: the headers of its frames, 12 bytes for each of the 64-byte frames that fit, up to 4,096...
+const SLAB_HEADS: (u64, u64, u64) = (64, 4096, 12);
+/// ...and 256 runs of consecutive readings.
+const SLAB_RUNS_BYTES: u64 = 256 * 48;
 /// The builders of a group, one a size class: common samples, large hosts, whole process tables.
 pub const BUILDER_BYTES: [u64; 3] = [4 << 10, 64 << 10, 1 << 20];
 /// A histogram of an interval: 3,840 counters of 32 bits, from nanoseconds to a minute with an error of 1 %.
@@ -99,7 +103,8 @@ impl Memory {
             totals: OF_SOURCE.totals * sources + OF_GROUP.totals * groups + OF_RECORDER.totals,
         };
         let rest = config.agent.memory_max.saturating_sub(least.sum_bytes());
-        let queued = QUEUE_SLABS_MIN.saturating_add(rest / slab_bytes).min(QUEUE_SLABS_MAX);
+        let each = slab_bytes.saturating_add(Self::slab_side_bytes(slab_bytes));
+        let queued = QUEUE_SLABS_MIN.saturating_add(rest / each).min(QUEUE_SLABS_MAX);
         Self { queued, ..least }
     }
 
@@ -108,8 +113,14 @@ impl Memory {
         self.filling + self.writing + self.queued + self.spare
     }
 
+    /// What a slab of so many bytes takes beside them.
+    pub fn slab_side_bytes(bytes: u64) -> u64 {
+        let (frame, frames_max, head) = SLAB_HEADS;
+        (bytes / frame).clamp(1, frames_max) * head + SLAB_RUNS_BYTES
+    }
+
     /// The terms of the sum.
-    pub fn terms(&self) -> [Term; 7] {
+    pub fn terms(&self) -> [Term; 8] {
         let slabs = |count: u64, holder| Term { count, holder, bytes: count.saturating_mul(self.slab_bytes) };
         let class_bytes: u64 = BUILDER_BYTES.iter().sum();
         [
@@ -121,6 +132,12 @@ impl Memory {
                 count: LARGE_SLABS,
                 holder: "slabs for frames of frame_max",
                 bytes: LARGE_SLABS.saturating_mul(self.large_slab_bytes),
+            },
+            Term {
+                count: self.slabs() + LARGE_SLABS,
+                holder: "lists of what is in a slab",
+                bytes: self.slabs().saturating_mul(Self::slab_side_bytes(self.slab_bytes))
+                    + LARGE_SLABS * Self::slab_side_bytes(self.large_slab_bytes),
             },
             Term {
                 count: self.groups * BUILDER_BYTES.len() as u64,
@@ -166,16 +183,20 @@ mod tests {
             [
                 (2, 128 << 10),
                 (4, 256 << 10),
-                (437, 437 * (64 << 10)),
+                (314, 314 * (64 << 10)),
                 (2, 128 << 10),
                 (2, 2 * ((16 << 20) + (4 << 10))),
+                (324, 322 * (24 << 10) + 2 * (60 << 10)),
                 (6, (2 * (4 + 64 + 1024)) << 10),
                 (100, (63 * 15 + 37 * 30) << 10),
             ]
         );
-        assert_eq!(memory.slabs(), 445);
+        assert_eq!(memory.slabs(), 322);
         assert!(memory.sum_bytes() <= 64 << 20);
-        assert!(memory.sum_bytes() + memory.slab_bytes > 64 << 20, "one more slab would not fit");
+        assert!(
+            memory.sum_bytes() + memory.slab_bytes + (24 << 10) > 64 << 20,
+            "one more slab would not fit"
+        );
     }
 
     #[test]

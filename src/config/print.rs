@@ -49,6 +49,7 @@ impl Lines {
         let agent = &config.agent;
         self.table("agent");
         self.quoted("data_dir", &agent.data_dir.to_string_lossy());
+        self.quoted("run_dir", &agent.run_dir.to_string_lossy());
         self.quoted("host_root", &agent.host_root.to_string_lossy());
         self.quoted("memory_max", &format_size(agent.memory_max));
     }
@@ -215,7 +216,7 @@ mod tests {
         for line in [
             "# memory that follows from these settings:",
             "#   128KiB  2 slabs being filled",
-            "# 27968KiB  437 slabs queued",
+            "# 20096KiB  314 slabs queued",
             "# sources: cpu, memory, disk, network",
             "# sources: vmstat, load, pressure, self",
         ] {
@@ -285,8 +286,9 @@ mod tests {
 
     fn config() -> impl Strategy<Value = Config> {
         let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
-        let agent = (path(), path(), default::MEMORY_MAX_RANGE)
-            .prop_map(|(data_dir, host_root, memory_max)| Agent { data_dir, host_root, memory_max });
+        let agent = (path(), path(), path(), default::MEMORY_MAX_RANGE).prop_map(
+            |(data_dir, run_dir, host_root, memory_max)| Agent { data_dir, run_dir, host_root, memory_max },
+        );
         let handover = (4..=1024_usize, duration(&default::HAND_OVER_RANGE), duration(&default::DRAIN_RANGE))
             .prop_map(|(pages, hand_over, drain)| Handover { slab_size: pages << 12, hand_over, drain });
         let groups = (group(), group()).prop_map(|(fast, slow)| Groups { fast, slow });

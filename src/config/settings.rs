@@ -38,6 +38,9 @@ pub struct Config {
 pub struct Agent {
     /// The directory of the segments. Never empty.
     pub data_dir: PathBuf,
+    /// The directory on tmpfs that holds samples until they are written; empty for the default, which depends on who
+    /// runs the agent.
+    pub run_dir: PathBuf,
     /// Under which `/proc` and `/sys` are found. Never empty.
     pub host_root: PathBuf,
     /// Bytes of all slabs, builders and histograms together, 8 MiB to 64 GiB.
@@ -189,6 +192,7 @@ impl Default for Agent {
     fn default() -> Self {
         Self {
             data_dir: PathBuf::from(default::DATA_DIR),
+            run_dir: PathBuf::new(),
             host_root: PathBuf::from(default::HOST_ROOT),
             memory_max: default::MEMORY_MAX,
         }

@@ -157,6 +157,15 @@ impl<'t> Table<'_, 't> {
         })
     }
 
+    /// Takes a path, or an empty text for none.
+    pub(super) fn path_or_empty(&mut self, key: &'static str, default: PathBuf) -> Given<PathBuf> {
+        self.take(key, Wanted::Path, default, |value, wanted| match value {
+            DeValue::String(text) if text.contains('\0') => Err(Problem::BadPath { wanted }),
+            DeValue::String(text) => Ok(PathBuf::from(text.into_owned())),
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
     /// Notes what is wrong with a value that reads well by itself.
     pub(super) fn reject<T>(&mut self, given: &Given<T>, problem: Problem) {
         self.walk.reject(given, problem);

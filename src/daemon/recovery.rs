@@ -1,6 +1,8 @@
 //! What earlier runs left when they were killed is completed, on a thread of its own beside the new recording.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -8,7 +10,8 @@ use crate::os::clock::monotonic_ns;
 use crate::os::event::Event;
 use crate::os::thread;
 use crate::recorder::Capped;
-use crate::segment::{Completion, Leftovers};
+use crate::segment::{Completion, Leftovers, RecoverError, Recovered, SegmentName};
+use crate::slab::Rescue;
 
 /// The end of a run waits so long for it; what is not done then is done by the next run, or by `recover`.
 const STOP_MAX_NS: u64 = 10_000_000_000;
@@ -20,9 +23,14 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Starts to complete the segments of all runs but `own_run`.
-    pub(super) fn start(storage: Arc<Capped>, own_run: u64) -> io::Result<Self> {
-        let thread = thread::spawn("recovery", move || complete(&storage, own_run))?;
+    /// Starts to complete the segments of all runs but `own_run`, with what is left of them in `run_dir`.
+    pub(super) fn start(
+        storage: Arc<Capped>,
+        own_run: u64,
+        run_dir: PathBuf,
+        directory: (u64, u64),
+    ) -> io::Result<Self> {
+        let thread = thread::spawn("recovery", move || complete(&storage, own_run, &run_dir, directory))?;
         Ok(Self { thread })
     }
 
@@ -42,9 +50,9 @@ impl Recovery {
     }
 }
 
-fn complete(storage: &Capped, own_run: u64) {
-    let completion = Completion { storage, spare_run: Some(own_run), dry_run: false };
-    let result = completion.run(&mut |_run| Leftovers::default(), &mut |name, result| match result {
+/// Completes what runs before `own_run` have left in the directory, with what is left of them in `run_dir`.
+fn complete(storage: &Capped, own_run: u64, run_dir: &Path, directory: (u64, u64)) {
+    let mut each = |name: SegmentName, result: Result<Recovered, RecoverError>| match result {
         Ok(recovered) => tracing::info!(
             segment = %name,
             frames = recovered.frames,
@@ -54,8 +62,49 @@ fn complete(storage: &Capped, own_run: u64) {
             "an earlier run's segment is completed"
         ),
         Err(error) => tracing::error!(segment = %name, %error, "cannot complete an earlier run's segment"),
-    });
-    if let Err(error) = result {
-        tracing::error!(%error, "cannot look for segments of earlier runs");
+    };
+    let completion = Completion { storage, spare_run: Some(own_run), dry_run: false };
+    if let Err(error) = recover_all(&completion, run_dir, directory, &mut each) {
+        tracing::error!(%error, "cannot look for what earlier runs have left");
     }
+}
+
+/// Completes every segment that crashed runs have left in a directory, with what their memory in `run_dir` still holds, and
+/// removes that memory once it is in the segments. `directory`: device and inode of the directory.
+///
+/// # Errors
+/// One of the two directories cannot be listed. What goes wrong with one segment is told to `each`.
+pub fn recover_all(
+    completion: &Completion<'_>,
+    run_dir: &Path,
+    directory: (u64, u64),
+    each: &mut dyn FnMut(SegmentName, Result<Recovered, RecoverError>),
+) -> io::Result<()> {
+    let memories = Rescue::find(run_dir, directory)?;
+    let mut failed = BTreeSet::new();
+    let mut leftovers = |run_id| {
+        let memory = memories.iter().find(|memory| memory.run_id() == run_id);
+        memory.map(read).transpose().unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot read the memory of a dead run");
+            failed.insert(run_id);
+            None
+        })
+    };
+    let mut errors = BTreeSet::new();
+    completion.run(&mut |run_id| leftovers(run_id).unwrap_or_default(), &mut |name, result| {
+        if result.is_err() {
+            errors.insert(name.run_id);
+        }
+        each(name, result);
+    })?;
+    for memory in memories {
+        if !completion.dry_run && !failed.contains(&memory.run_id()) && !errors.contains(&memory.run_id()) {
+            memory.remove();
+        }
+    }
+    Ok(())
+}
+
+fn read(memory: &Rescue) -> io::Result<Leftovers> {
+    Ok(Leftovers { frames: memory.frames()?, begun: memory.begun()?, is_followed: false })
 }

@@ -13,6 +13,7 @@ use crate::metrics::{Consumer, GroupLatencies, Metrics, exchange};
 use crate::os::clock::{ClockReading, ClockTimer, WallOffset, monotonic_ns};
 use crate::os::event::{Event, Woken};
 use crate::os::host::{HostIdentity, HostRoot, random_u64};
+use crate::os::shared_memory;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::{DataDirectory, DataDirectoryError};
 use crate::os::thread;
@@ -21,7 +22,9 @@ use crate::recorder::{
 };
 use crate::sampling::{Group, GroupSettings, GroupSource};
 use crate::segment::{Attachment, Header, SourceInfo};
-use crate::slab::{HandOver, HandOverSettings, LossLedger, Slab, SlabPool, slab_queue};
+use crate::slab::{
+    self, Arena, Begun, Geometry, HandOver, HandOverSettings, LossLedger, Owner, Slab, SlabPool, slab_queue,
+};
 use crate::stream::ChecksumKind;
 
 /// How often whoever watches is told.
@@ -109,9 +112,13 @@ pub fn record(
     }
     let directory = DataDirectory::open(&config.agent.data_dir)?;
     let data_dir = directory.path().to_owned();
-    let storage = Arc::new(Capped::new(Arc::new(directory), retention(config)));
-    let run = Run::start(config, sources, Arc::clone(&storage), &metrics, &stop)?;
-    let recovery = Recovery::start(storage, run.id).map_err(start("the recovery of earlier runs"))?;
+    let place = Place {
+        directory: directory.identity(),
+        storage: Arc::new(Capped::new(Arc::new(directory), retention(config))),
+    };
+    let run = Run::start(config, sources, &place, &metrics, &stop)?;
+    let recovery = Recovery::start(place.storage, run.id, run_dir(config), place.directory)
+        .map_err(start("the recovery of earlier runs"))?;
     let (run_id, start_ns) = (run.id, run.start_ns);
     let end_ns = duration.map_or(u64::MAX, |duration| {
         start_ns.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
@@ -128,7 +135,17 @@ pub fn record(
     let elapsed_ns = monotonic_ns() - start_ns;
     let report = run.finish()?;
     recovery.finish();
+    if report.storage_errors == 0 {
+        // Everything is in the files. After an error it may not be, and the next run looks.
+        shared_memory::remove_if_there(&run_dir(config).join(slab::file_name(run_id)));
+    }
     Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
+}
+
+/// Where a run records to.
+struct Place {
+    storage: Arc<Capped>,
+    directory: (u64, u64), // device and inode
 }
 
 /// The threads of a run.
@@ -141,6 +158,7 @@ struct Run {
 
 /// What the groups share with the recorder.
 struct Shared {
+    begun: Arc<Begun>,
     pool: Arc<SlabPool>,
     ledger: Arc<LossLedger>,
     wake: Arc<Event>,
@@ -151,26 +169,28 @@ impl Run {
     fn start(
         config: &Config,
         sources: Vec<OpenedSource>,
-        storage: Arc<Capped>,
+        place: &Place,
         metrics: &Arc<Metrics>,
         stop: &Arc<Event>,
     ) -> Result<Self, DaemonError> {
         let memory = config.memory();
+        let run_id = random_u64().map_err(start("a run id"))?;
         let (queue, slabs) = slab_queue(count(memory.queued));
+        let arena = arena(config, sources.len(), run_id, place.directory)?;
         let shared = Shared {
-            pool: Arc::new(pool(&memory)),
+            begun: arena.begun(),
+            pool: Arc::new(SlabPool::new(arena)),
             ledger: Arc::new(LossLedger::new(sources.len())),
             wake: Arc::new(Event::new()),
             queue,
         };
-        let run_id = random_u64().map_err(start("a run id"))?;
         let header = header(config, run_id, sources.iter().map(|source| source.info.clone()).collect());
         let wall_offset = Arc::new(WallOffset::new(&header.clocks));
         let plan = run_plan(config, &memory, header);
         let (groups, latencies) = groups(sources);
         let recorder = Recorder::start(RecorderSettings {
             plan,
-            storage,
+            storage: Arc::clone(&place.storage),
             queue: slabs,
             pool: Arc::clone(&shared.pool),
             ledger: Arc::clone(&shared.ledger),
@@ -267,13 +287,33 @@ fn groups(sources: Vec<OpenedSource>) -> (Vec<OpenedGroup>, Vec<Consumer<GroupLa
         .unzip()
 }
 
-fn pool(memory: &Memory) -> SlabPool {
-    SlabPool::new(
-        count(memory.slabs()),
-        count(memory.slab_bytes),
-        count(LARGE_SLABS),
-        count(memory.large_slab_bytes),
-    )
+/// Memory for the slabs that outlives a kill, or, where there is none, memory that does not.
+fn arena(config: &Config, sources: usize, run_id: u64, directory: (u64, u64)) -> Result<Arena, DaemonError> {
+    let memory = config.memory();
+    let geometry = Geometry {
+        sources,
+        slabs: count(memory.slabs()),
+        slab_bytes: count(memory.slab_bytes),
+        large_slabs: count(LARGE_SLABS),
+        large_slab_bytes: count(memory.large_slab_bytes),
+    };
+    let frame_max = config.storage.frame_max;
+    let owner = Owner { run_id, directory, checksum: checksum(config), frame_max };
+    let run_dir = run_dir(config);
+    Arena::kept(&run_dir, geometry, &owner).or_else(|error| {
+        tracing::warn!(
+            run_dir = %run_dir.display(),
+            %error,
+            "cannot keep samples there until they are written: if this process is killed, those of its last moments are lost"
+        );
+        Arena::anonymous(geometry).map_err(start("the slabs"))
+    })
+}
+
+/// Where runs keep what is not written yet.
+fn run_dir(config: &Config) -> PathBuf {
+    let given = &config.agent.run_dir;
+    if given.as_os_str().is_empty() { shared_memory::default_directory() } else { given.clone() }
 }
 
 fn hand_over_settings(config: &Config, shared: &Shared, sources: usize) -> HandOverSettings {
@@ -285,6 +325,7 @@ fn hand_over_settings(config: &Config, shared: &Shared, sources: usize) -> HandO
         checksum: checksum(config),
         frame_max: config.storage.frame_max,
         interval_ns: nanoseconds(config.handover.hand_over),
+        begun: Arc::clone(&shared.begun),
         sources,
     }
 }
@@ -365,4 +406,17 @@ fn count(value: u64) -> usize {
 /// Durations of the configuration are at most days.
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: what the configuration counts for a slab is what a slab takes. Method: sizes on both sides of its limits.
+    #[test]
+    fn slabs_take_what_is_counted() {
+        for bytes in [1, 64, 16 << 10, 64 << 10, 256 << 10, 4 << 20, 1 << 30] {
+            assert_eq!(Memory::slab_side_bytes(bytes as u64), Slab::side_bytes(bytes) as u64, "{bytes}");
+        }
+    }
 }

@@ -78,7 +78,7 @@ impl SharedMemory {
         let file = options.create_new(true).read(true).write(true).mode(FILE_MODE).open(&path)?;
         let made = Self::over(file, bytes);
         if made.is_err() {
-            remove(&path);
+            remove_if_there(&path);
         }
         made
     }
@@ -209,15 +209,18 @@ impl DeadMemory {
 
     /// Removes it: what is in it is safe.
     pub fn remove(self) {
-        remove(&self.path);
+        remove_if_there(&self.path);
     }
 }
 
 /// Removes the file of a run that has ended, best effort: it is on tmpfs, and found again by the next run if it stays.
 #[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
-pub fn remove(path: &Path) {
-    if let Err(error) = std::fs::remove_file(path) {
-        tracing::warn!(path = %path.display(), %error, "cannot remove the memory of a run that has ended");
+pub fn remove_if_there(path: &Path) {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "cannot remove the memory of a run that has ended");
+        }
+        _ => {}
     }
 }
 

@@ -134,6 +134,7 @@ pub trait StorageFile: ReadAt {
 pub struct DataDirectory {
     path: PathBuf,
     directory: File,
+    identity: (u64, u64),
     _lock: File,
 }
 
@@ -190,7 +191,9 @@ impl DataDirectory {
             }
             Err(TryLockError::Error(error)) => return Err(unusable("lock")(error)),
         }
-        Ok(Self { path: path.to_owned(), directory, _lock: lock })
+        let metadata = directory.metadata().map_err(unusable("read"))?;
+        let identity = (metadata.dev(), metadata.ino());
+        Ok(Self { path: path.to_owned(), directory, identity, _lock: lock })
     }
 
     /// Takes the lock of a directory that is there, to mend what is in it. One that never was recorded to gets a lock file.
@@ -203,6 +206,11 @@ impl DataDirectory {
             return Err(unusable(io::ErrorKind::NotADirectory.into()));
         }
         Self::open(path)
+    }
+
+    /// Device and inode: which directory it is, whatever it is called.
+    pub fn identity(&self) -> (u64, u64) {
+        self.identity
     }
 
     /// Where it is.

@@ -15,7 +15,9 @@ use crate::segment::{
     Advance, Damage, FrameKind, Gap, Header, HostName, Leftovers, SegmentReader, SourceInfo, SourceKind,
     Telemetry,
 };
-use crate::slab::{Causes, HandOver, HandOverSettings, LossLedger, Reading, SlabPool, slab_queue};
+use crate::slab::{
+    Arena, Causes, Geometry, HandOver, HandOverSettings, LossLedger, Reading, SlabPool, slab_queue,
+};
 use crate::stream::{ChecksumKind, Framer};
 
 pub(super) const SOURCES: u16 = 2;
@@ -164,7 +166,17 @@ impl Script {
     ) -> (RecorderSettings, HandOver) {
         let sources = (0..SOURCES).map(|id| SourceMetrics::new(format!("source{id}"), 1000));
         let metrics = Arc::new(Metrics { sources: sources.collect(), recorder: RecorderMetrics::default() });
-        let pool = Arc::new(SlabPool::new(slabs, SLAB_BYTES, 1, 4096));
+        let sources_count = SOURCES.into();
+        let geometry = Geometry {
+            sources: sources_count,
+            slabs,
+            slab_bytes: SLAB_BYTES,
+            large_slabs: 1,
+            large_slab_bytes: 4096,
+        };
+        let arena = Arena::anonymous(geometry).unwrap();
+        let begun = arena.begun();
+        let pool = Arc::new(SlabPool::new(arena));
         let ledger = Arc::new(LossLedger::new(SOURCES.into()));
         let wake = Arc::new(Event::new());
         let (sender, queue) = slab_queue(queued);
@@ -176,7 +188,8 @@ impl Script {
             checksum: ChecksumKind::Xxh3,
             frame_max: 1 << 16,
             interval_ns: u64::MAX,
-            sources: SOURCES.into(),
+            begun,
+            sources: sources_count,
         });
         let plan = RunPlan {
             header: Self::header(),

@@ -151,6 +151,7 @@ impl Group {
             wall_offset_ns: self.wall_offset.get(),
         };
         source.next_seq += 1;
+        self.hand_over.begin(reading.source, reading.seq);
         if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
             metrics.begun.set(source.next_seq);
             if due.missed > 0 {

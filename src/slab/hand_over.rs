@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, TrySendError};
 
+use super::arena::Begun;
 use super::ledger::{Causes, Loss, LossLedger};
 use super::pool::SlabPool;
 use super::slab::{Kept, Slab};
@@ -27,6 +28,8 @@ pub struct HandOverSettings {
     pub frame_max: u32,
     /// A slab goes at the latest this long after its first frame, in nanoseconds.
     pub interval_ns: u64,
+    /// How many readings have begun, for whoever comes when this process was killed.
+    pub begun: Arc<Begun>,
     /// Number of sources; ids are below it.
     pub sources: usize,
 }
@@ -59,6 +62,12 @@ impl HandOver {
         let high_water = settings.queue.capacity().unwrap_or(usize::MAX).div_ceil(2);
         let pending = (0..settings.sources).map(|_| None).collect();
         Self { settings, high_water, open: None, pending }
+    }
+
+    /// A reading begins: it is known from here on, whatever becomes of it.
+    #[inline]
+    pub fn begin(&self, source: u16, seq: u64) {
+        self.settings.begun.set(source, seq.saturating_add(1));
     }
 
     /// Appends a frame whose payload of `payload_bytes` is written by `fill`, in place. Without room the reading is
@@ -131,6 +140,12 @@ impl HandOver {
         }
     }
 
+    /// The slab that is being filled.
+    #[cfg(test)]
+    pub(super) fn open_slab(&self) -> Option<&Slab> {
+        self.open.as_deref()
+    }
+
     /// Hands the last slab over and settles all losses; dropping `self` then drops the sender.
     pub fn finish(mut self, now_ns: u64) {
         self.hand_over(now_ns);
@@ -186,6 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::slab::arena::{Arena, Geometry};
     use crate::slab::pool::slab_queue;
     use crate::slab::slab::Run;
     use crate::stream::{KindDeframer, SliceReader};
@@ -202,7 +218,16 @@ mod tests {
     }
 
     fn rig(slabs: usize, queued: usize) -> Rig {
-        let pool = Arc::new(SlabPool::new(slabs, 256, 1, 4096));
+        let geometry = Geometry {
+            sources: SOURCES.into(),
+            slabs,
+            slab_bytes: 256,
+            large_slabs: 1,
+            large_slab_bytes: 4096,
+        };
+        let arena = Arena::anonymous(geometry).unwrap();
+        let begun = arena.begun();
+        let pool = Arc::new(SlabPool::new(arena));
         let ledger = Arc::new(LossLedger::new(SOURCES.into()));
         let wake = Arc::new(Event::new());
         let (sender, queue) = slab_queue(queued);
@@ -214,6 +239,7 @@ mod tests {
             checksum: ChecksumKind::Xxh3,
             frame_max: 2048,
             interval_ns: 5,
+            begun,
             sources: SOURCES.into(),
         });
         Rig { hand_over, queue, pool, ledger, wake }

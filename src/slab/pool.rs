@@ -3,9 +3,10 @@
 use crossbeam_channel::{Receiver, Sender, bounded};
 use crossbeam_queue::ArrayQueue;
 
+use super::arena::Arena;
 use super::slab::Slab;
 
-/// Free slabs of two classes: the standard size, and one for frames that fit no standard slab. All are made at the
+/// Free slabs of two classes: the standard size, and one for frames that fit no standard slab. All are there from the
 /// start; lock-free.
 #[derive(Debug)]
 pub struct SlabPool {
@@ -15,17 +16,18 @@ pub struct SlabPool {
 }
 
 impl SlabPool {
-    /// A pool of `count` slabs of `bytes`, and `large_count` of `large_bytes`.
-    pub fn new(count: usize, bytes: usize, large_count: usize, large_bytes: usize) -> Self {
-        let class = |count: usize, bytes: usize| {
-            let queue = ArrayQueue::new(count.max(1));
-            for _ in 0..count {
+    /// The slabs of an arena.
+    pub fn new(arena: Arena) -> Self {
+        let class = |slabs: Vec<Slab>| {
+            let queue = ArrayQueue::new(slabs.len().max(1));
+            for slab in slabs {
                 // Cannot be full: it was made for as many.
-                drop(queue.push(Box::new(Slab::new(bytes))));
+                drop(queue.push(Box::new(slab)));
             }
             queue
         };
-        Self { standard: class(count, bytes), large: class(large_count, large_bytes), standard_bytes: bytes }
+        let standard_bytes = arena.geometry.slab_bytes;
+        Self { standard: class(arena.slabs), large: class(arena.large_slabs), standard_bytes }
     }
 
     /// A free slab with room for a frame of `bytes`; none if all of that class are in use, or none is that large.

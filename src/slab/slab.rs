@@ -1,5 +1,9 @@
 //! A pooled buffer of whole frames, and what is in it.
 
+use std::sync::atomic::Ordering;
+
+use crate::os::shared_memory::{Piece, SharedNumber};
+
 /// Most runs that one slab can tell apart; a slab with more is handed over early. A run ends where a source's
 /// numbers jump, so this bounds how many losses one slab can show, not how many frames it holds.
 const RUNS_MAX: usize = 256;
@@ -50,8 +54,9 @@ impl Run {
 /// A buffer of whole frames of one group.
 #[derive(Debug)]
 pub struct Slab {
-    buffer: Box<[u8]>,
-    length: usize, // <= buffer.len()
+    buffer: Piece,
+    length: usize,           // <= buffer's
+    committed: SharedNumber, // the same, for whoever comes when this process was killed
     heads: Vec<u8>,
     frames: usize, // <= frames_max
     frames_max: usize,
@@ -61,11 +66,12 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// An empty slab. The kernel gives the memory when it is first written.
-    pub fn new(bytes: usize) -> Self {
-        let frames_max = (bytes / FRAME_BYTES_MIN).clamp(1, FRAMES_MAX);
+    /// An empty slab over a piece of memory that is empty. `committed` tells how much of it are whole frames.
+    pub(super) fn new(buffer: Piece, committed: SharedNumber) -> Self {
+        let frames_max = Self::frames_max(buffer.bytes().len());
         Self {
-            buffer: vec![0; bytes].into_boxed_slice(),
+            buffer,
+            committed,
             length: 0,
             heads: Vec::with_capacity(frames_max * HEAD_BYTES_MAX),
             frames: 0,
@@ -75,9 +81,26 @@ impl Slab {
         }
     }
 
+    /// Most frames in a slab of so many bytes.
+    const fn frames_max(bytes: usize) -> usize {
+        let frames = bytes / FRAME_BYTES_MIN;
+        if frames == 0 {
+            1
+        } else if frames > FRAMES_MAX {
+            FRAMES_MAX
+        } else {
+            frames
+        }
+    }
+
+    /// What a slab of so many bytes takes beside them: its lists of headers and runs.
+    pub const fn side_bytes(bytes: usize) -> usize {
+        Self::frames_max(bytes) * HEAD_BYTES_MAX + RUNS_MAX * size_of::<Run>()
+    }
+
     /// The frames, one after the other.
     pub fn bytes(&self) -> &[u8] {
-        self.buffer.get(..self.length).unwrap_or_default()
+        self.buffer.bytes().get(..self.length).unwrap_or_default()
     }
 
     /// The headers (length and stored checksum) of all frames, one behind the other: what a digest covers, without a walk
@@ -98,7 +121,7 @@ impl Slab {
 
     /// Size of its buffer.
     pub fn capacity(&self) -> usize {
-        self.buffer.len()
+        self.buffer.bytes().len()
     }
 
     /// Whether it holds no frame.
@@ -114,6 +137,7 @@ impl Slab {
     /// Forgets the frames, keeps the memory.
     pub fn clear(&mut self) {
         self.length = 0;
+        self.committed.get().store(0, Ordering::Release);
         self.heads.clear();
         self.frames = 0;
         self.runs.clear();
@@ -126,16 +150,18 @@ impl Slab {
         if self.runs.len() == RUNS_MAX || self.frames == self.frames_max {
             return None;
         }
-        self.buffer.get_mut(self.length..self.length.checked_add(bytes)?)
+        self.buffer.bytes_mut().get_mut(self.length..self.length.checked_add(bytes)?)
     }
 
     /// Keeps the frame that was filled behind the last one.
     #[inline]
     pub(super) fn commit(&mut self, kept: Kept) {
         let Kept { bytes, head_bytes, source, seq, mono_ns, wall_offset_ns } = kept;
-        let head = self.buffer.get(self.length..self.length + head_bytes).unwrap_or_default();
+        let head = self.buffer.bytes().get(self.length..self.length + head_bytes).unwrap_or_default();
         self.heads.extend_from_slice(head);
         self.length += bytes;
+        // The frame's bytes are in memory before its length says so, whenever the process is killed.
+        self.committed.get().store(self.length as u64, Ordering::Release);
         self.frames += 1;
         // Few sources share a slab and the latest runs stand last, so a short walk finds the open run.
         let open = self.runs.iter_mut().rev().find(|run| run.source == source);
@@ -159,6 +185,14 @@ impl Slab {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::shared_memory::SharedMemory;
+
+    fn empty(bytes: usize) -> Slab {
+        let mut memory = SharedMemory::anonymous(bytes + 64).unwrap();
+        let committed = memory.take_number().unwrap();
+        memory.align(64);
+        Slab::new(memory.take(bytes).unwrap(), committed)
+    }
 
     fn append(slab: &mut Slab, source: u16, seq: u64) -> bool {
         if slab.reserve(8).is_none() {
@@ -178,7 +212,7 @@ mod tests {
     // Goal: runs tell exactly which numbers are in a slab. Method: two interleaved sources, one with a jump.
     #[test]
     fn runs_break_at_jumps_only() {
-        let mut slab = Slab::new(1024);
+        let mut slab = empty(1024);
         for (source, seq) in [(1, 5), (2, 0), (1, 6), (2, 1), (1, 9), (2, 2)] {
             assert!(append(&mut slab, source, seq));
         }
@@ -195,7 +229,7 @@ mod tests {
     // Goal: a slab is full by bytes, by frames or by runs, and never grows. Method: fill it each way.
     #[test]
     fn a_slab_is_full_by_bytes_frames_or_runs() {
-        let mut slab = Slab::new(2 * FRAME_BYTES_MIN + 8);
+        let mut slab = empty(2 * FRAME_BYTES_MIN + 8);
         let frame = Kept { bytes: 66, head_bytes: 12, source: 1, seq: 0, mono_ns: 0, wall_offset_ns: 0 };
         assert!(slab.reserve(66).is_some());
         slab.commit(frame);
@@ -203,7 +237,7 @@ mod tests {
         slab.commit(Kept { seq: 1, ..frame });
         assert!(slab.reserve(66).is_none());
 
-        let mut slab = Slab::new(1 << 20);
+        let mut slab = empty(1 << 20);
         let heads = slab.heads.capacity();
         assert_eq!((0..10_000).take_while(|k| append(&mut slab, 1, k * 2)).count(), RUNS_MAX);
         assert!(slab.runs.capacity() == RUNS_MAX, "the list of runs never grows");

@@ -12,7 +12,7 @@ use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
 use flatcap::os::event::Event;
 use flatcap::sampling::Sampler;
 use flatcap::sampling::sources::synthetic::{Synthetic, point};
-use flatcap::slab::{HandOver, HandOverSettings, LossLedger, Reading, SlabPool, slab_queue};
+use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, Reading, SlabPool, slab_queue};
 use flatcap::stream::{ChecksumKind, StreamWriter};
 use serde::Serialize;
 
@@ -54,7 +54,16 @@ fn benches(criterion: &mut Criterion) {
 
     // The way of the recorder: build, envelope and checksum in the slab, slab to the queue, slab back to the pool.
     for kind in [ChecksumKind::Xxh3, ChecksumKind::None] {
-        let pool = Arc::new(SlabPool::new(16, 64 << 10, 1, 1 << 20));
+        let arena = Arena::anonymous(Geometry {
+            sources: 1,
+            slabs: 16,
+            slab_bytes: 64 << 10,
+            large_slabs: 1,
+            large_slab_bytes: 1 << 20,
+        })
+        .unwrap();
+        let begun = arena.begun();
+        let pool = Arc::new(SlabPool::new(arena));
         let (queue, slabs) = slab_queue(8);
         let mut hand_over = HandOver::new(HandOverSettings {
             pool: Arc::clone(&pool),
@@ -64,6 +73,7 @@ fn benches(criterion: &mut Criterion) {
             checksum: kind,
             frame_max: 1 << 20,
             interval_ns: 5_000_000,
+            begun,
             sources: 1,
         });
         let mut builders = Builders::default();
