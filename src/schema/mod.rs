@@ -46,6 +46,7 @@ pub use rate::Rates;
 pub use value::{Place, Value, Visitor};
 pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
 
+mod bytes;
 mod compile;
 mod error;
 mod flat;
