@@ -62,6 +62,15 @@ impl Failure {
         };
         self
     }
+
+    /// The same with its path, unless it has one already.
+    #[cold]
+    pub(super) fn at_path(mut self, path: &str) -> Self {
+        if self.0.path.is_empty() {
+            path.clone_into(&mut self.0.path);
+        }
+        self
+    }
 }
 
 #[cold]
