@@ -34,6 +34,9 @@ pub mod synthetic {
     pub use super::generated::synthetic::flatcap::synthetic::*;
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+
 pub use compile::{
     DEPTH_MAX, ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX,
     STRUCT_BYTES_MAX,
