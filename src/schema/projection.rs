@@ -364,4 +364,27 @@ mod tests {
         faults.dedup();
         assert!(faults.contains(&"cores".to_owned()) && faults.contains(&String::new()), "{faults:?}");
     }
+
+    #[test]
+    fn a_list_beyond_the_payload_is_refused_whatever_its_element() {
+        // Goal: a length that lies is no length, even where the wanted element is there. Method: a vector that says it
+        // has more numbers than the payload has bytes; the walk says the same.
+        let mut builder = FlatBufferBuilder::new();
+        let numbers = builder.create_vector(&[7_u64, 8]);
+        let start = builder.start_table();
+        builder.push_slot_always(18, numbers);
+        let root = builder.end_table(start);
+        builder.finish(root, None);
+        let mut payload = builder.finished_data().to_vec();
+        let plan = shapes();
+        assert_eq!(read(&plan, &["numbers.0", "numbers.2"], &payload), "[Unsigned(7), Absent]");
+        let length = payload.len() - 20;
+        assert_eq!(payload[length..length + 4], [2, 0, 0, 0]);
+        payload[length] = 3;
+        let mut values = [Value::Absent];
+        let error = plan.project(&["numbers.0"]).unwrap().read(&payload, &mut values).unwrap_err();
+        assert_eq!((error.path.as_str(), error.fault), ("numbers", Fault::OutOfBounds));
+        let walked = plan.select(&["numbers"]).unwrap().append_json(&payload, &mut Vec::new());
+        assert_eq!(walked, Err(error));
+    }
 }
