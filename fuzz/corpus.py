@@ -1,10 +1,12 @@
-"""Makes fuzz/corpus/<target>/ anew, the same each time: golden frames of flatstream 0.2.7, their cuts and their flips.
+"""Makes fuzz/corpus/<target>/ anew, the same each time: golden frames of flatstream 0.2.7 and the schemas and payloads of
+tests/data/schema, their cuts and their flips.
 
 python3 fuzz/corpus.py ../shared/data/flatstream
 """
 
 import pathlib
 import shutil
+import struct
 import sys
 
 golden = pathlib.Path(sys.argv[1])
@@ -35,9 +37,46 @@ for kind, header in HEADER_BYTES.items():
         f"{kind}_removed": stream[:5] + stream[9:],
         f"{kind}_inner": inner + stream,
     }
-for target in ("deframe", "slice", "recover"):
+
+
+def chain(length):
+    """A table that lies in a table, and so on, each in the slot of id 1, by one vtable; the last by one without slots."""
+    data = struct.pack("<I6H", 16, 8, 8, 0, 4, 4, 4)
+    for _ in range(length - 1):
+        data += struct.pack("<iI", len(data) - 4, 4)
+    return data + struct.pack("<i", len(data) - 12)
+
+
+def reflected(root, schema, payload):
+    root = f"flatcap.{root}".encode()
+    return bytes([len(root)]) + root + len(schema).to_bytes(2, "little") + schema + payload
+
+
+def schema_files():
+    home = pathlib.Path(__file__).parent.parent
+    kept = home / "tests" / "data" / "schema"
+    yield "nothing", b""
+    for name, root in (("shapes", "test.Shapes"), ("marked", "test.Marked"), ("event", "test.Event")):
+        schema, payload = (kept / f"{name}.bfbs").read_bytes(), (kept / f"{name}.bin").read_bytes()
+        yield name, reflected(root, schema, payload)
+        yield f"{name}_cut", reflected(root, schema, payload[: len(payload) // 2])
+        yield f"{name}_flip", reflected(root, schema, flip(payload, 8 * (len(payload) // 3)))
+        yield f"{name}_schema_flip", reflected(root, flip(schema, 8 * (len(schema) // 3)), payload)
+    schema = (kept / "recursive.bfbs").read_bytes()
+    yield "recursive", reflected("test.Node", schema, chain(16))
+    yield "recursive_deep", reflected("test.Node", schema, chain(17))
+    yield "unions", reflected("test.ChosenList", schema, chain(1))
+    yield "cpu_empty", reflected("host.Cpu", (home / "generated/host/cpu.bfbs").read_bytes(), chain(1))
+
+
+def write(target, files):
     folder = corpus / target
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, data in files.items():
         (folder / name).write_bytes(data)
+
+
+for target in ("deframe", "slice", "recover"):
+    write(target, files)
+write("reflect", dict(schema_files()))

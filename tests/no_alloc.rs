@@ -1,4 +1,5 @@
-//! No allocation in steady state: a counting allocator around a warm sampler group and the slabs it fills.
+//! No allocation in steady state: a counting allocator around a warm sampler group and the slabs it fills, and around the
+//! decoding of what it fills them with.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -12,6 +13,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use flatcap::config::Timing;
+use flatcap::frame::Builders;
 use flatcap::metrics::{GroupLatencies, Metrics, RecorderMetrics, SourceMetrics, exchange};
 use flatcap::os::clock::monotonic_ns;
 use flatcap::os::event::Event;
@@ -20,6 +22,7 @@ use flatcap::sampling::sources::CATALOG;
 use flatcap::sampling::sources::agent::AgentSampler;
 use flatcap::sampling::sources::synthetic::Synthetic;
 use flatcap::sampling::{Group, GroupSettings, GroupSource, Sampler};
+use flatcap::schema::{Place, Plan, Value, Visitor};
 use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, SlabPool, slab_queue};
 use flatcap::stream::ChecksumKind;
 
@@ -120,4 +123,48 @@ fn a_warm_group_allocates_nothing() {
         assert_eq!(run(2_000), 0, "allocations of {name} in 2,000 readings");
         assert!(metrics.sources[usize::from(id)].begun.get() == 2_200, "{name} was read each time");
     }
+}
+
+/// Counts the values of a walk.
+struct Count(u64);
+
+impl Visitor for Count {
+    fn begin_object(&mut self, _: Place<'_>) {}
+    fn end_object(&mut self) {}
+    fn begin_list(&mut self, _: Place<'_>, _: usize) {}
+    fn end_list(&mut self) {}
+    fn value(&mut self, _: Place<'_>, _: Value<'_>) {
+        self.0 += 1;
+    }
+}
+
+// Goal: once a plan is compiled, neither walks nor projections allocate, from the first payload on. Method: a thousand
+// samples of `cpu` in a row, by three fields, by the index of a core, and by a whole walk.
+#[test]
+fn decoding_allocates_nothing() {
+    let entry = CATALOG.iter().find(|entry| entry.name == "cpu").unwrap();
+    let mut sampler = (entry.open)(&HostRoot::new("/")).unwrap();
+    let mut builders = Builders::default();
+    let payloads: Vec<Vec<u8>> = (0..1000)
+        .map(|seq| {
+            let builder = builders.for_size(4096);
+            sampler.read().unwrap();
+            sampler.build(seq, builder);
+            builder.finished_data().to_vec()
+        })
+        .collect();
+    let plan = Plan::compile(entry.schema, entry.root).unwrap();
+    let paths = ["total.user", "total.idle", "context_switches", "cores.0.times.user", "cores.8000.core"];
+    let projection = plan.project(&paths).unwrap();
+
+    let mut values = [Value::Bool(true); 5];
+    let mut count = Count(0);
+    let before = ALLOCATIONS.get();
+    for payload in &payloads {
+        projection.read(payload, &mut values).unwrap();
+        plan.walk(payload, &mut count).unwrap();
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in 1,000 payloads");
+    assert!(matches!(values, [Value::Unsigned(_), .., Value::Unsigned(_), Value::Absent]), "{values:?}");
+    assert!(count.0 >= 1000 * 28);
 }

@@ -80,6 +80,22 @@ pub enum SchemaError {
         /// The most similar name that is there.
         nearest: Option<String>,
     },
+    /// A path of a projection that goes through a list without saying which element.
+    #[error("{path:?}: {list} is a list; its index must follow, as in {list}.0")]
+    NoIndex {
+        /// The whole path.
+        path: String,
+        /// The part of it that leads to the list.
+        list: String,
+    },
+    /// A path of a projection that leads to an object or a text.
+    #[error("{path:?}: {type_name} is not a single number, truth value or enum")]
+    NotSingle {
+        /// The whole path.
+        path: String,
+        /// What is there.
+        type_name: String,
+    },
 }
 
 /// The end of a message that offers a name.

@@ -36,6 +36,9 @@ pub mod synthetic {
     pub use super::generated::synthetic::flatcap::synthetic::*;
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+
 pub use compile::{
     DEPTH_MAX, ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX,
     STRUCT_BYTES_MAX,
@@ -44,16 +47,20 @@ pub use error::{DecodeError, Fault, SchemaError};
 pub use flat::{COLUMNS_MAX, Column, Columns, Row};
 pub use json::{JsonWriter, append_json_value};
 pub use plan::{Field, Leaf, Meaning, Plan};
+pub use projection::Projection;
 pub use rate::Rates;
 pub use value::{Place, Value, Visitor};
 pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
 
+mod bytes;
 mod compile;
 mod error;
 mod flat;
 mod generated;
 mod json;
 mod plan;
+mod project;
+mod projection;
 mod rate;
 mod select;
 mod value;

@@ -3,6 +3,8 @@
 use super::compile;
 use super::error::{DecodeError, SchemaError};
 use super::json::JsonWriter;
+use super::project;
+use super::projection::Projection;
 use super::select;
 use super::value::{Scalar, Value, Visitor};
 use super::walk;
@@ -41,7 +43,7 @@ impl Plan {
     /// Deprecated fields are left out, as they are by generated code.
     ///
     /// # Errors
-    /// Whatever [`SchemaError`] lists except `NoField`: the schema is checked in full, as far as the root
+    /// Whatever [`SchemaError`] lists except what paths cause (`NoField`, `NoIndex`, `NotSingle`): the schema is checked in full, as far as the root
     /// reaches, and nothing in it can make a later walk fail.
     pub fn compile(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
         compile::compile(bfbs, root)
@@ -56,6 +58,18 @@ impl Plan {
     /// segments.
     pub fn select(&self, paths: &[&str]) -> Result<Self, SchemaError> {
         select::select(self, paths)
+    }
+
+    /// The way to single values of each payload, for whoever wants the same few of many payloads: no visitor to keep
+    /// them apart, in about half the time of a walk of the selected plan. The dotted paths lead through tables and
+    /// structs to a number, truth value or enum each; behind the name of a list comes the index of its element
+    /// (`cores.0.times.user`), and an element that a payload does not have is absent.
+    ///
+    /// # Errors
+    /// `NoField` for a path that leads nowhere, `NoIndex` for one through a list without an index, `NotSingle` for one
+    /// that leads to an object or a text, `TooDeep` for one through more than [`DEPTH_MAX`](super::DEPTH_MAX) objects.
+    pub fn project(&self, paths: &[&str]) -> Result<Projection, SchemaError> {
+        project::project(self, paths)
     }
 
     /// Reads one payload and hands its values to the visitor. Allocates nothing unless it fails.
@@ -106,12 +120,23 @@ impl Plan {
     /// What a raw value means by its field: absent, a name, or itself.
     #[inline]
     pub(super) fn interpret(&self, field: &Field, raw: Value<'static>) -> Value<'_> {
-        if field.absent.is_some() && field.absent == Some(raw) {
-            return Value::Absent;
-        }
-        let name = field.enumeration.and_then(|index| self.enums.get(index)).and_then(|names| names.of(raw));
-        name.map_or(raw, Value::Text)
+        interpret(&self.enums, field.absent, field.enumeration, raw)
     }
+}
+
+/// What a raw value means by the value that stands for absence and the index of its enum.
+#[inline]
+pub(super) fn interpret<'n>(
+    enums: &'n [Names],
+    absent: Option<Value<'static>>,
+    enumeration: Option<usize>,
+    raw: Value<'static>,
+) -> Value<'n> {
+    if absent.is_some() && absent == Some(raw) {
+        return Value::Absent;
+    }
+    let name = enumeration.and_then(|index| enums.get(index)).and_then(|names| names.of(raw));
+    name.map_or(raw, Value::Text)
 }
 
 /// A table or struct.

@@ -33,14 +33,18 @@ impl<'w> Wanted<'w> {
     }
 
     fn not_in(self, object: &str, fields: &[Field]) -> SchemaError {
-        let (segment, _) = self.step();
-        let nearest = fields.iter().min_by_key(|field| strsim::damerau_levenshtein(segment, &field.name));
-        SchemaError::NoField {
-            path: self.path.to_owned(),
-            segment: segment.to_owned(),
-            object: object.to_owned(),
-            nearest: nearest.map(|field| field.name.to_string()),
-        }
+        no_field(self.path, self.step().0, object, fields)
+    }
+}
+
+/// Of a path this segment is none of the fields, with the nearest that is.
+pub(super) fn no_field(path: &str, segment: &str, object: &str, fields: &[Field]) -> SchemaError {
+    let nearest = fields.iter().min_by_key(|field| strsim::damerau_levenshtein(segment, &field.name));
+    SchemaError::NoField {
+        path: path.to_owned(),
+        segment: segment.to_owned(),
+        object: object.to_owned(),
+        nearest: nearest.map(|field| field.name.to_string()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! How is a decoded value handed to whoever wants it?
 
+use super::bytes::take;
 use super::plan::Field;
 
 /// One value of a payload, as its schema says to read it.
@@ -131,10 +132,4 @@ impl Scalar {
             Self::F64 => Value::Float(f64::from_le_bytes(take(bytes, at)?)),
         })
     }
-}
-
-/// A fixed number of bytes at an offset; no offset overflows or panics.
-#[inline]
-pub(super) fn take<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..)?.first_chunk().copied()
 }

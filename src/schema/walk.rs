@@ -1,11 +1,10 @@
 //! What does one payload hold? Reads it step by step, as its plan says, and believes none of its offsets.
 
-use std::fmt;
-
+use super::bytes::{Failure, WORD, fail, follow, length, out_of_bounds, slot, vtable};
 use super::compile::DEPTH_MAX;
 use super::error::{DecodeError, Fault};
 use super::plan::{Element, Field, Kind, Object, Plan};
-use super::value::{Place, Scalar, Value, Visitor, take};
+use super::value::{Place, Scalar, Value, Visitor};
 
 /// Most values, objects and lists that one payload may hold. A payload that is longer than this may hold one
 /// for each of its bytes. Offsets may be shared, so a short payload can unfold without end.
@@ -14,9 +13,6 @@ pub const VALUES_MAX: usize = 1 << 20;
 /// Most bytes of text that one payload may hold, the same text counted as often as it is used. A payload that
 /// is longer than this may hold its own length.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
-
-/// Bytes of an offset, and of the length in front of a list.
-const WORD: usize = 4;
 
 pub(super) fn walk<V: Visitor>(plan: &Plan, payload: &[u8], visitor: &mut V) -> Result<(), DecodeError> {
     let mut walk = Walk {
@@ -27,7 +23,7 @@ pub(super) fn walk<V: Visitor>(plan: &Plan, payload: &[u8], visitor: &mut V) -> 
         text_left: TEXT_BYTES_MAX.max(payload.len()),
     };
     let root = plan.object(plan.root);
-    walk.follow(0).and_then(|at| walk.object(Place::Root, root, at, 0)).map_err(|failure| *failure.0)
+    follow(payload, 0).and_then(|at| walk.object(Place::Root, root, at, 0)).map_err(|failure| *failure.0)
 }
 
 type Step = Result<(), Failure>;
@@ -54,34 +50,20 @@ impl<'w, V: Visitor> Walk<'w, V> {
                     .map_err(|failure| failure.within(&field.name))?;
             }
         } else {
-            let vtable = self.vtable(at)?;
+            let vtable = vtable(self.payload, at)?;
             for field in &object.fields {
-                // A vtable ends behind the last field that is there; 0 stands for one that is not.
-                let offset = take(vtable, field.at.into()).map_or(0, u16::from_le_bytes);
+                let offset = slot(vtable, field.at);
                 if offset == 0 {
                     self.count(at, 1)?;
                     self.scalar(Place::Field(field), field, field.default);
                 } else {
-                    self.field(field, at.saturating_add(offset.into()), depth)
+                    self.field(field, at.saturating_add(offset), depth)
                         .map_err(|failure| failure.within(&field.name))?;
                 }
             }
         }
         self.visitor.end_object();
         Ok(())
-    }
-
-    /// The slots of a table, its own two length words in front.
-    fn vtable(&self, at: usize) -> Result<&'w [u8], Failure> {
-        let back = take(self.payload, at).map(i32::from_le_bytes).ok_or_else(|| out_of_bounds(at))?;
-        let distance = usize::try_from(back.unsigned_abs()).unwrap_or(usize::MAX);
-        let start = if back < 0 { at.checked_add(distance) } else { at.checked_sub(distance) };
-        let found = start.and_then(|start| {
-            let length = usize::from(take(self.payload, start).map(u16::from_le_bytes)?);
-            let vtable = self.payload.get(start..)?.get(..length)?;
-            (length >= WORD && length.is_multiple_of(2)).then_some(vtable)
-        });
-        found.ok_or_else(|| fail(at, Fault::Vtable))
     }
 
     /// A field that is there, at its offset in the payload.
@@ -98,8 +80,8 @@ impl<'w, V: Visitor> Walk<'w, V> {
             Kind::String => self.string(place, field, at),
             Kind::Object(object) => self.nested(place, object, at, depth),
             Kind::Vector(element) => {
-                let at = self.follow(at)?;
-                let length = self.length(at)?;
+                let at = follow(self.payload, at)?;
+                let length = length(self.payload, at)?;
                 self.list(field, element, Span { at: at.saturating_add(WORD), length }, depth)
             }
             Kind::Array(element, length) => {
@@ -110,7 +92,7 @@ impl<'w, V: Visitor> Walk<'w, V> {
 
     fn nested(&mut self, place: Place<'_>, object: usize, at: usize, depth: usize) -> Step {
         let object = self.plan.object(object);
-        let at = if object.struct_bytes.is_some() { at } else { self.follow(at)? };
+        let at = if object.struct_bytes.is_some() { at } else { follow(self.payload, at)? };
         self.object(place, object, at, depth + 1)
     }
 
@@ -160,8 +142,8 @@ impl<'w, V: Visitor> Walk<'w, V> {
 
     /// A string through its offset.
     fn string(&mut self, place: Place<'_>, field: &Field, at: usize) -> Step {
-        let at = self.follow(at)?;
-        let length = self.length(at)?;
+        let at = follow(self.payload, at)?;
+        let length = length(self.payload, at)?;
         let start = at.saturating_add(WORD);
         let bytes = self.payload.get(start..).and_then(|rest| rest.get(..length));
         self.text(place, field, bytes.ok_or_else(|| out_of_bounds(at))?, start)
@@ -204,19 +186,6 @@ impl<'w, V: Visitor> Walk<'w, V> {
             None => Err(fail(at, Fault::TooManyValues)),
         }
     }
-
-    /// Where the offset at `at` leads; whatever is read there is checked again.
-    #[inline]
-    fn follow(&self, at: usize) -> Result<usize, Failure> {
-        let offset = self.length(at)?;
-        at.checked_add(offset).ok_or_else(|| out_of_bounds(at))
-    }
-
-    #[inline]
-    fn length(&self, at: usize) -> Result<usize, Failure> {
-        let word = take(self.payload, at).map(u32::from_le_bytes);
-        word.and_then(|word| usize::try_from(word).ok()).ok_or_else(|| out_of_bounds(at))
-    }
 }
 
 /// The elements of a list in the payload.
@@ -224,31 +193,6 @@ impl<'w, V: Visitor> Walk<'w, V> {
 struct Span {
     at: usize,
     length: usize,
-}
-
-/// A decode error on its way out. One word, so that success costs one compare.
-struct Failure(Box<DecodeError>);
-
-impl Failure {
-    /// The same, one step further out.
-    #[cold]
-    fn within(mut self, segment: &dyn fmt::Display) -> Self {
-        self.0.path = match self.0.path.as_str() {
-            "" => segment.to_string(),
-            path => format!("{segment}.{path}"),
-        };
-        self
-    }
-}
-
-#[cold]
-fn fail(offset: usize, fault: Fault) -> Failure {
-    Failure(Box::new(DecodeError { path: String::new(), offset, fault }))
-}
-
-#[cold]
-fn out_of_bounds(offset: usize) -> Failure {
-    fail(offset, Fault::OutOfBounds)
 }
 
 #[cfg(test)]
