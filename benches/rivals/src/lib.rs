@@ -4,6 +4,7 @@
 //! set beside published ones.
 
 pub mod framing;
+pub mod segments;
 
 use std::io::{Cursor, Read, Write};
 use std::time::Duration;

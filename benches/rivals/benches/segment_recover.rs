@@ -1,0 +1,50 @@
+//! How much processor time does it take to complete a segment of 1 GiB that a crash has left? Budget: 1 s.
+//!
+//! An unsealed segment with a torn tail is made, then completed in place; shown is the processor time of the thread (user and
+//! system), median of several turns. The file is in the page cache; it is synced before, so that the sync at the end has
+//! little to write.
+//!
+//! `cargo bench --bench segment_recover`
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use flatcap::os::storage::{DataDirectory, Storage};
+use flatcap::segment::{Leftovers, recover};
+use flatcap::stream::ChecksumKind;
+use flatcap_rivals::segments::{header, median, name, slabs, source, write};
+use rustix::time::{ClockId, clock_gettime};
+
+const FILE_BYTES: usize = 1 << 30;
+const ROUNDS: usize = 5;
+
+fn cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn main() {
+    println!("{:>8} {:>10} {:>10} {:>10}   (1 GiB, medians of {ROUNDS})", "payload", "cpu s", "wall s", "frames");
+    for payload_bytes in [64, 256, 1024, 4096] {
+        let folder = tempfile::tempdir().expect("a disk");
+        let storage = Arc::new(DataDirectory::open(folder.path()).expect("a disk")) as Arc<dyn Storage>;
+        let slabs = slabs(ChecksumKind::Xxh3, payload_bytes, 0, FILE_BYTES);
+        let (mut cpu, mut wall, mut frames) = (Vec::new(), Vec::new(), 0);
+        for _ in 0..ROUNDS {
+            let header = header(0, ChecksumKind::Xxh3, 0, vec![source(0)]);
+            let writer = write(&storage, 0, header, &slabs, 0);
+            let torn = &slabs[0].bytes[..slabs[0].bytes.len() / 2 + 3];
+            writer.file().append(&[IoSlice::new(torn)]).expect("there is room");
+            writer.file().sync().expect("a disk");
+            drop(writer);
+            let (begin, begin_cpu) = (std::time::Instant::now(), cpu_s());
+            let done = recover(&*storage, name(0), &Leftovers::default(), false).expect("a disk");
+            cpu.push(cpu_s() - begin_cpu);
+            wall.push(begin.elapsed().as_secs_f64());
+            frames = done.frames;
+            storage.remove(&name(0).sealed().to_string()).expect("just made");
+            done.set_aside.iter().for_each(|name| storage.remove(name).expect("just made"));
+        }
+        println!("{payload_bytes:>8} {:>10.3} {:>10.3} {frames:>10}", median(&mut cpu), median(&mut wall));
+    }
+}

@@ -1,0 +1,185 @@
+//! Segments that the benches write and read: frames of one source, in slabs with their headers beside them.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use flatcap::frame::{ENVELOPE_BYTES, Envelope, Stamp};
+use flatcap::os::clock::ClockReading;
+use flatcap::os::storage::Storage;
+use flatcap::segment::{
+    Frames, Gap, Header, HostName, SegmentName, SegmentWriter, SourceInfo, SourceKind, Span, State,
+};
+use flatcap::stream::{ChecksumKind, Framer};
+
+/// Bytes of a slab.
+pub const SLAB_BYTES: usize = 64 << 10;
+/// Slabs in one write.
+pub const BATCH_SLABS: usize = 4;
+/// An interval of the index ends when it has so many bytes.
+const INTERVAL_BYTES: u64 = 4 << 20;
+
+/// What a recorder is handed: frames, their headers, and which they are.
+pub struct FilledSlab {
+    pub bytes: Vec<u8>,
+    pub heads: Vec<u8>,
+    pub first_seq: u64,
+    pub count: u64,
+}
+
+/// The begin of a reading, at a thousand a second.
+pub fn mono_ns(seq: u64) -> u64 {
+    1_000_000_000 + seq * 1_000_000
+}
+
+/// Slabs of frames with payloads of `payload_bytes` from reading `first_seq` on, `bytes` of them at least.
+pub fn slabs(kind: ChecksumKind, payload_bytes: usize, mut seq: u64, bytes: usize) -> Vec<FilledSlab> {
+    let envelope = Envelope::new(0);
+    let payload: Vec<u8> = (0..payload_bytes).map(|at| (at * 7) as u8).collect();
+    let mut place = vec![0; ENVELOPE_BYTES + payload_bytes];
+    let mut slabs = Vec::new();
+    let mut made = 0;
+    while made < bytes {
+        let mut slab = FilledSlab { bytes: Vec::new(), heads: Vec::new(), first_seq: seq, count: 0 };
+        while slab.bytes.len() + kind.frame_bytes(place.len()) <= SLAB_BYTES {
+            let mono_ns = mono_ns(seq);
+            let stamp = Stamp { mono_ns, wall_ns: mono_ns as i64, seq, flags: 0, duration_ns: 500 };
+            envelope.write(&mut place, &stamp, &payload);
+            let at = slab.bytes.len();
+            kind.frame_and_write(&mut slab.bytes, &place).expect("a vector takes everything");
+            slab.heads.extend_from_slice(&slab.bytes[at..at + kind.frame_bytes(0)]);
+            slab.count += 1;
+            seq += 1;
+        }
+        made += slab.bytes.len();
+        slabs.push(slab);
+    }
+    slabs
+}
+
+/// A header with these sources.
+pub fn header(segment: u64, kind: ChecksumKind, first_seq: u64, sources: Vec<SourceInfo>) -> Header {
+    let clocks = ClockReading { mono_ns: mono_ns(first_seq), boot_ns: 0, wall_ns: mono_ns(first_seq) as i64 };
+    let start = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: 0 };
+    Header {
+        segment,
+        run_id: 7,
+        host: HostName { name: "bench".into(), machine_id: None, boot_id: None },
+        agent_version: "0".into(),
+        checksum: kind,
+        frame_max: 16 << 20,
+        clocks,
+        reorder_window_ns: 0,
+        sources,
+        clock_table: vec![start],
+    }
+}
+
+/// One made-up source.
+pub fn source(next_seq: u64) -> SourceInfo {
+    SourceInfo {
+        id: 0,
+        name: "bench".into(),
+        labels: Vec::new(),
+        kind: SourceKind::Synthetic,
+        period_ns: 1_000_000,
+        root: "bench.Payload".into(),
+        schema: vec![0; 1000],
+        next_seq,
+    }
+}
+
+pub fn name(number: u64) -> SegmentName {
+    SegmentName { number, created_s: 1_700_000_000, run_id: 7, state: State::Active }
+}
+
+/// Creates a segment and writes slabs to it as a recorder does: four at once, an Index frame each 4 MiB, a gap in front of each
+/// sixteenth batch if there are to be any.
+pub fn write(
+    storage: &Arc<dyn Storage>,
+    number: u64,
+    header: Header,
+    slabs: &[FilledSlab],
+    preallocate: u64,
+) -> SegmentWriter {
+    let kind = header.checksum;
+    let mut writer =
+        SegmentWriter::create(&**storage, name(number), header, &[], preallocate).expect("there is room");
+    let mut control = Vec::new();
+    for (at, batch) in slabs.chunks(BATCH_SLABS).enumerate() {
+        if writer.unindexed_bytes().is_some_and(|bytes| bytes >= INTERVAL_BYTES) {
+            writer.append_index(0).expect("there is room");
+        }
+        control.clear();
+        let gap = Gap {
+            source: 0,
+            first: u64::MAX - 1 - slabs.len() as u64 + at as u64,
+            count: 1,
+            causes: 1,
+            after_mono_ns: 0,
+            before_mono_ns: 0,
+        };
+        let has_gap = at % 16 == 0;
+        if has_gap {
+            kind.frame_and_write(&mut control, &gap.encode()).expect("a vector takes everything");
+        }
+        let control_head = if has_gap { &control[..kind.frame_bytes(0)] } else { &[] };
+        let mut pieces = [IoSlice::new(&[]); BATCH_SLABS + 1];
+        let mut heads = [control_head; BATCH_SLABS + 1];
+        pieces[0] = IoSlice::new(&control);
+        for (slab, (piece, head)) in batch.iter().zip(pieces[1..].iter_mut().zip(&mut heads[1..])) {
+            *piece = IoSlice::new(&slab.bytes);
+            *head = &slab.heads;
+        }
+        let count = batch.iter().map(|slab| slab.count).sum::<u64>() + u64::from(has_gap);
+        let frames =
+            Frames { pieces: &mut pieces[..=batch.len()], heads: &heads[..=batch.len()], count };
+        writer.append(frames).expect("there is room");
+        for slab in batch {
+            writer.tally(0, slab.count, span(slab));
+        }
+        if has_gap {
+            writer.tally_gap(&gap);
+        }
+    }
+    writer
+}
+
+/// Writes, seals and publishes a segment without gaps. Its name.
+pub fn write_whole(
+    storage: &Arc<dyn Storage>,
+    number: u64,
+    header: Header,
+    slabs: &[FilledSlab],
+) -> SegmentName {
+    let mut writer = SegmentWriter::create(&**storage, name(number), header, &[], 0).expect("there is room");
+    for slab in slabs {
+        if writer.unindexed_bytes().is_some_and(|bytes| bytes >= INTERVAL_BYTES) {
+            writer.append_index(0).expect("there is room");
+        }
+        let mut pieces = [IoSlice::new(&slab.bytes)];
+        let frames = Frames { pieces: &mut pieces, heads: &[&slab.heads], count: slab.count };
+        writer.append(frames).expect("there is room");
+        writer.tally(0, slab.count, span(slab));
+    }
+    let sealed = writer.seal().expect("there is room");
+    sealed.publish(&**storage).expect("a disk");
+    sealed.name()
+}
+
+fn span(slab: &FilledSlab) -> Span {
+    let last_seq = slab.first_seq + slab.count - 1;
+    Span {
+        first_seq: slab.first_seq,
+        last_seq,
+        first_mono_ns: mono_ns(slab.first_seq),
+        last_mono_ns: mono_ns(last_seq),
+        first_wall_ns: mono_ns(slab.first_seq) as i64,
+        last_wall_ns: mono_ns(last_seq) as i64,
+    }
+}
+
+/// The middle one.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
