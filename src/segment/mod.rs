@@ -20,6 +20,7 @@ mod proof;
 mod reader;
 mod tally;
 mod totals;
+mod verification;
 mod window;
 mod writer;
 
@@ -35,4 +36,5 @@ pub use name::{SegmentName, State};
 pub use proof::Proof;
 pub use reader::{Advance, Damage, Head, SegmentReader};
 pub use totals::{Span, Totals};
+pub use verification::{Flaw, Hole, Verdict, Verification};
 pub use writer::{Frames, SealedSegment, SegmentWriter};
