@@ -10,7 +10,6 @@ use super::audit::{Audit, Finding, SourceAudit};
 use super::control::Gap;
 use super::error::SegmentError;
 use super::footer::Trailer;
-use super::header::SourceInfo;
 use super::index::Index;
 use super::kind::{FrameAt, FrameKind};
 use super::proof::Proof;
@@ -124,7 +123,7 @@ impl Verification {
     ) -> Result<(), SegmentError> {
         let mut walked = Walked { proven: self.verdict.flaws.len(), ..Walked::default() };
         self.header(reader, 0, &mut walked);
-        let footer_offset = reader.footer().map(|footer| footer.bytes);
+        let footer_offset = reader.footer_offset();
         while let Some(advance) = reader.advance()? {
             progress(reader.offset());
             let at = match advance {
@@ -132,7 +131,6 @@ impl Verification {
                     walked.is_explained = true;
                     walked.proof.damage();
                     self.flaw(reader.path(), damage.offset, damage.length, damage.what);
-                    self.described_elsewhere(reader, damage.offset, &mut walked);
                     continue;
                 }
                 Advance::Frame(at) => at,
@@ -140,6 +138,9 @@ impl Verification {
             if at.is_repaired {
                 let what = "a damaged length, repaired: the checksum proves the frame";
                 self.flaw(reader.path(), at.offset, 4, what);
+            }
+            if reader.header().sources.len() > walked.described {
+                self.described(reader, at.offset, &mut walked);
             }
             let finding = self.frame(reader, at, &mut walked);
             if footer_offset.is_none_or(|footer| at.offset < footer) {
@@ -178,8 +179,8 @@ impl Verification {
         }
     }
 
-    /// Behind damage the reader knows sources whose descriptor was damaged, from the footer.
-    fn described_elsewhere(&mut self, reader: &SegmentReader, offset: u64, walked: &mut Walked) {
+    /// Sources that were not in the header: by their descriptors, or by the footer's copy where those are damaged.
+    fn described(&mut self, reader: &SegmentReader, offset: u64, walked: &mut Walked) {
         for source in reader.header().sources.iter().skip(walked.described) {
             if let Some(finding) = self.audit.source(walked.run_id, source) {
                 self.finding(reader, offset, source.id, finding);
@@ -205,11 +206,6 @@ impl Verification {
                 *lost = lost.saturating_add(gap.count);
                 return Some((gap.source, self.audit.gap(walked.run_id, &gap)?));
             }
-            FrameKind::Descriptor => {
-                let source = SourceInfo::decode(payload)?;
-                walked.described = reader.header().sources.len();
-                return Some((source.id, self.audit.source(walked.run_id, &source)?));
-            }
             FrameKind::Index => {
                 let what = walked.proof.index(&Index::decode(payload)?);
                 self.disproven(reader, at, what, walked);
@@ -222,7 +218,11 @@ impl Verification {
             FrameKind::Trailer => self.trailer(reader, Trailer::decode(payload), at.offset),
             FrameKind::Unknown(_) => self.verdict.unknown_frames += 1,
             FrameKind::Header if at.offset > 0 => self.header(reader, at.offset, walked),
-            FrameKind::Header | FrameKind::ClockSync | FrameKind::Marker | FrameKind::Attachment => {}
+            FrameKind::Header
+            | FrameKind::Descriptor
+            | FrameKind::ClockSync
+            | FrameKind::Marker
+            | FrameKind::Attachment => {}
         }
         None
     }

@@ -19,6 +19,7 @@
 
 mod architecture;
 mod arguments;
+mod crafted;
 mod damage;
 mod dumping;
 mod recording;
