@@ -10,8 +10,6 @@ use super::kind::{FrameAt, FrameKind, IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
 use super::reader::{Damage, Found, Mended, SegmentReader, claimed_end, examine_in, kind_of};
 use crate::stream::{LENGTH_BYTES, SliceDeframer};
 
-/// How much is searched at once for the next intact frame.
-const SEARCH_BYTES: usize = 64 << 10;
 /// Bytes that searches may hash in vain before the first byte of the file...
 const HASHED_IN_VAIN_MIN: u64 = 64 << 20;
 /// ...and for each byte that was passed: bounds the work on hostile input, where landmarks stand everywhere and claim
@@ -107,7 +105,7 @@ impl SegmentReader {
         const WHAT: &str = "empty: zeros, space that was never written";
         let mut end = offset;
         loop {
-            let stretch = self.window.at(end, SEARCH_BYTES)?;
+            let stretch = self.window.at(end, 1)?;
             let zeros = stretch.iter().take_while(|byte| **byte == 0).count();
             end += zeros as u64;
             if zeros == 0 || zeros < stretch.len() {
@@ -216,7 +214,8 @@ impl SegmentReader {
     fn search(&mut self, mut from: u64, limit: u64) -> io::Result<Option<u64>> {
         let header_bytes = self.deframer.header_bytes();
         while from < limit {
-            let stretch = self.window.at(from, SEARCH_BYTES)?;
+            // No more than needed: a window that moves on must come back to prove what is damaged.
+            let stretch = self.window.at(from, header_bytes + PAYLOAD_BYTES_MIN)?;
             if stretch.len() < header_bytes + PAYLOAD_BYTES_MIN {
                 return Ok(None);
             }
@@ -290,5 +289,83 @@ fn find_landmark(stretch: &[u8], header_bytes: usize) -> Option<usize> {
             return Some(from + at);
         }
         from += at + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::segment::control::{Marker, MarkerOrigin};
+    use crate::segment::header::tests::example;
+    use crate::segment::reader::Advance;
+    use crate::stream::{ChecksumKind, Framer};
+
+    fn framed(payload: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::new();
+        ChecksumKind::Xxh3.frame_and_write(&mut frame, payload).unwrap();
+        frame
+    }
+
+    fn read(bytes: &[u8]) -> (SegmentReader, usize, usize) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, bytes).unwrap();
+        let file = Arc::new(std::fs::File::open(&path).unwrap());
+        let mut reader = SegmentReader::over(Path::new("file"), file).unwrap();
+        let (mut frames, mut holes) = (0, 0);
+        while let Some(advance) = reader.advance().unwrap() {
+            match advance {
+                Advance::Frame(_) => frames += 1,
+                Advance::Damage(_) => holes += 1,
+            }
+        }
+        (reader, frames, holes)
+    }
+
+    fn note() -> Vec<u8> {
+        let text = String::new();
+        framed(&Marker { mono_ns: 1, wall_ns: 1, origin: MarkerOrigin::Person, text }.encode())
+    }
+
+    // Goal: what is hashed in vain stays within what the format allows, wherever it is hashed: where one is searched, where one
+    // should begin, and where ends are tried. Method: landmarks that claim 100 KB each, alone, behind small intact frames,
+    // and small damaged frames in front of many long intact ones.
+    #[test]
+    fn hashing_in_vain_is_bounded() {
+        let landmark = [&100_000_u32.to_le_bytes()[..], &[0; 8], &[20, 0, 0, 0], b"FCMK"].concat();
+        let text = "x".repeat(30_000);
+        let long = framed(&Marker { mono_ns: 1, wall_ns: 1, origin: MarkerOrigin::Person, text }.encode());
+        let mut broken = note();
+        *broken.last_mut().unwrap() ^= 1;
+        broken[..4].copy_from_slice(&9_999_u32.to_le_bytes());
+        for pattern in [landmark.clone(), [landmark, note()].concat(), [broken, long.repeat(3)].concat()] {
+            let hostile = [framed(&example().encode()), pattern.repeat((2 << 20) / pattern.len())].concat();
+            let (reader, frames, _) = read(&hostile);
+            assert!(frames >= 1);
+            let allowed = HASHED_IN_VAIN_MIN + hostile.len() as u64 * (HASHED_IN_VAIN_PER_BYTE + 8);
+            assert!(reader.hashed_in_vain <= allowed, "{} of {allowed}", reader.hashed_in_vain);
+        }
+    }
+
+    // Goal: zeros are empty space from 64 on, whatever length the frame behind begins with. Method: runs of several lengths
+    // between intact frames, one of them with a length whose low byte is zero.
+    #[test]
+    fn zeros_are_empty_space() {
+        let round = {
+            let text = "x".repeat(512 - note().len() + 12 - 4);
+            framed(&Marker { mono_ns: 1, wall_ns: 1, origin: MarkerOrigin::Person, text }.encode())
+        };
+        assert_eq!(round[0], 0, "{:?}", &round[..4]);
+        for behind in [note(), round] {
+            for zeros in [1, 63, 64, 65, 100_000, 300_000] {
+                let bytes =
+                    [&framed(&example().encode())[..], &note(), &vec![0; zeros], &behind, &note()].concat();
+                let (_, frames, holes) = read(&bytes);
+                assert_eq!((frames, holes), (4, 1), "{zeros} zeros");
+            }
+        }
     }
 }

@@ -9,7 +9,10 @@ mod catalog;
 mod control;
 mod digest;
 mod error;
+mod follow;
 mod footer;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod header;
 mod index;
 mod kind;

@@ -39,10 +39,6 @@ impl Memory {
         self.bytes.lock().unwrap().clone()
     }
 
-    pub fn extend(&self, bytes: &[u8]) {
-        self.bytes.lock().unwrap().extend_from_slice(bytes);
-    }
-
     pub fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
@@ -92,6 +88,15 @@ impl StorageFile for Memory {
 #[derive(Debug, Default)]
 pub struct Shelf {
     files: Mutex<BTreeMap<String, Arc<Memory>>>,
+}
+
+impl Shelf {
+    /// The content of its one file.
+    pub fn only_file(&self) -> Vec<u8> {
+        let files = self.files.lock().unwrap();
+        assert_eq!(files.len(), 1);
+        files.values().next().unwrap().bytes()
+    }
 }
 
 impl Storage for Shelf {
@@ -263,9 +268,7 @@ impl Maker {
 
     /// As it is, without footer and trailer.
     pub fn unsealed(self) -> Vec<u8> {
-        drop(self.writer);
-        let files = self.shelf.files.lock().unwrap();
-        files.values().next().unwrap().bytes()
+        self.shelf.only_file()
     }
 
     pub fn sealed(self) -> Vec<u8> {

@@ -19,6 +19,7 @@
 
 mod architecture;
 mod arguments;
+mod corpus;
 mod crafted;
 mod damage;
 mod dumping;
