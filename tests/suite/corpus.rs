@@ -1,7 +1,9 @@
 //! The golden corpus (tests/corpus/README.md): segments as they were once written, and what the verbs say of them.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
 use flatcap::schema::segment::SegmentHeader;
 use flatcap::segment::{ClockSync, FrameKind, Gap, Marker, SegmentReader, Trailer};
@@ -97,12 +99,8 @@ fn said(name: &str, bytes: &[u8]) -> String {
     for args in [&["verify", "--json"][..], &["info", "--json"], &["dump", "--format", "jsonl"]] {
         let called = rig.call(&[args, &[&file]].concat());
         let status = called.status.unwrap();
-        text += &format!(
-            "$ flatcap {} {file}\n{}{}status {status}\n\n",
-            args.join(" "),
-            called.text(),
-            called.err
-        );
+        writeln!(text, "$ flatcap {} {file}", args.join(" ")).unwrap();
+        writeln!(text, "{}{}status {status}\n", called.text(), called.err).unwrap();
     }
     // What a file occupies is the file system's own.
     let mut normal = String::new();
@@ -124,7 +122,7 @@ fn same(name: &str, now: &[u8]) -> Option<String> {
     }
     match std::fs::read(&path) {
         Ok(golden) if golden == now => None,
-        Ok(golden) if name.ends_with(".txt") => {
+        Ok(golden) if Path::new(name).extension() == Some(OsStr::new("txt")) => {
             let (golden, now) = (String::from_utf8_lossy(&golden), String::from_utf8_lossy(now));
             let differs = golden.lines().zip(now.lines()).find(|(golden, now)| golden != now);
             Some(format!("{name} differs: {differs:#?}"))
@@ -166,7 +164,10 @@ fn the_corpus_is_read_as_ever() {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
 }
 
 // Goal: the known answers in the document are those of the code. Method: read them out of docs/FORMAT.md, make each
@@ -211,22 +212,20 @@ fn known_answers() {
     expected.push(("digest of the first interval, these five frames in it".into(), format!("{first:016x}")));
     expected.push(("digest of a second interval without frames".into(), format!("{second:016x}")));
     if answers != expected {
-        let lines: String = expected.iter().fold(String::new(), |text, (name, answer)| {
-            let wrapped: String = answer
-                .as_bytes()
-                .chunks(104)
-                .map(|chunk| format!("    {}\n", std::str::from_utf8(chunk).unwrap()))
-                .collect();
-            text + &format!("{name}:\n{wrapped}")
-        });
+        let mut lines = String::new();
+        for (name, answer) in &expected {
+            writeln!(lines, "{name}:").unwrap();
+            for chunk in answer.as_bytes().chunks(104) {
+                writeln!(lines, "    {}", std::str::from_utf8(chunk).unwrap()).unwrap();
+            }
+        }
         panic!("the document should say:\n{lines}");
     }
 
     // The same digest by the writer: a segment whose second interval holds known frames, walked by hand.
     let bytes = begun(ChecksumKind::Xxh3, &[]).sealed();
     let seen = see(&bytes).unwrap();
-    let reader =
-        SegmentReader::over(std::path::Path::new("x"), crate::crafted::Memory::of(bytes.clone())).unwrap();
+    let reader = SegmentReader::over(Path::new("x"), crate::crafted::Memory::of(bytes.clone())).unwrap();
     let mut previous = 0;
     for entry in &reader.footer().unwrap().index {
         let within =

@@ -62,7 +62,9 @@ impl ReadAt for Memory {
 impl StorageFile for Memory {
     fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut bytes = self.bytes.lock().unwrap();
-        slices.iter().for_each(|slice| bytes.extend_from_slice(slice));
+        for slice in slices {
+            bytes.extend_from_slice(slice);
+        }
         Ok(slices.iter().map(|slice| slice.len()).sum())
     }
 
