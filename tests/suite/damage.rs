@@ -63,13 +63,13 @@ fn every_flip(kind: ChecksumKind, step: usize) {
 }
 
 // Goal: any flipped bit is found by reader and verifier, costs the frame it touches and no other, and nothing where it
-// hits a length. Method: a small sealed segment with every kind of frame; every bit of each length, every fifth of the rest.
+// hits a length. Method: a small sealed segment with every kind of frame; every bit of each length, every eleventh of the rest.
 // Under CRC-16 one of 65,536 repairs tried in vain is taken for right; the bytes are fixed, and so is their luck.
 #[test]
 fn flipped_bits_are_found_and_cost_one_frame() {
-    every_flip(ChecksumKind::Xxh3, 5);
-    every_flip(ChecksumKind::Crc32, 31);
-    every_flip(ChecksumKind::Crc16, 31);
+    every_flip(ChecksumKind::Xxh3, 11);
+    every_flip(ChecksumKind::Crc32, 101);
+    every_flip(ChecksumKind::Crc16, 101);
 }
 
 // Goal: as above in full. Method: every bit under each checksum; run in release (scripts/damage.sh).
@@ -263,8 +263,15 @@ fn flips(frames: usize, flips: usize, kind: ChecksumKind) {
     }
     lost(&whole, &seen, "flips");
     let verdict = judge(&damaged).unwrap();
-    assert!(verdict.flaws.len() <= touched.len(), "a flip is one finding at most");
-    assert_eq!(seen.holes.len() + seen.repaired, verdict.flaws.len());
+    assert!(verdict.flaws.len() <= touched.len() + 1, "a flip is one finding, but for the footer's");
+    let said: Vec<_> = verdict.flaws.iter().filter(|flaw| flaw.length == 0).collect();
+    let is_end_hit = touched.iter().any(|at| at + 2 >= whole.places.len());
+    assert_eq!(
+        said.len(),
+        usize::from(is_end_hit),
+        "{kind}: each is known by its hole, or not sealed: {said:?}"
+    );
+    assert_eq!(seen.holes.len() + seen.repaired + said.len(), verdict.flaws.len());
 }
 
 // Goal: many flips cost the frames they touch. Method: 100 of them, seeded, in 40,000 frames of mixed sizes.
@@ -482,8 +489,8 @@ fn hostile_input_costs_linear_work() {
     };
     let note = framed(kind, &marker("").encode());
     let mut patterns: Vec<(String, Vec<u8>)> = Vec::new();
-    for length in [300, 20_000, 60_000_000] {
-        for identifier in [b"FCTF", b"FCSH", b"FCIX", b"ZZZZ"] {
+    for length in [300, 20_000] {
+        for identifier in [b"FCTF", b"FCSH", b"ZZZZ"] {
             let name = String::from_utf8_lossy(identifier).into_owned();
             patterns.push((format!("{length} {name}"), landmark(length, identifier)));
             let mixed = [landmark(length, identifier), note.clone()].concat();
@@ -503,9 +510,64 @@ fn hostile_input_costs_linear_work() {
             assert!(seen.samples.len() >= 13, "{name}");
             file.read()
         };
-        let (once, twice) = (work(64 << 10), work(128 << 10));
+        let (once, twice) = (work(32 << 10), work(64 << 10));
         assert!(twice <= once * 26 / 10 + (256 << 10), "{name}: {once} bytes read, then {twice}");
-        assert!(once <= 16 << 20, "{name}: {once} bytes read of 64 KiB");
+        assert!(once <= 8 << 20, "{name}: {once} bytes read of 32 KiB");
+    }
+}
+
+// Goal: as above in full size. Method: 128 MiB of landmarks that claim 1 MB or 60 MB each, alone and between intact frames; in
+// release (scripts/damage.sh), where the bytes that may be hashed in vain take a second or two.
+#[test]
+#[ignore = "takes minutes in a debug build"]
+fn hostile_input_of_full_size_is_read() {
+    let kind = ChecksumKind::Xxh3;
+    let note = framed(kind, &marker("").encode());
+    for length in [1_000_000_u32, 60_000_000] {
+        let landmark = [&length.to_le_bytes()[..], &[0; 8], &[20, 0, 0, 0], b"FCMK"].concat();
+        for pattern in [landmark.clone(), [landmark, note.clone()].concat()] {
+            let mut hostile = begun(kind, &[]).unsealed();
+            let front = hostile.len();
+            hostile.extend(pattern.repeat((128 << 20) / pattern.len()));
+            let begin = std::time::Instant::now();
+            let file = Memory::of(hostile);
+            let mut seen = Seen::default();
+            see_on(&mut crate::crafted::reader(&file).unwrap(), &mut seen);
+            println!("{length}, {}: {:?}, {} read", pattern.len(), begin.elapsed(), file.read());
+            assert!(seen.places.iter().filter(|place| place.start < front).count() >= 27);
+            assert!(begin.elapsed() < std::time::Duration::from_secs(60));
+        }
+    }
+}
+
+// Goal: an unsealed file loses no more than a sealed one: any flip costs the frame it touches, a flipped length nothing, the
+// header's too, whose payload alone cannot be done without. Method: every bit of each length, some of the rest.
+#[test]
+fn flips_in_an_unsealed_file_cost_one_frame() {
+    for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32] {
+        let bytes = begun(kind, &[1, 2, 3, 4]).unsealed();
+        let whole = see(&bytes).unwrap();
+        for (touched, place) in whole.places.iter().enumerate() {
+            let is_length = |bit: usize| bit < 32;
+            for bit in (0..32).chain((32..place.len() * 8).step_by(61)) {
+                let mut flipped = bytes.clone();
+                flipped[place.start + bit / 8] ^= 1 << (bit % 8);
+                let what = format!("{kind}, frame {touched}, bit {bit}");
+                let Ok(seen) = see(&flipped) else {
+                    assert!(touched == 0 && !is_length(bit), "{what}");
+                    continue;
+                };
+                assert_eq!(seen.repaired, usize::from(is_length(bit)), "{what}");
+                let kinds = &whole.kinds;
+                for (at, place) in whole.places.iter().enumerate() {
+                    // Without its descriptor a source is not known, and no footer says what it was.
+                    let is_unknown = kinds[touched] == FrameKind::Descriptor && at > touched && at <= 22;
+                    let may_miss = !is_length(bit) && (at == touched || is_unknown);
+                    assert!(may_miss || seen.places.contains(place), "{what}: lost {at}");
+                }
+                lost(&whole, &seen, &what);
+            }
+        }
     }
 }
 
@@ -567,7 +629,9 @@ fn verbs_report_damage_and_read_on() {
     let all = rig.call(&["dump", path.to_str().unwrap(), "--format", "jsonl"]).lines().len();
 
     let mut flipped = bytes.clone();
-    let middle = crate::walker::payloads(&bytes)[4].as_ptr().addr() - bytes.as_ptr().addr() + 70;
+    let payloads = crate::walker::payloads(&bytes);
+    let sample = payloads.iter().filter(|payload| &payload[4..8] == b"FCTF").nth(2).unwrap();
+    let middle = sample.as_ptr().addr() - bytes.as_ptr().addr() + 70;
     flipped[middle] ^= 0x10;
     std::fs::write(&path, &flipped).unwrap();
     let called = rig.call(&["verify", "--json", path.to_str().unwrap()]);
