@@ -63,11 +63,11 @@ fn every_flip(kind: ChecksumKind, step: usize) {
 }
 
 // Goal: any flipped bit is found by reader and verifier, costs the frame it touches and no other, and nothing where it
-// hits a length. Method: a small sealed segment with every kind of frame; every bit of each length, every eleventh of the rest.
+// hits a length. Method: a small sealed segment with every kind of frame; every bit of each length, some of the rest.
 // Under CRC-16 one of 65,536 repairs tried in vain is taken for right; the bytes are fixed, and so is their luck.
 #[test]
 fn flipped_bits_are_found_and_cost_one_frame() {
-    every_flip(ChecksumKind::Xxh3, 11);
+    every_flip(ChecksumKind::Xxh3, 29);
     every_flip(ChecksumKind::Crc32, 101);
     every_flip(ChecksumKind::Crc16, 101);
 }
@@ -510,9 +510,9 @@ fn hostile_input_costs_linear_work() {
             assert!(seen.samples.len() >= 13, "{name}");
             file.read()
         };
-        let (once, twice) = (work(32 << 10), work(64 << 10));
+        let (once, twice) = (work(16 << 10), work(32 << 10));
         assert!(twice <= once * 26 / 10 + (256 << 10), "{name}: {once} bytes read, then {twice}");
-        assert!(once <= 8 << 20, "{name}: {once} bytes read of 32 KiB");
+        assert!(once <= 4 << 20, "{name}: {once} bytes read of 16 KiB");
     }
 }
 
@@ -602,8 +602,8 @@ impl ReadAt for Growing {
 fn growth_is_no_damage() {
     let bytes = large(ChecksumKind::Xxh3, &[100, 40, 3_000, 24, 700, 52].repeat(20));
     let whole = see(&bytes).unwrap();
-    for step in [1, 7, 50, 64, 100, 1_000, 5_000] {
-        for from in (whole.places[1].end..bytes.len()).step_by(if step < 7 { 4_999 } else { 487 }) {
+    for step in [1, 50, 1_000] {
+        for from in (whole.places[1].end..bytes.len()).step_by(if step < 7 { 9_999 } else { 997 }) {
             let file = Growing { bytes: bytes.clone(), step, length: AtomicUsize::new(from) };
             let mut reader = SegmentReader::over(Path::new("growing"), Arc::new(file)).unwrap();
             let mut seen = Seen::default();
