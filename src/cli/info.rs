@@ -14,7 +14,7 @@ use super::record::table;
 use super::{Outcome, text};
 use crate::config;
 use crate::segment::{
-    Advance, FrameKind, Gap, Header, Listing, SegmentError, SegmentReader, Span, Totals, list,
+    Advance, FrameKind, Gap, Listing, SegmentError, SegmentReader, SourceInfo, Span, Totals, list,
 };
 
 /// What is in these files, from headers and footers.
@@ -132,13 +132,14 @@ fn add(
 ) -> Result<(), SegmentError> {
     let path = reader.path().to_owned();
     let io_error = |error| SegmentError::Io { path: path.clone(), error };
-    let header = reader.header().clone();
     let recovered = reader.footer().is_some_and(|footer| footer.recovered);
     let is_sealed = reader.is_sealed();
     let totals = match reader.footer() {
         Some(footer) => footer.totals.clone(),
-        None => walk(&mut reader, &header)?,
+        None => walk(&mut reader)?,
     };
+    // With the sources that came after the header.
+    let header = reader.footer().map_or_else(|| reader.header(), |footer| &footer.header).clone();
     let spans = || totals.iter().filter_map(|totals| totals.span);
     report.segments.push(Segment {
         path: path.clone(),
@@ -171,8 +172,9 @@ fn add(
 }
 
 /// Counts what an unsealed segment holds.
-fn walk(reader: &mut SegmentReader, header: &Header) -> Result<Vec<Totals>, SegmentError> {
-    let mut totals: Vec<Totals> = header.sources.iter().map(|source| Totals::new(source.id)).collect();
+fn walk(reader: &mut SegmentReader) -> Result<Vec<Totals>, SegmentError> {
+    let mut totals: Vec<Totals> =
+        reader.header().sources.iter().map(|source| Totals::new(source.id)).collect();
     while let Some(advance) = reader.advance()? {
         let Advance::Frame(at) = advance else { continue };
         match at.kind {
@@ -188,6 +190,13 @@ fn walk(reader: &mut SegmentReader, header: &Header) -> Result<Vec<Totals>, Segm
                 };
                 if let Some(totals) = of(&mut totals, sample.source) {
                     totals.record(1, span);
+                }
+            }
+            FrameKind::Descriptor => {
+                if let Some(source) = SourceInfo::decode(reader.payload(at))
+                    && of(&mut totals, source.id).is_none()
+                {
+                    totals.push(Totals::new(source.id));
                 }
             }
             FrameKind::Gap => {

@@ -173,6 +173,21 @@ impl Header {
         })
     }
 
+    /// Whether it is a copy of this segment's header, possibly with more sources and pairings.
+    pub(super) fn is_of(&self, front: &Self) -> bool {
+        (self.segment, self.run_id, self.checksum) == (front.segment, front.run_id, front.checksum)
+    }
+
+    /// Takes in what a copy of it knows more. Says whether that was a source.
+    pub(super) fn learn(&mut self, copy: &Self) -> bool {
+        let known = self.sources.len();
+        copy.sources.iter().for_each(|source| self.add_source(source.clone()));
+        if copy.clock_table.len() > self.clock_table.len() {
+            self.clock_table.clone_from(&copy.clock_table);
+        }
+        self.sources.len() > known
+    }
+
     /// Whether a descriptor that comes after the header is one more, or one that is known.
     pub(super) fn takes_source(&self, source: &SourceInfo) -> bool {
         match self.source(source.id) {

@@ -8,7 +8,7 @@ use super::footer::{Footer, Trailer};
 use super::header::{HEADER_BYTES_MAX, Header, HeaderFault, VERSION};
 use super::kind::{FrameKind, PAYLOAD_BYTES_MIN};
 use super::window::Window;
-use crate::stream::{ChecksumKind, KindDeframer, SliceDeframer, Step};
+use crate::stream::{ChecksumKind, KindDeframer, LENGTH_BYTES, SliceDeframer, Step};
 
 /// The header at the file's start, if it is intact under any checksum.
 pub(super) fn find_header(
@@ -27,18 +27,9 @@ pub(super) fn find_header(
             continue;
         }
         damaged = true;
-        let Ok(step) = deframer.deframe(front) else { continue };
-        let needed = match step {
-            Step::Frame(frame) => frame.bytes().len(),
-            Step::Incomplete { needed } => needed,
-        };
-        if needed as u64 > file_bytes {
-            continue;
-        }
-        let Ok(Step::Frame(frame)) = deframer.deframe(window.at(0, needed).map_err(io_error)?) else {
-            continue;
-        };
-        match Header::decode(frame.payload()) {
+        let Some(needed) = header_end(window, deframer, file_bytes).map_err(io_error)? else { continue };
+        let whole = window.at(0, needed).map_err(io_error)?;
+        match Header::decode(whole.get(deframer.header_bytes()..needed).unwrap_or_default()) {
             Ok(header) if header.checksum == kind => return Ok(Some(header)),
             Ok(_) => {
                 return Err(SegmentError::BadHeader {
@@ -65,7 +56,37 @@ pub(super) fn find_header(
     Ok(None)
 }
 
-fn find_any_footer(window: &mut Window, file_bytes: u64) -> io::Result<Option<Footer>> {
+/// Where the frame at the file's start ends, if its checksum proves it: by its length, or by its length with one bit
+/// flipped back, where another frame or nothing stands.
+fn header_end(window: &mut Window, deframer: KindDeframer, file_bytes: u64) -> io::Result<Option<usize>> {
+    let header_bytes = deframer.header_bytes();
+    let head = window.at(0, header_bytes)?.get(..header_bytes).unwrap_or_default().to_vec();
+    let Some(stored) = head.first_chunk::<LENGTH_BYTES>().map(|stored| u32::from_le_bytes(*stored)) else {
+        return Ok(None);
+    };
+    let flips = if deframer.checksum_bytes() == 0 { 0 } else { u32::BITS };
+    for flip in std::iter::once(0).chain((0..flips).map(|bit| 1 << bit)) {
+        let length = stored ^ flip;
+        let needed = header_bytes + length as usize;
+        if length > HEADER_BYTES_MAX || needed as u64 > file_bytes {
+            continue;
+        }
+        if flip != 0 && (needed as u64) < file_bytes {
+            let wanted = header_bytes + PAYLOAD_BYTES_MIN;
+            let behind = window.at(needed as u64, wanted)?.get(header_bytes..wanted);
+            if behind.and_then(FrameKind::of).is_none_or(|kind| matches!(kind, FrameKind::Unknown(_))) {
+                continue;
+            }
+        }
+        let payload = window.at(0, needed)?.get(header_bytes..needed).unwrap_or_default();
+        if deframer.checksum_bytes() == 0 || deframer.is_proven(&head, payload) {
+            return Ok(Some(needed));
+        }
+    }
+    Ok(None)
+}
+
+fn find_any_footer(window: &mut Window, file_bytes: u64) -> io::Result<Option<(Footer, u64)>> {
     for kind in ChecksumKind::ALL {
         if let Some(footer) = find_footer(window, file_bytes, *kind)? {
             return Ok(Some(footer));
@@ -74,12 +95,13 @@ fn find_any_footer(window: &mut Window, file_bytes: u64) -> io::Result<Option<Fo
     Ok(None)
 }
 
-/// The footer that the trailer at the file's end points to, if both are intact under this checksum.
+/// The footer in front of the trailer at the file's end, and where it stands, if both are intact under this checksum. That
+/// is where the trailer points to, unless frames were removed or added: the trailer's word for its length is enough.
 pub(super) fn find_footer(
     window: &mut Window,
     file_bytes: u64,
     kind: ChecksumKind,
-) -> io::Result<Option<Footer>> {
+) -> io::Result<Option<(Footer, u64)>> {
     let deframer = KindDeframer::new(kind).with_max_frame_len(HEADER_BYTES_MAX as usize);
     let trailer_bytes = kind.frame_bytes(Trailer::PAYLOAD_BYTES);
     let Some(trailer_offset) = file_bytes.checked_sub(trailer_bytes as u64) else { return Ok(None) };
@@ -93,13 +115,18 @@ pub(super) fn find_footer(
         return Ok(None);
     };
     let footer_bytes = kind.frame_bytes(trailer.footer_length as usize);
-    if trailer.footer_offset.checked_add(footer_bytes as u64) != Some(trailer_offset) {
-        return Ok(None);
-    }
-    Ok(match deframer.deframe(window.at(trailer.footer_offset, footer_bytes)?) {
+    let Some(offset) = trailer_offset.checked_sub(footer_bytes as u64) else { return Ok(None) };
+    let footer = match deframer.deframe(window.at(offset, footer_bytes)?) {
         Ok(Step::Frame(frame)) if FrameKind::of(frame.payload()) == Some(FrameKind::Footer) => {
-            Footer::decode(frame.payload()).ok().filter(|footer| footer.header.checksum == kind)
+            Footer::decode(frame.payload()).ok()
         }
         _ => None,
-    })
+    };
+    Ok(footer
+        .filter(|footer| {
+            let header = &footer.header;
+            (header.checksum, header.run_id, header.segment) == (kind, trailer.run_id, trailer.segment)
+                && footer.bytes == trailer.footer_offset
+        })
+        .map(|footer| (footer, offset)))
 }

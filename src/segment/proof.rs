@@ -95,3 +95,93 @@ impl Proof {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::header::tests::example;
+    use crate::segment::index::IndexBook;
+
+    fn head(of: u8) -> Head {
+        Head::of(&[of; 12])
+    }
+
+    /// Three intervals of three frames each; in front of each but the first its Index frame, as a writer counts.
+    fn written() -> (Vec<Index>, Vec<IndexEntry>) {
+        let mut book = IndexBook::new();
+        let mut indexes = Vec::new();
+        for interval in 0..3 {
+            for frame in 0..3 {
+                book.frames(&[10 * interval + frame; 12], 1, 100);
+            }
+            if interval < 2 {
+                indexes.push(book.close(0));
+                book.frames(&[200 + interval; 12], 1, 50);
+            }
+        }
+        (indexes, book.finish())
+    }
+
+    /// What is found where these frames stand: tens are intervals, from 200 on Index frames, 255 a hole.
+    fn found(frames: &[u8]) -> Vec<(u8, &'static str)> {
+        let (indexes, entries) = written();
+        let mut proof = Proof::default();
+        let mut findings = Vec::new();
+        for frame in frames {
+            match frame {
+                255 => proof.damage(),
+                200.. => {
+                    let what = proof.index(&indexes[usize::from(frame - 200)]);
+                    findings.extend(what.map(|what| (*frame, what)));
+                    proof.frame(&head(*frame), 50);
+                }
+                _ => proof.frame(&head(*frame), 100),
+            }
+        }
+        let footer = Footer {
+            header: example(),
+            totals: Vec::new(),
+            frames: 0,
+            bytes: 0,
+            reorder_window_ns: 0,
+            recovered: false,
+            index: entries,
+        };
+        findings.extend(proof.footer(&footer).map(|what| (0, what)));
+        findings
+    }
+
+    // Goal: each deviation is one finding, at the end of its interval, and none of the intervals behind it. Method: by
+    // hand: frames removed, repeated, exchanged; Index frames too; a hole excuses its own interval.
+    #[test]
+    fn each_deviation_is_one_finding() {
+        const WHOLE: [u8; 11] = [0, 1, 2, 200, 10, 11, 12, 201, 20, 21, 22];
+        const ADDED: &str = "frames were added to this interval or removed from it";
+        const OTHER: &str = "frames of this interval were exchanged: its digest is another one";
+        const ORDER: &str = "an Index frame out of its order: some were added, removed or exchanged";
+        const NONE: &str = "an Index frame is missing in front of this interval";
+        assert_eq!(found(&WHOLE), []);
+        assert_eq!(found(&[0, 2, 200, 10, 11, 12, 201, 20, 21, 22]), [(200, ADDED)]);
+        assert_eq!(found(&[0, 1, 2, 200, 10, 11, 11, 12, 201, 20, 21, 22]), [(201, ADDED)]);
+        assert_eq!(found(&[0, 1, 2, 200, 10, 12, 11, 201, 20, 21, 22]), [(201, OTHER)]);
+        assert_eq!(found(&[0, 1, 2, 200, 10, 11, 12, 201, 20, 21]), [(0, ADDED)]);
+        assert_eq!(found(&[0, 1, 2, 10, 11, 12, 201, 20, 21, 22]), [(201, ORDER)]);
+        assert_eq!(found(&[0, 1, 2, 200, 10, 11, 12, 20, 21, 22]), [(0, NONE)]);
+        assert_eq!(found(&[0, 255, 2, 200, 10, 11, 12, 201, 20, 21, 22]), []);
+        assert_eq!(found(&[0, 255, 2, 200, 10, 12, 201, 20, 21, 22]), [(201, ADDED)]);
+        // A frame changed across intervals, with the header of another one.
+        assert_eq!(found(&[0, 1, 11, 200, 10, 2, 12, 201, 20, 21, 22]), [(200, OTHER), (201, OTHER)]);
+    }
+
+    // Goal: many headers are hashed like few. Method: more than the room for them holds.
+    #[test]
+    fn a_long_interval_is_hashed_whole() {
+        let mut book = IndexBook::new();
+        let mut proof = Proof::default();
+        for frame in (0..=u8::MAX).cycle().take(3_000) {
+            book.frames(&[frame; 12], 1, 100);
+            proof.frame(&head(frame), 100);
+        }
+        assert_eq!(proof.index(&book.close(0)), None);
+    }
+}

@@ -42,22 +42,28 @@ pub enum Advance {
 pub struct SegmentReader {
     path: PathBuf,
     pub(super) window: Window,
-    header: Header,
+    pub(super) aside: Window, // for looks elsewhere, which would move the other one to and fro
+    pub(super) header: Header,
     pub(super) deframer: KindDeframer,
-    footer: Option<Footer>,
+    pub(super) footer: Option<Footer>,
+    pub(super) footer_offset: Option<u64>, // in this file: another one than the footer says where frames were removed
     offset: u64,
     tail: Option<Damage>,
-    latest: Vec<Latest>,
-    pub(super) hashed_in_vain: u64, // by searches, since the file was opened
+    pub(super) latest: Vec<Latest>,
+    is_wary: bool, // behind a hole: reading may have come to frames inside a payload
+    pub(super) hashed_in_vain: u64, // since the file was opened
 }
 
-/// The last intact sample of a source.
+/// The last intact sample of a source that no damage stood in front of in its interval.
 #[derive(Debug, Clone, Copy)]
-struct Latest {
-    source: u16,
-    seq: u64,
-    mono_ns: u64,
+pub(super) struct Latest {
+    pub(super) source: u16,
+    pub(super) seq: u64,
+    pub(super) mono_ns: u64,
 }
+
+/// Said of a frame that is cut off, or still being written.
+const BEYOND: &str = "a frame that ends beyond the file";
 
 /// What stands at a place.
 pub(super) enum Found {
@@ -99,21 +105,28 @@ impl SegmentReader {
         for kind in kinds {
             footer = footer.or(find_footer(&mut window, file_bytes, *kind).map_err(io_error)?);
         }
+        // A file may end with a payload that holds another segment's end.
+        let footer =
+            footer.filter(|(footer, _)| front.as_ref().is_none_or(|front| footer.header.is_of(front)));
         // Seen before the file grew by a footer: it is read again from the start.
         window.forget();
+        let (footer, footer_offset) = footer.unzip();
         let header = front.or_else(|| footer.as_ref().map(|footer| footer.header.clone()));
         let header = header.ok_or_else(|| SegmentError::NotASegment { path: path.to_owned() })?;
         let deframer = KindDeframer::new(header.checksum)
             .with_max_frame_len(header.frame_max.max(HEADER_BYTES_MAX) as usize);
         Ok(Self {
             path: path.to_owned(),
+            aside: window.aside(),
             window,
             header,
             deframer,
             footer,
+            footer_offset,
             offset: 0,
             tail: None,
             latest: Vec::new(),
+            is_wary: false,
             hashed_in_vain: 0,
         })
     }
@@ -133,6 +146,11 @@ impl SegmentReader {
         self.footer.as_ref()
     }
 
+    /// Where the footer of a sealed segment stands.
+    pub fn footer_offset(&self) -> Option<u64> {
+        self.footer_offset
+    }
+
     /// Whether it has footer and trailer.
     pub fn is_sealed(&self) -> bool {
         self.footer.is_some()
@@ -148,6 +166,7 @@ impl SegmentReader {
         self.offset = offset;
         self.tail = None;
         self.latest.clear();
+        self.is_wary = false;
     }
 
     /// What follows the last frame of an unsealed segment once [`advance`](Self::advance) has said that there is
@@ -208,7 +227,7 @@ impl SegmentReader {
 
     fn try_advance(&mut self) -> io::Result<Option<Advance>> {
         self.tail = None;
-        let what = match self.examine(self.offset)? {
+        let what = match self.expect(self.offset)? {
             Found::Frame(at) => {
                 self.pass(at);
                 return Ok(Some(Advance::Frame(at)));
@@ -216,7 +235,17 @@ impl SegmentReader {
             Found::End => return Ok(None),
             Found::Nothing(what) => what,
         };
+        let hashed_before = self.hashed_in_vain;
         let mended = self.mend(self.offset, what)?;
+        if what == BEYOND
+            && self.footer.is_none()
+            && !matches!(mended, Mended::Frame(_))
+            && let Found::Frame(at) = self.examine(self.offset)?
+        {
+            // It was being written, and has grown whole since.
+            self.pass(at);
+            return Ok(Some(Advance::Frame(at)));
+        }
         match mended {
             Mended::Frame(at) => {
                 self.pass(at);
@@ -225,13 +254,48 @@ impl SegmentReader {
             Mended::Rest(damage) if self.footer.is_none() => {
                 // Nothing intact follows and nothing says that the file is complete. Seen again when it has grown.
                 self.window.forget();
+                self.aside.forget();
+                self.hashed_in_vain = hashed_before;
                 self.tail = Some(damage);
                 Ok(None)
             }
             Mended::Hole(damage) | Mended::Rest(damage) => {
                 self.offset = damage.offset + damage.length;
+                self.is_wary = true;
                 Ok(Some(Advance::Damage(damage)))
             }
+        }
+    }
+
+    /// What stands where a frame should begin.
+    #[inline]
+    fn expect(&mut self, offset: u64) -> io::Result<Found> {
+        if self.is_dear(offset)? {
+            return Ok(Found::Nothing("a long frame amid damage"));
+        }
+        let found = self.examine(offset)?;
+        match found {
+            Found::Frame(at) if self.is_wary && !self.can_come_next(at) => {
+                Ok(Found::Nothing("a frame that cannot follow those before it"))
+            }
+            Found::Nothing(what) if what != BEYOND => {
+                let head = self.window.at(offset, self.deframer.header_bytes())?;
+                let end = claimed_end(offset, self.deframer.header_bytes(), head).unwrap_or(offset);
+                if end <= self.window.file_bytes()? {
+                    self.hashed_in_vain = self.hashed_in_vain.saturating_add(end - offset);
+                }
+                Ok(Found::Nothing(what))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// Whether a frame that an intact one stands in front of can be at its place, in a stretch that may be a payload.
+    fn can_come_next(&self, at: FrameAt) -> bool {
+        match at.kind {
+            // Its own word would do in a file from which frames were removed.
+            FrameKind::Index | FrameKind::Unknown(_) => true,
+            _ => self.can_follow(at.offset, self.payload(at)),
         }
     }
 
@@ -239,7 +303,8 @@ impl SegmentReader {
     fn pass(&mut self, at: FrameAt) {
         self.offset = at.offset + at.bytes as u64;
         match at.kind {
-            FrameKind::Telemetry => {
+            // Amid damage it may be one from inside a payload: real ones are judged by what stood in front of it.
+            FrameKind::Telemetry if !self.is_wary => {
                 let Some(sample) = self.telemetry(at) else { return };
                 let latest = Latest { source: sample.source, seq: sample.seq, mono_ns: sample.mono_ns };
                 match self.latest.iter_mut().find(|known| known.source == latest.source) {
@@ -260,9 +325,16 @@ impl SegmentReader {
                 }
             }
             FrameKind::ClockSync => {
-                if let Some(sync) = ClockSync::decode(self.payload(at)) {
+                // The footer's copy of the header has it already.
+                if let Some(sync) = ClockSync::decode(self.payload(at))
+                    && !self.header.clock_table.contains(&sync.clocks)
+                {
                     self.header.add_clocks(sync.clocks);
                 }
+            }
+            FrameKind::Index => {
+                let index = Index::decode(self.payload(at));
+                self.is_wary &= index.is_none_or(|index| index.entry.end() != at.offset);
             }
             _ => {}
         }
@@ -271,57 +343,43 @@ impl SegmentReader {
     /// What stands at `offset`.
     #[inline]
     pub(super) fn examine(&mut self, offset: u64) -> io::Result<Found> {
-        let mut wanted = self.deframer.header_bytes();
-        loop {
-            let rest = self.window.at(offset, wanted)?;
-            if rest.is_empty() {
-                return Ok(Found::End);
-            }
-            match self.deframer.deframe(rest) {
-                Ok(Step::Frame(frame)) => {
-                    let (payload, bytes) = (frame.payload(), frame.bytes().len());
-                    return Ok(match kind_of(&self.header, payload) {
-                        Ok(kind) => Found::Frame(FrameAt { offset, bytes, kind, is_repaired: false }),
-                        Err(what) => Found::Nothing(what),
-                    });
-                }
-                Ok(Step::Incomplete { needed }) if rest.len() >= wanted && needed > wanted => {
-                    if offset.saturating_add(needed as u64) > self.window.file_bytes()? {
-                        return Ok(Found::Nothing("a frame that ends beyond the file"));
-                    }
-                    wanted = needed;
-                }
-                Ok(Step::Incomplete { .. }) => {
-                    return Ok(Found::Nothing("a frame that ends beyond the file"));
-                }
-                Err(error) if error.is_checksum_mismatch() => {
-                    return Ok(Found::Nothing("a frame whose checksum is wrong"));
-                }
-                Err(_) => return Ok(Found::Nothing("a frame longer than the limit")),
-            }
-        }
+        examine_in(&mut self.window, &self.deframer, &self.header, offset)
     }
+}
 
-    /// Whether a frame that a search has come upon can follow what was read before: a payload may itself hold frames.
-    pub(super) fn can_follow(&self, payload: &[u8]) -> bool {
-        match FrameKind::of(payload) {
-            Some(FrameKind::Telemetry) => Telemetry::read(payload).is_some_and(|sample| {
-                let latest = self.latest.iter().find(|latest| latest.source == sample.source);
-                let last = self.footer.as_ref().and_then(|footer| {
-                    footer.totals.iter().find(|totals| totals.source == sample.source)?.span
+/// What stands at `offset`, through a window.
+#[inline]
+pub(super) fn examine_in(
+    window: &mut Window,
+    deframer: &KindDeframer,
+    header: &Header,
+    offset: u64,
+) -> io::Result<Found> {
+    let mut wanted = deframer.header_bytes();
+    loop {
+        let rest = window.at(offset, wanted)?;
+        if rest.is_empty() {
+            return Ok(Found::End);
+        }
+        match deframer.deframe(rest) {
+            Ok(Step::Frame(frame)) => {
+                let (payload, bytes) = (frame.payload(), frame.bytes().len());
+                return Ok(match kind_of(header, payload) {
+                    Ok(kind) => Found::Frame(FrameAt { offset, bytes, kind, is_repaired: false }),
+                    Err(what) => Found::Nothing(what),
                 });
-                latest.is_none_or(|latest| sample.seq > latest.seq && sample.mono_ns >= latest.mono_ns)
-                    && last.is_none_or(|last| sample.seq <= last.last_seq)
-            }),
-            Some(FrameKind::Gap) => Gap::decode(payload).is_some_and(|gap| {
-                let latest = self.latest.iter().find(|latest| latest.source == gap.source);
-                latest.is_none_or(|latest| gap.first > latest.seq)
-            }),
-            Some(FrameKind::Trailer) => Trailer::decode(payload).is_some_and(|trailer| {
-                trailer.run_id == self.header.run_id && trailer.segment == self.header.segment
-            }),
-            Some(FrameKind::Unknown(_)) | None => false,
-            Some(_) => true,
+            }
+            Ok(Step::Incomplete { needed }) if rest.len() >= wanted && needed > wanted => {
+                if offset.saturating_add(needed as u64) > window.file_bytes()? {
+                    return Ok(Found::Nothing(BEYOND));
+                }
+                wanted = needed;
+            }
+            Ok(Step::Incomplete { .. }) => return Ok(Found::Nothing(BEYOND)),
+            Err(error) if error.is_checksum_mismatch() => {
+                return Ok(Found::Nothing("a frame whose checksum is wrong"));
+            }
+            Err(_) => return Ok(Found::Nothing("a frame longer than the limit")),
         }
     }
 }
@@ -378,6 +436,11 @@ impl Head {
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(head: &[u8; HEAD_BYTES_MAX]) -> Self {
+        Self { bytes: *head, length: HEAD_BYTES_MAX }
     }
 }
 

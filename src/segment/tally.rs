@@ -143,3 +143,43 @@ impl Tally {
         (std::mem::take(&mut self.totals), self.index.finish())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::header::tests::example;
+
+    fn span(seq: u64, first_mono_ns: u64, last_mono_ns: u64) -> Span {
+        Span { first_seq: seq, last_seq: seq, first_mono_ns, last_mono_ns, first_wall_ns: 0, last_wall_ns: 0 }
+    }
+
+    // Goal: what is counted is what came, for sources that came later too. Method: some frames by hand.
+    #[test]
+    fn counts_are_what_came() {
+        let mut tally = Tally::new(&example());
+        tally.add(&[1; 12], 1, 100);
+        tally.begin_content();
+        assert!(!tally.has_content() && !tally.has_unindexed());
+        tally.add(&[2; 24], 2, 300);
+        tally.samples(1, 2, span(9, 50, 80));
+        tally.add_source(7);
+        tally.add_source(7);
+        tally.samples(7, 1, span(0, 60, 60));
+        tally.samples(8, 1, span(0, 90, 90));
+        let lost =
+            |source, count| Gap { source, first: 0, count, causes: 1, after_mono_ns: 0, before_mono_ns: 0 };
+        tally.gap(&lost(7, u64::MAX));
+        tally.gap(&lost(7, 5));
+        assert!(tally.has_content() && tally.has_unindexed());
+        assert_eq!((tally.bytes(), tally.frames(), tally.reorder_window_ns()), (400, 3, 20));
+        let index = tally.close_interval(40);
+        assert_eq!((index.number, index.entry.bytes, index.entry.frames), (0, 400, 3));
+        tally.add(&[3; 12], 1, 60);
+        assert!(!tally.has_unindexed(), "the Index frame itself is no content");
+        let (totals, entries) = tally.finish();
+        let counted: Vec<_> =
+            totals.iter().map(|totals| (totals.source, totals.recorded, totals.lost)).collect();
+        assert_eq!(counted, [(0, 0, 0), (1, 2, 0), (7, 1, u64::MAX)]);
+        assert_eq!(entries.iter().map(IndexEntry::end).collect::<Vec<_>>(), [400, 460]);
+    }
+}

@@ -13,6 +13,7 @@ const WINDOW_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Window {
     file: Arc<dyn ReadAt>,
+    step: usize, // how much is read at least
     buffer: Vec<u8>,
     start: u64,    // offset of buffer[0] in the file
     filled: usize, // <= buffer.len()
@@ -28,7 +29,12 @@ impl Window {
     }
 
     pub(super) fn over(file: Arc<dyn ReadAt>) -> Self {
-        Self { file, buffer: Vec::new(), start: 0, filled: 0 }
+        Self { file, step: WINDOW_BYTES, buffer: Vec::new(), start: 0, filled: 0 }
+    }
+
+    /// Another window on the same file, for looks elsewhere: it reads what is asked for and no more.
+    pub(super) fn aside(&self) -> Self {
+        Self { step: 0, ..Self::over(Arc::clone(&self.file)) }
     }
 
     /// The file's length now.
@@ -57,18 +63,22 @@ impl Window {
 
     fn fill(&mut self, offset: u64, wanted: usize) -> io::Result<()> {
         let kept = self.cached(offset).len();
-        self.buffer.copy_within(self.filled - kept..self.filled, 0);
+        let capacity = wanted.max(self.step);
+        if self.buffer.len() < capacity {
+            // Zeroed by the kernel, page by page, as far as it is used.
+            let mut buffer = vec![0; capacity];
+            if let Some(front) = buffer.get_mut(..kept) {
+                front.copy_from_slice(self.cached(offset));
+            }
+            self.buffer = buffer;
+        } else {
+            self.buffer.copy_within(self.filled - kept..self.filled, 0);
+        }
         self.start = offset;
         self.filled = kept;
-        let capacity = wanted.max(WINDOW_BYTES);
-        if self.buffer.is_empty() {
-            // Zeroed by the allocator: of a short file, only the pages that it fills are ever touched.
-            self.buffer = vec![0; capacity];
-        } else if self.buffer.len() < capacity {
-            self.buffer.resize(capacity, 0);
-        }
         while self.filled < wanted {
-            let free = self.buffer.get_mut(self.filled..).unwrap_or_default();
+            // A long frame has made the buffer longer than a step: that much is not read each time.
+            let free = self.buffer.get_mut(self.filled..capacity).unwrap_or_default();
             match self.file.read_at(free, offset + self.filled as u64) {
                 Ok(0) => break,
                 Ok(count) => self.filled += count,

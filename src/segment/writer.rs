@@ -3,9 +3,9 @@
 use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
 
-use super::control::{Attachment, ClockSync, Gap};
+use super::control::{Attachment, ClockSync, Gap, Marker};
 use super::footer::{Footer, Trailer};
-use super::header::Header;
+use super::header::{Header, SourceInfo};
 use super::name::SegmentName;
 use super::tally::Tally;
 use super::totals::{Span, Totals};
@@ -205,6 +205,39 @@ impl SegmentWriter {
         Ok(())
     }
 
+    /// Appends a note.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_marker(&mut self, marker: &Marker) -> io::Result<()> {
+        self.append_payload(&marker.encode())
+    }
+
+    /// Appends a named file.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_attachment(&mut self, attachment: &Attachment) -> io::Result<()> {
+        self.append_payload(&attachment.encode())
+    }
+
+    /// Describes a source that is not in the header, in front of its first sample.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append). `InvalidInput` for an id that is taken, or one source too many: nothing was written.
+    pub fn append_source(&mut self, source: SourceInfo) -> io::Result<()> {
+        if self.header.source(source.id).is_some() || !self.header.takes_source(&source) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let payload = source.encode();
+        // The footer repeats it.
+        self.header_bytes += payload.len() as u64;
+        self.append_payload(&payload)?;
+        self.tally.add_source(source.id);
+        self.header.add_source(source);
+        Ok(())
+    }
+
     /// Ends the interval by an Index frame. `synced_offset` is up to where the file is known to be on the medium.
     ///
     /// # Errors
@@ -241,7 +274,7 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// What the storage says. The segment then stays as it is, unsealed.
-    pub(super) fn seal_recovered(self) -> io::Result<SealedSegment> {
+    pub fn seal_recovered(self) -> io::Result<SealedSegment> {
         self.end(true)
     }
 
@@ -274,6 +307,14 @@ impl SegmentWriter {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         self.write(&mut pieces)?;
         Ok(SealedSegment { name: self.name, file: self.file, bytes: footer_offset + bytes as u64 })
+    }
+
+    /// Appends one frame, into room of its own.
+    fn append_payload(&mut self, payload: &[u8]) -> io::Result<()> {
+        let seal_bytes = self.seal_bytes() + GAPS_RESERVE_BYTES;
+        let end = self.tally.bytes() + self.header.checksum.frame_bytes(payload.len()) as u64;
+        self.reserve.ahead_of(end, seal_bytes, &*self.file)?;
+        self.write_payload(payload)
     }
 
     /// Writes one frame of the recorder's own, into the room that is kept for it if there is no other.

@@ -1,99 +1,622 @@
 //! Damaged, cut, foreign and future files: found, bounded, said clearly; what is whole is read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flatcap::segment::{Advance, FrameKind, SegmentError, SegmentReader};
+use flatcap::os::storage::ReadAt;
+use flatcap::segment::{FrameKind, SegmentReader};
+use flatcap::stream::ChecksumKind;
 
+use crate::crafted::{Maker, Memory, Seen, begun, framed, header, judge, marker, see, see_on, small, source};
 use crate::rig::Rig;
 
 /// A small sealed segment of the synthetic source.
-fn small(rig: &Rig) -> Vec<u8> {
+fn recorded(rig: &Rig) -> Vec<u8> {
     rig.record(&["--for", "20ms", "--source", "synthetic@2ms"]);
     std::fs::read(&rig.segments("bin")[0]).unwrap()
 }
 
-struct Read {
-    samples: BTreeSet<u64>,
-    holes: usize,
-    repaired: usize,
-    torn: bool,
-    has_trailer: bool,
+/// Samples of `whole` that `seen` lacks; none may be there that never was.
+fn lost(whole: &Seen, seen: &Seen, what: &str) -> Vec<(u16, u64)> {
+    let seen: BTreeMap<(u16, u64), &[u8]> =
+        seen.samples.iter().map(|(source, seq, body)| ((*source, *seq), body.as_slice())).collect();
+    let all: BTreeMap<(u16, u64), &[u8]> =
+        whole.samples.iter().map(|(source, seq, body)| ((*source, *seq), body.as_slice())).collect();
+    for (key, body) in &seen {
+        assert_eq!(all.get(key), Some(body), "{what}: a sample that never was");
+    }
+    all.into_keys().filter(|key| !seen.contains_key(key)).collect()
 }
 
-fn read(path: &Path) -> Result<Read, SegmentError> {
-    let mut reader = SegmentReader::open(path)?;
-    let mut read = Read { samples: BTreeSet::new(), holes: 0, repaired: 0, torn: false, has_trailer: false };
-    while let Some(advance) = reader.advance()? {
-        match advance {
-            Advance::Damage(_) => read.holes += 1,
-            Advance::Frame(at) => {
-                read.repaired += usize::from(at.is_repaired);
-                match at.kind {
-                    FrameKind::Telemetry => {
-                        let sample = reader.telemetry(at).unwrap();
-                        assert!(read.samples.insert(sample.seq), "no sample comes twice");
-                    }
-                    FrameKind::Trailer => read.has_trailer = true,
-                    _ => {}
+/// Flips every bit of the lengths, and every so-manieth bit of the rest. Lengths are covered by no checksum, but each can
+/// be found again.
+fn every_flip(kind: ChecksumKind, step: usize) {
+    let bytes = small(kind);
+    let whole = see(&bytes).unwrap();
+    let header_bytes = kind.frame_bytes(0);
+    for bit in 0..bytes.len() * 8 {
+        let touched = whole.places.iter().position(|place| place.contains(&(bit / 8))).unwrap();
+        let at = bit / 8 - whole.places[touched].start;
+        if at >= 4 && bit % step != 0 {
+            continue;
+        }
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let what = format!("{kind}, bit {bit}");
+        let verdict = judge(&flipped).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(!verdict.is_intact(), "{what}: not noticed");
+        let seen = see(&flipped).unwrap();
+        lost(&whole, &seen, &what);
+        let missing: Vec<usize> =
+            (0..whole.places.len()).filter(|at| !seen.places.contains(&whole.places[*at])).collect();
+        let is_last = touched + 1 == whole.places.len();
+        let allowed: &[usize] = if at < 4 && !is_last { &[] } else { &[touched] };
+        assert!(missing.iter().all(|at| allowed.contains(at)), "{what}: lost {missing:?}, touched {touched}");
+        assert_eq!(seen.repaired, usize::from(missing.is_empty()), "{what}");
+        for hole in &seen.holes {
+            assert_eq!(*hole, whole.places[touched], "{what}");
+        }
+        assert!(at < header_bytes || seen.repaired == 0, "{what}");
+    }
+}
+
+// Goal: any flipped bit is found by reader and verifier, costs the frame it touches and no other, and nothing where it
+// hits a length. Method: a small sealed segment with every kind of frame; every bit of each length, some of the rest.
+// Under CRC-16 one of 65,536 repairs tried in vain is taken for right; the bytes are fixed, and so is their luck.
+#[test]
+fn flipped_bits_are_found_and_cost_one_frame() {
+    every_flip(ChecksumKind::Xxh3, 29);
+    every_flip(ChecksumKind::Crc32, 101);
+    every_flip(ChecksumKind::Crc16, 101);
+}
+
+// Goal: as above in full. Method: every bit under each checksum; run in release (scripts/damage.sh).
+#[test]
+#[ignore = "takes minutes in a debug build"]
+fn every_flipped_bit_is_found_and_costs_one_frame() {
+    for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32, ChecksumKind::Crc16] {
+        every_flip(kind, 1);
+    }
+}
+
+// Goal: without checksums damage may go unseen, but never breaks the reader, and a damaged length costs one frame at most
+// that it did not swallow. Method: every 19th bit; the samples that are given are no more than were written.
+#[test]
+fn without_checksums_nothing_breaks() {
+    let bytes = small(ChecksumKind::None);
+    let whole = see(&bytes).unwrap();
+    for bit in (0..bytes.len() * 8).step_by(19) {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        if let Ok(seen) = see(&flipped) {
+            assert!(seen.samples.len() <= whole.samples.len(), "bit {bit}");
+            drop(judge(&flipped).unwrap());
+        }
+    }
+}
+
+// Goal: a file cut at any byte gives its whole frames, or a clear error where not even the header is whole; a
+// verification says that it is not sealed. Method: every cut.
+#[test]
+fn every_cut_gives_the_whole_frames() {
+    for kind in [ChecksumKind::Xxh3, ChecksumKind::None] {
+        let bytes = small(kind);
+        let whole = see(&bytes).unwrap();
+        for cut in 0..bytes.len() {
+            let expected = whole.places.iter().filter(|place| place.end <= cut).count();
+            match see(&bytes[..cut]) {
+                Ok(seen) => {
+                    assert_eq!(seen.places, whole.places[..expected], "{kind}, cut at {cut}");
+                    assert_eq!(seen.samples, whole.samples[..seen.samples.len()], "{kind}, cut at {cut}");
+                    assert!(seen.holes.is_empty());
+                    let is_between = whole.places.iter().any(|place| place.end == cut);
+                    assert_eq!(seen.torn, !is_between, "{kind}, cut at {cut}");
+                    let verdict = judge(&bytes[..cut]).unwrap();
+                    assert_eq!(verdict.flaws.len(), 1, "{kind}, cut at {cut}: {verdict:?}");
+                    assert!(verdict.flaws[0].what.starts_with("not sealed"), "{verdict:?}");
+                }
+                Err(error) => {
+                    assert_eq!(expected, 0, "{kind}, cut at {cut}: {error}");
+                    assert!(error.to_string().starts_with("crafted.bin: "), "{error}");
                 }
             }
         }
     }
-    read.torn = reader.tail().is_some();
-    Ok(read)
 }
 
-// Goal: any flipped bit is found, costs the frame it touches and no other, and nothing where it hits a length. Method:
-// every bit of a small sealed segment in turn; a flip touches one frame.
+// Goal: a removed, repeated, added or exchanged frame of any kind is found though every frame left is intact, and it is
+// one finding, however many intervals follow. Method: each frame of a segment with every kind.
 #[test]
-fn every_flipped_bit_is_found_and_costs_one_frame() {
-    let rig = Rig::new();
-    let bytes = small(&rig);
-    let whole = read(&rig.write("whole", &bytes)).unwrap();
-    assert!(whole.samples.len() >= 9 && whole.holes == 0 && !whole.torn && whole.has_trailer);
-    let path = rig.path("flipped");
-    let heads: BTreeSet<usize> = crate::walker::payloads(&bytes)
-        .iter()
-        .map(|payload| payload.as_ptr().addr() - bytes.as_ptr().addr() - 12)
-        .collect();
-    for bit in 0..bytes.len() * 8 {
-        let mut flipped = bytes.clone();
-        flipped[bit / 8] ^= 1 << (bit % 8);
-        let in_length = heads.range(..=bit / 8).next_back().is_some_and(|head| bit / 8 - head < 4);
-        std::fs::write(&path, &flipped).unwrap();
-        let seen = read(&path).unwrap_or_else(|error| panic!("bit {bit}: {error}"));
-        assert!(seen.holes + seen.repaired + usize::from(seen.torn) >= 1, "bit {bit} was not noticed");
-        assert!(seen.samples.is_subset(&whole.samples), "bit {bit}: a sample that never was");
-        let lost = whole.samples.len() - seen.samples.len();
-        assert!(lost <= usize::from(!in_length), "bit {bit}: {lost} samples lost");
-    }
-}
-
-// Goal: a file cut at any byte gives its whole frames, or a clear error where not even the header is whole. Method:
-// every cut.
-#[test]
-fn every_cut_gives_the_whole_frames() {
-    let rig = Rig::new();
-    let bytes = small(&rig);
-    let whole = read(&rig.write("whole", &bytes)).unwrap();
-    let path = rig.path("cut");
-    let mut most = 0;
-    for cut in 0..bytes.len() {
-        std::fs::write(&path, &bytes[..cut]).unwrap();
-        match read(&path) {
-            Ok(seen) => {
-                assert!(!seen.has_trailer, "cut at {cut}");
-                assert!(seen.samples.is_subset(&whole.samples) && seen.samples.len() >= most, "cut at {cut}");
-                most = seen.samples.len();
+fn removed_added_repeated_and_exchanged_frames_are_found() {
+    for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32] {
+        let bytes = small(kind);
+        let whole = see(&bytes).unwrap();
+        let frame = |at: usize| &bytes[whole.places[at].clone()];
+        let judged = |what: &str, at: usize, changed: &[u8]| {
+            let what = format!("{kind}, {:?} {at} {what}", whole.kinds[at]);
+            let verdict = judge(changed).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(!verdict.is_intact(), "{what}");
+            (what, verdict)
+        };
+        for at in 0..whole.places.len() {
+            let place = whole.places[at].clone();
+            let (front, rest) = (&bytes[..place.start], &bytes[place.end..]);
+            let is_end = at + 2 >= whole.places.len();
+            let (what, verdict) = judged("removed", at, &[front, rest].concat());
+            assert_eq!(verdict.flaws.len(), 1, "{what}: {verdict:?}");
+            let is_sample = whole.kinds[at] == FrameKind::Telemetry;
+            let is_counted = is_sample || whole.kinds[at] == FrameKind::Gap;
+            // What was removed of a source's last numbers is a hole that nothing behind it shows.
+            assert!(verdict.holes.len() <= usize::from(is_counted), "{what}: {verdict:?}");
+            judged("repeated", at, &[front, frame(at), frame(at), rest].concat());
+            for other in 0..whole.places.len() {
+                if other != at {
+                    let what = format!("with {other} in front of it");
+                    judged(&what, at, &[front, frame(other), frame(at), rest].concat());
+                }
             }
-            Err(error) => {
-                assert_eq!(most, 0, "cut at {cut}: {error}");
-                assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
+            if !is_end && frame(at) != frame(at + 1) {
+                let behind = &bytes[whole.places[at + 1].end..];
+                let exchanged = [front, frame(at + 1), frame(at), behind].concat();
+                let (what, verdict) = judged("exchanged with the next", at, &exchanged);
+                assert!(verdict.flaws.len() <= 3, "{what}: {verdict:?}");
             }
         }
     }
-    assert_eq!(most, whole.samples.len());
+}
+
+/// A sealed segment of samples with bodies of these many bytes.
+fn large(kind: ChecksumKind, sizes: &[usize]) -> Vec<u8> {
+    let mut maker = Maker::new(header(kind, vec![source(0, &[]), source(1, &[])]));
+    let mut random = Random(3);
+    let mut numbers = [0, 0];
+    for (at, size) in sizes.iter().enumerate() {
+        let body: Vec<u8> = (0..*size).map(|_| random.next() as u8).collect();
+        let id = usize::from(at % 5 == 0);
+        maker.sample_of(id as u16, numbers[id], &body);
+        numbers[id] += 1;
+        if at % 1_000 == 999 {
+            maker.writer.append_index(0).unwrap();
+        }
+    }
+    maker.sealed()
+}
+
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+}
+
+// Goal: a page of zeros costs the frames it touches. Method: 4 KiB of zeros at every page and at odd places of a segment
+// of small and larger frames; also from a frame's first byte on, which is empty space.
+#[test]
+fn a_zeroed_page_costs_the_frames_it_touches() {
+    let sizes: Vec<usize> = (0..400).map(|at| [40, 100, 1_000, 24, 5_000][at % 5]).collect();
+    for &kind in ChecksumKind::ALL {
+        let bytes = large(kind, &sizes);
+        let whole = see(&bytes).unwrap();
+        let pages = (0..bytes.len() / 4_096).step_by(7).map(|page| page * 4_096);
+        let starts = whole.places.iter().map(|place| place.start).step_by(29);
+        for from in pages.chain(starts).chain((5_000..bytes.len() - 5_000).step_by(31_337)) {
+            let zeroed = from..(from + 4_096).min(bytes.len());
+            let mut damaged = bytes.clone();
+            damaged[zeroed.clone()].fill(0);
+            let what = format!("{kind}, zeros at {from}");
+            let touched = |place: &std::ops::Range<usize>| damaged[place.clone()] != bytes[place.clone()];
+            let Ok(seen) = see(&damaged) else {
+                assert!(touched(whole.places.last().unwrap()) && touched(&whole.places[0]), "{what}");
+                continue;
+            };
+            if kind == ChecksumKind::None {
+                // Zeros within a body are a body.
+                continue;
+            }
+            for (at, place) in whole.places.iter().enumerate() {
+                assert!(touched(place) || seen.places.contains(place), "{what}: frame {at} is lost");
+            }
+            lost(&whole, &seen, &what);
+            assert!(!judge(&damaged).unwrap().is_intact(), "{what}");
+            if whole.places.iter().any(|place| place.start == from) {
+                assert!(seen.torn || seen.whats[0].starts_with("empty"), "{what}: {:?}", seen.whats);
+            }
+        }
+    }
+}
+
+/// Flips in a large segment: every frame comes back but those that were hit beside their length.
+fn flips(frames: usize, flips: usize, kind: ChecksumKind) {
+    let mut random = Random(1);
+    let sizes: Vec<usize> = (0..frames)
+        .map(|_| match random.below(10) {
+            0 => random.below(4_096 - 24) + 24,
+            1..=3 => random.below(400) + 24,
+            _ => random.below(80) + 24,
+        })
+        .collect();
+    let bytes = large(kind, &sizes);
+    let whole = see(&bytes).unwrap();
+    let mut damaged = bytes.clone();
+    let starts: Vec<usize> = whole.places.iter().map(|place| place.start).collect();
+    let mut touched = BTreeSet::new();
+    for _ in 0..flips {
+        let bit = random.below(bytes.len() * 8);
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        touched.insert(starts.partition_point(|start| *start <= bit / 8) - 1);
+    }
+    let seen = see(&damaged).unwrap();
+    let places: BTreeSet<usize> = seen.places.iter().map(|place| place.start).collect();
+    for (at, place) in whole.places.iter().enumerate() {
+        assert!(touched.contains(&at) || places.contains(&place.start), "frame {at} at {place:?} is lost");
+    }
+    lost(&whole, &seen, "flips");
+    let verdict = judge(&damaged).unwrap();
+    assert!(verdict.flaws.len() <= touched.len() + 1, "a flip is one finding, but for the footer's");
+    let said: Vec<_> = verdict.flaws.iter().filter(|flaw| flaw.length == 0).collect();
+    let is_end_hit = touched.iter().any(|at| at + 2 >= whole.places.len());
+    assert_eq!(
+        said.len(),
+        usize::from(is_end_hit),
+        "{kind}: each is known by its hole, or not sealed: {said:?}"
+    );
+    assert_eq!(seen.holes.len() + seen.repaired + said.len(), verdict.flaws.len());
+}
+
+// Goal: many flips cost the frames they touch. Method: 100 of them, seeded, in 40,000 frames of mixed sizes.
+#[test]
+fn many_flips_cost_the_frames_they_touch() {
+    flips(40_000, 100, ChecksumKind::Xxh3);
+}
+
+// Goal: as above in full. Method: 1,000 flips in 400,000 frames under each checksum; run in release (scripts/damage.sh).
+#[test]
+#[ignore = "takes minutes in a debug build"]
+fn a_thousand_flips_in_400_000_frames() {
+    for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32, ChecksumKind::Crc16] {
+        flips(400_000, 1_000, kind);
+    }
+}
+
+// Goal: damage of two frames side by side, whichever parts of them, costs no third one. Method: for each pair of frames
+// of a segment of equal frames and of one with every kind: each combination of length, checksum and payload.
+#[test]
+fn damage_side_by_side_costs_no_third_frame() {
+    for &kind in &[ChecksumKind::Xxh3] {
+        for bytes in [small(kind), large(kind, &[52; 40])] {
+            let whole = see(&bytes).unwrap();
+            let header_bytes = kind.frame_bytes(0);
+            for first in 1..whole.places.len() - 3 {
+                for (a, b) in [0, 1, 2, 4, header_bytes + 5, header_bytes + 30]
+                    .iter()
+                    .flat_map(|a| [0, 1, 4, header_bytes + 5, header_bytes + 30].map(|b| (*a, b)))
+                {
+                    let mut damaged = bytes.clone();
+                    damaged[whole.places[first].start + a] ^= 0x40;
+                    damaged[whole.places[first + 1].start + b] ^= 0x40;
+                    let what = format!("{kind}, {first} at {a} and {b}");
+                    let seen = see(&damaged).unwrap();
+                    for (at, place) in whole.places.iter().enumerate() {
+                        // One of an unknown kind is no landmark to a search.
+                        let is_hit = at == first
+                            || at == first + 1
+                            || matches!(whole.kinds[at], FrameKind::Unknown(_));
+                        assert!(is_hit || seen.places.contains(place), "{what}: lost {at}");
+                    }
+                    lost(&whole, &seen, &what);
+                    assert!(!judge(&damaged).unwrap().is_intact(), "{what}");
+                }
+            }
+        }
+    }
+}
+
+// Goal: damage of both ends is said for what it is; damage of one costs no sample. Method: header, footer and trailer
+// damaged alone and together, beside their lengths.
+#[test]
+fn damaged_ends_cost_no_sample() {
+    for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32, ChecksumKind::Crc16] {
+        let bytes = small(kind);
+        let whole = see(&bytes).unwrap();
+        let (last, footer) = (whole.places.len() - 1, whole.places.len() - 2);
+        let hit = |frames: &[usize]| {
+            let mut damaged = bytes.clone();
+            for at in frames {
+                damaged[whole.places[*at].start + kind.frame_bytes(0) + 20] ^= 4;
+            }
+            damaged
+        };
+        for frames in [&[0][..], &[footer], &[last], &[footer, last], &[footer - 1], &[footer - 1, last]] {
+            let seen = see(&hit(frames)).unwrap();
+            let samples = lost(&whole, &seen, "ends");
+            assert!(samples.len() == usize::from(frames[0] == footer - 1), "{kind}, {frames:?}: {samples:?}");
+            assert!(!judge(&hit(frames)).unwrap().is_intact());
+            let is_sealed = crate::crafted::reader(&Memory::of(hit(frames))).unwrap().is_sealed();
+            assert_eq!(is_sealed, frames.iter().all(|at| *at < footer), "{kind}, {frames:?}");
+        }
+        for frames in [&[0, footer][..], &[0, last]] {
+            let error = see(&hit(frames)).unwrap_err().to_string();
+            assert!(error.contains("damaged or cut short, and there is no footer"), "{error}");
+        }
+    }
+}
+
+// Goal: a descriptor that is damaged costs no sample of its source in a sealed segment: the footer has it too. Method:
+// its payload flipped, and the frame removed.
+#[test]
+fn a_damaged_descriptor_costs_no_sample() {
+    let bytes = small(ChecksumKind::Xxh3);
+    let whole = see(&bytes).unwrap();
+    let places: Vec<_> = whole
+        .places
+        .iter()
+        .zip(&whole.kinds)
+        .filter(|(_, kind)| **kind == FrameKind::Descriptor)
+        .map(|(place, _)| place.clone())
+        .collect();
+    let mut damaged = bytes.clone();
+    for place in &places {
+        damaged[place.end - 1] ^= 1;
+    }
+    let removed = [&bytes[..places[0].start], &bytes[places[1].end..]].concat();
+    for changed in [damaged, removed] {
+        let seen = see(&changed).unwrap();
+        assert_eq!(lost(&whole, &seen, "descriptor"), []);
+        let verdict = judge(&changed).unwrap();
+        assert_eq!((verdict.flaws.len(), verdict.frames, verdict.unexplained()), (1, 13, 0), "{verdict:?}");
+    }
+}
+
+/// A segment whose sample 3 of source 0 holds `inner`, among others before and behind.
+fn holding(kind: ChecksumKind, inner: &[u8], sealed: bool) -> (Vec<u8>, Seen) {
+    let mut maker = Maker::new(header(kind, vec![source(0, &[]), source(1, &[])]));
+    maker.samples(1, 0..20);
+    maker.samples(0, 0..3);
+    maker.sample_of(0, 3, inner);
+    maker.samples(0, 4..6);
+    maker.writer.append_index(0).unwrap();
+    maker.samples(1, 20..22);
+    let bytes = if sealed { maker.sealed() } else { maker.unsealed() };
+    let whole = see(&bytes).unwrap();
+    (bytes, whole)
+}
+
+// Goal: frames inside a payload are payload: an intact outer frame comes back whole, a damaged one is lost alone, and
+// nothing of what it holds is given out. Method: a whole segment of the same run, sealed and not, of other numbers, and
+// one of another run, inside a sample; the outer one intact, flipped in its length, in its checksum, in its own bytes, and
+// among the inner frames; in sealed and unsealed files.
+#[test]
+fn frames_inside_a_payload_stay_inside() {
+    for kind in [ChecksumKind::Xxh3] {
+        let mut other = header(kind, vec![source(0, &[]), source(1, &[])]);
+        other.run_id = 5;
+        let mut of_other = Maker::new(other);
+        of_other.samples(0, 0..30);
+        let many = {
+            let mut maker = Maker::new(header(kind, vec![source(0, &[]), source(1, &[])]));
+            maker.samples(0, 0..3);
+            maker.samples(1, 0..20);
+            maker.writer.append_index(0).unwrap();
+            maker.unsealed()
+        };
+        let inner = [
+            small(kind),
+            begun(kind, &[1]).unsealed(),
+            of_other.unsealed(),
+            many.clone(),
+            many[700..].to_vec(),
+        ];
+        for (number, inner) in inner.iter().enumerate() {
+            for sealed in [true, false] {
+                let (bytes, whole) = holding(kind, inner, sealed);
+                assert_eq!(whole.samples.len(), 28);
+                let outer = whole.places.iter().max_by_key(|place| place.len()).unwrap().clone();
+                let body = outer.start + kind.frame_bytes(0) + 64;
+                let flips = (0..32)
+                    .map(|bit| (outer.start + bit / 8, 1 << (bit % 8)))
+                    .chain((4..kind.frame_bytes(0) + 64).map(|at| (outer.start + at, 1)))
+                    .chain((body..outer.end).step_by(97).map(|at| (at, 0x20)));
+                for (at, flip) in flips {
+                    let mut damaged = bytes.clone();
+                    damaged[at] ^= flip;
+                    let what =
+                        format!("{kind}, inner {number}, sealed {sealed}, at {at}, {outer:?}, ^{flip:x}");
+                    let seen = see(&damaged).unwrap();
+                    let samples = lost(&whole, &seen, &what);
+                    let is_length = at < outer.start + 4;
+                    assert_eq!(samples, if is_length { vec![] } else { vec![(0, 3)] }, "{what}");
+                    let places: Vec<_> =
+                        whole.places.iter().filter(|place| is_length || **place != outer).collect();
+                    assert!(seen.places.iter().eq(places), "{what}: {:?}", seen.kinds);
+                }
+            }
+        }
+    }
+}
+
+// Goal: with the outer frame's length and payload both gone, inner frames are searched, but none is given out as a sample
+// whose numbers do not fit, and the frames behind come back. Method: both flipped in several ways.
+#[test]
+fn inner_frames_that_do_not_fit_are_no_samples() {
+    let kind = ChecksumKind::Xxh3;
+    for inner in [small(kind), begun(kind, &[1]).unsealed()] {
+        for sealed in [true, false] {
+            // Inner samples of source 1 up to 6: the outer segment has passed 19.
+            let (bytes, whole) = holding(kind, &inner, sealed);
+            let outer = whole.places.iter().max_by_key(|place| place.len()).unwrap().clone();
+            for length in [0_u32, 7, 0x0FFF, 0x7FFF_FFFF] {
+                for at in (0..80).step_by(7) {
+                    let mut damaged = bytes.clone();
+                    damaged[outer.start..outer.start + 4].copy_from_slice(&length.to_le_bytes());
+                    damaged[outer.start + 12 + at] ^= 0x11;
+                    let what = format!("sealed {sealed}, length {length}, at {at}");
+                    let seen = see(&damaged).unwrap();
+                    for place in whole.places.iter().filter(|place| **place != outer) {
+                        assert!(seen.places.contains(place), "{what}: lost {place:?}");
+                    }
+                    let ones: Vec<u64> =
+                        seen.samples.iter().filter(|(id, ..)| *id == 1).map(|(_, seq, _)| *seq).collect();
+                    assert_eq!(ones, (0..22).collect::<Vec<u64>>(), "{what}");
+                    let zeros: Vec<u64> =
+                        seen.samples.iter().filter(|(id, ..)| *id == 0).map(|(_, seq, _)| *seq).collect();
+                    assert!(zeros.starts_with(&[0, 1, 2]), "{what}: {zeros:?}");
+                    assert!(zeros[3..].iter().all(|seq| *seq > 2), "{what}: {zeros:?}");
+                }
+            }
+        }
+    }
+}
+
+// Goal: hostile input costs linear work: twice the input, at most 2.6 times the bytes read from the file. Method: landmarks that
+// each claim a long frame, alone, and between small intact frames; the bytes that the reader asks for are counted.
+#[test]
+fn hostile_input_costs_linear_work() {
+    let kind = ChecksumKind::Xxh3;
+    let front = begun(kind, &[]).unsealed();
+    let landmark = |length: u32, identifier: &[u8]| {
+        [&length.to_le_bytes()[..], &[0; 8], &[20, 0, 0, 0], identifier].concat()
+    };
+    let note = framed(kind, &marker("").encode());
+    let mut patterns: Vec<(String, Vec<u8>)> = Vec::new();
+    for length in [300, 20_000] {
+        for identifier in [b"FCTF", b"FCSH", b"ZZZZ"] {
+            let name = String::from_utf8_lossy(identifier).into_owned();
+            patterns.push((format!("{length} {name}"), landmark(length, identifier)));
+            let mixed = [landmark(length, identifier), note.clone()].concat();
+            patterns.push((format!("{length} {name} and notes"), mixed));
+        }
+    }
+    patterns.push(("notes and zeros".into(), [&note[..], &[0; 80]].concat()));
+    patterns.push(("notes and few zeros".into(), [&note[..], &[0; 20]].concat()));
+    for (name, pattern) in patterns {
+        let work = |bytes: usize| {
+            let mut hostile = front.clone();
+            hostile.extend(pattern.repeat(bytes / pattern.len()));
+            let file = Memory::of(hostile);
+            let mut reader = crate::crafted::reader(&file).unwrap();
+            let mut seen = Seen::default();
+            see_on(&mut reader, &mut seen);
+            assert!(seen.samples.len() >= 13, "{name}");
+            file.read()
+        };
+        let (once, twice) = (work(16 << 10), work(32 << 10));
+        assert!(twice <= once * 26 / 10 + (256 << 10), "{name}: {once} bytes read, then {twice}");
+        assert!(once <= 4 << 20, "{name}: {once} bytes read of 16 KiB");
+    }
+}
+
+// Goal: as above in full size. Method: 128 MiB of landmarks that claim 1 MB or 60 MB each, alone and between intact frames; in
+// release (scripts/damage.sh), where the bytes that may be hashed in vain take a second or two.
+#[test]
+#[ignore = "takes minutes in a debug build"]
+fn hostile_input_of_full_size_is_read() {
+    let kind = ChecksumKind::Xxh3;
+    let note = framed(kind, &marker("").encode());
+    for length in [1_000_000_u32, 60_000_000] {
+        let landmark = [&length.to_le_bytes()[..], &[0; 8], &[20, 0, 0, 0], b"FCMK"].concat();
+        for pattern in [landmark.clone(), [landmark, note.clone()].concat()] {
+            let mut hostile = begun(kind, &[]).unsealed();
+            let front = hostile.len();
+            hostile.extend(pattern.repeat((128 << 20) / pattern.len()));
+            let begin = std::time::Instant::now();
+            let file = Memory::of(hostile);
+            let mut seen = Seen::default();
+            see_on(&mut crate::crafted::reader(&file).unwrap(), &mut seen);
+            println!("{length}, {}: {:?}, {} read", pattern.len(), begin.elapsed(), file.read());
+            assert!(seen.places.iter().filter(|place| place.start < front).count() >= 27);
+            assert!(begin.elapsed() < std::time::Duration::from_secs(60));
+        }
+    }
+}
+
+// Goal: an unsealed file loses no more than a sealed one: any flip costs the frame it touches, a flipped length nothing, the
+// header's too, whose payload alone cannot be done without. Method: every bit of each length, some of the rest.
+#[test]
+fn flips_in_an_unsealed_file_cost_one_frame() {
+    for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32] {
+        let bytes = begun(kind, &[1, 2, 3, 4]).unsealed();
+        let whole = see(&bytes).unwrap();
+        for (touched, place) in whole.places.iter().enumerate() {
+            let is_length = |bit: usize| bit < 32;
+            for bit in (0..32).chain((32..place.len() * 8).step_by(61)) {
+                let mut flipped = bytes.clone();
+                flipped[place.start + bit / 8] ^= 1 << (bit % 8);
+                let what = format!("{kind}, frame {touched}, bit {bit}");
+                let Ok(seen) = see(&flipped) else {
+                    assert!(touched == 0 && !is_length(bit), "{what}");
+                    continue;
+                };
+                assert_eq!(seen.repaired, usize::from(is_length(bit)), "{what}");
+                let kinds = &whole.kinds;
+                for (at, place) in whole.places.iter().enumerate() {
+                    // Without its descriptor a source is not known, and no footer says what it was.
+                    let is_unknown = kinds[touched] == FrameKind::Descriptor && at > touched && at <= 22;
+                    let may_miss = !is_length(bit) && (at == touched || is_unknown);
+                    assert!(may_miss || seen.places.contains(place), "{what}: lost {at}");
+                }
+                lost(&whole, &seen, &what);
+            }
+        }
+    }
+}
+
+/// A file that grows at each look at its length, as one does that is being written.
+#[derive(Debug)]
+struct Growing {
+    bytes: Vec<u8>,
+    step: usize,
+    length: AtomicUsize,
+}
+
+impl ReadAt for Growing {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        let length = self.length.load(Ordering::Relaxed);
+        let rest = self.bytes[..length].get(offset as usize..).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.length.store((length + self.step).min(self.bytes.len()), Ordering::Relaxed);
+        Ok(count)
+    }
+
+    fn length(&self) -> std::io::Result<u64> {
+        let length = self.length.load(Ordering::Relaxed);
+        self.length.store((length + self.step).min(self.bytes.len()), Ordering::Relaxed);
+        Ok(length as u64)
+    }
+}
+
+// Goal: a file that grows while it is read has no holes, and all its frames come. Method: grown by various steps at each
+// look, from various lengths; asked again until it is whole.
+#[test]
+fn growth_is_no_damage() {
+    let bytes = large(ChecksumKind::Xxh3, &[100, 40, 3_000, 24, 700, 52].repeat(20));
+    let whole = see(&bytes).unwrap();
+    for step in [1, 50, 1_000] {
+        for from in (whole.places[1].end..bytes.len()).step_by(if step < 7 { 9_999 } else { 997 }) {
+            let file = Growing { bytes: bytes.clone(), step, length: AtomicUsize::new(from) };
+            let mut reader = SegmentReader::over(Path::new("growing"), Arc::new(file)).unwrap();
+            let mut seen = Seen::default();
+            for _ in 0..200_000 {
+                see_on(&mut reader, &mut seen);
+                if reader.offset() == bytes.len() as u64 {
+                    break;
+                }
+            }
+            assert!(seen.holes.is_empty(), "step {step} from {from}: {:?}", seen.whats);
+            assert_eq!(seen.places, whole.places, "step {step} from {from}");
+        }
+    }
 }
 
 // Goal: the verbs report damage with its place and status 3, and still show the rest. Method: a flipped byte in the
@@ -101,12 +624,14 @@ fn every_cut_gives_the_whole_frames() {
 #[test]
 fn verbs_report_damage_and_read_on() {
     let rig = Rig::new();
-    let bytes = small(&rig);
+    let bytes = recorded(&rig);
     let path = rig.segments("bin")[0].clone();
     let all = rig.call(&["dump", path.to_str().unwrap(), "--format", "jsonl"]).lines().len();
 
     let mut flipped = bytes.clone();
-    let middle = crate::walker::payloads(&bytes)[4].as_ptr().addr() - bytes.as_ptr().addr() + 70;
+    let payloads = crate::walker::payloads(&bytes);
+    let sample = payloads.iter().filter(|payload| &payload[4..8] == b"FCTF").nth(2).unwrap();
+    let middle = sample.as_ptr().addr() - bytes.as_ptr().addr() + 70;
     flipped[middle] ^= 0x10;
     std::fs::write(&path, &flipped).unwrap();
     let called = rig.call(&["verify", "--json", path.to_str().unwrap()]);
@@ -127,28 +652,6 @@ fn verbs_report_damage_and_read_on() {
     assert_eq!(called.status, Some(3), "{called:?}");
     assert!(called.text().contains("not sealed"), "{called:?}");
     assert_eq!(rig.call(&["dump", path.to_str().unwrap(), "--format", "jsonl"]).lines().len(), all);
-}
-
-// Goal: a removed or repeated frame is found though every frame left is intact. Method: cut one out, and put one twice.
-#[test]
-fn removed_and_repeated_frames_are_found() {
-    let rig = Rig::new();
-    let bytes = small(&rig);
-    let path = rig.segments("bin")[0].clone();
-    let frame = |index: usize| {
-        let payload = crate::walker::payloads(&bytes)[index];
-        let begin = payload.as_ptr().addr() - bytes.as_ptr().addr() - 12;
-        begin..begin + 12 + payload.len()
-    };
-    let removed = [&bytes[..frame(3).start], &bytes[frame(3).end..]].concat();
-    let repeated = [&bytes[..frame(3).end], &bytes[frame(3).start..]].concat();
-    let exchanged =
-        [&bytes[..frame(3).start], &bytes[frame(4)], &bytes[frame(3)], &bytes[frame(4).end..]].concat();
-    for (what, changed) in [("removed", removed), ("repeated", repeated), ("exchanged", exchanged)] {
-        std::fs::write(&path, changed).unwrap();
-        let called = rig.call(&["verify", "--json", path.to_str().unwrap()]);
-        assert_eq!(called.status, Some(3), "{what}: {called:?}");
-    }
 }
 
 // Goal: a missing segment in the middle of a run is a hole of known size. Method: delete one of several.
@@ -178,7 +681,7 @@ fn a_missing_segment_is_a_hole() {
 #[test]
 fn foreign_files_are_refused() {
     let rig = Rig::new();
-    let bytes = small(&rig);
+    let bytes = recorded(&rig);
     rig.write("empty", "");
     rig.write("text", "hello, this is not a segment at all, but it is long enough for a header\n".repeat(20));
     rig.write("zeros", vec![0; 100_000]);
@@ -218,19 +721,4 @@ fn future(bytes: &[u8]) -> Vec<u8> {
     let checksum = xxhash_rust::xxh3::xxh3_64(payload);
     bytes[4..12].copy_from_slice(&checksum.to_le_bytes());
     bytes
-}
-
-// Goal: input made to be slow is read in bounded time. Method: 8 MiB of landmarks that each claim a long frame.
-#[test]
-fn landmarks_everywhere_cost_bounded_time() {
-    let rig = Rig::new();
-    let bytes = small(&rig);
-    let mut hostile = bytes[..bytes.len() - 100].to_vec();
-    let landmark = [&1_000_000_u32.to_le_bytes()[..], &[0; 8], &[20, 0, 0, 0], b"FCTF"].concat();
-    hostile.extend(landmark.repeat((8 << 20) / landmark.len()));
-    let path = rig.write("hostile", &hostile);
-    let begin = std::time::Instant::now();
-    let seen = read(&path).unwrap();
-    assert!(!seen.samples.is_empty() && seen.torn);
-    assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
 }

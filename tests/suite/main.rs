@@ -19,6 +19,8 @@
 
 mod architecture;
 mod arguments;
+mod corpus;
+mod crafted;
 mod damage;
 mod dumping;
 mod recording;

@@ -1,0 +1,412 @@
+//! Segments made by hand: every kind of frame, every value fixed, in memory.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use flatcap::frame::{ENVELOPE_BYTES, Envelope, Stamp};
+use flatcap::os::clock::ClockReading;
+use flatcap::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
+use flatcap::segment::{
+    Advance, Attachment, ClockCause, ClockSync, FrameKind, Frames, Gap, Header, HostName, Marker,
+    MarkerOrigin, SegmentError, SegmentName, SegmentReader, SegmentWriter, SourceInfo, SourceKind, Span,
+    State, Verdict, Verification,
+};
+use flatcap::stream::{ChecksumKind, SliceFramer};
+
+pub const RUN: u64 = 0x0123_4567_89ab_cdef;
+pub const NUMBER: u64 = 7;
+pub const WALL_NS: i64 = 1_700_000_000_000_000_000;
+/// The identifier of a frame that no version knows.
+pub const UNKNOWN: &[u8; 4] = b"XXZZ";
+
+/// Bytes in memory that are read like a file; says how many were read.
+#[derive(Debug, Default)]
+pub struct Memory {
+    bytes: Mutex<Vec<u8>>,
+    read: AtomicU64,
+}
+
+impl Memory {
+    pub fn of(bytes: impl Into<Vec<u8>>) -> Arc<Self> {
+        Arc::new(Self { bytes: Mutex::new(bytes.into()), read: AtomicU64::new(0) })
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.bytes.lock().unwrap().clone()
+    }
+
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+}
+
+impl ReadAt for Memory {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let bytes = self.bytes.lock().unwrap();
+        let rest = bytes.get(offset as usize..).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.bytes.lock().unwrap().len() as u64)
+    }
+}
+
+impl StorageFile for Memory {
+    fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut bytes = self.bytes.lock().unwrap();
+        for slice in slices {
+            bytes.extend_from_slice(slice);
+        }
+        Ok(slices.iter().map(|slice| slice.len()).sum())
+    }
+
+    fn preallocate(&self, _end: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.bytes.lock().unwrap().truncate(length as usize);
+        Ok(())
+    }
+
+    fn allocated(&self) -> io::Result<u64> {
+        self.length()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A directory in memory.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    files: Mutex<BTreeMap<String, Arc<Memory>>>,
+}
+
+impl Shelf {
+    /// The content of its one file.
+    pub fn only_file(&self) -> Vec<u8> {
+        let files = self.files.lock().unwrap();
+        assert_eq!(files.len(), 1);
+        files.values().next().unwrap().bytes()
+    }
+}
+
+impl Storage for Shelf {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let file = Memory::of([]);
+        self.files.lock().unwrap().insert(name.to_owned(), Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        match self.files.lock().unwrap().get(name) {
+            Some(file) => Ok(Arc::clone(file) as Arc<dyn StorageFile>),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut files = self.files.lock().unwrap();
+        let file = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files.lock().unwrap().remove(name);
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        Ok(Vec::new())
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        Ok(Space { total: 1 << 40, available: 1 << 40 })
+    }
+}
+
+pub fn fixture(name: &str) -> Vec<u8> {
+    std::fs::read(format!("{}/tests/data/schema/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+pub fn source(id: u16, schema: &[u8]) -> SourceInfo {
+    SourceInfo {
+        id,
+        name: format!("event-{id}"),
+        labels: vec![("side".into(), "left".into())],
+        kind: SourceKind::Synthetic,
+        period_ns: 1_000_000,
+        root: "flatcap.test.Event".into(),
+        schema: schema.to_vec(),
+        next_seq: 0,
+    }
+}
+
+pub fn clocks(mono_ns: u64) -> ClockReading {
+    ClockReading { mono_ns, boot_ns: mono_ns, wall_ns: WALL_NS + mono_ns.cast_signed() }
+}
+
+pub fn header(kind: ChecksumKind, sources: Vec<SourceInfo>) -> Header {
+    Header {
+        segment: NUMBER,
+        run_id: RUN,
+        host: HostName { name: "host".into(), machine_id: None, boot_id: Some("boot".into()) },
+        agent_version: "0.1.0".into(),
+        checksum: kind,
+        frame_max: 1 << 20,
+        clocks: clocks(1_000),
+        reorder_window_ns: 500,
+        sources,
+        clock_table: vec![clocks(1_000)],
+    }
+}
+
+pub fn attachment(name: &str) -> Attachment {
+    Attachment {
+        name: name.into(),
+        media_type: "text/plain".into(),
+        mono_ns: 1_000,
+        wall_ns: WALL_NS + 1_000,
+        content: b"a = 1\n".to_vec(),
+    }
+}
+
+pub fn gap(source: u16, first: u64, count: u64) -> Gap {
+    Gap { source, first, count, causes: 1, after_mono_ns: 1_000, before_mono_ns: 9_000 }
+}
+
+pub fn sync(mono_ns: u64) -> ClockSync {
+    ClockSync { clocks: clocks(mono_ns), cause: ClockCause::Stepped }
+}
+
+pub fn marker(text: &str) -> Marker {
+    Marker { mono_ns: 2_000, wall_ns: WALL_NS + 2_000, origin: MarkerOrigin::Person, text: text.into() }
+}
+
+/// The payload of a telemetry frame.
+pub fn sample(source: u16, seq: u64, body: &[u8]) -> Vec<u8> {
+    let mono_ns = 2_000 + 1_000 * seq;
+    let stamp = Stamp { mono_ns, wall_ns: WALL_NS + mono_ns.cast_signed(), seq, flags: 0, duration_ns: 10 };
+    let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
+    Envelope::new(source).write(&mut payload, &stamp, body);
+    payload
+}
+
+/// The payload of a frame whose kind no version knows.
+pub fn unknown() -> Vec<u8> {
+    [&[8, 0, 0, 0][..], UNKNOWN, b"something of later times"].concat()
+}
+
+/// A whole frame.
+pub fn framed(kind: ChecksumKind, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; kind.frame_bytes(payload.len())];
+    kind.frame_into(&mut frame, payload).unwrap();
+    frame
+}
+
+/// A segment in the making.
+pub struct Maker {
+    pub writer: SegmentWriter,
+    pub shelf: Arc<Shelf>,
+    kind: ChecksumKind,
+    body: Vec<u8>,
+}
+
+impl Maker {
+    pub fn new(header: Header) -> Self {
+        let shelf = Arc::new(Shelf::default());
+        let kind = header.checksum;
+        let name = SegmentName {
+            number: header.segment,
+            created_s: 1_700_000_000,
+            run_id: header.run_id,
+            state: State::Active,
+        };
+        let writer = SegmentWriter::create(&*shelf, name, header, &[attachment("flatcap.toml")], 0).unwrap();
+        Self { writer, shelf, kind, body: fixture("event.bin") }
+    }
+
+    /// Appends a frame as it is.
+    pub fn raw(&mut self, payload: &[u8]) {
+        let frame = framed(self.kind, payload);
+        let head = &frame[..self.kind.frame_bytes(0)];
+        self.writer.append(Frames { pieces: &mut [IoSlice::new(&frame)], heads: &[head], count: 1 }).unwrap();
+    }
+
+    pub fn sample_of(&mut self, source: u16, seq: u64, body: &[u8]) {
+        self.raw(&sample(source, seq, body));
+        let mono_ns = 2_000 + 1_000 * seq;
+        let wall_ns = WALL_NS + mono_ns.cast_signed();
+        let span = Span {
+            first_seq: seq,
+            last_seq: seq,
+            first_mono_ns: mono_ns,
+            last_mono_ns: mono_ns,
+            first_wall_ns: wall_ns,
+            last_wall_ns: wall_ns,
+        };
+        self.writer.tally(source, 1, span);
+    }
+
+    pub fn samples(&mut self, source: u16, numbers: Range<u64>) {
+        let body = self.body.clone();
+        numbers.for_each(|seq| self.sample_of(source, seq, &body));
+    }
+
+    /// As it is, without footer and trailer.
+    pub fn unsealed(self) -> Vec<u8> {
+        self.shelf.only_file()
+    }
+
+    pub fn sealed(self) -> Vec<u8> {
+        self.writer.seal().unwrap().publish(&*self.shelf).unwrap();
+        let files = self.shelf.files.lock().unwrap();
+        let (name, file) = files.iter().next().unwrap();
+        assert_eq!(name, "0000000007-20231114T221320Z-0123456789abcdef.bin");
+        file.bytes()
+    }
+}
+
+/// Every kind of frame but footer and trailer, in four intervals.
+pub fn begun(kind: ChecksumKind, schema: &[u8]) -> Maker {
+    let mut maker = Maker::new(header(kind, vec![source(0, schema), source(1, schema)]));
+    maker.samples(0, 0..2);
+    maker.samples(1, 0..1);
+    maker.writer.append_index(0).unwrap();
+    maker.writer.append_marker(&marker("first")).unwrap();
+    maker.writer.append_marker(&marker("other")).unwrap();
+    maker.writer.append_gaps(&[gap(0, 2, 3), gap(1, 1, 4)]).unwrap();
+    maker.samples(0, 5..7);
+    maker.samples(1, 5..6);
+    maker.writer.append_attachment(&attachment("notes.txt")).unwrap();
+    maker.writer.append_attachment(&attachment("names.txt")).unwrap();
+    maker.writer.append_index(500).unwrap();
+    maker.writer.append_clock_sync(&sync(8_500)).unwrap();
+    maker.writer.append_clock_sync(&sync(8_600)).unwrap();
+    maker.writer.append_source(source(2, schema)).unwrap();
+    maker.writer.append_source(source(3, schema)).unwrap();
+    maker.samples(2, 0..1);
+    maker.samples(3, 0..1);
+    maker.samples(2, 1..2);
+    maker.raw(&unknown());
+    maker.samples(0, 7..8);
+    maker.writer.append_index(1_000).unwrap();
+    maker.samples(0, 8..10);
+    maker.samples(1, 6..7);
+    maker
+}
+
+/// The small sealed segment with every kind of frame.
+pub fn small(kind: ChecksumKind) -> Vec<u8> {
+    begun(kind, &[1, 2, 3, 4]).sealed()
+}
+
+/// What a reader makes of some bytes.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Source, number and body of each sample, in file order.
+    pub samples: Vec<(u16, u64, Vec<u8>)>,
+    pub kinds: Vec<FrameKind>,
+    pub places: Vec<Range<usize>>,
+    pub holes: Vec<Range<usize>>,
+    pub whats: Vec<&'static str>,
+    pub repaired: usize,
+    pub torn: bool,
+}
+
+pub fn reader(file: &Arc<Memory>) -> Result<SegmentReader, SegmentError> {
+    SegmentReader::over(Path::new("crafted.bin"), Arc::clone(file) as Arc<dyn ReadAt>)
+}
+
+pub fn see(bytes: &[u8]) -> Result<Seen, SegmentError> {
+    let mut reader = reader(&Memory::of(bytes))?;
+    let mut seen = Seen::default();
+    see_on(&mut reader, &mut seen);
+    Ok(seen)
+}
+
+/// Reads on to the end as it is.
+pub fn see_on(reader: &mut SegmentReader, seen: &mut Seen) {
+    while let Some(advance) = reader.advance().unwrap() {
+        match advance {
+            Advance::Damage(damage) => {
+                seen.holes.push(damage.offset as usize..(damage.offset + damage.length) as usize);
+                seen.whats.push(damage.what);
+            }
+            Advance::Frame(at) => {
+                seen.repaired += usize::from(at.is_repaired);
+                seen.kinds.push(at.kind);
+                seen.places.push(at.offset as usize..at.offset as usize + at.bytes);
+                if at.kind == FrameKind::Telemetry {
+                    let sample = reader.telemetry(at).unwrap();
+                    seen.samples.push((sample.source, sample.seq, sample.payload.to_vec()));
+                }
+            }
+        }
+    }
+    seen.torn = reader.tail().is_some();
+}
+
+/// What a verification makes of some bytes.
+pub fn judge(bytes: &[u8]) -> Result<Verdict, SegmentError> {
+    let mut verification = Verification::default();
+    verification.segment(&mut reader(&Memory::of(bytes))?, false, &mut |_| {})?;
+    Ok(verification.finish())
+}
+
+// Goal: what is crafted has every kind of frame, is intact under each checksum, and every writer method counts what it
+// writes. Method: read and verify it; the kinds in their order; footer and header agree with what was written.
+#[test]
+fn crafted_segments_are_intact() {
+    use FrameKind::{
+        Attachment, ClockSync, Descriptor, Footer, Gap, Header, Index, Marker, Telemetry, Trailer, Unknown,
+    };
+    for &kind in ChecksumKind::ALL {
+        let bytes = small(kind);
+        assert!((3_000..6_000).contains(&bytes.len()), "{}", bytes.len());
+        let verdict = judge(&bytes).unwrap();
+        assert!(verdict.is_intact() && verdict.holes.is_empty(), "{kind}: {verdict:?}");
+        assert_eq!((verdict.frames, verdict.unknown_frames, verdict.lost()), (13, 1, 7), "{kind}");
+        let seen = see(&bytes).unwrap();
+        let mut expected = vec![Header, Attachment, Telemetry, Telemetry, Telemetry, Index];
+        expected.extend([Marker, Marker, Gap, Gap, Telemetry, Telemetry, Telemetry, Attachment, Attachment]);
+        expected.extend([Index, ClockSync, ClockSync, Descriptor, Descriptor]);
+        expected.extend([Telemetry, Telemetry, Telemetry, Unknown(*UNKNOWN), Telemetry, Index]);
+        expected.extend([Telemetry, Telemetry, Telemetry, Footer, Trailer]);
+        assert_eq!(seen.kinds, expected, "{kind}");
+
+        let reader = reader(&Memory::of(bytes)).unwrap();
+        let footer = reader.footer().unwrap();
+        assert_eq!(footer.header.sources.len(), 4);
+        assert_eq!(footer.header.clock_table.len(), 3);
+        assert_eq!(footer.index.len(), 4);
+        assert_eq!(footer.totals.iter().map(|totals| totals.recorded).collect::<Vec<_>>(), [7, 3, 2, 1]);
+        assert_eq!(footer.frames as usize, expected.len() - 2);
+        assert_eq!(reader.header().sources.len(), 2, "as the segment began");
+    }
+}
+
+// Goal: an id is given once. Method: a source that the header has.
+#[test]
+fn a_taken_id_is_refused() {
+    let mut maker = begun(ChecksumKind::Xxh3, &[]);
+    let before = maker.writer.bytes();
+    let error = maker.writer.append_source(source(1, &[9])).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    assert_eq!(maker.writer.bytes(), before, "nothing was written");
+}
