@@ -109,7 +109,7 @@ impl<'a> Telemetry<'a> {
     }
 
     #[inline]
-    fn new(header: &FrameHeader, payload: &'a [u8]) -> Self {
+    pub(super) fn new(header: &FrameHeader, payload: &'a [u8]) -> Self {
         Self {
             source: header.source(),
             seq: header.seq(),
