@@ -4,21 +4,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::control::{Attachment, ClockSync, Gap, Marker};
+use super::control::ClockSync;
 use super::error::SegmentError;
-use super::footer::{Footer, Trailer};
+use super::examine::{BEYOND, Found, claimed_end, examine_in};
+use super::footer::Footer;
 use super::header::{HEADER_BYTES_MAX, Header, SourceInfo};
 use super::index::Index;
-use super::kind::{FrameAt, FrameKind, Telemetry};
+use super::kind::{FrameAt, FrameKind, Head, Telemetry};
 use super::opening::{find_footer, find_header};
 use super::window::Window;
 use crate::os::mapped_file::MappedFile;
 use crate::os::storage::ReadAt;
 use crate::schema::envelope::{self, ENVELOPE_BYTES};
 use crate::schema::frame::FrameHeader;
-use crate::stream::{
-    ChecksumKind, HEADER_BYTES_MAX as HEAD_BYTES_MAX, KindDeframer, LENGTH_BYTES, SliceDeframer, Step,
-};
+use crate::stream::{ChecksumKind, HEADER_BYTES_MAX as HEAD_BYTES_MAX, KindDeframer, SliceDeframer, Step};
 
 /// Bytes that are not what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,16 +63,6 @@ pub(super) struct Latest {
     pub(super) source: u16,
     pub(super) seq: u64,
     pub(super) mono_ns: u64,
-}
-
-/// Said of a frame that is cut off, or still being written.
-const BEYOND: &str = "a frame that ends beyond the file";
-
-/// What stands at a place.
-pub(super) enum Found {
-    Frame(FrameAt),
-    End,
-    Nothing(&'static str),
 }
 
 impl SegmentReader {
@@ -420,73 +409,6 @@ impl SegmentReader {
     }
 }
 
-/// What stands at `offset`, through a window.
-#[inline]
-pub(super) fn examine_in(
-    window: &mut Window,
-    deframer: &KindDeframer,
-    header: &Header,
-    offset: u64,
-) -> io::Result<Found> {
-    let mut wanted = deframer.header_bytes();
-    loop {
-        let rest = window.at(offset, wanted)?;
-        if rest.is_empty() {
-            return Ok(Found::End);
-        }
-        match deframer.deframe(rest) {
-            Ok(Step::Frame(frame)) => {
-                let (payload, bytes) = (frame.payload(), frame.bytes().len());
-                return Ok(match kind_of(header, payload) {
-                    Ok(kind) => Found::Frame(FrameAt { offset, bytes, kind, is_repaired: false }),
-                    Err(what) => Found::Nothing(what),
-                });
-            }
-            Ok(Step::Incomplete { needed }) if rest.len() >= wanted && needed > wanted => {
-                if offset.saturating_add(needed as u64) > window.file_bytes()? {
-                    return Ok(Found::Nothing(BEYOND));
-                }
-                wanted = needed;
-            }
-            Ok(Step::Incomplete { .. }) => return Ok(Found::Nothing(BEYOND)),
-            Err(error) if error.is_checksum_mismatch() => {
-                return Ok(Found::Nothing("a frame whose checksum is wrong"));
-            }
-            Err(_) => return Ok(Found::Nothing("a frame longer than the limit")),
-        }
-    }
-}
-
-/// The kind of a payload whose checksum is right, if it can belong to this segment.
-#[inline]
-pub(super) fn kind_of(header: &Header, payload: &[u8]) -> Result<FrameKind, &'static str> {
-    let kind = FrameKind::of(payload).ok_or("a frame too short for a segment")?;
-    let is_possible = match kind {
-        FrameKind::Telemetry => {
-            Telemetry::read(payload).is_some_and(|sample| header.source(sample.source).is_some())
-        }
-        FrameKind::Descriptor => {
-            SourceInfo::decode(payload).is_some_and(|source| header.takes_source(&source))
-        }
-        FrameKind::Gap => Gap::decode(payload).is_some_and(|gap| header.source(gap.source).is_some()),
-        FrameKind::ClockSync => ClockSync::decode(payload).is_some(),
-        FrameKind::Marker => Marker::decode(payload).is_some(),
-        FrameKind::Attachment => Attachment::decode(payload).is_some(),
-        FrameKind::Index => Index::decode(payload).is_some(),
-        FrameKind::Header => Header::decode(payload).is_ok_and(|other| other.checksum == header.checksum),
-        FrameKind::Footer => Footer::decode(payload).is_ok(),
-        FrameKind::Trailer => Trailer::decode(payload).is_some(),
-        FrameKind::Unknown(identifier) => identifier.iter().all(u8::is_ascii_graphic),
-    };
-    if is_possible { Ok(kind) } else { Err("a frame whose content is malformed") }
-}
-
-/// Where the frame at `offset` ends by its own length.
-pub(super) fn claimed_end(offset: u64, header_bytes: usize, head: &[u8]) -> Option<u64> {
-    let length = head.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_le_bytes(*length))?;
-    offset.checked_add(header_bytes as u64 + u64::from(length))
-}
-
 /// What has become of a place where no intact frame stands.
 pub(super) enum Mended {
     /// Only its length was damaged.
@@ -495,25 +417,4 @@ pub(super) enum Mended {
     Hole(Damage),
     /// Nothing intact follows.
     Rest(Damage),
-}
-
-/// A frame's header: length and stored checksum.
-#[derive(Debug, Clone, Copy)]
-pub struct Head {
-    bytes: [u8; HEAD_BYTES_MAX],
-    length: usize, // <= HEAD_BYTES_MAX
-}
-
-impl Head {
-    /// Its bytes.
-    #[inline]
-    pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
-    }
-}
-
-impl AsRef<[u8]> for Head {
-    fn as_ref(&self) -> &[u8] {
-        self.as_bytes()
-    }
 }
