@@ -305,6 +305,14 @@ mod tests {
         frames.iter().map(number).collect()
     }
 
+    struct Ends<'a>(&'a Event);
+
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.set();
+        }
+    }
+
     // Goal: recorders of other directories that look into the same place at the same time hide nothing from each other, nor
     // from one that begins. Method: two that look all the time, one that dies again and again and must be found.
     #[test]
@@ -312,6 +320,8 @@ mod tests {
         let folder = folder();
         let done = Event::new();
         std::thread::scope(|scope| {
+            // A failure, too, ends those that look.
+            let _ends = Ends(&done);
             for other in 0..2 {
                 let (folder, done) = (&folder, &done);
                 scope.spawn(move || {
@@ -327,7 +337,6 @@ mod tests {
                 assert_eq!(numbers(&found[0].frames().unwrap()), left);
                 found.into_iter().for_each(Rescue::remove);
             }
-            done.set();
         });
     }
 
