@@ -25,6 +25,7 @@ mod damage;
 mod dumping;
 mod recording;
 mod replaying;
+mod rescue;
 mod rig;
 mod template;
 mod walker;
