@@ -49,8 +49,8 @@ pub fn select(listings: Vec<Listing>, since_ns: Option<i64>, until_ns: Option<i6
         let begins = |listing: &&Listing| bounds(listing).is_none_or(|bounds| bounds.start < mono_ns.end);
         let is_over = |listing: &&Listing| bounds(listing).is_some_and(|bounds| bounds.end < mono_ns.start);
         // The names tell when segments were begun, by a clock that may have been set: a good place to begin the search.
-        let begin_s = wall_ns.start.div_euclid(1_000_000_000);
-        let is_earlier = |listing: &&Listing| listing.name.is_some_and(|name| name.created_s <= begin_s);
+        let first_second = wall_ns.start.div_euclid(1_000_000_000);
+        let is_earlier = |listing: &&Listing| listing.name.is_some_and(|name| name.created_s <= first_second);
         let guess = run.partition_point(is_earlier).saturating_sub(1);
         let rest = run.get(partition_near(&run, guess, is_over)..).unwrap_or_default();
         let wanted = rest.get(..partition_near(rest, 0, begins)).unwrap_or_default();
