@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::{Outcome, text};
-use crate::daemon::{DaemonError, recover_all};
+use crate::daemon::{DaemonError, memories, recover_all};
 use crate::os::shared_memory;
 use crate::os::storage::DataDirectory;
 use crate::segment::{Completion, Leftovers, RecoverError, Recovered, SegmentError, SegmentName, recover};
+use crate::slab::Rescue;
 
 /// Seal what a crash left: torn tails are cut off and kept beside, damaged files are rewritten without what is damaged and
 /// kept too. `record` does the same by itself when it starts.
@@ -61,9 +62,17 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     } else {
         let completion = Completion { storage: &directory, spare_run: None, dry_run: args.dry_run };
         let mut each = |name, result| report.add(folder, name, result);
-        let run_dir = args.run_dir.clone().unwrap_or_else(shared_memory::default_directory);
-        recover_all(&completion, &run_dir, directory.identity(), &mut each)
-            .map_err(|error| SegmentError::Io { path: folder.to_owned(), error })?;
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |error| SegmentError::Io { path, error }
+        };
+        let dead = if let Some(given) = &args.run_dir {
+            dead_runs(given, directory.identity()).map_err(io(given))?
+        } else {
+            let run_dir = shared_memory::default_directory();
+            memories(&run_dir, directory.identity(), None).map_err(io(&run_dir))?
+        };
+        recover_all(&completion, dead, &mut each).map_err(io(folder))?;
     }
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
@@ -81,6 +90,13 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     } else {
         Outcome::DataLoss
     })
+}
+
+/// What lies in a directory that was asked for by name: one that is not there or not to be believed is no reason to seal
+/// without it.
+fn dead_runs(run_dir: &Path, directory: (u64, u64)) -> io::Result<Vec<Rescue>> {
+    std::fs::metadata(run_dir)?;
+    Rescue::find(run_dir, directory, None)
 }
 
 fn folder_of(path: &Path) -> &Path {

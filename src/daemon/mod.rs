@@ -10,6 +10,6 @@ mod recovery;
 mod run;
 mod sources;
 
-pub use recovery::recover_all;
+pub use recovery::{memories, recover_all};
 pub use run::{DaemonError, Progress, RunSummary, record};
 pub use sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};

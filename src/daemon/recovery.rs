@@ -64,25 +64,41 @@ fn complete(storage: &Capped, own_run: u64, run_dir: &Path, directory: (u64, u64
         Err(error) => tracing::error!(segment = %name, %error, "cannot complete an earlier run's segment"),
     };
     let completion = Completion { storage, spare_run: Some(own_run), dry_run: false };
-    if let Err(error) = recover_all(&completion, run_dir, directory, &mut each) {
+    let found = memories(run_dir, directory, Some(own_run));
+    if let Err(error) = found.and_then(|memories| recover_all(&completion, memories, &mut each)) {
         tracing::error!(%error, "cannot look for what earlier runs have left");
     }
 }
 
-/// Completes every segment that crashed runs have left in a directory, with what their memory in `run_dir` still holds, and
-/// removes that memory once it is in the segments. `directory`: device and inode of the directory.
+/// The memory of dead runs but `spare_run` of a data directory, told by its device and inode; none where somebody else may
+/// have written what is in `run_dir`: no run of ours keeps anything there.
 ///
 /// # Errors
-/// One of the two directories cannot be listed. What goes wrong with one segment is told to `each`.
+/// `run_dir` cannot be read.
+pub fn memories(run_dir: &Path, directory: (u64, u64), spare_run: Option<u64>) -> io::Result<Vec<Rescue>> {
+    Rescue::find(run_dir, directory, spare_run).or_else(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => {
+            tracing::warn!(run_dir = %run_dir.display(), %error, "not looked into for what killed runs have left");
+            Ok(Vec::new())
+        }
+        _ => Err(error),
+    })
+}
+
+/// Completes every segment that crashed runs have left in a directory, with what their memory still holds, and removes that
+/// memory once it is in the segments.
+///
+/// # Errors
+/// The data directory cannot be listed. What goes wrong with one segment is told to `each`.
 pub fn recover_all(
     completion: &Completion<'_>,
-    run_dir: &Path,
-    directory: (u64, u64),
+    memories: Vec<Rescue>,
     each: &mut dyn FnMut(SegmentName, Result<Recovered, RecoverError>),
 ) -> io::Result<()> {
-    let memories = Rescue::find(run_dir, directory)?;
+    let mut asked = BTreeSet::new();
     let mut failed = BTreeSet::new();
     let mut leftovers = |run_id| {
+        asked.insert(run_id);
         let memory = memories.iter().find(|memory| memory.run_id() == run_id);
         memory.map(read).transpose().unwrap_or_else(|error| {
             tracing::error!(%error, "cannot read the memory of a dead run");
@@ -98,9 +114,15 @@ pub fn recover_all(
         each(name, result);
     })?;
     for memory in memories {
-        if !completion.dry_run && !failed.contains(&memory.run_id()) && !errors.contains(&memory.run_id()) {
-            memory.remove();
+        let run_id = memory.run_id();
+        if completion.dry_run || failed.contains(&run_id) || errors.contains(&run_id) {
+            continue;
         }
+        if !asked.contains(&run_id) {
+            let frames = memory.frames().map_or(0, |frames| frames.len());
+            tracing::info!(run_id, frames, "memory of a run whose segments are all sealed, or gone: removed");
+        }
+        memory.remove();
     }
     Ok(())
 }

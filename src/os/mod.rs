@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod event;
 pub mod host;
+pub mod mapped_file;
 #[cfg(test)]
 mod medium;
 pub mod shared_memory;

@@ -13,7 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fstatfs};
+
+use super::clock::monotonic_ns;
+use super::event::Event;
 
 /// What `statfs(2)` says of tmpfs.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -23,6 +26,10 @@ const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 /// Bits of a mode by which others than the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
+/// The unit in which the kernel counts what a file occupies (stat(2)).
+const BLOCK_BYTES: u64 = 512;
+/// How often a lock that is held is tried again.
+const LOCK_AGAIN_NS: u64 = 5_000_000;
 /// Pieces begin at multiples of this: a cache line, and more than any number needs.
 const ALIGNMENT: usize = 64;
 
@@ -61,15 +68,7 @@ impl SharedMemory {
     /// The directory is none, not ours, open to others, or not on tmpfs; the file exists; tmpfs is full.
     pub fn create(directory: &Path, name: &str, bytes: usize) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
-        let folder = File::open(directory)?;
-        let metadata = folder.metadata()?;
-        let refuse = |why: &str| Err(io::Error::new(ErrorKind::PermissionDenied, why));
-        if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
-            return refuse("it belongs to somebody else");
-        }
-        if metadata.mode() & OTHERS_WRITE != 0 {
-            return refuse("others may write to it");
-        }
+        let folder = open_trusted(directory)?;
         if u64::try_from(fstatfs(&folder)?.f_type).ok() != Some(TMPFS_MAGIC) {
             return Err(io::Error::new(ErrorKind::Unsupported, "it is not on tmpfs"));
         }
@@ -168,43 +167,106 @@ impl SharedNumber {
     }
 }
 
-/// A file that a dead process has left.
+/// The directory, open: it is ours and nobody else can write to it, nor has somebody else put a link to it in its place.
+fn open_trusted(directory: &Path) -> io::Result<File> {
+    let refuse = |why: &str| Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    let us = rustix::process::geteuid().as_raw();
+    // systemd makes links, as root; in /dev/shm anybody can.
+    let link = std::fs::symlink_metadata(directory)?;
+    if link.is_symlink() && ![us, 0].contains(&link.uid()) {
+        return refuse("it is a link that belongs to somebody else");
+    }
+    let folder = File::open(directory)?;
+    let metadata = folder.metadata()?;
+    if !metadata.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    if metadata.uid() != us {
+        return refuse("it belongs to somebody else");
+    }
+    if metadata.mode() & OTHERS_WRITE != 0 {
+        return refuse("others may write to it");
+    }
+    Ok(folder)
+}
+
+/// A file of some process, alive or dead.
 #[derive(Debug)]
-pub struct DeadMemory {
+pub struct KeptMemory {
     path: PathBuf,
-    /// Locked: no other process takes it over at the same time.
+    /// Open for reading.
     pub file: File,
 }
 
-impl DeadMemory {
-    /// Every file in `directory` whose name ends with `suffix` and whose process is dead. An absent directory has none.
+impl KeptMemory {
+    /// Every file in `directory` whose name ends with `suffix`. An absent directory has none. No lock is tried: that would
+    /// make others believe, for a moment, that the process is alive.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// `PermissionDenied` for a directory that somebody else can write to: what lies there is not to be believed. Or the
+    /// directory cannot be read.
     pub fn list(directory: &Path, suffix: &str) -> io::Result<Vec<Self>> {
-        let entries = match std::fs::read_dir(directory) {
+        match open_trusted(directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut dead = Vec::new();
-        for entry in entries {
+            folder => drop(folder?),
+        }
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(directory)? {
             let path = entry?.path();
             if !path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(suffix)) {
                 continue;
             }
+            // Neither a link is followed nor a pipe waited for.
+            let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
             // Removed since, or somebody else's: not ours to take.
-            let Ok(file) = File::open(&path) else { continue };
-            if file.try_lock().is_ok() {
-                dead.push(Self { path, file });
+            let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(&path) else { continue };
+            if file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+                found.push(Self { path, file });
             }
         }
-        dead.sort_by(|one, other| one.path.cmp(&other.path));
-        Ok(dead)
+        found.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(found)
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its length in bytes, none if it is shorter on tmpfs than that: memory is taken in full before anything is in it, so
+    /// that one with holes is not what a run has left.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn whole_length(&self) -> io::Result<Option<u64>> {
+        let metadata = self.file.metadata()?;
+        let held = metadata.blocks().saturating_mul(BLOCK_BYTES);
+        Ok(Some(metadata.len()).filter(|length| *length <= held))
+    }
+
+    /// Takes it over if its process is dead, for as long as `self` lives. A process that is being killed is waited for.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn take_over(&self, wait_ns: u64) -> io::Result<bool> {
+        let (never, deadline_ns) = (Event::new(), monotonic_ns().saturating_add(wait_ns));
+        loop {
+            match self.file.try_lock() {
+                Ok(()) => return Ok(true),
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            let now = monotonic_ns();
+            if now >= deadline_ns {
+                return Ok(false);
+            }
+            never.wait_until(now + LOCK_AGAIN_NS);
+        }
+    }
+
+    /// Whether a process holds it. Not to be asked of an empty file, which is about to be locked.
+    pub fn is_held(&self) -> bool {
+        matches!(self.file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 
     /// Removes it: what is in it is safe.
@@ -267,17 +329,18 @@ mod tests {
         number.get().store(0x0102_0304, Ordering::Release);
         memory.align(4096);
         memory.take(10).unwrap().bytes_mut().copy_from_slice(b"0123456789");
-        assert_eq!(DeadMemory::list(folder.path(), ".slabs").unwrap().len(), 0, "its process lives");
+        let kept = KeptMemory::list(folder.path(), ".slabs").unwrap();
+        assert!(kept[0].is_held() && !kept[0].take_over(1).unwrap(), "its process lives");
+        assert_eq!(kept[0].whole_length().unwrap(), Some(8192));
         let content = std::fs::read(folder.path().join("a.slabs")).unwrap();
         assert_eq!(content.len(), 8192);
         assert_eq!(content[..8], 0x0102_0304_u64.to_le_bytes());
         assert_eq!(content[4096..4106], *b"0123456789");
         assert!(SharedMemory::create(folder.path(), "a.slabs", 8192).is_err(), "never taken over");
         drop((number, memory));
-        let dead = DeadMemory::list(folder.path(), ".slabs").unwrap();
-        assert_eq!(dead.len(), 1);
-        dead.into_iter().for_each(DeadMemory::remove);
-        assert_eq!(DeadMemory::list(folder.path(), ".slabs").unwrap().len(), 0);
+        assert!(!kept[0].is_held() && kept[0].take_over(1).unwrap());
+        kept.into_iter().for_each(KeptMemory::remove);
+        assert_eq!(KeptMemory::list(folder.path(), ".slabs").unwrap().len(), 0);
     }
 
     // Goal: a place that cannot keep memory is refused by name. Method: a directory on a disk, one open to others, more
@@ -294,6 +357,37 @@ mod tests {
         assert_eq!(refused(&open, 4096).to_string(), "others may write to it");
         assert_eq!(refused(folder.path(), 1 << 46).kind(), ErrorKind::StorageFull);
         assert!(!folder.path().join("b.slabs").exists(), "nothing stays behind");
-        assert_eq!(DeadMemory::list(Path::new("/nonexistent/x"), ".slabs").unwrap().len(), 0);
+        assert_eq!(KeptMemory::list(Path::new("/nonexistent/x"), ".slabs").unwrap().len(), 0);
+        let distrusted = KeptMemory::list(&open, ".slabs").unwrap_err();
+        assert_eq!(distrusted.kind(), ErrorKind::PermissionDenied, "nor is it read from");
+    }
+
+    // Goal: what is no file is passed over, not waited for, and a file with holes is told from one taken in full. Method: a
+    // link, a directory, a pipe and a file of holes under the names of memory.
+    #[test]
+    fn only_whole_files_count() {
+        let folder = folder();
+        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link.slabs")).unwrap();
+        std::fs::create_dir(folder.path().join("folder.slabs")).unwrap();
+        let pipe = folder.path().join("pipe.slabs");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        File::create_new(folder.path().join("holes.slabs")).unwrap().set_len(1 << 40).unwrap();
+        let kept = KeptMemory::list(folder.path(), ".slabs").unwrap();
+        assert_eq!(kept.len(), 1);
+        assert_eq!(kept[0].whole_length().unwrap(), None);
+    }
+
+    // Goal: a process that is dying is waited for. Method: its memory goes while somebody tries to take it over.
+    #[test]
+    fn a_dying_process_is_waited_for() {
+        let folder = folder();
+        let memory = SharedMemory::create(folder.path(), "c.slabs", 4096).unwrap();
+        let kept = KeptMemory::list(folder.path(), ".slabs").unwrap();
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| kept[0].take_over(10_000_000_000).unwrap());
+            Event::new().wait_until(monotonic_ns() + 30_000_000);
+            drop(memory);
+            assert!(taken.join().unwrap());
+        });
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::schema::envelope;
 use crate::schema::frame::{FrameHeader, root_as_telemetry_frame};
+use crate::stream::HEADER_BYTES_MAX as HEAD_BYTES_MAX;
 
 /// Where a FlatBuffer's identifier stands in its payload.
 pub(super) const IDENTIFIER_AT: usize = 4;
@@ -109,7 +110,7 @@ impl<'a> Telemetry<'a> {
     }
 
     #[inline]
-    fn new(header: &FrameHeader, payload: &'a [u8]) -> Self {
+    pub(super) fn new(header: &FrameHeader, payload: &'a [u8]) -> Self {
         Self {
             source: header.source(),
             seq: header.seq(),
@@ -119,5 +120,26 @@ impl<'a> Telemetry<'a> {
             duration_ns: header.duration_ns(),
             payload,
         }
+    }
+}
+
+/// A frame's header: length and stored checksum.
+#[derive(Debug, Clone, Copy)]
+pub struct Head {
+    pub(super) bytes: [u8; HEAD_BYTES_MAX],
+    pub(super) length: usize, // <= HEAD_BYTES_MAX
+}
+
+impl Head {
+    /// Its bytes.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for Head {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
     }
 }

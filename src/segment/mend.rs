@@ -6,8 +6,9 @@
 
 use std::io;
 
+use super::examine::{Found, claimed_end, examine_in, kind_of};
 use super::kind::{FrameAt, FrameKind, IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
-use super::reader::{Damage, Found, Mended, SegmentReader, claimed_end, examine_in, kind_of};
+use super::reader::{Damage, Mended, SegmentReader};
 use crate::stream::{LENGTH_BYTES, SliceDeframer};
 
 /// Bytes that searches may hash in vain before the first byte of the file...

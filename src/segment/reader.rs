@@ -4,18 +4,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::control::{Attachment, ClockSync, Gap, Marker};
+use super::control::ClockSync;
 use super::error::SegmentError;
-use super::footer::{Footer, Trailer};
+use super::examine::{BEYOND, Found, claimed_end, examine_in};
+use super::footer::Footer;
 use super::header::{HEADER_BYTES_MAX, Header, SourceInfo};
 use super::index::Index;
-use super::kind::{FrameAt, FrameKind, Telemetry};
+use super::kind::{FrameAt, FrameKind, Head, Telemetry};
 use super::opening::{find_footer, find_header};
 use super::window::Window;
+use crate::os::mapped_file::MappedFile;
 use crate::os::storage::ReadAt;
-use crate::stream::{
-    ChecksumKind, HEADER_BYTES_MAX as HEAD_BYTES_MAX, KindDeframer, LENGTH_BYTES, SliceDeframer, Step,
-};
+use crate::schema::envelope::{self, ENVELOPE_BYTES};
+use crate::schema::frame::FrameHeader;
+use crate::stream::{ChecksumKind, HEADER_BYTES_MAX as HEAD_BYTES_MAX, KindDeframer, SliceDeframer, Step};
 
 /// Bytes that are not what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,7 @@ pub struct SegmentReader {
     pub(super) footer: Option<Footer>,
     pub(super) footer_offset: Option<u64>, // in this file: another one than the footer says where frames were removed
     offset: u64,
+    sample: Option<(u64, FrameHeader)>, // the last frame, by its offset, if it came by the short way
     tail: Option<Damage>,
     pub(super) latest: Vec<Latest>,
     is_wary: bool, // behind a hole: reading may have come to frames inside a payload
@@ -60,16 +63,6 @@ pub(super) struct Latest {
     pub(super) source: u16,
     pub(super) seq: u64,
     pub(super) mono_ns: u64,
-}
-
-/// Said of a frame that is cut off, or still being written.
-const BEYOND: &str = "a frame that ends beyond the file";
-
-/// What stands at a place.
-pub(super) enum Found {
-    Frame(FrameAt),
-    End,
-    Nothing(&'static str),
 }
 
 impl SegmentReader {
@@ -124,11 +117,26 @@ impl SegmentReader {
             footer,
             footer_offset,
             offset: 0,
+            sample: None,
             tail: None,
             latest: Vec::new(),
             is_wary: false,
             hashed_in_vain: 0,
         })
+    }
+
+    /// Reads a sealed segment through a memory map from now on: twice as fast, but should somebody cut the file meanwhile,
+    /// the kernel ends the process. An unsealed one stays as it is.
+    ///
+    /// # Errors
+    /// The kernel refuses the map; it is then read as before.
+    pub fn map(&mut self) -> io::Result<()> {
+        if self.footer.is_some() {
+            let map = Arc::new(MappedFile::map(&std::fs::File::open(&self.path)?)?);
+            self.window.map(Arc::clone(&map));
+            self.aside.map(map);
+        }
+        Ok(())
     }
 
     /// The file.
@@ -164,6 +172,7 @@ impl SegmentReader {
     /// Goes to an offset where a frame begins, as the index says.
     pub fn seek(&mut self, offset: u64) {
         self.offset = offset;
+        self.sample = None;
         self.tail = None;
         self.latest.clear();
         self.is_wary = false;
@@ -199,18 +208,37 @@ impl SegmentReader {
     /// A frame's header as it was written: length and stored checksum. Empty once the reader has advanced.
     #[inline]
     pub fn head(&self, at: FrameAt) -> Head {
-        let mut head = Head { bytes: [0; HEAD_BYTES_MAX], length: 0 };
+        let bytes = self.bytes(at);
         let header_bytes = self.deframer.header_bytes();
-        let Some(stored) = self.bytes(at).get(..header_bytes) else { return head };
-        for (place, byte) in head.bytes.iter_mut().zip(stored) {
-            *place = *byte;
+        let mut head = Head { bytes: [0; HEAD_BYTES_MAX], length: header_bytes };
+        if let Some(stored) = bytes.first_chunk() {
+            // Longer than the header of most kinds: one copy of a known length all the same.
+            head.bytes = *stored;
+        } else {
+            let stored = bytes.get(..header_bytes).unwrap_or_default();
+            head.length = stored.len();
+            head.bytes.iter_mut().zip(stored).for_each(|(place, byte)| *place = *byte);
         }
-        head.length = header_bytes;
         if at.is_repaired {
             let length = u32::try_from(at.bytes - header_bytes).unwrap_or(u32::MAX);
             head.bytes.iter_mut().zip(length.to_le_bytes()).for_each(|(place, byte)| *place = byte);
         }
         head
+    }
+
+    /// A frame's header as it stands in the file. Empty once the reader has advanced.
+    #[inline]
+    pub(super) fn stored_head(&self, at: FrameAt) -> &[u8] {
+        self.bytes(at).get(..self.deframer.header_bytes()).unwrap_or_default()
+    }
+
+    /// Source and number of a telemetry frame. None once the reader has advanced, or if it is none.
+    #[inline]
+    pub(super) fn number(&self, at: FrameAt) -> Option<(u16, u64)> {
+        match &self.sample {
+            Some((offset, header)) if *offset == at.offset => Some((header.source(), header.seq())),
+            _ => self.telemetry(at).map(|sample| (sample.source, sample.seq)),
+        }
     }
 
     /// Appends a frame as it was written: with its true length where that was repaired.
@@ -222,11 +250,21 @@ impl SegmentReader {
     /// A telemetry frame's content. None once the reader has advanced, or if it is none.
     #[inline]
     pub fn telemetry(&self, at: FrameAt) -> Option<Telemetry<'_>> {
-        Telemetry::read(self.payload(at))
+        match &self.sample {
+            // Checked when it was come upon.
+            Some((offset, header)) if *offset == at.offset => {
+                Some(Telemetry::new(header, self.payload(at).get(ENVELOPE_BYTES..)?))
+            }
+            _ => Telemetry::read(self.payload(at)),
+        }
     }
 
     fn try_advance(&mut self) -> io::Result<Option<Advance>> {
+        if let Some(at) = self.next_sample() {
+            return Ok(Some(Advance::Frame(at)));
+        }
         self.tail = None;
+        self.sample = None;
         let what = match self.expect(self.offset)? {
             Found::Frame(at) => {
                 self.pass(at);
@@ -265,6 +303,30 @@ impl SegmentReader {
                 Ok(Some(Advance::Damage(damage)))
             }
         }
+    }
+
+    /// The next frame, if it is what most are: an intact sample in its usual shape that is in memory, where nothing is
+    /// damaged. None says nothing against it.
+    #[inline]
+    fn next_sample(&mut self) -> Option<FrameAt> {
+        if self.is_wary || self.hashed_in_vain > 0 {
+            return None;
+        }
+        let offset = self.offset;
+        self.window.look_ahead(offset);
+        let Ok(Step::Frame(frame)) = self.deframer.deframe(self.window.cached(offset)) else { return None };
+        let (header, _) = envelope::split(frame.payload())?;
+        let bytes = frame.bytes().len();
+        self.header.source(header.source())?;
+        let latest = Latest { source: header.source(), seq: header.seq(), mono_ns: header.mono_ns() };
+        match self.latest.iter_mut().find(|known| known.source == latest.source) {
+            Some(known) => *known = latest,
+            None => self.latest.push(latest),
+        }
+        self.tail = None;
+        self.offset = offset + bytes as u64;
+        self.sample = Some((offset, header));
+        Some(FrameAt { offset, bytes, kind: FrameKind::Telemetry, is_repaired: false })
     }
 
     /// What stands where a frame should begin.
@@ -347,73 +409,6 @@ impl SegmentReader {
     }
 }
 
-/// What stands at `offset`, through a window.
-#[inline]
-pub(super) fn examine_in(
-    window: &mut Window,
-    deframer: &KindDeframer,
-    header: &Header,
-    offset: u64,
-) -> io::Result<Found> {
-    let mut wanted = deframer.header_bytes();
-    loop {
-        let rest = window.at(offset, wanted)?;
-        if rest.is_empty() {
-            return Ok(Found::End);
-        }
-        match deframer.deframe(rest) {
-            Ok(Step::Frame(frame)) => {
-                let (payload, bytes) = (frame.payload(), frame.bytes().len());
-                return Ok(match kind_of(header, payload) {
-                    Ok(kind) => Found::Frame(FrameAt { offset, bytes, kind, is_repaired: false }),
-                    Err(what) => Found::Nothing(what),
-                });
-            }
-            Ok(Step::Incomplete { needed }) if rest.len() >= wanted && needed > wanted => {
-                if offset.saturating_add(needed as u64) > window.file_bytes()? {
-                    return Ok(Found::Nothing(BEYOND));
-                }
-                wanted = needed;
-            }
-            Ok(Step::Incomplete { .. }) => return Ok(Found::Nothing(BEYOND)),
-            Err(error) if error.is_checksum_mismatch() => {
-                return Ok(Found::Nothing("a frame whose checksum is wrong"));
-            }
-            Err(_) => return Ok(Found::Nothing("a frame longer than the limit")),
-        }
-    }
-}
-
-/// The kind of a payload whose checksum is right, if it can belong to this segment.
-#[inline]
-pub(super) fn kind_of(header: &Header, payload: &[u8]) -> Result<FrameKind, &'static str> {
-    let kind = FrameKind::of(payload).ok_or("a frame too short for a segment")?;
-    let is_possible = match kind {
-        FrameKind::Telemetry => {
-            Telemetry::read(payload).is_some_and(|sample| header.source(sample.source).is_some())
-        }
-        FrameKind::Descriptor => {
-            SourceInfo::decode(payload).is_some_and(|source| header.takes_source(&source))
-        }
-        FrameKind::Gap => Gap::decode(payload).is_some_and(|gap| header.source(gap.source).is_some()),
-        FrameKind::ClockSync => ClockSync::decode(payload).is_some(),
-        FrameKind::Marker => Marker::decode(payload).is_some(),
-        FrameKind::Attachment => Attachment::decode(payload).is_some(),
-        FrameKind::Index => Index::decode(payload).is_some(),
-        FrameKind::Header => Header::decode(payload).is_ok_and(|other| other.checksum == header.checksum),
-        FrameKind::Footer => Footer::decode(payload).is_ok(),
-        FrameKind::Trailer => Trailer::decode(payload).is_some(),
-        FrameKind::Unknown(identifier) => identifier.iter().all(u8::is_ascii_graphic),
-    };
-    if is_possible { Ok(kind) } else { Err("a frame whose content is malformed") }
-}
-
-/// Where the frame at `offset` ends by its own length.
-pub(super) fn claimed_end(offset: u64, header_bytes: usize, head: &[u8]) -> Option<u64> {
-    let length = head.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_le_bytes(*length))?;
-    offset.checked_add(header_bytes as u64 + u64::from(length))
-}
-
 /// What has become of a place where no intact frame stands.
 pub(super) enum Mended {
     /// Only its length was damaged.
@@ -422,30 +417,4 @@ pub(super) enum Mended {
     Hole(Damage),
     /// Nothing intact follows.
     Rest(Damage),
-}
-
-/// A frame's header: length and stored checksum.
-#[derive(Debug, Clone, Copy)]
-pub struct Head {
-    bytes: [u8; HEAD_BYTES_MAX],
-    length: usize, // <= HEAD_BYTES_MAX
-}
-
-impl Head {
-    /// Its bytes.
-    #[inline]
-    pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
-    }
-
-    #[cfg(test)]
-    pub(super) fn of(head: &[u8; HEAD_BYTES_MAX]) -> Self {
-        Self { bytes: *head, length: HEAD_BYTES_MAX }
-    }
-}
-
-impl AsRef<[u8]> for Head {
-    fn as_ref(&self) -> &[u8] {
-        self.as_bytes()
-    }
 }

@@ -15,6 +15,9 @@ use super::kind::{FrameAt, FrameKind};
 use super::proof::Proof;
 use super::reader::{Advance, Damage, SegmentReader};
 
+/// How often the progress is told.
+const PROGRESS_BYTES: u64 = 1 << 20;
+
 /// Something in a file that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flaw {
@@ -123,9 +126,13 @@ impl Verification {
     ) -> Result<(), SegmentError> {
         let mut walked = Walked { proven: self.verdict.flaws.len(), ..Walked::default() };
         self.header(reader, 0, &mut walked);
-        let footer_offset = reader.footer_offset();
+        let footer_offset = reader.footer_offset().unwrap_or(u64::MAX);
+        let mut said = 0;
         while let Some(advance) = reader.advance()? {
-            progress(reader.offset());
+            if reader.offset() >= said + PROGRESS_BYTES {
+                said = reader.offset();
+                progress(said);
+            }
             let at = match advance {
                 Advance::Damage(damage) => {
                     walked.is_explained = true;
@@ -143,10 +150,14 @@ impl Verification {
                 self.described(reader, at.offset, &mut walked);
             }
             let finding = self.frame(reader, at, &mut walked);
-            if footer_offset.is_none_or(|footer| at.offset < footer) {
+            if at.offset < footer_offset {
                 walked.frames += 1;
                 walked.bytes += at.bytes as u64;
-                walked.proof.frame(&reader.head(at), at.bytes);
+                if at.is_repaired {
+                    walked.proof.frame(reader.head(at).as_bytes(), at.bytes);
+                } else {
+                    walked.proof.frame(reader.stored_head(at), at.bytes);
+                }
             }
             if let Some((source, finding)) = finding {
                 self.finding(reader, at.offset, source, finding);
@@ -191,23 +202,23 @@ impl Verification {
 
     /// Checks one frame against what was read before.
     fn frame(&mut self, reader: &SegmentReader, at: FrameAt, walked: &mut Walked) -> Option<(u16, Finding)> {
-        let payload = reader.payload(at);
+        let payload = || reader.payload(at);
         match at.kind {
             FrameKind::Telemetry => {
-                let sample = reader.telemetry(at)?;
+                let (source, seq) = reader.number(at)?;
                 self.verdict.frames += 1;
-                walked.source(sample.source)?.recorded += 1;
-                let finding = self.audit.sample(walked.run_id, sample.source, sample.seq)?;
-                return Some((sample.source, finding));
+                walked.source(source)?.recorded += 1;
+                let finding = self.audit.sample(walked.run_id, source, seq)?;
+                return Some((source, finding));
             }
             FrameKind::Gap => {
-                let gap = Gap::decode(payload)?;
+                let gap = Gap::decode(payload())?;
                 let lost = &mut walked.source(gap.source)?.lost;
                 *lost = lost.saturating_add(gap.count);
                 return Some((gap.source, self.audit.gap(walked.run_id, &gap)?));
             }
             FrameKind::Index => {
-                let what = walked.proof.index(&Index::decode(payload)?);
+                let what = walked.proof.index(&Index::decode(payload())?);
                 self.disproven(reader, at, what, walked);
                 walked.proven = self.verdict.flaws.len();
             }
@@ -215,7 +226,7 @@ impl Verification {
                 let what = reader.footer().and_then(|footer| walked.proof.footer(footer));
                 self.disproven(reader, at, what, walked);
             }
-            FrameKind::Trailer => self.trailer(reader, Trailer::decode(payload), at.offset),
+            FrameKind::Trailer => self.trailer(reader, Trailer::decode(payload()), at.offset),
             FrameKind::Unknown(_) => self.verdict.unknown_frames += 1,
             FrameKind::Header if at.offset > 0 => self.header(reader, at.offset, walked),
             FrameKind::Header

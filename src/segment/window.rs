@@ -1,22 +1,27 @@
-//! A stretch of a file in memory, moved along by positioned reads. Never a memory map: a file may be cut meanwhile.
+//! A stretch of a file in memory, moved along by positioned reads; or the whole of one that is sealed, mapped.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::os::mapped_file::MappedFile;
 use crate::os::storage::ReadAt;
 
 /// How much is read at once.
 const WINDOW_BYTES: usize = 256 << 10;
+/// How much of a mapped file is asked for at once.
+const POPULATE_BYTES: usize = 2 << 20;
 
 #[derive(Debug)]
 pub(super) struct Window {
     file: Arc<dyn ReadAt>,
     step: usize, // how much is read at least
     buffer: Vec<u8>,
-    start: u64,    // offset of buffer[0] in the file
-    filled: usize, // <= buffer.len()
+    start: u64,                   // offset of buffer[0] in the file
+    filled: usize,                // <= buffer.len()
+    map: Option<Arc<MappedFile>>, // instead of all that
+    populated: u64,               // of the map, up to here
 }
 
 impl Window {
@@ -29,12 +34,17 @@ impl Window {
     }
 
     pub(super) fn over(file: Arc<dyn ReadAt>) -> Self {
-        Self { file, step: WINDOW_BYTES, buffer: Vec::new(), start: 0, filled: 0 }
+        Self { file, step: WINDOW_BYTES, buffer: Vec::new(), start: 0, filled: 0, map: None, populated: 0 }
+    }
+
+    /// Reads a mapped file from now on.
+    pub(super) fn map(&mut self, map: Arc<MappedFile>) {
+        *self = Self { map: Some(Arc::clone(&map)), step: self.step, ..Self::over(map) };
     }
 
     /// Another window on the same file, for looks elsewhere: it reads what is asked for and no more.
     pub(super) fn aside(&self) -> Self {
-        Self { step: 0, ..Self::over(Arc::clone(&self.file)) }
+        Self { step: 0, map: self.map.clone(), ..Self::over(Arc::clone(&self.file)) }
     }
 
     /// The file's length now.
@@ -43,15 +53,35 @@ impl Window {
     }
 
     /// At least `wanted` bytes from `offset` on; fewer only where the file ends. The caller has met a limit before.
+    #[inline]
     pub(super) fn at(&mut self, offset: u64, wanted: usize) -> io::Result<&[u8]> {
-        if self.cached(offset).len() < wanted {
-            self.fill(offset, wanted)?;
+        match &self.map {
+            Some(_) => self.look_ahead(offset),
+            None if self.cached(offset).len() < wanted => self.fill(offset, wanted)?,
+            None => {}
         }
         Ok(self.cached(offset))
     }
 
+    /// Asks for the next stretch of a mapped file before it is read. Of no effect on any other.
+    #[inline]
+    pub(super) fn look_ahead(&mut self, offset: u64) {
+        if offset < self.populated {
+            return;
+        }
+        if let (Some(map), Ok(at)) = (&self.map, usize::try_from(offset)) {
+            map.populate(at, POPULATE_BYTES);
+            self.populated = offset + POPULATE_BYTES as u64;
+        }
+    }
+
     /// What is in memory from `offset` on.
+    #[inline]
     pub(super) fn cached(&self, offset: u64) -> &[u8] {
+        if let Some(map) = &self.map {
+            let from = usize::try_from(offset).ok();
+            return from.and_then(|from| map.bytes().get(from..)).unwrap_or_default();
+        }
         let from = offset.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
         from.and_then(|from| self.buffer.get(from..self.filled)).unwrap_or_default()
     }

@@ -12,6 +12,8 @@ use super::totals::{Span, Totals};
 use crate::os::storage::{Storage, StorageFile};
 use crate::stream::{self, ChecksumKind, SliceFramer, StreamWriter};
 
+/// Room is reserved in steps of at least so much: each step is a call.
+const RESERVE_STEP_MIN: u64 = 1 << 20;
 /// Room for the gaps that may have to be written when the medium is full.
 const GAPS_RESERVE_BYTES: u64 = 16 << 10;
 
@@ -50,7 +52,7 @@ pub struct Frames<'a, 'b> {
 /// Room on the medium, taken in steps ahead of the writing.
 #[derive(Debug)]
 struct Reserve {
-    step: u64, // 0: only what footer and trailer will take
+    step: u64, // at least RESERVE_STEP_MIN: room for footer and trailer is always kept
     end: u64,
     is_supported: bool,
 }
@@ -408,8 +410,7 @@ impl Reserve {
         if !self.is_supported || least <= self.end {
             return Ok(());
         }
-        let step = self.step.max(seal_bytes);
-        let wanted = least.next_multiple_of(step.max(1));
+        let wanted = least.next_multiple_of(self.step.max(RESERVE_STEP_MIN));
         // Near the end of the medium less than a whole step may be left.
         let result = file.preallocate(wanted).map(|()| wanted).or_else(|error| {
             if is_full(&error) { file.preallocate(least).map(|()| least) } else { Err(error) }

@@ -7,13 +7,15 @@ use std::io;
 use std::path::Path;
 
 use super::arena::{Geometry, HEADER_NUMBERS, MAGIC, checksum_of};
-use crate::os::shared_memory::DeadMemory;
+use crate::os::shared_memory::KeptMemory;
 use crate::os::storage::ReadAt;
 use crate::schema::envelope;
 use crate::stream::{ChecksumKind, KindDeframer, SliceDeframer, Step};
 
 /// How the files of runs are called, behind their ids.
 const SUFFIX: &str = ".slabs";
+/// A killed process lets go of its memory within milliseconds; one that hangs in the kernel is given up after this.
+const DYING_MAX_NS: u64 = 5_000_000_000;
 
 /// The name of a run's file.
 pub fn file_name(run_id: u64) -> String {
@@ -23,11 +25,25 @@ pub fn file_name(run_id: u64) -> String {
 /// The memory of a dead run.
 #[derive(Debug)]
 pub struct Rescue {
-    memory: DeadMemory,
+    memory: KeptMemory,
+    header: Header,
+}
+
+/// What a file says of itself, and its length bears out.
+#[derive(Debug, Clone, Copy)]
+struct Header {
     run_id: u64,
+    directory: (u64, u64), // device and inode
     checksum: ChecksumKind,
     frame_max: usize,
     geometry: Geometry,
+}
+
+/// What a file in the directory is.
+enum Opened {
+    Ours(Rescue),
+    NotOurs,
+    Unknown,
 }
 
 /// A finished frame that was found.
@@ -40,66 +56,48 @@ struct Found {
 }
 
 impl Rescue {
-    /// The memory of every dead run that recorded into the data directory with this device and inode. Files that are not
-    /// what they should be are left alone.
+    /// The memory of every dead run but `spare_run` that recorded into the data directory with this device and inode, whose
+    /// lock the caller holds. Files that are not what they should be are left alone, those of other directories untouched.
     ///
     /// # Errors
-    /// `run_dir` cannot be read.
-    pub fn find(run_dir: &Path, directory: (u64, u64)) -> io::Result<Vec<Self>> {
+    /// `PermissionDenied` where somebody else may have written what is in `run_dir`; it cannot be read; `ResourceBusy` if a
+    /// process does not let go of what is ours.
+    pub fn find(run_dir: &Path, directory: (u64, u64), spare_run: Option<u64>) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
-        for memory in DeadMemory::list(run_dir, SUFFIX)? {
+        for memory in KeptMemory::list(run_dir, SUFFIX)? {
             let path = memory.path().display().to_string();
-            match Self::open(memory) {
-                Ok(Some((rescue, owner))) if owner == directory => found.push(rescue),
-                Ok(Some(_)) => {}
-                Ok(None) => {
+            match Self::open(memory, directory, spare_run) {
+                // Its recorder does not hold the directory's lock any more, so that it is dead or dies at this moment. What
+                // it left is not to be passed over.
+                Ok(Opened::Ours(rescue)) if rescue.memory.take_over(DYING_MAX_NS)? => found.push(rescue),
+                Ok(Opened::Ours(_)) => return Err(io::ErrorKind::ResourceBusy.into()),
+                Ok(Opened::NotOurs) => {}
+                Ok(Opened::Unknown) => {
                     tracing::warn!(path, "not the memory of a run, or of another version; left alone");
                 }
-                Err(error) => tracing::warn!(path, %error, "cannot read the memory of a dead run"),
+                Err(error) => tracing::warn!(path, %error, "cannot read whose memory it is; left alone"),
             }
         }
         Ok(found)
     }
 
-    /// Reads the header; none if it does not fit the file. With the directory it belongs to.
-    fn open(memory: DeadMemory) -> io::Result<Option<(Self, (u64, u64))>> {
-        let mut header = [0; HEADER_NUMBERS * 8];
-        let file = &memory.file;
-        let file_bytes = file.length()?;
-        if read_all(file, &mut header, 0)? < header.len() || header.first_chunk() != Some(&MAGIC) {
-            return Ok(None);
+    /// Reads the header without a lock: one on the memory of another directory's run would hide it from whoever looks for it
+    /// at the same time.
+    fn open(memory: KeptMemory, directory: (u64, u64), spare_run: Option<u64>) -> io::Result<Opened> {
+        let Some(header) = Header::read(&memory)? else {
+            // Empty, or held: its run is about to begin.
+            let begins = memory.file.length()? == 0 || memory.is_held();
+            return Ok(if begins { Opened::NotOurs } else { Opened::Unknown });
+        };
+        if header.directory != directory || Some(header.run_id) == spare_run {
+            return Ok(Opened::NotOurs);
         }
-        let number = |at: usize| {
-            let bytes = header.get(at * 8..)?.first_chunk()?;
-            Some(u64::from_le_bytes(*bytes))
-        };
-        let size = |at: usize| usize::try_from(number(at)?).ok().filter(|size| *size as u64 <= file_bytes);
-        let parsed = || {
-            let geometry = Geometry {
-                sources: size(6)?,
-                slabs: size(7)?,
-                slab_bytes: size(8)?,
-                large_slabs: size(9)?,
-                large_slab_bytes: size(10)?,
-            };
-            // Each of them is below the file's size, so that neither product nor sum leaves 128 bits.
-            let product = |count: usize, bytes: usize| count as u128 * bytes as u128;
-            let least = product(geometry.slabs, geometry.slab_bytes)
-                + product(geometry.large_slabs, geometry.large_slab_bytes)
-                + product(geometry.sources, 8);
-            let fits = least <= u128::from(file_bytes) && geometry.bytes() as u64 == file_bytes;
-            let frame_max = usize::try_from(number(5)?).ok()?;
-            let rescue = (number(1)?, checksum_of(number(4)?)?, frame_max, geometry);
-            fits.then_some((rescue, (number(2)?, number(3)?)))
-        };
-        Ok(parsed().map(|((run_id, checksum, frame_max, geometry), directory)| {
-            (Self { memory, run_id, checksum, frame_max, geometry }, directory)
-        }))
+        Ok(Opened::Ours(Self { memory, header }))
     }
 
     /// The run.
     pub fn run_id(&self) -> u64 {
-        self.run_id
+        self.header.run_id
     }
 
     /// How many readings each source had begun, by its id.
@@ -107,7 +105,7 @@ impl Rescue {
     /// # Errors
     /// What the kernel says.
     pub fn begun(&self) -> io::Result<BTreeMap<u16, u64>> {
-        let numbers = self.numbers(Geometry::begun_at(), self.geometry.sources)?;
+        let numbers = self.numbers(Geometry::begun_at(), self.header.geometry.sources)?;
         Ok((0..).zip(numbers).collect())
     }
 
@@ -116,12 +114,12 @@ impl Rescue {
     /// # Errors
     /// What the kernel says.
     pub fn frames(&self) -> io::Result<Vec<Vec<u8>>> {
-        let slabs = self.geometry.slabs + self.geometry.large_slabs;
-        let lengths = self.numbers(self.geometry.lengths_at(), slabs)?;
+        let slabs = self.header.geometry.slabs + self.header.geometry.large_slabs;
+        let lengths = self.numbers(self.header.geometry.lengths_at(), slabs)?;
         let mut found = Vec::new();
         let mut buffer = Vec::new();
         for (slab, length) in lengths.into_iter().enumerate() {
-            let (at, bytes) = self.geometry.buffer(slab);
+            let (at, bytes) = self.header.geometry.buffer(slab);
             let length = usize::try_from(length).unwrap_or(usize::MAX).min(bytes);
             buffer.resize(length, 0);
             read_all(&self.memory.file, &mut buffer, at as u64)?;
@@ -138,7 +136,7 @@ impl Rescue {
     }
 
     fn walk(&self, mut bytes: &[u8], found: &mut Vec<Found>) {
-        let deframer = KindDeframer::new(self.checksum).with_max_frame_len(self.frame_max);
+        let deframer = KindDeframer::new(self.header.checksum).with_max_frame_len(self.header.frame_max);
         // A frame that is not right ends its slab: what follows it has no known place.
         while let Ok(Step::Frame(frame)) = deframer.deframe(bytes) {
             let Some((header, _)) = envelope::split(frame.payload()) else { return };
@@ -157,6 +155,44 @@ impl Rescue {
         read_all(&self.memory.file, &mut bytes, at as u64)?;
         let (numbers, _) = bytes.as_chunks();
         Ok(numbers.iter().map(|number| u64::from_le_bytes(*number)).collect())
+    }
+}
+
+impl Header {
+    /// None if it does not fit the file.
+    fn read(memory: &KeptMemory) -> io::Result<Option<Self>> {
+        let mut bytes = [0; HEADER_NUMBERS * 8];
+        // With no hole in it a file is no larger than the memory there is: below, neither product nor sum overflows.
+        let Some(file_bytes) = memory.whole_length()? else { return Ok(None) };
+        let count = read_all(&memory.file, &mut bytes, 0)?;
+        Ok(if count < bytes.len() { None } else { Self::parse(&bytes, file_bytes) })
+    }
+
+    fn parse(bytes: &[u8], file_bytes: u64) -> Option<Self> {
+        if bytes.first_chunk() != Some(&MAGIC) {
+            return None;
+        }
+        let number = |at: usize| Some(u64::from_le_bytes(*bytes.get(at * 8..)?.first_chunk()?));
+        let size = |at: usize| usize::try_from(number(at)?).ok().filter(|size| *size as u64 <= file_bytes);
+        let geometry = Geometry {
+            sources: size(6)?,
+            slabs: size(7)?,
+            slab_bytes: size(8)?,
+            large_slabs: size(9)?,
+            large_slab_bytes: size(10)?,
+        };
+        let product = |count: usize, bytes: usize| count as u128 * bytes as u128;
+        let least = product(geometry.slabs, geometry.slab_bytes)
+            + product(geometry.large_slabs, geometry.large_slab_bytes)
+            + product(geometry.sources, 8);
+        let fits = least <= u128::from(file_bytes) && geometry.bytes() as u64 == file_bytes;
+        fits.then_some(Self {
+            run_id: number(1)?,
+            directory: (number(2)?, number(3)?),
+            checksum: checksum_of(number(4)?)?,
+            frame_max: usize::try_from(number(5)?).ok()?,
+            geometry,
+        })
     }
 }
 
@@ -269,6 +305,63 @@ mod tests {
         frames.iter().map(number).collect()
     }
 
+    struct Ends<'a>(&'a Event);
+
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.set();
+        }
+    }
+
+    // Goal: recorders of other directories that look into the same place at the same time hide nothing from each other, nor
+    // from one that begins. Method: two that look all the time, one that dies again and again and must be found.
+    #[test]
+    fn others_that_look_hide_nothing() {
+        let folder = folder();
+        let done = Event::new();
+        std::thread::scope(|scope| {
+            // A failure, too, ends those that look.
+            let _ends = Ends(&done);
+            for other in 0..2 {
+                let (folder, done) = (&folder, &done);
+                scope.spawn(move || {
+                    while !done.is_set() {
+                        assert_eq!(Rescue::find(folder.path(), (1, other), None).unwrap().len(), 0);
+                    }
+                });
+            }
+            for _ in 0..200 {
+                let (left, _) = killed_run(folder.path(), &[(0, false), (1, false)]);
+                assert_eq!(Rescue::find(folder.path(), DIRECTORY, Some(5)).unwrap().len(), 0, "spared");
+                let found = Rescue::find(folder.path(), DIRECTORY, None).unwrap();
+                assert_eq!(numbers(&found[0].frames().unwrap()), left);
+                found.into_iter().for_each(Rescue::remove);
+            }
+        });
+    }
+
+    // Goal: what does not say whose it is stays, however it looks. Method: no bytes, wrong bytes, and a right header in front
+    // of a hole of the right size.
+    #[test]
+    fn what_is_not_known_is_left_alone() {
+        let folder = folder();
+        killed_run(folder.path(), &[(0, false)]);
+        let whole = std::fs::read(folder.path().join(file_name(5))).unwrap();
+        for (name, content) in
+            [("a", &[][..]), ("b", &[7; 5000]), ("c", &whole[..100]), ("d", &whole[..4096])]
+        {
+            let path = folder.path().join(format!("{name}{SUFFIX}"));
+            std::fs::write(&path, content).unwrap();
+            if name == "d" {
+                let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+                file.set_len(whole.len() as u64).unwrap();
+            }
+        }
+        let found = Rescue::find(folder.path(), DIRECTORY, None).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 5);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -280,8 +373,8 @@ mod tests {
         ) {
             let folder = folder();
             let (left, begun) = killed_run(folder.path(), &steps);
-            prop_assert_eq!(Rescue::find(folder.path(), (7, 9)).unwrap().len(), 0, "another directory's");
-            let mut rescues = Rescue::find(folder.path(), DIRECTORY).unwrap();
+            prop_assert_eq!(Rescue::find(folder.path(), (7, 9), None).unwrap().len(), 0, "another directory's");
+            let mut rescues = Rescue::find(folder.path(), DIRECTORY, None).unwrap();
             prop_assert_eq!(rescues.len(), 1);
             let rescue = rescues.remove(0);
             prop_assert_eq!(rescue.run_id(), 5);
@@ -292,7 +385,7 @@ mod tests {
             found.sort_unstable();
             prop_assert_eq!(found, left);
             rescue.remove();
-            prop_assert_eq!(Rescue::find(folder.path(), DIRECTORY).unwrap().len(), 0);
+            prop_assert_eq!(Rescue::find(folder.path(), DIRECTORY, None).unwrap().len(), 0);
         }
 
         // Goal: no content makes the rescue panic, take memory or believe what was not written. Method: random bytes over a
@@ -312,10 +405,10 @@ mod tests {
                 bytes[at] = value;
             }
             std::fs::write(&path, &bytes).unwrap();
-            for rescue in Rescue::find(folder.path(), DIRECTORY).unwrap() {
+            for rescue in Rescue::find(folder.path(), DIRECTORY, None).unwrap() {
                 let frames = rescue.frames().unwrap();
                 // Under another checksum kind than was written nothing else is known of a frame.
-                if rescue.checksum == ChecksumKind::Xxh3 {
+                if rescue.header.checksum == ChecksumKind::Xxh3 {
                     numbers(&frames);
                 }
                 rescue.begun().unwrap();

@@ -11,7 +11,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("metrics", &[]),
     ("config", &[]),
     ("frame", &["schema"]),
-    ("slab", &["stream", "os"]),
+    ("slab", &["stream", "os", "schema"]),
     ("sampling", &["frame", "slab", "os", "metrics", "config", "schema"]),
     ("segment", &["stream", "schema", "os", "metrics"]),
     ("recorder", &["slab", "segment", "stream", "os", "metrics"]),

@@ -28,6 +28,7 @@ mod follow;
 mod medium;
 mod recording;
 mod replaying;
+mod rescue;
 mod rig;
 mod template;
 mod walker;

@@ -291,9 +291,12 @@ fn a_killed_run_is_readable() {
     assert_eq!(verify.status, Some(3));
     assert!(verify.json()["damage"][0]["what"].as_str().unwrap().starts_with("not sealed"), "{verify:?}");
     assert_eq!(verify.json()["unexplained"], 0);
-    // The next run records beside it.
+    // The next run records beside it, and completes what this one has left.
     rig.record(&["--for", "100ms", "--source", "load@10ms"]);
-    assert_eq!(rig.segments("bin").len(), 1);
+    assert_eq!((rig.segments("bin").len(), rig.segments("active").len()), (2, 0));
+    let verify = rig.verify();
+    assert_eq!((&verify["intact"], &verify["unexplained"]), (&Value::from(true), &Value::from(0)));
+    assert_eq!(rig.info()["segments"][0]["recovered"], true);
 }
 
 // Goal: standard error may be closed or full; recording goes on. Method: no standard error at all.

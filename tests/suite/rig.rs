@@ -10,6 +10,7 @@ use serde_json::Value;
 /// A directory of its own, gone with the test.
 pub struct Rig {
     folder: tempfile::TempDir,
+    memory: tempfile::TempDir, // of killed runs: none stays on tmpfs behind the test
 }
 
 /// What one call of the program came to.
@@ -22,7 +23,8 @@ pub struct Called {
 
 impl Rig {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        let memory = tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap();
+        Self { folder: tempfile::tempdir().unwrap(), memory }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -43,6 +45,7 @@ impl Rig {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatcap"));
         command.args(args).current_dir(self.folder.path()).stdin(Stdio::null()).env_remove("FLATCAP_LOG");
+        command.env("RUNTIME_DIRECTORY", self.memory.path());
         command
     }
 

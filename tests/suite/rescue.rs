@@ -1,0 +1,174 @@
+//! kill -9 at any moment: no finished sample is missing, and every reading that was begun is recorded or explained.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flatcap::os::clock::monotonic_ns;
+use flatcap::sampling::sources::synthetic::{point, value};
+use flatcap::schema::synthetic::Point;
+use serde_json::Value;
+
+use crate::rig::{Rig, eventually, finish, has_segment, number};
+use crate::walker;
+
+/// How often a recorder is killed. `FLATCAP_KILLS` says otherwise.
+const KILLS: u64 = 5;
+/// Of the killed recorder, in nanoseconds.
+const PERIOD_NS: u64 = 100_000;
+/// How long a busy machine may keep a sampler from running.
+const SCHEDULING_NS: u64 = 200_000_000;
+/// Few slabs a second, so that most of what is sampled is still in memory at the kill, and several segments.
+const SLOW: &str =
+    "[handover]\nhand_over = \"300ms\"\ndrain = \"400ms\"\n[storage]\nsegment_size = \"256KiB\"\n";
+
+/// What a killed run has come to.
+struct Killed {
+    run_id: String,
+    kill_ns: u64,
+}
+
+/// Starts a recorder with a run directory of its own, and kills it some time after its first bytes.
+fn record_and_kill(rig: &Rig, run_dir: &Path, settings: &str, after: Duration) -> Killed {
+    let text = format!("[agent]\nrun_dir = \"{}\"\n{settings}", run_dir.display());
+    let config = rig.write("flatcap.toml", text);
+    let config = config.to_str().unwrap();
+    let mut child = rig.start(&["record", "--config", config, "--source", "synthetic@100us", "--quiet"]);
+    eventually("the first segment", || has_segment(&rig.data(), 1) && files(run_dir).len() == 1);
+    std::thread::sleep(after);
+    let kill_ns = monotonic_ns();
+    child.kill().unwrap();
+    let called = finish(child);
+    assert_eq!(called.status, None, "{called:?}");
+    let left = files(run_dir);
+    assert_eq!(left.len(), 1, "the memory of the killed run: {left:?}");
+    Killed { run_id: left[0].file_stem().unwrap().to_str().unwrap().to_owned(), kill_ns }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Checks every value of a run and the order of its numbers, over all of its segments. How many samples there are, the last
+/// number and when that reading began.
+fn judge(rig: &Rig, run_id: &str) -> (u64, u64, u64) {
+    let (mut count, mut last) = (0, None);
+    for path in rig.segments("bin") {
+        if !path.to_str().unwrap().contains(run_id) {
+            continue;
+        }
+        walker::samples(&path, |sample| {
+            assert!(last.is_none_or(|(seq, _)| sample.seq > seq), "once, and in order");
+            last = Some((sample.seq, sample.mono_ns));
+            let found = flatbuffers::root::<Point<'_>>(sample.payload).unwrap();
+            let expected = point(0, sample.seq);
+            assert_eq!(found.counter(), expected.counter);
+            assert_eq!(found.wave().to_bits(), expected.wave.to_bits());
+            assert_eq!(found.noise(), expected.noise);
+            count += 1;
+        });
+    }
+    let (seq, mono_ns) = last.unwrap();
+    (count, seq, mono_ns)
+}
+
+// Goal: after kill -9 at any moment no finished sample is missing: all values are right, what is lost is the one reading under
+// way, the last sample is as young as the kill. Method: kill a recorder at 10 kHz at random moments, with slabs that go at
+// once and slabs that wait, then complete its run by the next `record` or by `recover`, in turns.
+#[test]
+fn a_kill_takes_nothing_that_was_finished() {
+    let kills = std::env::var("FLATCAP_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let seed = monotonic_ns();
+    let mut rescued = 0;
+    for kill in 0..kills {
+        let rig = Rig::new();
+        let memory = tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap();
+        let (run_dir, settings) = (memory.path(), if kill % 2 == 0 { SLOW } else { "" });
+        let after = Duration::from_micros(1 + value(seed, kill, 0) % 700_000);
+        let killed = record_and_kill(&rig, run_dir, settings, after);
+        let what = format!("kill {kill} of seed {seed}, after {after:?}");
+
+        let run_dir_text = run_dir.to_str().unwrap();
+        let would = rig.call(&["recover", "--dry-run", "--json", "--run-dir", run_dir_text, "flatcap-data"]);
+        assert_eq!(files(run_dir).len(), 1, "{what}: looked at, not touched: {would:?}");
+        if kill % 3 == 0 {
+            let args = ["record", "--config", "flatcap.toml", "--source", "load@10ms", "--for", "300ms"];
+            let called = rig.call(&args);
+            assert_eq!(called.status, Some(0), "{what}: {called:?}");
+        } else {
+            let called = rig.call(&["recover", "--json", "--run-dir", run_dir_text, "flatcap-data"]);
+            assert_eq!(called.status, Some(0), "{what}: {called:?}");
+            let found = called.json();
+            assert!(number(&found["lost"]) <= 1, "{what}: {found}");
+            rescued += number(&found["rescued"]);
+        }
+        assert_eq!(files(run_dir), Vec::<PathBuf>::new(), "{what}: what is safe is not kept");
+        assert_eq!(rig.segments("active"), Vec::<PathBuf>::new(), "{what}");
+
+        let verified = rig.verify();
+        assert_eq!(
+            (&verified["intact"], &verified["unexplained"]),
+            (&true.into(), &0.into()),
+            "{what}: {verified}"
+        );
+        let lost = number(&verified["lost"]);
+        assert!(lost <= 1, "{what}: all but the reading under way: {verified}");
+        let (count, last_seq, last_ns) = judge(&rig, &killed.run_id);
+        assert!((last_seq + 1).abs_diff(count) <= lost, "{what}: {count} samples up to {last_seq}");
+        let age_ns = killed.kill_ns.saturating_sub(last_ns);
+        assert!(age_ns <= 2 * PERIOD_NS + SCHEDULING_NS, "{what}: the last sample is {age_ns} ns older");
+    }
+    assert!(rescued > 0 || kills < 3, "something was only in memory");
+}
+
+// Goal: many recorders share one run directory, and neither takes what is another's. Method: two are killed there, a third
+// goes on; one is recovered, and only its memory goes.
+#[test]
+fn a_run_directory_is_shared() {
+    let memory = tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap();
+    let run_dir = memory.path();
+    let own = |name: &str| {
+        let path = run_dir.join(name);
+        std::fs::create_dir(&path).unwrap();
+        path
+    };
+    let (first, second, third) = (Rig::new(), Rig::new(), Rig::new());
+    let after = Duration::from_millis(100);
+    let (a, b) = (own("a"), own("b"));
+    for (rig, place) in [(&first, &a), (&second, &b)] {
+        let killed = record_and_kill(rig, place, SLOW, after);
+        let name = format!("{}.slabs", killed.run_id);
+        std::fs::rename(place.join(&name), run_dir.join(&name)).unwrap();
+        std::fs::remove_dir(place).unwrap();
+    }
+    let text = format!("[agent]\nrun_dir = \"{}\"\n", run_dir.display());
+    let config = third.write("flatcap.toml", text);
+    let live = third.start(&["record", "--config", config.to_str().unwrap(), "--source", "load@10ms"]);
+    eventually("the third run", || files(run_dir).len() == 3);
+    let args = ["recover", "--json", "--run-dir", run_dir.to_str().unwrap(), "flatcap-data"];
+    let called = first.call(&args);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert!(number(&called.json()["rescued"]) > 0, "{called:?}");
+    assert_eq!(files(run_dir).len(), 2, "the second run's and the third's stay");
+    let called = second.call(&args);
+    assert!(number(&called.json()["rescued"]) > 0, "{called:?}");
+    crate::rig::signal(&live, "TERM");
+    let called = finish(live);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert_eq!(files(run_dir).len(), 0, "a run that ends in order leaves nothing");
+    assert_eq!(third.verify()["intact"], Value::from(true));
+}
+
+// Goal: where there is no place for its memory a run records all the same, says so once, and a place that was asked for by
+// name and is not there stops a recovery before it seals anything. Method: a run directory on a disk; a missing one.
+#[test]
+fn a_missing_place_is_said() {
+    let rig = Rig::new();
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    rig.write("flatcap.toml", format!("[agent]\nrun_dir = \"{}\"\n", disk.path().display()));
+    let called = rig.record(&["--config", "flatcap.toml", "--for", "100ms", "--source", "load@10ms"]);
+    assert_eq!(called.err.matches("if this process is killed").count(), 1, "{called:?}");
+    assert_eq!(rig.verify()["intact"], Value::from(true));
+    let called = rig.call(&["recover", "--run-dir", "/nonexistent/flatcap", "flatcap-data"]);
+    assert_ne!(called.status, Some(0), "{called:?}");
+    assert!(called.err.contains("/nonexistent/flatcap"), "{called:?}");
+}
