@@ -232,8 +232,8 @@ impl Storage for Listed {
 #[test]
 fn nothing_is_renamed_while_room_is_made() {
     let inner = SimulatedStorage::new(0);
-    let listed = Arc::new(Listed { inner, is_listing: AtomicBool::new(false) });
-    let capped = Arc::new(Capped::new(listed, RetentionLimits { bytes: 1 << 20, ..RetentionLimits::NONE }));
+    let slow = Arc::new(Listed { inner, is_listing: AtomicBool::new(false) });
+    let capped = Arc::new(Capped::new(slow, RetentionLimits { bytes: 1 << 20, ..RetentionLimits::NONE }));
     fill(&*capped, "0", 10);
     let beside = Arc::clone(&capped);
     let lister =

@@ -119,10 +119,10 @@ fn a_full_disk_costs_a_gap() {
             format!("segment_size = \"64MiB\"\npreallocate = \"{preallocate}\"\nkeep_free = \"0%\"");
         let mut recording = Recording::start(&rig, &storage, SOURCE, &data);
         eventually("a full disk", || length(&data) > MIB);
-        let mut last = 0;
+        let mut before = 0;
         eventually("nothing more is written", || {
             std::thread::sleep(Duration::from_millis(300));
-            std::mem::replace(&mut last, length(&data)) == length(&data)
+            std::mem::replace(&mut before, length(&data)) == length(&data)
         });
         recording.assert_alive();
         let full = length(&data);

@@ -85,16 +85,16 @@ fn a_follower_sees_everything_once_and_soon() {
     assert_eq!((replayed.status, replayed.err.as_str()), (Some(0), ""));
     let called = recorder.end("TERM");
     assert_eq!((called.status, called.err.as_str()), (Some(0), ""));
-    let recorded = number(&rig.info()["sources"][0]["recorded"]);
+    let count = number(&rig.info()["sources"][0]["recorded"]);
     let mut seen: Vec<Row> = Vec::new();
     eventually("every sample", || {
         seen.extend(rows.try_iter());
-        seen.len() as u64 >= recorded
+        seen.len() as u64 >= count
     });
     let called = follower.end("TERM");
     assert_eq!((called.status, called.err.as_str()), (Some(0), ""), "no notice");
     seen.extend(rows.iter());
-    assert!(seen.iter().map(|row| row.seq).eq(0..recorded), "each once, in order");
+    assert!(seen.iter().map(|row| row.seq).eq(0..count), "each once, in order");
     // hand_over 5 ms, drain 10 ms, one look in 50 ms; the first rows were there before the follower.
     let mut delays: Vec<Duration> = seen[seen.len() / 2..].iter().map(|row| row.delay).collect();
     delays.sort();
@@ -128,14 +128,14 @@ fn a_follower_outlives_its_recorder() {
         "{verify}"
     );
     let sources = rig.info()["sources"].clone();
-    let recorded: u64 = sources.as_array().unwrap().iter().map(|source| number(&source["recorded"])).sum();
+    let count: u64 = sources.as_array().unwrap().iter().map(|source| number(&source["recorded"])).sum();
     let expected: Vec<u64> = rig
         .call(&["dump", "--format", "jsonl", "flatcap-data"])
         .lines()
         .iter()
         .map(|row| number(&row["seq"]))
         .collect();
-    assert_eq!(expected.len() as u64, recorded);
+    assert_eq!(expected.len() as u64, count);
     let mut seen: Vec<Row> = Vec::new();
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     while seen.len() < expected.len() && std::time::Instant::now() < deadline {
