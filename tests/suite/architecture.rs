@@ -209,7 +209,7 @@ fn the_operators_document_names_what_is_there() {
     let sources = sources();
     let mut tests = 0;
     for word in document.split('`').skip(1).step_by(2) {
-        if word.ends_with(".rs") {
+        if Path::new(word).extension().is_some_and(|ending| ending == "rs") {
             assert!(root().join(word).is_file(), "there is no {word}");
         } else if word.split('_').count() > 2 && word.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
             let function = format!("fn {word}(");
