@@ -5,10 +5,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::segment::{
-    Advance, Damage, FrameKind, Gap, Header, SegmentError, SegmentReader, Selected, Telemetry, list, select,
+    Advance, Damage, FrameKind, Gap, Header, SegmentError, SegmentReader, Selected, State, Telemetry, list,
+    select,
 };
 use crate::stream::Framer;
 
@@ -16,6 +18,9 @@ use crate::stream::Framer;
 const HELD_FRAMES_MAX: usize = 1 << 20;
 /// Most bytes held back, likewise.
 const HELD_BYTES_MAX: usize = 256 << 20;
+
+/// How many refreshes long the segment of a killed run is waited for: the next run completes it, with what was rescued.
+const RECOVERY_REFRESHES: u64 = 100;
 
 /// What of a recording is read. Everything by default.
 #[derive(Debug, Clone, Default)]
@@ -83,6 +88,8 @@ pub struct MergedReader {
     is_live: bool,
     end_ns: Option<u64>, // behind it nothing in the current segment is wanted
     has_ended: bool,     // the current segment's trailer has been read
+    refreshes: u64,
+    waits_since: Option<u64>, // refresh at which a later run was seen behind the current segment
     header: Option<(Header, Vec<u8>)>,
     next_run: Option<(Header, Vec<u8>)>, // given out once nothing of the run before is held
     window_ns: u64,
@@ -132,6 +139,8 @@ impl MergedReader {
             is_live: false,
             end_ns: None,
             has_ended: false,
+            refreshes: 0,
+            waits_since: None,
             header: None,
             next_run: None,
             window_ns: 0,
@@ -152,6 +161,7 @@ impl MergedReader {
     /// `Io` for a path that is missing or unreadable.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
         let is_first = self.last_number.is_none() && self.current.is_none();
+        self.refreshes += u64::from(!is_first);
         let mut listings = list(&self.paths)?;
         let last = self.last_number;
         self.last_number = listings.iter().filter_map(|listing| Some(listing.name?.number)).max().max(last);
@@ -247,12 +257,36 @@ impl MergedReader {
             None => {
                 let torn = reader.tail().filter(|_| !self.is_live);
                 let notice = torn.map(|tail| Notice::Torn(reader.path().to_owned(), tail));
-                if self.is_live() && self.waiting.is_empty() {
-                    return Ok(Step::End);
+                if self.is_live()
+                    && let Some(step) = self.stay()
+                {
+                    return Ok(step);
                 }
                 self.current = None;
                 Ok(notice.map_or(Step::On, Step::Notice))
             }
+        }
+    }
+
+    /// Whether more may come in the segment being read, at whose end reading is: what to do then; none if it is over.
+    fn stay(&mut self) -> Option<Step> {
+        let Some(next) = self.waiting.front() else { return Some(Step::End) };
+        match next.listing.open() {
+            Ok(None) => Some(Step::End),
+            // It could not be begun, and the one before goes on.
+            Err(SegmentError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
+                self.waiting.pop_front();
+                Some(Step::On)
+            }
+            Ok(Some(next)) => {
+                let is_of_run = |reader: &SegmentReader| reader.header().run_id == next.header().run_id;
+                if self.refreshes == 0 || self.current.as_ref().is_none_or(is_of_run) {
+                    return None;
+                }
+                let since = *self.waits_since.get_or_insert(self.refreshes);
+                (self.refreshes - since < RECOVERY_REFRESHES).then_some(Step::End)
+            }
+            Err(_) => None,
         }
     }
 
@@ -263,12 +297,15 @@ impl MergedReader {
             return Step::On;
         }
         self.end_ns = mono_ns.as_ref().map(|range| range.end);
+        // Who follows waits for the next run to complete what a killed one has left.
+        let is_active = listing.name.is_some_and(|name| name.state == State::Active);
+        let is_live = listing.live || (self.refreshes > 0 && is_active);
         let header = reader.header().clone();
         let frame = match reader.advance() {
             Ok(Some(Advance::Frame(at))) if at.kind == FrameKind::Header => reader.bytes(at).to_vec(),
             Ok(Some(Advance::Damage(damage))) => {
                 // The footer's copy has replaced the header. Framed anew, it is what was written.
-                self.start(reader, listing.live, header.clone(), framed(&header));
+                self.start(reader, is_live, header.clone(), framed(&header));
                 return self.damaged(damage);
             }
             _ => framed(&header),
@@ -276,13 +313,14 @@ impl MergedReader {
         if let Some(range) = mono_ns {
             reader.seek_time(range.start);
         }
-        self.start(reader, listing.live, header, frame);
+        self.start(reader, is_live, header, frame);
         Step::On
     }
 
     fn start(&mut self, reader: SegmentReader, is_live: bool, header: Header, frame: Vec<u8>) {
         self.is_live = is_live;
         self.has_ended = false;
+        self.waits_since = None;
         self.window_ns = reader.footer().map_or(header.reorder_window_ns, |footer| footer.reorder_window_ns);
         self.current = Some(reader);
         if self.header.as_ref().is_none_or(|(last, _)| last.run_id != header.run_id) {
