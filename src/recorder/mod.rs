@@ -4,6 +4,8 @@
 
 mod capped;
 #[cfg(test)]
+mod clocks;
+#[cfg(test)]
 mod crashes;
 mod drain;
 #[cfg(test)]

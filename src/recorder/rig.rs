@@ -151,9 +151,19 @@ impl Script {
     /// Samples everything, with room for all of it, and then records: only the syncer works beside. None if the
     /// recorder could not start.
     pub(super) fn record(&self, storage: &SimulatedStorage) -> Option<RecorderReport> {
+        self.record_by(storage, Box::new(StillClock))
+    }
+
+    /// The same by a clock that may be set.
+    pub(super) fn record_by(
+        &self,
+        storage: &SimulatedStorage,
+        clock_watch: Box<dyn ClockWatch>,
+    ) -> Option<RecorderReport> {
         // Every slab of this size takes three of the longest frames, or more.
         let slabs = usize::try_from(self.readings).unwrap() * usize::from(SOURCES) / 3 + 2;
-        let (settings, hand_over) = self.settings(storage, slabs, slabs);
+        let (mut settings, hand_over) = self.settings(storage, slabs, slabs);
+        settings.clock_watch = clock_watch;
         self.sample(hand_over, &settings.metrics);
         Some(start(settings).ok()?.run())
     }

@@ -388,11 +388,12 @@ impl MergedReader {
     /// Whether a sealed segment may hold anything in the wanted range of time.
     fn overlaps(&self, reader: &SegmentReader) -> bool {
         let Some(footer) = reader.footer() else { return true };
-        let mut spans = footer.totals.iter().filter_map(|totals| totals.span).peekable();
-        spans.peek().is_none()
-            || spans.any(|span| {
-                self.filter.since_ns.is_none_or(|since| span.last_wall_ns >= since)
-                    && self.filter.until_ns.is_none_or(|until| span.first_wall_ns < until)
+        // Not the totals: of a source whose clock was set its first and last wall times are no bounds.
+        let mut bounds = footer.index.iter().filter_map(|entry| entry.bounds).peekable();
+        bounds.peek().is_none()
+            || bounds.any(|bounds| {
+                self.filter.since_ns.is_none_or(|since| bounds.last_wall_ns >= since)
+                    && self.filter.until_ns.is_none_or(|until| bounds.first_wall_ns < until)
             })
     }
 
