@@ -30,5 +30,6 @@ mod recording;
 mod replaying;
 mod rescue;
 mod rig;
+mod seeking;
 mod template;
 mod walker;
