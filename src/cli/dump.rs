@@ -15,7 +15,7 @@ use crate::os::event::{Event, Woken};
 use crate::os::signal::SignalWatch;
 use crate::replay::{Filter, Item, MergedReader, Notice};
 use crate::schema::{Columns, DecodeError, Plan, Rates, Row, SchemaError};
-use crate::segment::{Header, Telemetry};
+use crate::segment::{Header, SourceInfo, Telemetry};
 
 /// How often a recording at work is looked at again.
 const FOLLOW_INTERVAL_NS: u64 = 50_000_000;
@@ -128,7 +128,8 @@ impl<'a> Dump<'a> {
             match item {
                 Item::Header(header, _) => self.begin(header)?,
                 Item::Sample(sample) => self.sample(&sample.telemetry)?,
-                Item::Gap(..) => {}
+                Item::Source(source, _) => self.join(source)?,
+                Item::Gap(..) | Item::Other(..) => {}
                 Item::Notice(what) => {
                     self.unreadable += u64::from(matches!(what, Notice::Unreadable(_)));
                     if !matches!(self.printer, Printer::Widths(_)) {
@@ -199,6 +200,31 @@ impl<'a> Dump<'a> {
             Some((_, Some(error))) => Err(unknown_field(&error)),
             _ => Ok(()),
         }
+    }
+
+    /// Compiles the plan of a source that has come later. Fields that it has not are other sources'.
+    fn join(&mut self, source: &SourceInfo) -> Result<(), CliError> {
+        if !self.wanted.is_empty() && !self.wanted.contains(&source.name) {
+            return Ok(());
+        }
+        let plan = match Plan::compile(&source.schema, &source.root) {
+            Ok(plan) => plan,
+            Err(error) => {
+                self.outcome = Outcome::DataLoss;
+                tracing::error!(source = %source.name, "cannot be decoded: {error}");
+                return Ok(());
+            }
+        };
+        let own: Vec<&str> =
+            self.fields.iter().copied().filter(|field| plan.select(&[field]).is_ok()).collect();
+        let plan = match own.as_slice() {
+            [] if self.fields.is_empty() => plan,
+            [] => return Ok(()),
+            own => plan.select(own).map_err(|error| unknown_field(&error))?,
+        };
+        let name = source.name.clone();
+        self.sources.insert(source.id, Decoder { name, plan, rates: Rates::default(), row: Row::new() });
+        Ok(())
     }
 
     fn sample(&mut self, sample: &Telemetry<'_>) -> Result<(), CliError> {

@@ -9,6 +9,8 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::clock::monotonic_ns;
+use super::event::Event;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 /// Access to a new data directory: its owner, and its group for reading.
@@ -167,6 +169,11 @@ pub enum DataDirectoryError {
 /// Name of the lock file in a data directory.
 pub const LOCK_NAME: &str = "flatcap.lock";
 
+/// A reader that asks whether a recorder is at work holds the lock for a moment: it is tried again so many times...
+const LOCK_TRIES: u32 = 20;
+/// ...after so long.
+const LOCK_RETRY_NS: u64 = 5_000_000;
+
 impl DataDirectory {
     /// Creates the directory where it is missing (with parents), and takes its lock.
     ///
@@ -184,7 +191,14 @@ impl DataDirectory {
             .mode(FILE_MODE)
             .open(path.join(LOCK_NAME))
             .map_err(unusable("write to"))?;
-        match lock.try_lock() {
+        let mut tries = LOCK_TRIES;
+        let mut locked = lock.try_lock();
+        while matches!(locked, Err(TryLockError::WouldBlock)) && tries > 0 {
+            Event::new().wait_until(monotonic_ns() + LOCK_RETRY_NS);
+            tries -= 1;
+            locked = lock.try_lock();
+        }
+        match locked {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(DataDirectoryError::InUse { path: path.to_owned() });
@@ -348,6 +362,22 @@ impl StorageFile for DiskFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Goal: a reader that asks whether a recorder is at work keeps none from starting. Method: another holds the lock as
+    // such a reader does, for a moment.
+    #[test]
+    fn a_reader_keeps_no_recorder_out() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(DataDirectory::open(folder.path()).unwrap());
+        let reader = File::open(folder.path().join(LOCK_NAME)).unwrap();
+        reader.lock_shared().unwrap();
+        let beside = super::super::thread::spawn("reader", move || {
+            Event::new().wait_until(monotonic_ns() + 3 * LOCK_RETRY_NS);
+            drop(reader);
+        });
+        DataDirectory::open(folder.path()).unwrap();
+        beside.unwrap().join().unwrap();
+    }
 
     // Goal: one recorder a directory, and readers can tell that it runs. Method: open twice, then let go.
     #[test]

@@ -87,8 +87,14 @@ impl Shared {
         let files: Vec<StoredFile> =
             self.inner.entries()?.into_iter().map(|entry| stored(entry, books, now_ns)).collect();
         let space = self.inner.space()?;
-        let names = choose(&files, &self.limits, space, more)
-            .map_err(|shortage| io::Error::new(ErrorKind::StorageFull, shortage))?;
+        let (names, shortage) = match choose(&files, &self.limits, space, more) {
+            Ok(names) => (names, None),
+            // No room can be made, but what is too old goes all the same.
+            Err(shortage) => {
+                let limits = RetentionLimits { age_ns: self.limits.age_ns, ..RetentionLimits::NONE };
+                (choose(&files, &limits, space, 0).unwrap_or_default(), Some(shortage))
+            }
+        };
         for name in names {
             tracing::info!(file = name.as_str(), "removed: the oldest, by the limits on room and age");
             match self.inner.remove(&name) {
@@ -101,7 +107,7 @@ impl Shared {
                 books.begun_ns.remove(&name.number);
             }
         }
-        Ok(())
+        shortage.map_or(Ok(()), |shortage| Err(io::Error::new(ErrorKind::StorageFull, shortage)))
     }
 
     fn wrap(self: &Arc<Self>, file: Arc<dyn StorageFile>) -> io::Result<Arc<dyn StorageFile>> {
@@ -152,10 +158,13 @@ impl Storage for Capped {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        // A file that is renamed while the directory is listed may be missing in the list, and its room in the sum.
+        let _books = self.shared.books();
         self.shared.inner.rename(from, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        let _books = self.shared.books();
         self.shared.inner.remove(name)
     }
 

@@ -15,6 +15,8 @@ mod losses;
 mod policy;
 #[cfg(test)]
 mod recoveries;
+#[cfg(test)]
+mod retained;
 mod retention;
 #[cfg(test)]
 mod rig;

@@ -34,12 +34,21 @@ pub(super) struct Script {
     pub(super) sync: SyncPolicy,
     pub(super) preallocate: u64,
     pub(super) batch_slabs: usize,
+    pub(super) limits: RetentionLimits,
 }
 
 impl Script {
     /// Some segments.
     pub(super) fn fixed(sync: SyncPolicy) -> Self {
-        Self { seed: 0, readings: 100, segment_bytes: 14 << 10, sync, preallocate: 0, batch_slabs: 1 }
+        Self {
+            seed: 0,
+            readings: 100,
+            segment_bytes: 14 << 10,
+            sync,
+            preallocate: 0,
+            batch_slabs: 1,
+            limits: RetentionLimits::NONE,
+        }
     }
 
     pub(super) fn random(seed: u64) -> Self {
@@ -57,6 +66,7 @@ impl Script {
             sync,
             preallocate: [0, 4096, 6000][random.below(3)],
             batch_slabs: 1 + random.below(4),
+            limits: RetentionLimits::NONE,
         }
     }
 
@@ -204,7 +214,7 @@ impl Script {
         let storage = Arc::new(storage.clone()) as Arc<dyn Storage>;
         let settings = RecorderSettings {
             plan,
-            storage: Arc::new(Capped::new(storage, RetentionLimits::NONE)),
+            storage: Arc::new(Capped::new(storage, self.limits)),
             queue,
             pool,
             ledger,

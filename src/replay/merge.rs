@@ -5,17 +5,22 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::segment::{
-    Advance, Damage, FrameKind, Gap, Header, SegmentError, SegmentReader, Selected, Telemetry, list, select,
+    Advance, ClockSync, Damage, FrameKind, Gap, Header, Marker, SegmentError, SegmentReader, Selected,
+    SourceInfo, State, Telemetry, list, select,
 };
-use crate::stream::Framer;
+use crate::stream::{ChecksumKind, Framer};
 
 /// Most frames held back; beyond it the oldest goes out, so that a wrong window cannot take the memory.
 const HELD_FRAMES_MAX: usize = 1 << 20;
 /// Most bytes held back, likewise.
 const HELD_BYTES_MAX: usize = 256 << 20;
+
+/// How many refreshes long the segment of a killed run is waited for: the next run completes it, with what was rescued.
+const RECOVERY_REFRESHES: u64 = 100;
 
 /// What of a recording is read. Everything by default.
 #[derive(Debug, Clone, Default)]
@@ -44,10 +49,14 @@ impl Filter {
 pub enum Item<'a> {
     /// The samples that follow are described by this header; its frame as it stands in the file.
     Header(&'a Header, &'a [u8]),
+    /// A source of the same run that was not in the header; its descriptor's frame.
+    Source(&'a SourceInfo, &'a [u8]),
     /// A sample.
     Sample(Sample<'a>),
     /// Known losses; the frame as it stands in the file.
     Gap(Gap, &'a [u8]),
+    /// A pairing of the clocks, a marker, an attachment; the frame as it stands in the file.
+    Other(FrameKind, &'a [u8]),
     /// Something about the files, for the user to know.
     Notice(Notice),
 }
@@ -83,8 +92,13 @@ pub struct MergedReader {
     is_live: bool,
     end_ns: Option<u64>, // behind it nothing in the current segment is wanted
     has_ended: bool,     // the current segment's trailer has been read
+    refreshes: u64,
+    waits_since: Option<u64>, // refresh at which a later run was seen behind the current segment
     header: Option<(Header, Vec<u8>)>,
     next_run: Option<(Header, Vec<u8>)>, // given out once nothing of the run before is held
+    new_sources: VecDeque<(SourceInfo, Vec<u8>)>, // of the run that is given out
+    given_source: Option<(SourceInfo, Vec<u8>)>,
+    takes_attachments: bool, // each segment of a run begins with the same
     window_ns: u64,
     newest_ns: u64,
     arrivals: u64,
@@ -108,6 +122,9 @@ struct Held {
 enum HeldKind {
     Sample,
     Gap,
+    Attachment,
+    ClockSync,
+    Marker,
 }
 
 /// What reading on has brought.
@@ -132,8 +149,13 @@ impl MergedReader {
             is_live: false,
             end_ns: None,
             has_ended: false,
+            refreshes: 0,
+            waits_since: None,
             header: None,
             next_run: None,
+            new_sources: VecDeque::new(),
+            given_source: None,
+            takes_attachments: true,
             window_ns: 0,
             newest_ns: 0,
             arrivals: 0,
@@ -152,6 +174,7 @@ impl MergedReader {
     /// `Io` for a path that is missing or unreadable.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
         let is_first = self.last_number.is_none() && self.current.is_none();
+        self.refreshes += u64::from(!is_first);
         let mut listings = list(&self.paths)?;
         let last = self.last_number;
         self.last_number = listings.iter().filter_map(|listing| Some(listing.name?.number)).max().max(last);
@@ -175,6 +198,15 @@ impl MergedReader {
     #[allow(clippy::should_implement_trait, reason = "the item borrows the reader: no Iterator can give it")]
     pub fn next(&mut self) -> Result<Option<Item<'_>>, SegmentError> {
         loop {
+            if self.next_run.is_none()
+                && let Some((source, frame)) = self.new_sources.pop_front()
+            {
+                if let Some((header, _)) = &mut self.header {
+                    header.sources.push(source.clone());
+                }
+                let (source, frame) = self.given_source.insert((source, frame));
+                return Ok(Some(Item::Source(source, frame)));
+            }
             if self.has_one_to_give() {
                 return Ok(self.give());
             }
@@ -212,6 +244,9 @@ impl MergedReader {
                 Some(Item::Sample(Sample { telemetry: Telemetry::read(payload)?, frame: &self.given }))
             }
             HeldKind::Gap => Some(Item::Gap(Gap::decode(payload)?, &self.given)),
+            HeldKind::Attachment => Some(Item::Other(FrameKind::Attachment, &self.given)),
+            HeldKind::ClockSync => Some(Item::Other(FrameKind::ClockSync, &self.given)),
+            HeldKind::Marker => Some(Item::Other(FrameKind::Marker, &self.given)),
         }
     }
 
@@ -237,7 +272,14 @@ impl MergedReader {
                     FrameKind::Trailer => self.has_ended = true,
                     // A stream of several runs, as a replay makes it.
                     FrameKind::Header if at.offset > 0 => {
-                        self.next_run = Some((reader.header().clone(), reader.bytes(at).to_vec()));
+                        let mut frame = Vec::new();
+                        reader.copy_frame(at, &mut frame);
+                        self.next_run = Some((reader.header().clone(), frame));
+                        self.takes_attachments = true;
+                    }
+                    FrameKind::Descriptor => {
+                        let header = reader.header().clone();
+                        self.learn(&header);
                     }
                     _ if self.is_behind(at) => self.current = None,
                     _ => self.hold(at),
@@ -247,12 +289,36 @@ impl MergedReader {
             None => {
                 let torn = reader.tail().filter(|_| !self.is_live);
                 let notice = torn.map(|tail| Notice::Torn(reader.path().to_owned(), tail));
-                if self.is_live() && self.waiting.is_empty() {
-                    return Ok(Step::End);
+                if self.is_live()
+                    && let Some(step) = self.stay()
+                {
+                    return Ok(step);
                 }
                 self.current = None;
                 Ok(notice.map_or(Step::On, Step::Notice))
             }
+        }
+    }
+
+    /// Whether more may come in the segment being read, at whose end reading is: what to do then; none if it is over.
+    fn stay(&mut self) -> Option<Step> {
+        let Some(next) = self.waiting.front() else { return Some(Step::End) };
+        match next.listing.open() {
+            Ok(None) => Some(Step::End),
+            // It could not be begun, and the one before goes on.
+            Err(SegmentError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
+                self.waiting.pop_front();
+                Some(Step::On)
+            }
+            Ok(Some(next)) => {
+                let is_of_run = |reader: &SegmentReader| reader.header().run_id == next.header().run_id;
+                if self.refreshes == 0 || self.current.as_ref().is_none_or(is_of_run) {
+                    return None;
+                }
+                let since = *self.waits_since.get_or_insert(self.refreshes);
+                (self.refreshes - since < RECOVERY_REFRESHES).then_some(Step::End)
+            }
+            Err(_) => None,
         }
     }
 
@@ -263,30 +329,54 @@ impl MergedReader {
             return Step::On;
         }
         self.end_ns = mono_ns.as_ref().map(|range| range.end);
+        // Who follows waits for the next run to complete what a killed one has left.
+        let is_active = listing.name.is_some_and(|name| name.state == State::Active);
+        let is_live = listing.live || (self.refreshes > 0 && is_active);
         let header = reader.header().clone();
         let frame = match reader.advance() {
-            Ok(Some(Advance::Frame(at))) if at.kind == FrameKind::Header => reader.bytes(at).to_vec(),
+            Ok(Some(Advance::Frame(at))) if at.kind == FrameKind::Header => {
+                let mut frame = Vec::new();
+                reader.copy_frame(at, &mut frame);
+                frame
+            }
             Ok(Some(Advance::Damage(damage))) => {
                 // The footer's copy has replaced the header. Framed anew, it is what was written.
-                self.start(reader, listing.live, header.clone(), framed(&header));
+                self.start(reader, is_live, header.clone(), framed(header.checksum, &header.encode()));
                 return self.damaged(damage);
             }
-            _ => framed(&header),
+            _ => framed(header.checksum, &header.encode()),
         };
         if let Some(range) = mono_ns {
             reader.seek_time(range.start);
         }
-        self.start(reader, listing.live, header, frame);
+        self.start(reader, is_live, header, frame);
         Step::On
     }
 
     fn start(&mut self, reader: SegmentReader, is_live: bool, header: Header, frame: Vec<u8>) {
         self.is_live = is_live;
         self.has_ended = false;
+        self.waits_since = None;
         self.window_ns = reader.footer().map_or(header.reorder_window_ns, |footer| footer.reorder_window_ns);
         self.current = Some(reader);
-        if self.header.as_ref().is_none_or(|(last, _)| last.run_id != header.run_id) {
+        self.takes_attachments = self.header.as_ref().is_none_or(|(last, _)| last.run_id != header.run_id);
+        if self.takes_attachments {
             self.next_run = Some((header, frame));
+        } else {
+            self.learn(&header);
+        }
+    }
+
+    /// Gives out the descriptors that this header has and the run's first one had not.
+    fn learn(&mut self, header: &Header) {
+        let run = self.next_run.as_mut().or(self.header.as_mut());
+        let Some((known, _)) = run.filter(|(known, _)| known.run_id == header.run_id) else { return };
+        for source in &header.sources {
+            let is_waiting = self.new_sources.iter().any(|(waiting, _)| waiting.id == source.id);
+            if known.source(source.id).is_none() && !is_waiting {
+                let frame = framed(header.checksum, &source.encode());
+                self.new_sources.push_back((source.clone(), frame));
+            }
         }
     }
 
@@ -335,6 +425,15 @@ impl MergedReader {
                 }
                 _ => return,
             },
+            FrameKind::Attachment if self.takes_attachments => (HeldKind::Attachment, 0),
+            FrameKind::ClockSync => match ClockSync::decode(reader.payload(at)) {
+                Some(sync) => (HeldKind::ClockSync, sync.clocks.mono_ns),
+                None => return,
+            },
+            FrameKind::Marker => match Marker::decode(reader.payload(at)) {
+                Some(marker) if self.filter.wants_time(marker.wall_ns) => (HeldKind::Marker, marker.mono_ns),
+                _ => return,
+            },
             _ => return,
         };
         let mut frame = self.free.pop().unwrap_or_default();
@@ -350,12 +449,11 @@ impl MergedReader {
     }
 }
 
-/// A header as a whole frame.
-fn framed(header: &Header) -> Vec<u8> {
-    let payload = header.encode();
-    let mut frame = Vec::with_capacity(header.checksum.frame_bytes(payload.len()));
+/// A header or a descriptor as a whole frame.
+fn framed(checksum: ChecksumKind, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(checksum.frame_bytes(payload.len()));
     // A header read from a file is far below 4 GiB, and a vector takes everything.
-    header.checksum.frame_and_write(&mut frame, &payload).expect("a header has a limit");
+    checksum.frame_and_write(&mut frame, payload).expect("a header has a limit");
     frame
 }
 

@@ -49,17 +49,17 @@ pub fn list(paths: &[PathBuf]) -> Result<Vec<Listing>, SegmentError> {
     for path in paths {
         let io_error = |error| SegmentError::Io { path: path.clone(), error };
         if std::fs::metadata(path).map_err(io_error)?.is_dir() {
-            let mut names: Vec<SegmentName> = storage::names(path)
+            let mut names: Vec<(SegmentName, String)> = storage::names(path)
                 .map_err(io_error)?
-                .iter()
-                .filter_map(|name| SegmentName::parse(name))
+                .into_iter()
+                .filter_map(|name| Some((SegmentName::parse(&name)?, name)))
                 .collect();
             // A segment may be sealed between two looks at the directory: each number counts once, sealed first.
-            names.sort_unstable_by_key(|name| (name.number, name.state == State::Active));
-            names.dedup_by_key(|name| name.number);
+            names.sort_unstable_by_key(|(name, _)| (name.number, name.state == State::Active));
+            names.dedup_by_key(|(name, _)| name.number);
             let recording = storage::is_recording(path);
-            listings.extend(names.into_iter().map(|name| Listing {
-                path: path.join(name.to_string()),
+            listings.extend(names.into_iter().map(|(name, stored)| Listing {
+                path: path.join(stored),
                 name: Some(name),
                 live: recording && name.state == State::Active,
             }));

@@ -11,6 +11,7 @@ const NUMBER_DIGITS: usize = 10;
 /// The last number a name can show.
 const NUMBER_MAX: u64 = 9_999_999_999;
 const RUN_DIGITS: usize = 16;
+const TIME_BYTES: usize = 16;
 const TIME_FORMAT: &str = "%Y%m%dT%H%M%SZ";
 const SEALED: &str = ".bin";
 const ACTIVE: &str = ".bin.active";
@@ -72,15 +73,14 @@ impl SegmentName {
         if parts.next().is_some() || number.len() != NUMBER_DIGITS || run.len() != RUN_DIGITS {
             return None;
         }
-        let created = DateTime::strptime(TIME_FORMAT, created).ok()?;
-        let parsed = Self {
+        let is_hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let are_ours = number.bytes().all(|byte| byte.is_ascii_digit()) && run.bytes().all(is_hexadecimal);
+        are_ours.then_some(Self {
             number: number.parse().ok()?,
-            created_s: created.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second(),
+            created_s: seconds(created)?,
             run_id: u64::from_str_radix(run, 16).ok()?,
             state,
-        };
-        // Signs, spaces and capital digits that the parsers above let pass are not ours.
-        (parsed.to_string() == name).then_some(parsed)
+        })
     }
 
     /// The same segment under its final name.
@@ -106,6 +106,27 @@ impl SegmentName {
     pub fn next_number(number: u64) -> Option<u64> {
         number.checked_add(1).filter(|next| *next <= NUMBER_MAX)
     }
+}
+
+/// Reads `YYYYMMDDTHHMMSSZ`, by hand: a directory may hold ten thousand names, and whoever seeks in it waits for them.
+fn seconds(created: &str) -> Option<i64> {
+    let (digits, [b'T', b'Z']) =
+        (created.as_bytes(), [*created.as_bytes().get(8)?, *created.as_bytes().get(15)?])
+    else {
+        return None;
+    };
+    let number = |from: usize, to: usize| -> Option<i16> {
+        digits
+            .get(from..to)?
+            .iter()
+            .try_fold(0_i16, |sum, digit| digit.is_ascii_digit().then(|| sum * 10 + i16::from(*digit - b'0')))
+    };
+    let small = |from: usize| i8::try_from(number(from, from + 2)?).ok();
+    let (month, day) = (small(4)?, small(6)?);
+    let (hour, minute, second) = (small(9)?, small(11)?, small(13)?);
+    let time = DateTime::new(number(0, 4)?, month, day, hour, minute, second, 0).ok()?;
+    let is_whole = digits.len() == TIME_BYTES && second < 60;
+    is_whole.then(|| time.to_zoned(TimeZone::UTC).ok()).flatten().map(|time| time.timestamp().as_second())
 }
 
 impl fmt::Display for SegmentName {

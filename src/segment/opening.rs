@@ -130,3 +130,15 @@ pub(super) fn find_footer(
         })
         .map(|footer| (footer, offset)))
 }
+
+/// The footer of a file, by two short reads at its end. None for one that is not sealed.
+pub(super) fn footer_of(path: &Path) -> io::Result<Option<Footer>> {
+    let mut window = Window::open(path)?.aside();
+    let file_bytes = window.file_bytes()?;
+    for kind in ChecksumKind::ALL {
+        if let Some((footer, _)) = find_footer(&mut window, file_bytes, *kind)? {
+            return Ok(Some(footer));
+        }
+    }
+    Ok(None)
+}

@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::catalog::Listing;
 use super::header::Header;
 use super::name::State;
+use super::opening::footer_of;
 use super::reader::SegmentReader;
 use crate::os::clock::ClockReading;
 
@@ -47,8 +48,12 @@ pub fn select(listings: Vec<Listing>, since_ns: Option<i64>, until_ns: Option<i6
         let mono_ns = mono_ns.unwrap_or(0..0);
         let begins = |listing: &&Listing| bounds(listing).is_none_or(|bounds| bounds.start < mono_ns.end);
         let is_over = |listing: &&Listing| bounds(listing).is_some_and(|bounds| bounds.end < mono_ns.start);
-        let rest = run.get(run.partition_point(is_over)..).unwrap_or_default();
-        let wanted = rest.get(..rest.partition_point(begins)).unwrap_or_default();
+        // The names tell when segments were begun, by a clock that may have been set: a good place to begin the search.
+        let first_second = wall_ns.start.div_euclid(1_000_000_000);
+        let is_earlier = |listing: &&Listing| listing.name.is_some_and(|name| name.created_s <= first_second);
+        let guess = run.partition_point(is_earlier).saturating_sub(1);
+        let rest = run.get(partition_near(&run, guess, is_over)..).unwrap_or_default();
+        let wanted = rest.get(..partition_near(rest, 0, begins)).unwrap_or_default();
         let before = selected.len();
         let range =
             |listing: &&Listing| Selected { listing: (*listing).clone(), mono_ns: Some(mono_ns.clone()) };
@@ -68,17 +73,44 @@ pub fn runs(listings: &[Listing]) -> impl Iterator<Item = &[Listing]> {
     })
 }
 
+/// As `partition_point`, asking near `guess` first, in steps that double: what is asked for is a read of a file.
+fn partition_near<T>(items: &[T], guess: usize, holds: impl Fn(&T) -> bool) -> usize {
+    let at = guess.min(items.len());
+    let asked = |index: usize| items.get(index).is_some_and(&holds);
+    let (mut low, mut high) = (at, at);
+    let mut step = 1;
+    if asked(at) {
+        // It holds for everything below `low`.
+        low = at + 1;
+        high = low;
+        while asked(high) {
+            low = high + 1;
+            high += step;
+            step *= 2;
+        }
+    } else {
+        while let Some(below) = low.checked_sub(1)
+            && !asked(below)
+        {
+            high = below;
+            low = low.saturating_sub(step);
+            step *= 2;
+        }
+    }
+    let high = high.min(items.len());
+    low + items.get(low..high).unwrap_or_default().partition_point(holds)
+}
+
 /// The pairings of a run as far as one of its segments knows them.
 fn clocks(listing: &Listing) -> Option<Vec<ClockReading>> {
-    let reader = listing.open().ok()??;
-    let header: &Header = match reader.footer() {
-        Some(footer) => &footer.header,
-        // Pairings within an unsealed segment are not known before it is read.
-        None => reader.header(),
-    };
     // One run a file is what names promise. Other files may hold several.
-    listing.name?;
-    (!header.clock_table.is_empty()).then(|| header.clock_table.clone())
+    let name = listing.name?;
+    let header: Header = match name.state {
+        State::Sealed => footer_of(&listing.path).ok()??.header,
+        // Pairings within an unsealed segment are not known before it is read.
+        State::Active => listing.open().ok()??.header().clone(),
+    };
+    (!header.clock_table.is_empty()).then_some(header.clock_table)
 }
 
 /// The stretch of monotonic time that holds everything within a stretch of wall time; none if nothing can.
@@ -110,9 +142,8 @@ fn mono(wall_ns: i64, offset_ns: i64) -> u64 {
 
 /// Between which monotonic times the samples of a sealed segment lie; none for one that cannot be read.
 fn bounds(listing: &Listing) -> Option<Range<u64>> {
-    let reader = listing.open().ok()??;
-    let created_ns = reader.header().clocks.mono_ns;
-    let footer = reader.footer()?;
+    let footer = footer_of(&listing.path).ok()??;
+    let created_ns = footer.header.clocks.mono_ns;
     let spans = || footer.totals.iter().filter_map(|totals| totals.span);
     let first = spans().map(|span| span.first_mono_ns).min().unwrap_or(created_ns);
     let last = spans().map(|span| span.last_mono_ns).max().unwrap_or(created_ns);
@@ -143,6 +174,28 @@ mod tests {
     fn pairing(mono_s: u64, wall_s: i64) -> ClockReading {
         const NS_PER_S: u64 = 1_000_000_000;
         ClockReading { mono_ns: mono_s * NS_PER_S, boot_ns: 0, wall_ns: wall_s * NS_PER_S.cast_signed() }
+    }
+
+    // Goal: the search near a guess finds what a plain one finds, and asks little when the guess is good. Method: every
+    // length up to 40, every border, every guess; the questions are counted.
+    #[test]
+    fn partitions_are_found_from_any_guess() {
+        for length in 0..40_usize {
+            let items: Vec<usize> = (0..length).collect();
+            for border in 0..=length {
+                for guess in 0..=length + 1 {
+                    let questions = std::cell::Cell::new(0);
+                    let holds = |item: &usize| {
+                        questions.set(questions.get() + 1);
+                        *item < border
+                    };
+                    assert_eq!(partition_near(&items, guess, holds), border, "{length} {guess}");
+                    let far = guess.abs_diff(border);
+                    let most = 4 + 2 * (usize::BITS - far.leading_zeros());
+                    assert!(questions.get() <= most, "{} for {length} {border} {guess}", questions.get());
+                }
+            }
+        }
     }
 
     // Goal: wall times lead to the monotonic times that had them, before and behind steps of the clock. Method: a clock

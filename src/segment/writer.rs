@@ -337,6 +337,8 @@ impl SegmentWriter {
         if is_full(&error) {
             // What was written of the frames goes again. If it does not, whatever the reason, the segment is broken.
             self.file.truncate(self.tally.bytes()).map_err(io::Error::other)?;
+            // With it went what was reserved.
+            self.reserve.end = 0;
             return Err(full(error));
         }
         Err(error)

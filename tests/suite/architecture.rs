@@ -200,3 +200,22 @@ fn every_room_is_in_the_document() {
         }
     }
 }
+
+// Goal: every file and every test that the operator's document names exists. Method: words in backticks: paths, and names of
+// three words or more.
+#[test]
+fn the_operators_document_names_what_is_there() {
+    let document = std::fs::read_to_string(root().join("docs/OPERATIONS.md")).unwrap();
+    let sources = sources();
+    let mut tests = 0;
+    for word in document.split('`').skip(1).step_by(2) {
+        if Path::new(word).extension().is_some_and(|ending| ending == "rs") {
+            assert!(root().join(word).is_file(), "there is no {word}");
+        } else if word.split('_').count() > 2 && word.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+            let function = format!("fn {word}(");
+            assert!(sources.iter().any(|(_, text)| text.contains(&function)), "there is no test {word}");
+            tests += 1;
+        }
+    }
+    assert!(tests > 10, "{tests}");
+}

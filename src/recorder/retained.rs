@@ -1,0 +1,247 @@
+//! What is removed, when, and that what is left never takes more than it may: by the log of the simulated storage.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::rig::Script;
+use super::{Capped, KeepFree, RetentionLimits, SyncPolicy};
+use crate::os::clock::NS_PER_S;
+use crate::os::simulated::{Event, Operation, Random, SimulatedStorage};
+use crate::os::storage::{Entry, Space, Storage, StorageFile};
+use crate::segment::{Aside, SegmentName, State};
+
+const PAGE_BYTES: u64 = 4096;
+const FOREIGN: [&str; 2] = ["notes.txt", "0000000000-20200101T000000Z-000000000000002A.bin"];
+
+/// A file as the log shows it.
+#[derive(Debug, Default)]
+struct Logged {
+    name: String,
+    length: u64,
+    reserved: u64,
+}
+
+/// Goes through a log; tells `each` what the linked files occupy after each operation.
+fn replayed(log: &[Event], mut each: impl FnMut(&Event, &BTreeMap<usize, Logged>, u64)) {
+    let mut files: BTreeMap<usize, Logged> = BTreeMap::new();
+    for event in log {
+        let is_done = event.result.is_ok();
+        if let (Some(id), Operation::Create { name }) = (event.file, &event.operation)
+            && is_done
+        {
+            files.insert(id, Logged { name: name.clone(), ..Logged::default() });
+        }
+        if let Some(file) = event.file.and_then(|id| files.get_mut(&id)) {
+            match &event.operation {
+                Operation::Append { offset, bytes } => file.length = offset + bytes,
+                Operation::Preallocate { end } => file.reserved = file.reserved.max(*end),
+                Operation::Truncate { length } if is_done => {
+                    file.length = *length;
+                    file.reserved = 0;
+                }
+                Operation::Rename { to, .. } if is_done => file.name.clone_from(to),
+                _ => {}
+            }
+        }
+        let held = files.values().map(|file| file.length.max(file.reserved).next_multiple_of(PAGE_BYTES));
+        each(event, &files, held.sum());
+        if let (Some(id), Operation::Remove { .. }, true) = (event.file, &event.operation, is_done) {
+            files.remove(&id);
+        }
+    }
+}
+
+fn fill(storage: &dyn Storage, name: &str, bytes: usize) {
+    let file = storage.create(name).unwrap();
+    assert_eq!(file.append(&[IoSlice::new(&vec![7; bytes])]).unwrap(), bytes);
+}
+
+fn name(number: u64, created_s: i64, state: State) -> SegmentName {
+    SegmentName { number, created_s, run_id: 9, state }
+}
+
+fn age_limit(seconds: u64) -> RetentionLimits {
+    RetentionLimits { age_ns: seconds * NS_PER_S, ..RetentionLimits::NONE }
+}
+
+// Goal: the sum is never above the cap, at no operation; only what is sealed goes, the oldest first; foreign files stay.
+// Method: random scripts by seed under random caps, room reserved or not, the syncer at work beside; the log of each.
+#[test]
+fn the_cap_holds_at_every_operation() {
+    let mut removed = 0;
+    for seed in 1..=60 {
+        let mut random = Random::new(seed);
+        let mut script = Script::random(seed);
+        script.readings *= 6;
+        let foreign = 5000 + random.below(20_000);
+        script.limits.bytes = foreign as u64 + 2 * PAGE_BYTES + random.below(200 << 10) as u64;
+        let storage = SimulatedStorage::new(seed);
+        for name in FOREIGN {
+            fill(&storage, name, foreign / 2);
+        }
+        let before = storage.log().len();
+        // A cap below the first segment's header refuses the start.
+        if let Some(report) = script.record(&storage) {
+            assert!(report.sources.iter().all(|source| source.recorded + source.lost == script.readings));
+        }
+        let mut last = None;
+        let mut at = 0;
+        replayed(&storage.log(), |event, files, held| {
+            at += 1;
+            assert!(
+                at <= before || held <= script.limits.bytes,
+                "{held} of {}: {event:?}",
+                script.limits.bytes
+            );
+            let Operation::Remove { name } = &event.operation else { return };
+            let Some(segment) = SegmentName::parse(name) else { panic!("{name} was removed") };
+            if segment.state == State::Active {
+                // A segment that could not be begun.
+                assert!(files[&event.file.unwrap()].length < 4096);
+                return;
+            }
+            assert!(last < Some(segment.number), "{name} after {last:?}");
+            last = Some(segment.number);
+            removed += 1;
+        });
+        assert!(FOREIGN.iter().all(|name| storage.names().iter().any(|left| left == name)));
+    }
+    assert!(removed > 100, "{removed}");
+}
+
+// Goal: what is older than it may be goes, and nothing else: a sealed segment and what was set aside of it, never an open
+// one or a foreign file. Method: names on both sides of the limit.
+#[test]
+fn age_removes_what_is_sealed() {
+    let storage = SimulatedStorage::new(0);
+    let old = name(1, 1000, State::Sealed);
+    let new = name(3, 1041, State::Sealed).to_string();
+    let open = name(2, 1000, State::Active).to_string();
+    let kept = [open.as_str(), &new, FOREIGN[0], FOREIGN[1], &old.aside(Aside::Recovering)];
+    for name in kept.iter().copied().chain([old.to_string().as_str(), &old.aside(Aside::Cut)]) {
+        fill(&storage, name, 10);
+    }
+    let capped = Capped::new(Arc::new(storage.clone()), age_limit(60));
+    capped.tidy(1060).unwrap();
+    assert_eq!(storage.names().len(), 7, "not older yet");
+    capped.tidy(1101).unwrap();
+    let mut kept = kept.map(str::to_owned);
+    kept.sort();
+    assert_eq!(storage.names(), kept);
+    assert_eq!(capped.removed(), 2);
+}
+
+// Goal: a segment of this process is as old as the monotonic clock says, wherever the wall clock was set. Method: one that
+// by its name is a year old, or of the future.
+#[test]
+fn a_set_clock_ages_nothing_of_this_run() {
+    let storage = SimulatedStorage::new(0);
+    let capped = Capped::new(Arc::new(storage.clone()), age_limit(60));
+    let year_s = 31_536_000;
+    fill(&capped, &name(5, 1000, State::Sealed).to_string(), 10);
+    fill(&capped, &name(6, 1000 + 2 * year_s, State::Sealed).to_string(), 10);
+    fill(&storage, &name(4, 1000 + 2 * year_s, State::Sealed).to_string(), 10);
+    capped.tidy(1000 + year_s).unwrap();
+    assert_eq!(storage.names().len(), 3);
+}
+
+// Goal: where no room can be made, what is too old goes all the same, and nothing else is given up for nothing. Method: a
+// medium that others have filled beyond what is to stay free.
+#[test]
+fn age_holds_on_a_full_disk() {
+    let storage = SimulatedStorage::new(0);
+    storage.set_capacity(100 * PAGE_BYTES);
+    fill(&storage, FOREIGN[0], 95 * 4096);
+    let (old, new) = (name(1, 1000, State::Sealed).to_string(), name(2, 2000, State::Sealed).to_string());
+    fill(&storage, &old, 10);
+    fill(&storage, &new, 10);
+    let limits = RetentionLimits { keep_free: KeepFree::BasisPoints(2000), ..age_limit(60) };
+    let capped = Capped::new(Arc::new(storage.clone()), limits);
+    assert_eq!(capped.tidy(2000).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(storage.names(), [new.as_str(), FOREIGN[0]].map(str::to_owned));
+}
+
+// Goal: after a write that found the medium full although its room was reserved, room for the end is reserved again.
+// Method: fail one append with ENOSPC; in front of the next one in the same file stands a reservation.
+#[test]
+fn room_for_the_end_is_reserved_again() {
+    let script = Script { preallocate: 64 << 10, ..Script::fixed(SyncPolicy::Never) };
+    let undisturbed = SimulatedStorage::new(0);
+    script.record(&undisturbed).unwrap();
+    let is_append = |event: &Event| matches!(event.operation, Operation::Append { .. });
+    let log = undisturbed.log();
+    // Behind the header: header, then telemetry.
+    let failing = log.iter().enumerate().filter(|(_, event)| is_append(event)).nth(3).unwrap().0;
+    let storage = SimulatedStorage::new(0);
+    storage.fail(failing, 28);
+    assert_eq!(script.record(&storage).unwrap().storage_errors, 1);
+    let log = storage.log();
+    let behind: Vec<&Event> =
+        log[failing + 1..].iter().filter(|event| event.file == log[failing].file).take(3).collect();
+    assert!(matches!(behind[0].operation, Operation::Truncate { .. }), "{behind:?}");
+    assert!(matches!(behind[1].operation, Operation::Preallocate { .. }), "{behind:?}");
+}
+
+/// Says where a rename falls into a listing.
+#[derive(Debug)]
+struct Listed {
+    inner: SimulatedStorage,
+    is_listing: AtomicBool,
+}
+
+impl Storage for Listed {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.inner.create(name)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.inner.open(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        assert!(!self.is_listing.load(Ordering::SeqCst), "{from} may be missing in the list");
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.inner.remove(name)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.inner.sync_directory()
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "a directory that takes long to list")]
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        self.is_listing.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_micros(300));
+        let entries = self.inner.entries();
+        self.is_listing.store(false, Ordering::SeqCst);
+        entries
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        self.inner.space()
+    }
+}
+
+// Goal: what is being renamed is not missing in the sum. Method: renames beside a thread that lists all the time.
+#[test]
+fn nothing_is_renamed_while_room_is_made() {
+    let inner = SimulatedStorage::new(0);
+    let slow = Arc::new(Listed { inner, is_listing: AtomicBool::new(false) });
+    let capped = Arc::new(Capped::new(slow, RetentionLimits { bytes: 1 << 20, ..RetentionLimits::NONE }));
+    fill(&*capped, "0", 10);
+    let beside = Arc::clone(&capped);
+    let lister =
+        crate::os::thread::spawn("lister", move || (0..200).for_each(|_| beside.tidy(0).unwrap())).unwrap();
+    let mut number = 0;
+    while !lister.is_finished() {
+        capped.rename(&number.to_string(), &(number + 1).to_string()).unwrap();
+        number += 1;
+    }
+    lister.join().unwrap();
+}

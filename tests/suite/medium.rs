@@ -1,0 +1,88 @@
+//! Real media for a test: file systems in a mount namespace that ends with the process that holds it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::rig::Rig;
+
+/// A mounted file system, gone with this value, or with the test's process.
+pub struct Medium {
+    holder: Child,
+    inside: PathBuf,
+}
+
+impl Medium {
+    /// A tmpfs of so many bytes. None where this cannot be mounted, which is said.
+    pub fn tmpfs(rig: &Rig, bytes: u64) -> Option<Self> {
+        Self::mount(rig, &format!("mount -t tmpfs -o size={bytes} none \"$1\""))
+    }
+
+    /// An ext4 whose device has less room than it says: what is written back beyond it fails.
+    pub fn failing_ext4(rig: &Rig, device_bytes: u64) -> Option<Self> {
+        let script = format!(
+            "mount -t tmpfs -o size={device_bytes} none \"$1\" && truncate -s 256M \"$1/image\" && \
+             mkfs.ext4 -q -O ^has_journal -E lazy_itable_init=1,nodiscard -N 64 -F \"$1/image\" && mkdir \"$1/data\" && \
+             mount -o loop,errors=continue \"$1/image\" \"$1/data\""
+        );
+        Self::mount(rig, &script)
+    }
+
+    fn mount(rig: &Rig, script: &str) -> Option<Self> {
+        let inside = rig.path("medium");
+        std::fs::create_dir(&inside).unwrap();
+        let mut holder = Command::new("unshare")
+            .args(["--mount", "sh", "-c", &format!("{script} && echo mounted && exec cat"), "sh"])
+            .arg(&inside)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let medium = Self { holder, inside };
+        if line.trim() != "mounted" {
+            println!("passed over: this needs a mount namespace, tmpfs or loop devices, and root");
+            return None;
+        }
+        Some(medium)
+    }
+
+    /// Where it is, for every process of the host.
+    pub fn path(&self) -> PathBuf {
+        let inside = self.inside.strip_prefix("/").unwrap();
+        Path::new("/proc").join(self.holder.id().to_string()).join("root").join(inside)
+    }
+
+    /// Gives it another size.
+    pub fn resize(&self, bytes: u64) {
+        let status = Command::new("nsenter")
+            .args(["--mount", "--target", &self.holder.id().to_string(), "mount", "-o"])
+            .arg(format!("remount,size={bytes}"))
+            .arg(&self.inside)
+            .status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for Medium {
+    fn drop(&mut self) {
+        let _ended = self.holder.kill();
+        let _ended = self.holder.wait();
+    }
+}
+
+/// What each file of a directory occupies, in bytes.
+pub fn allocated(directory: &Path) -> BTreeMap<String, u64> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return BTreeMap::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let blocks = entry.metadata().ok()?.blocks();
+            Some((entry.file_name().into_string().unwrap(), blocks * 512))
+        })
+        .collect()
+}
