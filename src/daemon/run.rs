@@ -12,7 +12,7 @@ use crate::config::{Config, GroupName, LARGE_SLABS, Memory, Sync};
 use crate::metrics::{Consumer, GroupLatencies, Metrics, exchange};
 use crate::os::clock::{ClockReading, ClockTimer, WallOffset, monotonic_ns};
 use crate::os::event::{Event, Woken};
-use crate::os::host::{HostIdentity, HostRoot, random_u64};
+use crate::os::host::{HostIdentity, HostRoot, boot_number, random_u64};
 use crate::os::shared_memory;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::{DataDirectory, DataDirectoryError};
@@ -137,7 +137,7 @@ pub fn record(
     recovery.finish();
     if report.storage_errors == 0 {
         // Everything is in the files. After an error it may not be, and the next run looks.
-        shared_memory::remove_if_there(&run_dir(config).join(slab::file_name(run_id)));
+        forget_memory(config, run_id);
     }
     Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
 }
@@ -200,6 +200,7 @@ impl Run {
             clock_watch: Box::new(ClockTimer::start().map_err(start("a watch on the wall clock"))?),
             wall_offset: Arc::clone(&wall_offset),
         })
+        .inspect_err(|_| forget_memory(config, run_id)) // nothing was sampled: restarts in a loop must not fill tmpfs
         .map_err(start("the first segment"))?;
         let recorder = thread::spawn("recorder", move || recorder.run()).map_err(start("the recorder"))?;
         let start_ns = monotonic_ns();
@@ -298,7 +299,7 @@ fn arena(config: &Config, sources: usize, run_id: u64, directory: (u64, u64)) ->
         large_slab_bytes: count(memory.large_slab_bytes),
     };
     let frame_max = config.storage.frame_max;
-    let owner = Owner { run_id, directory, checksum: checksum(config), frame_max };
+    let owner = Owner { run_id, directory, checksum: checksum(config), frame_max, boot: boot_number() };
     let run_dir = run_dir(config);
     Arena::kept(&run_dir, geometry, &owner).or_else(|error| {
         tracing::warn!(
@@ -314,6 +315,11 @@ fn arena(config: &Config, sources: usize, run_id: u64, directory: (u64, u64)) ->
 fn run_dir(config: &Config) -> PathBuf {
     let given = &config.agent.run_dir;
     if given.as_os_str().is_empty() { shared_memory::default_directory() } else { given.clone() }
+}
+
+/// Removes a run's memory: nothing in it is missing elsewhere.
+fn forget_memory(config: &Config, run_id: u64) {
+    shared_memory::remove_if_there(&run_dir(config).join(slab::file_name(run_id)));
 }
 
 fn hand_over_settings(config: &Config, shared: &Shared, sources: usize) -> HandOverSettings {

@@ -122,6 +122,12 @@ impl HostIdentity {
     }
 }
 
+/// The running kernel's boot id as a number: memory does not outlive it. 0 if the kernel tells none.
+pub fn boot_number() -> u128 {
+    let text = HostIdentity::read(&HostRoot::new("/")).boot_id.unwrap_or_default();
+    u128::from_str_radix(&text.replace('-', ""), 16).unwrap_or(0)
+}
+
 /// A number that no other run of any recorder is likely to have: 64 bits from the kernel's generator.
 ///
 /// # Errors

@@ -13,6 +13,7 @@
 //!     64  bytes of a slab
 //!     72  large slabs
 //!     80  bytes of a large slab
+//!     88  boot id, its high and its low half; 0 if the kernel tells none
 //!   4096  for each source: its next sequence number, stored before the reading begins
 //!     ..  for each slab, then each large one: bytes of whole frames in it, stored when a frame is finished; 0 is empty
 //!     ..  the slabs, then the large ones: frames, one behind the other
@@ -32,8 +33,10 @@ pub(super) const MAGIC: [u8; 8] = *b"FCSLABS1";
 /// Each part begins at a multiple of this: a page.
 const PART_BYTES: usize = 4096;
 const NUMBER_BYTES: usize = size_of::<u64>();
+/// Most sources: an id has 16 bits.
+pub(super) const SOURCES_MAX: usize = 1 << 16;
 /// Numbers of the header, the magic included.
-pub(super) const HEADER_NUMBERS: usize = 11;
+pub(super) const HEADER_NUMBERS: usize = 13;
 
 const _: () = assert!(HEADER_NUMBERS * NUMBER_BYTES <= PART_BYTES);
 
@@ -63,6 +66,8 @@ pub struct Owner {
     pub checksum: ChecksumKind,
     /// Longest payload of a frame, in bytes.
     pub frame_max: u32,
+    /// The kernel's boot id; 0 if it tells none.
+    pub boot: u128,
 }
 
 /// The slabs of a run, and its sources' numbers.
@@ -140,7 +145,8 @@ impl Arena {
     /// # Errors
     /// The kernel has none.
     pub fn anonymous(geometry: Geometry) -> io::Result<Self> {
-        let owner = Owner { run_id: 0, directory: (0, 0), checksum: ChecksumKind::None, frame_max: 0 };
+        let owner =
+            Owner { run_id: 0, directory: (0, 0), checksum: ChecksumKind::None, frame_max: 0, boot: 0 };
         let memory = SharedMemory::anonymous(geometry.bytes())?;
         Self::new(memory, geometry, &owner).ok_or(io::ErrorKind::OutOfMemory.into())
     }
@@ -169,7 +175,8 @@ fn numbers(memory: &mut SharedMemory, count: usize) -> Option<Vec<SharedNumber>>
 
 fn write_header(header: &mut Piece, geometry: &Geometry, owner: &Owner) {
     let (device, inode) = owner.directory;
-    let numbers = [
+    let (boot_high, boot_low) = boot_numbers(owner.boot);
+    let numbers: [u64; HEADER_NUMBERS - 1] = [
         owner.run_id,
         device,
         inode,
@@ -180,6 +187,8 @@ fn write_header(header: &mut Piece, geometry: &Geometry, owner: &Owner) {
         geometry.slab_bytes as u64,
         geometry.large_slabs as u64,
         geometry.large_slab_bytes as u64,
+        boot_high,
+        boot_low,
     ];
     let (magic, places) = header.bytes_mut().split_at_mut(MAGIC.len());
     for (place, number) in places.chunks_exact_mut(NUMBER_BYTES).zip(numbers) {
@@ -187,6 +196,12 @@ fn write_header(header: &mut Piece, geometry: &Geometry, owner: &Owner) {
     }
     // Last, so that a header with it is whole.
     magic.copy_from_slice(&MAGIC);
+}
+
+/// A boot id as two numbers.
+pub(super) fn boot_numbers(boot: u128) -> (u64, u64) {
+    let half = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or_default();
+    (half(boot >> 64), half(boot))
 }
 
 fn checksum_number(kind: ChecksumKind) -> u64 {

@@ -1,12 +1,14 @@
 //! What a killed run has left in its memory: finished frames, and how many readings had begun.
 //!
-//! Nothing in it is believed that does not prove itself: the header must fit the file, each frame its checksum.
+//! Nothing in it is believed that does not prove itself: the header must fit the file, each frame its checksum and the
+//! numbers that its source had begun.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use super::arena::{Geometry, HEADER_NUMBERS, MAGIC, checksum_of};
+use super::arena::{Geometry, HEADER_NUMBERS, MAGIC, SOURCES_MAX, boot_numbers, checksum_of};
+use crate::os::host;
 use crate::os::shared_memory::KeptMemory;
 use crate::os::storage::ReadAt;
 use crate::schema::envelope;
@@ -34,6 +36,7 @@ pub struct Rescue {
 struct Header {
     run_id: u64,
     directory: (u64, u64), // device and inode
+    boot: (u64, u64),      // (0, 0) if unknown
     checksum: ChecksumKind,
     frame_max: usize,
     geometry: Geometry,
@@ -73,7 +76,10 @@ impl Rescue {
                 Ok(Opened::Ours(_)) => return Err(io::ErrorKind::ResourceBusy.into()),
                 Ok(Opened::NotOurs) => {}
                 Ok(Opened::Unknown) => {
-                    tracing::warn!(path, "not the memory of a run, or of another version; left alone");
+                    tracing::warn!(
+                        path,
+                        "not the memory of a run, or of another version or boot; left alone"
+                    );
                 }
                 Err(error) => tracing::warn!(path, %error, "cannot read whose memory it is; left alone"),
             }
@@ -92,6 +98,10 @@ impl Rescue {
         if header.directory != directory || Some(header.run_id) == spare_run {
             return Ok(Opened::NotOurs);
         }
+        let (now, unknown) = (boot_numbers(host::boot_number()), (0, 0));
+        if header.boot != now && header.boot != unknown && now != unknown {
+            return Ok(Opened::Unknown);
+        }
         Ok(Opened::Ours(Self { memory, header }))
     }
 
@@ -106,7 +116,7 @@ impl Rescue {
     /// What the kernel says.
     pub fn begun(&self) -> io::Result<BTreeMap<u16, u64>> {
         let numbers = self.numbers(Geometry::begun_at(), self.header.geometry.sources)?;
-        Ok((0..).zip(numbers).collect())
+        Ok((0..=u16::MAX).zip(numbers).collect())
     }
 
     /// Every finished frame, in the order of time, each once.
@@ -116,6 +126,7 @@ impl Rescue {
     pub fn frames(&self) -> io::Result<Vec<Vec<u8>>> {
         let slabs = self.header.geometry.slabs + self.header.geometry.large_slabs;
         let lengths = self.numbers(self.header.geometry.lengths_at(), slabs)?;
+        let begun = self.numbers(Geometry::begun_at(), self.header.geometry.sources)?;
         let mut found = Vec::new();
         let mut buffer = Vec::new();
         for (slab, length) in lengths.into_iter().enumerate() {
@@ -123,7 +134,7 @@ impl Rescue {
             let length = usize::try_from(length).unwrap_or(usize::MAX).min(bytes);
             buffer.resize(length, 0);
             read_all(&self.memory.file, &mut buffer, at as u64)?;
-            self.walk(&buffer, &mut found);
+            self.walk(&buffer, &begun, &mut found);
         }
         found.sort_unstable();
         found.dedup();
@@ -135,17 +146,16 @@ impl Rescue {
         self.memory.remove();
     }
 
-    fn walk(&self, mut bytes: &[u8], found: &mut Vec<Found>) {
+    fn walk(&self, mut bytes: &[u8], begun: &[u64], found: &mut Vec<Found>) {
         let deframer = KindDeframer::new(self.header.checksum).with_max_frame_len(self.header.frame_max);
         // A frame that is not right ends its slab: what follows it has no known place.
         while let Ok(Step::Frame(frame)) = deframer.deframe(bytes) {
             let Some((header, _)) = envelope::split(frame.payload()) else { return };
-            found.push(Found {
-                mono_ns: header.mono_ns(),
-                source: header.source(),
-                seq: header.seq(),
-                frame: frame.bytes().to_vec(),
-            });
+            let (source, seq, mono_ns) = (header.source(), header.seq(), header.mono_ns());
+            if begun.get(usize::from(source)).is_none_or(|begun| seq >= *begun) {
+                return;
+            }
+            found.push(Found { mono_ns, source, seq, frame: frame.bytes().to_vec() });
             bytes = bytes.get(frame.bytes().len()..).unwrap_or_default();
         }
     }
@@ -185,10 +195,13 @@ impl Header {
         let least = product(geometry.slabs, geometry.slab_bytes)
             + product(geometry.large_slabs, geometry.large_slab_bytes)
             + product(geometry.sources, 8);
-        let fits = least <= u128::from(file_bytes) && geometry.bytes() as u64 == file_bytes;
+        let fits = geometry.sources <= SOURCES_MAX
+            && least <= u128::from(file_bytes)
+            && geometry.bytes() as u64 == file_bytes;
         fits.then_some(Self {
             run_id: number(1)?,
             directory: (number(2)?, number(3)?),
+            boot: (number(11)?, number(12)?),
             checksum: checksum_of(number(4)?)?,
             frame_max: usize::try_from(number(5)?).ok()?,
             geometry,
@@ -250,7 +263,13 @@ mod tests {
             large_slabs: 1,
             large_slab_bytes: 9000,
         };
-        let owner = Owner { run_id: 5, directory: DIRECTORY, checksum: ChecksumKind::Xxh3, frame_max: 8000 };
+        let owner = Owner {
+            run_id: 5,
+            directory: DIRECTORY,
+            checksum: ChecksumKind::Xxh3,
+            frame_max: 8000,
+            boot: host::boot_number(),
+        };
         let arena = Arena::kept(run_dir, geometry, &owner).unwrap();
         let begun = arena.begun();
         let pool = Arc::new(SlabPool::new(arena));
@@ -400,7 +419,7 @@ mod tests {
             let path = folder.path().join(file_name(5));
             let mut bytes = std::fs::read(&path).unwrap();
             for (at, value, is_header) in damage {
-                let range = if is_header { 88 } else { bytes.len() };
+                let range = if is_header { HEADER_NUMBERS * 8 } else { bytes.len() };
                 let at = at as usize % range;
                 bytes[at] = value;
             }
@@ -414,5 +433,60 @@ mod tests {
                 rescue.begun().unwrap();
             }
         }
+    }
+
+    // Goal: numbers in a header that only a hostile hand writes neither panic nor take memory, and a header of another boot is
+    // not ours. Method: extremes in every place of the header; as many sources as ids, and more; another boot id.
+    #[test]
+    fn extreme_headers_are_survived() {
+        let folder = folder();
+        killed_run(folder.path(), &[(0, false)]);
+        let path = folder.path().join(file_name(5));
+        let right = std::fs::read(&path).unwrap();
+        let find = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            Rescue::find(folder.path(), DIRECTORY, None).unwrap().pop()
+        };
+        let with = |bytes: &[u8], at: usize, number: u64| {
+            let mut bytes = bytes.to_vec();
+            bytes[at * 8..][..8].copy_from_slice(&number.to_le_bytes());
+            bytes
+        };
+        for at in 0..HEADER_NUMBERS {
+            for number in [0, 1, 1 << 12, 1 << 32, (1 << 61) + 1, u64::MAX] {
+                if let Some(rescue) = find(&with(&right, at, number)) {
+                    rescue.begun().unwrap();
+                    rescue.frames().unwrap();
+                }
+            }
+        }
+        let without_slabs =
+            (7..=10).fold(right[..HEADER_NUMBERS * 8].to_vec(), |bytes, at| with(&bytes, at, 0));
+        let sources = |count: u64| {
+            let mut bytes = with(&without_slabs, 6, count);
+            bytes.resize(4096 + 8 * usize::try_from(count).unwrap(), 0);
+            bytes
+        };
+        let all = find(&sources(1 << 16)).unwrap();
+        assert_eq!((all.begun().unwrap().len(), all.frames().unwrap().len()), (1 << 16, 0));
+        drop(all);
+        assert!(find(&sources(1 << 17)).is_none(), "more sources than ids");
+        assert!(find(&right).is_some());
+        assert!(find(&with(&right, 12, 1)).is_none(), "another boot's");
+        assert!(path.exists(), "left alone");
+    }
+
+    // Goal: a frame is not believed if its source had not begun so many readings. Method: a right file, its number lowered.
+    #[test]
+    fn numbers_that_were_not_begun_are_not_believed() {
+        let folder = folder();
+        killed_run(folder.path(), &[(0, false), (0, false), (0, false)]);
+        let path = folder.path().join(file_name(5));
+        let mut bytes = std::fs::read(&path).unwrap();
+        let frames = || Rescue::find(folder.path(), DIRECTORY, None).unwrap()[0].frames().unwrap().len();
+        assert_eq!(frames(), 3);
+        bytes[Geometry::begun_at()] = 2;
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(frames(), 2);
     }
 }

@@ -1,11 +1,15 @@
 //! kill -9 at any moment: no finished sample is missing, and every reading that was begun is recorded or explained.
 
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flatcap::os::clock::monotonic_ns;
 use flatcap::sampling::sources::synthetic::{point, value};
+use flatcap::schema::frame::TelemetryFrame;
 use flatcap::schema::synthetic::Point;
+use flatcap::slab::Rescue;
 use serde_json::Value;
 
 use crate::rig::{Rig, eventually, finish, has_segment, number};
@@ -171,4 +175,71 @@ fn a_missing_place_is_said() {
     let called = rig.call(&["recover", "--run-dir", "/nonexistent/flatcap", "flatcap-data"]);
     assert_ne!(called.status, Some(0), "{called:?}");
     assert!(called.err.contains("/nonexistent/flatcap"), "{called:?}");
+}
+
+fn identity(folder: &Path) -> (u64, u64) {
+    let metadata = std::fs::metadata(folder).unwrap();
+    (metadata.dev(), metadata.ino())
+}
+
+/// The number of a synthetic sample, whose values must be those of its number.
+fn checked_seq(payload: &[u8]) -> u64 {
+    let frame = flatbuffers::root::<TelemetryFrame<'_>>(payload).unwrap();
+    let seq = frame.header().seq();
+    let found = flatbuffers::root::<Point<'_>>(frame.payload().bytes()).unwrap();
+    let expected = point(0, seq);
+    assert_eq!((found.counter(), found.noise()), (expected.counter, expected.noise));
+    assert_eq!(found.wave().to_bits(), expected.wave.to_bits());
+    seq
+}
+
+/// Numbers of the samples in unsealed segments, up to the last whole frame of each.
+fn in_segments(paths: &[PathBuf]) -> BTreeSet<u64> {
+    let mut seqs = BTreeSet::new();
+    for bytes in paths.iter().map(|path| std::fs::read(path).unwrap()) {
+        let mut rest = bytes.as_slice();
+        while let Some((head, behind)) = rest.split_at_checked(12) {
+            let length = u32::from_le_bytes(head[..4].try_into().unwrap()) as usize;
+            let Some((payload, behind)) = behind.split_at_checked(length) else { break };
+            if &payload[4..8] == b"FCTF" {
+                seqs.insert(checked_seq(payload));
+            }
+            rest = behind;
+        }
+    }
+    seqs
+}
+
+// Goal: at the kill itself, before anything is mended, each finished frame is in a segment or in the memory, and the numbers
+// begun are known to the one reading under way. Method: through the library, every number and value of both.
+#[test]
+fn segment_and_memory_hold_everything_between_them() {
+    let rig = Rig::new();
+    let memory = tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap();
+    record_and_kill(&rig, memory.path(), SLOW, Duration::from_millis(950));
+    let mut dead = Rescue::find(memory.path(), identity(&rig.data()), None).unwrap();
+    let rescue = dead.pop().unwrap();
+    let kept: Vec<u64> = rescue.frames().unwrap().iter().map(|frame| checked_seq(&frame[12..])).collect();
+    assert!(kept.is_sorted() && !kept.is_empty());
+    let mut all = in_segments(&[rig.segments("active"), rig.segments("bin")].concat());
+    assert!(!all.is_empty());
+    all.extend(kept);
+    let finished = all.len() as u64;
+    assert_eq!(all.last(), Some(&(finished - 1)), "no hole");
+    let begun = rescue.begun().unwrap()[&0];
+    assert!((finished..=finished + 1).contains(&begun), "{begun} begun, {finished} finished");
+}
+
+// Goal: a run that cannot begin leaves no memory behind, or restarts in a loop would fill tmpfs. Method: a data directory
+// that has used up its numbers.
+#[test]
+fn a_failed_start_leaves_nothing() {
+    let rig = Rig::new();
+    let memory = tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap();
+    std::fs::create_dir(rig.data()).unwrap();
+    rig.write("flatcap-data/9999999999-20260101T000000Z-0000000000000001.bin", "");
+    rig.write("flatcap.toml", format!("[agent]\nrun_dir = \"{}\"\n", memory.path().display()));
+    let called = rig.call(&["record", "--config", "flatcap.toml", "--for", "50ms"]);
+    assert_eq!(called.status, Some(1), "{called:?}");
+    assert_eq!(files(memory.path()).len(), 0, "{called:?}");
 }

@@ -85,6 +85,7 @@ fn benches(criterion: &mut Criterion) {
                 let builder = builders.for_size(48);
                 sampler.build(seq, builder);
                 let payload = builder.finished_data();
+                hand_over.begin(0, seq);
                 let reading = Reading { source: 0, seq, mono_ns: seq * 1000, wall_offset_ns: 0 };
                 hand_over.append(reading, ENVELOPE_BYTES + payload.len(), |frame| {
                     envelope.write(frame, &stamp(seq), payload);
