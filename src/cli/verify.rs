@@ -75,8 +75,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     let mut verification = Verification::default();
     let bytes = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
     let total_bytes: u64 = listings.iter().map(|listing| bytes(&listing.path)).sum();
-    let mut progress =
-        ProgressLine { shown: !args.json && io::stderr().is_terminal(), total_bytes, done_bytes: 0 };
+    let mut progress = ProgressLine {
+        shown: !args.json && io::stderr().is_terminal(),
+        total_bytes,
+        done_bytes: 0,
+        percent: 0,
+    };
     for listing in &listings {
         match listing.open() {
             Ok(Some(mut reader)) => {
@@ -108,13 +112,14 @@ struct ProgressLine {
     shown: bool,
     total_bytes: u64,
     done_bytes: u64, // of the files before
+    percent: u64,    // as last said
 }
 
 impl ProgressLine {
     fn at(&mut self, offset: u64) {
-        const EVERY_BYTES: u64 = 64 << 20;
-        if self.shown && offset % EVERY_BYTES < (16 << 10) {
-            let percent = (self.done_bytes + offset).saturating_mul(100) / self.total_bytes.max(1);
+        let percent = (self.done_bytes + offset).saturating_mul(100) / self.total_bytes.max(1);
+        if self.shown && percent != self.percent {
+            self.percent = percent;
             let _gone = write!(io::stderr(), "\r\x1b[2Kverifying: {percent} %");
         }
     }

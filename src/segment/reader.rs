@@ -308,7 +308,7 @@ impl SegmentReader {
     /// The next frame, if it is what most are: an intact sample in its usual shape that is in memory, where nothing is
     /// damaged. None says nothing against it.
     #[inline]
-    fn next_sample(&mut self) -> Option<FrameAt> {
+    pub(super) fn next_sample(&mut self) -> Option<FrameAt> {
         if self.is_wary || self.hashed_in_vain > 0 {
             return None;
         }
