@@ -9,7 +9,7 @@ use super::error::CliError;
 use super::{Outcome, text};
 use crate::daemon::{DaemonError, memories, recover_all};
 use crate::os::shared_memory;
-use crate::os::storage::DataDirectory;
+use crate::os::storage::{self, DataDirectory};
 use crate::segment::{Completion, Leftovers, RecoverError, Recovered, SegmentError, SegmentName, recover};
 use crate::slab::Rescue;
 
@@ -54,6 +54,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     let is_directory = args.path.is_dir();
     let folder = if is_directory { args.path.as_path() } else { folder_of(&args.path) };
     let segment = if is_directory { None } else { Some(segment_of(&args.path)?) };
+    if segment.is_none() && !holds_segments(folder)? {
+        // Not even a lock file is left in a directory that is none of ours.
+        return Err(CliError::NoSegments(vec![folder.to_owned()]));
+    }
     let directory = DataDirectory::open_existing(folder).map_err(DaemonError::from)?;
     let mut report = Report::default();
     if let Some(name) = segment {
@@ -97,6 +101,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
 fn dead_runs(run_dir: &Path, directory: (u64, u64)) -> io::Result<Vec<Rescue>> {
     std::fs::metadata(run_dir)?;
     Rescue::find(run_dir, directory, None)
+}
+
+fn holds_segments(folder: &Path) -> Result<bool, CliError> {
+    let names =
+        storage::names(folder).map_err(|error| SegmentError::Io { path: folder.to_owned(), error })?;
+    Ok(names
+        .iter()
+        .any(|name| SegmentName::parse(name).is_some() || SegmentName::parse_aside(name).is_some()))
 }
 
 fn folder_of(path: &Path) -> &Path {

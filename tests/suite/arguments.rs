@@ -116,3 +116,35 @@ fn sources_are_listed_with_their_cost() {
     }
     assert!(rig.call(&["sources"]).text().lines().count() >= 10);
 }
+
+// Goal: recover refuses what is none of its business, by name, and leaves nothing behind there. Method: no path, a missing one,
+// a directory without segments, a file under a foreign name, a directory where a recorder is at work.
+#[test]
+fn recover_touches_only_what_is_its_own() {
+    let rig = Rig::new();
+    std::fs::create_dir(rig.path("other")).unwrap();
+    rig.write("notes.bin", "not a segment");
+    for (args, status, words) in [
+        (&["recover"][..], 2, "<PATH>"),
+        (&["recover", "missing"], 1, "missing: No such file"),
+        (&["recover", "other"], 1, "no segments in other"),
+        (&["recover", "notes.bin"], 2, "not the name of a segment"),
+    ] {
+        let called = rig.call(args);
+        assert_eq!(called.status, Some(status), "{called:?}");
+        assert!(called.err.contains(words), "{called:?}");
+    }
+    assert_eq!(std::fs::read_dir(rig.path("other")).unwrap().count(), 0, "not even a lock file");
+    let child = rig.start(&["record", "--source", "load", "--quiet"]);
+    crate::rig::eventually("the first segment", || crate::rig::has_segment(&rig.data(), 1));
+    let called = rig.call(&["recover", "flatcap-data"]);
+    assert_eq!(called.status, Some(1), "{called:?}");
+    assert!(called.err.contains("in use by another recorder"), "{called:?}");
+    crate::rig::signal(&child, "TERM");
+    assert_eq!(crate::rig::finish(child).status, Some(0));
+    let called = rig.call(&["recover", "flatcap-data"]);
+    assert_eq!(
+        (called.status, called.text().trim()),
+        (Some(0), "nothing to recover: every segment is sealed")
+    );
+}
