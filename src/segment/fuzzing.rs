@@ -3,12 +3,13 @@
 //! Each takes bytes of a stranger and panics where this room breaks a promise. None is in a release: the module is there
 //! for tests and under the feature `fuzzing`.
 
-use std::io;
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Advance, FrameKind, SegmentName, SegmentReader, Verification};
-use crate::os::storage::ReadAt;
+use super::{Advance, FrameKind, Leftovers, SegmentName, SegmentReader, State, Verification, recover};
+use crate::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
 
 #[derive(Debug)]
 struct Memory(Vec<u8>);
@@ -75,6 +76,135 @@ pub fn segment(data: &[u8]) {
     assert_eq!(verdict.frames, samples, "both walks see the same samples");
     assert!(verdict.flaws.len() >= holes, "each hole is a flaw");
     assert!(is_sealed || !verdict.is_intact(), "what is not sealed is not intact");
+}
+
+/// Recovers `data` as what a crash has left: what comes of it, if anything, is sealed, intact and explained, and the rest was
+/// set aside.
+///
+/// # Panics
+/// A promise of the recovery is broken.
+pub fn complete(data: &[u8]) {
+    let name = SegmentName { number: 3, created_s: 1_700_000_000, run_id: 5, state: State::Active };
+    let shelf = Shelf::default();
+    shelf.put(&name.to_string(), data);
+    let Ok(recovered) = recover(&shelf, name, &Leftovers::default(), false) else { return };
+    let kept = shelf.names();
+    assert!(kept.iter().all(|name| !name.ends_with(".active") && !name.ends_with(".recovering")), "{kept:?}");
+    for name in &recovered.set_aside {
+        assert!(kept.contains(name), "{name} was set aside");
+    }
+    let Some(sealed) = recovered.sealed else { return };
+    let Ok(file) = shelf.open(&sealed) else { unreachable!("it is sealed under that name") };
+    let reader = SegmentReader::over(Path::new(&sealed), file);
+    let mut reader = reader.unwrap_or_else(|error| unreachable!("a sealed segment can be read: {error}"));
+    assert!(reader.is_sealed());
+    let mut verification = Verification::default();
+    let walked = verification.segment(&mut reader, false, &mut |_| {});
+    assert!(walked.is_ok(), "memory can be read");
+    let verdict = verification.finish();
+    assert!(verdict.is_intact(), "{:?}", verdict.flaws);
+    assert_eq!(verdict.unexplained(), 0, "{:?}", verdict.holes);
+    assert_eq!(verdict.frames, recovered.frames, "what was said to be there is there");
+}
+
+/// Files in memory.
+#[derive(Debug, Default)]
+struct Shelf(Mutex<BTreeMap<String, Arc<Kept>>>);
+
+#[derive(Debug, Default)]
+struct Kept(Mutex<Vec<u8>>);
+
+impl Shelf {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Kept>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, name: &str, content: &[u8]) {
+        self.files().insert(name.to_owned(), Arc::new(Kept(Mutex::new(content.to_vec()))));
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.files().keys().cloned().collect()
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Storage for Shelf {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.put(name, &[]);
+        self.open(name)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let file = self.files().get(name).map(Arc::clone).ok_or(io::ErrorKind::NotFound)?;
+        Ok(file)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut files = self.files();
+        let file = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files().remove(name).map(drop).ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        Ok(self.names().into_iter().map(|name| Entry { name, allocated: 0 }).collect())
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        Ok(Space { total: u64::MAX, available: u64::MAX })
+    }
+}
+
+impl ReadAt for Kept {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Memory(self.bytes().clone()).read_at(buffer, offset)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.bytes().len() as u64)
+    }
+}
+
+impl StorageFile for Kept {
+    fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut bytes = self.bytes();
+        let before = bytes.len();
+        for slice in slices {
+            bytes.extend_from_slice(slice);
+        }
+        Ok(bytes.len() - before)
+    }
+
+    fn preallocate(&self, _end: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.bytes().truncate(usize::try_from(length).unwrap_or(usize::MAX));
+        Ok(())
+    }
+
+    fn allocated(&self) -> io::Result<u64> {
+        self.length()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Reads `data` as a file's name: what is taken for ours prints as it reads.
@@ -153,6 +283,12 @@ mod tests {
     #[test]
     fn segments_hold_near_the_corpus() {
         run("tests/corpus", segment);
+    }
+
+    // Goal: whatever is recovered is intact and explained. Method: as above.
+    #[test]
+    fn recoveries_hold_near_the_corpus() {
+        run("tests/corpus", complete);
     }
 
     // Goal: names near ours are ours only in full. Method: as above.

@@ -26,6 +26,7 @@ mod proof;
 mod reader;
 mod recover;
 mod seek;
+mod tail;
 mod tally;
 mod totals;
 mod verification;

@@ -4,23 +4,24 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::control::Gap;
+use super::control::{ClockSync, Gap};
 use super::error::SegmentError;
-use super::kind::{FrameKind, Telemetry};
+use super::header::SourceInfo;
+use super::kind::{FrameAt, FrameKind, Telemetry};
 use super::name::{Aside, SegmentName, State};
 use super::progress::{Progress, Taken};
 use super::reader::{Advance, Damage, SegmentReader};
+use super::tail::{copy_tail, is_beginning};
 use super::tally::Tally;
 use super::walk::{Walk, span_of};
 use super::writer::{Frames, SealedSegment, SegmentWriter};
 use crate::os::storage::{ReadAt, Storage, StorageFile};
 use crate::schema::segment::GapCause;
 
-/// How much is copied at once.
-const COPY_BYTES: usize = 256 << 10;
 /// An interval of a rewritten segment ends when it has so many bytes.
 const INTERVAL_BYTES: u64 = 4 << 20;
 
@@ -215,6 +216,7 @@ impl Recovery<'_> {
     fn rewrite(&mut self, stored: &str, file: &Arc<dyn StorageFile>) -> Result<(), RecoverError> {
         let step = Step { name: self.name };
         let mut reader = SegmentReader::over(Path::new(stored), Arc::clone(file) as Arc<dyn ReadAt>)?;
+        self.result.frames = 0; // those that are copied count
         if self.dry_run {
             return self.preview_rewrite(reader);
         }
@@ -225,35 +227,12 @@ impl Recovery<'_> {
         let mut progress = Progress::of(&reader);
         let mut writer = SegmentWriter::resume(self.name, header, target, tally);
         writer.begin(&[]).map_err(step.fails("write the new file"))?;
-        let mut frame = Vec::new();
         while let Some(advance) = reader.advance()? {
-            let Advance::Frame(at) = advance else { continue };
-            match at.kind {
-                FrameKind::Header | FrameKind::Index | FrameKind::Footer | FrameKind::Trailer => continue,
-                FrameKind::Telemetry => {
-                    let Some(sample) = reader.telemetry(at) else { continue };
-                    if self.leftovers.was_given_up(sample.source, sample.seq) {
-                        break;
-                    }
-                    let Taken::New(gaps) = progress.sample(&sample, GapCause::Damaged) else { continue };
-                    self.append_gaps(&mut writer, &gaps)?;
-                    frame.clear();
-                    reader.copy_frame(at, &mut frame);
-                    self.append(&mut writer, &frame, reader.head(at), Some(&sample))?;
-                    continue;
-                }
-                FrameKind::Gap => {
-                    let Some(gap) = Gap::decode(reader.payload(at)).filter(|gap| progress.gap(gap)) else {
-                        continue;
-                    };
-                    self.append_gaps(&mut writer, &[gap])?;
-                    continue;
-                }
-                _ => {}
+            if let Advance::Frame(at) = advance
+                && self.transfer(&reader, at, &mut writer, &mut progress)?.is_break()
+            {
+                break;
             }
-            frame.clear();
-            reader.copy_frame(at, &mut frame);
-            self.append(&mut writer, &frame, reader.head(at), None)?;
         }
         let sealed = self.fill_up(writer, progress)?;
         sealed.sync().map_err(step.fails("sync the new file"))?;
@@ -265,6 +244,60 @@ impl Recovery<'_> {
         self.storage.sync_directory().map_err(step.fails("sync the directory"))?;
         self.result.sealed = Some(name);
         Ok(())
+    }
+
+    /// Copies a frame into a new file, with a gap in front where numbers are missing. Says where what belongs to it ends.
+    fn transfer(
+        &mut self,
+        reader: &SegmentReader,
+        at: FrameAt,
+        writer: &mut SegmentWriter,
+        progress: &mut Progress,
+    ) -> Result<ControlFlow<()>, RecoverError> {
+        let step = Step { name: self.name };
+        let payload = reader.payload(at);
+        match at.kind {
+            // What follows a second header belongs to another segment.
+            FrameKind::Header if at.offset > 0 => return Ok(ControlFlow::Break(())),
+            FrameKind::Header | FrameKind::Index | FrameKind::Footer | FrameKind::Trailer => {}
+            FrameKind::Descriptor => {
+                let source = SourceInfo::decode(payload);
+                if let Some(source) = source.filter(|source| writer.header().source(source.id).is_none()) {
+                    writer.append_source(source).map_err(step.fails("write"))?;
+                }
+            }
+            FrameKind::ClockSync => {
+                if let Some(sync) = ClockSync::decode(payload) {
+                    writer.append_clock_sync(&sync).map_err(step.fails("write"))?;
+                }
+            }
+            FrameKind::Telemetry => {
+                let is_known = |sample: &Telemetry<'_>| writer.header().source(sample.source).is_some();
+                let Some(sample) = reader.telemetry(at).filter(is_known) else {
+                    return Ok(ControlFlow::Continue(()));
+                };
+                if self.leftovers.was_given_up(sample.source, sample.seq) {
+                    return Ok(ControlFlow::Break(()));
+                }
+                if let Taken::New(gaps) = progress.sample(&sample, GapCause::Damaged) {
+                    self.append_gaps(writer, &gaps)?;
+                    let mut frame = Vec::with_capacity(at.bytes);
+                    reader.copy_frame(at, &mut frame);
+                    self.append(writer, &frame, reader.head(at), Some(&sample))?;
+                    self.result.frames += 1;
+                }
+            }
+            FrameKind::Gap => {
+                let gap = Gap::decode(payload).filter(|gap| progress.gap(gap));
+                self.append_gaps(writer, gap.as_slice())?;
+            }
+            FrameKind::Marker | FrameKind::Attachment | FrameKind::Unknown(_) => {
+                let mut frame = Vec::with_capacity(at.bytes);
+                reader.copy_frame(at, &mut frame);
+                self.append(writer, &frame, reader.head(at), None)?;
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Appends what was rescued and the gaps that remain, and seals.
@@ -408,6 +441,7 @@ impl Recovery<'_> {
             if let Some(sample) = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry) {
                 if let Taken::New(gaps) = progress.sample(&sample, GapCause::Damaged) {
                     self.result.lost += count_of(&gaps);
+                    self.result.frames += 1;
                 }
             } else if let Some(gap) = Gap::decode(reader.payload(at)).filter(|_| at.kind == FrameKind::Gap) {
                 self.result.lost += if progress.gap(&gap) { gap.count } else { 0 };
@@ -421,53 +455,4 @@ impl Recovery<'_> {
 
 fn count_of(gaps: &[Gap]) -> u64 {
     gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.count))
-}
-
-/// Whether all of `cut` stands in `file` from `offset` on.
-fn is_beginning(cut: &dyn StorageFile, file: &dyn StorageFile, offset: u64) -> io::Result<bool> {
-    let length = cut.length()?;
-    let (mut own, mut other) = (vec![0; COPY_BYTES], vec![0; COPY_BYTES]);
-    let mut at = 0;
-    while at < length {
-        let count = read(cut, &mut own, at)?;
-        let (Some(own), Some(other)) = (own.get(..count), other.get_mut(..count)) else { return Ok(false) };
-        if count == 0 || read(file, other, offset + at)? < count || own != other {
-            return Ok(false);
-        }
-        at += count as u64;
-    }
-    Ok(true)
-}
-
-/// Fills the buffer as far as the file goes.
-fn read(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    while let Some(free) = buffer.get_mut(filled..).filter(|free| !free.is_empty()) {
-        match file.read_at(free, offset + filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
-fn copy_tail(from: &dyn StorageFile, mut offset: u64, to: &dyn StorageFile) -> io::Result<()> {
-    let mut buffer = vec![0; COPY_BYTES];
-    loop {
-        let count = read(from, &mut buffer, offset)?;
-        if count == 0 {
-            return Ok(());
-        }
-        let mut rest = buffer.get(..count).unwrap_or_default();
-        while !rest.is_empty() {
-            let taken = to.append(&[IoSlice::new(rest)])?;
-            if taken == 0 {
-                return Err(ErrorKind::WriteZero.into());
-            }
-            rest = rest.get(taken..).unwrap_or_default();
-        }
-        offset += count as u64;
-    }
 }

@@ -2,8 +2,11 @@
 
 use super::control::Gap;
 use super::error::SegmentError;
-use super::kind::{FrameKind, Telemetry};
-use super::progress::Progress;
+use super::footer::Footer;
+use super::index::Index;
+use super::kind::{FrameAt, FrameKind, Telemetry};
+use super::progress::{Progress, Taken};
+use super::proof::Proof;
 use super::reader::{Advance, Damage, SegmentReader};
 use super::recover::Leftovers;
 use super::tally::Tally;
@@ -38,19 +41,23 @@ impl Walk {
             samples: 0,
         };
         let mut is_content = false;
+        let mut proof = Proof::default();
         while let Some(advance) = reader.advance()? {
             let at = match advance {
                 Advance::Frame(at) => at,
                 Advance::Damage(damage) => {
+                    proof.damage();
                     walk.is_damaged = true;
                     walk.damage.push(damage);
                     continue;
                 }
             };
             if at.is_repaired {
-                walk.is_damaged = true;
-                let what = "a damaged length, repaired: the checksum proves the frame";
-                walk.damage.push(Damage { offset: at.offset, length: 4, what });
+                walk.found(at.offset, 4, "a damaged length, repaired: the checksum proves the frame");
+            }
+            if at.kind == FrameKind::Header && at.offset > 0 {
+                walk.found(at.offset, 0, "a second header: what follows belongs to another segment");
+                break;
             }
             let sample = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry);
             if sample.is_some_and(|sample| leftovers.was_given_up(sample.source, sample.seq)) {
@@ -61,7 +68,11 @@ impl Walk {
                 walk.samples += 1;
             }
             if matches!(at.kind, FrameKind::Footer | FrameKind::Trailer) {
-                if reader.is_sealed() {
+                if let Some(footer) = reader.footer() {
+                    let what = proof.footer(footer).filter(|_| at.kind == FrameKind::Footer);
+                    if let Some(what) = what.or_else(|| walk.disagrees(footer)) {
+                        walk.found(at.offset, 0, what);
+                    }
                     continue;
                 }
                 // A footer whose trailer never came: it belongs to the tail.
@@ -74,10 +85,13 @@ impl Walk {
             }
             if at.kind == FrameKind::Index {
                 walk.tally.close_interval(0);
+                let what = Index::decode(reader.payload(at)).and_then(|index| proof.index(&index));
+                if let Some(what) = what {
+                    walk.found(at.offset, 0, what);
+                }
             }
-            walk.tally.add(reader.head(at).as_bytes(), 1, at.bytes as u64);
-            walk.count(reader, at.kind, reader.payload(at));
-            walk.end = at.offset + at.bytes as u64;
+            proof.frame(reader.head(at).as_bytes(), at.bytes);
+            walk.take(reader, at);
         }
         if let Some(tail) = reader.tail() {
             walk.has_tail = !tail.what.starts_with("empty");
@@ -86,24 +100,56 @@ impl Walk {
         Ok(walk)
     }
 
-    fn count(&mut self, reader: &SegmentReader, kind: FrameKind, payload: &[u8]) {
+    /// What a footer says that is not what stands in front of it.
+    fn disagrees(&self, footer: &Footer) -> Option<&'static str> {
+        let counted = |id| self.tally.totals().iter().find(|totals| totals.source == id);
+        let agree = footer.totals.iter().all(|said| {
+            counted(said.source)
+                .is_some_and(|counted| (counted.recorded, counted.lost) == (said.recorded, said.lost))
+        });
+        let is_so = agree && (footer.frames, footer.bytes) == (self.tally.frames(), self.tally.bytes());
+        (!is_so && !self.is_damaged).then_some("the footer counts other frames than there are")
+    }
+
+    fn take(&mut self, reader: &SegmentReader, at: FrameAt) {
+        self.tally.add(reader.head(at).as_bytes(), 1, at.bytes as u64);
+        if let Some(what) = self.count(reader, at.kind, reader.payload(at)) {
+            self.found(at.offset, 0, what);
+        }
+        self.end = at.offset + at.bytes as u64;
+    }
+
+    fn found(&mut self, offset: u64, length: u64, what: &'static str) {
+        self.is_damaged = true;
+        self.damage.push(Damage { offset, length, what });
+    }
+
+    /// Counts a frame. What is wrong with its place among the others.
+    fn count(&mut self, reader: &SegmentReader, kind: FrameKind, payload: &[u8]) -> Option<&'static str> {
+        const PASSED: &str = "numbers that were passed before: repeated or out of order";
         match kind {
             FrameKind::Telemetry => {
-                let Some(sample) = Telemetry::read(payload) else { return };
+                let sample = Telemetry::read(payload)?;
                 self.tally.samples(sample.source, 1, span_of(&sample));
-                self.progress.sample(&sample, GapCause::Damaged);
+                match self.progress.sample(&sample, GapCause::Damaged) {
+                    Taken::Known => Some(PASSED),
+                    Taken::New(gaps) => {
+                        (!gaps.is_empty()).then_some("readings are missing in front of this one")
+                    }
+                }
             }
             FrameKind::Gap => {
-                let Some(gap) = Gap::decode(payload) else { return };
+                let gap = Gap::decode(payload)?;
                 self.tally.gap(&gap);
-                self.progress.gap(&gap);
+                (!self.progress.gap(&gap)).then_some(PASSED)
             }
             FrameKind::Descriptor => {
                 for source in &reader.header().sources {
                     self.tally.add_source(source.id);
                 }
+                None
             }
-            _ => {}
+            _ => None,
         }
     }
 }
