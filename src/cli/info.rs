@@ -1,6 +1,6 @@
 //! `info`: what is in these files, from headers and footers; a segment without a footer is read through.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::record::table;
 use super::{Outcome, text};
 use crate::config;
 use crate::segment::{
-    Advance, FrameKind, Gap, Listing, SegmentError, SegmentReader, SourceInfo, Span, Totals, list,
+    Advance, Attachment, FrameKind, Gap, Listing, SegmentError, SegmentReader, SourceInfo, Span, Totals, list,
 };
 
 /// What is in these files, from headers and footers.
@@ -26,6 +26,10 @@ pub(super) struct Args {
     /// One JSON object instead of tables.
     #[arg(long)]
     json: bool,
+    /// Print a file that is attached to the newest of these segments that has it: flatcap.toml is the configuration it was
+    /// recorded under.
+    #[arg(long, value_name = "NAME", conflicts_with = "json")]
+    attachment: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -85,6 +89,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     if listings.is_empty() {
         return Err(CliError::NoSegments(args.paths.clone()));
     }
+    if let Some(name) = &args.attachment {
+        return attachment(&listings, name, out);
+    }
     let mut report = Report::default();
     let mut sums: BTreeMap<(u64, u16), Sum> = BTreeMap::new();
     let mut order = Vec::new(); // runs as they come: their ids are random
@@ -121,6 +128,29 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
         print(&report, out)?;
     }
     Ok(outcome)
+}
+
+/// Prints an attachment, byte for byte.
+fn attachment(listings: &[Listing], wanted: &str, out: &mut dyn Write) -> Result<Outcome, CliError> {
+    let mut names = BTreeSet::new();
+    for listing in listings.iter().rev() {
+        let Ok(Some(mut reader)) = listing.open() else { continue };
+        while let Some(advance) = reader.advance()? {
+            let Advance::Frame(at) = advance else { continue };
+            if at.kind != FrameKind::Attachment {
+                continue;
+            }
+            let Some(attachment) = Attachment::decode(reader.payload(at)) else { continue };
+            if attachment.name == wanted {
+                out.write_all(&attachment.content)?;
+                return Ok(Outcome::Done);
+            }
+            names.insert(attachment.name);
+        }
+    }
+    let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let known = if names.is_empty() { "they have none".to_owned() } else { format!("they have {names}") };
+    Err(CliError::Usage(format!("--attachment {wanted}: not attached to these segments; {known}")))
 }
 
 /// Adds one segment's counts to its own row and to its run's sources.

@@ -299,6 +299,23 @@ fn a_killed_run_is_readable() {
     assert_eq!(rig.info()["segments"][0]["recovered"], true);
 }
 
+// Goal: a recording tells under which configuration it was made. Method: record under one, print it, read it back.
+#[test]
+fn the_configuration_is_in_the_recording() {
+    let rig = Rig::new();
+    let config =
+        rig.write("own.toml", "[storage]\nsegment_size = \"3MiB\"\n[source.load]\nperiod = \"20ms\"\n");
+    rig.record(&["--config", config.to_str().unwrap(), "--for", "100ms"]);
+    let called = rig.call(&["info", "flatcap-data", "--attachment", "flatcap.toml"]);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    let kept = flatcap::config::Config::parse("flatcap.toml", &called.text()).unwrap();
+    let own = flatcap::config::Config::read(&config).unwrap();
+    assert_eq!((kept.storage, kept.sources), (own.storage, own.sources));
+    let called = rig.call(&["info", "flatcap-data", "--attachment", "other"]);
+    assert_eq!(called.status, Some(2), "{called:?}");
+    assert!(called.err.contains("they have flatcap.toml"), "{called:?}");
+}
+
 // Goal: standard error may be closed or full; recording goes on. Method: no standard error at all.
 #[test]
 fn a_run_needs_no_terminal() {
