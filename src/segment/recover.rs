@@ -17,11 +17,14 @@ use super::progress::{Progress, Taken};
 use super::reader::{Advance, Damage, SegmentReader};
 use super::tail::{copy_tail, is_beginning};
 use super::tally::Tally;
+use super::totals::Span;
 use super::walk::{Walk, span_of};
 use super::writer::{Frames, SealedSegment, SegmentWriter};
 use crate::os::storage::{ReadAt, Storage, StorageFile};
 use crate::schema::segment::GapCause;
 
+/// How much is written at once.
+const WRITE_BYTES: usize = 256 << 10;
 /// An interval of a rewritten segment ends when it has so many bytes.
 const INTERVAL_BYTES: u64 = 4 << 20;
 
@@ -91,7 +94,8 @@ pub fn recover(
     leftovers: &Leftovers,
     dry_run: bool,
 ) -> Result<Recovered, RecoverError> {
-    Recovery { storage, name, leftovers, dry_run, result: Recovered::default() }.run()
+    Recovery { storage, name, leftovers, dry_run, result: Recovered::default(), batch: Batch::default() }
+        .run()
 }
 
 /// Finishes what an interrupted recovery has left of a rewritten segment, whose old file is set aside already: gives the new
@@ -142,6 +146,16 @@ struct Recovery<'a> {
     leftovers: &'a Leftovers,
     dry_run: bool,
     result: Recovered,
+    batch: Batch,
+}
+
+/// Frames that are written together.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    heads: Vec<u8>,
+    count: u64,
+    samples: Vec<(u16, Span)>,
 }
 
 impl Recovery<'_> {
@@ -263,11 +277,13 @@ impl Recovery<'_> {
             FrameKind::Descriptor => {
                 let source = SourceInfo::decode(payload);
                 if let Some(source) = source.filter(|source| writer.header().source(source.id).is_none()) {
+                    self.flush(writer)?;
                     writer.append_source(source).map_err(step.fails("write"))?;
                 }
             }
             FrameKind::ClockSync => {
                 if let Some(sync) = ClockSync::decode(payload) {
+                    self.flush(writer)?;
                     writer.append_clock_sync(&sync).map_err(step.fails("write"))?;
                 }
             }
@@ -326,29 +342,50 @@ impl Recovery<'_> {
             let gaps = progress.missing(source, begun);
             self.append_gaps(&mut writer, &gaps)?;
         }
+        self.flush(&mut writer)?;
         writer.seal_recovered().map_err(step.fails("write footer and trailer"))
     }
 
+    /// Appends a frame to what is written next.
     fn append(
-        &self,
+        &mut self,
         writer: &mut SegmentWriter,
         frame: &[u8],
         head: impl AsRef<[u8]>,
         sample: Option<&Telemetry<'_>>,
     ) -> Result<(), RecoverError> {
+        self.batch.bytes.extend_from_slice(frame);
+        self.batch.heads.extend_from_slice(head.as_ref());
+        self.batch.count += 1;
+        self.batch.samples.extend(sample.map(|sample| (sample.source, span_of(sample))));
+        if self.batch.bytes.len() >= WRITE_BYTES { self.flush(writer) } else { Ok(()) }
+    }
+
+    /// Writes what was appended.
+    fn flush(&mut self, writer: &mut SegmentWriter) -> Result<(), RecoverError> {
         let step = Step { name: self.name };
         if writer.unindexed_bytes().is_some_and(|bytes| bytes >= INTERVAL_BYTES) {
             writer.append_index(0).map_err(step.fails("write"))?;
         }
-        let frames = Frames { pieces: &mut [IoSlice::new(frame)], heads: &[head.as_ref()], count: 1 };
-        writer.append(frames).map_err(step.fails("write"))?;
-        if let Some(sample) = sample {
-            writer.tally(sample.source, 1, span_of(sample));
+        let Batch { bytes, heads, count, samples } = &mut self.batch;
+        if *count > 0 {
+            let frames = Frames { pieces: &mut [IoSlice::new(bytes)], heads: &[heads], count: *count };
+            writer.append(frames).map_err(step.fails("write"))?;
         }
+        for (source, span) in samples.drain(..) {
+            writer.tally(source, 1, span);
+        }
+        bytes.clear();
+        heads.clear();
+        *count = 0;
         Ok(())
     }
 
     fn append_gaps(&mut self, writer: &mut SegmentWriter, gaps: &[Gap]) -> Result<(), RecoverError> {
+        if gaps.is_empty() {
+            return Ok(());
+        }
+        self.flush(writer)?;
         self.result.lost = self.result.lost.saturating_add(count_of(gaps));
         writer.append_gaps(gaps).map_err(Step { name: self.name }.fails("write"))
     }

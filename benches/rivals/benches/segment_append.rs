@@ -52,7 +52,10 @@ fn segment(folder: &std::path::Path, slabs: &[FilledSlab], kind: ChecksumKind, n
 
 fn main() {
     let kind = ChecksumKind::Xxh3;
-    println!("{:>8} {:>12} {:>12} {:>8}   (256 MiB a turn, medians of {ROUNDS})", "payload", "bare GB/s", "segment GB/s", "ratio");
+    println!(
+        "{:>8} {:>12} {:>12} {:>8}   (256 MiB a turn, medians of {ROUNDS})",
+        "payload", "bare GB/s", "segment GB/s", "ratio"
+    );
     for payload_bytes in [64 - 8, 256, 1024, 4096] {
         let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs");
         let slabs = slabs(kind, payload_bytes, 0, FILE_BYTES);

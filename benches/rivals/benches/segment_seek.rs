@@ -61,7 +61,8 @@ fn drop_caches() -> bool {
 fn seek(folder: &std::path::Path, seq: u64) -> f64 {
     let begin = Instant::now();
     let since_ns = mono_ns(seq) as i64;
-    let filter = Filter { since_ns: Some(since_ns), until_ns: Some(since_ns + 1_000_000), ..Filter::default() };
+    let filter =
+        Filter { since_ns: Some(since_ns), until_ns: Some(since_ns + 1_000_000), ..Filter::default() };
     let mut reader = MergedReader::open(&[folder.to_owned()], filter).expect("a directory");
     loop {
         match reader.next().expect("readable").expect("a sample at that time") {

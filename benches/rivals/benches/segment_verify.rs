@@ -43,7 +43,10 @@ fn verified(path: &std::path::Path) -> f64 {
 }
 
 fn main() {
-    println!("{:>8} {:>12} {:>12} {:>8}   (256 MiB, medians of {ROUNDS})", "payload", "map GB/s", "verify GB/s", "speed");
+    println!(
+        "{:>8} {:>12} {:>12} {:>8}   (256 MiB, medians of {ROUNDS})",
+        "payload", "map GB/s", "verify GB/s", "speed"
+    );
     for payload_bytes in [64, 256, 1024, 4096] {
         let folder = tempfile::tempdir().expect("a disk");
         let storage = Arc::new(DataDirectory::open(folder.path()).expect("a disk")) as Arc<dyn Storage>;

@@ -131,8 +131,7 @@ pub fn write(
             *head = &slab.heads;
         }
         let count = batch.iter().map(|slab| slab.count).sum::<u64>() + u64::from(has_gap);
-        let frames =
-            Frames { pieces: &mut pieces[..=batch.len()], heads: &heads[..=batch.len()], count };
+        let frames = Frames { pieces: &mut pieces[..=batch.len()], heads: &heads[..=batch.len()], count };
         writer.append(frames).expect("there is room");
         for slab in batch {
             writer.tally(0, slab.count, span(slab));
