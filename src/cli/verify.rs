@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     for listing in &listings {
         match listing.open() {
             Ok(Some(mut reader)) => {
-                // Without a map it is read all the same, at half the speed.
+                // Without a map it is read all the same, more slowly.
                 let _unmapped = reader.map();
                 verification.segment(&mut reader, listing.live, &mut |offset| progress.at(offset))?;
                 progress.next_file(reader.path());

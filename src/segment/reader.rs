@@ -125,7 +125,7 @@ impl SegmentReader {
         })
     }
 
-    /// Reads a sealed segment through a memory map from now on: twice as fast, but should somebody cut the file meanwhile,
+    /// Reads a sealed segment through a memory map from now on: a quarter faster, but should somebody cut the file meanwhile,
     /// the kernel ends the process. An unsealed one stays as it is.
     ///
     /// # Errors
