@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::settings::{Checksum, KeepFree, OnFull, SyncWord, Timing};
-use super::source::ShapeWord;
+use super::source::{CpuShare, ShapeWord};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -88,6 +88,8 @@ pub(super) const FRAME_MAX: u64 = 16 * MIB;
 /// The smallest holds a large host's cpu sample; the largest keeps lengths far from 32 bits.
 pub(super) const FRAME_MAX_RANGE: RangeInclusive<u64> = 64 * KIB..=GIB;
 
+/// What blocks is late by itself.
+pub(super) const TIMING_BLOCKING: Timing = Timing::Relaxed;
 /// Fast ticks are kept exactly, since at 10 ms and less a late one shows.
 pub(super) const TIMING_FAST: Timing = Timing::Precise;
 /// Nobody sees 50 us in a slow tick, and fewer wake-ups save power.
@@ -113,9 +115,57 @@ pub(super) const PERIOD_LOAD: Duration = Duration::from_secs(1);
 pub(super) const PERIOD_SELF: Duration = Duration::from_secs(1);
 /// A load worth measuring: 1,000 frames a second.
 pub(super) const PERIOD_SYNTHETIC: Duration = Duration::from_millis(1);
+/// The scheduler's totals move at every switch, and are looked at as rates.
+pub(super) const PERIOD_SCHEDSTAT: Duration = Duration::from_millis(100);
+/// Counts by core are for rates; the total is in cpu.
+pub(super) const PERIOD_SOFTIRQS: Duration = Duration::from_millis(100);
+/// A dear reading, 50 us, whose total is in cpu.
+pub(super) const PERIOD_INTERRUPTS: Duration = Duration::from_secs(1);
+/// Governors decide every few milliseconds; a reading asks each core.
+pub(super) const PERIOD_CPUFREQ: Duration = Duration::from_millis(100);
+/// Heat moves in seconds, and some zones ask slow firmware.
+pub(super) const PERIOD_THERMAL: Duration = Duration::from_secs(1);
+/// Sensors are refreshed once or twice a second, and some buses are slow.
+pub(super) const PERIOD_HWMON: Duration = Duration::from_secs(1);
+/// Energy counters move every millisecond; power over 100 ms is steady.
+pub(super) const PERIOD_POWER: Duration = Duration::from_millis(100);
+/// Placement shifts slowly; a reading asks each node.
+pub(super) const PERIOD_NUMA: Duration = Duration::from_secs(1);
+/// A dear reading that takes the kernel's lock of its caches.
+pub(super) const PERIOD_SLAB: Duration = Duration::from_secs(10);
+/// Fragmentation builds up over minutes.
+pub(super) const PERIOD_BUDDY: Duration = Duration::from_secs(1);
+/// Pools change when somebody changes them.
+pub(super) const PERIOD_HUGEPAGES: Duration = Duration::from_secs(1);
+/// Full disks fill over minutes, and a dead server can hold a reading up.
+pub(super) const PERIOD_FILESYSTEM: Duration = Duration::from_secs(10);
+/// One short file; leaks and bursts of connections show at this rate.
+pub(super) const PERIOD_SOCKETS: Duration = Duration::from_millis(100);
+/// Counted at each packet, read as rates.
+pub(super) const PERIOD_SNMP: Duration = Duration::from_millis(100);
+/// As snmp.
+pub(super) const PERIOD_NETSTAT: Duration = Duration::from_millis(100);
+/// Drops come in bursts of milliseconds; counters keep them.
+pub(super) const PERIOD_SOFTNET: Duration = Duration::from_millis(100);
+/// A table fills over seconds.
+pub(super) const PERIOD_CONNTRACK: Duration = Duration::from_secs(1);
+/// Drivers ask their hardware, which can take a millisecond.
+pub(super) const PERIOD_ETHTOOL: Duration = Duration::from_secs(1);
+/// A reading costs 10 us a process.
+pub(super) const PERIOD_PROCESS: Duration = Duration::from_secs(1);
+/// A reading costs tens of microseconds a group.
+pub(super) const PERIOD_CGROUP: Duration = Duration::from_secs(1);
+/// A read of each counter costs a system call.
+pub(super) const PERIOD_PERF: Duration = Duration::from_millis(100);
+/// Drivers refresh their figures a few times a second.
+pub(super) const PERIOD_GPU: Duration = Duration::from_secs(1);
 /// 20,000 a second is what a reading of a few microseconds leaves room for; beyond an hour use cron.
 pub(super) const PERIOD_RANGE: RangeInclusive<Duration> =
     Duration::from_micros(50)..=Duration::from_secs(HOUR_SECONDS);
+
+/// Ten times what any default source takes; a vmstat at 1 kHz takes 2 %, and a reading that another task interrupts counts
+/// for longer than it took.
+pub(super) const BUDGET: CpuShare = CpuShare::of_basis_points(1_000);
 
 /// The smallest frame shows the cost of a frame.
 pub(super) const SYNTHETIC_SHAPE: ShapeWord = ShapeWord::Point;

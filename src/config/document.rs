@@ -96,6 +96,7 @@ fn document(root: &mut Table<'_, '_>) -> Config {
         Groups {
             fast: table.table("fast", |table| group(table, &groups.fast)),
             slow: table.table("slow", |table| group(table, &groups.slow)),
+            blocking: table.table("blocking", |table| group(table, &groups.blocking)),
         }
     });
     let (sources, written): (Vec<Source>, Vec<WrittenSource>) = root.table("source", |table| {
@@ -174,8 +175,20 @@ fn source(table: &mut Table<'_, '_>, name: SourceName) -> (Source, WrittenSource
     let enabled = table.flag("enabled", source.enabled);
     let period = table.duration("period", source.period, &default::PERIOD_RANGE);
     let required = table.flag("required", source.required).value;
+    let budget = table.cpu_share("budget", source.budget).value;
+    let include = table.patterns("include").value;
+    let exclude = table.patterns("exclude").value;
     let (synthetic, payload) = source.synthetic.map(|_| synthetic(table)).unzip();
-    let source = Source { name, enabled: enabled.value, period: period.value, required, synthetic };
+    let source = Source {
+        name,
+        enabled: enabled.value,
+        period: period.value,
+        required,
+        budget,
+        include,
+        exclude,
+        synthetic,
+    };
     (source, WrittenSource { enabled, is_period_sound: period.is_sound, payload })
 }
 
@@ -268,7 +281,8 @@ mod tests {
                 |line: &&str| line.trim_start_matches("# ").starts_with(&format!("{} = ", known.key));
             let at = lines[header_at..header_at + 1 + end].iter().position(is_key);
             let at = header_at + at.unwrap_or_else(|| panic!("{header} {} is not shown", known.key));
-            let is_common = ["enabled", "period", "required"].contains(&known.key);
+            let is_common =
+                ["enabled", "period", "required", "budget", "include", "exclude"].contains(&known.key);
             let comment = if is_common {
                 let prefix = format!("# {}: ", known.key);
                 lines[common_at..].iter().find(|line| line.starts_with(&prefix)).unwrap().to_string()
@@ -280,7 +294,7 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(shown, 4 + 3 + 10 + 2 * 2 + 9 * 3 + 4);
+        assert_eq!(shown, 4 + 3 + 10 + 3 * 2 + SourceName::ALL.len() * 6 + 4);
     }
 
     #[test]
@@ -357,21 +371,25 @@ mod tests {
     fn all_errors_at_once_in_line_order() {
         // Proves that six mistakes of six kinds and tables give six errors, sorted by line.
         let text = "[storage]\nchecksum = \"md5\"\nsegment_size = 5\n\n[source.cpu]\nperiod = \"10\"\n\
-            peroid = \"10ms\"\n[source.gpu]\nperiod = \"1ms\"\n[agent]\nmemory_max = \"1MiB\"\n";
+            peroid = \"10ms\"\n[source.radio]\nperiod = \"1ms\"\n[agent]\nmemory_max = \"1MiB\"\n";
+        let tables: Vec<String> =
+            SourceName::ALL.iter().map(|name| format!("[source.{}]", name.as_str())).collect();
+        let (last, others) = tables.split_last().unwrap();
+        let tables = format!("{} and {last}", others.join(", "));
         assert_eq!(
             errors(text),
-            "f.toml:2:12: [storage] checksum = \"md5\": not one of the allowed values; write \"xxh3\", \
-             \"crc32\", \"crc16\" or \"none\"\n\
-             f.toml:3:16: [storage] segment_size = 5: a number without quotes is not what belongs here; write a \
-             number with B, KiB, MiB, GiB or TiB, from 256KiB to 64GiB\n\
-             f.toml:6:10: [source.cpu] period = \"10\": no unit; write a number with ns, us, ms, s, m, h or d, \
-             from 50us to 1h\n\
-             f.toml:7:1: [source.cpu] peroid: no such key here; did you mean period?\n\
-             f.toml:8:9: [source.gpu]: no such table; the tables are [source.cpu], [source.memory], \
-             [source.vmstat], [source.load], [source.disk], [source.network], [source.pressure], [source.self] \
-             and [source.synthetic]\n\
-             f.toml:11:14: [agent] memory_max = \"1MiB\": too small; write a number with B, KiB, MiB, GiB or \
-             TiB, from 8MiB to 64GiB"
+            format!(
+                "f.toml:2:12: [storage] checksum = \"md5\": not one of the allowed values; write \"xxh3\", \
+                 \"crc32\", \"crc16\" or \"none\"\n\
+                 f.toml:3:16: [storage] segment_size = 5: a number without quotes is not what belongs here; write a \
+                 number with B, KiB, MiB, GiB or TiB, from 256KiB to 64GiB\n\
+                 f.toml:6:10: [source.cpu] period = \"10\": no unit; write a number with ns, us, ms, s, m, h or d, \
+                 from 50us to 1h\n\
+                 f.toml:7:1: [source.cpu] peroid: no such key here; did you mean period?\n\
+                 f.toml:8:9: [source.radio]: no such table; the tables are {tables}\n\
+                 f.toml:11:14: [agent] memory_max = \"1MiB\": too small; write a number with B, KiB, MiB, GiB or \
+                 TiB, from 8MiB to 64GiB"
+            )
         );
         assert_eq!(Config::parse("f.toml", text).unwrap_err().iter().count(), 6);
     }
@@ -406,8 +424,9 @@ mod tests {
             ("[sorce.cpu]", "f.toml:1:2: [sorce]: no such table; did you mean [source]?"),
             ("[source.cpus]", "f.toml:1:9: [source.cpus]: no such table; did you mean [source.cpu]?"),
             (
-                "[group.blocking]",
-                "f.toml:1:8: [group.blocking]: no such table; the tables are [group.fast] and [group.slow]",
+                "[group.main]",
+                "f.toml:1:8: [group.main]: no such table; the tables are [group.fast], [group.slow] and \
+                 [group.blocking]",
             ),
             (
                 "[seal]",
@@ -553,10 +572,7 @@ mod tests {
                  \"64KiB\"; lower payload or raise [storage] frame_max",
             ),
             (&format!("{frame}fields = 4096\npayload = \"28KiB\""), "no error"),
-            (
-                &all_off,
-                "f.toml:18:11: [source.synthetic] enabled = false: no source is left; enable at least one",
-            ),
+            (&all_off, "f.toml:62:11: [source.gpu] enabled = false: no source is left; enable at least one"),
         ]);
     }
 

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::memory::Memory;
+use super::pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 use super::units::{UnitError, format_duration, format_size};
 
 /// This many errors are kept; a file with more of them is not a configuration, and the rest is counted.
@@ -120,6 +121,16 @@ pub enum Problem {
         /// What to write.
         wanted: Wanted,
     },
+    /// Not a pattern.
+    #[error("\"{}\" is no pattern: {reason}; {wanted}", pattern.escape_debug())]
+    BadPattern {
+        /// The pattern as written.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+        /// What to write.
+        wanted: Wanted,
+    },
     /// A duration, a size or a number below its range.
     #[error("too small; {wanted}")]
     TooSmall {
@@ -217,6 +228,10 @@ pub enum Wanted {
     Size(RangeInclusive<u64>),
     /// A size, or a share in percent up to a limit.
     Share(u8),
+    /// A share of one core, in percent.
+    CpuShare,
+    /// A list of patterns.
+    Patterns,
     /// A number within limits.
     Number(RangeInclusive<u64>),
     /// One of these words.
@@ -319,6 +334,10 @@ impl Wanted {
                 Some(format!("from {} to {}", format_size(*range.start()), format_size(*range.end())))
             }
             Self::Share(most) => Some(format!("from 0% to {most}%, or a size")),
+            Self::CpuShare => Some("from 0.01% to 100%".to_owned()),
+            Self::Patterns => {
+                Some(format!("up to {PATTERNS_MAX} patterns of up to {PATTERN_BYTES_MAX} bytes"))
+            }
             Self::Number(range) => Some(format!("from {} to {}", range.start(), range.end())),
             Self::Word(words) => {
                 let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
@@ -337,6 +356,8 @@ impl fmt::Display for Wanted {
             Self::Duration(_) => write!(f, "write a number with ns, us, ms, s, m, h or d, {limits}"),
             Self::Size(_) => write!(f, "write a number with B, KiB, MiB, GiB or TiB, {limits}"),
             Self::Share(_) => write!(f, "write a number with B, KiB, MiB, GiB, TiB or %, {limits}"),
+            Self::CpuShare => write!(f, "write a number with %, {limits}"),
+            Self::Patterns => write!(f, "write a list such as [\"sd*\", \"nvme*\"], {limits}"),
             Self::Number(_) => write!(f, "write a whole number without quotes, {limits}"),
             Self::Word(_) => write!(f, "write {limits}"),
             Self::Flag => write!(f, "write {limits} without quotes"),

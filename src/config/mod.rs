@@ -8,6 +8,7 @@ mod default;
 mod document;
 mod error;
 mod memory;
+mod pattern;
 mod print;
 mod selection;
 mod settings;
@@ -24,8 +25,9 @@ pub use memory::{
     BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, TOTAL_BYTES, Term,
     WRITE_BATCH_BYTES,
 };
+pub use pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX, Pattern};
 pub use settings::{
     Agent, Checksum, Config, Group, Groups, Handover, KeepFree, OnFull, Storage, Sync, Timing,
 };
-pub use source::{GROUP_FAST_PERIOD_MAX, GroupName, Shape, Source, SourceName, Synthetic};
+pub use source::{CpuShare, GROUP_FAST_PERIOD_MAX, GroupName, Shape, Source, SourceName, Synthetic};
 pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};

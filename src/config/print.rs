@@ -3,6 +3,7 @@
 
 use super::default;
 use super::memory::Memory;
+use super::pattern::Pattern;
 use super::settings::{Config, Group, KeepFree, Sync};
 use super::source::{GroupName, Shape, Source, Synthetic};
 use super::units::{format_duration, format_size};
@@ -17,8 +18,9 @@ impl Config {
         lines.agent(self);
         lines.handover(self);
         lines.storage(self);
-        lines.group(self, GroupName::Fast, &self.groups.fast);
-        lines.group(self, GroupName::Slow, &self.groups.slow);
+        for name in GroupName::ALL {
+            lines.group(self, *name, self.groups.get(*name));
+        }
         for source in &self.sources {
             lines.source(source);
         }
@@ -108,6 +110,9 @@ impl Lines {
         self.plain("enabled", source.enabled);
         self.quoted("period", &format_duration(source.period));
         self.plain("required", source.required);
+        self.quoted("budget", &source.budget.to_string());
+        self.list("include", &source.include);
+        self.list("exclude", &source.exclude);
         if let Some(Synthetic { shape, seed }) = source.synthetic {
             self.quoted("shape", shape.word().as_str());
             match shape {
@@ -133,6 +138,11 @@ impl Lines {
 
     fn plain(&mut self, key: &str, value: impl std::fmt::Display) {
         self.0.push(format!("{key} = {value}"));
+    }
+
+    fn list(&mut self, key: &str, patterns: &[Pattern]) {
+        let items: Vec<String> = patterns.iter().map(|pattern| quoted(pattern.as_str())).collect();
+        self.plain(key, format!("[{}]", items.join(", ")));
     }
 
     fn quoted(&mut self, key: &str, text: &str) {
@@ -171,7 +181,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::{Agent, Checksum, Groups, Handover, OnFull, SourceName, Storage, Timing, check};
+    use crate::config::{
+        Agent, Checksum, CpuShare, Groups, Handover, OnFull, SourceName, Storage, Timing, check,
+    };
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
 
@@ -270,16 +282,24 @@ mod tests {
         ];
         let synthetic =
             (shape, default::SYNTHETIC_SEED_RANGE).prop_map(|(shape, seed)| Synthetic { shape, seed });
-        let each = (any::<bool>(), duration(&default::PERIOD_RANGE), any::<bool>());
+        let pattern = "[a-z*?]{1,8}".prop_map(|text| Pattern::new(&text).unwrap());
+        let patterns = || prop::collection::vec(pattern.clone(), 0..3);
+        let budget = (1..=10_000_u16).prop_map(CpuShare::of_basis_points);
+        let each =
+            (any::<bool>(), duration(&default::PERIOD_RANGE), any::<bool>(), budget, patterns(), patterns());
         (prop::collection::vec(each, SourceName::ALL.len()), synthetic).prop_map(|(each, synthetic)| {
             let names = SourceName::ALL.iter().zip(each);
-            let source = |(name, (enabled, period, required)): (&SourceName, _)| Source {
-                name: *name,
-                enabled,
-                period,
-                required,
-                synthetic: (*name == SourceName::Synthetic).then_some(synthetic),
-            };
+            let source =
+                |(name, (enabled, period, required, budget, include, exclude)): (&SourceName, _)| Source {
+                    name: *name,
+                    enabled,
+                    period,
+                    required,
+                    budget,
+                    include,
+                    exclude,
+                    synthetic: (*name == SourceName::Synthetic).then_some(synthetic),
+                };
             names.map(source).collect()
         })
     }
@@ -291,7 +311,8 @@ mod tests {
         );
         let handover = (4..=1024_usize, duration(&default::HAND_OVER_RANGE), duration(&default::DRAIN_RANGE))
             .prop_map(|(pages, hand_over, drain)| Handover { slab_size: pages << 12, hand_over, drain });
-        let groups = (group(), group()).prop_map(|(fast, slow)| Groups { fast, slow });
+        let groups =
+            (group(), group(), group()).prop_map(|(fast, slow, blocking)| Groups { fast, slow, blocking });
         (agent, handover, storage(), groups, sources()).prop_map(
             |(agent, handover, storage, groups, sources)| Config {
                 agent,

@@ -120,18 +120,20 @@ mod tests {
     #[test]
     fn every_bad_argument_is_told() {
         // Proves the full text of each way an argument can be wrong, all of them at once.
+        let words = SourceName::words();
+        let (last, others) = words.split_last().unwrap();
+        let known = format!("{} and {last}", others.join(", "));
         assert_eq!(
-            select(&["cpus", "gpu", "cpu@10", "load", "load@1s", "disk@1us", "x\u{1b}@1s", "vmstat@"]),
-            Err("--source cpus: no such source; did you mean cpu?\n\
-                 --source gpu: no such source; the sources are cpu, memory, vmstat, load, disk, network, pressure, \
-                 self and synthetic\n\
+            select(&["cpus", "radio", "cpu@10", "load", "load@1s", "disk@1us", "x\u{1b}@1s", "vmstat@"]),
+            Err(format!(
+                "--source cpus: no such source; did you mean cpu?\n\
+                 --source radio: no such source; the sources are {known}\n\
                  --source cpu@10: no unit; write a number with ns, us, ms, s, m, h or d, from 50us to 1h\n\
                  --source load@1s: asked for twice; name each source once\n\
                  --source disk@1us: too small; write a number with ns, us, ms, s, m, h or d, from 50us to 1h\n\
-                 --source x\\u{1b}@1s: no such source; the sources are cpu, memory, vmstat, load, disk, network, \
-                 pressure, self and synthetic\n\
+                 --source x\\u{{1b}}@1s: no such source; the sources are {known}\n\
                  --source vmstat@: empty; write a number with ns, us, ms, s, m, h or d, from 50us to 1h"
-                .to_owned())
+            ))
         );
     }
 

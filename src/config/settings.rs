@@ -29,7 +29,7 @@ pub struct Config {
     pub storage: Storage,
     /// The sampler threads.
     pub groups: Groups,
-    /// All nine sources in the order of [`SourceName::ALL`], those that are off too.
+    /// All sources in the order of [`SourceName::ALL`], those that are off too.
     pub sources: Vec<Source>,
 }
 
@@ -111,6 +111,8 @@ pub struct Groups {
     pub fast: Group,
     /// Reads the others.
     pub slow: Group,
+    /// Reads what may be held up by more than the kernel.
+    pub blocking: Group,
 }
 
 /// How one sampler thread waits, and what it does when it cannot hand over.
@@ -175,6 +177,17 @@ impl Config {
     }
 }
 
+impl Groups {
+    /// The settings of one of them.
+    pub fn get(&self, name: GroupName) -> &Group {
+        match name {
+            GroupName::Fast => &self.fast,
+            GroupName::Slow => &self.slow,
+            GroupName::Blocking => &self.blocking,
+        }
+    }
+}
+
 impl Default for Config {
     /// What holds without any file.
     fn default() -> Self {
@@ -230,6 +243,7 @@ impl Default for Groups {
         Self {
             fast: Group { timing: default::TIMING_FAST, on_full: default::ON_FULL },
             slow: Group { timing: default::TIMING_SLOW, on_full: default::ON_FULL },
+            blocking: Group { timing: default::TIMING_BLOCKING, on_full: default::ON_FULL },
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::default;
+use super::pattern::Pattern;
 use super::word::words;
 
 /// A source with this period or a shorter one belongs to group `fast`. At 10 ms a tick that is late by the
@@ -30,6 +31,50 @@ words! {
         Itself = "self",
         /// Made-up values at a chosen rate and size, to measure the recorder.
         Synthetic = "synthetic",
+        /// Run and wait time by core.
+        Schedstat = "schedstat",
+        /// Software interrupts by kind and core.
+        Softirqs = "softirqs",
+        /// Interrupts by line and core.
+        Interrupts = "interrupts",
+        /// Current frequency by core.
+        Cpufreq = "cpufreq",
+        /// Temperatures by zone.
+        Thermal = "thermal",
+        /// Every hardware sensor.
+        Hwmon = "hwmon",
+        /// Energy meters and batteries.
+        Power = "power",
+        /// Memory by node.
+        Numa = "numa",
+        /// Kernel caches.
+        Slab = "slab",
+        /// Free blocks by order.
+        Buddy = "buddy",
+        /// Huge page pools.
+        Hugepages = "hugepages",
+        /// Room by mount.
+        Filesystem = "filesystem",
+        /// Sockets by protocol.
+        Sockets = "sockets",
+        /// Counters of TCP, UDP, IP and ICMP.
+        Snmp = "snmp",
+        /// Extended counters of TCP and IP.
+        Netstat = "netstat",
+        /// Backlog by core.
+        Softnet = "softnet",
+        /// Connection tracking.
+        Conntrack = "conntrack",
+        /// Statistics of network drivers.
+        Ethtool = "ethtool",
+        /// Processes.
+        Process = "process",
+        /// Control groups.
+        Cgroup = "cgroup",
+        /// Hardware and software counters.
+        Perf = "perf",
+        /// Graphics processors.
+        Gpu = "gpu",
     }
 }
 
@@ -38,8 +83,10 @@ words! {
     pub enum GroupName {
         /// Sources with a period of up to [`GROUP_FAST_PERIOD_MAX`].
         Fast = "fast",
-        /// All others.
+        /// All others that do not block.
         Slow = "slow",
+        /// What may be held up by more than the kernel: each source has a thread of its own to read it, and a time-out.
+        Blocking = "blocking",
     }
 }
 
@@ -62,8 +109,43 @@ pub struct Source {
     pub period: Duration,
     /// Whether the agent refuses to start where this host lacks the source. No effect on a source that is off.
     pub required: bool,
+    /// Most of one core that reading it may take; the period is lengthened where it takes more.
+    pub budget: CpuShare,
+    /// Patterns of the things that are recorded; none for all.
+    pub include: Vec<Pattern>,
+    /// Patterns of things that are not, whatever `include` says.
+    pub exclude: Vec<Pattern>,
     /// What the made-up values look like: present for [`SourceName::Synthetic`], absent for all others.
     pub synthetic: Option<Synthetic>,
+}
+
+/// A share of one core's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CpuShare(u16);
+
+impl CpuShare {
+    /// All of a core.
+    pub const WHOLE: Self = Self(10_000);
+
+    /// From hundredths of a percent, up to a whole core.
+    pub(super) const fn of_basis_points(points: u16) -> Self {
+        Self(points)
+    }
+
+    /// In hundredths of a percent, 1 to 10,000.
+    pub fn basis_points(self) -> u16 {
+        self.0
+    }
+}
+
+impl std::fmt::Display for CpuShare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.0 / 100, self.0 % 100) {
+            (percent, 0) => write!(f, "{percent}%"),
+            (percent, rest) if rest % 10 == 0 => write!(f, "{percent}.{}%", rest / 10),
+            (percent, rest) => write!(f, "{percent}.{rest:02}%"),
+        }
+    }
 }
 
 /// What the synthetic source makes up.
@@ -90,9 +172,24 @@ pub enum Shape {
 }
 
 impl SourceName {
-    /// Whether it is read where a file does not mention it: all but the made-up one.
+    /// Whether it is read where a file does not mention it: what tells of any host, at a small cost.
     pub(super) fn is_on_by_default(self) -> bool {
-        self != Self::Synthetic
+        matches!(
+            self,
+            Self::Cpu
+                | Self::Memory
+                | Self::Vmstat
+                | Self::Load
+                | Self::Disk
+                | Self::Network
+                | Self::Pressure
+                | Self::Itself
+        )
+    }
+
+    /// Whether a reading may be held up by something other than the kernel: a server, a device's firmware.
+    pub(super) fn may_block(self) -> bool {
+        matches!(self, Self::Filesystem | Self::Gpu)
     }
 
     /// The period where neither file nor command line gives one.
@@ -107,6 +204,28 @@ impl SourceName {
             Self::Pressure => default::PERIOD_PRESSURE,
             Self::Itself => default::PERIOD_SELF,
             Self::Synthetic => default::PERIOD_SYNTHETIC,
+            Self::Schedstat => default::PERIOD_SCHEDSTAT,
+            Self::Softirqs => default::PERIOD_SOFTIRQS,
+            Self::Interrupts => default::PERIOD_INTERRUPTS,
+            Self::Cpufreq => default::PERIOD_CPUFREQ,
+            Self::Thermal => default::PERIOD_THERMAL,
+            Self::Hwmon => default::PERIOD_HWMON,
+            Self::Power => default::PERIOD_POWER,
+            Self::Numa => default::PERIOD_NUMA,
+            Self::Slab => default::PERIOD_SLAB,
+            Self::Buddy => default::PERIOD_BUDDY,
+            Self::Hugepages => default::PERIOD_HUGEPAGES,
+            Self::Filesystem => default::PERIOD_FILESYSTEM,
+            Self::Sockets => default::PERIOD_SOCKETS,
+            Self::Snmp => default::PERIOD_SNMP,
+            Self::Netstat => default::PERIOD_NETSTAT,
+            Self::Softnet => default::PERIOD_SOFTNET,
+            Self::Conntrack => default::PERIOD_CONNTRACK,
+            Self::Ethtool => default::PERIOD_ETHTOOL,
+            Self::Process => default::PERIOD_PROCESS,
+            Self::Cgroup => default::PERIOD_CGROUP,
+            Self::Perf => default::PERIOD_PERF,
+            Self::Gpu => default::PERIOD_GPU,
         }
     }
 }
@@ -122,13 +241,23 @@ impl Source {
             enabled: name.is_on_by_default(),
             period: name.default_period(),
             required: false,
+            // Made-up values are there to load the recorder.
+            budget: if name == SourceName::Synthetic { CpuShare::WHOLE } else { default::BUDGET },
+            include: Vec::new(),
+            exclude: Vec::new(),
             synthetic: (name == SourceName::Synthetic).then_some(synthetic),
         }
     }
 
     /// The group, and so the thread, that reads this source.
     pub fn group(&self) -> GroupName {
-        if self.period <= GROUP_FAST_PERIOD_MAX { GroupName::Fast } else { GroupName::Slow }
+        if self.name.may_block() {
+            GroupName::Blocking
+        } else if self.period <= GROUP_FAST_PERIOD_MAX {
+            GroupName::Fast
+        } else {
+            GroupName::Slow
+        }
     }
 }
 

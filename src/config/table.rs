@@ -8,7 +8,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::default::{KEEP_FREE_PERCENT_MAX, PAGE_BYTES};
 use super::error::{Problem, Wanted};
+use super::pattern::{PATTERNS_MAX, Pattern};
 use super::settings::KeepFree;
+use super::source::CpuShare;
 use super::units::{UnitError, parse_duration, parse_size};
 use super::walk::{Given, Known, Unknown, Walk, joined};
 use super::word::Word;
@@ -93,6 +95,38 @@ impl<'t> Table<'_, 't> {
                 },
                 None => with_unit(parse_size(&text), range, wanted).map(KeepFree::Size),
             },
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
+    /// Takes a share of one core in percent, with up to two digits behind the point.
+    pub(super) fn cpu_share(&mut self, key: &'static str, default: CpuShare) -> Given<CpuShare> {
+        self.take(key, Wanted::CpuShare, default, |value, wanted| match value {
+            DeValue::String(text) => match basis_points(&text) {
+                Ok(0) => Err(Problem::TooSmall { wanted }),
+                Ok(points) if points > CpuShare::WHOLE.basis_points() => Err(Problem::TooLarge { wanted }),
+                Ok(points) => Ok(CpuShare::of_basis_points(points)),
+                Err(error) => Err(Problem::BadUnit { error, wanted }),
+            },
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
+    /// Takes a list of patterns; none where the file gives none.
+    pub(super) fn patterns(&mut self, key: &'static str) -> Given<Vec<Pattern>> {
+        self.take(key, Wanted::Patterns, Vec::new(), |value, wanted| match value {
+            DeValue::Array(items) if items.len() > PATTERNS_MAX => Err(Problem::TooLarge { wanted }),
+            DeValue::Array(items) => items
+                .into_iter()
+                .map(|item| match item.into_inner() {
+                    DeValue::String(text) => Pattern::new(&text).map_err(|reason| Problem::BadPattern {
+                        pattern: text.into_owned(),
+                        reason,
+                        wanted: wanted.clone(),
+                    }),
+                    other => Err(wrong_type(&other, wanted.clone())),
+                })
+                .collect(),
             other => Err(wrong_type(&other, wanted)),
         })
     }
@@ -214,6 +248,19 @@ impl<'t> Table<'_, 't> {
             });
         }
     }
+}
+
+/// A percentage in hundredths of a percent; saturates.
+fn basis_points(text: &str) -> Result<u16, UnitError> {
+    let number = text.strip_suffix('%').ok_or(UnitError::NoUnit)?.trim_end_matches(' ');
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "00"));
+    let is_plain = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_plain(whole) || !is_plain(fraction) || fraction.len() > 2 {
+        return Err(UnitError::NoNumber);
+    }
+    let fraction: u16 = format!("{fraction:0<2}").parse().map_err(|_| UnitError::NoNumber)?;
+    let whole: u16 = whole.parse().unwrap_or(u16::MAX);
+    Ok(whole.saturating_mul(100).saturating_add(fraction))
 }
 
 /// A duration or a size that must lie within `range`.

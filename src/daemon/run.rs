@@ -208,10 +208,7 @@ impl Run {
         for group in groups {
             let name = format!("sampler-{}", group.name.as_str());
             let group = Group::new(GroupSettings {
-                timing: match group.name {
-                    GroupName::Fast => config.groups.fast.timing,
-                    GroupName::Slow => config.groups.slow.timing,
-                },
+                timing: config.groups.get(group.name).timing,
                 sources: group.sources,
                 start_ns,
                 wall_offset: Arc::clone(&wall_offset),

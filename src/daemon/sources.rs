@@ -6,9 +6,9 @@ use crate::config::{Config, Shape, Source, SourceName};
 use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
 use crate::os::host::{HostFile, HostRoot};
 use crate::sampling::Sampler;
-use crate::sampling::sources::CATALOG;
 use crate::sampling::sources::agent::{self, AgentSampler};
 use crate::sampling::sources::synthetic::{self, Synthetic};
+use crate::sampling::sources::{CATALOG, Opening};
 use crate::segment::{SourceInfo, SourceKind};
 
 /// A configured source that this host has.
@@ -143,7 +143,7 @@ fn open(source: &Source, host: &HostRoot) -> Result<Candidate, String> {
     }
     let entry = CATALOG.iter().find(|entry| entry.name == source.name.as_str());
     let entry = entry.ok_or_else(|| "not in this build".to_owned())?;
-    let sampler = (entry.open)(host).map_err(|error| error.to_string())?;
+    let sampler = (entry.open)(&Opening { host, config: source }).map_err(|error| error.to_string())?;
     Ok(candidate(entry.root, entry.schema, SourceKind::Host, Opened::Sampler(sampler)))
 }
 

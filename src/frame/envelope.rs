@@ -1,13 +1,11 @@
 //! The bytes in front of a source's payload that make it a `TelemetryFrame` (docs/FORMAT.md, "Telemetry frame"): their
 //! shape is `schema::envelope`, filled in here. A test reads them with the generated code.
 
+use super::Shortfall;
 use crate::schema::envelope::{HEADER_AT, HEADER_BYTES, PAYLOAD_LENGTH_AT, PREFIX};
 use crate::schema::frame::FrameHeader;
 
 pub use crate::schema::envelope::ENVELOPE_BYTES;
-
-/// Bit of [`Stamp::flags`]: something could not be read and is marked absent in the payload.
-pub const FLAG_PARTIAL: u16 = 1;
 
 /// When and in which order a reading was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +16,8 @@ pub struct Stamp {
     pub wall_ns: i64,
     /// Number of the reading, from 0 for each source and run.
     pub seq: u64,
-    /// [`FLAG_PARTIAL`] or 0.
-    pub flags: u16,
+    /// What the sample lacks.
+    pub shortfall: Shortfall,
     /// How long the reading took, in nanoseconds; saturates.
     pub duration_ns: u32,
 }
@@ -56,7 +54,7 @@ impl Envelope {
             stamp.wall_ns,
             stamp.seq,
             self.source,
-            stamp.flags,
+            stamp.shortfall.flags(),
             stamp.duration_ns,
         );
         let (front, length_place) = envelope.split_at_mut(PAYLOAD_LENGTH_AT);
@@ -83,7 +81,7 @@ mod tests {
             mono_ns: 0x0102_0304_0506_0708,
             wall_ns: -5,
             seq: u64::MAX - 1,
-            flags: FLAG_PARTIAL,
+            shortfall: Shortfall::MISSING,
             duration_ns: 77,
         };
         for length in [0, 1, 8, 100] {
@@ -97,7 +95,7 @@ mod tests {
             assert_eq!(header.wall_ns(), stamp.wall_ns);
             assert_eq!(header.seq(), stamp.seq);
             assert_eq!(header.source(), 513);
-            assert_eq!(header.flags(), stamp.flags);
+            assert_eq!(header.flags(), stamp.shortfall.flags());
             assert_eq!(header.duration_ns(), stamp.duration_ns);
             assert_eq!(table.payload().bytes(), payload);
             assert_eq!((table.payload().bytes().as_ptr().addr() - frame.as_ptr().addr()) % 8, 0);

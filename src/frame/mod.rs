@@ -4,6 +4,8 @@
 
 mod builders;
 mod envelope;
+mod shortfall;
 
 pub use builders::Builders;
-pub use envelope::{ENVELOPE_BYTES, Envelope, FLAG_PARTIAL, Stamp};
+pub use envelope::{ENVELOPE_BYTES, Envelope, Stamp};
+pub use shortfall::Shortfall;

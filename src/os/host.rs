@@ -1,9 +1,15 @@
 //! The host's own trees, /proc and /sys, under a root that containers and tests can set.
 
+use std::ffi::CStr;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom, openat, seek};
 
 /// Longest content of one file under /proc or /sys that is read, in bytes. A longer file is an error
 /// (`FileTooLarge`), so that no file can take the agent's memory.
@@ -31,12 +37,77 @@ impl HostRoot {
         self.root.join(relative.trim_start_matches('/'))
     }
 
+    /// Opens a directory and keeps it open.
+    ///
+    /// # Errors
+    /// What the kernel says; `NotFound` where this host lacks it.
+    pub fn directory(&self, relative: &str) -> io::Result<HostDirectory> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
+        Ok(HostDirectory::of(openat(CWD, self.path(relative), flags, Mode::empty())?))
+    }
+
     /// Opens a file and keeps it open, as [`HostFile`] needs it.
     ///
     /// # Errors
     /// What the kernel says; `NotFound` where this host lacks the file.
     pub fn open(&self, relative: &str) -> io::Result<HostFile> {
         HostFile::open(&self.path(relative))
+    }
+}
+
+/// A directory that stays open and is listed again at each sample, as devices, sensors and processes come and go.
+pub struct HostDirectory {
+    directory: OwnedFd,
+    buffer: Vec<MaybeUninit<u8>>,
+}
+
+impl fmt::Debug for HostDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostDirectory").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl HostDirectory {
+    /// Entries come in portions that fit here: 1,000 processes take two calls.
+    const BUFFER_BYTES: usize = 16 << 10;
+
+    fn of(directory: OwnedFd) -> Self {
+        Self { directory, buffer: vec![MaybeUninit::uninit(); Self::BUFFER_BYTES] }
+    }
+
+    /// Tells the name of each entry but `.` and `..`, in the kernel's order, as it is now. Allocates nothing.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn list(&mut self, mut entry: impl FnMut(&CStr)) -> io::Result<()> {
+        seek(&self.directory, SeekFrom::Start(0))?;
+        let mut entries = RawDir::new(&self.directory, &mut self.buffer);
+        while let Some(next) = entries.next() {
+            let next = next?;
+            let name = next.file_name();
+            if !matches!(name.to_bytes(), b"." | b"..") {
+                entry(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a file beneath, by its path from here; it stays the same file whatever is called so later.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open(&self, path: &CStr) -> io::Result<HostFile> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        Ok(HostFile::of(File::from(openat(&self.directory, path, flags, Mode::empty())?)))
+    }
+
+    /// Opens a directory beneath.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn directory(&self, path: &CStr) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
+        Ok(Self::of(openat(&self.directory, path, flags, Mode::empty())?))
     }
 }
 
@@ -56,8 +127,11 @@ impl HostFile {
     /// # Errors
     /// What the kernel says.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        Ok(Self { file, buffer: vec![0; Self::BUFFER_BYTES_MIN], length: 0 })
+        Ok(Self::of(File::open(path)?))
+    }
+
+    fn of(file: File) -> Self {
+        Self { file, buffer: vec![0; Self::BUFFER_BYTES_MIN], length: 0 }
     }
 
     /// Reads the whole content as it is now. Allocates only while the content grows beyond what it ever was.

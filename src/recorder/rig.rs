@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{Capped, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy};
-use crate::frame::{ENVELOPE_BYTES, Envelope, Stamp};
+use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
 use crate::os::clock::{ClockChange, ClockReading, ClockWatch};
 use crate::os::event::Event;
@@ -84,7 +84,13 @@ impl Script {
         for seq in 0..self.readings {
             for source in 0..SOURCES {
                 let Some(payload) = self.payload(source, seq) else { continue };
-                let stamp = Stamp { mono_ns: Self::mono_ns(seq), wall_ns: 0, seq, flags: 0, duration_ns: 0 };
+                let stamp = Stamp {
+                    mono_ns: Self::mono_ns(seq),
+                    wall_ns: 0,
+                    seq,
+                    shortfall: Shortfall::NONE,
+                    duration_ns: 0,
+                };
                 let mut place = vec![0; ENVELOPE_BYTES + payload.len()];
                 Envelope::new(source).write(&mut place, &stamp, &payload);
                 let mut frame = Vec::new();
@@ -139,7 +145,13 @@ impl Script {
                     hand_over.lose(reading, Causes::READ_FAILED);
                     continue;
                 };
-                let stamp = Stamp { mono_ns: reading.mono_ns, wall_ns: 0, seq, flags: 0, duration_ns: 0 };
+                let stamp = Stamp {
+                    mono_ns: reading.mono_ns,
+                    wall_ns: 0,
+                    seq,
+                    shortfall: Shortfall::NONE,
+                    duration_ns: 0,
+                };
                 hand_over.append(reading, ENVELOPE_BYTES + payload.len(), |place| {
                     Envelope::new(source).write(place, &stamp, &payload);
                 });

@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use super::sampler::{Completeness, Sampler};
+use super::sampler::Sampler;
 use super::schedule::{Due, Schedule};
 use crate::config::Timing;
-use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, FLAG_PARTIAL, Stamp};
+use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
 use crate::metrics::{GroupLatencies, Metrics, Producer};
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns};
 use crate::os::event::{Event, Woken};
@@ -173,7 +173,7 @@ impl Group {
         let timed = self.builds.is_multiple_of(BUILD_TIMED_EVERY);
         self.builds = self.builds.wrapping_add(1);
         let build_begin = if timed { monotonic_ns() } else { 0 };
-        let completeness = source.sampler.build(reading.seq, builder);
+        let shortfall = source.sampler.build(reading.seq, builder);
         if timed {
             self.latencies.current().build.record(monotonic_ns() - build_begin);
         }
@@ -183,7 +183,7 @@ impl Group {
             mono_ns: begin,
             wall_ns: reading.wall_offset_ns.wrapping_add_unsigned(begin),
             seq: reading.seq,
-            flags: if completeness == Completeness::Partial { FLAG_PARTIAL } else { 0 },
+            shortfall,
             duration_ns: u32::try_from(end - begin).unwrap_or(u32::MAX),
         };
         self.hand_over.append(reading, ENVELOPE_BYTES + payload.len(), |frame| {

@@ -5,8 +5,12 @@
 mod group;
 mod sampler;
 mod schedule;
+mod selection;
 pub mod sources;
 
 pub use group::{Group, GroupSettings, GroupSource};
-pub use sampler::{Completeness, ReadError, Sampler};
+pub use sampler::{ReadError, Sampler};
 pub use schedule::{Due, Schedule};
+pub use selection::{Chosen, Selection};
+
+pub use crate::frame::Shortfall;

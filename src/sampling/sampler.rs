@@ -5,6 +5,8 @@ use std::io;
 
 use flatbuffers::FlatBufferBuilder;
 
+use crate::frame::Shortfall;
+
 /// One source, opened: its files, its buffers, its way from text to payload.
 ///
 /// The loop calls [`read`](Self::read), stamped by a clock read before and after it, then
@@ -17,24 +19,9 @@ pub trait Sampler: Debug + Send {
     fn read(&mut self) -> Result<(), ReadError>;
 
     /// Parses what [`read`](Self::read) brought and finishes the source's FlatBuffer in `builder`, which is
-    /// empty and forces defaults. `seq` is the number of this reading.
-    fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Completeness;
-}
-
-/// Whether a sample holds everything its source promises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Completeness {
-    /// Every value was read.
-    Whole,
-    /// Something was cut, malformed or too large; what is missing is marked absent, and the frame partial.
-    Partial,
-}
-
-impl Completeness {
-    /// Whole if it is.
-    pub fn whole_if(is_whole: bool) -> Self {
-        if is_whole { Self::Whole } else { Self::Partial }
-    }
+    /// empty and forces defaults. `seq` is the number of this reading. Returns what the sample lacks; that is marked absent
+    /// in the payload.
+    fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall;
 }
 
 /// A file that could not be read. One error of the kernel and a name: nothing is allocated.

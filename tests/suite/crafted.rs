@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Stamp};
+use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::os::clock::ClockReading;
 use flatcap::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
 use flatcap::segment::{
@@ -201,7 +201,13 @@ pub fn marker(text: &str) -> Marker {
 /// The payload of a telemetry frame.
 pub fn sample(source: u16, seq: u64, body: &[u8]) -> Vec<u8> {
     let mono_ns = 2_000 + 1_000 * seq;
-    let stamp = Stamp { mono_ns, wall_ns: WALL_NS + mono_ns.cast_signed(), seq, flags: 0, duration_ns: 10 };
+    let stamp = Stamp {
+        mono_ns,
+        wall_ns: WALL_NS + mono_ns.cast_signed(),
+        seq,
+        shortfall: Shortfall::NONE,
+        duration_ns: 10,
+    };
     let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
     Envelope::new(source).write(&mut payload, &stamp, body);
     payload

@@ -258,17 +258,22 @@ fn a_stop_does_not_wait_for_a_tick() {
     assert_eq!(number(&rig.verify()["frames"]), 1, "the first tick is at the start");
 }
 
-// Goal: a second signal ends the program at once, and what it leaves behind is readable. Method: stop it while it
-// cannot stop by itself (SIGSTOP keeps both signals pending until it goes on).
+// Goal: a second signal ends the program at once, and what it leaves behind is readable. Method: a program whose last
+// words go into a pipe that is full and that nobody reads, so that it cannot stop by itself.
 #[test]
 fn a_second_signal_exits_at_once() {
+    const PIPE_BYTES: u64 = 64 << 10; // pipe(7)
     let rig = Rig::new();
-    let child = rig.start(&["record", "--source", "synthetic@1ms", "--quiet"]);
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let stderr = writer.try_clone().unwrap();
+    let child = rig.command(&["record", "--source", "synthetic@1ms"]).stderr(stderr).spawn().unwrap();
     eventually("frames on disk", || has_segment(&rig.data(), 64 << 10));
-    signal(&child, "STOP");
+    // Ends with an error when the reader goes.
+    std::thread::spawn(move || std::io::copy(&mut std::io::repeat(b'.'), &mut writer));
+    eventually("a full pipe", || rustix::io::ioctl_fionread(&reader).unwrap() == PIPE_BYTES);
     signal(&child, "TERM");
+    eventually("a sealed segment", || rig.segments(".bin").len() == 1);
     signal(&child, "INT");
-    signal(&child, "CONT");
     let called = finish(child);
     assert_eq!(called.status, Some(1), "{called:?}");
     let called = rig.call(&["dump", "flatcap-data", "--format", "jsonl"]);

@@ -128,8 +128,6 @@ pub fn signal(child: &Child, name: &str) {
         "TERM" => Signal::TERM,
         "INT" => Signal::INT,
         "HUP" => Signal::HUP,
-        "STOP" => Signal::STOP,
-        "CONT" => Signal::CONT,
         other => panic!("no signal {other} here"),
     };
     kill_process(Pid::from_child(child), signal).unwrap();

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Stamp};
+use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::os::clock::ClockReading;
 use flatcap::os::storage::{DataDirectory, Storage};
 use flatcap::replay::{Filter, Item, MergedReader};
@@ -75,7 +75,7 @@ fn write(folder: &Path, first_number: u64, run_id: u64, start_wall_s: i64, steps
             }
             let wall_ns = offset_ns + mono_ns.cast_signed();
             let mut payload = vec![0; ENVELOPE_BYTES + 8];
-            let stamp = Stamp { mono_ns, wall_ns, seq, flags: 0, duration_ns: 0 };
+            let stamp = Stamp { mono_ns, wall_ns, seq, shortfall: Shortfall::NONE, duration_ns: 0 };
             Envelope::new(0).write(&mut payload, &stamp, &[0; 8]);
             let head = kind.header(&payload).unwrap();
             writer

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use flatbuffers::root;
-use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
+use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::os::host::HostRoot;
 use flatcap::sampling::sources::CATALOG;
 use flatcap::schema::frame::root_as_telemetry_frame;
@@ -189,7 +189,7 @@ fn rows(title: &str, payloads: &Payloads) {
     for (seq, range) in (0..).zip(&payloads.ranges) {
         let payload = &payloads.bytes[range.clone()];
         let mut frame = vec![0; ENVELOPE_BYTES + payload.len()];
-        let stamp = Stamp { mono_ns: seq * 1000, wall_ns: 5, seq, flags: 0, duration_ns: 7 };
+        let stamp = Stamp { mono_ns: seq * 1000, wall_ns: 5, seq, shortfall: Shortfall::NONE, duration_ns: 7 };
         envelope.write(&mut frame, &stamp, payload);
         ChecksumKind::Xxh3.frame_and_write(&mut stream, &frame).unwrap();
         if bytes < 1 << 20 {

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
+use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::os::event::Event;
 use flatcap::sampling::Sampler;
 use flatcap::sampling::sources::synthetic::{Synthetic, point};
@@ -45,7 +45,7 @@ fn sample(seq: u64) -> Sample {
 }
 
 fn stamp(seq: u64) -> Stamp {
-    Stamp { mono_ns: seq * 1000, wall_ns: 5, seq, flags: 0, duration_ns: 7 }
+    Stamp { mono_ns: seq * 1000, wall_ns: 5, seq, shortfall: Shortfall::NONE, duration_ns: 7 }
 }
 
 fn benches(criterion: &mut Criterion) {

@@ -8,7 +8,7 @@ use flatbuffers::FlatBufferBuilder;
 
 use crate::metrics::{LatencySummary, Metrics};
 use crate::os::host::HostFile;
-use crate::sampling::{Completeness, ReadError, Sampler};
+use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::agent as wire;
 
 /// Full name of the root table.
@@ -48,10 +48,10 @@ impl Sampler for AgentSampler {
         self.stat.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Completeness {
-        let (process, completeness) = match process(self.stat.content()) {
-            Some(process) => (process, Completeness::Whole),
-            None => (wire::Process::default(), Completeness::Partial),
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+        let (process, shortfall) = match process(self.stat.content()) {
+            Some(process) => (process, Shortfall::NONE),
+            None => (wire::Process::default(), Shortfall::UNREADABLE),
         };
         self.sources.clear();
         self.sources.extend(self.metrics.sources.iter().zip(0..).map(|(source, id)| {
@@ -88,7 +88,7 @@ impl Sampler for AgentSampler {
             },
         );
         builder.finish_minimal(root);
-        completeness
+        shortfall
     }
 }
 

@@ -3,9 +3,9 @@
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
-use super::{Entry, Unavailable, host_file};
-use crate::os::host::{HostFile, HostRoot};
-use crate::sampling::{Completeness, ReadError, Sampler};
+use super::{Entry, Opening, Unavailable, host_file};
+use crate::os::host::HostFile;
+use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
 
 const FILE: &str = "proc/stat";
@@ -22,8 +22,8 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(host: &HostRoot) -> Result<Box<dyn Sampler>, Unavailable> {
-    Ok(Box::new(CpuSampler { file: host_file(host, FILE, "")?, cores: Vec::new() }))
+fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+    Ok(Box::new(CpuSampler { file: host_file(opening.host, FILE, "")?, cores: Vec::new() }))
 }
 
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl Sampler for CpuSampler {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Completeness {
-        let (totals, is_whole) = parse(self.file.content(), &mut self.cores);
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+        let (totals, shortfall) = parse(self.file.content(), &mut self.cores);
         let cores = builder.create_vector(&self.cores);
         let root = Cpu::create(
             builder,
@@ -68,14 +68,14 @@ impl Sampler for CpuSampler {
             },
         );
         builder.finish_minimal(root);
-        Completeness::whole_if(is_whole)
+        shortfall
     }
 }
 
-/// Reads everything that is there; says whether that was all there should be.
-fn parse(content: &[u8], cores: &mut Vec<CoreTimes>) -> (Totals, bool) {
+/// Reads everything that is there; says what is not.
+fn parse(content: &[u8], cores: &mut Vec<CoreTimes>) -> (Totals, Shortfall) {
     cores.clear();
-    let (lines, mut is_whole) = text::whole_lines(content);
+    let (lines, mut shortfall) = text::whole_lines(content);
     let mut times = None;
     let [mut context_switches, mut forks, mut interrupts, mut softirqs] = [ABSENT; 4];
     let [mut running, mut blocked, mut boot_time] = [ABSENT; 3];
@@ -84,9 +84,9 @@ fn parse(content: &[u8], cores: &mut Vec<CoreTimes>) -> (Totals, bool) {
         let Some(name) = fields.next() else { continue };
         let place = match name {
             b"cpu" => {
-                let (values, all) = cpu_times(fields);
+                let (values, lacks) = cpu_times(fields);
                 times = Some(values);
-                is_whole &= all;
+                shortfall |= lacks;
                 continue;
             }
             b"intr" => &mut interrupts,
@@ -98,30 +98,38 @@ fn parse(content: &[u8], cores: &mut Vec<CoreTimes>) -> (Totals, bool) {
             b"softirq" => &mut softirqs,
             _ => {
                 let Some(core) = name.strip_prefix(b"cpu") else { continue };
-                is_whole &= push_core(cores, core, fields);
+                shortfall |= push_core(cores, core, fields);
                 continue;
             }
         };
-        *place = fields.next().and_then(text::number).unwrap_or(ABSENT);
+        *place = text::value(fields.next(), &mut shortfall);
     }
     let counts = [context_switches, forks, interrupts, softirqs, running, blocked, boot_time];
-    is_whole &= times.is_some() && !cores.is_empty() && !counts.contains(&ABSENT);
+    let is_there = times.is_some() && !cores.is_empty() && !counts.contains(&ABSENT);
+    shortfall |= Shortfall::CUT.unless(is_there);
     let times = times.unwrap_or_else(|| cpu_times(std::iter::empty()).0);
     let totals = Totals { times, context_switches, forks, interrupts, softirqs, running, blocked, boot_time };
-    (totals, is_whole)
+    (totals, shortfall)
 }
 
-fn push_core<'a>(cores: &mut Vec<CoreTimes>, core: &[u8], fields: impl Iterator<Item = &'a [u8]>) -> bool {
-    let Some(core) = text::number(core).filter(|_| cores.len() < CORES_MAX) else { return false };
-    let (times, all) = cpu_times(fields);
+fn push_core<'a>(
+    cores: &mut Vec<CoreTimes>,
+    core: &[u8],
+    fields: impl Iterator<Item = &'a [u8]>,
+) -> Shortfall {
+    let Some(core) = text::number(core) else { return Shortfall::UNREADABLE };
+    if cores.len() == CORES_MAX {
+        return Shortfall::TOO_MANY;
+    }
+    let (times, shortfall) = cpu_times(fields);
     cores.push(CoreTimes::new(core, &times));
-    all
+    shortfall
 }
 
-fn cpu_times<'a>(fields: impl Iterator<Item = &'a [u8]>) -> (CpuTimes, bool) {
-    let ([user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice], all) =
+fn cpu_times<'a>(fields: impl Iterator<Item = &'a [u8]>) -> (CpuTimes, Shortfall) {
+    let ([user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice], shortfall) =
         text::numbers(fields);
-    (CpuTimes::new(user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice), all)
+    (CpuTimes::new(user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice), shortfall)
 }
 
 #[cfg(test)]
@@ -137,8 +145,8 @@ mod tests {
     #[test]
     fn every_value_is_in_its_place() {
         let mut cores = Vec::new();
-        let (totals, is_whole) = parse(TEXT, &mut cores);
-        assert!(is_whole);
+        let (totals, shortfall) = parse(TEXT, &mut cores);
+        assert!(shortfall.is_none());
         assert_eq!(totals.times, CpuTimes::new(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
         assert_eq!(cores.len(), 2);
         assert_eq!(cores[1], CoreTimes::new(3, &CpuTimes::new(21, 22, 23, 24, 25, 26, 27, 28, 29, 30)));
@@ -150,9 +158,9 @@ mod tests {
     // Goal: damaged text never panics, and a cut file is never called whole. Method: every cut, every byte replaced.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(TEXT, |text| parse(text, &mut Vec::new()).1);
-        let (totals, is_whole) = parse(b"cpu 1 x 99999999999999999999 4 5 6 7 8 9 10\n", &mut Vec::new());
-        assert!(!is_whole);
+        assert_composed(TEXT, |text| parse(text, &mut Vec::new()).1.is_none());
+        let (totals, shortfall) = parse(b"cpu 1 x 99999999999999999999 4 5 6 7 8 9 10\n", &mut Vec::new());
+        assert_eq!(shortfall, Shortfall::UNREADABLE | Shortfall::CUT);
         assert_eq!((totals.times.user(), totals.times.nice(), totals.times.system()), (1, ABSENT, ABSENT));
     }
 

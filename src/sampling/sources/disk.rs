@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text::{self, ABSENT};
 use super::{Entry, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Completeness, ReadError, Sampler};
+use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{Disk, DiskArgs, DiskCounters};
 
 const FILE: &str = "proc/diskstats";
@@ -22,7 +22,9 @@ pub(super) const ENTRY: Entry = Entry {
     files: &[FILE],
     refresh: "at each request; hundreds of times a second under load",
     needs: &[],
-    open: |host| Ok(Box::new(DiskSampler { file: host_file(host, FILE, "")?, devices: Vec::new() })),
+    open: |opening| {
+        Ok(Box::new(DiskSampler { file: host_file(opening.host, FILE, "")?, devices: Vec::new() }))
+    },
 };
 
 #[derive(Debug)]
@@ -36,20 +38,20 @@ impl Sampler for DiskSampler {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Completeness {
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
         let is_whole = parse(self.file.content(), &mut self.devices);
         let devices = builder.create_vector(&self.devices);
         let root = Disk::create(builder, &DiskArgs { devices: Some(devices) });
         builder.finish_minimal(root);
-        Completeness::whole_if(is_whole)
+        Shortfall::UNREADABLE.unless(is_whole)
     }
 }
 
 fn parse(content: &[u8], devices: &mut Vec<DiskCounters>) -> bool {
     devices.clear();
     // A host without block devices has an empty file.
-    let (lines, ends_in_newline) = text::whole_lines(content);
-    let mut is_whole = ends_in_newline || content.is_empty();
+    let (lines, cut) = text::whole_lines(content);
+    let mut is_whole = cut.is_none() || content.is_empty();
     for line in lines {
         match device(line).filter(|_| devices.len() < DEVICES_MAX) {
             Some((device, all)) => {
@@ -65,7 +67,7 @@ fn parse(content: &[u8], devices: &mut Vec<DiskCounters>) -> bool {
 /// One device, and whether all its counters were there; none without a name that fits.
 fn device(line: &[u8]) -> Option<(DiskCounters, bool)> {
     let mut fields = text::fields(line);
-    let ([major, minor], all_numbers) = text::numbers(fields.by_ref().take(2));
+    let ([major, minor], lacks) = text::numbers(fields.by_ref().take(2));
     let name = text::name::<32>(fields.next()?)?;
     let mut counters = [ABSENT; COUNTERS];
     let mut given = 0;
@@ -78,7 +80,7 @@ fn device(line: &[u8]) -> Option<(DiskCounters, bool)> {
     }
     let known = given.min(COUNTERS);
     let are_read = counters.iter().take(known).all(|value| *value != ABSENT);
-    let all = all_numbers && are_read && COUNTERS_OF_KERNELS.contains(&known);
+    let all = lacks.is_none() && are_read && COUNTERS_OF_KERNELS.contains(&known);
     let [
         reads,
         reads_merged,

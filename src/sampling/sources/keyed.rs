@@ -7,7 +7,7 @@ use flatbuffers_reflection::reflection::root_as_schema;
 use super::text::{self, ABSENT};
 use super::{Entry, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Completeness, ReadError, Sampler};
+use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{Memory, MemoryArgs, MemoryCounters, Vmstat, VmstatArgs, VmstatCounters};
 
 const MEMINFO: &str = "proc/meminfo";
@@ -23,8 +23,8 @@ pub(super) const MEMORY: Entry = Entry {
     files: &[MEMINFO],
     refresh: "some values hundreds of times a second, as memory is used",
     needs: &[],
-    open: |host| {
-        let file = host_file(host, MEMINFO, "")?;
+    open: |opening| {
+        let file = host_file(opening.host, MEMINFO, "")?;
         let keys = keys(MEMORY.schema, "flatcap.host.MemoryCounters");
         Ok(Box::new(KeyedSampler::new(MEMINFO, file, keys, |builder, bytes| {
             let root = Memory::create(builder, &MemoryArgs { counters: Some(&MemoryCounters(*bytes)) });
@@ -40,8 +40,8 @@ pub(super) const VMSTAT_ENTRY: Entry = Entry {
     files: &[VMSTAT],
     refresh: "page faults hundreds of times a second; some counters are summed up once a second",
     needs: &[],
-    open: |host| {
-        let file = host_file(host, VMSTAT, "")?;
+    open: |opening| {
+        let file = host_file(opening.host, VMSTAT, "")?;
         let keys = keys(VMSTAT_ENTRY.schema, "flatcap.host.VmstatCounters");
         Ok(Box::new(KeyedSampler::new(VMSTAT, file, keys, |builder, bytes| {
             let root = Vmstat::create(builder, &VmstatArgs { counters: Some(&VmstatCounters(*bytes)) });
@@ -88,10 +88,10 @@ impl<const BYTES: usize> Sampler for KeyedSampler<BYTES> {
         self.file.read().map_err(|error| ReadError { file: self.path, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Completeness {
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
         let is_whole = self.parse();
         (self.build)(builder, &self.bytes);
-        Completeness::whole_if(is_whole)
+        Shortfall::UNREADABLE.unless(is_whole)
     }
 }
 
@@ -104,7 +104,8 @@ fn parse(
     bytes: &mut [u8],
 ) -> (usize, bool) {
     bytes.fill(0xFF); // ABSENT in every place
-    let (lines, mut is_whole) = text::whole_lines(content);
+    let (lines, cut) = text::whole_lines(content);
+    let mut is_whole = cut.is_none();
     let mut found = 0;
     for (at, line) in lines.take(LINES_MAX).enumerate() {
         let end = line.iter().position(|byte| matches!(byte, b' ' | b':')).unwrap_or(line.len());

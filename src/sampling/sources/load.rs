@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text::{self, ABSENT};
 use super::{Entry, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Completeness, ReadError, Sampler};
+use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{Load, LoadArgs};
 
 const FILE: &str = "proc/loadavg";
@@ -17,7 +17,7 @@ pub(super) const ENTRY: Entry = Entry {
     files: &[FILE],
     refresh: "averages each 5 s, tasks at once",
     needs: &[],
-    open: |host| Ok(Box::new(LoadSampler { file: host_file(host, FILE, "")? })),
+    open: |opening| Ok(Box::new(LoadSampler { file: host_file(opening.host, FILE, "")? })),
 };
 
 #[derive(Debug)]
@@ -30,16 +30,17 @@ impl Sampler for LoadSampler {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Completeness {
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
         let (values, is_whole) = parse(self.file.content());
         let root = Load::create(builder, &values);
         builder.finish_minimal(root);
-        Completeness::whole_if(is_whole)
+        Shortfall::UNREADABLE.unless(is_whole)
     }
 }
 
 fn parse(content: &[u8]) -> (LoadArgs, bool) {
-    let (mut lines, mut is_whole) = text::whole_lines(content);
+    let (mut lines, cut) = text::whole_lines(content);
+    let mut is_whole = cut.is_none();
     let mut fields = text::fields(lines.next().unwrap_or_default());
     let averages: [f64; 3] = [(); 3].map(|()| {
         fields.next().and_then(text::decimal).unwrap_or_else(|| {
@@ -48,9 +49,9 @@ fn parse(content: &[u8]) -> (LoadArgs, bool) {
         })
     });
     let counts = fields.next().unwrap_or_default().split(|byte| *byte == b'/');
-    let ([runnable, tasks], all) = text::numbers(counts);
+    let ([runnable, tasks], lacks) = text::numbers(counts);
     let last_pid = fields.next().and_then(text::number).unwrap_or(ABSENT);
-    is_whole &= all && last_pid != ABSENT;
+    is_whole &= lacks.is_none() && last_pid != ABSENT;
     let [load1, fifth, fifteenth] = averages;
     (LoadArgs { load1, load5: fifth, load15: fifteenth, runnable, tasks, last_pid }, is_whole)
 }

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use super::Sampler;
+use super::{Sampler, Selection};
+use crate::config::Source;
 use crate::os::host::{HostFile, HostRoot};
 
 pub mod agent;
@@ -31,7 +32,23 @@ pub struct Entry {
     /// Capabilities it needs.
     pub needs: &'static [&'static str],
     /// Opens it, and reads once to see that it can be read.
-    pub open: fn(&HostRoot) -> Result<Box<dyn Sampler>, Unavailable>,
+    pub open: fn(&Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable>,
+}
+
+/// What a source is opened with.
+#[derive(Debug, Clone, Copy)]
+pub struct Opening<'a> {
+    /// Where the host's trees are.
+    pub host: &'a HostRoot,
+    /// How it is configured.
+    pub config: &'a Source,
+}
+
+impl Opening<'_> {
+    /// Which of its things are recorded.
+    pub fn selection(&self) -> Selection {
+        Selection::of(self.config)
+    }
 }
 
 /// All sources that read the host.
@@ -73,16 +90,32 @@ mod tests {
     use flatbuffers::FlatBufferBuilder;
 
     use super::*;
-    use crate::sampling::Completeness;
+    use crate::config::Config;
+    use crate::sampling::Shortfall;
 
     /// The payload of a source of this host; it must be there and whole.
     pub(super) fn sampled(entry: &Entry) -> Vec<u8> {
-        let mut sampler = (entry.open)(&HostRoot::new("/")).unwrap();
+        let (payload, shortfall) = sampled_under(entry, "", Path::new("/"));
+        assert_eq!(shortfall, Shortfall::NONE, "{}", entry.name);
+        payload
+    }
+
+    /// The payload of a source of the host whose trees lie under `root`, and what it lacks. `keys` are lines of the
+    /// source's table in a configuration.
+    pub(super) fn sampled_under(entry: &Entry, keys: &str, root: &Path) -> (Vec<u8>, Shortfall) {
+        let mut sampler = opened(entry, keys, root).unwrap();
         let mut builder = FlatBufferBuilder::new();
         builder.force_defaults(true);
         sampler.read().unwrap();
-        assert_eq!(sampler.build(0, &mut builder), Completeness::Whole, "{}", entry.name);
-        builder.finished_data().to_vec()
+        let shortfall = sampler.build(0, &mut builder);
+        (builder.finished_data().to_vec(), shortfall)
+    }
+
+    /// A source under another root, with these keys in its table.
+    pub(super) fn opened(entry: &Entry, keys: &str, root: &Path) -> Result<Box<dyn Sampler>, Unavailable> {
+        let config = Config::parse("test.toml", &format!("[source.{}]\n{keys}\n", entry.name)).unwrap();
+        let config = config.sources.iter().find(|source| source.name.as_str() == entry.name).unwrap();
+        (entry.open)(&Opening { host: &HostRoot::new(root), config })
     }
 
     /// A file of a captured host, where the recordings are at hand.
@@ -133,7 +166,7 @@ mod tests {
     fn a_missing_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         for entry in CATALOG {
-            let error = (entry.open)(&HostRoot::new(folder.path())).unwrap_err().to_string();
+            let error = opened(entry, "", folder.path()).unwrap_err().to_string();
             assert!(error.starts_with(&format!("/{}: No such file", entry.files[0])), "{error}");
         }
     }

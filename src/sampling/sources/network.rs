@@ -3,9 +3,9 @@
 use flatbuffers::FlatBufferBuilder;
 
 use super::text;
-use super::{Entry, Unavailable, host_file};
-use crate::os::host::{HostFile, HostRoot};
-use crate::sampling::{Completeness, ReadError, Sampler};
+use super::{Entry, Opening, Unavailable, host_file};
+use crate::os::host::HostFile;
+use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{InterfaceCounters, Network, NetworkArgs};
 
 /// The agent's own network namespace.
@@ -28,10 +28,10 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(host: &HostRoot) -> Result<Box<dyn Sampler>, Unavailable> {
-    let is_elsewhere = !host.is_own() && host.path(FILE_OF_ANOTHER_ROOT).exists();
+fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+    let is_elsewhere = !opening.host.is_own() && opening.host.path(FILE_OF_ANOTHER_ROOT).exists();
     let path = if is_elsewhere { FILE_OF_ANOTHER_ROOT } else { FILE };
-    Ok(Box::new(NetworkSampler { path, file: host_file(host, path, "")?, interfaces: Vec::new() }))
+    Ok(Box::new(NetworkSampler { path, file: host_file(opening.host, path, "")?, interfaces: Vec::new() }))
 }
 
 #[derive(Debug)]
@@ -46,18 +46,19 @@ impl Sampler for NetworkSampler {
         self.file.read().map_err(|error| ReadError { file: self.path, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Completeness {
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
         let is_whole = parse(self.file.content(), &mut self.interfaces);
         let interfaces = builder.create_vector(&self.interfaces);
         let root = Network::create(builder, &NetworkArgs { interfaces: Some(interfaces) });
         builder.finish_minimal(root);
-        Completeness::whole_if(is_whole)
+        Shortfall::UNREADABLE.unless(is_whole)
     }
 }
 
 fn parse(content: &[u8], interfaces: &mut Vec<InterfaceCounters>) -> bool {
     interfaces.clear();
-    let (lines, mut is_whole) = text::whole_lines(content);
+    let (lines, cut) = text::whole_lines(content);
+    let mut is_whole = cut.is_none();
     for line in lines.skip(HEADINGS) {
         match interface(line).filter(|_| interfaces.len() < INTERFACES_MAX) {
             Some((interface, all)) => {
@@ -76,7 +77,7 @@ fn interface(line: &[u8]) -> Option<(InterfaceCounters, bool)> {
     let colon = line.iter().rposition(|byte| *byte == b':')?;
     let (name, rest) = line.split_at(colon);
     let name = text::name::<16>(name.trim_ascii())?;
-    let (values, all) = text::numbers::<16>(text::fields(rest.strip_prefix(b":")?));
+    let (values, lacks) = text::numbers::<16>(text::fields(rest.strip_prefix(b":")?));
     let [
         rx_bytes,
         rx_packets,
@@ -108,7 +109,7 @@ fn interface(line: &[u8]) -> Option<(InterfaceCounters, bool)> {
         tx_carrier,
         tx_compressed,
     );
-    Some((interface, all))
+    Some((interface, lacks.is_none()))
 }
 
 #[cfg(test)]

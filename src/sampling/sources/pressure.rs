@@ -3,9 +3,9 @@
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
-use super::{Entry, Unavailable, host_file};
-use crate::os::host::{HostFile, HostRoot};
-use crate::sampling::{Completeness, ReadError, Sampler};
+use super::{Entry, Opening, Unavailable, host_file};
+use crate::os::host::HostFile;
+use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{Pressure, PressureArgs, PressureLine};
 
 /// In the order of the schema. Interrupts are there since Linux 6.1, where the kernel accounts for them.
@@ -24,10 +24,10 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(host: &HostRoot) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
     let mut files = Vec::new();
     for (index, path) in FILES.into_iter().enumerate() {
-        match host_file(host, path, HINT) {
+        match host_file(opening.host, path, HINT) {
             Ok(file) => files.push((path, file)),
             Err(_) if index == IRQ => {}
             Err(unavailable) => return Err(unavailable),
@@ -56,7 +56,7 @@ impl Sampler for PressureSampler {
         Ok(())
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Completeness {
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
         let mut files = self.files.iter();
         let mut is_whole = true;
         let [cpu, memory, io, irq] = [(); 4].map(|()| match files.next() {
@@ -80,12 +80,13 @@ impl Sampler for PressureSampler {
             },
         );
         builder.finish_minimal(root);
-        Completeness::whole_if(is_whole)
+        Shortfall::UNREADABLE.unless(is_whole)
     }
 }
 
 fn parse(content: &[u8]) -> (Lines, bool) {
-    let (lines, mut is_whole) = text::whole_lines(content);
+    let (lines, cut) = text::whole_lines(content);
+    let mut is_whole = cut.is_none();
     let mut parsed = Lines::default();
     for line in lines {
         let mut fields = text::fields(line);

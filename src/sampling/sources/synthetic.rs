@@ -2,7 +2,7 @@
 
 use flatbuffers::FlatBufferBuilder;
 
-use crate::sampling::{Completeness, ReadError, Sampler};
+use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::synthetic as wire;
 
 /// Full name of the root table of three scalars.
@@ -80,7 +80,7 @@ impl Sampler for Synthetic {
         Ok(())
     }
 
-    fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Completeness {
+    fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
         match &mut self.shape {
             Shape::Point => {
                 let PointValues { counter, wave, noise } = point(self.seed, seq);
@@ -101,7 +101,7 @@ impl Sampler for Synthetic {
                 builder.finish_minimal(root);
             }
         }
-        Completeness::Whole
+        Shortfall::NONE
     }
 }
 

@@ -1,15 +1,18 @@
 //! Bytes of /proc to lines, fields and numbers, without allocation and without ever guessing.
 
+use crate::sampling::Shortfall;
+
 /// Stands for a value that is not there or cannot be read: schemas mark such fields `absent: "max"`.
 pub(super) const ABSENT: u64 = u64::MAX;
 
-/// The lines of a file that end in a newline, and whether all do. What follows the last newline was cut off: its
+/// The lines of a file that end in a newline, and `CUT` unless all do and there are some. What follows the last newline was cut off: its
 /// last number may lack digits, so none of it is believed.
-pub(super) fn whole_lines(content: &[u8]) -> (impl Iterator<Item = &[u8]>, bool) {
+pub(super) fn whole_lines(content: &[u8]) -> (impl Iterator<Item = &[u8]>, Shortfall) {
     let end = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let (whole, rest) = content.split_at(end);
     let lines = whole.strip_suffix(b"\n").unwrap_or_default().split(|byte| *byte == b'\n');
-    (lines.filter(|line| !line.is_empty()), rest.is_empty() && !whole.is_empty())
+    let shortfall = Shortfall::CUT.unless(rest.is_empty() && !whole.is_empty());
+    (lines.filter(|line| !line.is_empty()), shortfall)
 }
 
 /// The fields of a line, separated by spaces.
@@ -38,19 +41,23 @@ pub(super) fn decimal(field: &[u8]) -> Option<f64> {
     text.parse().ok()
 }
 
-/// Reads fields into places, one after the other. Says whether each place got a number; those that did not are marked
-/// absent.
+/// Reads fields into places, one after the other. A place that got no number is marked absent: `CUT` where there was no
+/// field, `UNREADABLE` where it was none.
 pub(super) fn numbers<'a, const COUNT: usize>(
     mut fields: impl Iterator<Item = &'a [u8]>,
-) -> ([u64; COUNT], bool) {
-    let mut whole = true;
-    let values = [(); COUNT].map(|()| {
-        fields.next().and_then(number).unwrap_or_else(|| {
-            whole = false;
-            ABSENT
-        })
-    });
-    (values, whole)
+) -> ([u64; COUNT], Shortfall) {
+    let mut shortfall = Shortfall::NONE;
+    let values = [(); COUNT].map(|()| value(fields.next(), &mut shortfall));
+    (values, shortfall)
+}
+
+/// The number of a field; absent, with the reason added to `shortfall`, where there is none.
+#[inline]
+pub(super) fn value(field: Option<&[u8]>, shortfall: &mut Shortfall) -> u64 {
+    field.and_then(number).unwrap_or_else(|| {
+        *shortfall |= if field.is_some() { Shortfall::UNREADABLE } else { Shortfall::CUT };
+        ABSENT
+    })
 }
 
 /// A name in an array of fixed size, ended by zero bytes; none if it does not fit.
@@ -85,12 +92,12 @@ mod tests {
     // Goal: a line without its end is not believed. Method: content with and without the last newline.
     #[test]
     fn a_cut_line_is_left_out() {
-        let (lines, whole) = whole_lines(b"a 1\nb 2\n");
-        assert_eq!((lines.collect::<Vec<_>>(), whole), (vec![&b"a 1"[..], b"b 2"], true));
-        let (lines, whole) = whole_lines(b"a 1\nb 2");
-        assert_eq!((lines.collect::<Vec<_>>(), whole), (vec![&b"a 1"[..]], false));
-        let (lines, whole) = whole_lines(b"");
-        assert_eq!((lines.count(), whole), (0, false));
+        let (lines, lacks) = whole_lines(b"a 1\nb 2\n");
+        assert_eq!((lines.collect::<Vec<_>>(), lacks), (vec![&b"a 1"[..], b"b 2"], Shortfall::NONE));
+        let (lines, lacks) = whole_lines(b"a 1\nb 2");
+        assert_eq!((lines.collect::<Vec<_>>(), lacks), (vec![&b"a 1"[..]], Shortfall::CUT));
+        let (lines, lacks) = whole_lines(b"");
+        assert_eq!((lines.count(), lacks), (0, Shortfall::CUT));
     }
 
     // Goal: names fit with their end, or are refused. Method: around the size.

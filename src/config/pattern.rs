@@ -1,0 +1,61 @@
+//! Which of many things of one kind are meant? Shell patterns, as on a command line.
+
+use globset::{GlobBuilder, GlobMatcher};
+
+/// Most patterns in one list.
+pub const PATTERNS_MAX: usize = 64;
+/// Longest pattern, in bytes.
+pub const PATTERN_BYTES_MAX: usize = 256;
+
+/// A shell pattern: `*` any characters, `?` one, `[a-c]` one of these, `{a,b}` either. It must fit the whole name.
+#[derive(Debug, Clone)]
+pub struct Pattern(GlobMatcher);
+
+impl Pattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// What is wrong with it: a bracket left open, a name of nothing, too long.
+    pub fn new(text: &str) -> Result<Self, String> {
+        if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
+            return Err(format!("a pattern has 1 to {PATTERN_BYTES_MAX} bytes"));
+        }
+        let glob = GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build();
+        glob.map(|glob| Self(glob.compile_matcher())).map_err(|error| error.kind().to_string())
+    }
+
+    /// Whether a whole name fits.
+    pub fn fits(&self, name: &str) -> bool {
+        self.0.is_match(name)
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        self.0.glob().glob()
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Pattern {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: a pattern fits whole names alone, and a broken one says what is wrong. Method: by hand.
+    #[test]
+    fn patterns_fit_whole_names() {
+        let fits = |pattern: &str, name: &str| Pattern::new(pattern).unwrap().fits(name);
+        assert!(fits("sd?", "sda") && !fits("sd?", "sda1") && !fits("sd", "sda"));
+        assert!(fits("nvme*", "nvme0n1") && fits("/var/*", "/var/lib/x") && fits("{lo,veth*}", "veth12"));
+        assert!(fits("dm-[0-3]", "dm-2") && !fits("dm-[0-3]", "dm-4"));
+        assert_eq!(Pattern::new("[a").unwrap_err(), "unclosed character class; missing ']'");
+        assert!(Pattern::new("").unwrap_err().starts_with("a pattern has 1"));
+        assert!(Pattern::new(&"a".repeat(257)).is_err());
+    }
+}
