@@ -22,7 +22,8 @@ pub(super) struct Promise {
     pub(super) is_published: bool, // and that is on the medium
     awaits_entry: bool,            // synced, its name not yet
     append_failed: bool,
-    is_full: bool, // the last append found no room
+    is_full: bool,        // the last append found no room
+    cut_off: Option<u64>, // from here on something was cut off again, and that is not on the medium
     sync_failed: bool,
     is_removed: bool,
 }
@@ -89,6 +90,7 @@ fn pass(promise: &mut Promise, operation: &Operation, result: Result<(), ErrorKi
         Operation::Truncate { length } if succeeded => {
             // A full medium is no error of the segment, once what was begun of the frames is cut off again.
             promise.append_failed &= !promise.is_full;
+            promise.cut_off = promise.cut_off.or(Some(*length));
             promise.appended = promise.appended.min(*length);
             promise.synced = promise.synced.min(*length);
         }
@@ -96,6 +98,7 @@ fn pass(promise: &mut Promise, operation: &Operation, result: Result<(), ErrorKi
             assert!(!promise.sync_failed, "a failed sync is never tried again");
             if succeeded {
                 promise.synced = *length;
+                promise.cut_off = None;
                 promise.awaits_entry = !promise.has_entry;
             }
             promise.sync_failed |= !succeeded;
@@ -169,9 +172,14 @@ impl Judge<'_> {
         for (source, finding) in audit.header(header) {
             self.judge_finding(source, Some(finding));
         }
-        // What a failed append has left behind counts as lost: a gap may name it, too.
-        let counts_as_lost = promise.append_failed && self.is_faulty;
-        let end = if counts_as_lost { promise.appended } else { u64::MAX };
+        // What a failed append has left behind counts as lost: a gap may name it, too. A power cut may bring back what was
+        // cut off, where no sync came between.
+        let end = match promise.cut_off {
+            _ if !self.is_faulty => u64::MAX,
+            _ if promise.append_failed => promise.appended,
+            Some(cut_off) if self.kind == CrashKind::PowerCut => cut_off,
+            _ => u64::MAX,
+        };
         for item in &file.items {
             match item {
                 Item::Sample { offset, source, seq, mono_ns, payload } => {
