@@ -668,10 +668,10 @@ impl<'a> Recorder {
 // struct SourceState, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
-pub struct SourceState(pub [u8; 112]);
+pub struct SourceState(pub [u8; 128]);
 impl Default for SourceState { 
   fn default() -> Self { 
-    Self([0; 112])
+    Self([0; 128])
   }
 }
 impl ::core::fmt::Debug for SourceState {
@@ -683,6 +683,8 @@ impl ::core::fmt::Debug for SourceState {
       .field("missed", &self.missed())
       .field("recorded", &self.recorded())
       .field("lost", &self.lost())
+      .field("partial", &self.partial())
+      .field("stride", &self.stride())
       .field("lateness", &self.lateness())
       .field("read_duration", &self.read_duration())
       .finish()
@@ -735,16 +737,20 @@ impl<'a> SourceState {
     missed: u64,
     recorded: u64,
     lost: u64,
+    partial: u64,
+    stride: u64,
     lateness: &Latency,
     read_duration: &Latency,
   ) -> Self {
-    let mut s = Self([0; 112]);
+    let mut s = Self([0; 128]);
     s.set_source(source);
     s.set_period_ns(period_ns);
     s.set_begun(begun);
     s.set_missed(missed);
     s.set_recorded(recorded);
     s.set_lost(lost);
+    s.set_partial(partial);
+    s.set_stride(stride);
     s.set_lateness(lateness);
     s.set_read_duration(read_duration);
     s
@@ -930,17 +936,77 @@ impl<'a> SourceState {
     }
   }
 
+  /// Readings that lacked something and are marked partial.
+  pub fn partial(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[48..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_partial(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[48..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Every how many periods it is read: 1, or more while it exceeds its budget.
+  pub fn stride(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[56..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_stride(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[56..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
   /// Begin of a reading minus its deadline.
   pub fn lateness(&self) -> &Latency {
     // Safety:
     // Created from a valid Table for this object
     // Which contains a valid struct in this slot
-    unsafe { &*(self.0[48..].as_ptr() as *const Latency) }
+    unsafe { &*(self.0[64..].as_ptr() as *const Latency) }
   }
 
   #[allow(clippy::identity_op)]
   pub fn set_lateness(&mut self, x: &Latency) {
-    self.0[48..48 + 32].copy_from_slice(&x.0)
+    self.0[64..64 + 32].copy_from_slice(&x.0)
   }
 
   /// How long a reading took.
@@ -948,12 +1014,12 @@ impl<'a> SourceState {
     // Safety:
     // Created from a valid Table for this object
     // Which contains a valid struct in this slot
-    unsafe { &*(self.0[80..].as_ptr() as *const Latency) }
+    unsafe { &*(self.0[96..].as_ptr() as *const Latency) }
   }
 
   #[allow(clippy::identity_op)]
   pub fn set_read_duration(&mut self, x: &Latency) {
-    self.0[80..80 + 32].copy_from_slice(&x.0)
+    self.0[96..96 + 32].copy_from_slice(&x.0)
   }
 
 }

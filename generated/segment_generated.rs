@@ -212,6 +212,8 @@ mod bitflags_gap_cause {
       const Crash = 32;
       /// The bytes are damaged.
       const Damaged = 64;
+      /// The source did not answer in time.
+      const TimedOut = 128;
     }
   }
 }
@@ -348,12 +350,13 @@ impl ::flatbuffers::SimpleToVerifyInSlice for ClockCause {}
 #[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
 pub const ENUM_MIN_MARKER_ORIGIN: u8 = 0;
 #[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
-pub const ENUM_MAX_MARKER_ORIGIN: u8 = 1;
+pub const ENUM_MAX_MARKER_ORIGIN: u8 = 2;
 #[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
 #[allow(non_camel_case_types)]
-pub const ENUM_VALUES_MARKER_ORIGIN: [MarkerOrigin; 2] = [
+pub const ENUM_VALUES_MARKER_ORIGIN: [MarkerOrigin; 3] = [
   MarkerOrigin::Person,
   MarkerOrigin::Trigger,
+  MarkerOrigin::Recorder,
 ];
 
 /// Who set a marker.
@@ -364,18 +367,21 @@ pub struct MarkerOrigin(pub u8);
 impl MarkerOrigin {
   pub const Person: Self = Self(0);
   pub const Trigger: Self = Self(1);
+  pub const Recorder: Self = Self(2);
 
   pub const ENUM_MIN: u8 = 0;
-  pub const ENUM_MAX: u8 = 1;
+  pub const ENUM_MAX: u8 = 2;
   pub const ENUM_VALUES: &'static [Self] = &[
     Self::Person,
     Self::Trigger,
+    Self::Recorder,
   ];
   /// Returns the variant's name or "" if unknown.
   pub fn variant_name(self) -> Option<&'static str> {
     match self {
       Self::Person => Some("Person"),
       Self::Trigger => Some("Trigger"),
+      Self::Recorder => Some("Recorder"),
       _ => None,
     }
   }

@@ -106,7 +106,7 @@ fn a_warm_group_allocates_nothing() {
             sources: names.len(),
         });
         let mut group = Group::new(GroupSettings {
-            sources: vec![GroupSource { id, period_ns: 1, sampler }],
+            sources: vec![GroupSource { id, period_ns: 1, budget: 10_000, sampler, errand: None }],
             timing: Timing::Relaxed,
             start_ns: monotonic_ns(),
             wall_offset: Arc::new(flatcap::os::clock::WallOffset::default()),
@@ -114,7 +114,8 @@ fn a_warm_group_allocates_nothing() {
             metrics: Arc::clone(&metrics),
             latencies,
             stop: Arc::new(Event::new()),
-        });
+        })
+        .unwrap();
         let mut run = |readings: u64| {
             let before = ALLOCATIONS.get();
             for _ in 0..readings {

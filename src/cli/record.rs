@@ -11,7 +11,7 @@ use super::{Outcome, text};
 use crate::config::{self, Config};
 use crate::daemon::{self, Progress, RunSummary};
 use crate::metrics::Total;
-use crate::recorder::RecorderReport;
+use crate::recorder::{RecorderReport, SourceReport};
 
 /// Capture in the foreground until a signal or the end of --for; what the service runs.
 #[derive(Debug, clap::Args)]
@@ -143,6 +143,11 @@ impl Voice {
             report.segments_sealed,
             report.sources.first().map_or("cpu", |source| source.name.as_str()),
         ));
+        for source in &report.sources {
+            for line in remarks(source) {
+                self.say(&line);
+            }
+        }
         if report.storage_errors > 0 {
             self.say(&format!(
                 "the storage failed {} time(s): see the errors above; what could not be written is counted as lost",
@@ -156,6 +161,27 @@ impl Voice {
         // A terminal that went away is no reason to stop recording.
         let _gone = writeln!(io::stderr(), "{text}");
     }
+}
+
+/// What a person should know of a source beyond its numbers.
+fn remarks(source: &SourceReport) -> Vec<String> {
+    let name = &source.name;
+    let mut lines = Vec::new();
+    if source.stride > 1 {
+        let period =
+            config::format_duration(Duration::from_nanos(source.period_ns.saturating_mul(source.stride)));
+        lines.push(format!(
+            "{name}: was read every {period} at the end, to stay within its budget; the ticks left out count as missed"
+        ));
+    }
+    if source.timed_out > 0 {
+        lines.push(format!("{name}: {} did not come back in time", count(source.timed_out, "reading")));
+    }
+    if source.partial > 0 {
+        lines
+            .push(format!("{name}: {} lacked something and are marked so", count(source.partial, "reading")));
+    }
+    lines
 }
 
 fn count(number: u64, noun: &str) -> String {

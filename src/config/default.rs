@@ -163,6 +163,8 @@ pub(super) const PERIOD_GPU: Duration = Duration::from_secs(1);
 pub(super) const PERIOD_RANGE: RangeInclusive<Duration> =
     Duration::from_micros(50)..=Duration::from_secs(HOUR_SECONDS);
 
+/// A server that takes longer is as good as gone; one that answers late still answers.
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Ten times what any default source takes; a vmstat at 1 kHz takes 2 %, and a reading that another task interrupts counts
 /// for longer than it took.
 pub(super) const BUDGET: CpuShare = CpuShare::of_basis_points(1_000);

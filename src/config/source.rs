@@ -249,6 +249,11 @@ impl Source {
         }
     }
 
+    /// How long a reading of a source that may be held up is waited for.
+    pub fn read_timeout(&self) -> Duration {
+        default::READ_TIMEOUT
+    }
+
     /// The group, and so the thread, that reads this source.
     pub fn group(&self) -> GroupName {
         if self.name.may_block() {

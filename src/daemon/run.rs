@@ -216,7 +216,8 @@ impl Run {
                 metrics: Arc::clone(metrics),
                 latencies: group.latencies,
                 stop: Arc::clone(stop),
-            });
+            })
+            .map_err(start("a thread for a source that may be held up"))?;
             let thread = thread::spawn(&name, move || group.run()).map_err(start("a sampler"))?;
             samplers.push((name, thread));
         }
@@ -268,8 +269,15 @@ fn groups(sources: Vec<OpenedSource>) -> (Vec<OpenedGroup>, Vec<Consumer<GroupLa
         GroupName::ALL.iter().map(|name| (*name, Vec::new())).collect();
     for source in sources {
         let name = source.config.group();
-        let member =
-            GroupSource { id: source.info.id, period_ns: source.info.period_ns, sampler: source.sampler };
+        let errand = (name == GroupName::Blocking)
+            .then(|| (format!("read-{}", source.info.name), nanoseconds(source.config.read_timeout())));
+        let member = GroupSource {
+            id: source.info.id,
+            period_ns: source.info.period_ns,
+            budget: source.config.budget.basis_points(),
+            sampler: source.sampler,
+            errand,
+        };
         if let Some((_, members)) = sorted.iter_mut().find(|(group, _)| *group == name) {
             members.push(member);
         }

@@ -48,6 +48,12 @@ pub struct SourceMetrics {
     pub begun: Counter,
     /// Ticks that were never begun. Written by the sampler.
     pub missed: Counter,
+    /// Readings that lacked something. Written by the sampler.
+    pub partial: Counter,
+    /// Readings that did not come back in time. Written by the sampler.
+    pub timed_out: Counter,
+    /// Every how many periods it is read; 0 until the first change, for 1. Written by the sampler.
+    stride: Counter,
     /// Frames handed to the kernel. Written by the recorder.
     pub recorded: Counter,
     /// Readings that are in Gap frames. Written by the recorder.
@@ -66,11 +72,26 @@ impl SourceMetrics {
             period_ns,
             begun: Counter::default(),
             missed: Counter::default(),
+            partial: Counter::default(),
+            timed_out: Counter::default(),
+            stride: Counter::default(),
             recorded: Counter::default(),
             lost: Counter::default(),
             lateness: PublishedLatency::default(),
             read_duration: PublishedLatency::default(),
         }
+    }
+}
+
+impl SourceMetrics {
+    /// Every how many periods it is read, at least 1.
+    pub fn stride(&self) -> u64 {
+        self.stride.get().max(1)
+    }
+
+    /// It is read every so many periods from now on. Only for the sampler.
+    pub fn set_stride(&self, stride: u64) {
+        self.stride.set(stride);
     }
 }
 

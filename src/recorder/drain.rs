@@ -57,6 +57,8 @@ pub(super) struct Progress {
     pub(super) next_seq: u64,
     pub(super) last_mono_ns: u64,
     pub(super) missed_before: u64, // in the segments before the open one
+    pub(super) stride: u64,        // as last noted in the file
+    pub(super) timed_out: u64,     // as last said
 }
 
 #[derive(Debug)]
@@ -111,7 +113,7 @@ impl Recorder {
             syncer: Syncer::start(Arc::clone(&storage))?,
             losses: LossBook::new(sources),
             latencies: LatencyBook::new(latencies, Arc::clone(&metrics)),
-            progress: vec![Progress::default(); sources],
+            progress: vec![Progress { stride: 1, ..Progress::default() }; sources],
             segment: None,
             next_number,
             failures: 0,
@@ -311,6 +313,9 @@ impl Recorder {
                     recorded: source.recorded.get(),
                     lost: source.begun.get() - source.recorded.get(),
                     missed: source.missed.get(),
+                    partial: source.partial.get(),
+                    timed_out: source.timed_out.get(),
+                    stride: source.stride(),
                     lateness: latencies.lateness,
                     read_duration: latencies.read_duration,
                 })

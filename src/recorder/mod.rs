@@ -65,6 +65,12 @@ pub struct SourceReport {
     pub lost: u64,
     /// Ticks that were never begun.
     pub missed: u64,
+    /// Readings that lacked something and are marked so.
+    pub partial: u64,
+    /// Readings that did not come back in time; part of the lost ones.
+    pub timed_out: u64,
+    /// Every how many periods it was read at the end: 1, or more where it exceeded its budget.
+    pub stride: u64,
     /// Begin of a reading minus its deadline.
     pub lateness: Total,
     /// How long the readings took.

@@ -7,7 +7,9 @@ use super::drain::{COLLECT_INTERVAL_NS, OpenSegment, Recorder};
 use super::policy::{self, RotationLimits, SegmentState};
 use super::syncer::Done;
 use crate::os::clock::{ClockChange, ClockReading, NS_PER_S, monotonic_ns};
-use crate::segment::{ClockCause, ClockSync, Header, SegmentName, SegmentWriter, State};
+use crate::segment::{
+    ClockCause, ClockSync, Header, Marker, MarkerOrigin, SegmentName, SegmentWriter, State,
+};
 
 impl Recorder {
     /// What is due now and has nothing to do with what is queued.
@@ -21,6 +23,8 @@ impl Recorder {
         if now >= self.collect_ns {
             self.collect_ns = now + COLLECT_INTERVAL_NS;
             self.latencies.collect();
+            self.mark_periods(now);
+            self.name_silent_sources();
             let wall_ns = self.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(now);
             self.syncer.tidy(wall_ns.div_euclid(NS_PER_S.cast_signed()));
         }
@@ -56,20 +60,62 @@ impl Recorder {
         );
         self.plan.header.clocks = clocks;
         self.plan.header.add_clocks(clocks);
-        if let Some(mut segment) = self.segment.take() {
-            let before = segment.writer.bytes();
-            match segment.writer.append_clock_sync(&ClockSync { clocks, cause }) {
-                Ok(()) => {
-                    self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
-                    segment.first_unsynced_ns.get_or_insert(now);
-                    segment.first_unindexed_ns.get_or_insert(now);
-                    self.segment = Some(segment);
-                }
-                // The next header has it all the same.
-                Err(error) => self.fail_write(segment, &error, now),
+        // If this fails, the next header has it all the same.
+        self.append_control(now, |writer| writer.append_clock_sync(&ClockSync { clocks, cause }));
+        self.wall_offset.set(&clocks);
+    }
+
+    /// Notes in the file which sources are read at another period than before, since they exceed their budget or no longer do.
+    fn mark_periods(&mut self, now: u64) {
+        let metrics = Arc::clone(&self.metrics);
+        for (id, source) in metrics.sources.iter().enumerate() {
+            let (Some(progress), stride) = (self.progress.get_mut(id), source.stride()) else { continue };
+            if progress.stride == stride {
+                continue;
+            }
+            progress.stride = stride;
+            let text = match stride {
+                1 => format!("{}: every period is read again, within the source's budget", source.name),
+                _ => format!(
+                    "{}: one period in {stride} is read, to stay within the source's budget",
+                    source.name
+                ),
+            };
+            tracing::warn!(source = source.name.as_str(), stride, "{text}");
+            let wall_ns = self.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(now);
+            let marker = Marker { mono_ns: now, wall_ns, origin: MarkerOrigin::Recorder, text };
+            self.append_control(now, |writer| writer.append_marker(&marker));
+        }
+    }
+
+    /// Says which sources did not answer in time.
+    fn name_silent_sources(&mut self) {
+        for (source, progress) in self.metrics.sources.iter().zip(&mut self.progress) {
+            let timed_out = source.timed_out.get();
+            if timed_out > progress.timed_out {
+                progress.timed_out = timed_out;
+                tracing::warn!(
+                    source = source.name.as_str(),
+                    readings = timed_out,
+                    "does not answer in time: these readings are lost"
+                );
             }
         }
-        self.wall_offset.set(&clocks);
+    }
+
+    /// Appends a frame of the recorder's own, if there is a segment to append to.
+    fn append_control(&mut self, now: u64, append: impl FnOnce(&mut SegmentWriter) -> io::Result<()>) {
+        let Some(mut segment) = self.segment.take() else { return };
+        let before = segment.writer.bytes();
+        match append(&mut segment.writer) {
+            Ok(()) => {
+                self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
+                segment.first_unsynced_ns.get_or_insert(now);
+                segment.first_unindexed_ns.get_or_insert(now);
+                self.segment = Some(segment);
+            }
+            Err(error) => self.fail_write(segment, &error, now),
+        }
     }
 
     fn index_if_due(&mut self, now: u64) {

@@ -2,8 +2,11 @@
 //!
 //! Two clock reads a sample, before and after the reading; everything else that needs a time uses one of them.
 
+use std::io;
 use std::sync::Arc;
 
+use super::budget::Budget;
+use super::errand::{Errand, Made, News};
 use super::sampler::Sampler;
 use super::schedule::{Due, Schedule};
 use crate::config::Timing;
@@ -14,8 +17,10 @@ use crate::os::event::{Event, Woken};
 use crate::os::thread;
 use crate::slab::{Causes, HandOver, Reading};
 
-/// One build in this many is timed: two clock reads cost more than a small build.
+/// One build of a source in this many is timed: two clock reads cost more than a small build.
 const BUILD_TIMED_EVERY: u64 = 64;
+/// How often a group looks whether an errand is back. The reading has its own times; only its hand-over waits.
+const ERRAND_LOOK_NS: u64 = 10_000_000;
 /// How often latencies are handed to the recorder.
 const PUBLISH_INTERVAL_NS: u64 = NS_PER_S;
 
@@ -26,8 +31,13 @@ pub struct GroupSource {
     pub id: u16,
     /// Its period, in nanoseconds.
     pub period_ns: u64,
+    /// Most of a core that it may take, in hundredths of a percent.
+    pub budget: u16,
     /// Its way from the kernel to a payload.
     pub sampler: Box<dyn Sampler>,
+    /// For a source that may be held up: how long a reading may take, in nanoseconds. It then has a thread of its own, which
+    /// bears this name.
+    pub errand: Option<(String, u64)>,
 }
 
 /// What a group works with. Shared things are shared with the recorder and the daemon.
@@ -63,34 +73,66 @@ pub struct Group {
     metrics: Arc<Metrics>,
     latencies: Producer<GroupLatencies>,
     publish_ns: u64,
-    builds: u64,
     stop: Arc<Event>,
 }
 
 #[derive(Debug)]
 struct ActiveSource {
-    sampler: Box<dyn Sampler>,
+    way: Way,
     envelope: Envelope,
     next_seq: u64,
     payload_bytes: usize, // of its last payload: tells the size class of the next
+    builds: u64,
+    build_ns: u64, // as last timed
+    budget: Budget,
+}
+
+/// How a source is read.
+#[derive(Debug)]
+enum Way {
+    /// By the group's own thread.
+    Here(Box<dyn Sampler>),
+    /// By a thread of its own, since it may be held up.
+    Errand(Errand),
+}
+
+/// A reading that was made, before it is a frame.
+#[derive(Debug, Clone, Copy)]
+struct Read {
+    reading: Reading,
+    begin_ns: u64,
+    end_ns: u64,
+    cost_ns: u64, // of a core
 }
 
 impl Group {
     /// A group that is ready to run.
-    pub fn new(settings: GroupSettings) -> Self {
+    ///
+    /// # Errors
+    /// The kernel refuses a thread for a source that needs one.
+    pub fn new(settings: GroupSettings) -> io::Result<Self> {
         let GroupSettings { sources, timing, start_ns, wall_offset, hand_over, metrics, latencies, stop } =
             settings;
-        Self {
-            schedule: Schedule::new(sources.iter().map(|source| source.period_ns), start_ns),
-            sources: sources
-                .into_iter()
-                .map(|source| ActiveSource {
-                    sampler: source.sampler,
-                    envelope: Envelope::new(source.id),
-                    next_seq: 0,
-                    payload_bytes: 0,
-                })
-                .collect(),
+        let schedule = Schedule::new(sources.iter().map(|source| source.period_ns), start_ns);
+        let active = |source: GroupSource| {
+            Ok(ActiveSource {
+                envelope: Envelope::new(source.id),
+                next_seq: 0,
+                payload_bytes: 0,
+                builds: 0,
+                build_ns: 0,
+                budget: Budget::new(source.budget, source.period_ns, start_ns),
+                way: match source.errand {
+                    None => Way::Here(source.sampler),
+                    Some((name, timeout_ns)) => {
+                        Way::Errand(Errand::start(&name, source.sampler, timeout_ns)?)
+                    }
+                },
+            })
+        };
+        Ok(Self {
+            schedule,
+            sources: sources.into_iter().map(active).collect::<io::Result<_>>()?,
             timing,
             builders: Builders::default(),
             wall_offset,
@@ -98,9 +140,8 @@ impl Group {
             metrics,
             latencies,
             publish_ns: start_ns + PUBLISH_INTERVAL_NS,
-            builds: 0,
             stop,
-        }
+        })
     }
 
     /// Samples until the stop event is set; then hands over what it has and drops its sender.
@@ -112,6 +153,7 @@ impl Group {
         }
         let mut now = 0;
         while let Some(next) = self.schedule.next_ns() {
+            let next = if self.has_errand_out() { next.min(now + ERRAND_LOOK_NS) } else { next };
             let stopped =
                 if next > now { self.stop.wait_until(next) == Woken::Set } else { self.stop.is_set() };
             if stopped {
@@ -119,16 +161,27 @@ impl Group {
             }
             now = self.tick();
         }
+        self.abandon_errands();
+        for (source, unserved) in self.sources.iter().zip(self.schedule.unserved(monotonic_ns())) {
+            if let Some(metrics) = self.metrics.sources.get(usize::from(source.envelope.source())) {
+                metrics.missed.add(unserved);
+            }
+        }
         // Before the sender goes: the recorder collects for the last time when it is gone.
         self.latencies.finish();
         self.hand_over.finish(monotonic_ns());
     }
 
-    /// Makes the reading that is due, if there is one. Returns the time.
+    /// Makes the reading that is due, if there is one, and takes what errands have brought. Returns the time.
     pub fn tick(&mut self) -> u64 {
         let begin = monotonic_ns();
-        let Some(due) = self.schedule.take_due(begin) else { return begin };
-        let end = self.sample(due, begin);
+        let mut end = begin;
+        if let Some(due) = self.schedule.take_due(begin) {
+            end = self.sample(due, begin);
+        }
+        if self.has_errand_out() {
+            end = self.collect_errands();
+        }
         let next = self.schedule.next_ns().unwrap_or(u64::MAX);
         if self.hand_over.is_due(end, next) {
             let begin = monotonic_ns();
@@ -144,6 +197,14 @@ impl Group {
 
     fn sample(&mut self, due: Due, begin: u64) -> u64 {
         let Some(source) = self.sources.get_mut(due.index) else { return begin };
+        let metrics = self.metrics.sources.get(usize::from(source.envelope.source()));
+        if let Way::Errand(errand) = &source.way
+            && errand.is_out()
+        {
+            // The reading before it is still being made: this tick is not begun.
+            metrics.inspect(|metrics| metrics.missed.add(due.missed + 1));
+            return begin;
+        }
         let reading = Reading {
             source: source.envelope.source(),
             seq: source.next_seq,
@@ -152,43 +213,118 @@ impl Group {
         };
         source.next_seq += 1;
         self.hand_over.begin(reading.source, reading.seq);
-        if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
+        if let Some(metrics) = metrics {
             metrics.begun.set(source.next_seq);
             if due.missed > 0 {
                 metrics.missed.add(due.missed);
             }
         }
-        let result = source.sampler.read();
-        let end = monotonic_ns();
         if let Some(latencies) = self.latencies.current().sources.get_mut(due.index) {
             latencies.lateness.record(due.lateness_ns);
-            latencies.read_duration.record(end - begin);
         }
-        if result.is_err() {
+        let result = match &mut source.way {
+            Way::Here(sampler) => sampler.read(),
+            Way::Errand(errand) => {
+                if !errand.send(reading) {
+                    // Its thread has ended, which only a mistake of ours can bring about.
+                    self.hand_over.lose(reading, Causes::READ_FAILED);
+                }
+                return begin;
+            }
+        };
+        let end = monotonic_ns();
+        self.finish(
+            due.index,
+            Read { reading, begin_ns: begin, end_ns: end, cost_ns: end - begin },
+            result.is_ok(),
+        )
+    }
+
+    /// Makes the frame of a reading. Returns the time.
+    #[inline]
+    fn finish(&mut self, index: usize, read: Read, is_read: bool) -> u64 {
+        let Read { reading, begin_ns, end_ns, cost_ns } = read;
+        let Some(source) = self.sources.get_mut(index) else { return end_ns };
+        if let Some(latencies) = self.latencies.current().sources.get_mut(index) {
+            latencies.read_duration.record(end_ns - begin_ns);
+        }
+        let metrics = self.metrics.sources.get(usize::from(reading.source));
+        if let Some(stride) = source.budget.spend(end_ns, cost_ns + source.build_ns) {
+            self.schedule.set_stride(index, stride);
+            metrics.inspect(|metrics| metrics.set_stride(stride));
+        }
+        let sampler: Option<&mut dyn Sampler> = match &mut source.way {
+            Way::Here(sampler) => Some(&mut **sampler),
+            Way::Errand(errand) => errand.sampler(),
+        };
+        let Some(sampler) = sampler.filter(|_| is_read) else {
             self.hand_over.lose(reading, Causes::READ_FAILED);
-            return end;
-        }
+            return end_ns;
+        };
 
         let builder = self.builders.for_size(source.payload_bytes);
-        let timed = self.builds.is_multiple_of(BUILD_TIMED_EVERY);
-        self.builds = self.builds.wrapping_add(1);
+        let timed = source.builds.is_multiple_of(BUILD_TIMED_EVERY);
+        source.builds = source.builds.wrapping_add(1);
         let build_begin = if timed { monotonic_ns() } else { 0 };
-        let shortfall = source.sampler.build(reading.seq, builder);
+        let shortfall = sampler.build(reading.seq, builder);
         if timed {
-            self.latencies.current().build.record(monotonic_ns() - build_begin);
+            source.build_ns = monotonic_ns() - build_begin;
+            self.latencies.current().build.record(source.build_ns);
+        }
+        if !shortfall.is_none() {
+            metrics.inspect(|metrics| metrics.partial.add(1));
         }
         let payload = builder.finished_data();
         source.payload_bytes = payload.len();
         let stamp = Stamp {
-            mono_ns: begin,
-            wall_ns: reading.wall_offset_ns.wrapping_add_unsigned(begin),
+            mono_ns: begin_ns,
+            wall_ns: reading.wall_offset_ns.wrapping_add_unsigned(begin_ns),
             seq: reading.seq,
             shortfall,
-            duration_ns: u32::try_from(end - begin).unwrap_or(u32::MAX),
+            duration_ns: u32::try_from(end_ns - begin_ns).unwrap_or(u32::MAX),
         };
+        let reading = Reading { mono_ns: begin_ns, ..reading };
         self.hand_over.append(reading, ENVELOPE_BYTES + payload.len(), |frame| {
             source.envelope.write(frame, &stamp, payload);
         });
-        end
+        end_ns
+    }
+
+    fn has_errand_out(&self) -> bool {
+        self.sources.iter().any(|source| matches!(&source.way, Way::Errand(errand) if errand.is_out()))
+    }
+
+    /// Takes what errands have brought, and gives up those that take too long. Returns the time.
+    #[cold]
+    fn collect_errands(&mut self) -> u64 {
+        let now = monotonic_ns();
+        for index in 0..self.sources.len() {
+            let Some(source) = self.sources.get_mut(index) else { continue };
+            let Way::Errand(errand) = &mut source.way else { continue };
+            match errand.news(now) {
+                News::None => {}
+                News::Made(reading, Made { begin_ns, end_ns, cpu_ns, result }) => {
+                    self.finish(index, Read { reading, begin_ns, end_ns, cost_ns: cpu_ns }, result.is_ok());
+                }
+                News::TimedOut(reading) => {
+                    if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
+                        metrics.timed_out.add(1);
+                    }
+                    self.hand_over.lose(reading, Causes::TIMED_OUT);
+                }
+            }
+        }
+        now
+    }
+
+    /// What is still on its way when the run ends was begun, and is lost.
+    fn abandon_errands(&mut self) {
+        for source in &mut self.sources {
+            if let Way::Errand(errand) = &mut source.way
+                && let Some(reading) = errand.abandon()
+            {
+                self.hand_over.lose(reading, Causes::TIMED_OUT);
+            }
+        }
     }
 }

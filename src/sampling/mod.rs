@@ -2,12 +2,15 @@
 //!
 //! Never: waits for the disk, allocates in steady state, logs between two ticks, knows a file format.
 
+mod budget;
+mod errand;
 mod group;
 mod sampler;
 mod schedule;
 mod selection;
 pub mod sources;
 
+pub use budget::STRIDE_MAX;
 pub use group::{Group, GroupSettings, GroupSource};
 pub use sampler::{ReadError, Sampler};
 pub use schedule::{Due, Schedule};

@@ -10,6 +10,8 @@ pub struct Schedule {
 struct Tick {
     period_ns: u64, // > 0
     next_ns: u64,
+    stride: u64,  // every how many ticks one is served; 1 unless a budget is short
+    skipped: u64, // ticks left out on purpose in front of the next one
 }
 
 /// A reading to be made now.
@@ -19,14 +21,15 @@ pub struct Due {
     pub index: usize,
     /// How long ago its oldest unserved tick was, in nanoseconds.
     pub lateness_ns: u64,
-    /// Ticks that went by meanwhile: counted, never caught up in a burst.
+    /// Ticks that went by since the last reading: counted, never caught up in a burst.
     pub missed: u64,
 }
 
 impl Schedule {
     /// Sources with these periods in nanoseconds (a period of 0 counts as 1), all first due at `start_ns`.
     pub fn new(periods_ns: impl IntoIterator<Item = u64>, start_ns: u64) -> Self {
-        let tick = |period_ns: u64| Tick { period_ns: period_ns.max(1), next_ns: start_ns };
+        let tick =
+            |period_ns: u64| Tick { period_ns: period_ns.max(1), next_ns: start_ns, stride: 1, skipped: 0 };
         Self { ticks: periods_ns.into_iter().map(tick).collect() }
     }
 
@@ -42,9 +45,27 @@ impl Schedule {
     pub fn take_due(&mut self, now_ns: u64) -> Option<Due> {
         let (index, tick) = self.ticks.iter_mut().enumerate().min_by_key(|(_, tick)| tick.next_ns)?;
         let lateness_ns = now_ns.checked_sub(tick.next_ns)?;
-        let missed = lateness_ns / tick.period_ns;
-        tick.next_ns = tick.next_ns.saturating_add((missed + 1).saturating_mul(tick.period_ns));
+        let late = lateness_ns / tick.period_ns;
+        let missed = late + tick.skipped;
+        tick.skipped = tick.stride - 1;
+        tick.next_ns = tick.next_ns.saturating_add((late + tick.stride).saturating_mul(tick.period_ns));
         Some(Due { index, lateness_ns, missed })
+    }
+
+    /// Ticks that have gone by at `now_ns` since each source's last reading, in the group's order: missed, if the group ends now.
+    pub fn unserved(&self, now_ns: u64) -> impl Iterator<Item = u64> {
+        self.ticks.iter().map(move |tick| {
+            let first_ns = tick.next_ns - tick.skipped * tick.period_ns;
+            now_ns.checked_sub(first_ns).map_or(0, |since_ns| since_ns / tick.period_ns + 1)
+        })
+    }
+
+    /// From the next reading on serves one in `stride` (at least 1) ticks of a source; those between count as missed when
+    /// they have gone by.
+    pub fn set_stride(&mut self, index: usize, stride: u64) {
+        if let Some(tick) = self.ticks.get_mut(index) {
+            tick.stride = stride.max(1);
+        }
     }
 }
 
@@ -83,6 +104,23 @@ mod tests {
         schedule.take_due(30).unwrap();
         assert_eq!(schedule.next_ns(), Some(60));
         assert_eq!(Schedule::new([], 0).next_ns(), None);
+    }
+
+    // Goal: a longer stride stays on the grid, and what it leaves out is counted once it has gone by. Method: a stride of 3,
+    // and back.
+    #[test]
+    fn a_stride_counts_what_it_leaves_out() {
+        let mut schedule = Schedule::new([100], 0);
+        schedule.set_stride(0, 3);
+        assert_eq!(schedule.take_due(0), Some(Due { index: 0, lateness_ns: 0, missed: 0 }));
+        assert_eq!((schedule.take_due(299), schedule.next_ns()), (None, Some(300)));
+        let unserved = |schedule: &Schedule, now| schedule.unserved(now).next().unwrap();
+        assert_eq!([99, 100, 299, 300].map(|now| unserved(&schedule, now)), [0, 1, 2, 3]);
+        assert_eq!(schedule.take_due(450), Some(Due { index: 0, lateness_ns: 150, missed: 3 }));
+        assert_eq!(schedule.next_ns(), Some(700), "one tick was late, two are left out");
+        schedule.set_stride(0, 1);
+        assert_eq!(schedule.take_due(700), Some(Due { index: 0, lateness_ns: 0, missed: 2 }));
+        assert_eq!(schedule.take_due(800), Some(Due { index: 0, lateness_ns: 0, missed: 0 }));
     }
 
     proptest! {

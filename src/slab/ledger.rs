@@ -25,6 +25,8 @@ impl Causes {
     pub const READ_FAILED: Self = Self(1 << 3);
     /// The storage refused the write.
     pub const STORAGE: Self = Self(1 << 4);
+    /// The source did not answer in time.
+    pub const TIMED_OUT: Self = Self(1 << 7);
 
     /// The set with these bits.
     pub const fn from_bits(bits: u32) -> Self {
@@ -53,8 +55,16 @@ impl BitOrAssign for Causes {
 
 impl fmt::Display for Causes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 7] =
-            ["queue_full", "pool_empty", "too_large", "read_failed", "storage", "crash", "damaged"];
+        const NAMES: [&str; 8] = [
+            "queue_full",
+            "pool_empty",
+            "too_large",
+            "read_failed",
+            "storage",
+            "crash",
+            "damaged",
+            "timed_out",
+        ];
         let mut names =
             NAMES.iter().enumerate().filter(|(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| name);
         match names.next() {
@@ -132,6 +142,7 @@ mod tests {
             (Causes::TOO_LARGE, GapCause::TooLarge),
             (Causes::READ_FAILED, GapCause::ReadFailed),
             (Causes::STORAGE, GapCause::Storage),
+            (Causes::TIMED_OUT, GapCause::TimedOut),
         ];
         for (ours, format) in pairs {
             assert_eq!(ours.bits(), format.bits());

@@ -105,7 +105,7 @@ fn sources_are_listed_with_their_cost() {
     assert_eq!(called.status, Some(0), "{called:?}");
     let json = called.json();
     let rows = json.as_array().unwrap();
-    assert_eq!(rows.len(), 9);
+    assert!(rows.len() >= 9);
     for row in rows {
         if row["available"] == true {
             assert!(row["cost_ns"].as_u64().unwrap() > 0 && row["reason"].is_null(), "{row}");

@@ -30,6 +30,7 @@ mod recording;
 mod replaying;
 mod rescue;
 mod rig;
+mod sampling;
 mod seeking;
 mod template;
 mod walker;

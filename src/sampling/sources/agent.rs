@@ -62,6 +62,8 @@ impl Sampler for AgentSampler {
                 source.missed.get(),
                 source.recorded.get(),
                 source.lost.get(),
+                source.partial.get(),
+                source.stride(),
                 &latency(source.lateness.get()),
                 &latency(source.read_duration.get()),
             )
