@@ -117,6 +117,34 @@ pub struct HostFile {
     file: File,
     buffer: Vec<u8>,
     length: usize,
+    records: Records,
+}
+
+/// How the kernel composes a file of /proc (`seq_file` in the kernel's documentation). Knowing it saves the read that would
+/// only bring the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Records {
+    /// Unknown: only a read of nothing says that the end is reached.
+    Unknown,
+    /// One record (`single_open`): what leaves room is all.
+    One,
+    /// Records, lines mostly, of at most so many bytes. The kernel gathers whole ones in a buffer of at least
+    /// [`KERNEL_BUFFER_BYTES`], so that it stops short only where the next one does not fit, or at the end.
+    UpTo(usize),
+}
+
+/// The least buffer in which the kernel gathers records: the smallest page there is.
+pub const KERNEL_BUFFER_BYTES: usize = 4096;
+
+impl Records {
+    /// Whether a read that brought `count` bytes, and had room for more, has brought everything.
+    fn is_end(self, count: usize) -> bool {
+        match self {
+            Self::Unknown => count == 0,
+            Self::One => true,
+            Self::UpTo(bytes) => count + bytes <= KERNEL_BUFFER_BYTES,
+        }
+    }
 }
 
 impl HostFile {
@@ -131,12 +159,19 @@ impl HostFile {
     }
 
     fn of(file: File) -> Self {
-        Self { file, buffer: vec![0; Self::BUFFER_BYTES_MIN], length: 0 }
+        Self { file, buffer: vec![0; Self::BUFFER_BYTES_MIN], length: 0, records: Records::Unknown }
+    }
+
+    /// The same file, whose records are known to be of this kind.
+    #[must_use]
+    pub fn of_records(mut self, records: Records) -> Self {
+        self.records = records;
+        self
     }
 
     /// Reads the whole content as it is now. Allocates only while the content grows beyond what it ever was.
     ///
-    /// The kernel hands out long files page by page, so only a read of 0 bytes says that the end is reached.
+    /// The kernel hands out long files piece by piece: what is known of its records says which piece is the last.
     ///
     /// # Errors
     /// What the kernel says; `FileTooLarge` beyond [`HOST_FILE_BYTES_MAX`].
@@ -153,7 +188,13 @@ impl HostFile {
             let free = self.buffer.get_mut(length..).unwrap_or_default();
             match self.file.read_at(free, length as u64) {
                 Ok(0) => break,
-                Ok(count) => length += count,
+                Ok(count) => {
+                    let leaves_room = count < free.len();
+                    length += count;
+                    if leaves_room && self.records.is_end(count) {
+                        break;
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

@@ -2,6 +2,7 @@
 
 use flatbuffers::FlatBufferBuilder;
 
+use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::HostFile;
@@ -75,61 +76,50 @@ impl Sampler for CpuSampler {
 /// Reads everything that is there; says what is not.
 fn parse(content: &[u8], cores: &mut Vec<CoreTimes>) -> (Totals, Shortfall) {
     cores.clear();
-    let (lines, mut shortfall) = text::whole_lines(content);
+    let (mut cursor, mut lacks) = Cursor::of(content);
     let mut times = None;
     let [mut context_switches, mut forks, mut interrupts, mut softirqs] = [ABSENT; 4];
     let [mut running, mut blocked, mut boot_time] = [ABSENT; 3];
-    for line in lines {
-        let mut fields = text::fields(line);
-        let Some(name) = fields.next() else { continue };
+    while !cursor.is_at_end() {
+        let name = cursor.word().unwrap_or_default();
         let place = match name {
-            b"cpu" => {
-                let (values, lacks) = cpu_times(fields);
-                times = Some(values);
-                shortfall |= lacks;
-                continue;
-            }
-            b"intr" => &mut interrupts,
-            b"ctxt" => &mut context_switches,
-            b"btime" => &mut boot_time,
-            b"processes" => &mut forks,
-            b"procs_running" => &mut running,
-            b"procs_blocked" => &mut blocked,
-            b"softirq" => &mut softirqs,
-            _ => {
-                let Some(core) = name.strip_prefix(b"cpu") else { continue };
-                shortfall |= push_core(cores, core, fields);
-                continue;
-            }
+            b"intr" => Some(&mut interrupts),
+            b"ctxt" => Some(&mut context_switches),
+            b"btime" => Some(&mut boot_time),
+            b"processes" => Some(&mut forks),
+            b"procs_running" => Some(&mut running),
+            b"procs_blocked" => Some(&mut blocked),
+            b"softirq" => Some(&mut softirqs),
+            _ => None,
         };
-        *place = text::value(fields.next(), &mut shortfall);
+        if let Some(place) = place {
+            *place = cursor.number(&mut lacks);
+        } else if name == b"cpu" {
+            times = Some(cpu_times(&mut cursor, &mut lacks));
+        } else if let Some(core) = name.strip_prefix(b"cpu") {
+            push_core(cores, core, &mut cursor, &mut lacks);
+        }
+        cursor.next_line();
     }
     let counts = [context_switches, forks, interrupts, softirqs, running, blocked, boot_time];
     let is_there = times.is_some() && !cores.is_empty() && !counts.contains(&ABSENT);
-    shortfall |= Shortfall::CUT.unless(is_there);
-    let times = times.unwrap_or_else(|| cpu_times(std::iter::empty()).0);
+    lacks |= Shortfall::CUT.unless(is_there);
+    let times = times.unwrap_or_else(|| cpu_times(&mut Cursor::of(b"").0, &mut lacks));
     let totals = Totals { times, context_switches, forks, interrupts, softirqs, running, blocked, boot_time };
-    (totals, shortfall)
+    (totals, lacks)
 }
 
-fn push_core<'a>(
-    cores: &mut Vec<CoreTimes>,
-    core: &[u8],
-    fields: impl Iterator<Item = &'a [u8]>,
-) -> Shortfall {
-    let Some(core) = text::number(core) else { return Shortfall::UNREADABLE };
-    if cores.len() == CORES_MAX {
-        return Shortfall::TOO_MANY;
+fn push_core(cores: &mut Vec<CoreTimes>, core: &[u8], cursor: &mut Cursor<'_>, lacks: &mut Shortfall) {
+    match text::number(core) {
+        None => *lacks |= Shortfall::UNREADABLE,
+        Some(_) if cores.len() == CORES_MAX => *lacks |= Shortfall::TOO_MANY,
+        Some(core) => cores.push(CoreTimes::new(core, &cpu_times(cursor, lacks))),
     }
-    let (times, shortfall) = cpu_times(fields);
-    cores.push(CoreTimes::new(core, &times));
-    shortfall
 }
 
-fn cpu_times<'a>(fields: impl Iterator<Item = &'a [u8]>) -> (CpuTimes, Shortfall) {
-    let ([user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice], shortfall) =
-        text::numbers(fields);
-    (CpuTimes::new(user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice), shortfall)
+fn cpu_times(cursor: &mut Cursor<'_>, lacks: &mut Shortfall) -> CpuTimes {
+    let [user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice] = cursor.numbers(lacks);
+    CpuTimes::new(user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice)
 }
 
 #[cfg(test)]

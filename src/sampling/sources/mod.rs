@@ -8,6 +8,7 @@ use crate::os::host::{HostFile, HostRoot};
 
 pub mod agent;
 mod cpu;
+mod cursor;
 mod disk;
 mod keyed;
 mod load;
