@@ -7,6 +7,8 @@ use crate::config::Source;
 use crate::os::host::{HostFile, HostRoot};
 
 pub mod agent;
+mod buddy;
+mod conntrack;
 mod counters;
 mod cpu;
 mod disk;
@@ -14,7 +16,9 @@ mod keyed;
 mod load;
 mod network;
 mod pressure;
+mod slab;
 mod snmp;
+mod softnet;
 pub mod synthetic;
 mod text;
 
@@ -65,6 +69,10 @@ pub const CATALOG: &[Entry] = &[
     snmp::ENTRY,
     keyed::NETSTAT_ENTRY,
     keyed::SOCKETS,
+    softnet::ENTRY,
+    conntrack::ENTRY,
+    buddy::ENTRY,
+    slab::ENTRY,
 ];
 
 /// What this host lacks for a source.
