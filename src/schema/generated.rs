@@ -49,3 +49,33 @@ pub mod pressure;
 #[path = "../../generated/host/vmstat_generated.rs"]
 #[rustfmt::skip]
 pub mod vmstat;
+#[path = "../../generated/host/buddy_generated.rs"]
+#[rustfmt::skip]
+pub mod buddy;
+#[path = "../../generated/host/conntrack_generated.rs"]
+#[rustfmt::skip]
+pub mod conntrack;
+#[path = "../../generated/host/ethtool_generated.rs"]
+#[rustfmt::skip]
+pub mod ethtool;
+#[path = "../../generated/host/hugepages_generated.rs"]
+#[rustfmt::skip]
+pub mod hugepages;
+#[path = "../../generated/host/netstat_generated.rs"]
+#[rustfmt::skip]
+pub mod netstat;
+#[path = "../../generated/host/numa_generated.rs"]
+#[rustfmt::skip]
+pub mod numa;
+#[path = "../../generated/host/slab_generated.rs"]
+#[rustfmt::skip]
+pub mod slab;
+#[path = "../../generated/host/snmp_generated.rs"]
+#[rustfmt::skip]
+pub mod snmp;
+#[path = "../../generated/host/sockets_generated.rs"]
+#[rustfmt::skip]
+pub mod sockets;
+#[path = "../../generated/host/softnet_generated.rs"]
+#[rustfmt::skip]
+pub mod softnet;

@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text::{self, ABSENT};
 use super::{Entry, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Disk, DiskArgs, DiskCounters};
 
 const FILE: &str = "proc/diskstats";
@@ -15,6 +15,7 @@ const DEVICES_MAX: usize = 4096;
 const COUNTERS: usize = 17;
 const COUNTERS_OF_KERNELS: [usize; 3] = [COUNTERS, 15, 11];
 
+/// Include and exclude speak of devices.
 pub(super) const ENTRY: Entry = Entry {
     name: "disk",
     root: "flatcap.host.Disk",
@@ -23,13 +24,16 @@ pub(super) const ENTRY: Entry = Entry {
     refresh: "at each request; hundreds of times a second under load",
     needs: &[],
     open: |opening| {
-        Ok(Box::new(DiskSampler { file: host_file(opening.host, FILE, "")?, devices: Vec::new() }))
+        let file = host_file(opening.host, FILE, "")?;
+        let chosen = Chosen::new(opening.selection());
+        Ok(Box::new(DiskSampler { file, chosen, devices: Vec::new() }))
     },
 };
 
 #[derive(Debug)]
 struct DiskSampler {
     file: HostFile,
+    chosen: Chosen,
     devices: Vec<DiskCounters>, // reused
 }
 
@@ -39,48 +43,63 @@ impl Sampler for DiskSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let is_whole = parse(self.file.content(), &mut self.devices);
+        let shortfall = parse(self.file.content(), &mut self.chosen, &mut self.devices);
         let devices = builder.create_vector(&self.devices);
         let root = Disk::create(builder, &DiskArgs { devices: Some(devices) });
         builder.finish_minimal(root);
-        Shortfall::UNREADABLE.unless(is_whole)
+        shortfall
     }
 }
 
-fn parse(content: &[u8], devices: &mut Vec<DiskCounters>) -> bool {
+fn parse(content: &[u8], chosen: &mut Chosen, devices: &mut Vec<DiskCounters>) -> Shortfall {
     devices.clear();
     // A host without block devices has an empty file.
-    let (lines, cut) = text::whole_lines(content);
-    let mut is_whole = cut.is_none() || content.is_empty();
-    for line in lines {
-        match device(line).filter(|_| devices.len() < DEVICES_MAX) {
-            Some((device, all)) => {
-                devices.push(device);
-                is_whole &= all;
-            }
-            None => is_whole = false,
-        }
+    if content.is_empty() {
+        return Shortfall::NONE;
     }
-    is_whole
+    let (lines, mut shortfall) = text::whole_lines(content);
+    for (at, line) in lines.enumerate() {
+        let mut fields = text::fields(line);
+        let (numbers, lacks) = text::numbers::<2>(fields.by_ref().take(2));
+        let Some(name) = fields.next() else {
+            shortfall |= Shortfall::CUT;
+            continue;
+        };
+        if !chosen.wants(at, name) {
+            continue;
+        }
+        let Some(name) = text::name::<32>(name) else {
+            shortfall |= Shortfall::UNREADABLE;
+            continue;
+        };
+        if devices.len() == DEVICES_MAX {
+            shortfall |= Shortfall::TOO_MANY;
+            break;
+        }
+        let (device, lacks_more) = device(numbers, &name, fields);
+        devices.push(device);
+        shortfall |= lacks | lacks_more;
+    }
+    shortfall
 }
 
-/// One device, and whether all its counters were there; none without a name that fits.
-fn device(line: &[u8]) -> Option<(DiskCounters, bool)> {
-    let mut fields = text::fields(line);
-    let ([major, minor], lacks) = text::numbers(fields.by_ref().take(2));
-    let name = text::name::<32>(fields.next()?)?;
+/// One device and what it lacks.
+fn device<'a>(
+    [major, minor]: [u64; 2],
+    name: &[u8; 32],
+    fields: impl Iterator<Item = &'a [u8]>,
+) -> (DiskCounters, Shortfall) {
     let mut counters = [ABSENT; COUNTERS];
+    let mut shortfall = Shortfall::NONE;
     let mut given = 0;
     for field in fields {
         // Counters that a later kernel adds behind are passed over.
         if let Some(place) = counters.get_mut(given) {
-            *place = text::number(field).unwrap_or(ABSENT);
+            *place = text::value(Some(field), &mut shortfall);
         }
         given += 1;
     }
-    let known = given.min(COUNTERS);
-    let are_read = counters.iter().take(known).all(|value| *value != ABSENT);
-    let all = lacks.is_none() && are_read && COUNTERS_OF_KERNELS.contains(&known);
+    shortfall |= Shortfall::CUT.unless(COUNTERS_OF_KERNELS.contains(&given.min(COUNTERS)));
     let [
         reads,
         reads_merged,
@@ -106,7 +125,7 @@ fn device(line: &[u8]) -> Option<(DiskCounters, bool)> {
     let device = DiskCounters::new(
         major,
         minor,
-        &name,
+        name,
         reads,
         reads_merged,
         sectors_read,
@@ -125,16 +144,22 @@ fn device(line: &[u8]) -> Option<(DiskCounters, bool)> {
         flushes,
         flush_time,
     );
-    Some((device, all))
+    (device, shortfall)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, sampled};
+    use crate::sampling::sources::tests::{assert_composed, fixture, sampled, sampled_under};
 
     fn name(device: &DiskCounters) -> String {
         device.name().iter().take_while(|byte| *byte != 0).map(char::from).collect()
+    }
+
+    fn parsed(text: &[u8]) -> (Vec<DiskCounters>, Shortfall) {
+        let mut devices = Vec::new();
+        let shortfall = parse(text, &mut Chosen::default(), &mut devices);
+        (devices, shortfall)
     }
 
     // Goal: every value is in its place, for each generation of kernels. Method: counters equal to their place.
@@ -143,8 +168,8 @@ mod tests {
         for count in COUNTERS_OF_KERNELS.into_iter().chain([20]) {
             let counters: Vec<String> = (1..=count).map(|at| at.to_string()).collect();
             let counters = counters.join(" ");
-            let mut devices = Vec::new();
-            assert!(parse(format!("   8       1 sda1 {counters}\n").as_bytes(), &mut devices));
+            let (devices, shortfall) = parsed(format!("   8       1 sda1 {counters}\n").as_bytes());
+            assert!(shortfall.is_none());
             let device = devices[0];
             assert_eq!((device.major(), device.minor(), name(&device).as_str()), (8, 1, "sda1"));
             assert_eq!((device.reads(), device.write_time(), device.weighted_io_time()), (1, 8, 11));
@@ -153,17 +178,39 @@ mod tests {
         }
     }
 
-    // Goal: damaged text never panics and a cut file is never called whole. Method: every cut, every byte replaced.
+    // Goal: damaged text never panics, a cut file is never called whole, each damage has its reason. Method: every cut,
+    // every byte replaced, and one of each kind.
     #[test]
     fn damaged_text_is_marked() {
         assert_composed(b" 8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n", |text| {
-            let mut devices = Vec::new();
-            parse(text, &mut devices) && devices.len() == 1
+            let (devices, shortfall) = parsed(text);
+            shortfall.is_none() && devices.len() == 1
         });
-        let mut devices = Vec::new();
         let long = "x".repeat(32);
-        assert!(!parse(format!("8 0 {long} 1 2 3 4 5 6 7 8 9 10 11\n").as_bytes(), &mut devices));
+        let (devices, shortfall) = parsed(format!("8 0 {long} 1 2 3 4 5 6 7 8 9 10 11\n").as_bytes());
         assert!(devices.is_empty(), "a name that does not fit is not cut into another one");
+        assert_eq!(shortfall, Shortfall::UNREADABLE);
+        assert_eq!(parsed(b"8 0 sda 1 2 3 4 5 6 7 8 9 10\n").1, Shortfall::CUT);
+        assert_eq!(parsed(b"8 0 sda 1 2 3 4 5 6 7 8 9 10 -1\n").1, Shortfall::UNREADABLE);
+        assert_eq!(parsed(b"8 0\n").1, Shortfall::CUT);
+        let many: Vec<String> =
+            (0..=DEVICES_MAX).map(|at| format!("8 {at} d{at} 1 2 3 4 5 6 7 8 9 10 11\n")).collect();
+        let (devices, shortfall) = parsed(many.concat().as_bytes());
+        assert_eq!((devices.len(), shortfall), (DEVICES_MAX, Shortfall::TOO_MANY));
+    }
+
+    // Goal: devices are chosen by name, and one that nobody wants is no shortfall, however it reads. Method: a tree.
+    #[test]
+    fn devices_are_chosen() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        let text = "7 0 loop0 x\n8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n8 1 sda1 1 2 3 4 5 6 7 8 9 10 11\n";
+        std::fs::write(folder.path().join(FILE), text).unwrap();
+        let keys = "include = [\"sd*\"]\nexclude = [\"sd?[0-9]\"]";
+        let (payload, shortfall) = sampled_under(&ENTRY, keys, folder.path());
+        let disk = flatbuffers::root::<Disk<'_>>(&payload).unwrap();
+        assert_eq!(disk.devices().iter().map(name).collect::<Vec<_>>(), ["sda"]);
+        assert_eq!(shortfall, Shortfall::NONE);
     }
 
     // Goal: live and captured hosts are read whole, device by device. Method: a naive parser beside ours.
@@ -176,8 +223,7 @@ mod tests {
             text.lines().map(|line| line.split_whitespace().nth(2).unwrap().to_owned()).collect();
         assert_eq!(disk.devices().iter().map(name).collect::<Vec<_>>(), names);
         if let Some(text) = fixture(FILE) {
-            let mut devices = Vec::new();
-            parse(&text, &mut devices);
+            let (devices, _) = parsed(&text);
             let text = String::from_utf8(text).unwrap();
             for (line, device) in text.lines().zip(&devices) {
                 let words: Vec<&str> = line.split_whitespace().collect();

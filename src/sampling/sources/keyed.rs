@@ -1,21 +1,25 @@
-//! `memory` and `vmstat`: files of lines `name value`. The schema is the only list of names: each field's `origin`, or its
-//! own name, says which line it takes.
+//! `memory`, `vmstat`, `netstat` and `sockets`: each a struct of counters that have their names in the files.
 
 use flatbuffers::FlatBufferBuilder;
-use flatbuffers_reflection::reflection::root_as_schema;
 
-use super::text::{self, ABSENT};
-use super::{Entry, host_file};
-use crate::os::host::HostFile;
+use super::counters::{Keyed, Keys, Layout, Part};
+use super::network::of_namespace;
+use super::{Entry, Opening, Unavailable};
 use crate::sampling::{ReadError, Sampler, Shortfall};
-use crate::schema::host::{Memory, MemoryArgs, MemoryCounters, Vmstat, VmstatArgs, VmstatCounters};
+use crate::schema::host::{
+    Memory, MemoryArgs, MemoryCounters, Netstat, NetstatArgs, NetstatCounters, SocketCounters, Sockets,
+    SocketsArgs, Vmstat, VmstatArgs, VmstatCounters,
+};
 
 const MEMINFO: &str = "proc/meminfo";
 const VMSTAT: &str = "proc/vmstat";
-/// Most lines that are looked at; the kernel has some 220.
-const LINES_MAX: usize = 4096;
-const VALUE_BYTES: usize = size_of::<u64>();
+const NETSTAT: &str = "proc/net/netstat";
+const SOCKSTAT: &str = "proc/net/sockstat";
+const SOCKSTAT6: &str = "proc/net/sockstat6";
+/// A line `name value` or `name: value kB`.
+const LINES: Layout = Layout::Lines { section: b"", skip: 0 };
 
+/// Include and exclude speak of fields, such as `mem_free`.
 pub(super) const MEMORY: Entry = Entry {
     name: "memory",
     root: "flatcap.host.Memory",
@@ -24,15 +28,20 @@ pub(super) const MEMORY: Entry = Entry {
     refresh: "some values hundreds of times a second, as memory is used",
     needs: &[],
     open: |opening| {
-        let file = host_file(opening.host, MEMINFO, "")?;
-        let keys = keys(MEMORY.schema, "flatcap.host.MemoryCounters");
-        Ok(Box::new(KeyedSampler::new(MEMINFO, file, keys, |builder, bytes| {
-            let root = Memory::create(builder, &MemoryArgs { counters: Some(&MemoryCounters(*bytes)) });
-            builder.finish_minimal(root);
-        })))
+        let part = Part { path: MEMINFO, layout: LINES, is_optional: false };
+        KeyedSampler::open(
+            opening,
+            &[part],
+            keys(&MEMORY, "flatcap.host.MemoryCounters", opening),
+            |builder, bytes| {
+                let root = Memory::create(builder, &MemoryArgs { counters: Some(&MemoryCounters(*bytes)) });
+                builder.finish_minimal(root);
+            },
+        )
     },
 };
 
+/// Include and exclude speak of fields, such as `pgfault`.
 pub(super) const VMSTAT_ENTRY: Entry = Entry {
     name: "vmstat",
     root: "flatcap.host.Vmstat",
@@ -41,110 +50,106 @@ pub(super) const VMSTAT_ENTRY: Entry = Entry {
     refresh: "page faults hundreds of times a second; some counters are summed up once a second",
     needs: &[],
     open: |opening| {
-        let file = host_file(opening.host, VMSTAT, "")?;
-        let keys = keys(VMSTAT_ENTRY.schema, "flatcap.host.VmstatCounters");
-        Ok(Box::new(KeyedSampler::new(VMSTAT, file, keys, |builder, bytes| {
-            let root = Vmstat::create(builder, &VmstatArgs { counters: Some(&VmstatCounters(*bytes)) });
-            builder.finish_minimal(root);
-        })))
+        let part = Part { path: VMSTAT, layout: LINES, is_optional: false };
+        KeyedSampler::open(
+            opening,
+            &[part],
+            keys(&VMSTAT_ENTRY, "flatcap.host.VmstatCounters", opening),
+            |builder, bytes| {
+                let root = Vmstat::create(builder, &VmstatArgs { counters: Some(&VmstatCounters(*bytes)) });
+                builder.finish_minimal(root);
+            },
+        )
     },
 };
+
+/// Include and exclude speak of fields, such as `tcp_timeouts`.
+pub(super) const NETSTAT_ENTRY: Entry = Entry {
+    name: "netstat",
+    root: "flatcap.host.Netstat",
+    schema: include_bytes!("../../../generated/host/netstat.bfbs"),
+    files: &[NETSTAT],
+    refresh: "at each packet",
+    needs: &[],
+    open: |opening| {
+        let path = of_namespace(opening.host, NETSTAT, "proc/1/net/netstat");
+        let part = Part { path, layout: Layout::Headed, is_optional: false };
+        KeyedSampler::open(
+            opening,
+            &[part],
+            keys(&NETSTAT_ENTRY, "flatcap.host.NetstatCounters", opening),
+            |builder, bytes| {
+                let root =
+                    Netstat::create(builder, &NetstatArgs { counters: Some(&NetstatCounters(*bytes)) });
+                builder.finish_minimal(root);
+            },
+        )
+    },
+};
+
+/// Include and exclude speak of fields, such as `tcp_inuse`. A host without IPv6 lacks the second file: its fields are absent.
+pub(super) const SOCKETS: Entry = Entry {
+    name: "sockets",
+    root: "flatcap.host.Sockets",
+    schema: include_bytes!("../../../generated/host/sockets.bfbs"),
+    files: &[SOCKSTAT, SOCKSTAT6],
+    refresh: "whenever a socket is opened or closed",
+    needs: &[],
+    open: |opening| {
+        let part = |own, another, is_optional| {
+            let path = of_namespace(opening.host, own, another);
+            Part { path, layout: Layout::Pairs, is_optional }
+        };
+        let parts =
+            [part(SOCKSTAT, "proc/1/net/sockstat", false), part(SOCKSTAT6, "proc/1/net/sockstat6", true)];
+        KeyedSampler::open(
+            opening,
+            &parts,
+            keys(&SOCKETS, "flatcap.host.SocketCounters", opening),
+            |builder, bytes| {
+                let root = Sockets::create(builder, &SocketsArgs { counters: Some(&SocketCounters(*bytes)) });
+                builder.finish_minimal(root);
+            },
+        )
+    },
+};
+
+/// The counters of a struct of a source's schema, as they are selected.
+fn keys(entry: &Entry, counters: &str, opening: &Opening<'_>) -> Keys {
+    Keys::of(entry.schema, counters, &opening.selection())
+}
 
 /// Finishes the table around the struct of counters.
 type Build<const BYTES: usize> = fn(&mut FlatBufferBuilder<'static>, &[u8; BYTES]);
 
-/// Fills a struct of `BYTES / 8` counters, little-endian, in the order of the schema.
 #[derive(Debug)]
 struct KeyedSampler<const BYTES: usize> {
-    path: &'static str,
-    file: HostFile,
-    keys: Vec<Vec<u8>>,        // one a counter
-    order: Vec<Option<usize>>, // which counter each line was last time
-    present: usize,            // counters that this kernel has
-    bytes: [u8; BYTES],
+    counters: Keyed<BYTES>,
     build: Build<BYTES>,
 }
 
 impl<const BYTES: usize> KeyedSampler<BYTES> {
-    fn new(path: &'static str, file: HostFile, keys: Vec<Vec<u8>>, build: Build<BYTES>) -> Self {
-        let mut sampler =
-            Self { path, file, keys, order: Vec::new(), present: 0, bytes: [0xFF; BYTES], build };
-        // The reading that proved the file readable also teaches the order of its lines.
-        sampler.parse();
-        sampler
-    }
-
-    /// Fills the counters from the file's content. Says whether every counter that was ever there is.
-    fn parse(&mut self) -> bool {
-        let Self { file, keys, order, present, bytes, .. } = self;
-        let (found, is_whole) = parse(file.content(), keys, order, bytes);
-        *present = found.max(*present);
-        is_whole && found == *present
+    fn open(
+        opening: &Opening<'_>,
+        parts: &[Part],
+        keys: Keys,
+        build: Build<BYTES>,
+    ) -> Result<Box<dyn Sampler>, Unavailable> {
+        Ok(Box::new(Self { counters: Keyed::open(opening.host, parts, keys)?, build }))
     }
 }
 
 impl<const BYTES: usize> Sampler for KeyedSampler<BYTES> {
     fn read(&mut self) -> Result<(), ReadError> {
-        self.file.read().map_err(|error| ReadError { file: self.path, error })
+        self.counters.read()
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let is_whole = self.parse();
-        (self.build)(builder, &self.bytes);
-        Shortfall::UNREADABLE.unless(is_whole)
-    }
-}
-
-/// Fills `bytes`; returns how many counters were found, and whether the file was whole. `order` is what each line was
-/// last time: one comparison a line while the kernel keeps its order.
-fn parse(
-    content: &[u8],
-    keys: &[Vec<u8>],
-    order: &mut Vec<Option<usize>>,
-    bytes: &mut [u8],
-) -> (usize, bool) {
-    bytes.fill(0xFF); // ABSENT in every place
-    let (lines, cut) = text::whole_lines(content);
-    let mut is_whole = cut.is_none();
-    let mut found = 0;
-    for (at, line) in lines.take(LINES_MAX).enumerate() {
-        let end = line.iter().position(|byte| matches!(byte, b' ' | b':')).unwrap_or(line.len());
-        let (name, rest) = line.split_at(end);
-        if order.len() <= at {
-            order.push(None);
-        }
-        let Some(last) = order.get_mut(at) else { continue };
-        if last.and_then(|index| keys.get(index)).is_none_or(|key| key != name) {
-            *last = keys.iter().position(|key| key == name);
-        }
         // A name that the schema does not have is passed over.
-        let Some(index) = *last else { continue };
-        let value = text::fields(rest.strip_prefix(b":").unwrap_or(rest)).next().and_then(text::number);
-        is_whole &= value.is_some();
-        found += 1;
-        if let Some(place) = bytes.chunks_exact_mut(VALUE_BYTES).nth(index) {
-            place.copy_from_slice(&value.unwrap_or(ABSENT).to_le_bytes());
-        }
+        let shortfall = self.counters.fill(|_, _, _| Shortfall::NONE);
+        (self.build)(builder, self.counters.bytes());
+        shortfall
     }
-    (found, is_whole)
-}
-
-/// The name of each counter in its file, by its place in the struct: the field's `origin`, else its own name.
-fn keys(schema: &[u8], counters: &str) -> Vec<Vec<u8>> {
-    let schema = root_as_schema(schema).expect("our own schema, checked by a test");
-    let object = schema.objects().iter().find(|object| object.name() == counters);
-    let mut keys: Vec<(u16, Vec<u8>)> = object
-        .into_iter()
-        .flat_map(|object| object.fields())
-        .map(|field| {
-            let attributes = field.attributes().into_iter().flatten();
-            let origin =
-                attributes.filter(|attribute| attribute.key() == "origin").find_map(|origin| origin.value());
-            (field.offset(), origin.unwrap_or(field.name()).as_bytes().to_vec())
-        })
-        .collect();
-    keys.sort_unstable();
-    keys.into_iter().map(|(_, key)| key).collect()
 }
 
 #[cfg(test)]
@@ -152,23 +157,23 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, sampled};
+    use crate::sampling::Selection;
+    use crate::sampling::sources::counters::tests::filled;
+    use crate::sampling::sources::counters::{Order, VALUE_BYTES};
+    use crate::sampling::sources::tests::{
+        assert_composed, captured_trees, fixture, opened, sampled, sampled_under,
+    };
 
-    fn memory_keys() -> Vec<Vec<u8>> {
-        keys(MEMORY.schema, "flatcap.host.MemoryCounters")
+    fn all(entry: &Entry, counters: &str) -> Keys {
+        Keys::of(entry.schema, counters, &Selection::default())
     }
 
-    fn parsed(
-        text: &[u8],
-        keys: &[Vec<u8>],
-        order: &mut Vec<Option<usize>>,
-    ) -> (BTreeMap<String, u64>, bool) {
-        let mut bytes = vec![0; keys.len() * VALUE_BYTES];
-        let (_, is_whole) = parse(text, keys, order, &mut bytes);
-        let values =
-            bytes.chunks_exact(VALUE_BYTES).map(|place| u64::from_le_bytes(place.try_into().unwrap()));
-        let names = keys.iter().map(|key| String::from_utf8(key.clone()).unwrap());
-        (names.zip(values).filter(|(_, value)| *value != ABSENT).collect(), is_whole)
+    fn memory_keys() -> Keys {
+        all(&MEMORY, "flatcap.host.MemoryCounters")
+    }
+
+    fn parsed(text: &[u8], order: &mut Order) -> (BTreeMap<String, u64>, Shortfall) {
+        filled(&memory_keys(), LINES, order, text)
     }
 
     fn naive(text: &str) -> BTreeMap<String, u64> {
@@ -181,16 +186,40 @@ mod tests {
             .collect()
     }
 
+    /// `section: names` above `section: values`.
+    fn naive_headed(text: &str) -> BTreeMap<String, i64> {
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let pairs = lines.chunks(2).flat_map(|pair| {
+            assert_eq!(pair[0][0], pair[1][0]);
+            let values = pair[1].iter().skip(1).map(|value| value.parse().unwrap());
+            pair[0].iter().skip(1).map(|name| format!("{}{name}", pair[0][0])).zip(values)
+        });
+        pairs.collect()
+    }
+
+    fn naive_pairs(text: &str) -> BTreeMap<String, u64> {
+        let pairs = text.lines().flat_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let section = words[0].to_owned();
+            let pair = move |pair: &[&str]| (format!("{section}{}", pair[0]), pair[1].parse().unwrap());
+            words[1..].chunks(2).map(pair).collect::<Vec<_>>()
+        });
+        pairs.collect()
+    }
+
     // Goal: each field has an origin, none twice, and fills its whole struct. Method: count them.
     #[test]
     fn every_counter_has_its_line() {
-        for (keys, bytes) in [
-            (memory_keys(), size_of::<MemoryCounters>()),
-            (keys(VMSTAT_ENTRY.schema, "flatcap.host.VmstatCounters"), size_of::<VmstatCounters>()),
+        for (entry, counters, bytes) in [
+            (&MEMORY, "flatcap.host.MemoryCounters", size_of::<MemoryCounters>()),
+            (&VMSTAT_ENTRY, "flatcap.host.VmstatCounters", size_of::<VmstatCounters>()),
+            (&NETSTAT_ENTRY, "flatcap.host.NetstatCounters", size_of::<NetstatCounters>()),
+            (&SOCKETS, "flatcap.host.SocketCounters", size_of::<SocketCounters>()),
         ] {
-            assert_eq!(keys.len() * VALUE_BYTES, bytes);
-            let distinct: std::collections::BTreeSet<_> = keys.iter().collect();
-            assert_eq!(distinct.len(), keys.len());
+            let origins = all(entry, counters).origins();
+            assert_eq!(origins.len() * VALUE_BYTES, bytes);
+            let distinct: std::collections::BTreeSet<_> = origins.iter().collect();
+            assert_eq!(distinct.len(), origins.len());
         }
     }
 
@@ -198,8 +227,7 @@ mod tests {
     // Method: the same lines forwards and backwards, with unknown ones between.
     #[test]
     fn values_follow_their_names() {
-        let keys = memory_keys();
-        let mut order = Vec::new();
+        let mut order = Order::default();
         let lines = ["MemTotal:     10 kB", "Brand:  5 kB", "Active(anon): 30 kB", "HugePages_Total:   4"];
         let expected: BTreeMap<String, u64> =
             [("MemTotal", 10), ("Active(anon)", 30), ("HugePages_Total", 4)]
@@ -211,7 +239,7 @@ mod tests {
                 lines.reverse();
             }
             let text = lines.join("\n") + "\n";
-            assert_eq!(parsed(text.as_bytes(), &keys, &mut order), (expected.clone(), true));
+            assert_eq!(parsed(text.as_bytes(), &mut order), (expected.clone(), Shortfall::NONE));
         }
     }
 
@@ -219,30 +247,91 @@ mod tests {
     // every byte replaced.
     #[test]
     fn damaged_text_is_marked() {
-        let keys = memory_keys();
-        let text = b"MemTotal:  123 kB\nMemFree:  456 kB\n";
-        assert_composed(text, |text| {
-            let (values, is_whole) = parsed(text, &keys, &mut Vec::new());
-            is_whole && values.len() == 2
+        assert_composed(b"MemTotal:  123 kB\nMemFree:  456 kB\n", |text| {
+            let (values, shortfall) = parsed(text, &mut Order::default());
+            shortfall.is_none() && values.len() == 2
         });
-        let (values, is_whole) = parsed(b"MemTotal: 99999999999999999999 kB\n", &keys, &mut Vec::new());
-        assert!(values.is_empty() && !is_whole);
+        let (values, shortfall) =
+            parsed(b"MemTotal: 99999999999999999999 kB\nMemFree:\n", &mut Order::default());
+        assert!(values.is_empty());
+        assert_eq!(shortfall, Shortfall::UNREADABLE | Shortfall::CUT);
     }
 
     // Goal: all values of this host and of captured ones are read, none is left out. Method: a naive parser beside ours.
     #[test]
     fn agrees_with_a_naive_reading() {
+        let both =
+            |path: &'static str| std::fs::read(format!("/{path}")).ok().into_iter().chain(fixture(path));
         for (entry, counters, path) in [
             (&MEMORY, "flatcap.host.MemoryCounters", MEMINFO),
             (&VMSTAT_ENTRY, "flatcap.host.VmstatCounters", VMSTAT),
         ] {
-            let keys = keys(entry.schema, counters);
-            let live = std::fs::read(format!("/{path}")).ok();
-            for text in live.into_iter().chain(fixture(path)) {
+            let keys = all(entry, counters);
+            for text in both(path) {
                 let expected = naive(std::str::from_utf8(&text).unwrap());
-                assert_eq!(parsed(&text, &keys, &mut Vec::new()), (expected, true), "{path}");
+                let found = filled(&keys, LINES, &mut Order::default(), &text);
+                assert_eq!(found, (expected, Shortfall::NONE), "{path}");
             }
             sampled(entry);
         }
+        let keys = all(&NETSTAT_ENTRY, "flatcap.host.NetstatCounters");
+        let old = captured_trees("node-exporter-fixtures.tar.gz", &[NETSTAT]);
+        let old = old.map(|folder| std::fs::read(folder.path().join(NETSTAT)).unwrap());
+        for text in both(NETSTAT).chain(old) {
+            let expected = naive_headed(std::str::from_utf8(&text).unwrap());
+            let expected = expected.into_iter().map(|(name, value)| (name, value.cast_unsigned())).collect();
+            let found = filled(&keys, Layout::Headed, &mut Order::default(), &text);
+            assert_eq!(found, (expected, Shortfall::NONE));
+        }
+        sampled(&NETSTAT_ENTRY);
+        let keys = all(&SOCKETS, "flatcap.host.SocketCounters");
+        for text in both(SOCKSTAT).chain(both(SOCKSTAT6)) {
+            let expected = naive_pairs(std::str::from_utf8(&text).unwrap());
+            let found = filled(&keys, Layout::Pairs, &mut Order::default(), &text);
+            assert_eq!(found, (expected, Shortfall::NONE));
+        }
+        sampled(&SOCKETS);
+    }
+
+    // Goal: a field that nobody wants is absent and is not missed; one that was there and is gone is. Method: a tree whose
+    // file changes between two samples.
+    #[test]
+    fn fields_are_chosen_and_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        let file = folder.path().join(MEMINFO);
+        std::fs::write(&file, "MemTotal: 1 kB\nMemFree: 2 kB\nSwapFree: x kB\n").unwrap();
+        let keys = "include = [\"mem_*\", \"swap*\"]\nexclude = [\"swap_free\"]";
+        let (payload, shortfall) = sampled_under(&MEMORY, keys, folder.path());
+        let counters = *flatbuffers::root::<Memory<'_>>(&payload).unwrap().counters();
+        assert_eq!((counters.mem_total(), counters.mem_free(), counters.swap_free()), (1, 2, u64::MAX));
+        assert_eq!(shortfall, Shortfall::NONE);
+
+        let mut sampler = opened(&MEMORY, keys, folder.path()).unwrap();
+        for (text, reason) in [
+            ("MemTotal: 1 kB\nMemFree: 2 kB\n", Shortfall::NONE),
+            ("MemTotal: 1 kB\n", Shortfall::MISSING),
+            ("MemTotal: 1 kB\nMemFree: 2", Shortfall::CUT | Shortfall::MISSING),
+            ("MemTotal: 1 kB\nMemFree: 2 kB\nMemAvailable: 3 kB\n", Shortfall::NONE),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            sampler.read().unwrap();
+            assert_eq!(sampler.build(0, &mut FlatBufferBuilder::new()), reason, "{text}");
+        }
+    }
+
+    // Goal: under another root the namespace of its first process is read, and a host without IPv6 is whole. Method: a tree
+    // with both, and one file alone.
+    #[test]
+    fn another_root_has_its_own_namespace() {
+        let folder = tempfile::tempdir().unwrap();
+        for (at, used) in [("proc/net", 1), ("proc/1/net", 2)] {
+            std::fs::create_dir_all(folder.path().join(at)).unwrap();
+            std::fs::write(folder.path().join(at).join("sockstat"), format!("sockets: used {used}\n"))
+                .unwrap();
+        }
+        let (payload, shortfall) = sampled_under(&SOCKETS, "", folder.path());
+        let counters = *flatbuffers::root::<Sockets<'_>>(&payload).unwrap().counters();
+        assert_eq!((counters.used(), counters.tcp6_inuse(), shortfall), (2, u64::MAX, Shortfall::NONE));
     }
 }

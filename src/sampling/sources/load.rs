@@ -2,7 +2,7 @@
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::text::{self, ABSENT};
+use super::text;
 use super::{Entry, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{ReadError, Sampler, Shortfall};
@@ -31,41 +31,35 @@ impl Sampler for LoadSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let (values, is_whole) = parse(self.file.content());
+        let (values, shortfall) = parse(self.file.content());
         let root = Load::create(builder, &values);
         builder.finish_minimal(root);
-        Shortfall::UNREADABLE.unless(is_whole)
+        shortfall
     }
 }
 
-fn parse(content: &[u8]) -> (LoadArgs, bool) {
-    let (mut lines, cut) = text::whole_lines(content);
-    let mut is_whole = cut.is_none();
+fn parse(content: &[u8]) -> (LoadArgs, Shortfall) {
+    let (mut lines, mut shortfall) = text::whole_lines(content);
     let mut fields = text::fields(lines.next().unwrap_or_default());
-    let averages: [f64; 3] = [(); 3].map(|()| {
-        fields.next().and_then(text::decimal).unwrap_or_else(|| {
-            is_whole = false;
-            f64::NAN
-        })
-    });
+    let [load1, fifth, fifteenth] = [(); 3].map(|()| text::fraction(fields.next(), &mut shortfall));
     let counts = fields.next().unwrap_or_default().split(|byte| *byte == b'/');
-    let ([runnable, tasks], lacks) = text::numbers(counts);
-    let last_pid = fields.next().and_then(text::number).unwrap_or(ABSENT);
-    is_whole &= lacks.is_none() && last_pid != ABSENT;
-    let [load1, fifth, fifteenth] = averages;
-    (LoadArgs { load1, load5: fifth, load15: fifteenth, runnable, tasks, last_pid }, is_whole)
+    let ([runnable, tasks], lacks) = text::numbers(counts.filter(|count| !count.is_empty()));
+    shortfall |= lacks;
+    let last_pid = text::value(fields.next(), &mut shortfall);
+    (LoadArgs { load1, load5: fifth, load15: fifteenth, runnable, tasks, last_pid }, shortfall)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sampling::sources::tests::{assert_composed, fixture, sampled};
+    use crate::sampling::sources::text::ABSENT;
 
     // Goal: every value is in its place. Method: a file with all values different.
     #[test]
     fn every_value_is_in_its_place() {
-        let (args, is_whole) = parse(b"0.25 1.50 12.00 3/456 78901\n");
-        assert!(is_whole);
+        let (args, shortfall) = parse(b"0.25 1.50 12.00 3/456 78901\n");
+        assert!(shortfall.is_none());
         assert_eq!(
             [args.load1, args.load5, args.load15].map(f64::to_bits),
             [0.25, 1.5, 12.0].map(f64::to_bits)
@@ -76,9 +70,12 @@ mod tests {
     // Goal: damaged text never panics and a cut file is never called whole. Method: every cut, every byte replaced.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(b"0.25 1.50 12.00 3/456 78901\n", |text| parse(text).1);
-        let (args, is_whole) = parse(b"x 1.50 12.00 3 78901\n");
-        assert!(args.load1.is_nan() && args.tasks == ABSENT && !is_whole);
+        assert_composed(b"0.25 1.50 12.00 3/456 78901\n", |text| parse(text).1.is_none());
+        let (args, shortfall) = parse(b"x 1.50 12.00 3 78901\n");
+        assert!(args.load1.is_nan() && args.tasks == ABSENT);
+        assert_eq!(shortfall, Shortfall::UNREADABLE | Shortfall::CUT);
+        assert_eq!(parse(b"0.25 1.50 12.00 3/456\n").1, Shortfall::CUT);
+        assert_eq!(parse(b"0.25 1.50 12.00 3/456 x\n").1, Shortfall::UNREADABLE);
     }
 
     // Goal: live and captured hosts are read whole. Method: the verifier, and the file itself.
@@ -87,7 +84,7 @@ mod tests {
         let payload = sampled(&ENTRY);
         assert!(flatbuffers::root::<Load<'_>>(&payload).unwrap().tasks() > 1);
         if let Some(text) = fixture(FILE) {
-            assert!(parse(&text).1);
+            assert!(parse(&text).1.is_none());
         }
     }
 }

@@ -7,6 +7,9 @@ use crate::config::Source;
 use crate::os::host::{HostFile, HostRoot};
 
 pub mod agent;
+mod buddy;
+mod conntrack;
+mod counters;
 mod cpu;
 mod cursor;
 mod disk;
@@ -14,6 +17,9 @@ mod keyed;
 mod load;
 mod network;
 mod pressure;
+mod slab;
+mod snmp;
+mod softnet;
 pub mod synthetic;
 mod text;
 
@@ -61,6 +67,13 @@ pub const CATALOG: &[Entry] = &[
     disk::ENTRY,
     network::ENTRY,
     pressure::ENTRY,
+    snmp::ENTRY,
+    keyed::NETSTAT_ENTRY,
+    keyed::SOCKETS,
+    softnet::ENTRY,
+    conntrack::ENTRY,
+    buddy::ENTRY,
+    slab::ENTRY,
 ];
 
 /// What this host lacks for a source.
@@ -134,6 +147,24 @@ mod tests {
             println!("passed over: no captured {path} in {}", archive.display());
         }
         unpacked.map(|output| output.stdout)
+    }
+
+    /// Parts of a captured host below a root of their own, where the recordings are at hand.
+    pub(super) fn captured_trees(archive: &str, paths: &[&str]) -> Option<tempfile::TempDir> {
+        let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/hosts").join(archive);
+        let folder = tempfile::tempdir().unwrap();
+        let unpacked = std::process::Command::new("tar")
+            .arg("-xzf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(folder.path())
+            .args(paths.iter().map(|path| format!("./{path}")))
+            .status();
+        if !archive.exists() || !unpacked.is_ok_and(|status| status.success()) {
+            println!("passed over: no captured {paths:?} in {}", archive.display());
+            return None;
+        }
+        Some(folder)
     }
 
     /// Every cut and every replaced byte: no panic, and no cut is called whole. The text itself is.

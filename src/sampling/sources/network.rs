@@ -4,8 +4,8 @@ use flatbuffers::FlatBufferBuilder;
 
 use super::text;
 use super::{Entry, Opening, Unavailable, host_file};
-use crate::os::host::HostFile;
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::os::host::{HostFile, HostRoot};
+use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
 use crate::schema::host::{InterfaceCounters, Network, NetworkArgs};
 
 /// The agent's own network namespace.
@@ -18,6 +18,7 @@ const INTERFACES_MAX: usize = 4096;
 /// Lines of headings in front.
 const HEADINGS: usize = 2;
 
+/// Include and exclude speak of interfaces.
 pub(super) const ENTRY: Entry = Entry {
     name: "network",
     root: "flatcap.host.Network",
@@ -29,15 +30,23 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
-    let is_elsewhere = !opening.host.is_own() && opening.host.path(FILE_OF_ANOTHER_ROOT).exists();
-    let path = if is_elsewhere { FILE_OF_ANOTHER_ROOT } else { FILE };
-    Ok(Box::new(NetworkSampler { path, file: host_file(opening.host, path, "")?, interfaces: Vec::new() }))
+    let path = of_namespace(opening.host, FILE, FILE_OF_ANOTHER_ROOT);
+    let file = host_file(opening.host, path, "")?;
+    let chosen = Chosen::new(opening.selection());
+    Ok(Box::new(NetworkSampler { path, file, chosen, interfaces: Vec::new() }))
+}
+
+/// Which of two files to read: that of the agent's own network namespace, or under another root, where it is there, that of the host's
+/// first process.
+pub(super) fn of_namespace(host: &HostRoot, own: &'static str, another: &'static str) -> &'static str {
+    if !host.is_own() && host.path(another).exists() { another } else { own }
 }
 
 #[derive(Debug)]
 struct NetworkSampler {
     path: &'static str,
     file: HostFile,
+    chosen: Chosen,
     interfaces: Vec<InterfaceCounters>, // reused
 }
 
@@ -47,37 +56,48 @@ impl Sampler for NetworkSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let is_whole = parse(self.file.content(), &mut self.interfaces);
+        let shortfall = parse(self.file.content(), &mut self.chosen, &mut self.interfaces);
         let interfaces = builder.create_vector(&self.interfaces);
         let root = Network::create(builder, &NetworkArgs { interfaces: Some(interfaces) });
         builder.finish_minimal(root);
-        Shortfall::UNREADABLE.unless(is_whole)
+        shortfall
     }
 }
 
-fn parse(content: &[u8], interfaces: &mut Vec<InterfaceCounters>) -> bool {
+fn parse(content: &[u8], chosen: &mut Chosen, interfaces: &mut Vec<InterfaceCounters>) -> Shortfall {
     interfaces.clear();
-    let (lines, cut) = text::whole_lines(content);
-    let mut is_whole = cut.is_none();
-    for line in lines.skip(HEADINGS) {
-        match interface(line).filter(|_| interfaces.len() < INTERFACES_MAX) {
-            Some((interface, all)) => {
-                interfaces.push(interface);
-                is_whole &= all;
-            }
-            None => is_whole = false,
+    let (mut lines, mut shortfall) = text::whole_lines(content);
+    let headings = lines.by_ref().take(HEADINGS).count();
+    shortfall |= Shortfall::CUT.unless(headings == HEADINGS);
+    for (at, line) in lines.enumerate() {
+        // An alias has a colon in its name, so the last one ends the name.
+        let Some(colon) = line.iter().rposition(|byte| *byte == b':') else {
+            shortfall |= Shortfall::UNREADABLE;
+            continue;
+        };
+        let (name, rest) = line.split_at(colon);
+        let name = name.trim_ascii();
+        if !chosen.wants(at, name) {
+            continue;
         }
+        let Some(name) = text::name::<16>(name) else {
+            shortfall |= Shortfall::UNREADABLE;
+            continue;
+        };
+        if interfaces.len() == INTERFACES_MAX {
+            shortfall |= Shortfall::TOO_MANY;
+            break;
+        }
+        let (interface, lacks) = interface(&name, rest.strip_prefix(b":").unwrap_or_default());
+        interfaces.push(interface);
+        shortfall |= lacks;
     }
-    is_whole
+    shortfall
 }
 
-/// One interface, and whether all its counters were there; none without a name that fits.
-fn interface(line: &[u8]) -> Option<(InterfaceCounters, bool)> {
-    // An alias has a colon in its name, so the last one ends the name.
-    let colon = line.iter().rposition(|byte| *byte == b':')?;
-    let (name, rest) = line.split_at(colon);
-    let name = text::name::<16>(name.trim_ascii())?;
-    let (values, lacks) = text::numbers::<16>(text::fields(rest.strip_prefix(b":")?));
+/// One interface and what it lacks.
+fn interface(name: &[u8; 16], counters: &[u8]) -> (InterfaceCounters, Shortfall) {
+    let (values, lacks) = text::numbers::<16>(text::fields(counters));
     let [
         rx_bytes,
         rx_packets,
@@ -91,7 +111,7 @@ fn interface(line: &[u8]) -> Option<(InterfaceCounters, bool)> {
     ] = values;
     let [tx_bytes, tx_packets, tx_errors, tx_dropped, tx_fifo, tx_collisions, tx_carrier, tx_compressed] = tx;
     let interface = InterfaceCounters::new(
-        &name,
+        name,
         rx_bytes,
         rx_packets,
         rx_errors,
@@ -109,13 +129,13 @@ fn interface(line: &[u8]) -> Option<(InterfaceCounters, bool)> {
         tx_carrier,
         tx_compressed,
     );
-    Some((interface, lacks.is_none()))
+    (interface, lacks)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, sampled};
+    use crate::sampling::sources::tests::{assert_composed, fixture, sampled, sampled_under};
     use crate::sampling::sources::text::ABSENT;
 
     const TEXT: &[u8] = b"Inter-|   Receive\n face |bytes\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n\
@@ -125,11 +145,17 @@ mod tests {
         interface.name().iter().take_while(|byte| *byte != 0).map(char::from).collect()
     }
 
+    fn parsed(text: &[u8]) -> (Vec<InterfaceCounters>, Shortfall) {
+        let mut interfaces = Vec::new();
+        let shortfall = parse(text, &mut Chosen::default(), &mut interfaces);
+        (interfaces, shortfall)
+    }
+
     // Goal: every value is in its place, with and without a space behind the name. Method: counters equal to their place.
     #[test]
     fn every_value_is_in_its_place() {
-        let mut interfaces = Vec::new();
-        assert!(parse(TEXT, &mut interfaces));
+        let (interfaces, shortfall) = parsed(TEXT);
+        assert!(shortfall.is_none());
         assert_eq!(interfaces.iter().map(name).collect::<Vec<_>>(), ["lo", "eth0"]);
         let eth0 = interfaces[1];
         assert_eq!(
@@ -138,16 +164,36 @@ mod tests {
         );
     }
 
-    // Goal: damaged text never panics and a cut file is never called whole. Method: every cut, every byte replaced.
+    // Goal: damaged text never panics, a cut file is never called whole, each damage has its reason. Method: every cut,
+    // every byte replaced, and one of each kind.
     #[test]
     fn damaged_text_is_marked() {
         assert_composed(TEXT, |text| {
-            let mut interfaces = Vec::new();
-            parse(text, &mut interfaces) && interfaces.len() == 2
+            let (interfaces, shortfall) = parsed(text);
+            shortfall.is_none() && interfaces.len() == 2
         });
-        let mut interfaces = Vec::new();
-        assert!(!parse(b"\na\nb\nlo: 1 2\n", &mut interfaces));
-        assert_eq!(interfaces[0].rx_errors(), ABSENT);
+        let (interfaces, shortfall) = parsed(b"a\nb\nlo: 1 2\n");
+        assert_eq!((interfaces[0].rx_errors(), shortfall), (ABSENT, Shortfall::CUT));
+        let (interfaces, shortfall) = parsed(b"a\nb\nlo 1 2\na-name-that-is-too-long: 1\n");
+        assert_eq!((interfaces.len(), shortfall), (0, Shortfall::UNREADABLE));
+        let many: Vec<String> = (0..=INTERFACES_MAX)
+            .map(|at| format!("i{at}: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"))
+            .collect();
+        let (interfaces, shortfall) = parsed(format!("a\nb\n{}", many.concat()).as_bytes());
+        assert_eq!((interfaces.len(), shortfall), (INTERFACES_MAX, Shortfall::TOO_MANY));
+    }
+
+    // Goal: interfaces are chosen by name, and one that nobody wants is no shortfall, however it reads. Method: a tree.
+    #[test]
+    fn interfaces_are_chosen() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("proc/net")).unwrap();
+        let text = [TEXT, b"veth1: x\n"].concat();
+        std::fs::write(folder.path().join(FILE), text).unwrap();
+        let (payload, shortfall) = sampled_under(&ENTRY, "exclude = [\"veth*\", \"lo\"]", folder.path());
+        let network = flatbuffers::root::<Network<'_>>(&payload).unwrap();
+        assert_eq!(network.interfaces().iter().map(name).collect::<Vec<_>>(), ["eth0"]);
+        assert_eq!(shortfall, Shortfall::NONE);
     }
 
     // Goal: live and captured hosts are read whole, interface by interface. Method: a naive parser beside ours.
@@ -160,9 +206,9 @@ mod tests {
         };
         let live = std::fs::read_to_string("/proc/net/dev").unwrap();
         assert_eq!(network.interfaces().iter().map(name).collect::<Vec<_>>(), names(&live));
-        if let Some(text) = fixture(FILE) {
-            let mut interfaces = Vec::new();
-            assert!(parse(&text, &mut interfaces));
+        if let Some(text) = fixture("./proc/net/dev") {
+            let (interfaces, shortfall) = parsed(&text);
+            assert!(shortfall.is_none());
             let text = String::from_utf8(text).unwrap();
             assert_eq!(interfaces.iter().map(name).collect::<Vec<_>>(), names(&text));
         }

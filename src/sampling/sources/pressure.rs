@@ -2,7 +2,7 @@
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::text::{self, ABSENT};
+use super::text;
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{ReadError, Sampler, Shortfall};
@@ -14,6 +14,7 @@ const FILES: [&str; 4] =
 const IRQ: usize = 3;
 const HINT: &str = ": this kernel has no pressure stall information (CONFIG_PSI, boot parameter psi=1)";
 
+/// Include and exclude speak of resources: `cpu`, `memory`, `io`, `irq`.
 pub(super) const ENTRY: Entry = Entry {
     name: "pressure",
     root: "flatcap.host.Pressure",
@@ -25,20 +26,33 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
-    let mut files = Vec::new();
-    for (index, path) in FILES.into_iter().enumerate() {
+    let selection = opening.selection();
+    let mut files = [const { None }; 4];
+    for (index, (path, file)) in FILES.into_iter().zip(&mut files).enumerate() {
+        let resource = path.rsplit('/').next().unwrap_or_default();
+        if !selection.wants(resource.as_bytes()) {
+            continue;
+        }
         match host_file(opening.host, path, HINT) {
-            Ok(file) => files.push((path, file)),
+            Ok(opened) => *file = Some((path, opened)),
             Err(_) if index == IRQ => {}
             Err(unavailable) => return Err(unavailable),
         }
     }
-    Ok(Box::new(PressureSampler { files }))
+    Ok(Box::new(PressureSampler { files, seen: Default::default() }))
 }
 
 #[derive(Debug)]
 struct PressureSampler {
-    files: Vec<(&'static str, HostFile)>, // in the order of FILES; the last may be missing
+    files: [Option<(&'static str, HostFile)>; 4], // in the order of FILES; those not wanted or not there are none
+    seen: [Seen; 4],
+}
+
+/// Which lines a file ever had.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    some: bool,
+    full: bool,
 }
 
 /// The lines of one file.
@@ -50,23 +64,26 @@ struct Lines {
 
 impl Sampler for PressureSampler {
     fn read(&mut self) -> Result<(), ReadError> {
-        for (path, file) in &mut self.files {
+        for (path, file) in self.files.iter_mut().flatten() {
             file.read().map_err(|error| ReadError { file: path, error })?;
         }
         Ok(())
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let mut files = self.files.iter();
-        let mut is_whole = true;
-        let [cpu, memory, io, irq] = [(); 4].map(|()| match files.next() {
-            Some((_, file)) => {
-                let (lines, all) = parse(file.content());
-                is_whole &= all;
-                lines
-            }
-            None => Lines::default(),
-        });
+        let mut shortfall = Shortfall::NONE;
+        let mut lines = [const { Lines { some: None, full: None } }; 4];
+        for ((file, lines), seen) in self.files.iter().zip(&mut lines).zip(&mut self.seen) {
+            let Some((_, file)) = file else { continue };
+            let (parsed, lacks) = parse(file.content());
+            // A line that was ever there is missed when it is gone.
+            let are_there = (parsed.some.is_some() || !seen.some) && (parsed.full.is_some() || !seen.full);
+            shortfall |= lacks | Shortfall::MISSING.unless(are_there);
+            seen.some |= parsed.some.is_some();
+            seen.full |= parsed.full.is_some();
+            *lines = parsed;
+        }
+        let [cpu, memory, io, irq] = lines;
         let root = Pressure::create(
             builder,
             &PressureArgs {
@@ -80,13 +97,12 @@ impl Sampler for PressureSampler {
             },
         );
         builder.finish_minimal(root);
-        Shortfall::UNREADABLE.unless(is_whole)
+        shortfall
     }
 }
 
-fn parse(content: &[u8]) -> (Lines, bool) {
-    let (lines, cut) = text::whole_lines(content);
-    let mut is_whole = cut.is_none();
+fn parse(content: &[u8]) -> (Lines, Shortfall) {
+    let (lines, mut shortfall) = text::whole_lines(content);
     let mut parsed = Lines::default();
     for line in lines {
         let mut fields = text::fields(line);
@@ -94,25 +110,26 @@ fn parse(content: &[u8]) -> (Lines, bool) {
             Some(b"some") => &mut parsed.some,
             Some(b"full") => &mut parsed.full,
             _ => {
-                is_whole = false;
+                shortfall |= Shortfall::UNREADABLE;
                 continue;
             }
         };
-        let mut value = |key: &[u8]| fields.next()?.strip_prefix(key);
-        let averages = [&b"avg10="[..], b"avg60=", b"avg300="].map(|key| value(key).and_then(text::decimal));
-        let total = value(b"total=").and_then(text::number);
-        is_whole &= averages.iter().all(Option::is_some) && total.is_some();
-        let [avg10, avg60, avg300] = averages.map(|average| average.unwrap_or(f64::NAN));
-        *place = Some(PressureLine::new(avg10, avg60, avg300, total.unwrap_or(ABSENT)));
+        // A value behind another key is none.
+        let mut value = |key: &[u8]| fields.next().map(|field| field.strip_prefix(key).unwrap_or_default());
+        let [avg10, avg60, avg300] =
+            [&b"avg10="[..], b"avg60=", b"avg300="].map(|key| text::fraction(value(key), &mut shortfall));
+        let total = text::value(value(b"total="), &mut shortfall);
+        *place = Some(PressureLine::new(avg10, avg60, avg300, total));
     }
-    is_whole &= parsed.some.is_some() || parsed.full.is_some();
-    (parsed, is_whole)
+    shortfall |= Shortfall::CUT.unless(parsed.some.is_some() || parsed.full.is_some());
+    (parsed, shortfall)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture};
+    use crate::sampling::sources::tests::{assert_composed, fixture, opened};
+    use crate::sampling::sources::text::ABSENT;
 
     const TEXT: &[u8] =
         b"some avg10=0.10 avg60=2.00 avg300=3.85 total=15\nfull avg10=0.20 avg60=3.00 avg300=4.95 total=25\n";
@@ -122,21 +139,47 @@ mod tests {
     fn every_value_is_in_its_place() {
         let some = PressureLine::new(0.1, 2.0, 3.85, 15);
         let full = PressureLine::new(0.2, 3.0, 4.95, 25);
-        assert_eq!(parse(TEXT), (Lines { some: Some(some), full: Some(full) }, true));
+        assert_eq!(parse(TEXT), (Lines { some: Some(some), full: Some(full) }, Shortfall::NONE));
         let one_line = TEXT.split_inclusive(|byte| *byte == b'\n').next().unwrap();
-        assert_eq!(parse(one_line), (Lines { some: Some(some), full: None }, true));
+        assert_eq!(parse(one_line), (Lines { some: Some(some), full: None }, Shortfall::NONE));
     }
 
     // Goal: damaged text never panics and a cut file is never called whole. Method: every cut, every byte replaced.
     #[test]
     fn damaged_text_is_marked() {
         assert_composed(TEXT, |text| {
-            let (lines, is_whole) = parse(text);
-            is_whole && lines.some.is_some() && lines.full.is_some()
+            let (lines, shortfall) = parse(text);
+            shortfall.is_none() && lines.some.is_some() && lines.full.is_some()
         });
-        let (lines, is_whole) = parse(b"some avg10=x avg60=2.00 avg300=3.85 total=-1\n");
+        let (lines, shortfall) = parse(b"some avg10=x avg60=2.00 avg300=3.85 total=-1\n");
         let some = lines.some.unwrap();
-        assert!(some.avg10().is_nan() && some.total() == ABSENT && !is_whole);
+        assert!(some.avg10().is_nan() && some.total() == ABSENT);
+        assert_eq!(shortfall, Shortfall::UNREADABLE);
+        assert_eq!(parse(b"some avg10=1.00 avg60=2.00 avg300=3.85\n").1, Shortfall::CUT);
+        assert_eq!(parse(b"none avg10=1.00\n").1, Shortfall::UNREADABLE | Shortfall::CUT);
+    }
+
+    // Goal: resources are chosen by name, so that a host may lack those that nobody wants; a line that was there and is gone
+    // is missed. Method: a tree that changes between two samples.
+    #[test]
+    fn resources_are_chosen_and_lines_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("proc/pressure")).unwrap();
+        std::fs::write(folder.path().join(FILES[1]), TEXT).unwrap();
+        let mut sampler = opened(&ENTRY, "include = [\"mem*\"]", folder.path()).unwrap();
+        let mut sample = || {
+            let mut builder = FlatBufferBuilder::new();
+            builder.force_defaults(true);
+            sampler.read().unwrap();
+            (sampler.build(0, &mut builder), builder.finished_data().to_vec())
+        };
+        let (shortfall, payload) = sample();
+        let pressure = flatbuffers::root::<Pressure<'_>>(&payload).unwrap();
+        assert!(pressure.memory_full().is_some() && pressure.cpu_some().is_none() && shortfall.is_none());
+        let one_line = TEXT.split_inclusive(|byte| *byte == b'\n').next().unwrap();
+        std::fs::write(folder.path().join(FILES[1]), one_line).unwrap();
+        assert_eq!(sample().0, Shortfall::MISSING);
+        assert!(opened(&ENTRY, "exclude = [\"io\"]", folder.path()).is_err());
     }
 
     // Goal: a captured host is read whole. Method: each of its files.
@@ -144,7 +187,7 @@ mod tests {
     fn captured_hosts_are_read() {
         for path in FILES {
             if let Some(text) = fixture(path) {
-                assert!(parse(&text).1, "{path}");
+                assert!(parse(&text).1.is_none(), "{path}");
             }
         }
     }

@@ -15,9 +15,9 @@ pub(super) fn whole_lines(content: &[u8]) -> (impl Iterator<Item = &[u8]>, Short
     (lines.filter(|line| !line.is_empty()), shortfall)
 }
 
-/// The fields of a line, separated by spaces.
+/// The fields of a line, separated by spaces or tabs.
 pub(super) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(|byte| *byte == b' ').filter(|field| !field.is_empty())
+    line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|field| !field.is_empty())
 }
 
 /// A number of digits alone that fits and does not stand for "absent".
@@ -32,6 +32,33 @@ pub(super) fn number(field: &[u8]) -> Option<u64> {
             (digit < 10).then(|| value.checked_mul(10)?.checked_add(u64::from(digit)))?
         })
         .filter(|value| *value != ABSENT)
+}
+
+/// A number of hexadecimal digits alone, in small letters as the kernel writes them, that fits and does not stand for
+/// "absent".
+pub(super) fn hexadecimal(field: &[u8]) -> Option<u64> {
+    if field.is_empty() || field.len() > 2 * size_of::<u64>() {
+        return None;
+    }
+    field
+        .iter()
+        .try_fold(0_u64, |value, byte| {
+            let digit = match byte {
+                b'0'..=b'9' => byte - b'0',
+                b'a'..=b'f' => byte - b'a' + 10,
+                _ => return None,
+            };
+            Some((value << 4) | u64::from(digit))
+        })
+        .filter(|value| *value != ABSENT)
+}
+
+/// A whole number that may be negative, as a fraction that holds it exactly: only fractions can be absent and negative.
+#[expect(clippy::cast_precision_loss, reason = "numbers that would lose digits are refused")]
+pub(super) fn signed(field: &[u8]) -> Option<f64> {
+    let digits = field.strip_prefix(b"-").unwrap_or(field);
+    let magnitude = number(digits).filter(|value| *value <= 1 << f64::MANTISSA_DIGITS)? as f64;
+    Some(if digits.len() < field.len() { -magnitude } else { magnitude })
 }
 
 /// A decimal fraction such as `12.34`; no signs, exponents or words.
@@ -60,6 +87,14 @@ pub(super) fn value(field: Option<&[u8]>, shortfall: &mut Shortfall) -> u64 {
     })
 }
 
+/// The fraction of a field; not a number, with the reason added to `shortfall`, where there is none.
+pub(super) fn fraction(field: Option<&[u8]>, shortfall: &mut Shortfall) -> f64 {
+    field.and_then(decimal).unwrap_or_else(|| {
+        *shortfall |= if field.is_some() { Shortfall::UNREADABLE } else { Shortfall::CUT };
+        f64::NAN
+    })
+}
+
 /// A name in an array of fixed size, ended by zero bytes; none if it does not fit.
 pub(super) fn name<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     let mut name = [0; BYTES];
@@ -82,6 +117,16 @@ mod tests {
         for wrong in [&b""[..], b"18446744073709551615", b"18446744073709551616", b"-1", b"1x", b" 1", b"0x1"]
         {
             assert_eq!(number(wrong), None);
+        }
+        assert_eq!(hexadecimal(b"00fe09"), Some(0xFE09));
+        assert_eq!(hexadecimal(b"fffffffffffffffe"), Some(u64::MAX - 1));
+        for wrong in [&b""[..], b"ffffffffffffffff", b"00000000000000001", b"-1", b"1g", b"A", b"0x1"] {
+            assert_eq!(hexadecimal(wrong), None);
+        }
+        assert_eq!((signed(b"-1"), signed(b"12")), (Some(-1.0), Some(12.0)));
+        assert_eq!(signed(b"-9007199254740992"), Some(-9_007_199_254_740_992.0));
+        for wrong in [&b""[..], b"-", b"--1", b"9007199254740993", b"1-", b"+1", b"1.0"] {
+            assert_eq!(signed(wrong), None);
         }
         assert_eq!(decimal(b"12.25"), Some(12.25));
         for wrong in [&b""[..], b".", b"1e9", b"nan", b"inf", b"-1.0"] {

@@ -1,0 +1,313 @@
+//! `snmp`: counters of IP, ICMP, TCP, UDP and UDP-Lite, from /proc/net/snmp and, for IPv6, /proc/net/snmp6.
+
+use flatbuffers::FlatBufferBuilder;
+
+use super::counters::{Keyed, Keys, Layout, Part};
+use super::network::of_namespace;
+use super::text;
+use super::{Entry, Opening, Unavailable};
+use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::schema::host::{IcmpMessages, Snmp, SnmpArgs, SnmpCounters};
+
+const SNMP: &str = "proc/net/snmp";
+const SNMP6: &str = "proc/net/snmp6";
+/// Most types of ICMP messages: each protocol version has 256.
+const TYPES_MAX: usize = 512;
+/// The field of those types, as a selection may name it.
+const TYPES: &[u8] = b"icmp_types";
+const BYTES: usize = size_of::<SnmpCounters>();
+
+/// Include and exclude speak of fields, such as `tcp_in_errs` and `icmp_types`. A host without IPv6 lacks the second file: its fields
+/// are absent.
+pub(super) const ENTRY: Entry = Entry {
+    name: "snmp",
+    root: "flatcap.host.Snmp",
+    schema: include_bytes!("../../../generated/host/snmp.bfbs"),
+    files: &[SNMP, SNMP6],
+    refresh: "at each packet",
+    needs: &[],
+    open,
+};
+
+fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+    let selection = opening.selection();
+    let parts = [
+        Part {
+            path: of_namespace(opening.host, SNMP, "proc/1/net/snmp"),
+            layout: Layout::Headed,
+            is_optional: false,
+        },
+        Part {
+            path: of_namespace(opening.host, SNMP6, "proc/1/net/snmp6"),
+            layout: Layout::Lines { section: b"", skip: 0 },
+            is_optional: true,
+        },
+    ];
+    let keys = Keys::of(ENTRY.schema, "flatcap.host.SnmpCounters", &selection);
+    Ok(Box::new(SnmpSampler {
+        counters: Keyed::open(opening.host, &parts, keys)?,
+        types: Vec::new(),
+        are_types_wanted: selection.wants(TYPES),
+    }))
+}
+
+#[derive(Debug)]
+struct SnmpSampler {
+    counters: Keyed<BYTES>,
+    types: Vec<IcmpMessages>, // reused
+    are_types_wanted: bool,
+}
+
+impl Sampler for SnmpSampler {
+    fn read(&mut self) -> Result<(), ReadError> {
+        self.counters.read()
+    }
+
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+        let Self { counters, types, are_types_wanted } = self;
+        types.clear();
+        let shortfall = counters.fill(|section, name, value| {
+            if *are_types_wanted { icmp_type(section, name, value, types) } else { Shortfall::NONE }
+        });
+        let types = builder.create_vector(types);
+        let counters = SnmpCounters(*self.counters.bytes());
+        let root = Snmp::create(builder, &SnmpArgs { counters: Some(&counters), icmp_types: Some(types) });
+        builder.finish_minimal(root);
+        shortfall
+    }
+}
+
+/// Adds the messages of one type, if it is that: `IcmpMsg: InType3`, `Icmp6OutType135`. Any other name is passed over.
+fn icmp_type(section: &[u8], name: &[u8], value: Option<&[u8]>, types: &mut Vec<IcmpMessages>) -> Shortfall {
+    let (version, name) = match (section, name.strip_prefix(b"Icmp6")) {
+        (b"IcmpMsg:", _) => (4, name),
+        (b"", Some(name)) => (6, name),
+        _ => return Shortfall::NONE,
+    };
+    let (is_received, number) = match (name.strip_prefix(b"InType"), name.strip_prefix(b"OutType")) {
+        (Some(number), _) => (true, number),
+        (None, Some(number)) => (false, number),
+        (None, None) => return Shortfall::NONE,
+    };
+    let Some(number) = text::number(number) else { return Shortfall::UNREADABLE };
+    let mut shortfall = Shortfall::NONE;
+    let count = text::value(value, &mut shortfall);
+    let known = types.iter().position(|one| one.version() == version && one.type_() == number);
+    let index = known.unwrap_or(types.len());
+    if known.is_none() && types.len() < TYPES_MAX {
+        // The kernel leaves out a direction that it has seen nothing of.
+        types.push(IcmpMessages::new(version, number, 0, 0));
+    }
+    match types.get_mut(index) {
+        Some(one) if is_received => one.set_received(count),
+        Some(one) => one.set_sent(count),
+        None => shortfall |= Shortfall::TOO_MANY,
+    }
+    shortfall
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::process::Command;
+
+    use super::*;
+    use crate::sampling::Selection;
+    use crate::sampling::sources::counters::VALUE_BYTES;
+    use crate::sampling::sources::tests::{assert_composed, fixture, sampled, sampled_under};
+
+    const TEXT: &str = "Ip: Forwarding DefaultTTL InReceives\nIp: 2 64 3\nIcmp: InMsgs\nIcmp: 4\n\
+        IcmpMsg: InType3 OutType3 OutType8\nIcmpMsg: 5 6 7\nTcp: RtoMin MaxConn ActiveOpens\nTcp: 8 -1 9\n";
+    const TEXT6: &str =
+        "Ip6InReceives                   \t10\nIcmp6InType135  \t11\nUdpLite6MemErrors \t12\n";
+
+    fn tree(snmp: &str, snmp6: Option<&str>) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("proc/net")).unwrap();
+        std::fs::write(folder.path().join(SNMP), snmp).unwrap();
+        if let Some(text) = snmp6 {
+            std::fs::write(folder.path().join(SNMP6), text).unwrap();
+        }
+        folder
+    }
+
+    fn types(snmp: &Snmp<'_>) -> Vec<(u64, u64, u64, u64)> {
+        snmp.icmp_types().iter().map(|one| (one.version(), one.type_(), one.received(), one.sent())).collect()
+    }
+
+    /// All that a payload has, by `origin`.
+    fn values(snmp: &Snmp<'_>) -> BTreeMap<String, i64> {
+        let origins = Keys::of(ENTRY.schema, "flatcap.host.SnmpCounters", &Selection::default()).origins();
+        let places = snmp.counters().0.chunks_exact(VALUE_BYTES);
+        let mut values: BTreeMap<String, i64> = origins
+            .into_iter()
+            .zip(places.map(|place| u64::from_le_bytes(place.try_into().unwrap())))
+            .filter(|(_, value)| *value != text::ABSENT)
+            .map(|(origin, value)| {
+                let signed = origin == "Tcp:MaxConn";
+                (
+                    origin,
+                    if signed {
+                        f64::from_bits(value).to_string().parse().unwrap()
+                    } else {
+                        value.cast_signed()
+                    },
+                )
+            })
+            .collect();
+        for (version, number, received, sent) in types(snmp) {
+            let lead = if version == 4 { "IcmpMsg:" } else { "Icmp6" };
+            for (direction, count) in
+                [("In", received), ("Out", sent)].into_iter().filter(|(_, count)| *count > 0)
+            {
+                values.insert(format!("{lead}{direction}Type{number}"), count.cast_signed());
+            }
+        }
+        values
+    }
+
+    /// The same by a parser that knows nothing of ours.
+    fn naive(snmp: &str, snmp6: &str) -> BTreeMap<String, i64> {
+        let lines: Vec<Vec<&str>> = snmp.lines().map(|line| line.split_whitespace().collect()).collect();
+        let mut values = BTreeMap::new();
+        for pair in lines.chunks(2) {
+            for (name, value) in pair[0].iter().zip(&pair[1]).skip(1) {
+                values.insert(format!("{}{name}", pair[0][0]), value.parse().unwrap());
+            }
+        }
+        for line in snmp6.lines() {
+            let (name, value) = line.split_once(char::is_whitespace).unwrap();
+            values.insert(name.to_owned(), value.trim().parse().unwrap());
+        }
+        values
+    }
+
+    // Goal: every value is in its place, one may be negative, types of messages have both directions. Method: files with all
+    // values different.
+    #[test]
+    fn every_value_is_in_its_place() {
+        let folder = tree(TEXT, Some(TEXT6));
+        let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
+        assert!(shortfall.is_none());
+        let snmp = flatbuffers::root::<Snmp<'_>>(&payload).unwrap();
+        assert_eq!(values(&snmp), naive(TEXT, TEXT6));
+        assert_eq!(types(&snmp), [(4, 3, 5, 6), (4, 8, 0, 7), (6, 135, 11, 0)]);
+        let counters = snmp.counters();
+        assert_eq!(
+            (counters.ip_default_ttl(), counters.icmp_in_msgs(), counters.tcp_active_opens()),
+            (64, 4, 9)
+        );
+        assert_eq!((counters.ip6_in_receives(), counters.udp_lite6_mem_errors()), (10, 12));
+        assert_eq!(counters.tcp_max_conn().to_bits(), (-1.0_f64).to_bits());
+        assert_eq!((counters.udp_in_datagrams(), counters.tcp_in_segs()), (text::ABSENT, text::ABSENT));
+    }
+
+    // Goal: without the second file the host is whole; what nobody wants is absent. Method: trees and patterns.
+    #[test]
+    fn fields_are_chosen() {
+        let folder = tree(TEXT, None);
+        let (payload, shortfall) =
+            sampled_under(&ENTRY, "exclude = [\"icmp*\", \"tcp_max_conn\"]", folder.path());
+        assert!(shortfall.is_none());
+        let snmp = flatbuffers::root::<Snmp<'_>>(&payload).unwrap();
+        let counters = snmp.counters();
+        assert!(types(&snmp).is_empty() && counters.tcp_max_conn().is_nan());
+        assert_eq!((counters.icmp_in_msgs(), counters.tcp_rto_min()), (text::ABSENT, 8));
+    }
+
+    // Goal: damaged text never panics, and a cut file is never called whole. Method: every cut, every byte replaced, of the
+    // lines of types.
+    #[test]
+    fn damaged_text_is_marked() {
+        let text = b"IcmpMsg: InType3 OutType3\nIcmpMsg: 5 6\n";
+        assert_composed(text, |text| {
+            let mut types = Vec::new();
+            let mut bytes = [0; BYTES];
+            let keys = Keys::of(ENTRY.schema, "flatcap.host.SnmpCounters", &Selection::default());
+            let mut filling = crate::sampling::sources::counters::Filling::new(&keys, &mut bytes);
+            let mut order = crate::sampling::sources::counters::Order::default();
+            filling.file(Layout::Headed, &mut order, text, |section, name, value| {
+                icmp_type(section, name, value, &mut types)
+            });
+            filling.shortfall.is_none() && types.len() == 1
+        });
+        let mut types = Vec::new();
+        for number in 0..TYPES_MAX {
+            let name = format!("Icmp6InType{number}");
+            assert!(icmp_type(b"", name.as_bytes(), Some(b"1"), &mut types).is_none());
+        }
+        assert_eq!(icmp_type(b"", b"Icmp6InType999", Some(b"1"), &mut types), Shortfall::TOO_MANY);
+        assert_eq!(icmp_type(b"", b"Icmp6InTypeX", Some(b"1"), &mut types), Shortfall::UNREADABLE);
+        assert_eq!(icmp_type(b"", b"Icmp6InType1", None, &mut types), Shortfall::CUT);
+    }
+
+    // Goal: all values of captured hosts are read, none is left out. Method: a naive parser beside ours.
+    #[test]
+    fn captured_hosts_are_read() {
+        let (Some(snmp), Some(snmp6)) = (fixture("26231/net/snmp"), fixture("26231/net/snmp6")) else {
+            return;
+        };
+        // The archive left the file's mode behind its content.
+        let [snmp, snmp6] =
+            [snmp, snmp6].map(|text| String::from_utf8(text).unwrap().replace("Mode: 644\n", ""));
+        let folder = tree(&snmp, Some(&snmp6));
+        let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
+        assert!(shortfall.is_none());
+        let ours = values(&flatbuffers::root::<Snmp<'_>>(&payload).unwrap());
+        assert_eq!(ours, naive(&snmp, &snmp6));
+    }
+
+    // Goal: all values of this host are read, none is left out, and none is another's. Method: the files before and after,
+    // by a naive parser; counters lie between.
+    #[test]
+    fn agrees_with_this_host() {
+        let read = || {
+            naive(
+                &std::fs::read_to_string("/proc/net/snmp").unwrap(),
+                &std::fs::read_to_string("/proc/net/snmp6").unwrap_or_default(),
+            )
+        };
+        let before = read();
+        let payload = sampled(&ENTRY);
+        let after = read();
+        let ours = values(&flatbuffers::root::<Snmp<'_>>(&payload).unwrap());
+        for (name, last) in after {
+            let (first, ours) = (before.get(&name).copied().unwrap_or(0), ours.get(&name).copied());
+            // A gauge may go both ways.
+            let fits = ours.is_some_and(|ours| (first..=last).contains(&ours) || name == "Tcp:CurrEstab");
+            assert!(fits, "{name}: {first} {ours:?} {last}");
+        }
+    }
+
+    // Goal: another reader of the same files agrees. Method: `nstat -az` from iproute2, before and after.
+    #[test]
+    fn agrees_with_nstat() {
+        let read = || -> Option<BTreeMap<String, u64>> {
+            let output = Command::new("nstat").args(["-asz"]).output().ok()?;
+            let text = String::from_utf8(output.stdout).ok()?;
+            let pairs = text.lines().skip(1).filter_map(|line| {
+                let mut words = line.split_whitespace();
+                Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+            });
+            Some(pairs.collect())
+        };
+        let (Some(before), payload, Some(after)) = (read(), sampled(&ENTRY), read()) else {
+            println!("passed over: no nstat");
+            return;
+        };
+        let ours = values(&flatbuffers::root::<Snmp<'_>>(&payload).unwrap());
+        let mut compared = 0;
+        for (name, first) in before {
+            let Some(ours) = ours.iter().find(|(origin, _)| origin.replace(':', "") == name) else {
+                continue;
+            };
+            let (ours, last) = (ours.1.cast_unsigned(), after[&name]);
+            compared += 1;
+            assert!(
+                (first..=last).contains(&ours) || name == "TcpCurrEstab",
+                "{name}: {first} {ours} {last}"
+            );
+        }
+        assert!(compared > 100, "{compared}");
+    }
+}
