@@ -3,9 +3,10 @@
 
 use flatbuffers_reflection::reflection::{BaseType, root_as_schema};
 
+use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{Unavailable, host_file};
-use crate::os::host::{HostFile, HostRoot};
+use crate::os::host::{HostFile, HostRoot, Records};
 use crate::sampling::{ReadError, Selection, Shortfall};
 
 /// Bytes of a counter: a number of 64 bits or a fraction. All ones mean absent in both: a fraction is then not a number.
@@ -92,6 +93,17 @@ impl Order {
     }
 }
 
+impl Order {
+    /// The counter that was in this place of the file last time, and the name it goes by in its section: that of the file it
+    /// was found in.
+    #[inline]
+    fn last<'k>(&self, at: usize, keys: &'k Keys, section: &[u8]) -> Option<(usize, &'k [u8])> {
+        let index = (*self.0.get(at)?)?;
+        let key = keys.0.get(index)?;
+        Some((index, key.origin.get(section.len()..)?))
+    }
+}
+
 /// Counters that are being filled.
 #[derive(Debug)]
 pub(super) struct Filling<'a> {
@@ -121,15 +133,73 @@ impl<'a> Filling<'a> {
         if value.is_none() {
             self.shortfall |= if field.is_some() { Shortfall::UNREADABLE } else { Shortfall::CUT };
         }
-        let Some(place) = self.bytes.chunks_exact_mut(VALUE_BYTES).nth(index) else { return };
+        self.set(index, value.unwrap_or(ABSENT));
+    }
+
+    #[inline]
+    fn set(&mut self, index: usize, value: u64) {
+        let (places, _) = self.bytes.as_chunks_mut::<VALUE_BYTES>();
+        let Some(place) = places.get_mut(index) else { return };
         // Two values of one name: which one is right nobody can tell.
-        if place.iter().any(|byte| *byte != 0xFF) {
+        if u64::from_le_bytes(*place) != ABSENT {
             self.shortfall |= Shortfall::UNREADABLE;
-            place.fill(0xFF);
+            *place = ABSENT.to_le_bytes();
             return;
         }
         self.found += 1;
-        place.copy_from_slice(&value.unwrap_or(ABSENT).to_le_bytes());
+        *place = value.to_le_bytes();
+    }
+
+    /// Puts the next word of a line where it belongs.
+    #[inline]
+    fn take(&mut self, index: usize, cursor: &mut Cursor<'_>) {
+        match self.keys.0.get(index) {
+            Some(key) if key.is_wanted && !key.may_be_negative => {
+                let value = cursor.number(&mut self.shortfall);
+                self.set(index, value);
+            }
+            Some(key) if key.is_wanted => self.put(index, cursor.word(), text::number),
+            _ => {}
+        }
+    }
+
+    /// Files of a line each value: most take one comparison with the name that stood there last time.
+    fn lines<'c>(
+        &mut self,
+        (section, skip): (&'static [u8], usize),
+        order: &mut Order,
+        content: &'c [u8],
+        mut unknown: impl FnMut(&'c [u8], &'c [u8], Option<&'c [u8]>) -> Shortfall,
+    ) {
+        let (mut cursor, lacks) = Cursor::of(content);
+        self.shortfall |= lacks;
+        let mut at = 0;
+        while !cursor.is_at_end() {
+            for _ in 0..skip {
+                cursor.word();
+            }
+            if cursor.is_at_line_end() {
+                cursor.next_line();
+                continue;
+            }
+            if at == VALUES_MAX {
+                self.shortfall |= Shortfall::TOO_MANY;
+                return;
+            }
+            let last = order.last(at, self.keys, section).filter(|(_, name)| cursor.pass_name(name));
+            if let Some((index, _)) = last {
+                self.take(index, &mut cursor);
+            } else {
+                let name = cursor.word().unwrap_or_default();
+                let name = name.strip_suffix(b":").unwrap_or(name);
+                match order.find(at, self.keys, section, name) {
+                    Some(index) => self.take(index, &mut cursor),
+                    None => self.shortfall |= unknown(section, name, cursor.word()),
+                }
+            }
+            at += 1;
+            cursor.next_line();
+        }
     }
 
     /// Puts all values of a file where they belong. `unknown` is told the section, name and value of those that the schema
@@ -141,6 +211,9 @@ impl<'a> Filling<'a> {
         content: &'c [u8],
         mut unknown: impl FnMut(&'c [u8], &'c [u8], Option<&'c [u8]>) -> Shortfall,
     ) {
+        if let Layout::Lines { section, skip } = layout {
+            return self.lines((section, skip), order, content, unknown);
+        }
         let mut at = 0;
         let shortfall = values(layout, content, |section, name, value| {
             if at == VALUES_MAX {
@@ -165,13 +238,8 @@ fn values<'c>(
 ) -> Shortfall {
     let (lines, mut shortfall) = text::whole_lines(content);
     match layout {
-        Layout::Lines { section, skip } => {
-            for line in lines {
-                let mut fields = text::fields(line).skip(skip);
-                let Some(name) = fields.next() else { continue };
-                value(section, name.strip_suffix(b":").unwrap_or(name), fields.next());
-            }
-        }
+        // Read in one pass, without this.
+        Layout::Lines { .. } => {}
         Layout::Pairs => {
             for line in lines {
                 let Some((section, rest)) = section(line) else {
@@ -218,6 +286,7 @@ fn section(line: &[u8]) -> Option<(&[u8], &[u8])> {
 pub(super) struct Part {
     pub(super) path: &'static str,
     pub(super) layout: Layout,
+    pub(super) records: Records,
     pub(super) is_optional: bool,
 }
 
@@ -236,7 +305,7 @@ impl<const BYTES: usize> Keyed<BYTES> {
         let mut files = Vec::new();
         for part in parts {
             match host_file(host, part.path, "") {
-                Ok(file) => files.push((*part, file, Order::default())),
+                Ok(file) => files.push((*part, file.of_records(part.records), Order::default())),
                 Err(_) if part.is_optional => {}
                 Err(unavailable) => return Err(unavailable),
             }

@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{Entry, Opening, Unavailable, host_file};
-use crate::os::host::HostFile;
+use crate::os::host::{HostFile, Records};
 use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
 
@@ -24,7 +24,10 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
-    Ok(Box::new(CpuSampler { file: host_file(opening.host, FILE, "")?, cores: Vec::new() }))
+    Ok(Box::new(CpuSampler {
+        file: host_file(opening.host, FILE, "")?.of_records(Records::One),
+        cores: Vec::new(),
+    }))
 }
 
 #[derive(Debug)]

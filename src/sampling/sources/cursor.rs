@@ -45,11 +45,11 @@ impl<'a> Cursor<'a> {
         };
     }
 
-    /// The next word of this line, up to a space.
+    /// The next word of this line, up to a space or a tab.
     #[inline]
     pub(super) fn word(&mut self) -> Option<&'a [u8]> {
         self.skip_spaces();
-        self.until(|byte| byte == b' ')
+        self.until(|byte| matches!(byte, b' ' | b'\t'))
     }
 
     /// What stands before the first byte of this line for which `is_end` holds, or the line's end. None if that is nothing.
@@ -61,12 +61,27 @@ impl<'a> Cursor<'a> {
         (!word.is_empty()).then_some(word)
     }
 
-    /// Passes over these bytes, if they stand here.
+    /// What stands in this line before the last byte of this kind; the place is then behind that. None without one.
     #[inline]
-    pub(super) fn pass(&mut self, bytes: &[u8]) -> bool {
-        let rest = self.rest.strip_prefix(bytes);
-        self.rest = rest.unwrap_or(self.rest);
-        rest.is_some()
+    pub(super) fn up_to_last(&mut self, byte: u8) -> Option<&'a [u8]> {
+        let end = memchr::memchr(b'\n', self.rest).unwrap_or(self.rest.len());
+        let at = memchr::memrchr(byte, self.rest.get(..end)?)?;
+        let (before, rest) = self.rest.split_at_checked(at)?;
+        self.rest = rest.get(1..)?;
+        Some(before)
+    }
+
+    /// Passes over this name, if it is the word that stands here, and over a colon behind it.
+    #[inline]
+    pub(super) fn pass_name(&mut self, name: &[u8]) -> bool {
+        let behind = behind(self.rest, name).map(|behind| (behind, behind.split_first()));
+        let behind = match behind {
+            Some((behind, Some((b' ' | b'\t', _)))) => behind,
+            Some((_, Some((b':', behind)))) if matches!(behind.first(), Some(b' ' | b'\t' | b'\n')) => behind,
+            _ => return false,
+        };
+        self.rest = behind;
+        true
     }
 
     /// The next word of this line as a number. Absent where there is none, with `CUT` added to `lacks`, or where the word is
@@ -75,7 +90,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn number(&mut self, lacks: &mut Shortfall) -> u64 {
         self.skip_spaces();
         match leading_number(self.rest) {
-            Some((value, behind)) if matches!(behind.first(), None | Some(b' ' | b'\n')) => {
+            Some((value, behind)) if matches!(behind.first(), None | Some(b' ' | b'\t' | b'\n')) => {
                 self.rest = behind;
                 value
             }
@@ -95,7 +110,7 @@ impl<'a> Cursor<'a> {
 
     #[inline]
     fn skip_spaces(&mut self) {
-        while let Some((b' ', behind)) = self.rest.split_first() {
+        while let Some((b' ' | b'\t', behind)) = self.rest.split_first() {
             self.rest = behind;
         }
     }
@@ -105,6 +120,20 @@ impl<'a> Cursor<'a> {
         *lacks |= if self.word().is_some() { Shortfall::UNREADABLE } else { Shortfall::CUT };
         ABSENT
     }
+}
+
+/// What is behind `name`, if a text begins with it. Names are short: eight bytes at a time, without a call.
+#[inline]
+fn behind<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let (head, behind) = text.split_at_checked(name.len())?;
+    let (chunks, rest) = name.as_chunks::<CHUNK>();
+    let (head_chunks, head_rest) = head.as_chunks::<CHUNK>();
+    let is_name = chunks.iter().zip(head_chunks).all(|(ours, theirs)| ours == theirs)
+        && match (name.last_chunk::<CHUNK>(), head.last_chunk::<CHUNK>()) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => rest.iter().eq(head_rest),
+        };
+    is_name.then_some(behind)
 }
 
 /// The number that a text begins with, and what is behind it; none without a digit, or if the number is too large or the
@@ -213,12 +242,12 @@ mod tests {
         let mut lacks = Shortfall::NONE;
         assert_eq!(cursor.word(), Some(&b"a"[..]));
         assert_eq!((cursor.numbers(&mut lacks), lacks), ([1, 2, ABSENT], Shortfall::CUT));
-        assert!(cursor.is_at_line_end() && !cursor.is_at_end());
+        assert!(cursor.is_at_line_end() && !cursor.is_at_end() && cursor.up_to_last(b'1').is_none());
         cursor.next_line();
         assert_eq!(cursor.word(), None);
         cursor.next_line();
         let mut lacks = Shortfall::NONE;
-        assert!(cursor.pass(b"b") && !cursor.pass(b"x"));
+        assert!(!cursor.pass_name(b"") && cursor.pass_name(b"b") && !cursor.pass_name(b"x"));
         assert_eq!((cursor.numbers(&mut lacks), lacks), ([ABSENT; 2], Shortfall::UNREADABLE));
         assert!(cursor.is_at_line_end());
         cursor.next_line();

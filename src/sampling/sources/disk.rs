@@ -2,13 +2,16 @@
 
 use flatbuffers::FlatBufferBuilder;
 
+use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{Entry, host_file};
-use crate::os::host::HostFile;
+use crate::os::host::{HostFile, Records};
 use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Disk, DiskArgs, DiskCounters};
 
 const FILE: &str = "proc/diskstats";
+/// Longest line of the kernel: a name of 32 bytes and twenty numbers of up to twenty digits.
+const LINE_BYTES_MAX: usize = 512;
 /// Most devices in one sample.
 const DEVICES_MAX: usize = 4096;
 /// Counters behind the name; a kernel before 5.5 has 15, before 4.18 it has 11.
@@ -24,7 +27,7 @@ pub(super) const ENTRY: Entry = Entry {
     refresh: "at each request; hundreds of times a second under load",
     needs: &[],
     open: |opening| {
-        let file = host_file(opening.host, FILE, "")?;
+        let file = host_file(opening.host, FILE, "")?.of_records(Records::UpTo(LINE_BYTES_MAX));
         let chosen = Chosen::new(opening.selection());
         Ok(Box::new(DiskSampler { file, chosen, devices: Vec::new() }))
     },
@@ -57,49 +60,55 @@ fn parse(content: &[u8], chosen: &mut Chosen, devices: &mut Vec<DiskCounters>) -
     if content.is_empty() {
         return Shortfall::NONE;
     }
-    let (lines, mut shortfall) = text::whole_lines(content);
-    for (at, line) in lines.enumerate() {
-        let mut fields = text::fields(line);
-        let (numbers, lacks) = text::numbers::<2>(fields.by_ref().take(2));
-        let Some(name) = fields.next() else {
-            shortfall |= Shortfall::CUT;
-            continue;
-        };
-        if !chosen.wants(at, name) {
-            continue;
-        }
-        let Some(name) = text::name::<32>(name) else {
-            shortfall |= Shortfall::UNREADABLE;
-            continue;
-        };
-        if devices.len() == DEVICES_MAX {
-            shortfall |= Shortfall::TOO_MANY;
-            break;
-        }
-        let (device, lacks_more) = device(numbers, &name, fields);
-        devices.push(device);
-        shortfall |= lacks | lacks_more;
+    let (mut cursor, mut shortfall) = Cursor::of(content);
+    let mut at = 0;
+    while !cursor.is_at_end() {
+        shortfall |= line(&mut cursor, at, chosen, devices);
+        cursor.next_line();
+        at += 1;
     }
     shortfall
 }
 
-/// One device and what it lacks.
-fn device<'a>(
+/// Takes the device of one line, if it is wanted. What it lacks.
+fn line(
+    cursor: &mut Cursor<'_>,
+    at: usize,
+    chosen: &mut Chosen,
+    devices: &mut Vec<DiskCounters>,
+) -> Shortfall {
+    let mut lacks = Shortfall::NONE;
+    let numbers = cursor.numbers(&mut lacks);
+    let Some(name) = cursor.word() else { return Shortfall::CUT };
+    if !chosen.wants(at, name) {
+        return Shortfall::NONE;
+    }
+    let Some(name) = text::name::<32>(name) else { return Shortfall::UNREADABLE };
+    if devices.len() == DEVICES_MAX {
+        return Shortfall::TOO_MANY;
+    }
+    devices.push(device(numbers, &name, cursor, &mut lacks));
+    lacks
+}
+
+/// One device.
+fn device(
     [major, minor]: [u64; 2],
     name: &[u8; 32],
-    fields: impl Iterator<Item = &'a [u8]>,
-) -> (DiskCounters, Shortfall) {
+    cursor: &mut Cursor<'_>,
+    lacks: &mut Shortfall,
+) -> DiskCounters {
     let mut counters = [ABSENT; COUNTERS];
-    let mut shortfall = Shortfall::NONE;
     let mut given = 0;
-    for field in fields {
-        // Counters that a later kernel adds behind are passed over.
-        if let Some(place) = counters.get_mut(given) {
-            *place = text::value(Some(field), &mut shortfall);
+    for place in &mut counters {
+        if cursor.is_at_line_end() {
+            break;
         }
+        *place = cursor.number(lacks);
         given += 1;
     }
-    shortfall |= Shortfall::CUT.unless(COUNTERS_OF_KERNELS.contains(&given.min(COUNTERS)));
+    // Counters that a later kernel adds behind are passed over.
+    *lacks |= Shortfall::CUT.unless(COUNTERS_OF_KERNELS.contains(&given));
     let [
         reads,
         reads_merged,
@@ -122,7 +131,7 @@ fn device<'a>(
         flushes,
         flush_time,
     ] = rest;
-    let device = DiskCounters::new(
+    DiskCounters::new(
         major,
         minor,
         name,
@@ -143,8 +152,7 @@ fn device<'a>(
         discard_time,
         flushes,
         flush_time,
-    );
-    (device, shortfall)
+    )
 }
 
 #[cfg(test)]

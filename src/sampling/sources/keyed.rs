@@ -5,6 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::counters::{Keyed, Keys, Layout, Part};
 use super::network::of_namespace;
 use super::{Entry, Opening, Unavailable};
+use crate::os::host::Records;
 use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{
     Memory, MemoryArgs, MemoryCounters, Netstat, NetstatArgs, NetstatCounters, SocketCounters, Sockets,
@@ -13,6 +14,8 @@ use crate::schema::host::{
 
 const MEMINFO: &str = "proc/meminfo";
 const VMSTAT: &str = "proc/vmstat";
+/// Longest line of that: a name and a number, each of which the kernel keeps far shorter.
+const LINE_BYTES_MAX: usize = 128;
 const NETSTAT: &str = "proc/net/netstat";
 const SOCKSTAT: &str = "proc/net/sockstat";
 const SOCKSTAT6: &str = "proc/net/sockstat6";
@@ -28,7 +31,7 @@ pub(super) const MEMORY: Entry = Entry {
     refresh: "some values hundreds of times a second, as memory is used",
     needs: &[],
     open: |opening| {
-        let part = Part { path: MEMINFO, layout: LINES, is_optional: false };
+        let part = Part { path: MEMINFO, layout: LINES, records: Records::One, is_optional: false };
         KeyedSampler::open(
             opening,
             &[part],
@@ -50,7 +53,8 @@ pub(super) const VMSTAT_ENTRY: Entry = Entry {
     refresh: "page faults hundreds of times a second; some counters are summed up once a second",
     needs: &[],
     open: |opening| {
-        let part = Part { path: VMSTAT, layout: LINES, is_optional: false };
+        let part =
+            Part { path: VMSTAT, layout: LINES, records: Records::UpTo(LINE_BYTES_MAX), is_optional: false };
         KeyedSampler::open(
             opening,
             &[part],
@@ -73,7 +77,7 @@ pub(super) const NETSTAT_ENTRY: Entry = Entry {
     needs: &[],
     open: |opening| {
         let path = of_namespace(opening.host, NETSTAT, "proc/1/net/netstat");
-        let part = Part { path, layout: Layout::Headed, is_optional: false };
+        let part = Part { path, layout: Layout::Headed, records: Records::One, is_optional: false };
         KeyedSampler::open(
             opening,
             &[part],
@@ -98,7 +102,7 @@ pub(super) const SOCKETS: Entry = Entry {
     open: |opening| {
         let part = |own, another, is_optional| {
             let path = of_namespace(opening.host, own, another);
-            Part { path, layout: Layout::Pairs, is_optional }
+            Part { path, layout: Layout::Pairs, records: Records::One, is_optional }
         };
         let parts =
             [part(SOCKSTAT, "proc/1/net/sockstat", false), part(SOCKSTAT6, "proc/1/net/sockstat6", true)];

@@ -4,7 +4,7 @@ use flatbuffers::FlatBufferBuilder;
 
 use super::text;
 use super::{Entry, host_file};
-use crate::os::host::HostFile;
+use crate::os::host::{HostFile, Records};
 use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{Load, LoadArgs};
 
@@ -17,7 +17,9 @@ pub(super) const ENTRY: Entry = Entry {
     files: &[FILE],
     refresh: "averages each 5 s, tasks at once",
     needs: &[],
-    open: |opening| Ok(Box::new(LoadSampler { file: host_file(opening.host, FILE, "")? })),
+    open: |opening| {
+        Ok(Box::new(LoadSampler { file: host_file(opening.host, FILE, "")?.of_records(Records::One) }))
+    },
 };
 
 #[derive(Debug)]

@@ -2,9 +2,10 @@
 
 use flatbuffers::FlatBufferBuilder;
 
+use super::cursor::Cursor;
 use super::text;
 use super::{Entry, Opening, Unavailable, host_file};
-use crate::os::host::{HostFile, HostRoot};
+use crate::os::host::{HostFile, HostRoot, Records};
 use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
 use crate::schema::host::{InterfaceCounters, Network, NetworkArgs};
 
@@ -13,6 +14,8 @@ const FILE: &str = "proc/net/dev";
 /// The namespace of the host's first process: /proc/net is a link into the reader's own process, which another /proc
 /// does not have.
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";
+/// Longest line of the kernel: a name of 16 bytes and sixteen numbers of up to twenty digits.
+const LINE_BYTES_MAX: usize = 512;
 /// Most interfaces in one sample.
 const INTERFACES_MAX: usize = 4096;
 /// Lines of headings in front.
@@ -31,7 +34,7 @@ pub(super) const ENTRY: Entry = Entry {
 
 fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
     let path = of_namespace(opening.host, FILE, FILE_OF_ANOTHER_ROOT);
-    let file = host_file(opening.host, path, "")?;
+    let file = host_file(opening.host, path, "")?.of_records(Records::UpTo(LINE_BYTES_MAX));
     let chosen = Chosen::new(opening.selection());
     Ok(Box::new(NetworkSampler { path, file, chosen, interfaces: Vec::new() }))
 }
@@ -66,38 +69,42 @@ impl Sampler for NetworkSampler {
 
 fn parse(content: &[u8], chosen: &mut Chosen, interfaces: &mut Vec<InterfaceCounters>) -> Shortfall {
     interfaces.clear();
-    let (mut lines, mut shortfall) = text::whole_lines(content);
-    let headings = lines.by_ref().take(HEADINGS).count();
-    shortfall |= Shortfall::CUT.unless(headings == HEADINGS);
-    for (at, line) in lines.enumerate() {
-        // An alias has a colon in its name, so the last one ends the name.
-        let Some(colon) = line.iter().rposition(|byte| *byte == b':') else {
-            shortfall |= Shortfall::UNREADABLE;
-            continue;
-        };
-        let (name, rest) = line.split_at(colon);
-        let name = name.trim_ascii();
-        if !chosen.wants(at, name) {
-            continue;
-        }
-        let Some(name) = text::name::<16>(name) else {
-            shortfall |= Shortfall::UNREADABLE;
-            continue;
-        };
-        if interfaces.len() == INTERFACES_MAX {
-            shortfall |= Shortfall::TOO_MANY;
-            break;
-        }
-        let (interface, lacks) = interface(&name, rest.strip_prefix(b":").unwrap_or_default());
-        interfaces.push(interface);
-        shortfall |= lacks;
+    let (mut cursor, mut shortfall) = Cursor::of(content);
+    for _ in 0..HEADINGS {
+        shortfall |= Shortfall::CUT.unless(!cursor.is_at_end());
+        cursor.next_line();
+    }
+    let mut at = 0;
+    while !cursor.is_at_end() {
+        shortfall |= line(&mut cursor, at, chosen, interfaces);
+        cursor.next_line();
+        at += 1;
     }
     shortfall
 }
 
-/// One interface and what it lacks.
-fn interface(name: &[u8; 16], counters: &[u8]) -> (InterfaceCounters, Shortfall) {
-    let (values, lacks) = text::numbers::<16>(text::fields(counters));
+/// Takes the interface of one line, if it is wanted. What it lacks.
+fn line(
+    cursor: &mut Cursor<'_>,
+    at: usize,
+    chosen: &mut Chosen,
+    interfaces: &mut Vec<InterfaceCounters>,
+) -> Shortfall {
+    let Some(name) = cursor.up_to_last(b':') else { return Shortfall::UNREADABLE };
+    let name = name.trim_ascii();
+    if !chosen.wants(at, name) {
+        return Shortfall::NONE;
+    }
+    let Some(name) = text::name::<16>(name) else { return Shortfall::UNREADABLE };
+    if interfaces.len() == INTERFACES_MAX {
+        return Shortfall::TOO_MANY;
+    }
+    let mut lacks = Shortfall::NONE;
+    interfaces.push(interface(&name, &cursor.numbers(&mut lacks)));
+    lacks
+}
+
+fn interface(name: &[u8; 16], counters: &[u64; 16]) -> InterfaceCounters {
     let [
         rx_bytes,
         rx_packets,
@@ -108,9 +115,9 @@ fn interface(name: &[u8; 16], counters: &[u8]) -> (InterfaceCounters, Shortfall)
         rx_compressed,
         rx_multicast,
         tx @ ..,
-    ] = values;
+    ] = *counters;
     let [tx_bytes, tx_packets, tx_errors, tx_dropped, tx_fifo, tx_collisions, tx_carrier, tx_compressed] = tx;
-    let interface = InterfaceCounters::new(
+    InterfaceCounters::new(
         name,
         rx_bytes,
         rx_packets,
@@ -128,8 +135,7 @@ fn interface(name: &[u8; 16], counters: &[u8]) -> (InterfaceCounters, Shortfall)
         tx_collisions,
         tx_carrier,
         tx_compressed,
-    );
-    (interface, lacks)
+    )
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use flatbuffers::FlatBufferBuilder;
 
 use super::text;
 use super::{Entry, Opening, Unavailable, host_file};
-use crate::os::host::HostFile;
+use crate::os::host::{HostFile, Records};
 use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{Pressure, PressureArgs, PressureLine};
 
@@ -34,7 +34,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
             continue;
         }
         match host_file(opening.host, path, HINT) {
-            Ok(opened) => *file = Some((path, opened)),
+            Ok(opened) => *file = Some((path, opened.of_records(Records::One))),
             Err(_) if index == IRQ => {}
             Err(unavailable) => return Err(unavailable),
         }

@@ -6,6 +6,7 @@ use super::counters::{Keyed, Keys, Layout, Part};
 use super::network::of_namespace;
 use super::text;
 use super::{Entry, Opening, Unavailable};
+use crate::os::host::Records;
 use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{IcmpMessages, Snmp, SnmpArgs, SnmpCounters};
 
@@ -35,11 +36,13 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
         Part {
             path: of_namespace(opening.host, SNMP, "proc/1/net/snmp"),
             layout: Layout::Headed,
+            records: Records::One,
             is_optional: false,
         },
         Part {
             path: of_namespace(opening.host, SNMP6, "proc/1/net/snmp6"),
             layout: Layout::Lines { section: b"", skip: 0 },
+            records: Records::One,
             is_optional: true,
         },
     ];
