@@ -8,6 +8,7 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::runs::Runs;
 use super::{Advance, FrameKind, Leftovers, SegmentName, SegmentReader, State, Verification, recover};
 use crate::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
 
@@ -28,7 +29,8 @@ impl ReadAt for Memory {
     }
 }
 
-/// Opens `data` as a segment, walks it and verifies it: frames and holes tile the file, and the verifier sees the same.
+/// Opens `data` as a segment, walks it and verifies it: frames and holes tile the file, and the verifier sees the same, by runs and
+/// frame by frame.
 ///
 /// # Panics
 /// A promise of the reader or the verifier is broken.
@@ -68,11 +70,16 @@ pub fn segment(data: &[u8]) {
     assert_eq!(end, data.len() as u64, "frames, holes and tail reach the end");
     let is_sealed = reader.is_sealed();
 
-    let Ok(mut reader) = SegmentReader::over(path, file) else { unreachable!("opened before") };
+    let Ok(mut reader) = SegmentReader::over(path, Arc::clone(&file)) else { unreachable!("opened before") };
     let mut verification = Verification::default();
     let walked = verification.segment(&mut reader, false, &mut |_| {});
     assert!(walked.is_ok(), "memory can be read");
     let verdict = verification.finish();
+    let Ok(mut reader) = SegmentReader::over(path, file) else { unreachable!("opened before") };
+    let mut verification = Verification::default();
+    let walked = verification.segment_by(&mut reader, Runs::new(None, 0), false, &mut |_| {});
+    assert!(walked.is_ok(), "memory can be read");
+    assert_eq!(verdict, verification.finish(), "by runs and frame by frame the verdict is the same");
     assert_eq!(verdict.frames, samples, "both walks see the same samples");
     assert!(verdict.flaws.len() >= holes, "each hole is a flaw");
     assert!(is_sealed || !verdict.is_intact(), "what is not sealed is not intact");
