@@ -10,7 +10,7 @@ use super::header::{Header, SourceInfo};
 const GAPS_WAITING_MAX: usize = 1024;
 
 /// What was seen of one source in one run.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceAudit {
     /// The source's name.
     pub name: String,
@@ -94,6 +94,23 @@ impl Audit {
         finding
     }
 
+    /// Whether a sample with this number has no finding, and none behind it if the numbers go on by one.
+    pub fn expects(&self, run_id: u64, source: u16, seq: u64) -> bool {
+        let place = self.places.get(usize::from(source)).filter(|_| run_id == self.run_id);
+        let audit = place.and_then(|place| self.sources.get(*place));
+        audit.is_some_and(|(_, audit)| audit.expects(seq))
+    }
+
+    /// Samples whose numbers go on by one, `more` of them behind the first, which is expected. Their source is in a header
+    /// that was given before.
+    pub fn samples(&mut self, run_id: u64, source: u16, first_seq: u64, more: u64) -> Option<Finding> {
+        let finding = self.sample(run_id, source, first_seq);
+        let audit = self.audit(run_id, source)?;
+        audit.recorded = audit.recorded.saturating_add(more);
+        audit.next_seq = audit.next_seq.saturating_add(more);
+        finding
+    }
+
     /// A gap. Its source is in a header that was given before.
     pub fn gap(&mut self, run_id: u64, gap: &Gap) -> Option<Finding> {
         let audit = self.audit(run_id, gap.source)?;
@@ -125,16 +142,29 @@ impl Audit {
 }
 
 impl SourceAudit {
-    /// Everything below `seq` must be recorded or explained by now.
-    fn reach(&mut self, seq: u64) -> Option<Finding> {
-        if seq < self.next_seq {
-            return Some(Finding::Repeated);
-        }
+    /// Whether everything below `seq` is recorded or explained, and nothing from there on.
+    fn expects(&self, seq: u64) -> bool {
+        seq >= self.next_seq
+            && self.missing(seq) == 0
+            && self.waiting.iter().all(|(_, behind)| *behind <= seq)
+    }
+
+    /// How many numbers below `seq`, which was not passed yet, are neither recorded nor explained.
+    fn missing(&self, seq: u64) -> u64 {
         let mut missing = seq - self.next_seq;
         for (first, behind) in &self.waiting {
             let (from, to) = ((*first).max(self.next_seq), (*behind).min(seq));
             missing = missing.saturating_sub(to.saturating_sub(from));
         }
+        missing
+    }
+
+    /// Everything below `seq` must be recorded or explained by now.
+    fn reach(&mut self, seq: u64) -> Option<Finding> {
+        if seq < self.next_seq {
+            return Some(Finding::Repeated);
+        }
+        let missing = self.missing(seq);
         self.waiting.retain(|(_, behind)| *behind > seq);
         self.next_seq = seq;
         self.unexplained = self.unexplained.saturating_add(missing);
@@ -173,6 +203,32 @@ mod tests {
         assert_eq!(audit.gap(RUN, &gap(16, 2)), None);
         let source = ended(audit);
         assert_eq!((source.recorded, source.lost, source.unexplained), (2, 7, 0));
+    }
+
+    // Goal: samples that are expected count as one by one. Method: runs from several places on, behind gaps that explain what
+    // is missing, too little of it, or what comes later.
+    #[test]
+    fn expected_runs_count_as_their_samples() {
+        let gaps = [vec![], vec![gap(9, 2)], vec![gap(9, 1), gap(10, 1)], vec![gap(10, 1)], vec![gap(12, 1)]];
+        let mut expected = 0;
+        for gaps in gaps {
+            for first in [8, 9, 11, u64::MAX - 2] {
+                let (mut by_run, mut by_sample) = (started(), started());
+                for gap in &gaps {
+                    assert_eq!((by_run.gap(RUN, gap), by_sample.gap(RUN, gap)), (None, None));
+                }
+                let finding = by_sample.sample(RUN, 0, first);
+                let rest = [first + 1, first + 2].map(|seq| by_sample.sample(RUN, 0, seq));
+                let is_clean = finding.is_none() && rest == [None, None];
+                assert!(!by_run.expects(RUN, 0, first) || is_clean, "{gaps:?} {first}");
+                if by_run.expects(RUN, 0, first) {
+                    expected += 1;
+                    assert_eq!(by_run.samples(RUN, 0, first, 2), None);
+                    assert_eq!(ended(by_run), ended(by_sample), "{gaps:?} {first}");
+                }
+            }
+        }
+        assert_eq!(expected, 3, "9 alone, 11 behind the gaps that end there");
     }
 
     // Goal: holes, repeats and disorder are found. Method: one of each.

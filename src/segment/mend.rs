@@ -12,7 +12,7 @@ use super::reader::{Damage, Mended, SegmentReader};
 use crate::stream::{LENGTH_BYTES, SliceDeframer};
 
 /// Bytes that searches may hash in vain before the first byte of the file...
-const HASHED_IN_VAIN_MIN: u64 = 64 << 20;
+pub(super) const HASHED_IN_VAIN_MIN: u64 = 64 << 20;
 /// ...and for each byte that was passed: bounds the work on hostile input, where landmarks stand everywhere and claim
 /// long frames.
 const HASHED_IN_VAIN_PER_BYTE: u64 = 8;

@@ -1,13 +1,14 @@
 //! What is in a file? Segments: a header, telemetry and gaps, and, once sealed, a footer and a trailer, every byte of
 //! them a frame (docs/FORMAT.md).
 //!
-//! Never: decides when to write, rotate, sync or delete; knows a slab, a thread or what a payload means. Readers
-//! never write.
+//! Never: decides when to write, rotate, sync or delete; knows a slab or what a payload means; leaves a thread behind (a
+//! verification's helpers end before it does). Readers never write.
 
 mod audit;
 mod catalog;
 mod completion;
 mod control;
+mod crew;
 mod digest;
 mod error;
 mod examine;
@@ -25,7 +26,9 @@ mod progress;
 mod proof;
 mod reader;
 mod recover;
+mod runs;
 mod seek;
+mod survey;
 mod tail;
 mod tally;
 mod totals;

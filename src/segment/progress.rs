@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::control::Gap;
+use super::header::Header;
 use super::kind::Telemetry;
 use super::reader::SegmentReader;
 use crate::schema::segment::GapCause;
@@ -14,6 +15,7 @@ const GAPS_WAITING_MAX: usize = 4096;
 #[derive(Debug, Default, Clone)]
 pub(super) struct Progress {
     sources: BTreeMap<u16, SourceProgress>,
+    described: usize, // of the header's sources, so many are among them
     latest_mono_ns: u64,
 }
 
@@ -37,11 +39,19 @@ pub(super) enum Taken {
 
 impl Progress {
     pub(super) fn of(reader: &SegmentReader) -> Self {
-        let sources =
-            reader.header().sources.iter().map(|source| {
-                (source.id, SourceProgress { next: source.next_seq, ..SourceProgress::default() })
-            });
-        Self { sources: sources.collect(), latest_mono_ns: reader.header().clocks.mono_ns }
+        let latest_mono_ns = reader.header().clocks.mono_ns;
+        let mut progress = Self { latest_mono_ns, ..Self::default() };
+        progress.describe(reader.header());
+        progress
+    }
+
+    /// Sources that have come since begin where their descriptors say.
+    pub(super) fn describe(&mut self, header: &Header) {
+        for source in header.sources.iter().skip(self.described) {
+            let begun = SourceProgress { next: source.next_seq, ..SourceProgress::default() };
+            self.sources.entry(source.id).or_insert(begun);
+        }
+        self.described = header.sources.len();
     }
 
     /// Takes a sample in; a gap in front of it has this cause.

@@ -60,6 +60,15 @@ impl Proof {
         self.frames += 1;
     }
 
+    /// Frames by their headers, one behind the other, and their length with headers. None of them is an Index frame.
+    pub fn frames(&mut self, heads: &[u8], frames: u64, bytes: u64) {
+        self.digest.add(&self.heads);
+        self.heads.clear();
+        self.digest.add(heads);
+        self.bytes += bytes;
+        self.frames += frames;
+    }
+
     /// A hole: the interval cannot be proven, and its damage is known.
     pub fn damage(&mut self) {
         self.is_damaged = true;
@@ -185,6 +194,18 @@ mod tests {
             book.frames(&[frame; 12], 1, 100);
             proof.frame(&head(frame), 100);
         }
+        assert_eq!(proof.index(&book.close(0)), None);
+    }
+
+    // Goal: frames given together count as one by one. Method: some of each.
+    #[test]
+    fn frames_together_are_hashed_like_single_ones() {
+        let mut book = IndexBook::new();
+        let mut proof = Proof::default();
+        book.frames(&[[1; 12], [2; 12], [3; 12], [4; 12]].concat(), 4, 400);
+        proof.frame(&head(1), 100);
+        proof.frames(&[head(2), head(3)].concat(), 2, 200);
+        proof.frame(&head(4), 100);
         assert_eq!(proof.index(&book.close(0)), None);
     }
 }

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::control::ClockSync;
+use super::crew::Crew;
 use super::error::SegmentError;
 use super::examine::{BEYOND, Found, claimed_end, examine_in};
 use super::footer::Footer;
 use super::header::{HEADER_BYTES_MAX, Header, SourceInfo};
 use super::index::Index;
 use super::kind::{FrameAt, FrameKind, Head, Telemetry};
+use super::mend::HASHED_IN_VAIN_MIN;
 use super::opening::{find_footer, find_header};
+use super::survey::RunSamples;
 use super::window::Window;
 use crate::os::mapped_file::MappedFile;
 use crate::os::storage::ReadAt;
@@ -137,6 +140,12 @@ impl SegmentReader {
             self.aside.map(map);
         }
         Ok(())
+    }
+
+    /// Those who survey a mapped segment for this reader.
+    pub(super) fn crew(&self) -> Option<Crew> {
+        let (map, footer, limit) = (self.window.mapped()?, self.footer.as_ref()?, self.footer_offset?);
+        Some(Crew::new(Arc::clone(map), self.deframer, footer, limit))
     }
 
     /// The file.
@@ -318,15 +327,40 @@ impl SegmentReader {
         let (header, _) = envelope::split(frame.payload())?;
         let bytes = frame.bytes().len();
         self.header.source(header.source())?;
-        let latest = Latest { source: header.source(), seq: header.seq(), mono_ns: header.mono_ns() };
-        match self.latest.iter_mut().find(|known| known.source == latest.source) {
-            Some(known) => *known = latest,
-            None => self.latest.push(latest),
-        }
+        self.keep_latest(Latest { source: header.source(), seq: header.seq(), mono_ns: header.mono_ns() });
         self.tail = None;
         self.offset = offset + bytes as u64;
         self.sample = Some((offset, header));
         Some(FrameAt { offset, bytes, kind: FrameKind::Telemetry, is_repaired: false })
+    }
+
+    /// Whether a run that begins here may be taken: what is intact is believed, and nothing is too dear to be hashed.
+    pub(super) fn is_at_ease(&self) -> bool {
+        !self.is_wary && self.hashed_in_vain <= HASHED_IN_VAIN_MIN
+    }
+
+    /// Whether samples of these sources can stand here.
+    pub(super) fn knows(&self, samples: &[RunSamples]) -> bool {
+        samples.iter().all(|samples| self.header.source(samples.source).is_some())
+    }
+
+    /// Goes on behind a run that begins here, as if each of its samples had been read.
+    pub(super) fn pass_run(&mut self, end: u64, samples: &[RunSamples]) {
+        for samples in samples {
+            let (seq, mono_ns) = (samples.last_seq(), samples.last_mono_ns);
+            self.keep_latest(Latest { source: samples.source, seq, mono_ns });
+        }
+        self.offset = end;
+        self.sample = None;
+        self.tail = None;
+    }
+
+    #[inline]
+    fn keep_latest(&mut self, latest: Latest) {
+        match self.latest.iter_mut().find(|known| known.source == latest.source) {
+            Some(known) => *known = latest,
+            None => self.latest.push(latest),
+        }
     }
 
     /// What stands where a frame should begin.
@@ -369,10 +403,7 @@ impl SegmentReader {
             FrameKind::Telemetry if !self.is_wary => {
                 let Some(sample) = self.telemetry(at) else { return };
                 let latest = Latest { source: sample.source, seq: sample.seq, mono_ns: sample.mono_ns };
-                match self.latest.iter_mut().find(|known| known.source == latest.source) {
-                    Some(known) => *known = latest,
-                    None => self.latest.push(latest),
-                }
+                self.keep_latest(latest);
             }
             FrameKind::Header => {
                 if let Ok(header) = Header::decode(self.payload(at)) {

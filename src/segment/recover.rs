@@ -270,6 +270,7 @@ impl Recovery<'_> {
     ) -> Result<ControlFlow<()>, RecoverError> {
         let step = Step { name: self.name };
         let payload = reader.payload(at);
+        progress.describe(reader.header());
         match at.kind {
             // What follows a second header belongs to another segment.
             FrameKind::Header if at.offset > 0 => return Ok(ControlFlow::Break(())),
@@ -475,6 +476,7 @@ impl Recovery<'_> {
         let mut progress = Progress::of(&reader);
         while let Some(advance) = reader.advance()? {
             let Advance::Frame(at) = advance else { continue };
+            progress.describe(reader.header());
             if let Some(sample) = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry) {
                 if let Taken::New(gaps) = progress.sample(&sample, GapCause::Damaged) {
                     self.result.lost += count_of(&gaps);

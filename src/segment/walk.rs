@@ -112,6 +112,7 @@ impl Walk {
     }
 
     fn take(&mut self, reader: &SegmentReader, at: FrameAt) {
+        self.progress.describe(reader.header());
         self.tally.add(reader.head(at).as_bytes(), 1, at.bytes as u64);
         if let Some(what) = self.count(reader, at.kind, reader.payload(at)) {
             self.found(at.offset, 0, what);

@@ -42,6 +42,11 @@ impl Window {
         *self = Self { map: Some(Arc::clone(&map)), step: self.step, ..Self::over(map) };
     }
 
+    /// The map, if it reads one.
+    pub(super) fn mapped(&self) -> Option<&Arc<MappedFile>> {
+        self.map.as_ref()
+    }
+
     /// Another window on the same file, for looks elsewhere: it reads what is asked for and no more.
     pub(super) fn aside(&self) -> Self {
         Self { step: 0, map: self.map.clone(), ..Self::over(Arc::clone(&self.file)) }
@@ -73,6 +78,11 @@ impl Window {
             map.populate(at, POPULATE_BYTES);
             self.populated = offset + POPULATE_BYTES as u64;
         }
+    }
+
+    /// Somebody else has asked for a mapped file up to here.
+    pub(super) fn is_ahead(&mut self, up_to: u64) {
+        self.populated = self.populated.max(up_to);
     }
 
     /// What is in memory from `offset` on.
