@@ -233,7 +233,7 @@ mod tests {
     use super::super::header::tests::example;
     use super::super::{Frames, SegmentWriter, SourceInfo};
     use super::*;
-    use crate::frame::{ENVELOPE_BYTES, Envelope, Stamp};
+    use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
     use crate::stream::Framer;
 
     /// Of each file, so that all of them stay below some seconds in a debug build.
@@ -302,7 +302,8 @@ mod tests {
             writer.append_source(late).unwrap();
             for seq in first..first + 3 {
                 let mut payload = vec![0; ENVELOPE_BYTES];
-                let stamp = Stamp { mono_ns: seq, wall_ns: 0, seq, flags: 0, duration_ns: 1 };
+                let stamp =
+                    Stamp { mono_ns: seq, wall_ns: 0, seq, shortfall: Shortfall::NONE, duration_ns: 1 };
                 Envelope::new(2).write(&mut payload, &stamp, &[]);
                 let mut frame = Vec::new();
                 writer.checksum().frame_and_write(&mut frame, &payload).unwrap();

@@ -207,12 +207,12 @@ impl Survey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{ENVELOPE_BYTES, Envelope, Stamp};
+    use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
     use crate::stream::Framer;
 
     fn sample(kind: ChecksumKind, source: u16, seq: u64) -> Vec<u8> {
         let mut payload = vec![0; ENVELOPE_BYTES + 3];
-        let stamp = Stamp { mono_ns: seq + 100, wall_ns: 0, seq, flags: 0, duration_ns: 0 };
+        let stamp = Stamp { mono_ns: seq + 100, wall_ns: 0, seq, shortfall: Shortfall::NONE, duration_ns: 0 };
         Envelope::new(source).write(&mut payload, &stamp, &[1, 2, 3]);
         framed(kind, &payload)
     }

@@ -385,7 +385,7 @@ mod tests {
     use super::super::header::tests::example;
     use super::super::{Frames, IndexEntry, Marker, MarkerOrigin, SegmentName, SegmentWriter, Span, State};
     use super::*;
-    use crate::frame::{ENVELOPE_BYTES, Envelope, Stamp};
+    use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
     use crate::os::mapped_file::MappedFile;
     use crate::os::storage::{DataDirectory, Storage};
     use crate::stream::{Framer, KindDeframer};
@@ -424,7 +424,13 @@ mod tests {
                         let seq = &mut next[usize::from(*source)];
                         let mut payload = vec![0; ENVELOPE_BYTES + body];
                         let (at, wall_ns) = (*seq, 0);
-                        let stamp = Stamp { mono_ns: at, wall_ns, seq: at, flags: 0, duration_ns: 1 };
+                        let stamp = Stamp {
+                            mono_ns: at,
+                            wall_ns,
+                            seq: at,
+                            shortfall: Shortfall::NONE,
+                            duration_ns: 1,
+                        };
                         Envelope::new(*source).write(&mut payload, &stamp, &vec![7; *body]);
                         *seq += 1;
                         let mut frame = Vec::new();

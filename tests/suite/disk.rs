@@ -323,7 +323,11 @@ fn the_cap_holds_at_full_speed() {
             looks += 1;
         }
         let called = recording.stop();
-        assert_eq!(called.status, Some(0), "{called:?}");
+        // While nothing is sealed, since other work holds the syncer up, there is nothing to remove: the cap holds all the same, and
+        // what found no room is counted.
+        let is_full = called.status == Some(3) && called.err.contains("cannot");
+        assert!(called.status == Some(0) || is_full, "{called:?}");
+        assert_eq!(rig.verify()["unexplained"], 0);
         assert!(most <= CAP && allocated(&data).values().sum::<u64>() <= CAP, "{most} of {CAP}");
         println!(
             "preallocate {preallocate}: {most} bytes of {CAP} at most in {looks} looks, {} gone",

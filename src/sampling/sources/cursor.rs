@@ -39,8 +39,9 @@ impl<'a> Cursor<'a> {
     /// Goes to the start of the next line.
     #[inline]
     pub(super) fn next_line(&mut self) {
-        self.rest = match self.rest.split_first() {
-            Some((b'\n', behind)) => behind,
+        // In most lines nothing but a unit is left: no search.
+        self.rest = match self.rest {
+            [b'\n', behind @ ..] | [b' ', b'k', b'B', b'\n', behind @ ..] => behind,
             _ => memchr::memchr(b'\n', self.rest).and_then(|at| self.rest.get(at + 1..)).unwrap_or_default(),
         };
     }
@@ -110,6 +111,9 @@ impl<'a> Cursor<'a> {
 
     #[inline]
     fn skip_spaces(&mut self) {
+        while let Some((&[b' ', b' ', b' ', b' '], behind)) = self.rest.split_first_chunk() {
+            self.rest = behind;
+        }
         while let Some((b' ' | b'\t', behind)) = self.rest.split_first() {
             self.rest = behind;
         }
