@@ -49,3 +49,12 @@ pub mod pressure;
 #[path = "../../generated/host/vmstat_generated.rs"]
 #[rustfmt::skip]
 pub mod vmstat;
+#[path = "../../generated/host/schedstat_generated.rs"]
+#[rustfmt::skip]
+pub mod schedstat;
+#[path = "../../generated/host/softirqs_generated.rs"]
+#[rustfmt::skip]
+pub mod softirqs;
+#[path = "../../generated/host/interrupts_generated.rs"]
+#[rustfmt::skip]
+pub mod interrupts;

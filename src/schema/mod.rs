@@ -19,10 +19,13 @@ pub mod envelope;
 pub mod host {
     pub use super::generated::cpu::flatcap::host::*;
     pub use super::generated::disk::flatcap::host::*;
+    pub use super::generated::interrupts::flatcap::host::*;
     pub use super::generated::load::flatcap::host::*;
     pub use super::generated::memory::flatcap::host::*;
     pub use super::generated::network::flatcap::host::*;
     pub use super::generated::pressure::flatcap::host::*;
+    pub use super::generated::schedstat::flatcap::host::*;
+    pub use super::generated::softirqs::flatcap::host::*;
     pub use super::generated::vmstat::flatcap::host::*;
 }
 

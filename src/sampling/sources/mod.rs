@@ -9,10 +9,13 @@ use crate::os::host::{HostFile, HostRoot};
 pub mod agent;
 mod cpu;
 mod disk;
+mod interrupts;
 mod keyed;
 mod load;
 mod network;
 mod pressure;
+mod schedstat;
+mod softirqs;
 pub mod synthetic;
 mod text;
 
@@ -60,6 +63,9 @@ pub const CATALOG: &[Entry] = &[
     disk::ENTRY,
     network::ENTRY,
     pressure::ENTRY,
+    interrupts::ENTRY,
+    schedstat::ENTRY,
+    softirqs::ENTRY,
 ];
 
 /// What this host lacks for a source.
@@ -133,6 +139,23 @@ mod tests {
             println!("passed over: no captured {path} in {}", archive.display());
         }
         unpacked.map(|output| output.stdout)
+    }
+
+    /// The trees of a captured host below `prefix`, such as `sys/class/hwmon`, unpacked with their links: `archive` is `procfs` or
+    /// `node-exporter`.
+    pub(super) fn captured(archive: &str, prefixes: &[&str]) -> Option<tempfile::TempDir> {
+        let archive = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("../shared/data/hosts/{archive}-fixtures.tar.gz"));
+        if !archive.exists() {
+            println!("passed over: no captured host in {}", archive.display());
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut tar = std::process::Command::new("tar");
+        tar.arg("-xzf").arg(&archive).arg("-C").arg(folder.path());
+        let status = tar.args(prefixes.iter().map(|prefix| format!("./{prefix}"))).status().unwrap();
+        assert!(status.success(), "{prefixes:?} of {}", archive.display());
+        Some(folder)
     }
 
     /// Every cut and every replaced byte: no panic, and no cut is called whole. The text itself is.
