@@ -97,13 +97,11 @@ impl Table {
         self.cores.clear();
         for name in text::fields(line) {
             let core = name.strip_prefix(b"CPU").and_then(text::number);
-            match core.filter(|_| self.cores.len() < CORES_MAX) {
-                Some(core) => self.cores.push(core),
-                None => {
-                    self.cores.clear();
-                    return if core.is_some() { Shortfall::TOO_MANY } else { Shortfall::UNREADABLE };
-                }
-            }
+            let Some(core) = core.filter(|_| self.cores.len() < CORES_MAX) else {
+                self.cores.clear();
+                return if core.is_some() { Shortfall::TOO_MANY } else { Shortfall::UNREADABLE };
+            };
+            self.cores.push(core);
         }
         Shortfall::NONE
     }
@@ -329,10 +327,16 @@ mod tests {
     #[test]
     fn many_cores_are_read() {
         let (cores, lines) = (512_u64, 900_u64);
-        let mut text: String = (0..cores).map(|core| format!(" CPU{core:<7}")).collect();
+        let names: Vec<String> = (0..cores).map(|core| format!("CPU{core}")).collect();
+        let mut text = format!("      {}", names.join("       "));
         for line in 0..lines {
-            let counts: String = (0..cores).map(|core| format!(" {:>4}", line + core)).collect();
-            text += &format!("\n{line:>4}:{counts}  IR-PCI-MSI {line}-edge      mlx5_comp{line}");
+            let counts: Vec<String> = (line..line + cores).map(|count| format!("{count:>4}")).collect();
+            let line = [
+                format!("\n{line:>4}: "),
+                counts.join(" "),
+                format!("  IR-PCI-MSI {line}-edge      eth{line}"),
+            ];
+            text.extend(line);
         }
         let (table, shortfall) = parsed((text + "\n").as_bytes());
         assert_eq!(shortfall, Shortfall::NONE);

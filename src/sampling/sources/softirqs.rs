@@ -2,7 +2,7 @@
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::text::{self, ABSENT};
+use super::text;
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
@@ -117,8 +117,9 @@ fn columns(line: &[u8], cores: &mut Cores) -> Shortfall {
         if place == CORES_MAX {
             return Shortfall::TOO_MANY;
         }
-        let [a, b, c, d, e, f, g, h, i, j] = [ABSENT; 10];
-        cores.counts.push(CoreSoftirqs::new(core, a, b, c, d, e, f, g, h, i, j));
+        let mut counts = CoreSoftirqs([0xFF; size_of::<CoreSoftirqs>()]); // ABSENT in every place
+        counts.set_core(core);
+        cores.counts.push(counts);
         cores.wanted.push(cores.chosen.wants(place, name));
     }
     Shortfall::NONE
@@ -130,6 +131,7 @@ mod tests {
 
     use super::*;
     use crate::sampling::sources::tests::{assert_composed, fixture, opened, sampled, sampled_under};
+    use crate::sampling::sources::text::ABSENT;
 
     const TEXT: &[u8] =
         b"        CPU0       CPU3       \n     HI:   1   21\n  TIMER:  2  22\n NET_TX: 3 23\n\
