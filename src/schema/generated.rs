@@ -58,3 +58,9 @@ pub mod softirqs;
 #[path = "../../generated/host/interrupts_generated.rs"]
 #[rustfmt::skip]
 pub mod interrupts;
+#[path = "../../generated/host/cpufreq_generated.rs"]
+#[rustfmt::skip]
+pub mod cpufreq;
+#[path = "../../generated/host/thermal_generated.rs"]
+#[rustfmt::skip]
+pub mod thermal;

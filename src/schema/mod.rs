@@ -18,6 +18,7 @@ pub mod envelope;
 /// What a Linux host tells of itself (schemas/host/).
 pub mod host {
     pub use super::generated::cpu::flatcap::host::*;
+    pub use super::generated::cpufreq::flatcap::host::*;
     pub use super::generated::disk::flatcap::host::*;
     pub use super::generated::interrupts::flatcap::host::*;
     pub use super::generated::load::flatcap::host::*;
@@ -26,6 +27,7 @@ pub mod host {
     pub use super::generated::pressure::flatcap::host::*;
     pub use super::generated::schedstat::flatcap::host::*;
     pub use super::generated::softirqs::flatcap::host::*;
+    pub use super::generated::thermal::flatcap::host::*;
     pub use super::generated::vmstat::flatcap::host::*;
 }
 

@@ -8,6 +8,8 @@ use crate::os::host::{HostFile, HostRoot};
 
 pub mod agent;
 mod cpu;
+mod cpufreq;
+mod devices;
 mod disk;
 mod interrupts;
 mod keyed;
@@ -18,6 +20,7 @@ mod schedstat;
 mod softirqs;
 pub mod synthetic;
 mod text;
+mod thermal;
 
 /// What is known of a source before it is opened.
 #[derive(Debug)]
@@ -63,9 +66,11 @@ pub const CATALOG: &[Entry] = &[
     disk::ENTRY,
     network::ENTRY,
     pressure::ENTRY,
-    interrupts::ENTRY,
     schedstat::ENTRY,
     softirqs::ENTRY,
+    interrupts::ENTRY,
+    cpufreq::ENTRY,
+    thermal::ENTRY,
 ];
 
 /// What this host lacks for a source.
@@ -156,6 +161,28 @@ mod tests {
         let status = tar.args(prefixes.iter().map(|prefix| format!("./{prefix}"))).status().unwrap();
         assert!(status.success(), "{prefixes:?} of {}", archive.display());
         Some(folder)
+    }
+
+    /// A host made of these files.
+    pub(super) fn planted(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        folder
+    }
+
+    /// Moves a part of a planted host away, or back.
+    #[allow(clippy::disallowed_methods, reason = "a tree of the test, not the recorder's")]
+    pub(super) fn moved(from: &Path, to: &Path) {
+        std::fs::rename(from, to).unwrap();
+    }
+
+    /// A text of a fixed place.
+    pub(super) fn shown(place: impl IntoIterator<Item = u8>) -> String {
+        place.into_iter().take_while(|byte| *byte != 0).map(char::from).collect()
     }
 
     /// Every cut and every replaced byte: no panic, and no cut is called whole. The text itself is.
