@@ -61,6 +61,9 @@ pub mod interrupts;
 #[path = "../../generated/host/cpufreq_generated.rs"]
 #[rustfmt::skip]
 pub mod cpufreq;
+#[path = "../../generated/host/hwmon_generated.rs"]
+#[rustfmt::skip]
+pub mod hwmon;
 #[path = "../../generated/host/thermal_generated.rs"]
 #[rustfmt::skip]
 pub mod thermal;

@@ -20,6 +20,7 @@ pub mod host {
     pub use super::generated::cpu::flatcap::host::*;
     pub use super::generated::cpufreq::flatcap::host::*;
     pub use super::generated::disk::flatcap::host::*;
+    pub use super::generated::hwmon::flatcap::host::*;
     pub use super::generated::interrupts::flatcap::host::*;
     pub use super::generated::load::flatcap::host::*;
     pub use super::generated::memory::flatcap::host::*;

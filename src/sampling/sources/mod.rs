@@ -11,6 +11,7 @@ mod cpu;
 mod cpufreq;
 mod devices;
 mod disk;
+mod hwmon;
 mod interrupts;
 mod keyed;
 mod load;
@@ -71,6 +72,7 @@ pub const CATALOG: &[Entry] = &[
     interrupts::ENTRY,
     cpufreq::ENTRY,
     thermal::ENTRY,
+    hwmon::ENTRY,
 ];
 
 /// What this host lacks for a source.
