@@ -64,6 +64,9 @@ pub mod cpufreq;
 #[path = "../../generated/host/hwmon_generated.rs"]
 #[rustfmt::skip]
 pub mod hwmon;
+#[path = "../../generated/host/power_generated.rs"]
+#[rustfmt::skip]
+pub mod power;
 #[path = "../../generated/host/thermal_generated.rs"]
 #[rustfmt::skip]
 pub mod thermal;

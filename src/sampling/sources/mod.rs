@@ -16,6 +16,7 @@ mod interrupts;
 mod keyed;
 mod load;
 mod network;
+mod power;
 mod pressure;
 mod schedstat;
 mod softirqs;
@@ -73,6 +74,7 @@ pub const CATALOG: &[Entry] = &[
     cpufreq::ENTRY,
     thermal::ENTRY,
     hwmon::ENTRY,
+    power::ENTRY,
 ];
 
 /// What this host lacks for a source.
