@@ -31,7 +31,7 @@ pub(super) const ENTRY: Entry = Entry {
     root: "flatcap.host.Cpufreq",
     schema: include_bytes!("../../../generated/host/cpufreq.bfbs"),
     files: &[DIRECTORY],
-    refresh: "as the governor decides, at most each few milliseconds; measured values each scheduler tick (4 ms at 250 Hz)",
+    refresh: "each few milliseconds, as the governor decides",
     needs: &[],
     open,
 };

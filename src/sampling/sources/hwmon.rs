@@ -28,7 +28,7 @@ pub(super) const ENTRY: Entry = Entry {
     root: "flatcap.host.Hwmon",
     schema: include_bytes!("../../../generated/host/hwmon.bfbs"),
     files: &[DIRECTORY],
-    refresh: "by chip: most once or twice a second, some at each reading, which may then wait for a slow bus",
+    refresh: "by chip: most once or twice a second, some at each reading",
     needs: &[],
     open,
 };

@@ -25,7 +25,7 @@ pub(super) const ENTRY: Entry = Entry {
     root: "flatcap.host.Interrupts",
     schema: include_bytes!("../../../generated/host/interrupts.bfbs"),
     files: &[FILE],
-    refresh: "at each interrupt; hundreds to many thousands of times a second",
+    refresh: "at each interrupt",
     needs: &[],
     open,
 };

@@ -28,7 +28,7 @@ pub(super) const ENTRY: Entry = Entry {
     root: "flatcap.host.Power",
     schema: include_bytes!("../../../generated/host/power.bfbs"),
     files: &FILES,
-    refresh: "energy each millisecond; batteries each second to each minute, some at a call of slow firmware",
+    refresh: "energy each millisecond, batteries each second to each minute",
     needs: &["CAP_DAC_READ_SEARCH"],
     open,
 };

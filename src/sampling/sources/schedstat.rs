@@ -25,7 +25,7 @@ pub(super) const ENTRY: Entry = Entry {
     root: "flatcap.host.Schedstat",
     schema: include_bytes!("../../../generated/host/schedstat.bfbs"),
     files: &[FILE],
-    refresh: "timeslices and wait time at each switch of tasks, run time each scheduler tick (4 ms at 250 Hz) and switch",
+    refresh: "at each switch of tasks",
     needs: &[],
     open,
 };

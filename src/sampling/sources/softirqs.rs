@@ -35,7 +35,7 @@ pub(super) const ENTRY: Entry = Entry {
     root: "flatcap.host.Softirqs",
     schema: include_bytes!("../../../generated/host/softirqs.bfbs"),
     files: &[FILE],
-    refresh: "at each software interrupt; hundreds to many thousands of times a second",
+    refresh: "at each software interrupt",
     needs: &[],
     open,
 };

@@ -24,7 +24,7 @@ pub(super) const ENTRY: Entry = Entry {
     root: "flatcap.host.Thermal",
     schema: include_bytes!("../../../generated/host/thermal.bfbs"),
     files: &[DIRECTORY],
-    refresh: "some zones at each reading, others as seldom as each 2 s; some ask slow firmware",
+    refresh: "by zone: some at each reading, others each 2 s",
     needs: &[],
     open,
 };
