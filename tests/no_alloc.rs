@@ -133,6 +133,70 @@ fn a_warm_group_allocates_nothing() {
     }
 }
 
+/// A host of devices in /sys, each of which goes away and comes back: what goes, to where.
+const DEVICES: [(&str, &[(&str, &str)]); 5] = [
+    ("sys/class/thermal/thermal_zone1", &[("type", "acpitz"), ("temp", "-5000")]),
+    ("sys/class/hwmon/hwmon1", &[("name", "nvme"), ("temp1_input", "42000"), ("temp1_label", "Composite")]),
+    ("sys/class/power_supply/BAT1", &[("type", "Battery"), ("status", "Full"), ("capacity", "100")]),
+    ("sys/class/powercap/intel-rapl:1", &[("name", "package-1"), ("energy_uj", "7")]),
+    ("sys/devices/system/cpu/cpu1/cpufreq", &[("scaling_cur_freq", "3000000")]),
+];
+
+// Goal: sources of devices that come and go allocate nothing either, once they have seen them all. Method: a host in a directory
+// whose devices are taken away and brought back, with a reading after each; count over 100 of them.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a tree of the test, not the recorder's")]
+fn devices_that_come_and_go_allocate_nothing() {
+    let host = tempfile::tempdir().unwrap();
+    for (device, files) in DEVICES {
+        for device in [device.to_owned(), device.replace('1', "0")] {
+            let device = host.path().join(device);
+            std::fs::create_dir_all(&device).unwrap();
+            for (file, content) in files {
+                std::fs::write(device.join(file), format!("{content}\n")).unwrap();
+            }
+        }
+    }
+    let config = Config::parse(
+        "test.toml",
+        &["thermal", "hwmon", "power", "cpufreq"]
+            .map(|name| format!("[source.{name}]\nperiod = \"1s\"\n"))
+            .concat(),
+    )
+    .unwrap();
+    for name in ["thermal", "hwmon", "power", "cpufreq"] {
+        let entry = CATALOG.iter().find(|entry| entry.name == name).unwrap();
+        let source = config.sources.iter().find(|source| source.name.as_str() == name).unwrap();
+        let opening = Opening { host: &HostRoot::new(host.path()), config: source };
+        let mut sampler = (entry.open)(&opening).unwrap();
+        let mut builders = Builders::default();
+        let mut run = |readings: u64| {
+            let mut allocations = 0;
+            let mut lengths = std::collections::BTreeSet::new();
+            for seq in 0..readings {
+                for (at, (device, _)) in DEVICES.iter().enumerate() {
+                    let [here, away] = [host.path().join(device), host.path().join(at.to_string())];
+                    let [from, to] = if here.exists() { [here, away] } else { [away, here] };
+                    std::fs::rename(from, to).unwrap();
+                }
+                let cores = ["0\n", "0-1\n"][usize::from(host.path().join(DEVICES[4].0).exists())];
+                std::fs::write(host.path().join("sys/devices/system/cpu/online"), cores).unwrap();
+                let before = ALLOCATIONS.get();
+                sampler.read().unwrap();
+                let builder = builders.for_size(4096);
+                let shortfall = sampler.build(seq, builder);
+                allocations += ALLOCATIONS.get() - before;
+                assert!(shortfall.is_none(), "{name}: {shortfall}");
+                lengths.insert(builder.finished_data().len());
+            }
+            assert_eq!(lengths.len(), 2, "{name} sees devices go and come");
+            allocations
+        };
+        run(10);
+        assert_eq!(run(100), 0, "allocations of {name} in 100 readings");
+    }
+}
+
 /// Counts the values of a walk.
 struct Count(u64);
 

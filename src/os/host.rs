@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom, openat, seek};
+use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom, openat, readlinkat_raw, seek};
 
 /// Longest content of one file under /proc or /sys that is read, in bytes. A longer file is an error
 /// (`FileTooLarge`), so that no file can take the agent's memory.
@@ -80,16 +80,44 @@ impl HostDirectory {
     /// # Errors
     /// What the kernel says.
     pub fn list(&mut self, mut entry: impl FnMut(&CStr)) -> io::Result<()> {
+        self.list_numbered(|name, _| entry(name))
+    }
+
+    /// As [`list`](Self::list), with the number of each entry's inode: a file that took another's name has another one.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn list_numbered(&mut self, entry: impl FnMut(&CStr, u64)) -> io::Result<()> {
         seek(&self.directory, SeekFrom::Start(0))?;
-        let mut entries = RawDir::new(&self.directory, &mut self.buffer);
-        while let Some(next) = entries.next() {
-            let next = next?;
-            let name = next.file_name();
-            if !matches!(name.to_bytes(), b"." | b"..") {
-                entry(name);
-            }
-        }
-        Ok(())
+        entries(&self.directory, &mut self.buffer, entry)
+    }
+
+    /// Lists a directory beneath, which is not kept open.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn list_beneath(&mut self, path: &CStr, mut entry: impl FnMut(&CStr)) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
+        let beneath = openat(&self.directory, path, flags, Mode::empty())?;
+        entries(&beneath, &mut self.buffer, |name, _| entry(name))
+    }
+
+    /// Opens a file of a few bytes beneath, by its path from here, as [`open`](Self::open) does.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn short_file(&self, path: &CStr) -> io::Result<ShortFile> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        Ok(ShortFile { file: File::from(openat(&self.directory, path, flags, Mode::empty())?) })
+    }
+
+    /// Where a link beneath leads, as far as it fits.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn link<'b>(&self, path: &CStr, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
+        let length = readlinkat_raw(&self.directory, path, &mut *buffer)?;
+        Ok(buffer.get(..length).unwrap_or_default())
     }
 
     /// Opens a file beneath, by its path from here; it stays the same file whatever is called so later.
@@ -108,6 +136,45 @@ impl HostDirectory {
     pub fn directory(&self, path: &CStr) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
         Ok(Self::of(openat(&self.directory, path, flags, Mode::empty())?))
+    }
+}
+
+/// Tells the name and the number of the inode of each entry but `.` and `..`.
+fn entries(
+    directory: &OwnedFd,
+    buffer: &mut [MaybeUninit<u8>],
+    mut entry: impl FnMut(&CStr, u64),
+) -> io::Result<()> {
+    let mut entries = RawDir::new(directory, buffer);
+    while let Some(next) = entries.next() {
+        let next = next?;
+        if !matches!(next.file_name().to_bytes(), b"." | b"..") {
+            entry(next.file_name(), next.ino());
+        }
+    }
+    Ok(())
+}
+
+/// A file of a few bytes that stays open, such as those of /sys with one value: without a buffer of its own, since there may be
+/// thousands.
+#[derive(Debug)]
+pub struct ShortFile {
+    file: File,
+}
+
+impl ShortFile {
+    /// Reads what the file begins with, as it is now. A buffer that comes back full may not hold all of it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn read<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
+        loop {
+            match self.file.read_at(buffer, 0) {
+                Ok(count) => return Ok(buffer.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 

@@ -20,6 +20,12 @@ impl Selection {
         self.include.is_empty() && self.exclude.is_empty()
     }
 
+    /// Whether `include` has a pattern for this very name: what is not recorded unless it is asked for.
+    pub fn names(&self, name: &[u8]) -> bool {
+        let asked_for = std::str::from_utf8(name).unwrap_or_default();
+        self.include.iter().any(|pattern| pattern.as_str() == asked_for)
+    }
+
     /// Whether a thing of this name is wanted. A name that is not UTF-8 fits no pattern.
     pub fn wants(&self, name: &[u8]) -> bool {
         if self.is_everything() {
@@ -89,6 +95,7 @@ mod tests {
         assert!(selection(&[], &[]).wants(b"sda"));
         assert!(selection(&["sd*"], &[]).wants(b"sda") && !selection(&["sd*"], &[]).wants(b"dm-0"));
         assert!(!selection(&["sd*"], &["sda"]).wants(b"sda") && selection(&["sd*"], &["sda"]).wants(b"sdb"));
+        assert!(selection(&["sda"], &[]).names(b"sda") && !selection(&["sd*"], &["sda"]).names(b"sda"));
         assert!(selection(&[], &["sd*"]).wants(b"\xFF") && !selection(&["*"], &[]).wants(b"\xFF"));
     }
 

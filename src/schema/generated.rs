@@ -79,3 +79,24 @@ pub mod sockets;
 #[path = "../../generated/host/softnet_generated.rs"]
 #[rustfmt::skip]
 pub mod softnet;
+#[path = "../../generated/host/schedstat_generated.rs"]
+#[rustfmt::skip]
+pub mod schedstat;
+#[path = "../../generated/host/softirqs_generated.rs"]
+#[rustfmt::skip]
+pub mod softirqs;
+#[path = "../../generated/host/interrupts_generated.rs"]
+#[rustfmt::skip]
+pub mod interrupts;
+#[path = "../../generated/host/cpufreq_generated.rs"]
+#[rustfmt::skip]
+pub mod cpufreq;
+#[path = "../../generated/host/hwmon_generated.rs"]
+#[rustfmt::skip]
+pub mod hwmon;
+#[path = "../../generated/host/power_generated.rs"]
+#[rustfmt::skip]
+pub mod power;
+#[path = "../../generated/host/thermal_generated.rs"]
+#[rustfmt::skip]
+pub mod thermal;

@@ -20,19 +20,26 @@ pub mod host {
     pub use super::generated::buddy::flatcap::host::*;
     pub use super::generated::conntrack::flatcap::host::*;
     pub use super::generated::cpu::flatcap::host::*;
+    pub use super::generated::cpufreq::flatcap::host::*;
     pub use super::generated::disk::flatcap::host::*;
     pub use super::generated::ethtool::flatcap::host::*;
     pub use super::generated::hugepages::flatcap::host::*;
+    pub use super::generated::hwmon::flatcap::host::*;
+    pub use super::generated::interrupts::flatcap::host::*;
     pub use super::generated::load::flatcap::host::*;
     pub use super::generated::memory::flatcap::host::*;
     pub use super::generated::netstat::flatcap::host::*;
     pub use super::generated::network::flatcap::host::*;
     pub use super::generated::numa::flatcap::host::*;
+    pub use super::generated::power::flatcap::host::*;
     pub use super::generated::pressure::flatcap::host::*;
+    pub use super::generated::schedstat::flatcap::host::*;
     pub use super::generated::slab::flatcap::host::*;
     pub use super::generated::snmp::flatcap::host::*;
     pub use super::generated::sockets::flatcap::host::*;
+    pub use super::generated::softirqs::flatcap::host::*;
     pub use super::generated::softnet::flatcap::host::*;
+    pub use super::generated::thermal::flatcap::host::*;
     pub use super::generated::vmstat::flatcap::host::*;
 }
 

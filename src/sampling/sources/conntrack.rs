@@ -121,7 +121,7 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, captured_trees, opened, sampled, sampled_under};
+    use crate::sampling::sources::tests::{assert_composed, captured, opened, sampled, sampled_under};
 
     const TEXT: &[u8] = b"entries  clashres found fresh search_restart\n\
         00000021  00000002 00000003 00000004  0000000a\n00000021  00000012 00000013 00000014  0000001a\n";
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_captured_host_is_read() {
         let paths = ["proc/net/stat/nf_conntrack", "proc/sys/net/netfilter"];
-        let Some(folder) = captured_trees("node-exporter-fixtures.tar.gz", &paths) else { return };
+        let Some(folder) = captured("node-exporter", &paths) else { return };
         let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
         assert!(shortfall.is_none(), "{shortfall}");
         let conntrack = flatbuffers::root::<Conntrack<'_>>(&payload).unwrap();

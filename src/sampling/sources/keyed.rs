@@ -165,7 +165,7 @@ mod tests {
     use crate::sampling::sources::counters::tests::filled;
     use crate::sampling::sources::counters::{Order, VALUE_BYTES};
     use crate::sampling::sources::tests::{
-        assert_composed, captured_trees, fixture, opened, sampled, sampled_under,
+        assert_composed, captured, fixture, opened, sampled, sampled_under,
     };
 
     fn all(entry: &Entry, counters: &str) -> Keys {
@@ -279,7 +279,7 @@ mod tests {
             sampled(entry);
         }
         let keys = all(&NETSTAT_ENTRY, "flatcap.host.NetstatCounters");
-        let old = captured_trees("node-exporter-fixtures.tar.gz", &[NETSTAT]);
+        let old = captured("node-exporter", &[NETSTAT]);
         let old = old.map(|folder| std::fs::read(folder.path().join(NETSTAT)).unwrap());
         for text in both(NETSTAT).chain(old) {
             let expected = naive_headed(std::str::from_utf8(&text).unwrap());

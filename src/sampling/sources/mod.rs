@@ -11,17 +11,25 @@ mod buddy;
 mod conntrack;
 mod counters;
 mod cpu;
+mod cpufreq;
 mod cursor;
+mod devices;
 mod disk;
+mod hwmon;
+mod interrupts;
 mod keyed;
 mod load;
 mod network;
+mod power;
 mod pressure;
+mod schedstat;
 mod slab;
 mod snmp;
+mod softirqs;
 mod softnet;
 pub mod synthetic;
 mod text;
+mod thermal;
 
 /// What is known of a source before it is opened.
 #[derive(Debug)]
@@ -74,6 +82,13 @@ pub const CATALOG: &[Entry] = &[
     conntrack::ENTRY,
     buddy::ENTRY,
     slab::ENTRY,
+    schedstat::ENTRY,
+    softirqs::ENTRY,
+    interrupts::ENTRY,
+    cpufreq::ENTRY,
+    thermal::ENTRY,
+    hwmon::ENTRY,
+    power::ENTRY,
 ];
 
 /// What this host lacks for a source.
@@ -149,22 +164,43 @@ mod tests {
         unpacked.map(|output| output.stdout)
     }
 
-    /// Parts of a captured host below a root of their own, where the recordings are at hand.
-    pub(super) fn captured_trees(archive: &str, paths: &[&str]) -> Option<tempfile::TempDir> {
-        let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/hosts").join(archive);
-        let folder = tempfile::tempdir().unwrap();
-        let unpacked = std::process::Command::new("tar")
-            .arg("-xzf")
-            .arg(&archive)
-            .arg("-C")
-            .arg(folder.path())
-            .args(paths.iter().map(|path| format!("./{path}")))
-            .status();
-        if !archive.exists() || !unpacked.is_ok_and(|status| status.success()) {
-            println!("passed over: no captured {paths:?} in {}", archive.display());
+    /// The trees of a captured host below `prefix`, such as `sys/class/hwmon`, unpacked with their links: `archive` is `procfs` or
+    /// `node-exporter`.
+    pub(super) fn captured(archive: &str, prefixes: &[&str]) -> Option<tempfile::TempDir> {
+        let archive = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("../shared/data/hosts/{archive}-fixtures.tar.gz"));
+        if !archive.exists() {
+            println!("passed over: no captured host in {}", archive.display());
             return None;
         }
+        let folder = tempfile::tempdir().unwrap();
+        let mut tar = std::process::Command::new("tar");
+        tar.arg("-xzf").arg(&archive).arg("-C").arg(folder.path());
+        let status = tar.args(prefixes.iter().map(|prefix| format!("./{prefix}"))).status().unwrap();
+        assert!(status.success(), "{prefixes:?} of {}", archive.display());
         Some(folder)
+    }
+
+    /// A host made of these files.
+    pub(super) fn planted(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        folder
+    }
+
+    /// Moves a part of a planted host away, or back.
+    #[allow(clippy::disallowed_methods, reason = "a tree of the test, not the recorder's")]
+    pub(super) fn moved(from: &Path, to: &Path) {
+        std::fs::rename(from, to).unwrap();
+    }
+
+    /// A text of a fixed place.
+    pub(super) fn shown(place: impl IntoIterator<Item = u8>) -> String {
+        place.into_iter().take_while(|byte| *byte != 0).map(char::from).collect()
     }
 
     /// Every cut and every replaced byte: no panic, and no cut is called whole. The text itself is.

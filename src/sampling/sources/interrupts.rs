@@ -1,0 +1,371 @@
+//! `interrupts`: interrupts by line and core, from /proc/interrupts.
+
+use flatbuffers::FlatBufferBuilder;
+
+use super::text::{self, ABSENT};
+use super::{Entry, Opening, Unavailable, host_file};
+use crate::os::host::HostFile;
+use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::schema::host::{InterruptLine, Interrupts, InterruptsArgs};
+
+const FILE: &str = "proc/interrupts";
+/// Most cores in one sample; Linux is built for at most as many.
+const CORES_MAX: usize = 8192;
+/// Most lines in one sample.
+const LINES_MAX: usize = 8192;
+/// Most counts in one sample; the payload then has 4 MiB.
+const COUNTS_MAX: usize = 1 << 19;
+/// Bytes of a description in the schema, its end included.
+const DESCRIPTION_BYTES: usize = 96;
+
+/// Patterns of its configuration match a numbered line by its devices (`eth0-Tx-Rx-0`; by its number where it has none), any other
+/// by its name (`NMI`).
+pub(super) const ENTRY: Entry = Entry {
+    name: "interrupts",
+    root: "flatcap.host.Interrupts",
+    schema: include_bytes!("../../../generated/host/interrupts.bfbs"),
+    files: &[FILE],
+    refresh: "at each interrupt",
+    needs: &[],
+    open,
+};
+
+fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+    let file = host_file(opening.host, FILE, "")?;
+    let table = Table { chosen: Chosen::new(opening.selection()), ..Table::default() };
+    Ok(Box::new(InterruptsSampler { file, table }))
+}
+
+#[derive(Debug)]
+struct InterruptsSampler {
+    file: HostFile,
+    table: Table, // reused
+}
+
+/// What the file says.
+#[derive(Debug, Default)]
+struct Table {
+    cores: Vec<u64>,
+    lines: Vec<InterruptLine>,
+    counts: Vec<u64>, // lines[i].offset + lines[i].length <= counts.len()
+    chosen: Chosen,
+}
+
+impl Sampler for InterruptsSampler {
+    fn read(&mut self) -> Result<(), ReadError> {
+        self.file.read().map_err(|error| ReadError { file: FILE, error })
+    }
+
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+        let shortfall = self.table.parse(self.file.content());
+        let counts = builder.create_vector(&self.table.counts);
+        let lines = builder.create_vector(&self.table.lines);
+        let cores = builder.create_vector(&self.table.cores);
+        let root = Interrupts::create(
+            builder,
+            &InterruptsArgs { cores: Some(cores), lines: Some(lines), counts: Some(counts) },
+        );
+        builder.finish_minimal(root);
+        shortfall
+    }
+}
+
+impl Table {
+    /// Reads everything that is there; says what is not.
+    fn parse(&mut self, content: &[u8]) -> Shortfall {
+        self.lines.clear();
+        self.counts.clear();
+        let (mut lines, cut) = text::whole_lines(content);
+        let mut shortfall = cut | self.columns(lines.next().unwrap_or_default());
+        if self.cores.is_empty() {
+            return shortfall | Shortfall::CUT;
+        }
+        let mut place = 0;
+        for line in lines {
+            // Some architectures end with a line of spaces.
+            if line.iter().all(|byte| *byte == b' ') {
+                continue;
+            }
+            shortfall |= self.push(place, line);
+            place += 1;
+        }
+        shortfall | Shortfall::CUT.unless(place > 0)
+    }
+
+    /// Reads the numbers of the cores; none is believed where one is none.
+    fn columns(&mut self, line: &[u8]) -> Shortfall {
+        self.cores.clear();
+        for name in text::fields(line) {
+            let core = name.strip_prefix(b"CPU").and_then(text::number);
+            let Some(core) = core.filter(|_| self.cores.len() < CORES_MAX) else {
+                self.cores.clear();
+                return if core.is_some() { Shortfall::TOO_MANY } else { Shortfall::UNREADABLE };
+            };
+            self.cores.push(core);
+        }
+        Shortfall::NONE
+    }
+
+    /// Takes one line, which is the `place`th of the file.
+    fn push(&mut self, place: usize, line: &[u8]) -> Shortfall {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return Shortfall::UNREADABLE };
+        let (name, rest) = line.split_at(colon);
+        let name = name.trim_ascii_start();
+        let Some(kept_name) = text::name(name).filter(|_| !name.is_empty()) else {
+            return Shortfall::UNREADABLE;
+        };
+        if self.lines.len() == LINES_MAX || self.counts.len() + self.cores.len() > COUNTS_MAX {
+            return Shortfall::TOO_MANY;
+        }
+        let mut shortfall = Shortfall::NONE;
+        let offset = self.counts.len();
+        let description = self.counts(rest.get(1..).unwrap_or_default(), &mut shortfall);
+        let is_numbered = name.iter().all(u8::is_ascii_digit);
+        let devices = if is_numbered { devices(description) } else { None };
+        if !self.chosen.wants(place, devices.unwrap_or(name)) {
+            self.counts.truncate(offset);
+            return Shortfall::NONE;
+        }
+        let length = self.counts.len() - offset;
+        let is_per_core = length == self.cores.len() && !(description.is_empty() && length == 1);
+        if !is_per_core && (length != 1 || !description.is_empty()) {
+            // Fewer counts than cores: whose they are cannot be told.
+            self.counts.truncate(offset);
+            self.counts.resize(offset + self.cores.len(), ABSENT);
+            shortfall |= Shortfall::CUT;
+        }
+        self.lines.push(InterruptLine::new(
+            &kept_name,
+            &single_spaced(description),
+            offset as u64,
+            (self.counts.len() - offset) as u64,
+            u64::from(is_per_core || self.counts.len() - offset > 1),
+        ));
+        shortfall
+    }
+
+    /// Takes the counts that a line begins with, at most one a core; returns what stands behind them.
+    fn counts<'a>(&mut self, mut rest: &'a [u8], shortfall: &mut Shortfall) -> &'a [u8] {
+        for _ in 0..self.cores.len() {
+            rest = rest.trim_ascii_start();
+            let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+            let (field, behind) = rest.split_at(end);
+            // Digits alone are a count, even one too large to be read.
+            if field.is_empty() || !field.iter().all(u8::is_ascii_digit) {
+                break;
+            }
+            self.counts.push(text::value(Some(field), shortfall));
+            rest = behind;
+        }
+        rest.trim_ascii()
+    }
+}
+
+/// The devices of a numbered line: what stands behind the last two spaces in a row of its description.
+fn devices(description: &[u8]) -> Option<&[u8]> {
+    let at = description.windows(2).rposition(|two| two == b"  ")?;
+    description.get(at + 2..)
+}
+
+/// A text with its runs of spaces made one, cut off where it does not fit; the last byte is its end.
+fn single_spaced(text: &[u8]) -> [u8; DESCRIPTION_BYTES] {
+    let mut kept = [0; DESCRIPTION_BYTES];
+    let mut places = kept.iter_mut().take(DESCRIPTION_BYTES - 1);
+    let mut last = b' ';
+    for byte in text.iter().copied().filter(|byte| *byte != 0) {
+        if byte == b' ' && last == b' ' {
+            continue;
+        }
+        let Some(place) = places.next() else { break };
+        *place = byte;
+        last = byte;
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampling::sources::tests::{
+        assert_composed, captured as captured_host, opened, sampled, sampled_under,
+    };
+
+    const TEXT: &[u8] = b"           CPU0       CPU2       \n  0:         18          1  IO-APIC   2-edge      timer\n \
+        25:         3          4  PCI-MSI 512000-edge      ehci_hcd:usb1, mmc0\nNMI:   5    6   Non-maskable interrupts\n\
+        IPI0:2768808080 2844211768       Rescheduling interrupts\nERR:          7\n 77:         8          9\n";
+
+    fn words(bytes: impl IntoIterator<Item = u8>) -> String {
+        bytes.into_iter().take_while(|byte| *byte != 0).map(char::from).collect()
+    }
+
+    /// Name, description, counts of each line; and whether the counts are by core.
+    type Rows = Vec<(String, String, Vec<u64>, bool)>;
+
+    fn rows(table: &Table) -> Rows {
+        let lines = table.lines.iter();
+        lines
+            .map(|line| {
+                let from = usize::try_from(line.offset()).unwrap();
+                let counts = &table.counts[from..from + usize::try_from(line.length()).unwrap()];
+                let is_per_core = line.is_per_core() == 1;
+                (words(line.name().iter()), words(line.description().iter()), counts.to_vec(), is_per_core)
+            })
+            .collect()
+    }
+
+    fn parsed(text: &[u8]) -> (Table, Shortfall) {
+        let mut table = Table::default();
+        let shortfall = table.parse(text);
+        (table, shortfall)
+    }
+
+    /// The same by another way: split by words, counts first.
+    fn naive(text: &str) -> (Vec<u64>, Rows) {
+        let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+        let head = lines.next().unwrap();
+        let cores: Vec<u64> = head.split_whitespace().map(|name| name[3..].parse().unwrap()).collect();
+        let rows = lines.map(|line| {
+            let (name, rest) = line.split_once(':').unwrap();
+            let words: Vec<&str> = rest.split_whitespace().collect();
+            let length = if words.len() < cores.len() { 1 } else { cores.len() };
+            let counts = words[..length].iter().map(|word| word.parse().unwrap()).collect();
+            let description: String = words[length..].join(" ").chars().take(DESCRIPTION_BYTES - 1).collect();
+            (name.trim().to_owned(), description, counts, length == cores.len())
+        });
+        let rows = rows.collect();
+        (cores, rows)
+    }
+
+    // Goal: every value is in its place. Method: all different; lines with devices, with words, with one number, with none.
+    #[test]
+    fn every_value_is_in_its_place() {
+        let (table, shortfall) = parsed(TEXT);
+        assert_eq!(shortfall, Shortfall::NONE);
+        assert_eq!(table.cores, [0, 2]);
+        let row = |name: &str, description: &str, counts: &[u64], is_per_core| {
+            (name.to_owned(), description.to_owned(), counts.to_vec(), is_per_core)
+        };
+        let expected = [
+            row("0", "IO-APIC 2-edge timer", &[18, 1], true),
+            row("25", "PCI-MSI 512000-edge ehci_hcd:usb1, mmc0", &[3, 4], true),
+            row("NMI", "Non-maskable interrupts", &[5, 6], true),
+            row("IPI0", "Rescheduling interrupts", &[2_768_808_080, 2_844_211_768], true),
+            row("ERR", "", &[7], false),
+            row("77", "", &[8, 9], true),
+        ];
+        assert_eq!(rows(&table), expected);
+    }
+
+    // Goal: damaged text never panics, offsets stay within the counts, and a cut file is never called whole. Method: every
+    // cut, every byte replaced.
+    #[test]
+    fn damaged_text_is_marked() {
+        assert_composed(TEXT, |text| {
+            let (table, shortfall) = parsed(text);
+            let rows = rows(&table);
+            shortfall.is_none() && rows.len() == 6
+        });
+    }
+
+    // Goal: counts that cannot be given to cores are absent and marked. Method: a column missing, a count too large, a core
+    // without a number, a line without a name.
+    #[test]
+    fn counts_without_a_core_are_absent() {
+        let (table, shortfall) = parsed(b" CPU0 CPU1 CPU2\n 1: 5 6  IO-APIC 2-edge timer\n");
+        assert_eq!((rows(&table)[0].2.clone(), shortfall), (vec![ABSENT; 3], Shortfall::CUT));
+        let (table, shortfall) = parsed(b" CPU0 CPU1 CPU2\n 1: 5 6\nERR: 1\n");
+        assert_eq!((rows(&table)[0].2.clone(), shortfall), (vec![ABSENT; 3], Shortfall::CUT));
+        let (table, shortfall) = parsed(b" CPU0 CPU1\n 1: 5 99999999999999999999  IO-APIC timer\n");
+        assert_eq!((rows(&table)[0].2.clone(), shortfall), (vec![5, ABSENT], Shortfall::UNREADABLE));
+        let (table, shortfall) = parsed(b" CPU0 CPU\n 1: 5 6\n");
+        assert!(table.lines.is_empty() && shortfall == Shortfall::UNREADABLE | Shortfall::CUT);
+        let (table, shortfall) = parsed(b" CPU0 CPU1\n : 5 6\n no name\n 2: 7 8\n");
+        assert_eq!((rows(&table).len(), shortfall), (1, Shortfall::UNREADABLE));
+    }
+
+    // Goal: patterns match devices and names, and offsets stay right. Method: leave out a device and a kind.
+    #[test]
+    fn patterns_leave_lines_out() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        std::fs::write(folder.path().join(FILE), TEXT).unwrap();
+        let keys = "include = [\"ehci_hcd:*\", \"ERR\", \"7?\", \"timer\"]\nexclude = [\"timer\", \"NMI\"]";
+        let (payload, shortfall) = sampled_under(&ENTRY, keys, folder.path());
+        assert_eq!(shortfall, Shortfall::NONE);
+        let sample = flatbuffers::root::<Interrupts<'_>>(&payload).unwrap();
+        let offsets = sample.lines().iter().map(|line| (words(line.name().iter()), line.offset()));
+        assert_eq!(offsets.collect::<Vec<_>>(), [("25".into(), 0), ("ERR".into(), 2), ("77".into(), 3)]);
+        assert_eq!(sample.counts().iter().collect::<Vec<_>>(), [3, 4, 7, 8, 9]);
+    }
+
+    // Goal: cores and lines come and go without a word. Method: a core less, a line more between two samples.
+    #[test]
+    fn cores_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        std::fs::write(folder.path().join(FILE), TEXT).unwrap();
+        let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
+        let one =
+            b"  CPU2\n  0:  1  IO-APIC   2-edge      timer\n  5:  2  IO-APIC   5-edge      new\nERR: 3\n";
+        for (text, cores, counts) in [
+            (TEXT, vec![0, 2], vec![18, 1, 3, 4, 5, 6, 2_768_808_080, 2_844_211_768, 7, 8, 9]),
+            (&one[..], vec![2], vec![1, 2, 3]),
+        ] {
+            std::fs::write(folder.path().join(FILE), text).unwrap();
+            sampler.read().unwrap();
+            let mut builder = FlatBufferBuilder::new();
+            assert_eq!(sampler.build(0, &mut builder), Shortfall::NONE);
+            let sample = flatbuffers::root::<Interrupts<'_>>(builder.finished_data()).unwrap();
+            assert_eq!(sample.cores().iter().collect::<Vec<_>>(), cores);
+            assert_eq!(sample.counts().iter().collect::<Vec<_>>(), counts);
+            let whole_host = sample.lines().iter().filter(|line| line.is_per_core() == 0);
+            assert_eq!(whole_host.map(|line| words(line.name().iter())).collect::<Vec<_>>(), ["ERR"]);
+        }
+    }
+
+    // Goal: a large host is read whole. Method: 512 cores and 900 lines.
+    #[test]
+    fn many_cores_are_read() {
+        let (cores, lines) = (512_u64, 900_u64);
+        let names: Vec<String> = (0..cores).map(|core| format!("CPU{core}")).collect();
+        let mut text = format!("      {}", names.join("       "));
+        for line in 0..lines {
+            let counts: Vec<String> = (line..line + cores).map(|count| format!("{count:>4}")).collect();
+            let line = [
+                format!("\n{line:>4}: "),
+                counts.join(" "),
+                format!("  IR-PCI-MSI {line}-edge      eth{line}"),
+            ];
+            text.extend(line);
+        }
+        let (table, shortfall) = parsed((text + "\n").as_bytes());
+        assert_eq!(shortfall, Shortfall::NONE);
+        assert_eq!((table.lines.len(), table.counts.len()), (900, 900 * 512));
+        assert_eq!(table.counts.last(), Some(&(899 + 511)));
+    }
+
+    // Goal: agreement with a second reading of this host, and of captured ones. Method: a naive parser; counters may have
+    // grown between two readings of the live file.
+    #[test]
+    fn agrees_with_a_naive_reading() {
+        let live = std::fs::read_to_string("/proc/interrupts").unwrap();
+        let captured =
+            [("procfs", FILE), ("node-exporter", FILE), ("node-exporter", "proc/interrupts_aarch64")];
+        let captured = captured.into_iter().filter_map(|(archive, path)| {
+            let host = captured_host(archive, &[path])?;
+            Some(std::fs::read_to_string(host.path().join(path)).unwrap())
+        });
+        for text in captured.chain([live.clone()]) {
+            let (table, shortfall) = parsed(text.as_bytes());
+            assert_eq!(shortfall, Shortfall::NONE);
+            assert_eq!((table.cores.clone(), rows(&table)), naive(&text));
+        }
+        let payload = sampled(&ENTRY);
+        let sample = flatbuffers::root::<Interrupts<'_>>(&payload).unwrap();
+        let (cores, rows) = naive(&live);
+        assert_eq!(sample.cores().iter().collect::<Vec<_>>(), cores);
+        let before: Vec<u64> = rows.into_iter().flat_map(|row| row.2).collect();
+        assert_eq!(sample.counts().len(), before.len());
+        assert!(sample.counts().iter().zip(before).all(|(ours, before)| ours >= before));
+    }
+}

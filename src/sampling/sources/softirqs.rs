@@ -1,0 +1,256 @@
+//! `softirqs`: software interrupts by kind and core, from /proc/softirqs.
+
+use flatbuffers::FlatBufferBuilder;
+
+use super::text;
+use super::{Entry, Opening, Unavailable, host_file};
+use crate::os::host::HostFile;
+use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::schema::host::{CoreSoftirqs, Softirqs, SoftirqsArgs};
+
+const FILE: &str = "proc/softirqs";
+/// Most cores in one sample; Linux is built for at most as many.
+const CORES_MAX: usize = 8192;
+
+/// Puts a count into its place.
+type Set = fn(&mut CoreSoftirqs, u64);
+/// The kinds by the names of their lines. A kind that a later kernel adds is passed over.
+const KINDS: [(&[u8], Set); 11] = [
+    (b"HI", CoreSoftirqs::set_hi),
+    (b"TIMER", CoreSoftirqs::set_timer),
+    (b"NET_TX", CoreSoftirqs::set_net_tx),
+    (b"NET_RX", CoreSoftirqs::set_net_rx),
+    (b"BLOCK", CoreSoftirqs::set_block),
+    (b"IRQ_POLL", CoreSoftirqs::set_irq_poll),
+    (b"BLOCK_IOPOLL", CoreSoftirqs::set_irq_poll),
+    (b"TASKLET", CoreSoftirqs::set_tasklet),
+    (b"SCHED", CoreSoftirqs::set_sched),
+    (b"HRTIMER", CoreSoftirqs::set_hrtimer),
+    (b"RCU", CoreSoftirqs::set_rcu),
+];
+
+/// Patterns of its configuration match cores by their names in the file: `CPU0`.
+pub(super) const ENTRY: Entry = Entry {
+    name: "softirqs",
+    root: "flatcap.host.Softirqs",
+    schema: include_bytes!("../../../generated/host/softirqs.bfbs"),
+    files: &[FILE],
+    refresh: "at each software interrupt",
+    needs: &[],
+    open,
+};
+
+fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+    let file = host_file(opening.host, FILE, "")?;
+    let cores = Cores { chosen: Chosen::new(opening.selection()), ..Cores::default() };
+    Ok(Box::new(SoftirqsSampler { file, cores, kinds: 0 }))
+}
+
+#[derive(Debug)]
+struct SoftirqsSampler {
+    file: HostFile,
+    cores: Cores, // reused
+    kinds: u32,   // bit k: the kind KINDS[k] was there
+}
+
+/// The columns of the file.
+#[derive(Debug, Default)]
+struct Cores {
+    counts: Vec<CoreSoftirqs>,
+    wanted: Vec<bool>, // one a column
+    chosen: Chosen,
+}
+
+impl Sampler for SoftirqsSampler {
+    fn read(&mut self) -> Result<(), ReadError> {
+        self.file.read().map_err(|error| ReadError { file: FILE, error })
+    }
+
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+        let (kinds, mut shortfall) = parse(self.file.content(), &mut self.cores);
+        shortfall |= Shortfall::MISSING.unless(kinds & self.kinds == self.kinds);
+        self.kinds |= kinds;
+        let cores = builder.create_vector(&self.cores.counts);
+        let root = Softirqs::create(builder, &SoftirqsArgs { cores: Some(cores) });
+        builder.finish_minimal(root);
+        shortfall
+    }
+}
+
+/// Reads everything that is there; says which kinds were, and what was not.
+fn parse(content: &[u8], cores: &mut Cores) -> (u32, Shortfall) {
+    let (mut lines, mut shortfall) = text::whole_lines(content);
+    let head = columns(lines.next().unwrap_or_default(), cores);
+    shortfall |= head;
+    let mut kinds = 0;
+    for line in lines {
+        let mut fields = text::fields(line);
+        let Some(name) = fields.next().and_then(|name| name.strip_suffix(b":")) else {
+            shortfall |= Shortfall::UNREADABLE;
+            continue;
+        };
+        let Some((kind, (_, set))) = KINDS.iter().enumerate().find(|(_, (known, _))| *known == name) else {
+            continue;
+        };
+        kinds |= 1 << kind;
+        for core in &mut cores.counts {
+            set(core, text::value(fields.next(), &mut shortfall));
+        }
+        // More counts than cores: whose they are cannot be told.
+        shortfall |= Shortfall::UNREADABLE.unless(fields.next().is_none() || !head.is_none());
+    }
+    shortfall |= Shortfall::CUT.unless(kinds != 0 && !cores.counts.is_empty());
+    let mut wanted = cores.wanted.iter();
+    cores.counts.retain(|_| wanted.next().is_some_and(|is_wanted| *is_wanted));
+    (kinds, shortfall)
+}
+
+/// Reads the numbers of the cores; none is believed where one is none.
+fn columns(line: &[u8], cores: &mut Cores) -> Shortfall {
+    cores.counts.clear();
+    cores.wanted.clear();
+    for (place, name) in text::fields(line).enumerate() {
+        let Some(core) = name.strip_prefix(b"CPU").and_then(text::number) else {
+            cores.counts.clear();
+            return Shortfall::UNREADABLE;
+        };
+        if place == CORES_MAX {
+            return Shortfall::TOO_MANY;
+        }
+        let mut counts = CoreSoftirqs([0xFF; size_of::<CoreSoftirqs>()]); // ABSENT in every place
+        counts.set_core(core);
+        cores.counts.push(counts);
+        cores.wanted.push(cores.chosen.wants(place, name));
+    }
+    Shortfall::NONE
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::sampling::sources::tests::{assert_composed, fixture, opened, sampled, sampled_under};
+    use crate::sampling::sources::text::ABSENT;
+
+    const TEXT: &[u8] =
+        b"        CPU0       CPU3       \n     HI:   1   21\n  TIMER:  2  22\n NET_TX: 3 23\n\
+        NET_RX: 4 24\n BLOCK: 5 25\n IRQ_POLL: 6 26\n LATER: 9 9\n TASKLET: 7 27\n SCHED: 8 28\n\
+        HRTIMER: 9 29\n    RCU: 10 30\n";
+
+    /// Values by kind, one a core, as a second reader sees them.
+    fn naive(text: &str) -> BTreeMap<String, Vec<u64>> {
+        let lines = text.lines().skip(1).map(|line| line.split_once(':').unwrap());
+        lines
+            .map(|(name, counts)| {
+                let counts = counts.split_whitespace().map(|count| count.parse().unwrap()).collect();
+                (name.trim().to_owned(), counts)
+            })
+            .collect()
+    }
+
+    fn by_kind(cores: &[CoreSoftirqs]) -> BTreeMap<String, Vec<u64>> {
+        type Get = fn(&CoreSoftirqs) -> u64;
+        let kinds: [(&str, Get); 10] = [
+            ("HI", CoreSoftirqs::hi),
+            ("TIMER", CoreSoftirqs::timer),
+            ("NET_TX", CoreSoftirqs::net_tx),
+            ("NET_RX", CoreSoftirqs::net_rx),
+            ("BLOCK", CoreSoftirqs::block),
+            ("IRQ_POLL", CoreSoftirqs::irq_poll),
+            ("TASKLET", CoreSoftirqs::tasklet),
+            ("SCHED", CoreSoftirqs::sched),
+            ("HRTIMER", CoreSoftirqs::hrtimer),
+            ("RCU", CoreSoftirqs::rcu),
+        ];
+        kinds.map(|(name, get)| (name.to_owned(), cores.iter().map(get).collect())).into()
+    }
+
+    // Goal: every value is in its place, whatever the order of the kinds. Method: all different, forwards and backwards.
+    #[test]
+    fn every_value_is_in_its_place() {
+        let mut cores = Cores::default();
+        let text = String::from_utf8(TEXT.to_vec()).unwrap();
+        let (head, lines) = text.split_once('\n').unwrap();
+        let backwards: Vec<&str> = lines.lines().rev().collect();
+        let backwards = format!("{head}\n{}\n", backwards.join("\n")).replace("IRQ_POLL", "BLOCK_IOPOLL");
+        for text in [text.as_str(), &backwards] {
+            assert_eq!(parse(text.as_bytes(), &mut cores).1, Shortfall::NONE);
+            assert_eq!(cores.counts[0], CoreSoftirqs::new(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+            assert_eq!(cores.counts[1], CoreSoftirqs::new(3, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30));
+        }
+    }
+
+    // Goal: damaged text never panics, and a cut file is never called whole. Method: every cut, every byte replaced; lines
+    // with a count more and less.
+    #[test]
+    fn damaged_text_is_marked() {
+        let all = parse(TEXT, &mut Cores::default()).0;
+        assert_composed(TEXT, |text| {
+            let (kinds, shortfall) = parse(text, &mut Cores::default());
+            shortfall.is_none() && kinds == all
+        });
+        let mut cores = Cores::default();
+        let (_, shortfall) = parse(b" CPU0 CPU1\n HI: 1\n RCU: 1 2 3\n", &mut cores);
+        assert_eq!(shortfall, Shortfall::CUT | Shortfall::UNREADABLE);
+        assert_eq!((cores.counts[0].hi(), cores.counts[1].hi(), cores.counts[1].rcu()), (1, ABSENT, 2));
+        let (_, shortfall) = parse(b" CPU0 CPUx\n HI: 1 2\n", &mut cores);
+        assert!(cores.counts.is_empty() && shortfall == Shortfall::UNREADABLE | Shortfall::CUT);
+    }
+
+    // Goal: patterns leave cores out, and the others keep their counts. Method: the first of two columns left out.
+    #[test]
+    fn patterns_leave_cores_out() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        std::fs::write(folder.path().join(FILE), TEXT).unwrap();
+        let (payload, shortfall) = sampled_under(&ENTRY, "exclude = [\"CPU0\"]", folder.path());
+        assert_eq!(shortfall, Shortfall::NONE);
+        let sample = flatbuffers::root::<Softirqs<'_>>(&payload).unwrap();
+        assert_eq!(sample.cores().len(), 1);
+        assert_eq!((sample.cores().get(0).core(), sample.cores().get(0).rcu()), (3, 30));
+    }
+
+    // Goal: a kind that goes is marked, one that never was is not. Method: a file that loses a line between two samples.
+    #[test]
+    fn a_lost_kind_is_marked() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        std::fs::write(folder.path().join(FILE), "CPU0\nHI: 1\nRCU: 2\n").unwrap();
+        let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
+        for (text, expected) in [
+            ("CPU0\nHI: 1\nRCU: 2\n", Shortfall::NONE),
+            ("CPU0\nHI: 1\n", Shortfall::MISSING),
+            ("CPU0 CPU1\nHI: 1 2\nRCU: 2 3\n", Shortfall::NONE),
+        ] {
+            std::fs::write(folder.path().join(FILE), text).unwrap();
+            sampler.read().unwrap();
+            assert_eq!(sampler.build(0, &mut FlatBufferBuilder::new()), expected);
+        }
+    }
+
+    // Goal: agreement with a second reading of this host. Method: a naive parser before and after; counters only grow.
+    #[test]
+    fn agrees_with_a_naive_reading() {
+        let before = naive(&std::fs::read_to_string("/proc/softirqs").unwrap());
+        let payload = sampled(&ENTRY);
+        let after = naive(&std::fs::read_to_string("/proc/softirqs").unwrap());
+        let sample = flatbuffers::root::<Softirqs<'_>>(&payload).unwrap();
+        let cores: Vec<CoreSoftirqs> = sample.cores().iter().copied().collect();
+        for (kind, ours) in by_kind(&cores) {
+            assert_eq!(ours.len(), before[&kind].len());
+            for (at, value) in ours.iter().enumerate() {
+                assert!(before[&kind][at] <= *value && *value <= after[&kind][at], "{kind} of core {at}");
+            }
+        }
+    }
+
+    // Goal: a captured host is read whole. Method: a naive parser beside ours.
+    #[test]
+    fn a_captured_host_is_read() {
+        let Some(text) = fixture(FILE) else { return };
+        let mut cores = Cores::default();
+        assert_eq!(parse(&text, &mut cores).1, Shortfall::NONE);
+        assert_eq!(by_kind(&cores.counts), naive(std::str::from_utf8(&text).unwrap()));
+    }
+}
