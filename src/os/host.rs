@@ -101,6 +101,18 @@ impl HostDirectory {
         Ok(HostFile::of(File::from(openat(&self.directory, path, flags, Mode::empty())?)))
     }
 
+    /// Opens a file beneath in place of the one that `file` was until now, whose buffer it keeps: nothing is allocated. The old one
+    /// stays if that fails.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn reopen(&self, path: &CStr, file: &mut HostFile) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        file.file = File::from(openat(&self.directory, path, flags, Mode::empty())?);
+        file.length = 0;
+        Ok(())
+    }
+
     /// Opens a directory beneath.
     ///
     /// # Errors

@@ -12,9 +12,12 @@ mod conntrack;
 mod counters;
 mod cpu;
 mod disk;
+mod folders;
+mod hugepages;
 mod keyed;
 mod load;
 mod network;
+mod numa;
 mod pressure;
 mod slab;
 mod snmp;
@@ -73,6 +76,8 @@ pub const CATALOG: &[Entry] = &[
     conntrack::ENTRY,
     buddy::ENTRY,
     slab::ENTRY,
+    numa::ENTRY,
+    hugepages::ENTRY,
 ];
 
 /// What this host lacks for a source.
