@@ -37,6 +37,15 @@ impl HostRoot {
         self.root.join(relative.trim_start_matches('/'))
     }
 
+    /// Whether two paths lead to the same file, as far as this host tells. Files below proc/PID/net are the same where processes share
+    /// their network namespace.
+    pub fn is_same_file(&self, one: &str, other: &str) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let identity =
+            |path: &str| std::fs::metadata(self.path(path)).ok().map(|file| (file.dev(), file.ino()));
+        identity(one).is_some_and(|one| Some(one) == identity(other))
+    }
+
     /// Opens a directory and keeps it open.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod conntrack;
 mod counters;
 mod cpu;
 mod disk;
+mod ethtool;
 mod folders;
 mod hugepages;
 mod keyed;
@@ -76,6 +77,7 @@ pub const CATALOG: &[Entry] = &[
     conntrack::ENTRY,
     buddy::ENTRY,
     slab::ENTRY,
+    ethtool::ENTRY,
     numa::ENTRY,
     hugepages::ENTRY,
 ];
