@@ -313,17 +313,20 @@ mod tests {
     #[test]
     fn another_namespace_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        for path in [FILE, FILE_OF_ANOTHER_ROOT, FILE_OF_THE_AGENT] {
-            let path = folder.path().join(path);
+        let tree = tempfile::tempdir().unwrap();
+        let [one, other] = [folder.path(), tree.path()];
+        for path in
+            [one.join(FILE_OF_ANOTHER_ROOT), one.join(FILE_OF_THE_AGENT), other.join(FILE_OF_ANOTHER_ROOT)]
+        {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "a\nb\nlo: 1\n").unwrap();
         }
         let error = opened(&ENTRY, "", folder.path()).unwrap_err().to_string();
         assert!(error.contains("network namespace"), "{error}");
-        let shared = folder.path().join(FILE_OF_THE_AGENT);
-        std::fs::remove_file(&shared).unwrap();
-        std::fs::hard_link(folder.path().join(FILE_OF_ANOTHER_ROOT), shared).unwrap();
-        assert!(opened(&ENTRY, "", folder.path()).is_ok());
+        assert!(opened(&ENTRY, "", other).is_err());
+        std::fs::create_dir_all(other.join("proc/self/net")).unwrap();
+        std::fs::hard_link(other.join(FILE_OF_ANOTHER_ROOT), other.join(FILE_OF_THE_AGENT)).unwrap();
+        assert!(opened(&ENTRY, "", other).is_ok());
     }
 
     // Goal: another reader of the same drivers agrees, for every interface. Method: `ethtool -S` before and after.

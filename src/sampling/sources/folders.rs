@@ -159,13 +159,11 @@ impl Slot {
 
     fn open(&mut self, directory: &HostDirectory, path: &[u8]) -> bool {
         let Ok(path) = CStr::from_bytes_until_nul(path) else { return false };
-        match &mut self.file {
-            Some(file) => directory.reopen(path, file).is_ok(),
-            None => {
-                self.file = directory.open(path).ok();
-                self.file.is_some()
-            }
+        if let Some(file) = &mut self.file {
+            return directory.reopen(path, file).is_ok();
         }
+        self.file = directory.open(path).ok();
+        self.file.is_some()
     }
 }
 
