@@ -37,6 +37,15 @@ impl HostRoot {
         self.root.join(relative.trim_start_matches('/'))
     }
 
+    /// Whether two paths lead to the same file, as far as this host tells. Files below proc/PID/net are the same where processes share
+    /// their network namespace.
+    pub fn is_same_file(&self, one: &str, other: &str) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let identity =
+            |path: &str| std::fs::metadata(self.path(path)).ok().map(|file| (file.dev(), file.ino()));
+        identity(one).is_some_and(|one| Some(one) == identity(other))
+    }
+
     /// Opens a directory and keeps it open.
     ///
     /// # Errors
@@ -127,6 +136,18 @@ impl HostDirectory {
     pub fn open(&self, path: &CStr) -> io::Result<HostFile> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         Ok(HostFile::of(File::from(openat(&self.directory, path, flags, Mode::empty())?)))
+    }
+
+    /// Opens a file beneath in place of the one that `file` was until now, whose buffer it keeps: nothing is allocated. The old one
+    /// stays if that fails.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn reopen(&self, path: &CStr, file: &mut HostFile) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        file.file = File::from(openat(&self.directory, path, flags, Mode::empty())?);
+        file.length = 0;
+        Ok(())
     }
 
     /// Opens a directory beneath.

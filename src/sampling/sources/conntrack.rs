@@ -1,5 +1,5 @@
-//! `conntrack`: use of the connection tracking table, from /proc/net/stat/nf_conntrack and two files below
-//! /proc/sys/net/netfilter.
+//! `conntrack`: use of the connection tracking table, from `/proc/net/stat/nf_conntrack` and two files
+//! below /proc/sys/net/netfilter.
 
 use flatbuffers::FlatBufferBuilder;
 

@@ -15,11 +15,15 @@ mod cpufreq;
 mod cursor;
 mod devices;
 mod disk;
+mod ethtool;
+mod folders;
+mod hugepages;
 mod hwmon;
 mod interrupts;
 mod keyed;
 mod load;
 mod network;
+mod numa;
 mod power;
 mod pressure;
 mod schedstat;
@@ -89,6 +93,9 @@ pub const CATALOG: &[Entry] = &[
     thermal::ENTRY,
     hwmon::ENTRY,
     power::ENTRY,
+    ethtool::ENTRY,
+    numa::ENTRY,
+    hugepages::ENTRY,
 ];
 
 /// What this host lacks for a source.

@@ -114,7 +114,9 @@ fn split_numbers(front: &[u8]) -> (&[u8], &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::path::Path;
+    use std::process::Command;
 
     use super::*;
     use crate::sampling::sources::tests::{assert_composed, fixture, opened, sampled, sampled_under};
@@ -208,5 +210,34 @@ mod tests {
         let slab = flatbuffers::root::<Slab<'_>>(&payload).unwrap();
         let live = std::fs::read_to_string("/proc/slabinfo").unwrap();
         assert_eq!(slab.caches().iter().map(seen).collect::<Vec<_>>(), naive(&live));
+    }
+
+    // Goal: another reader of the same file agrees. Method: `vmstat -m` from procps; sizes do not change.
+    #[test]
+    fn agrees_with_vmstat() {
+        let output = Command::new("vmstat").args(["-m", "-n"]).output();
+        let text =
+            output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        let theirs: BTreeMap<&str, u64> = text
+            .lines()
+            .skip(1)
+            .filter_map(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                Some((*words.first()?, words.get(3)?.parse().ok()?))
+            })
+            .collect();
+        if theirs.is_empty() || opened(&ENTRY, "", Path::new("/")).is_err() {
+            println!("passed over: no vmstat -m");
+            return;
+        }
+        let payload = sampled(&ENTRY);
+        let slab = flatbuffers::root::<Slab<'_>>(&payload).unwrap();
+        // vmstat cuts long names.
+        let found = slab
+            .caches()
+            .iter()
+            .filter_map(|cache| Some((cache.object_size(), *theirs.get(name(cache).as_str())?)));
+        let found: Vec<(u64, u64)> = found.collect();
+        assert!(found.len() > 20 && found.iter().all(|(ours, theirs)| ours == theirs), "{found:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! `softnet`: packets of each core's backlog, from /proc/net/softnet_stat.
+//! `softnet`: packets of each core's backlog, from `/proc/net/softnet_stat`.
 
 use flatbuffers::FlatBufferBuilder;
 
