@@ -49,3 +49,9 @@ pub mod pressure;
 #[path = "../../generated/host/vmstat_generated.rs"]
 #[rustfmt::skip]
 pub mod vmstat;
+#[path = "../../generated/host/cgroup_generated.rs"]
+#[rustfmt::skip]
+pub mod cgroup;
+#[path = "../../generated/host/process_generated.rs"]
+#[rustfmt::skip]
+pub mod process;

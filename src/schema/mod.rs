@@ -17,12 +17,14 @@ pub mod envelope;
 
 /// What a Linux host tells of itself (schemas/host/).
 pub mod host {
+    pub use super::generated::cgroup::flatcap::host::*;
     pub use super::generated::cpu::flatcap::host::*;
     pub use super::generated::disk::flatcap::host::*;
     pub use super::generated::load::flatcap::host::*;
     pub use super::generated::memory::flatcap::host::*;
     pub use super::generated::network::flatcap::host::*;
     pub use super::generated::pressure::flatcap::host::*;
+    pub use super::generated::process::flatcap::host::*;
     pub use super::generated::vmstat::flatcap::host::*;
 }
 

@@ -13,6 +13,7 @@ mod keyed;
 mod load;
 mod network;
 mod pressure;
+mod process;
 pub mod synthetic;
 mod text;
 
@@ -60,6 +61,7 @@ pub const CATALOG: &[Entry] = &[
     disk::ENTRY,
     network::ENTRY,
     pressure::ENTRY,
+    process::ENTRY,
 ];
 
 /// What this host lacks for a source.
