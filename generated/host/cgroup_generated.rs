@@ -1886,7 +1886,7 @@ impl<'a> Cgroup<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Cgroup::VT_COUNT, Some(0)).unwrap()}
   }
-  /// One a group that is recorded, a group before those below it.
+  /// One a group that is recorded, a group before those below it. One of which nothing could be read is gone and left out.
   #[inline]
   pub fn groups(&self) -> ::flatbuffers::Vector<'a, CgroupCounters> {
     // Safety:

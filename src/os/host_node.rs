@@ -76,7 +76,7 @@ impl HostNode {
         Ok(Ownership { user: found.st_uid, inode: found.st_ino })
     }
 
-    /// Tells the name of each directory beneath, in the kernel's order. Allocates nothing; `buffer` takes the entries in
+    /// Tells name and inode of each directory beneath, in the kernel's order. Allocates nothing; `buffer` takes the entries in
     /// portions, and must hold at least one.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl HostNode {
     pub fn directories(
         &self,
         buffer: &mut [MaybeUninit<u8>],
-        mut directory: impl FnMut(&CStr),
+        mut directory: impl FnMut(&CStr, u64),
     ) -> io::Result<()> {
         seek(&self.directory, SeekFrom::Start(0))?;
         let mut entries = RawDir::new(&self.directory, buffer);
@@ -92,7 +92,7 @@ impl HostNode {
             let next = next?;
             let is_directory = next.file_type() == FileType::Directory;
             if is_directory && !matches!(next.file_name().to_bytes(), b"." | b"..") {
-                directory(next.file_name());
+                directory(next.file_name(), next.ino());
             }
         }
         Ok(())
@@ -152,7 +152,7 @@ mod tests {
         assert_ne!(node.ownership().unwrap().inode, root.ownership_of(c"a").unwrap().inode);
         let mut names = Vec::new();
         let mut entries = [MaybeUninit::uninit(); 1024];
-        root.directories(&mut entries, |name| names.push(name.to_owned())).unwrap();
+        root.directories(&mut entries, |name, _| names.push(name.to_owned())).unwrap();
         names.sort();
         assert_eq!(names, [c"a".to_owned(), c"b".to_owned()]);
         assert!(root.file(c"nothing").is_err());

@@ -7,6 +7,7 @@ use crate::config::Source;
 use crate::os::host::{HostFile, HostRoot};
 
 pub mod agent;
+mod cgroup;
 mod cpu;
 mod disk;
 mod keyed;
@@ -62,6 +63,7 @@ pub const CATALOG: &[Entry] = &[
     network::ENTRY,
     pressure::ENTRY,
     process::ENTRY,
+    cgroup::ENTRY,
 ];
 
 /// What this host lacks for a source.

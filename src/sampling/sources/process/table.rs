@@ -24,8 +24,13 @@ const DETAIL_INTERVAL_NS: u64 = 1_000_000_000;
 /// Processes that were found together do not stay together: they are spread over this part of the interval.
 const DETAIL_SPREAD_NS: u64 = DETAIL_INTERVAL_NS / 2;
 const DETAIL_SPREAD: u64 = 16;
+/// After more forks than these between two samples all processes are listed anew.
+const BORN_MAX: usize = 4096;
 /// Files that are opened beside those of processes.
 const OTHER_FILES: usize = 256;
+/// The process, or the whole host, has as many files open as it may.
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
 /// Longest text of a process in a sample, the zero byte behind it included.
 pub(super) const TEXT_BYTES: usize = 256;
 
@@ -45,6 +50,7 @@ pub(super) struct Table {
     order: Vec<Known>, // by rising pid
     next: Vec<Known>,  // the order to come; empty between samples
     listed: Vec<u32>,
+    born: Vec<u32>, // since the last sample, as the kernel told
     departed: Vec<Departed>,
     slots: Vec<Slot>,
     free: Vec<usize>,
@@ -79,6 +85,7 @@ pub(super) struct Slot {
     is_io_denied: bool,
     detail_due_ns: u64,
     has_ended: bool, // its end was told; it may still be listed
+    is_gone: bool,   // its files said so at the last sample
     /// When it started, as the last sample said.
     pub(super) start: u64,
     /// Its user's number.
@@ -127,6 +134,7 @@ impl Slot {
             is_io_denied: false,
             detail_due_ns: 0,
             has_ended: false,
+            is_gone: false,
             start: ABSENT,
             user: ABSENT,
             is_wanted: true,
@@ -154,6 +162,7 @@ impl Table {
             order: Vec::new(),
             next: Vec::new(),
             listed: Vec::new(),
+            born: Vec::with_capacity(BORN_MAX),
             departed: Vec::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -168,13 +177,17 @@ impl Table {
         Ok(table)
     }
 
-    /// Reads all processes whose turn it is. `is_changed` tells whether processes may have come or gone.
-    pub(super) fn read(&mut self, now_ns: u64, is_changed: bool) -> io::Result<()> {
+    /// Reads all processes whose turn it is. Unless they are listed anew, they are those of the last sample and those
+    /// that were [`forked`](Self::forked) since.
+    pub(super) fn read(&mut self, now_ns: u64, must_list: bool) -> io::Result<()> {
         self.shortfall = Shortfall::NONE;
         self.departed.clear();
-        if is_changed {
+        if must_list || self.born.len() == BORN_MAX {
             self.list()?;
+        } else {
+            self.follow();
         }
+        self.born.clear();
         self.shortfall |= Shortfall::TOO_MANY.unless(self.order.len() < PROCESSES_MAX);
         self.used = 0;
         for index in 0..self.order.len() {
@@ -212,6 +225,13 @@ impl Table {
         self.slots.get(index)
     }
 
+    /// The kernel told of a new process.
+    pub(super) fn forked(&mut self, pid: u32) {
+        if self.born.len() < BORN_MAX {
+            self.born.push(pid);
+        }
+    }
+
     /// The kernel told that a process ended. Returns when it had started, where it was in a sample.
     pub(super) fn ended(&mut self, pid: u32) -> u64 {
         let told = Departed { pid, start: ABSENT };
@@ -224,6 +244,7 @@ impl Table {
         match self.known(pid) {
             Some(slot) if !slot.has_ended => {
                 slot.has_ended = true;
+                slot.detail_due_ns = 0;
                 slot.start
             }
             _ => ABSENT,
@@ -268,6 +289,27 @@ impl Table {
             listed.sort_unstable();
         }
         listed.dedup(); // 07 and 7, which only a captured tree can have
+        self.reconcile();
+        Ok(())
+    }
+
+    /// Brings the order up to what was told: those that went leave, those that came join.
+    fn follow(&mut self) {
+        let Self { listed, born, order, slots, .. } = self;
+        let is_there = |known: &&Known| slots.get(known.slot).is_some_and(|slot| !slot.is_gone);
+        if born.is_empty() && order.iter().all(|known| is_there(&known)) {
+            return;
+        }
+        listed.clear();
+        listed.extend(order.iter().filter(is_there).map(|known| known.pid).chain(born.iter().copied()));
+        listed.sort_unstable();
+        listed.dedup();
+        listed.truncate(PROCESSES_MAX);
+        self.reconcile();
+    }
+
+    /// Makes the order that of `listed`, which rises.
+    fn reconcile(&mut self) {
         let listed = std::mem::take(&mut self.listed);
         let order = std::mem::take(&mut self.order);
         let mut old = order.iter().copied().peekable();
@@ -285,7 +327,6 @@ impl Table {
         self.listed = listed;
         self.order = std::mem::replace(&mut self.next, order);
         self.next.clear();
-        Ok(())
     }
 
     fn take_slot(&mut self) -> usize {
@@ -321,9 +362,13 @@ impl Table {
         }
         if let Err(error) = result {
             self.forget(known);
+            if let Some(slot) = self.slots.get_mut(known.slot) {
+                slot.is_gone = is_gone(&error);
+            }
             self.shortfall |= match error.kind() {
                 _ if is_gone(&error) => Shortfall::NONE,
                 ErrorKind::PermissionDenied => Shortfall::DENIED,
+                _ if matches!(error.raw_os_error(), Some(ENFILE | EMFILE)) => Shortfall::TOO_MANY,
                 _ => Shortfall::UNREADABLE,
             };
         }
@@ -343,6 +388,7 @@ impl Table {
         let Self { slots, proc, raw, used, detail, kept, details, .. } = self;
         let Some(slot) = slots.get_mut(known.slot) else { return Ok(()) };
         slot.reading = Reading::default();
+        slot.is_gone = false;
         let is_due = now_ns >= slot.detail_due_ns;
         if !is_due && !slot.is_wanted {
             return Ok(());

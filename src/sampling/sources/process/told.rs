@@ -59,15 +59,17 @@ impl Told {
         Self { events, counts: Counts::default(), exits, shortfall: Shortfall::NONE }
     }
 
-    /// Takes what was told since the last sample. Says whether processes came or went.
+    /// Takes what was told since the last sample. Says whether that is all that happened.
     pub(super) fn take(&mut self, table: &mut Table) -> bool {
         self.exits.clear();
         self.shortfall = Shortfall::NONE;
         let Self { events, counts, exits, shortfall } = self;
-        let before = *counts;
         let mut is_doubtful = false;
         events.drain(|event| match event {
-            ProcessEvent::Forked { .. } => counts.forks += 1,
+            ProcessEvent::Forked { pid } => {
+                counts.forks += 1;
+                table.forked(pid);
+            }
             ProcessEvent::ThreadStarted => counts.threads += 1,
             ProcessEvent::Executed { pid } => {
                 counts.execs += 1;
@@ -91,7 +93,7 @@ impl Told {
         if is_doubtful {
             table.doubt();
         }
-        (before.forks, before.exits, before.overruns) != (counts.forks, counts.exits, counts.overruns)
+        !is_doubtful
     }
 
     /// What the kernel told and had no room for.
