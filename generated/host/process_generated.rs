@@ -225,7 +225,7 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Its effective user's number, at most a second old.
+  /// Its effective user's number. Where the kernel tells this agent of changes it is of the sample, else at most a second old.
   pub fn user(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

@@ -17,7 +17,7 @@ pub const EVENTS_MAX: usize = 1 << 16;
 /// An event has 76 bytes; later kernels may add to it.
 const MESSAGE_BYTES: usize = 256;
 
-/// The one group of the connector of process events, and its message ids (CN_IDX_PROC, CN_VAL_PROC).
+/// The one group of the connector of process events, and its message ids (`CN_IDX_PROC`, `CN_VAL_PROC`).
 const GROUP: u32 = 1;
 const CONNECTOR_ID: [u32; 2] = [1, 1];
 const LISTEN: u32 = 1;
@@ -31,6 +31,8 @@ const DONE: u16 = 3;
 const EVENT_ANSWER: u32 = 0;
 const EVENT_FORK: u32 = 1;
 const EVENT_EXEC: u32 = 2;
+const EVENT_USER: u32 = 4;
+const EVENT_NAME: u32 = 0x200;
 const EVENT_EXIT: u32 = 0x8000_0000;
 
 /// One thing that happened. Pids are those of the host.
@@ -45,6 +47,11 @@ pub enum ProcessEvent {
     ThreadStarted,
     /// A process runs another program.
     Executed {
+        /// Which.
+        pid: u32,
+    },
+    /// A process has another user or another name.
+    Changed {
         /// Which.
         pid: u32,
     },
@@ -73,7 +80,7 @@ impl ProcessEvents {
     /// Asks the kernel to tell.
     ///
     /// # Errors
-    /// What the kernel says: without CAP_NET_ADMIN `PermissionDenied`. Outside the first namespaces of users and processes it
+    /// What the kernel says: without `CAP_NET_ADMIN` `PermissionDenied`. Outside the first namespaces of users and processes it
     /// says nothing at all, which is `Unsupported` here.
     pub fn listen() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -176,6 +183,7 @@ fn event(message: &[u8]) -> Option<ProcessEvent> {
             Some(if pid == group { ProcessEvent::Forked { pid } } else { ProcessEvent::ThreadStarted })
         }
         EVENT_EXEC => Some(ProcessEvent::Executed { pid: data(1)? }),
+        EVENT_USER | EVENT_NAME => Some(ProcessEvent::Changed { pid: data(1)? }),
         // Pid, thread group, status, signal to the parent, parent's pid and thread group (since Linux 4.18).
         EVENT_EXIT => {
             let (pid, group) = (data(0)?, data(1)?);

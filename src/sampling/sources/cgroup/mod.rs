@@ -287,6 +287,7 @@ mod tests {
     // Goal: groups come and go without a restart, one made again under its old name is another, and a cut file is marked.
     // Method: change the tree between samples, more than a listing apart.
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "a directory of the host gets another name")]
     fn groups_come_and_go() {
         let folder = tree();
         let root = folder.path().join(DIRECTORY);

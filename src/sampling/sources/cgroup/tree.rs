@@ -308,12 +308,11 @@ impl Tree {
         let Self { root, groups, names, children, listing, .. } = self;
         let Some(group) = groups.get(index) else { return Ok(()) };
         let opened;
-        let node = match &group.node {
-            Some(node) => node,
-            None => {
-                opened = reopened(root, group)?;
-                &opened
-            }
+        let node = if let Some(node) = &group.node {
+            node
+        } else {
+            opened = reopened(root, group)?;
+            &opened
         };
         let mut is_too_many = false;
         node.directories(listing, |name, inode| {
@@ -351,12 +350,11 @@ impl Tree {
         group.at = *used;
         group.lengths = [None; FILE_COUNT];
         let opened;
-        let node = match &group.node {
-            Some(node) => node,
-            None => {
-                opened = reopened(root, group)?;
-                &opened
-            }
+        let node = if let Some(node) = &group.node {
+            node
+        } else {
+            opened = reopened(root, group)?;
+            &opened
         };
         let mut lacks = Shortfall::NONE;
         let places = FILES.iter().zip(&mut group.files).zip(&mut group.is_absent).zip(&mut group.lengths);

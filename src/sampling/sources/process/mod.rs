@@ -4,6 +4,7 @@
 mod filter;
 mod stat;
 mod table;
+mod texts;
 mod told;
 
 use std::cmp::Reverse;
@@ -13,7 +14,8 @@ use flatbuffers::FlatBufferBuilder;
 
 use self::filter::Filter;
 use self::stat::Stat;
-use self::table::{Details, Slot, Table};
+use self::table::{Slot, Table};
+use self::texts::Details;
 use self::told::{EXITS_MAX, Told};
 use super::text::ABSENT;
 use super::{Entry, Opening, Unavailable};
@@ -36,7 +38,7 @@ const _: () = assert!(
         <= 16 << 20
 );
 /// Where the kernel tells of each fork, processes are listed so often all the same.
-const LIST_INTERVAL_NS: u64 = 1_000_000_000;
+const LIST_INTERVAL_NS: u64 = 8_000_000_000;
 
 /// `include` and `exclude` match the process's name, as the kernel cuts it.
 pub(super) const ENTRY: Entry = Entry {
@@ -59,7 +61,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
         command_lines: config.command_lines,
     };
     let told = Told::listen(opening.host);
-    let table = Table::open(opening.host, details).map_err(|error| unavailable(error, ""))?;
+    let table = Table::open(opening.host, details, told.is_some()).map_err(|error| unavailable(error, ""))?;
     if table.order().is_empty() {
         return Err(unavailable(
             ErrorKind::NotFound.into(),
@@ -127,7 +129,8 @@ impl Sampler for ProcessSampler {
         let mut shortfall = self.fill() | self.table.shortfall();
         shortfall |= self.choose();
         self.fill_texts();
-        let processes = builder.create_vector(&self.chosen);
+        let is_all = self.ranking.len() == self.rows.len();
+        let processes = builder.create_vector(if is_all { &self.rows } else { &self.chosen });
         let exits = self.told.as_ref().map(|told| told.exits.as_slice()).unwrap_or_default();
         let exits = builder.create_vector(exits);
         let command_lines = builder.create_vector(&self.command_lines);
@@ -185,7 +188,7 @@ impl ProcessSampler {
         shortfall
     }
 
-    /// Keeps the first by rank, in the order of pids.
+    /// Keeps the first by rank, in the order of pids. The chosen are left empty where all rows are.
     fn choose(&mut self) -> Shortfall {
         let Self { top, rows, ranking, chosen, .. } = self;
         if (1..ranking.len()).contains(top) {
@@ -196,6 +199,9 @@ impl ProcessSampler {
         let shortfall = Shortfall::TOO_MANY.unless(ranking.len() <= RECORDED_MAX);
         ranking.truncate(RECORDED_MAX);
         chosen.clear();
+        if ranking.len() == rows.len() {
+            return shortfall;
+        }
         chosen.extend(ranking.iter().filter_map(|rank| rows.get(rank.row)));
         shortfall
     }
@@ -284,11 +290,11 @@ mod tests {
         let [ticks, pages, threads, start, read] = values;
         let folder = root.join(format!("proc/{pid}"));
         fs::create_dir_all(&folder).unwrap();
-        let stat = format!(
+        let content = format!(
             "{pid} ({name}) S 1 1 1 0 -1 0 5 0 6 0 {ticks} 0 0 0 20 0 {threads} 0 {start} 4096 {pages} 9 0 0 0 0 0 0 0 0 0 0 0 0 \
              17 0 0 0 2 0 0 0 0 0 0 0 0 0 0\n"
         );
-        fs::write(folder.join("stat"), stat).unwrap();
+        fs::write(folder.join("stat"), content).unwrap();
         let io = format!(
             "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: {read}\nwrite_bytes: 0\ncancelled_write_bytes: 7\n"
         );
@@ -386,6 +392,7 @@ mod tests {
     // Goal: processes come and go without a restart, a pid that is used again is another process, and damage is marked. Method:
     // change the tree between samples.
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "a file of the host goes")]
     fn processes_come_and_go() {
         let folder = tree();
         let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
@@ -492,7 +499,7 @@ mod tests {
         let mut sampler = opened(&ENTRY, "include = [\"sleep\"]", Path::new("/")).unwrap();
         let start = |payload: &[u8], pid: u32| {
             let mut all = shown(payload).processes().iter();
-            all.find(|process| process.pid() == u64::from(pid)).map(|process| process.start())
+            all.find(|process| process.pid() == u64::from(pid)).map(ProcessCounters::start)
         };
         for _ in 0..50 {
             let mut first = sleeper();

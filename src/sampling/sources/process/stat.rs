@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use crate::sampling::sources::tests::{assert_composed, fixture};
 
-    /// Field N of proc_pid_stat(5) holds N.
+    /// Field N of `proc_pid_stat(5)` holds N.
     fn line(name: &[u8]) -> Vec<u8> {
         let rest: Vec<String> = (4..=52).map(|at| at.to_string()).collect();
         [b"7 (", name, b") S ", rest.join(" ").as_bytes(), b"\n"].concat()

@@ -3,13 +3,13 @@
 //! A file that is kept open belongs to the process it was opened for: once that is gone its reads fail, and whoever has the same
 //! pid then gets files of its own.
 
-use std::ffi::CStr;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 
+use super::stat::NAME_BYTES;
+use super::texts::{DETAIL_BYTES_MAX, Details, Texts, with_path};
 use crate::os::host::{HostDirectory, HostRoot};
 use crate::os::host_node::{HostNode, ShortFile, allow_open_files};
 use crate::sampling::Shortfall;
-use crate::sampling::sources::process::stat::{self, NAME_BYTES};
 use crate::sampling::sources::text::{self, ABSENT};
 
 /// Most processes that are looked at. Linux allows 32,768 unless told otherwise.
@@ -17,12 +17,11 @@ pub(super) const PROCESSES_MAX: usize = 1 << 16;
 /// Longest `stat` and `io`: a name and 52 numbers of 20 digits, 7 lines.
 const STAT_BYTES_MAX: usize = 2048;
 const IO_BYTES_MAX: usize = 512;
-/// How much of `cmdline` and `cgroup` is read.
-const DETAIL_BYTES_MAX: usize = 4096;
 /// User, control group and command line change rarely and are looked at so often, or a little more.
 const DETAIL_INTERVAL_NS: u64 = 1_000_000_000;
-/// Processes that were found together do not stay together: they are spread over this part of the interval.
-const DETAIL_SPREAD_NS: u64 = DETAIL_INTERVAL_NS / 2;
+/// So often where the kernel tells of a change, and nothing is asked for of which it does not.
+const TOLD_INTERVAL_NS: u64 = 8 * DETAIL_INTERVAL_NS;
+/// Processes that were found together do not stay together: they are spread over half the interval in so many steps.
 const DETAIL_SPREAD: u64 = 16;
 /// After more forks than these between two samples all processes are listed anew.
 const BORN_MAX: usize = 4096;
@@ -31,16 +30,6 @@ const OTHER_FILES: usize = 256;
 /// The process, or the whole host, has as many files open as it may.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
-/// Longest text of a process in a sample, the zero byte behind it included.
-pub(super) const TEXT_BYTES: usize = 256;
-
-/// What is looked at beside `stat` and `io`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Details {
-    pub(super) groups: bool,
-    pub(super) command_lines: bool,
-}
-
 /// All processes.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -59,6 +48,7 @@ pub(super) struct Table {
     detail: Vec<u8>,
     kept: usize, // files that are open; at most `kept_max` between samples
     kept_max: usize,
+    detail_interval_ns: u64,
     shortfall: Shortfall,
 }
 
@@ -78,6 +68,7 @@ struct Departed {
 
 /// What is kept of one process.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is asked by itself: no two of them are one state")]
 pub(super) struct Slot {
     stat: Option<ShortFile>,
     io: Option<ShortFile>,
@@ -90,7 +81,7 @@ pub(super) struct Slot {
     pub(super) start: u64,
     /// Its user's number.
     pub(super) user: u64,
-    /// Whether the last sample recorded it. What is not recorded is looked at once a second.
+    /// Whether the last sample recorded it. What is not recorded is looked at when its details are.
     pub(super) is_wanted: bool,
     /// What that was decided on.
     pub(super) judged: Option<([u8; NAME_BYTES], u64)>,
@@ -98,14 +89,6 @@ pub(super) struct Slot {
     pub(super) totals: [u64; 2],
     /// Group and command line, where asked for.
     pub(super) texts: Option<Box<Texts>>,
-}
-
-/// Texts of a process.
-#[derive(Debug)]
-pub(super) struct Texts {
-    pub(super) group: [u8; TEXT_BYTES],
-    pub(super) command_line: [u8; TEXT_BYTES],
-    pub(super) command_line_length: u64,
 }
 
 /// Where a reading lies in the table's buffer.
@@ -154,7 +137,9 @@ impl Slot {
 }
 
 impl Table {
-    pub(super) fn open(host: &HostRoot, details: Details) -> io::Result<Self> {
+    /// `is_told` is whether the kernel tells of changes.
+    pub(super) fn open(host: &HostRoot, details: Details, is_told: bool) -> io::Result<Self> {
+        let is_told = is_told && !details.groups && !details.command_lines;
         let mut table = Self {
             listing: host.directory("proc")?,
             proc: HostNode::open(&host.path("proc"))?,
@@ -171,6 +156,7 @@ impl Table {
             detail: vec![0; DETAIL_BYTES_MAX],
             kept: 0,
             kept_max: allow_open_files(0) / 2,
+            detail_interval_ns: if is_told { TOLD_INTERVAL_NS } else { DETAIL_INTERVAL_NS },
             shortfall: Shortfall::NONE,
         };
         table.list()?;
@@ -251,19 +237,21 @@ impl Table {
         }
     }
 
-    /// The kernel told that a process runs another program: it may be another one's to record.
-    pub(super) fn executed(&mut self, pid: u32) {
+    /// The kernel told that a process has another program, user or name: it may be another one's to record.
+    pub(super) fn changed(&mut self, pid: u32) {
         if let Some(slot) = self.known(pid) {
             slot.detail_due_ns = 0;
         }
     }
 
-    /// Events were lost: no end told before the next sample is taken for that of a known process.
+    /// Events were lost: no end told before the next sample is taken for that of a known process, and every process may
+    /// have changed.
     pub(super) fn doubt(&mut self) {
         self.departed.clear();
         for known in &self.order {
             if let Some(slot) = self.slots.get_mut(known.slot) {
                 slot.has_ended = true;
+                slot.detail_due_ns = 0;
             }
         }
     }
@@ -385,18 +373,19 @@ impl Table {
 
     /// Reads one process. `stat` is opened first and read last, by which everything between belongs to the same process.
     fn read_files(&mut self, known: Known, now_ns: u64) -> io::Result<()> {
-        let Self { slots, proc, raw, used, detail, kept, details, .. } = self;
+        let Self { slots, proc, raw, used, detail, kept, details, detail_interval_ns, .. } = self;
         let Some(slot) = slots.get_mut(known.slot) else { return Ok(()) };
         slot.reading = Reading::default();
         slot.is_gone = false;
-        let is_due = now_ns >= slot.detail_due_ns;
+        // One that ended is asked until its parent has waited for it, and its files tell that it is gone.
+        let is_due = now_ns >= slot.detail_due_ns || slot.has_ended;
         if !is_due && !slot.is_wanted {
             return Ok(());
         }
         let stat_file = open_once(&mut slot.stat, proc, known.pid, "/stat", kept)?;
         if is_due {
-            let spread = u64::from(known.pid) % DETAIL_SPREAD * (DETAIL_SPREAD_NS / DETAIL_SPREAD);
-            slot.detail_due_ns = now_ns + DETAIL_INTERVAL_NS - spread;
+            let spread = u64::from(known.pid) % DETAIL_SPREAD * (*detail_interval_ns / 2 / DETAIL_SPREAD);
+            slot.detail_due_ns = now_ns + *detail_interval_ns - spread;
             slot.user = with_path(known.pid, "", |path| proc.ownership_of(path))?.user.into();
             slot.is_io_denied = false;
             if details.groups || details.command_lines {
@@ -435,43 +424,6 @@ impl Table {
     }
 }
 
-impl Texts {
-    fn empty() -> Box<Self> {
-        Box::new(Self { group: [0; TEXT_BYTES], command_line: [0; TEXT_BYTES], command_line_length: ABSENT })
-    }
-
-    /// Reads what is asked for. Says whether the group is another one than before.
-    fn read(&mut self, proc: &HostNode, pid: u32, buffer: &mut [u8], details: Details) -> io::Result<bool> {
-        let mut is_moved = false;
-        if details.groups {
-            let length = Self::content(proc, pid, "/cgroup", buffer)?;
-            let (path, _) = stat::unified_group(buffer.get(..length).unwrap_or_default());
-            // A path that does not fit is none: cut, it would be another group's.
-            let path = path.and_then(text::name).unwrap_or([0; TEXT_BYTES]);
-            is_moved = path != self.group;
-            self.group = path;
-        }
-        if details.command_lines {
-            let length = Self::content(proc, pid, "/cmdline", buffer)?;
-            let words = buffer.get_mut(..length).unwrap_or_default();
-            let end = words.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
-            let words = words.get_mut(..end).unwrap_or_default();
-            words.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
-            self.command_line = stat::beginning(words);
-            self.command_line_length = words.len() as u64;
-        }
-        Ok(is_moved)
-    }
-
-    /// The length of a file's content; 0 where this kernel has no such file or may not show it.
-    fn content(proc: &HostNode, pid: u32, name: &str, buffer: &mut [u8]) -> io::Result<usize> {
-        match with_path(pid, name, |path| proc.file(path)).and_then(|file| file.read(buffer)) {
-            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => Ok(0),
-            result => result,
-        }
-    }
-}
-
 /// A file that is opened unless it is open.
 fn open_once<'a>(
     file: &'a mut Option<ShortFile>,
@@ -485,15 +437,6 @@ fn open_once<'a>(
         *kept += 1;
     }
     file.as_ref().ok_or_else(|| ErrorKind::NotFound.into())
-}
-
-/// Calls with the path of a process's file below /proc.
-fn with_path<T>(pid: u32, name: &str, call: impl FnOnce(&CStr) -> io::Result<T>) -> io::Result<T> {
-    let mut path = [0_u8; 32];
-    let mut rest = path.as_mut_slice();
-    write!(rest, "{pid}{name}")?;
-    // The rest of the path is zero bytes.
-    call(CStr::from_bytes_until_nul(&path).map_err(|_| ErrorKind::InvalidInput)?)
 }
 
 /// Whether a process ended, as its files tell it.

@@ -73,8 +73,9 @@ impl Told {
             ProcessEvent::ThreadStarted => counts.threads += 1,
             ProcessEvent::Executed { pid } => {
                 counts.execs += 1;
-                table.executed(pid);
+                table.changed(pid);
             }
+            ProcessEvent::Changed { pid } => table.changed(pid),
             ProcessEvent::Exited { pid, parent, status, mono_ns } => {
                 counts.exits += 1;
                 let start = if is_doubtful { ABSENT } else { table.ended(pid) };
