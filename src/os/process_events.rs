@@ -80,7 +80,7 @@ impl ProcessEvents {
     /// Asks the kernel to tell.
     ///
     /// # Errors
-    /// What the kernel says: without `CAP_NET_ADMIN` `PermissionDenied`. Outside the first namespaces of users and processes it
+    /// What the kernel says: without `CAP_NET_ADMIN` `PermissionDenied`, before Linux 6.6. Outside the first namespaces of users and processes it
     /// says nothing at all, which is `Unsupported` here.
     pub fn listen() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

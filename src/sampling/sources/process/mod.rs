@@ -47,7 +47,10 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../../generated/host/process.bfbs"),
     files: &[DIRECTORY, "proc/PID/stat", "proc/PID/io", "proc/PID/cgroup", "proc/PID/cmdline"],
     refresh: "times with each scheduler tick, 100 to 1,000 times a second; counts as they happen",
-    needs: &["CAP_SYS_PTRACE (I/O of others' processes)", "CAP_NET_ADMIN (ends of processes)"],
+    needs: &[
+        "CAP_SYS_PTRACE (I/O of others' processes)",
+        "CAP_NET_ADMIN (ends of processes, before Linux 6.6)",
+    ],
     open,
 };
 
@@ -68,6 +71,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
             ": it has no processes; mount the proc file system there",
         ));
     }
+    let room = table.room();
     Ok(Box::new(ProcessSampler {
         table,
         told,
@@ -78,8 +82,8 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
         shows_groups: config.cgroup_paths,
         shows_command_lines: config.command_lines,
         page_bytes: page_bytes(),
-        rows: Vec::new(),
-        ranking: Vec::new(),
+        rows: Vec::with_capacity(room),
+        ranking: Vec::with_capacity(room),
         chosen: Vec::new(),
         command_lines: Vec::new(),
         groups: Vec::new(),

@@ -25,6 +25,8 @@ const TOLD_INTERVAL_NS: u64 = 8 * DETAIL_INTERVAL_NS;
 const DETAIL_SPREAD: u64 = 16;
 /// After more forks than these between two samples all processes are listed anew.
 const BORN_MAX: usize = 4096;
+/// Memory is taken for so many processes more than twice those that there are.
+const SPARE_PROCESSES: usize = 256;
 /// Files that are opened beside those of processes.
 const OTHER_FILES: usize = 256;
 /// The process, or the whole host, has as many files open as it may.
@@ -160,7 +162,25 @@ impl Table {
             shortfall: Shortfall::NONE,
         };
         table.list()?;
+        table.reserve();
         Ok(table)
+    }
+
+    /// Takes memory for twice as many processes as there are, and some: below, none is taken later.
+    fn reserve(&mut self) {
+        let count = self.room();
+        self.order.reserve(count);
+        self.next.reserve(count);
+        self.listed.reserve(count);
+        self.departed.reserve(count);
+        self.slots.reserve(count);
+        self.free.reserve(count);
+        self.raw.resize(count * (STAT_BYTES_MAX + IO_BYTES_MAX) / 4, 0);
+    }
+
+    /// For how many processes memory is taken at the start.
+    pub(super) fn room(&self) -> usize {
+        2 * self.order.len() + SPARE_PROCESSES
     }
 
     /// Reads all processes whose turn it is. Unless they are listed anew, they are those of the last sample and those

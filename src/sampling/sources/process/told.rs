@@ -46,7 +46,7 @@ impl Told {
             Err(error) => {
                 tracing::info!(
                     %error,
-                    "no process events: ends of processes are not recorded; they need CAP_NET_ADMIN and the host's \
+                    "no process events: ends of processes are not recorded; they need CAP_NET_ADMIN (before Linux 6.6) and the host's \
                      namespaces of processes, users and network"
                 );
                 None
