@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::settings::{Checksum, KeepFree, OnFull, SyncWord, Timing};
-use super::source::{CpuShare, ShapeWord};
+use super::source::{CpuShare, ProcessRank, ShapeWord};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -185,3 +185,14 @@ pub(super) const SYNTHETIC_SEED: u64 = 0;
 pub(super) const SYNTHETIC_SEED_RANGE: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();
 /// What a synthetic frame holds beside its values and padding: envelope, offsets, alignment; rounded up.
 pub(super) const SYNTHETIC_EXTRA_BYTES: u64 = 4 * KIB;
+
+/// All of them: a recording that lacks the one process in question is of no use.
+pub(super) const PROCESS_TOP: u32 = 0;
+/// More fit no frame of the default `frame_max` with their command lines.
+pub(super) const PROCESS_TOP_RANGE: RangeInclusive<u64> = 0..=16_384;
+/// What is asked first.
+pub(super) const PROCESS_BY: ProcessRank = ProcessRank::Cpu;
+/// Slices, services and what a service manager or container runtime puts below them.
+pub(super) const CGROUP_DEPTH: u32 = 8;
+/// 0 is the root alone; deeper trees than 64 levels nobody makes on purpose.
+pub(super) const CGROUP_DEPTH_RANGE: RangeInclusive<u64> = 0..=64;

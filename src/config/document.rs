@@ -8,7 +8,7 @@ use super::check;
 use super::default;
 use super::error::{ConfigErrors, Place, Problem};
 use super::settings::{Agent, Config, Group, Groups, Handover, Storage, Sync, SyncWord};
-use super::source::{Shape, ShapeWord, Source, SourceName, Synthetic};
+use super::source::{Cgroup, Process, Shape, ShapeWord, Source, SourceName, Synthetic};
 use super::syntax;
 use super::table::Table;
 use super::walk::{Given, Walk, place};
@@ -179,6 +179,11 @@ fn source(table: &mut Table<'_, '_>, name: SourceName) -> (Source, WrittenSource
     let include = table.patterns("include").value;
     let exclude = table.patterns("exclude").value;
     let (synthetic, payload) = source.synthetic.map(|_| synthetic(table)).unzip();
+    let process = source.process.map(|_| process(table));
+    let cgroup = source.cgroup.map(|cgroup| {
+        let depth = table.number("depth", cgroup.depth.into(), &default::CGROUP_DEPTH_RANGE).value;
+        Cgroup { depth: u32::try_from(depth).unwrap_or(u32::MAX) }
+    });
     let source = Source {
         name,
         enabled: enabled.value,
@@ -188,6 +193,8 @@ fn source(table: &mut Table<'_, '_>, name: SourceName) -> (Source, WrittenSource
         include,
         exclude,
         synthetic,
+        process,
+        cgroup,
     };
     (source, WrittenSource { enabled, is_period_sound: period.is_sound, payload })
 }
@@ -205,6 +212,17 @@ fn synthetic(table: &mut Table<'_, '_>) -> (Synthetic, Given<u64>) {
         }
     }
     (Synthetic { shape: Shape::of(shape.value, fields.value, payload.value), seed }, payload)
+}
+
+fn process(table: &mut Table<'_, '_>) -> Process {
+    let users = table.patterns("users").value;
+    let cgroups = table.patterns("cgroups").value;
+    let top = table.number("top", default::PROCESS_TOP.into(), &default::PROCESS_TOP_RANGE).value;
+    let by = table.word("by", default::PROCESS_BY).value;
+    let command_lines = table.flag("command_lines", false).value;
+    let cgroup_paths = table.flag("cgroup_paths", false).value;
+    let top = u32::try_from(top).unwrap_or(u32::MAX);
+    Process { users, cgroups, top, by, command_lines, cgroup_paths }
 }
 
 #[cfg(test)]
@@ -294,7 +312,7 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(shown, 4 + 3 + 10 + 3 * 2 + SourceName::ALL.len() * 6 + 4);
+        assert_eq!(shown, 4 + 3 + 10 + 3 * 2 + SourceName::ALL.len() * 6 + 4 + 6 + 1);
     }
 
     #[test]

@@ -29,5 +29,8 @@ pub use pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX, Pattern};
 pub use settings::{
     Agent, Checksum, Config, Group, Groups, Handover, KeepFree, OnFull, Storage, Sync, Timing,
 };
-pub use source::{CpuShare, GROUP_FAST_PERIOD_MAX, GroupName, Shape, Source, SourceName, Synthetic};
+pub use source::{
+    Cgroup, CpuShare, GROUP_FAST_PERIOD_MAX, GroupName, Process, ProcessRank, Shape, Source, SourceName,
+    Synthetic,
+};
 pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};

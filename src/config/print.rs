@@ -5,7 +5,7 @@ use super::default;
 use super::memory::Memory;
 use super::pattern::Pattern;
 use super::settings::{Config, Group, KeepFree, Sync};
-use super::source::{GroupName, Shape, Source, Synthetic};
+use super::source::{Cgroup, GroupName, Process, Shape, Source, Synthetic};
 use super::units::{format_duration, format_size};
 
 impl Config {
@@ -127,6 +127,17 @@ impl Lines {
             }
             self.plain("seed", seed);
         }
+        if let Some(Process { users, cgroups, top, by, command_lines, cgroup_paths }) = &source.process {
+            self.list("users", users);
+            self.list("cgroups", cgroups);
+            self.plain("top", top);
+            self.quoted("by", by.as_str());
+            self.plain("command_lines", command_lines);
+            self.plain("cgroup_paths", cgroup_paths);
+        }
+        if let Some(Cgroup { depth }) = source.cgroup {
+            self.plain("depth", depth);
+        }
     }
 
     fn table(&mut self, name: &str) {
@@ -182,7 +193,7 @@ mod tests {
 
     use super::*;
     use crate::config::{
-        Agent, Checksum, CpuShare, Groups, Handover, OnFull, SourceName, Storage, Timing, check,
+        Agent, Checksum, CpuShare, Groups, Handover, OnFull, ProcessRank, SourceName, Storage, Timing, check,
     };
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
@@ -287,7 +298,26 @@ mod tests {
         let budget = (1..=10_000_u16).prop_map(CpuShare::of_basis_points);
         let each =
             (any::<bool>(), duration(&default::PERIOD_RANGE), any::<bool>(), budget, patterns(), patterns());
-        (prop::collection::vec(each, SourceName::ALL.len()), synthetic).prop_map(|(each, synthetic)| {
+        let process = (
+            patterns(),
+            patterns(),
+            0..=16_384_u32,
+            prop::sample::select(ProcessRank::ALL),
+            any::<bool>(),
+            any::<bool>(),
+        )
+            .prop_map(|(users, cgroups, top, by, command_lines, cgroup_paths)| Process {
+                users,
+                cgroups,
+                top,
+                by,
+                command_lines,
+                cgroup_paths,
+            });
+        let cgroup = (0..=64_u32).prop_map(|depth| Cgroup { depth });
+        let own = (synthetic, process, cgroup);
+        (prop::collection::vec(each, SourceName::ALL.len()), own).prop_map(|(each, own)| {
+            let (synthetic, process, cgroup) = own;
             let names = SourceName::ALL.iter().zip(each);
             let source =
                 |(name, (enabled, period, required, budget, include, exclude)): (&SourceName, _)| Source {
@@ -299,6 +329,8 @@ mod tests {
                     include,
                     exclude,
                     synthetic: (*name == SourceName::Synthetic).then_some(synthetic),
+                    process: (*name == SourceName::Process).then(|| process.clone()),
+                    cgroup: (*name == SourceName::Cgroup).then_some(cgroup),
                 };
             names.map(source).collect()
         })

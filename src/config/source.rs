@@ -98,6 +98,20 @@ words! {
     }
 }
 
+words! {
+    /// What the processes are ranked by, where only the first are recorded.
+    pub enum ProcessRank {
+        /// Processor time since the sample before.
+        Cpu = "cpu",
+        /// Resident memory.
+        Memory = "memory",
+        /// Bytes read from and written to storage since the sample before.
+        Io = "io",
+        /// Threads.
+        Threads = "threads",
+    }
+}
+
 /// One source: whether and how often it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
@@ -117,6 +131,34 @@ pub struct Source {
     pub exclude: Vec<Pattern>,
     /// What the made-up values look like: present for [`SourceName::Synthetic`], absent for all others.
     pub synthetic: Option<Synthetic>,
+    /// Which processes: present for [`SourceName::Process`], absent for all others.
+    pub process: Option<Process>,
+    /// Which control groups: present for [`SourceName::Cgroup`], absent for all others.
+    pub cgroup: Option<Cgroup>,
+}
+
+/// Which processes are recorded, beside what `include` and `exclude` say of their names, and what of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Patterns of a user's name or number; none for all.
+    pub users: Vec<Pattern>,
+    /// Patterns of a control group's path; none for all.
+    pub cgroups: Vec<Pattern>,
+    /// How many are recorded, the first by `by`; 0 for all. At most 16,384.
+    pub top: u32,
+    /// What they are ranked by.
+    pub by: ProcessRank,
+    /// Whether their command lines are, which may hold secrets.
+    pub command_lines: bool,
+    /// Whether the paths of their control groups are.
+    pub cgroup_paths: bool,
+}
+
+/// Which control groups are recorded, beside what `include` and `exclude` say of their paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cgroup {
+    /// How many levels below the root, 0 to 64.
+    pub depth: u32,
 }
 
 /// A share of one core's time.
@@ -246,6 +288,15 @@ impl Source {
             include: Vec::new(),
             exclude: Vec::new(),
             synthetic: (name == SourceName::Synthetic).then_some(synthetic),
+            process: (name == SourceName::Process).then(|| Process {
+                users: Vec::new(),
+                cgroups: Vec::new(),
+                top: default::PROCESS_TOP,
+                by: default::PROCESS_BY,
+                command_lines: false,
+                cgroup_paths: false,
+            }),
+            cgroup: (name == SourceName::Cgroup).then_some(Cgroup { depth: default::CGROUP_DEPTH }),
         }
     }
 

@@ -32,6 +32,13 @@ impl HostRoot {
         self.root == Path::new("/")
     }
 
+    /// Whether its `proc` numbers processes as the agent does: then it is of the agent's own namespace of processes.
+    pub fn shows_own_processes(&self) -> bool {
+        let own = rustix::process::getpid().as_raw_nonzero().to_string();
+        rustix::fs::readlink(self.path("proc/self"), Vec::new())
+            .is_ok_and(|itself| itself.to_bytes() == own.as_bytes())
+    }
+
     /// Where a path of the host, given without a leading slash (`proc/stat`), lies.
     pub fn path(&self, relative: &str) -> PathBuf {
         self.root.join(relative.trim_start_matches('/'))
@@ -323,6 +330,11 @@ impl HostIdentity {
             boot_id: line("proc/sys/kernel/random/boot_id"),
         }
     }
+}
+
+/// Bytes of a page of memory, in which the kernel counts.
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
 }
 
 /// The running kernel's boot id as a number: memory does not outlive it. 0 if the kernel tells none.

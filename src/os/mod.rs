@@ -6,9 +6,11 @@ pub mod clock;
 pub mod ethtool;
 pub mod event;
 pub mod host;
+pub mod host_node;
 pub mod mapped_file;
 #[cfg(test)]
 mod medium;
+pub mod process_events;
 pub mod shared_memory;
 pub mod signal;
 #[cfg(test)]

@@ -100,3 +100,9 @@ pub mod power;
 #[path = "../../generated/host/thermal_generated.rs"]
 #[rustfmt::skip]
 pub mod thermal;
+#[path = "../../generated/host/cgroup_generated.rs"]
+#[rustfmt::skip]
+pub mod cgroup;
+#[path = "../../generated/host/process_generated.rs"]
+#[rustfmt::skip]
+pub mod process;

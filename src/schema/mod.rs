@@ -18,6 +18,7 @@ pub mod envelope;
 /// What a Linux host tells of itself (schemas/host/).
 pub mod host {
     pub use super::generated::buddy::flatcap::host::*;
+    pub use super::generated::cgroup::flatcap::host::*;
     pub use super::generated::conntrack::flatcap::host::*;
     pub use super::generated::cpu::flatcap::host::*;
     pub use super::generated::cpufreq::flatcap::host::*;
@@ -33,6 +34,7 @@ pub mod host {
     pub use super::generated::numa::flatcap::host::*;
     pub use super::generated::power::flatcap::host::*;
     pub use super::generated::pressure::flatcap::host::*;
+    pub use super::generated::process::flatcap::host::*;
     pub use super::generated::schedstat::flatcap::host::*;
     pub use super::generated::slab::flatcap::host::*;
     pub use super::generated::snmp::flatcap::host::*;

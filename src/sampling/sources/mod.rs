@@ -8,6 +8,7 @@ use crate::os::host::{HostFile, HostRoot};
 
 pub mod agent;
 mod buddy;
+mod cgroup;
 mod conntrack;
 mod counters;
 mod cpu;
@@ -26,6 +27,7 @@ mod network;
 mod numa;
 mod power;
 mod pressure;
+mod process;
 mod schedstat;
 mod slab;
 mod snmp;
@@ -96,6 +98,8 @@ pub const CATALOG: &[Entry] = &[
     ethtool::ENTRY,
     numa::ENTRY,
     hugepages::ENTRY,
+    process::ENTRY,
+    cgroup::ENTRY,
 ];
 
 /// What this host lacks for a source.

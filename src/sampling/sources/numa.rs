@@ -188,7 +188,7 @@ mod tests {
     // Goal: captured hosts are read whole, none is left out. Method: a naive parser beside ours, over all their nodes.
     #[test]
     fn captured_hosts_are_read() {
-        for archive in ["procfs-fixtures.tar.gz", "node-exporter-fixtures.tar.gz"] {
+        for archive in ["procfs", "node-exporter"] {
             let Some(folder) = captured(archive, &[DIRECTORY]) else { continue };
             let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
             assert!(shortfall.is_none(), "{archive} {shortfall}");

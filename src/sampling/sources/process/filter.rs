@@ -1,0 +1,93 @@
+//! Which processes are recorded: by name, by user, by control group.
+
+use super::stat::NAME_BYTES;
+use super::table::Slot;
+use crate::config::{Pattern, Process};
+use crate::os::host::HostRoot;
+use crate::sampling::Selection;
+use crate::sampling::sources::text;
+
+/// The users' names.
+const PASSWD: &str = "etc/passwd";
+/// Most users whose names are known.
+const USERS_MAX: usize = 1 << 16;
+
+/// What the configuration asks for. What it says of a process is kept with the process, until that has another name, user or
+/// group.
+#[derive(Debug)]
+pub(super) struct Filter {
+    names: Selection,
+    users: Vec<Pattern>,
+    groups: Vec<Pattern>,
+    known_users: Vec<(u64, String)>,
+}
+
+impl Filter {
+    /// Reads the users' names where they are asked for; a host without them has numbers alone.
+    pub(super) fn new(names: Selection, config: &Process, host: &HostRoot) -> Self {
+        let mut known_users = Vec::new();
+        if !config.users.is_empty()
+            && let Ok(mut file) = host.open(PASSWD)
+            && file.read().is_ok()
+        {
+            known_users.extend(users(file.content()).take(USERS_MAX));
+        }
+        Self { names, users: config.users.clone(), groups: config.cgroups.clone(), known_users }
+    }
+
+    /// Whether a process is recorded.
+    #[inline]
+    pub(super) fn wants(&self, slot: &mut Slot, name: &[u8; NAME_BYTES]) -> bool {
+        if self.names.is_everything() && self.users.is_empty() && self.groups.is_empty() {
+            return true;
+        }
+        let judged = Some((*name, slot.user));
+        if slot.judged != judged {
+            slot.is_wanted = self.judge(slot, name);
+            slot.judged = judged;
+        }
+        slot.is_wanted
+    }
+
+    fn judge(&self, slot: &Slot, name: &[u8]) -> bool {
+        if !self.names.wants(until_zero(name)) {
+            return false;
+        }
+        let fits = |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.fits(name));
+        let is_user = self.users.is_empty() || fits(&self.users, &slot.user.to_string()) || {
+            let mut known = self.known_users.iter().filter(|(user, _)| *user == slot.user);
+            known.any(|(_, name)| fits(&self.users, name))
+        };
+        let group = slot.texts.as_ref().map(|texts| until_zero(&texts.group)).unwrap_or_default();
+        // A path that is not UTF-8, or of no group at all, fits no pattern.
+        let is_group =
+            || std::str::from_utf8(group).is_ok_and(|group| !group.is_empty() && fits(&self.groups, group));
+        is_user && (self.groups.is_empty() || is_group())
+    }
+}
+
+fn until_zero(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// Numbers and names of passwd(5).
+fn users(content: &[u8]) -> impl Iterator<Item = (u64, String)> {
+    content.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let name = std::str::from_utf8(fields.next()?).ok()?;
+        let user = fields.nth(1).and_then(text::number)?;
+        Some((user, name.to_owned()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: names of users are read, and lines that are none passed over. Method: a small file.
+    #[test]
+    fn users_have_names() {
+        let content = b"root:x:0:0:root:/root:/bin/sh\n# none\nbad:x:y:0::\nftp:x:14:50::/:\n";
+        assert_eq!(users(content).collect::<Vec<_>>(), [(0, "root".to_owned()), (14, "ftp".to_owned())]);
+    }
+}

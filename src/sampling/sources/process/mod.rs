@@ -1,0 +1,531 @@
+//! `process`: each process with its time, memory, I/O, threads and faults, from /proc/PID, and how processes ended, from the
+//! kernel's process events.
+
+mod filter;
+mod stat;
+mod table;
+mod texts;
+mod told;
+
+use std::cmp::Reverse;
+use std::io::ErrorKind;
+
+use flatbuffers::FlatBufferBuilder;
+
+use self::filter::Filter;
+use self::stat::Stat;
+use self::table::{Slot, Table};
+use self::texts::Details;
+use self::told::{EXITS_MAX, Told};
+use super::text::ABSENT;
+use super::{Entry, Opening, Unavailable};
+use crate::config::ProcessRank;
+use crate::os::clock::monotonic_ns;
+use crate::os::host::page_bytes;
+use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::schema::host::{CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExit, ProcessGroup};
+
+const DIRECTORY: &str = "proc";
+/// Most processes in one sample: with all their texts they fit a frame of the default `frame_max`. Those of the lowest pids are
+/// recorded; `top` chooses better.
+const RECORDED_MAX: usize = 16_384;
+/// What a frame has beside them.
+const FRAME_EXTRA_BYTES: usize = 64 << 10;
+const _: () = assert!(
+    RECORDED_MAX * (size_of::<ProcessCounters>() + size_of::<CommandLine>() + size_of::<ProcessGroup>())
+        + EXITS_MAX * size_of::<ProcessExit>()
+        + FRAME_EXTRA_BYTES
+        <= 16 << 20
+);
+/// Where the kernel tells of each fork, processes are listed so often all the same.
+const LIST_INTERVAL_NS: u64 = 8_000_000_000;
+
+/// `include` and `exclude` match the process's name, as the kernel cuts it.
+pub(super) const ENTRY: Entry = Entry {
+    name: "process",
+    root: "flatcap.host.Process",
+    schema: include_bytes!("../../../../generated/host/process.bfbs"),
+    files: &[DIRECTORY, "proc/PID/stat", "proc/PID/io", "proc/PID/cgroup", "proc/PID/cmdline"],
+    refresh: "times with each scheduler tick, 100 to 1,000 times a second; counts as they happen",
+    needs: &[
+        "CAP_SYS_PTRACE (I/O of others' processes)",
+        "CAP_NET_ADMIN (ends of processes, before Linux 6.6)",
+    ],
+    open,
+};
+
+fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+    let unavailable = |error, hint| Unavailable { file: DIRECTORY, error, hint };
+    let Some(config) = &opening.config.process else {
+        return Err(unavailable(ErrorKind::InvalidInput.into(), ""));
+    };
+    let details = Details {
+        groups: config.cgroup_paths || !config.cgroups.is_empty(),
+        command_lines: config.command_lines,
+    };
+    let told = Told::listen(opening.host);
+    let table = Table::open(opening.host, details, told.is_some()).map_err(|error| unavailable(error, ""))?;
+    if table.order().is_empty() {
+        return Err(unavailable(
+            ErrorKind::NotFound.into(),
+            ": it has no processes; mount the proc file system there",
+        ));
+    }
+    let room = table.room();
+    Ok(Box::new(ProcessSampler {
+        table,
+        told,
+        listed_ns: 0,
+        filter: Filter::new(opening.selection(), config, opening.host),
+        top: usize::try_from(config.top).unwrap_or(0),
+        by: config.by,
+        shows_groups: config.cgroup_paths,
+        shows_command_lines: config.command_lines,
+        page_bytes: page_bytes(),
+        rows: Vec::with_capacity(room),
+        ranking: Vec::with_capacity(room),
+        chosen: Vec::new(),
+        command_lines: Vec::new(),
+        groups: Vec::new(),
+    }))
+}
+
+#[derive(Debug)]
+struct ProcessSampler {
+    table: Table,
+    told: Option<Told>,
+    listed_ns: u64,
+    filter: Filter,
+    top: usize, // 0: all
+    by: ProcessRank,
+    shows_groups: bool,
+    shows_command_lines: bool,
+    page_bytes: u64,
+    // Reused.
+    rows: Vec<ProcessCounters>,
+    ranking: Vec<Rank>, // one a row
+    chosen: Vec<ProcessCounters>,
+    command_lines: Vec<CommandLine>,
+    groups: Vec<ProcessGroup>,
+}
+
+/// What a row is ranked by, and whose it is.
+#[derive(Debug, Clone, Copy)]
+struct Rank {
+    value: u64,
+    row: usize,
+    slot: usize,
+}
+
+impl Sampler for ProcessSampler {
+    fn read(&mut self) -> Result<(), ReadError> {
+        let now_ns = monotonic_ns();
+        // A list costs a third of what all the reads do. It is not needed where the kernel tells of each fork.
+        let is_told = self.told.as_mut().is_some_and(|told| told.take(&mut self.table));
+        let must_list = !is_told || now_ns.saturating_sub(self.listed_ns) >= LIST_INTERVAL_NS;
+        if must_list {
+            self.listed_ns = now_ns;
+        }
+        self.table.read(now_ns, must_list).map_err(|error| ReadError { file: DIRECTORY, error })
+    }
+
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+        let mut shortfall = self.fill() | self.table.shortfall();
+        shortfall |= self.choose();
+        self.fill_texts();
+        let is_all = self.ranking.len() == self.rows.len();
+        let processes = builder.create_vector(if is_all { &self.rows } else { &self.chosen });
+        let exits = self.told.as_ref().map(|told| told.exits.as_slice()).unwrap_or_default();
+        let exits = builder.create_vector(exits);
+        let command_lines = builder.create_vector(&self.command_lines);
+        let groups = builder.create_vector(&self.groups);
+        let events = self.told.as_ref().map(Told::counters);
+        let root = Process::create(
+            builder,
+            &ProcessArgs {
+                count: self.table.order().len() as u64,
+                events: events.as_ref(),
+                processes: Some(processes),
+                exits: Some(exits),
+                command_lines: Some(command_lines),
+                groups: Some(groups),
+            },
+        );
+        builder.finish_minimal(root);
+        self.told.as_ref().map_or(shortfall, |told| shortfall | told.shortfall())
+    }
+}
+
+impl ProcessSampler {
+    /// A row for each process that is asked for.
+    fn fill(&mut self) -> Shortfall {
+        let Self { table, filter, by, page_bytes, rows, ranking, .. } = self;
+        rows.clear();
+        ranking.clear();
+        let mut shortfall = Shortfall::NONE;
+        for index in 0..table.order().len() {
+            let Some(known) = table.order().get(index).copied() else { break };
+            let Some((slot, content)) = table.get(known) else { continue };
+            let (stat, lacks) = stat::stat(content.stat, known.pid);
+            let Some(stat) = stat else {
+                shortfall |= lacks;
+                continue;
+            };
+            if slot.start != stat.start {
+                // Another process than the one in the last sample.
+                (slot.start, slot.totals) = (stat.start, [0; 2]);
+            }
+            slot.is_wanted = filter.wants(slot, &stat.name);
+            if !slot.is_wanted {
+                continue;
+            }
+            shortfall |= lacks | Shortfall::DENIED.unless(!content.is_io_denied);
+            let mut io = [ABSENT; 7];
+            if let Some(content) = content.io {
+                let (values, lacks) = stat::io(content);
+                io = values;
+                shortfall |= lacks;
+            }
+            ranking.push(Rank { value: rank(*by, slot, &stat, &io), row: rows.len(), slot: known.slot });
+            rows.push(row(known.pid, slot.user, &stat, &io, *page_bytes));
+        }
+        shortfall
+    }
+
+    /// Keeps the first by rank, in the order of pids. The chosen are left empty where all rows are.
+    fn choose(&mut self) -> Shortfall {
+        let Self { top, rows, ranking, chosen, .. } = self;
+        if (1..ranking.len()).contains(top) {
+            ranking.select_nth_unstable_by_key(*top - 1, |rank| (Reverse(rank.value), rank.row));
+            ranking.truncate(*top);
+            ranking.sort_unstable_by_key(|rank| rank.row);
+        }
+        let shortfall = Shortfall::TOO_MANY.unless(ranking.len() <= RECORDED_MAX);
+        ranking.truncate(RECORDED_MAX);
+        chosen.clear();
+        if ranking.len() == rows.len() {
+            return shortfall;
+        }
+        chosen.extend(ranking.iter().filter_map(|rank| rows.get(rank.row)));
+        shortfall
+    }
+
+    /// Command lines and groups of those that were chosen.
+    fn fill_texts(&mut self) {
+        let Self { table, ranking, rows, command_lines, groups, .. } = self;
+        command_lines.clear();
+        groups.clear();
+        if !self.shows_command_lines && !self.shows_groups {
+            return;
+        }
+        for rank in ranking.iter() {
+            let texts = table.slot(rank.slot).and_then(|slot| slot.texts.as_deref());
+            let (Some(texts), Some(row)) = (texts, rows.get(rank.row)) else { continue };
+            let (pid, start) = (row.pid(), row.start());
+            if self.shows_command_lines {
+                let (length, text) = (texts.command_line_length, &texts.command_line);
+                command_lines.push(CommandLine::new(pid, start, length, text));
+            }
+            if self.shows_groups {
+                groups.push(ProcessGroup::new(pid, start, &texts.group));
+            }
+        }
+    }
+}
+
+/// What a process is ranked by; what could not be read ranks last.
+fn rank(by: ProcessRank, slot: &mut Slot, stat: &Stat, io: &[u64; 7]) -> u64 {
+    let known = |value: u64| if value == ABSENT { 0 } else { value };
+    let [.., read, written, _] = *io;
+    let totals = [
+        known(stat.user_time).saturating_add(known(stat.system_time)),
+        known(read).saturating_add(known(written)),
+    ];
+    let [cpu_before, io_before] = std::mem::replace(&mut slot.totals, totals);
+    let [cpu, io] = totals;
+    match by {
+        ProcessRank::Cpu => cpu.saturating_sub(cpu_before),
+        ProcessRank::Io => io.saturating_sub(io_before),
+        ProcessRank::Memory => known(stat.resident_pages),
+        ProcessRank::Threads => known(stat.threads),
+    }
+}
+
+fn row(pid: u32, user: u64, stat: &Stat, io: &[u64; 7], page_bytes: u64) -> ProcessCounters {
+    let [read_by_calls, written_by_calls, read_calls, write_calls, read, written, cancelled] = *io;
+    ProcessCounters::new(
+        pid.into(),
+        stat.start,
+        stat.parent,
+        user,
+        &stat.name,
+        &[stat.state, 0, 0, 0, 0, 0, 0, 0],
+        stat.user_time,
+        stat.system_time,
+        stat.threads,
+        stat.minor_faults,
+        stat.major_faults,
+        stat.virtual_size,
+        stat.resident_pages.checked_mul(page_bytes).unwrap_or(ABSENT),
+        stat.io_delay,
+        read_by_calls,
+        written_by_calls,
+        read_calls,
+        write_calls,
+        read,
+        written,
+        cancelled,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::os::event::Event;
+    use crate::sampling::sources::tests::{opened, sampled_under};
+
+    /// A process of a tree: pid, name, ticks, resident pages, threads, start, bytes read from storage.
+    fn process(root: &Path, pid: u32, name: &str, values: [u64; 5]) {
+        let [ticks, pages, threads, start, read] = values;
+        let folder = root.join(format!("proc/{pid}"));
+        fs::create_dir_all(&folder).unwrap();
+        let content = format!(
+            "{pid} ({name}) S 1 1 1 0 -1 0 5 0 6 0 {ticks} 0 0 0 20 0 {threads} 0 {start} 4096 {pages} 9 0 0 0 0 0 0 0 0 0 0 0 0 \
+             17 0 0 0 2 0 0 0 0 0 0 0 0 0 0\n"
+        );
+        fs::write(folder.join("stat"), content).unwrap();
+        let io = format!(
+            "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: {read}\nwrite_bytes: 0\ncancelled_write_bytes: 7\n"
+        );
+        fs::write(folder.join("io"), io).unwrap();
+        fs::write(folder.join("cgroup"), format!("3:cpu:/old\n0::/{name}.slice/x\n")).unwrap();
+        fs::write(folder.join("cmdline"), format!("/bin/{name}\0--password\0x\0\0")).unwrap();
+    }
+
+    fn tree() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        process(folder.path(), 30, "small", [1, 2, 30, 100, 9]);
+        process(folder.path(), 7, "busy", [90, 1, 1, 50, 8]);
+        process(folder.path(), 100, "large", [5, 99, 2, 60, 70]);
+        fs::create_dir(folder.path().join("proc/sys")).unwrap();
+        folder
+    }
+
+    fn next(sampler: &mut dyn Sampler) -> (Vec<u8>, Shortfall) {
+        let mut builder = FlatBufferBuilder::new();
+        builder.force_defaults(true);
+        sampler.read().unwrap();
+        let shortfall = sampler.build(0, &mut builder);
+        (builder.finished_data().to_vec(), shortfall)
+    }
+
+    fn shown(payload: &[u8]) -> Process<'_> {
+        flatbuffers::root::<Process<'_>>(payload).unwrap()
+    }
+
+    fn pids(payload: &[u8]) -> Vec<u64> {
+        shown(payload).processes().iter().map(ProcessCounters::pid).collect()
+    }
+
+    fn text(bytes: impl IntoIterator<Item = u8>) -> String {
+        let bytes: Vec<u8> = bytes.into_iter().take_while(|byte| *byte != 0).collect();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn wait_ns(ns: u64) {
+        Event::new().wait_until(monotonic_ns() + ns);
+    }
+
+    // Goal: every value is in its place, processes rise by pid, and texts come only where asked for. Method: a small tree.
+    #[test]
+    fn every_value_is_in_its_place() {
+        let folder = tree();
+        let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
+        assert_eq!((pids(&payload), shortfall), (vec![7, 30, 100], Shortfall::NONE));
+        let found = shown(&payload);
+        assert!(found.command_lines().is_empty() && found.groups().is_empty() && found.events().is_none());
+        assert_eq!(found.count(), 3);
+        let large = found.processes().get(2);
+        assert_eq!((large.start(), large.parent(), text(large.name())), (60, 1, "large".to_owned()));
+        assert_eq!(text(large.state()), "S");
+        assert_eq!((large.user_time(), large.system_time(), large.threads()), (5, 0, 2));
+        assert_eq!((large.minor_faults(), large.major_faults()), (5, 6));
+        assert_eq!((large.virtual_size(), large.resident_size()), (4096, 99 * page_bytes()));
+        assert_eq!((large.read_by_calls(), large.written_by_calls(), large.read_calls()), (1, 2, 3));
+        assert_eq!((large.write_calls(), large.read_from_storage()), (4, 70));
+        assert_eq!((large.written_to_storage(), large.cancelled_writes()), (0, 7));
+
+        let keys = "command_lines = true\ncgroup_paths = true\ninclude = [\"large\"]";
+        let (payload, _) = sampled_under(&ENTRY, keys, folder.path());
+        let found = shown(&payload);
+        let (line, group) = (found.command_lines().get(0), found.groups().get(0));
+        assert_eq!((line.pid(), line.start(), line.length()), (100, 60, 23));
+        assert_eq!(text(line.text()), "/bin/large --password x");
+        assert_eq!((group.pid(), text(group.path())), (100, "/large.slice/x".to_owned()));
+    }
+
+    // Goal: name, user, group and rank choose. Method: each of them on a small tree; then what changed between two samples ranks.
+    #[test]
+    fn processes_are_chosen() {
+        let folder = tree();
+        let chosen = |keys: &str| pids(&sampled_under(&ENTRY, keys, folder.path()).0);
+        assert_eq!(chosen("include = [\"*a*\"]\nexclude = [\"large\"]"), [30]);
+        assert_eq!(chosen("cgroups = [\"/busy.slice/*\", \"/old\"]"), [7]);
+        let user = std::os::unix::fs::MetadataExt::uid(&fs::metadata(folder.path()).unwrap());
+        assert_eq!(chosen(&format!("users = [\"{user}\"]")), [7, 30, 100]);
+        assert!(chosen("users = [\"nobody-at-all\", \"4294967294\"]").is_empty());
+        fs::create_dir(folder.path().join("etc")).unwrap();
+        fs::write(folder.path().join("etc/passwd"), format!("own:x:{user}:0::/:\n")).unwrap();
+        assert_eq!(chosen("users = [\"o?n\"]"), [7, 30, 100]);
+        for (by, expected) in
+            [("cpu", [7, 100]), ("memory", [30, 100]), ("io", [30, 100]), ("threads", [30, 100])]
+        {
+            assert_eq!(chosen(&format!("top = 2\nby = \"{by}\"")), expected, "{by}");
+        }
+        let mut sampler = opened(&ENTRY, "top = 1", folder.path()).unwrap();
+        assert_eq!(pids(&next(&mut *sampler).0), [7]);
+        process(folder.path(), 30, "small", [4, 2, 30, 100, 9]);
+        assert_eq!(pids(&next(&mut *sampler).0), [30]);
+    }
+
+    // Goal: processes come and go without a restart, a pid that is used again is another process, and damage is marked. Method:
+    // change the tree between samples.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a file of the host goes")]
+    fn processes_come_and_go() {
+        let folder = tree();
+        let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
+        assert_eq!(pids(&next(&mut *sampler).0), [7, 30, 100]);
+        fs::remove_dir_all(folder.path().join("proc/30")).unwrap();
+        process(folder.path(), 8, "new", [0; 5]);
+        assert_eq!(pids(&next(&mut *sampler).0), [7, 8, 100]);
+        process(folder.path(), 7, "other", [1, 1, 1, 51, 1]);
+        let (payload, shortfall) = next(&mut *sampler);
+        assert_eq!((shown(&payload).processes().get(0).start(), shortfall), (51, Shortfall::NONE));
+        fs::write(folder.path().join("proc/8/stat"), "8 (new) S 1 1").unwrap();
+        let (payload, shortfall) = next(&mut *sampler);
+        assert_eq!((pids(&payload), shortfall), (vec![7, 100], Shortfall::CUT));
+        fs::write(folder.path().join("proc/7/io"), "rchar: 1\nwchar: -2\n").unwrap();
+        let (payload, shortfall) = next(&mut *sampler);
+        let first = shown(&payload).processes().get(0);
+        assert_eq!(
+            (first.read_by_calls(), first.written_by_calls(), first.read_calls()),
+            (1, ABSENT, ABSENT)
+        );
+        assert_eq!(shortfall, Shortfall::CUT | Shortfall::UNREADABLE);
+        // A kernel without I/O accounting.
+        process(folder.path(), 8, "new", [0; 5]);
+        fs::remove_file(folder.path().join("proc/100/io")).unwrap();
+        let mut sampler = opened(&ENTRY, "include = [\"large\"]", folder.path()).unwrap();
+        let (payload, shortfall) = next(&mut *sampler);
+        assert_eq!((shown(&payload).processes().get(0).read_calls(), shortfall), (ABSENT, Shortfall::NONE));
+    }
+
+    // Goal: this host agrees with a naive reading. Method: our own process field by field; every process that was there before
+    // and after is there.
+    #[test]
+    fn agrees_with_this_host() {
+        let listed = || -> BTreeSet<u64> {
+            let entries = fs::read_dir("/proc").unwrap();
+            entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok()).collect()
+        };
+        let before = listed();
+        let (payload, _) = sampled_under(&ENTRY, "", Path::new("/"));
+        let stayed: Vec<u64> = before.intersection(&listed()).copied().collect();
+        let found = shown(&payload);
+        let found_pids: BTreeSet<u64> = pids(&payload).into_iter().collect();
+        assert!(stayed.iter().all(|pid| found_pids.contains(pid)), "{stayed:?} {found_pids:?}");
+        let own =
+            found.processes().iter().find(|process| process.pid() == u64::from(std::process::id())).unwrap();
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        let (head, rest) = stat.rsplit_once(") ").unwrap();
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        assert_eq!(text(own.name()), head.split_once('(').unwrap().1);
+        assert_eq!(
+            (own.parent().to_string(), own.start().to_string()),
+            (words[1].to_owned(), words[19].to_owned())
+        );
+        assert!(own.minor_faults() <= words[7].parse().unwrap() && own.minor_faults() > 0);
+        assert_eq!(own.user(), u64::from(rustix::process::geteuid().as_raw()));
+        let io = fs::read_to_string("/proc/self/io").unwrap();
+        let calls: u64 = io.lines().nth(2).unwrap().strip_prefix("syscr: ").unwrap().parse().unwrap();
+        assert!(own.read_calls() <= calls && own.read_calls() > 0);
+    }
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("600").spawn().unwrap()
+    }
+
+    fn told(sampler: &mut dyn Sampler, pid: u32) -> Option<(u64, u64, u64)> {
+        let (payload, _) = next(sampler);
+        let mut exits = shown(&payload).exits().iter();
+        let found = exits.find(|exit| exit.pid() == u64::from(pid))?;
+        Some((found.start(), found.exit_code(), found.signal()))
+    }
+
+    // Goal: ends are told with code or signal and the start of the process, and a process that came and went unseen has none.
+    // Method: children of all three kinds, where the kernel tells.
+    #[test]
+    fn ends_are_told() {
+        let mut sampler = opened(&ENTRY, "", Path::new("/")).unwrap();
+        let (payload, _) = next(&mut *sampler);
+        let Some(before) = shown(&payload).events().copied() else {
+            return println!("passed over: no process events here");
+        };
+        let mut child = sleeper();
+        let pid = child.id();
+        let (payload, _) = next(&mut *sampler);
+        let mut all = shown(&payload).processes().iter();
+        let start = all.find(|process| process.pid() == u64::from(pid)).unwrap().start();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(told(&mut *sampler, pid), Some((start, ABSENT, 9)));
+        assert_eq!(told(&mut *sampler, pid), None, "told once");
+        let mut brief = Command::new("sh").args(["-c", "exit 5"]).spawn().unwrap();
+        brief.wait().unwrap();
+        assert_eq!(told(&mut *sampler, brief.id()), Some((ABSENT, 5, ABSENT)));
+        let (payload, _) = next(&mut *sampler);
+        let after = shown(&payload).events().copied().unwrap();
+        assert!(after.forks() >= before.forks() + 2 && after.exits() >= before.exits() + 2);
+        assert!(after.execs() >= before.execs() + 2 && after.overruns() == 0);
+        assert!(!pids(&payload).contains(&pid.into()));
+    }
+
+    // Goal: a pid that is used again while its files are open is another process. Method: ask the kernel for the pid, where it lets
+    // us; others fork meanwhile, so that it takes some attempts.
+    #[test]
+    fn a_pid_used_again_is_another_process() {
+        let mut sampler = opened(&ENTRY, "include = [\"sleep\"]", Path::new("/")).unwrap();
+        let start = |payload: &[u8], pid: u32| {
+            let mut all = shown(payload).processes().iter();
+            all.find(|process| process.pid() == u64::from(pid)).map(ProcessCounters::start)
+        };
+        for _ in 0..50 {
+            let mut first = sleeper();
+            let pid = first.id();
+            wait_ns(30_000_000); // until it has its name
+            let before = start(&next(&mut *sampler).0, pid).unwrap();
+            first.kill().unwrap();
+            first.wait().unwrap();
+            if let Err(error) = fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()) {
+                return println!("passed over: {error}");
+            }
+            let mut second = sleeper();
+            wait_ns(30_000_000);
+            let is_again = second.id() == pid;
+            let after = start(&next(&mut *sampler).0, pid);
+            second.kill().unwrap();
+            second.wait().unwrap();
+            if is_again {
+                assert!(after.unwrap() > before, "{before} {after:?}");
+                return;
+            }
+        }
+        println!("passed over: somebody else got the pid each time");
+    }
+}
