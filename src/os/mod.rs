@@ -8,6 +8,7 @@ pub mod host;
 pub mod mapped_file;
 #[cfg(test)]
 mod medium;
+pub mod mount;
 pub mod shared_memory;
 pub mod signal;
 #[cfg(test)]

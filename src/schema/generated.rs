@@ -49,3 +49,6 @@ pub mod pressure;
 #[path = "../../generated/host/vmstat_generated.rs"]
 #[rustfmt::skip]
 pub mod vmstat;
+#[path = "../../generated/host/filesystem_generated.rs"]
+#[rustfmt::skip]
+pub mod filesystem;

@@ -19,6 +19,7 @@ pub mod envelope;
 pub mod host {
     pub use super::generated::cpu::flatcap::host::*;
     pub use super::generated::disk::flatcap::host::*;
+    pub use super::generated::filesystem::flatcap::host::*;
     pub use super::generated::load::flatcap::host::*;
     pub use super::generated::memory::flatcap::host::*;
     pub use super::generated::network::flatcap::host::*;

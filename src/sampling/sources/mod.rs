@@ -9,6 +9,7 @@ use crate::os::host::{HostFile, HostRoot};
 pub mod agent;
 mod cpu;
 mod disk;
+mod filesystem;
 mod keyed;
 mod load;
 mod network;
@@ -60,6 +61,7 @@ pub const CATALOG: &[Entry] = &[
     disk::ENTRY,
     network::ENTRY,
     pressure::ENTRY,
+    filesystem::ENTRY,
 ];
 
 /// What this host lacks for a source.
