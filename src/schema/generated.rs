@@ -52,3 +52,9 @@ pub mod vmstat;
 #[path = "../../generated/host/filesystem_generated.rs"]
 #[rustfmt::skip]
 pub mod filesystem;
+#[path = "../../generated/host/file_generated.rs"]
+#[rustfmt::skip]
+pub mod file;
+#[path = "../../generated/host/command_generated.rs"]
+#[rustfmt::skip]
+pub mod command;

@@ -17,8 +17,10 @@ pub mod envelope;
 
 /// What a Linux host tells of itself (schemas/host/).
 pub mod host {
+    pub use super::generated::command::flatcap::host::*;
     pub use super::generated::cpu::flatcap::host::*;
     pub use super::generated::disk::flatcap::host::*;
+    pub use super::generated::file::flatcap::host::*;
     pub use super::generated::filesystem::flatcap::host::*;
     pub use super::generated::load::flatcap::host::*;
     pub use super::generated::memory::flatcap::host::*;

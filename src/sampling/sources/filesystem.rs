@@ -300,25 +300,16 @@ fn unescape(escaped: &[u8], plain: &mut Vec<u8>) {
     plain.clear();
     let mut rest = escaped;
     while let [first, behind @ ..] = rest {
-        let octal = |byte: &u8| byte.checked_sub(b'0').filter(|digit| *digit < 8);
-        let byte = match behind {
-            [a, b, c, after @ ..] if *first == b'\\' => match (octal(a), octal(b), octal(c)) {
-                (Some(a @ 0..4), Some(b), Some(c)) => {
-                    rest = after;
-                    a << 6 | b << 3 | c
-                }
-                _ => {
-                    rest = behind;
-                    *first
-                }
-            },
-            _ => {
-                rest = behind;
-                *first
-            }
-        };
+        let (byte, after) = escape(rest).unwrap_or((*first, behind));
         plain.push(byte);
+        rest = after;
     }
+}
+
+/// The byte that an escape at the front of a text stands for, and what follows it.
+fn escape(text: &[u8]) -> Option<(u8, &[u8])> {
+    let [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] = text else { return None };
+    Some(((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), after))
 }
 
 #[cfg(test)]
