@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn instances_have_names_and_keys_of_their_own() {
-        // Proves that each key arrives, in the order of the names, and what each way to be wrong is told.
+        // Proves that each key arrives, in the order of the names.
         let text = "[source.file.raid]\npath = \"/proc/mdstat\"\nformat = \"regex\"\n\
             pattern = '(?<name>md\\d+) : (?<value>\\d+)'\nperiod = \"2s\"\nrequired = true\n\
             include = [\"md*\"]\n\
@@ -423,7 +423,11 @@ mod tests {
         assert!(matches!(&readout.format, crate::config::Format::Regex(it) if it.name_group() == Some(1)));
         let Origin::Command(command) = &instances[2].readout.as_ref().unwrap().origin else { panic!() };
         assert_eq!((command.words.join(" "), command.timeout.as_secs()), ("/usr/bin/heat -x".to_owned(), 1));
+    }
 
+    #[test]
+    fn instances_that_mean_nothing() {
+        // Proves what each way to be wrong is told, and how many instances there may be.
         let name = "1 to 32 of the letters a to z, digits, _ and -";
         assert_errors(&[
             (

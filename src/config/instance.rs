@@ -22,28 +22,29 @@ pub(super) fn instance(
         _ => file(table),
     };
     let format = format(table);
-    source.readout = origin.zip(format).map(|(origin, format)| Readout { origin, format });
+    source.readout = format.map(|format| Readout { origin, format });
     (source, written)
 }
 
-/// None where it is not given, which is an error of its own.
-fn file(table: &mut Table<'_, '_>) -> Option<Origin> {
+/// Where it is not given, that is noted as an error, and the result is a stand-in.
+fn file(table: &mut Table<'_, '_>) -> Origin {
     let path = table.absolute_path("path", PathBuf::new());
     if !path.is_written() {
         table.miss(&path, Wanted::AbsolutePath);
     }
-    Some(Origin::File(path.value))
+    Origin::File(path.value)
 }
 
-fn command(table: &mut Table<'_, '_>) -> Option<Origin> {
+fn command(table: &mut Table<'_, '_>) -> Origin {
     let words = table.command("command");
     if !words.is_written() {
         table.miss(&words, Wanted::Command);
     }
     let timeout = table.duration("timeout", default::TIMEOUT, &default::TIMEOUT_RANGE).value;
-    Some(Origin::Command(Command { words: words.value, timeout, named_in: None }))
+    Origin::Command(Command { words: words.value, timeout, named_in: None })
 }
 
+/// None where the expression is missing or wrong, which is an error of its own.
 fn format(table: &mut Table<'_, '_>) -> Option<Format> {
     let format = table.word("format", default::FORMAT);
     let expression = table.expression("pattern");

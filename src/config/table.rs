@@ -61,7 +61,7 @@ impl<'t> Table<'_, 't> {
             let DeValue::Table(entries) = value.into_inner() else {
                 self.walk.reject_at(
                     key.span().start,
-                    format!("[{}] {name}", self.path),
+                    &format!("[{}] {name}", self.path),
                     Problem::NoInstance { table: self.path.clone() },
                 );
                 continue;
@@ -296,7 +296,7 @@ impl<'t> Table<'_, 't> {
 
     /// Notes that a key is not there that must be.
     pub(super) fn miss<T>(&mut self, given: &Given<T>, wanted: Wanted) {
-        self.walk.reject_at(self.at.unwrap_or(0), given.key.clone(), Problem::Missing { wanted });
+        self.walk.reject_at(self.at.unwrap_or(0), &given.key, Problem::Missing { wanted });
     }
 
     /// Notes what is wrong with a value that reads well by itself.

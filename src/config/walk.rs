@@ -81,8 +81,8 @@ impl<'t> Walk<'t> {
     }
 
     /// Notes what is wrong with `key`, which stands or should stand at `offset`.
-    pub(super) fn reject_at(&mut self, offset: usize, key: String, problem: Problem) {
-        let key = Some(shortened(&key, 2 * KEY_CHARS_MAX));
+    pub(super) fn reject_at(&mut self, offset: usize, key: &str, problem: Problem) {
+        let key = Some(shortened(key, 2 * KEY_CHARS_MAX));
         self.found.push(Found { offset: Some(offset), key, value: None, problem });
     }
 

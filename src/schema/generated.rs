@@ -58,3 +58,6 @@ pub mod file;
 #[path = "../../generated/host/command_generated.rs"]
 #[rustfmt::skip]
 pub mod command;
+#[path = "../../generated/host/perf_generated.rs"]
+#[rustfmt::skip]
+pub mod perf;

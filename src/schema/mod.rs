@@ -25,6 +25,7 @@ pub mod host {
     pub use super::generated::load::flatcap::host::*;
     pub use super::generated::memory::flatcap::host::*;
     pub use super::generated::network::flatcap::host::*;
+    pub use super::generated::perf::flatcap::host::*;
     pub use super::generated::pressure::flatcap::host::*;
     pub use super::generated::vmstat::flatcap::host::*;
 }

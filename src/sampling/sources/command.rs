@@ -229,6 +229,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "files of the test's own that come and go")]
 mod tests {
     use std::fs::{Permissions, set_permissions};
     use std::os::unix::fs::PermissionsExt;

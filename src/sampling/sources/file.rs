@@ -66,6 +66,7 @@ impl Sampler for FileSampler {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "files of the test's own that come and go")]
 mod tests {
     use std::path::Path;
 

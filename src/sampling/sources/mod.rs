@@ -15,9 +15,11 @@ mod filesystem;
 mod keyed;
 mod load;
 mod network;
+mod perf;
 mod pressure;
 pub mod synthetic;
 mod text;
+mod threads;
 mod values;
 
 /// What is known of a source before it is opened.
@@ -67,6 +69,7 @@ pub const CATALOG: &[Entry] = &[
     filesystem::ENTRY,
     file::ENTRY,
     command::ENTRY,
+    perf::ENTRY,
 ];
 
 /// What this host lacks for a source.
