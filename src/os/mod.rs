@@ -9,6 +9,7 @@ pub mod mapped_file;
 #[cfg(test)]
 mod medium;
 pub mod mount;
+pub mod nvml;
 pub mod perf;
 pub mod program;
 pub mod shared_memory;

@@ -61,3 +61,6 @@ pub mod command;
 #[path = "../../generated/host/perf_generated.rs"]
 #[rustfmt::skip]
 pub mod perf;
+#[path = "../../generated/host/gpu_generated.rs"]
+#[rustfmt::skip]
+pub mod gpu;

@@ -22,6 +22,7 @@ pub mod host {
     pub use super::generated::disk::flatcap::host::*;
     pub use super::generated::file::flatcap::host::*;
     pub use super::generated::filesystem::flatcap::host::*;
+    pub use super::generated::gpu::flatcap::host::*;
     pub use super::generated::load::flatcap::host::*;
     pub use super::generated::memory::flatcap::host::*;
     pub use super::generated::network::flatcap::host::*;

@@ -12,6 +12,7 @@ mod cpu;
 mod disk;
 mod file;
 mod filesystem;
+mod gpu;
 mod keyed;
 mod load;
 mod network;
@@ -70,6 +71,7 @@ pub const CATALOG: &[Entry] = &[
     file::ENTRY,
     command::ENTRY,
     perf::ENTRY,
+    gpu::ENTRY,
 ];
 
 /// What this host lacks for a source.
