@@ -57,7 +57,8 @@ static ALLOCATOR: Counting = Counting;
 
 /// A source of this host as it is configured by default.
 fn open(entry: &Entry) -> Result<Box<dyn Sampler>, Unavailable> {
-    let config = Config::default();
+    let text = if entry.name == "file" { "[source.file.x]\npath = \"/proc/meminfo\"\n" } else { "" };
+    let config = Config::parse("test.toml", text).unwrap();
     let source = config.sources.iter().find(|source| source.name.as_str() == entry.name).unwrap();
     (entry.open)(&Opening { host: &HostRoot::new("/"), config: source })
 }
@@ -67,9 +68,11 @@ fn open(entry: &Entry) -> Result<Box<dyn Sampler>, Unavailable> {
 #[test]
 fn a_warm_group_allocates_nothing() {
     let names: Vec<&str> = CATALOG.iter().map(|entry| entry.name).chain(["self", "point", "wide"]).collect();
+    // Starting a program allocates; group `blocking` has its sources read on threads of their own.
+    let is_program = |name: &&str| *name == "command";
     let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), 1));
     let metrics = Arc::new(Metrics { sources: counters.collect(), recorder: RecorderMetrics::default() });
-    for (id, name) in (0_u16..).zip(&names) {
+    for (id, name) in (0_u16..).zip(&names).filter(|(_, name)| !is_program(name)) {
         let sampler: Box<dyn Sampler> = match *name {
             "self" => Box::new(AgentSampler::new(AgentSampler::open_stat().unwrap(), Arc::clone(&metrics))),
             "point" => Box::new(Synthetic::point(1)),

@@ -86,7 +86,7 @@ impl Voice {
         if self.quiet {
             return;
         }
-        let sources: Vec<&str> = config.enabled_sources().map(|source| source.name.as_str()).collect();
+        let sources: Vec<_> = config.enabled_sources().map(config::Source::full_name).collect();
         self.say(&format!(
             "recording {} to {} ({} of memory at most); Ctrl-C ends",
             sources.join(", "),

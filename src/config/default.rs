@@ -4,6 +4,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::event::PerfEvent;
+use super::readout::FormatWord;
 use super::settings::{Checksum, KeepFree, OnFull, SyncWord, Timing};
 use super::source::{CpuShare, ProcessRank, ShapeWord};
 
@@ -159,6 +161,10 @@ pub(super) const PERIOD_CGROUP: Duration = Duration::from_secs(1);
 pub(super) const PERIOD_PERF: Duration = Duration::from_millis(100);
 /// Drivers refresh their figures a few times a second.
 pub(super) const PERIOD_GPU: Duration = Duration::from_secs(1);
+/// A short file costs 5 us; who knows that it changes faster says so.
+pub(super) const PERIOD_FILE: Duration = Duration::from_secs(1);
+/// To start a program takes the host a millisecond and more.
+pub(super) const PERIOD_COMMAND: Duration = Duration::from_secs(10);
 /// 20,000 a second is what a reading of a few microseconds leaves room for; beyond an hour use cron.
 pub(super) const PERIOD_RANGE: RangeInclusive<Duration> =
     Duration::from_micros(50)..=Duration::from_secs(HOUR_SECONDS);
@@ -168,6 +174,27 @@ pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Ten times what any default source takes; a vmstat at 1 kHz takes 2 %, and a reading that another task interrupts counts
 /// for longer than it took.
 pub(super) const BUDGET: CpuShare = CpuShare::of_basis_points(1_000);
+
+/// What tells whether processors wait: each host of metal has these, and each virtual machine the last four.
+pub(super) const PERF_EVENTS: [PerfEvent; 9] = [
+    PerfEvent::Cycles,
+    PerfEvent::Instructions,
+    PerfEvent::CacheReferences,
+    PerfEvent::CacheMisses,
+    PerfEvent::BranchMisses,
+    PerfEvent::ContextSwitches,
+    PerfEvent::CpuMigrations,
+    PerfEvent::PageFaults,
+    PerfEvent::TaskClock,
+];
+
+/// The form that most files of the kernel have.
+pub(super) const FORMAT: FormatWord = FormatWord::Pairs;
+/// Half of the default period of a command.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
+/// Below, starting a program takes longer; above, nobody waits for it.
+pub(super) const TIMEOUT_RANGE: RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(60);
 
 /// The smallest frame shows the cost of a frame.
 pub(super) const SYNTHETIC_SHAPE: ShapeWord = ShapeWord::Point;

@@ -1,12 +1,16 @@
 //! Which settings does a file make? It is read within a limit, parsed, and every key taken from its table.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::check;
 use super::default;
 use super::error::{ConfigErrors, Place, Problem};
+use super::event::Perf;
+use super::instance::instance;
+use super::readout::{Origin, Provenance, Readout, Rights};
 use super::settings::{Agent, Config, Group, Groups, Handover, Storage, Sync, SyncWord};
 use super::source::{Cgroup, Process, Shape, ShapeWord, Source, SourceName, Synthetic};
 use super::syntax;
@@ -22,7 +26,7 @@ pub(super) struct Written {
     pub(super) memory_max: Given<u64>,
     pub(super) slab_size: Given<u64>,
     pub(super) frame_max: Given<u64>,
-    /// In the order of [`SourceName::ALL`].
+    /// In the order of [`SourceName::ALL`], instances by their names.
     pub(super) sources: Vec<WrittenSource>,
 }
 
@@ -46,6 +50,7 @@ impl Config {
         let file_name = path.display().to_string();
         let in_file = |problem| ConfigErrors::one(Place::File(file_name.clone()), problem);
         let file = File::open(path).map_err(|error| in_file(Problem::Unreadable(error)))?;
+        let provenance = provenance(path, &file).map_err(|error| in_file(Problem::Unreadable(error)))?;
         let mut bytes = Vec::new();
         // One byte more than the limit tells a file at the limit from a longer one.
         let limit = FILE_BYTES_MAX as u64 + 1;
@@ -54,12 +59,25 @@ impl Config {
             return Err(in_file(Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 }));
         }
         match std::str::from_utf8(&bytes) {
-            Ok(text) => Self::parse(&file_name, text),
+            Ok(text) => {
+                let mut config = Self::parse(&file_name, text)?;
+                config.name_commands(&provenance);
+                Ok(config)
+            }
             Err(error) => {
                 let offset = error.valid_up_to();
                 let before = bytes.get(..offset).and_then(|valid| std::str::from_utf8(valid).ok());
                 let place = place(&file_name, before.unwrap_or_default(), offset);
                 Err(ConfigErrors::one(place, Problem::NotUtf8 { offset }))
+            }
+        }
+    }
+
+    /// Notes which file names the commands.
+    fn name_commands(&mut self, provenance: &Provenance) {
+        for source in &mut self.sources {
+            if let Some(Readout { origin: Origin::Command(command), .. }) = &mut source.readout {
+                command.named_in = Some(provenance.clone());
             }
         }
     }
@@ -81,6 +99,17 @@ impl Config {
     }
 }
 
+/// Who may change the file that was opened, and who may put another one in its place.
+fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
+    let rights = |metadata: &Metadata| Rights { owner: metadata.uid(), mode: metadata.mode() & 0o7777 };
+    let whole = path.canonicalize()?;
+    Ok(Provenance {
+        path: path.to_owned(),
+        file: rights(&file.metadata()?),
+        directory: rights(&whole.parent().unwrap_or(&whole).metadata()?),
+    })
+}
+
 /// The settings as far as they could be read; none where the text is not TOML.
 pub(super) fn walk_document<'t>(walk: &mut Walk<'t>, text: &'t str) -> Option<Config> {
     let tree = syntax::parse(walk, text)?;
@@ -100,8 +129,14 @@ fn document(root: &mut Table<'_, '_>) -> Config {
         }
     });
     let (sources, written): (Vec<Source>, Vec<WrittenSource>) = root.table("source", |table| {
-        let names = SourceName::ALL.iter().copied();
-        names.map(|name| table.table(name.as_str(), |table| source(table, name))).unzip()
+        let single = SourceName::single();
+        let single = single.map(|name| table.table(name.as_str(), |table| source(table, name)));
+        let mut sources: Vec<(Source, WrittenSource)> = single.collect();
+        for name in SourceName::ALL.iter().copied().filter(|name| name.has_instances()) {
+            let read = |table: &mut Table<'_, '_>, word: String| instance(table, name, word);
+            sources.extend(table.table(name.as_str(), |table| table.instances(read)));
+        }
+        sources.into_iter().unzip()
     });
     let config = Config { agent, handover, storage, groups, sources };
     check::across_tables(root, &config, &Written { memory_max, slab_size, frame_max, sources: written });
@@ -171,32 +206,36 @@ fn group(table: &mut Table<'_, '_>, group: &Group) -> Group {
 }
 
 fn source(table: &mut Table<'_, '_>, name: SourceName) -> (Source, WrittenSource) {
-    let source = Source::by_default(name);
+    let (mut source, mut written) = common(table, Source::by_default(name));
+    if source.synthetic.is_some() {
+        let (synthetic, payload) = synthetic(table);
+        source.synthetic = Some(synthetic);
+        written.payload = Some(payload);
+    }
+    source.process = source.process.map(|_| process(table));
+    source.cgroup = source.cgroup.map(|cgroup| {
+        let depth = table.number("depth", cgroup.depth.into(), &default::CGROUP_DEPTH_RANGE).value;
+        Cgroup { depth: u32::try_from(depth).unwrap_or(u32::MAX) }
+    });
+    if let Some(perf) = source.perf {
+        let events = table.words("events", perf.events).value;
+        let processes = table.processes("processes").value;
+        source.perf = Some(Perf { events, processes });
+    }
+    (source, written)
+}
+
+/// The keys that all sources have; the others are as in `source`.
+pub(super) fn common(table: &mut Table<'_, '_>, source: Source) -> (Source, WrittenSource) {
     let enabled = table.flag("enabled", source.enabled);
     let period = table.duration("period", source.period, &default::PERIOD_RANGE);
     let required = table.flag("required", source.required).value;
     let budget = table.cpu_share("budget", source.budget).value;
     let include = table.patterns("include").value;
     let exclude = table.patterns("exclude").value;
-    let (synthetic, payload) = source.synthetic.map(|_| synthetic(table)).unzip();
-    let process = source.process.map(|_| process(table));
-    let cgroup = source.cgroup.map(|cgroup| {
-        let depth = table.number("depth", cgroup.depth.into(), &default::CGROUP_DEPTH_RANGE).value;
-        Cgroup { depth: u32::try_from(depth).unwrap_or(u32::MAX) }
-    });
-    let source = Source {
-        name,
-        enabled: enabled.value,
-        period: period.value,
-        required,
-        budget,
-        include,
-        exclude,
-        synthetic,
-        process,
-        cgroup,
-    };
-    (source, WrittenSource { enabled, is_period_sound: period.is_sound, payload })
+    let source =
+        Source { enabled: enabled.value, period: period.value, required, budget, include, exclude, ..source };
+    (source, WrittenSource { enabled, is_period_sound: period.is_sound, payload: None })
 }
 
 fn synthetic(table: &mut Table<'_, '_>) -> (Synthetic, Given<u64>) {
@@ -284,7 +323,11 @@ mod tests {
         let mut shown = 0;
         for known in walk.known() {
             let header = match &known.wanted {
-                Wanted::Table(name) if name == "group" || name == "source" => continue,
+                Wanted::Table(name)
+                    if ["group", "source", "source.file", "source.command"].contains(&name.as_str()) =>
+                {
+                    continue;
+                }
                 Wanted::Table(name) => format!("[{name}]"),
                 _ => format!("[{}]", known.table),
             };
@@ -312,7 +355,7 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(shown, 4 + 3 + 10 + 3 * 2 + SourceName::ALL.len() * 6 + 4 + 6 + 1);
+        assert_eq!(shown, 4 + 3 + 10 + 3 * 2 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
     }
 
     #[test]
@@ -374,6 +417,121 @@ mod tests {
             "f.toml:1:26: [source.cpu] enabled = 1: a number without quotes is not what belongs here; write true \
              or false without quotes"
         );
+    }
+
+    #[test]
+    fn instances_have_names_and_keys_of_their_own() {
+        // Proves that each key arrives, in the order of the names.
+        let text = "[source.file.raid]\npath = \"/proc/mdstat\"\nformat = \"regex\"\n\
+            pattern = '(?<name>md\\d+) : (?<value>\\d+)'\nperiod = \"2s\"\nrequired = true\n\
+            include = [\"md*\"]\n\
+            [source.command.disk-heat]\ncommand = [\"/usr/bin/heat\", \"-x\"]\ntimeout = \"1s\"\n\
+            [source.file.a]\npath = \"/a\"\nenabled = false\n";
+        let config = Config::parse("f.toml", text).unwrap();
+        let instances = &config.sources[SourceName::single().count()..];
+        let names: Vec<_> = instances.iter().map(Source::full_name).collect();
+        assert_eq!(names, ["file.a", "file.raid", "command.disk-heat"]);
+        assert_eq!([0, 1, 2].map(|at: usize| instances[at].enabled), [false, true, true]);
+        assert_eq!((instances[1].period.as_secs(), instances[1].required), (2, true));
+        assert!(instances[1].include[0].fits("md0"));
+        let readout = instances[1].readout.as_ref().unwrap();
+        assert_eq!(readout.origin, Origin::File("/proc/mdstat".into()));
+        assert!(matches!(&readout.format, crate::config::Format::Regex(it) if it.name_group() == Some(1)));
+        let Origin::Command(command) = &instances[2].readout.as_ref().unwrap().origin else { panic!() };
+        assert_eq!((command.words.join(" "), command.timeout.as_secs()), ("/usr/bin/heat -x".to_owned(), 1));
+    }
+
+    #[test]
+    fn instances_that_mean_nothing() {
+        // Proves what each way to be wrong is told, and how many instances there may be.
+        let name = "1 to 32 of the letters a to z, digits, _ and -";
+        assert_errors(&[
+            (
+                "[source.file]\npath = \"/x\"",
+                "f.toml:2:1: [source.file] path: no such key here; each has a name and a table of its own, such as \
+                 [source.file.NAME]",
+            ),
+            (
+                "[source.file.\"A b\"]\npath = \"/x\"",
+                &format!("f.toml:1:14: \"A b\": not a name; write {name}"),
+            ),
+            (
+                "[source.file.x]",
+                "f.toml:1:14: [source.file.x] path: missing; write an absolute path in quotes, without \"..\"",
+            ),
+            (
+                "[source.file.x]\npath = \"proc/a\"",
+                "f.toml:2:8: [source.file.x] path = \"proc/a\": not an absolute path, or one with \"..\"; write an absolute path \
+                 in quotes, without \"..\"",
+            ),
+            (
+                "[source.file.x]\npath = \"/a\"\npattern = \"(a)\"",
+                "f.toml:3:11: [source.file.x] pattern = \"(a)\": without effect, since format = \"pairs\"; remove it or \
+                 write format = \"regex\"",
+            ),
+            (
+                "[source.command.x]\nformat = \"regex\"\npattern = \"(a\"",
+                "f.toml:1:17: [source.command.x] command: missing; write a list such as [\"/usr/bin/program\", \
+                 \"argument\"], an absolute path and up to 63 arguments of up to 4096 bytes\n\
+                 f.toml:3:11: [source.command.x] pattern = \"(a\": no regular expression: unclosed group; write one \
+                 in quotes, of up to 1024 bytes",
+            ),
+            (
+                "[source.command.x]\ncommand = [\"sh\"]\nformat = \"regex\"",
+                "f.toml:1:17: [source.command.x] pattern: missing; write one in quotes, of up to 1024 bytes\n\
+                 f.toml:2:11: [source.command.x] command = [\"sh\"]: not a program's absolute path and its arguments; \
+                 write a list such as [\"/usr/bin/program\", \"argument\"], an absolute path and up to 63 arguments of up \
+                 to 4096 bytes",
+            ),
+            (
+                "[source.command]\nx = 1",
+                "f.toml:2:1: [source.command] x: no such key here; each has a name and a table of its own, such as \
+                 [source.command.NAME]",
+            ),
+            (
+                "[source.perf]\nevents = [\"cycles\", \"cycles\"]",
+                "f.toml:2:10: [source.perf] events = [\"cycles\", \"cycles\"]: \"cycles\" is named twice; keep one",
+            ),
+        ]);
+        let many = |count: usize| {
+            (0..count).map(|at| format!("[source.file.n{at}]\npath = \"/x\"\n")).collect::<Vec<_>>().concat()
+        };
+        assert_eq!(errors(&many(64)), "no error");
+        assert!(errors(&many(65)).ends_with("more than 64 of them; merge some, or leave them out"));
+    }
+
+    #[test]
+    fn file_shows_instances() {
+        // Proves that the examples in config/flatcap.toml are real once they are uncommented, and show every key.
+        let (_, examples) = FILE.split_once("# Instances").unwrap();
+        let uncommented: Vec<&str> =
+            examples.lines().filter_map(|line| line.strip_prefix("#     ")).collect();
+        let text = uncommented.join("\n");
+        let config = Config::parse("flatcap.toml", &text).unwrap();
+        let names: Vec<_> = config.sources.iter().filter(|source| source.instance.is_some()).collect();
+        assert_eq!(names.len(), 2);
+        for key in ["path", "format", "pattern", "command", "timeout"] {
+            assert!(text.contains(&format!("{key} = ")), "{key}");
+        }
+    }
+
+    #[test]
+    fn commands_know_the_file_that_names_them() {
+        // Proves that what a command's run is judged by is what was read: owner and mode of file and directory.
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f.toml");
+        std::fs::write(&path, "[source.command.x]\ncommand = [\"/bin/true\"]\n").unwrap();
+        for (path, mode) in [(path.as_path(), 0o640), (directory.path(), 0o710)] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let config = Config::read(&path).unwrap();
+        let Some(Readout { origin: Origin::Command(command), .. }) = &config.sources.last().unwrap().readout
+        else {
+            panic!()
+        };
+        let named_in = command.named_in.as_ref().unwrap();
+        assert_eq!((&named_in.path, named_in.file.mode, named_in.directory.mode), (&path, 0o640, 0o710));
     }
 
     #[test]
@@ -561,8 +719,8 @@ mod tests {
     #[test]
     fn settings_that_do_not_fit_each_other() {
         // Proves each rule between two keys, and that a default is never blamed for a key in the file.
-        let off = |name: &SourceName| format!("[source.{}]\nenabled = false\n", name.as_str());
-        let all_off = SourceName::ALL.iter().map(off).collect::<Vec<_>>().concat();
+        let off = |name: SourceName| format!("[source.{}]\nenabled = false\n", name.as_str());
+        let all_off = SourceName::single().map(off).collect::<Vec<_>>().concat();
         let frame =
             "[storage]\nframe_max = \"64KiB\"\n[source.synthetic]\nenabled = true\nshape = \"wide\"\n";
         assert_errors(&[

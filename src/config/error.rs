@@ -5,8 +5,10 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::event::PROCESSES_MAX;
 use super::memory::Memory;
 use super::pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX};
+use super::readout::{EXPRESSION_BYTES_MAX, INSTANCE_NAME_BYTES_MAX, WORD_BYTES_MAX, WORDS_MAX};
 use super::units::{UnitError, format_duration, format_size};
 
 /// This many errors are kept; a file with more of them is not a configuration, and the rest is counted.
@@ -131,6 +133,56 @@ pub enum Problem {
         /// What to write.
         wanted: Wanted,
     },
+    /// Not a regular expression, or one that does not say what is the value.
+    #[error("no regular expression: {reason}; {wanted}")]
+    BadExpression {
+        /// What is wrong with it.
+        reason: String,
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// A path that counts from somewhere: write it from the root on.
+    #[error("not an absolute path, or one with \"..\"; {wanted}")]
+    NotAbsolute {
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// Not something that can be run.
+    #[error("not a program's absolute path and its arguments; {wanted}")]
+    BadCommand {
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// A key without which the table means nothing.
+    #[error("missing; {wanted}")]
+    Missing {
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// A name that cannot stand for an instance of a source.
+    #[error("not a name; write 1 to {INSTANCE_NAME_BYTES_MAX} of the letters a to z, digits, _ and -")]
+    BadInstanceName,
+    /// A key where names of instances stand.
+    #[error("no such key here; each has a name and a table of its own, such as [{table}.NAME]")]
+    NoInstance {
+        /// The table that holds the instances.
+        table: String,
+    },
+    /// More instances than there may be.
+    #[error("more than {limit} of them; merge some, or leave them out")]
+    TooManyInstances {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A word that stands in a list twice.
+    #[error("\"{word}\" is named twice; keep one")]
+    WordTwice {
+        /// The word.
+        word: String,
+    },
+    /// A setting of the other format.
+    #[error("without effect, since format = \"pairs\"; remove it or write format = \"regex\"")]
+    RegexOnly,
     /// A duration, a size or a number below its range.
     #[error("too small; {wanted}")]
     TooSmall {
@@ -236,10 +288,20 @@ pub enum Wanted {
     Number(RangeInclusive<u64>),
     /// One of these words.
     Word(Vec<&'static str>),
+    /// Some of these words.
+    Words(Vec<&'static str>),
+    /// Numbers or names of processes.
+    Processes,
     /// Yes or no.
     Flag,
     /// A path that is not empty.
     Path,
+    /// A path from the root on.
+    AbsolutePath,
+    /// A program and its arguments.
+    Command,
+    /// A regular expression.
+    Expression,
     /// A table of this name.
     Table(String),
 }
@@ -339,12 +401,16 @@ impl Wanted {
                 Some(format!("up to {PATTERNS_MAX} patterns of up to {PATTERN_BYTES_MAX} bytes"))
             }
             Self::Number(range) => Some(format!("from {} to {}", range.start(), range.end())),
-            Self::Word(words) => {
-                let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-                Some(listed(&quoted, "or"))
-            }
+            Self::Word(words) => Some(listed(&quoted(words), "or")),
+            Self::Words(words) => Some(listed(&quoted(words), "and")),
+            Self::Processes => Some(format!("up to {PROCESSES_MAX} numbers or names")),
             Self::Flag => Some("true or false".to_owned()),
-            Self::Path | Self::Table(_) => None,
+            Self::Command => {
+                let arguments = WORDS_MAX - 1;
+                Some(format!("up to {arguments} arguments of up to {WORD_BYTES_MAX} bytes"))
+            }
+            Self::Expression => Some(format!("of up to {EXPRESSION_BYTES_MAX} bytes")),
+            Self::Path | Self::AbsolutePath | Self::Table(_) => None,
         }
     }
 }
@@ -361,7 +427,17 @@ impl fmt::Display for Wanted {
             Self::Number(_) => write!(f, "write a whole number without quotes, {limits}"),
             Self::Word(_) => write!(f, "write {limits}"),
             Self::Flag => write!(f, "write {limits} without quotes"),
+            Self::Words(_) => write!(f, "write a list of some of {limits}"),
+            Self::Processes => write!(f, "write a list such as [\"4711\", \"sshd\"], {limits}, none twice"),
             Self::Path => write!(f, "write a path in quotes"),
+            Self::AbsolutePath => write!(f, "write an absolute path in quotes, without \"..\""),
+            Self::Command => {
+                write!(
+                    f,
+                    "write a list such as [\"/usr/bin/program\", \"argument\"], an absolute path and {limits}"
+                )
+            }
+            Self::Expression => write!(f, "write one in quotes, {limits}"),
             Self::Table(name) => write!(f, "write a table, [{name}], once"),
         }
     }
@@ -384,6 +460,10 @@ impl fmt::Display for Hint<'_> {
             (None, None) => write!(f, "{} {}", self.what, listed(self.known, "and")),
         }
     }
+}
+
+fn quoted(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| format!("\"{word}\"")).collect()
 }
 
 /// `a, b and c`

@@ -7,9 +7,12 @@ mod check;
 mod default;
 mod document;
 mod error;
+mod event;
+mod instance;
 mod memory;
 mod pattern;
 mod print;
+mod readout;
 mod selection;
 mod settings;
 mod source;
@@ -21,11 +24,16 @@ mod word;
 
 pub use document::FILE_BYTES_MAX;
 pub use error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem, Wanted};
+pub use event::{PROCESSES_MAX, Perf, PerfEvent};
 pub use memory::{
     BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, TOTAL_BYTES, Term,
     WRITE_BATCH_BYTES,
 };
 pub use pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX, Pattern};
+pub use readout::{
+    Command, EXPRESSION_BYTES_MAX, Expression, Format, INSTANCE_NAME_BYTES_MAX, INSTANCES_MAX, Origin,
+    Provenance, Readout, Rights, WORD_BYTES_MAX, WORDS_MAX,
+};
 pub use settings::{
     Agent, Checksum, Config, Group, Groups, Handover, KeepFree, OnFull, Storage, Sync, Timing,
 };

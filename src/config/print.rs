@@ -4,6 +4,7 @@
 use super::default;
 use super::memory::Memory;
 use super::pattern::Pattern;
+use super::readout::{Format, Origin, Readout};
 use super::settings::{Config, Group, KeepFree, Sync};
 use super::source::{Cgroup, GroupName, Process, Shape, Source, Synthetic};
 use super::units::{format_duration, format_size};
@@ -38,7 +39,13 @@ const SECRET_WORDS: [&str; 6] = ["password", "passphrase", "secret", "token", "c
 
 /// A line of a configuration without its secret, if it holds one; a comment may hold one too.
 fn redacted(line: &str) -> String {
+    let names_secret = |text: &str| SECRET_WORDS.iter().any(|word| text.to_lowercase().contains(word));
     match line.split_once(" = ") {
+        // An argument may be the secret's name or the secret: only the program is shown.
+        Some(("command", words)) if names_secret(words) => match words.split_once("\", ") {
+            Some((program, _arguments)) => format!("command = {program}\", \"***\"]"),
+            None => line.to_owned(),
+        },
         Some((key, _)) if SECRET_WORDS.iter().any(|word| key.contains(word)) => format!("{key} = \"***\""),
         _ => line.to_owned(),
     }
@@ -100,13 +107,13 @@ impl Lines {
         self.table(&format!("group.{}", name.as_str()));
         self.quoted("timing", group.timing.as_str());
         self.quoted("on_full", group.on_full.as_str());
-        let sources: Vec<&str> = config.sources_of(name).map(|source| source.name.as_str()).collect();
+        let sources: Vec<_> = config.sources_of(name).map(Source::full_name).collect();
         let sources = if sources.is_empty() { "none".to_owned() } else { sources.join(", ") };
         self.note(&format!("sources: {sources}"));
     }
 
     fn source(&mut self, source: &Source) {
-        self.table(&format!("source.{}", source.name.as_str()));
+        self.table(&format!("source.{}", source.full_name()));
         self.plain("enabled", source.enabled);
         self.quoted("period", &format_duration(source.period));
         self.plain("required", source.required);
@@ -138,6 +145,27 @@ impl Lines {
         if let Some(Cgroup { depth }) = source.cgroup {
             self.plain("depth", depth);
         }
+        if let Some(perf) = &source.perf {
+            self.texts("events", perf.events.iter().map(|event| event.as_str()));
+            self.texts("processes", perf.processes.iter().map(String::as_str));
+        }
+        if let Some(readout) = &source.readout {
+            self.readout(readout);
+        }
+    }
+
+    fn readout(&mut self, readout: &Readout) {
+        match &readout.origin {
+            Origin::File(path) => self.quoted("path", &path.to_string_lossy()),
+            Origin::Command(command) => {
+                self.texts("command", command.words.iter().map(String::as_str));
+                self.quoted("timeout", &format_duration(command.timeout));
+            }
+        }
+        self.quoted("format", readout.format.word().as_str());
+        if let Format::Regex(expression) = &readout.format {
+            self.quoted("pattern", expression.as_str());
+        }
     }
 
     fn table(&mut self, name: &str) {
@@ -152,7 +180,11 @@ impl Lines {
     }
 
     fn list(&mut self, key: &str, patterns: &[Pattern]) {
-        let items: Vec<String> = patterns.iter().map(|pattern| quoted(pattern.as_str())).collect();
+        self.texts(key, patterns.iter().map(Pattern::as_str));
+    }
+
+    fn texts<'a>(&mut self, key: &str, texts: impl Iterator<Item = &'a str>) {
+        let items: Vec<String> = texts.map(quoted).collect();
         self.plain(key, format!("[{}]", items.join(", ")));
     }
 
@@ -193,7 +225,8 @@ mod tests {
 
     use super::*;
     use crate::config::{
-        Agent, Checksum, CpuShare, Groups, Handover, OnFull, ProcessRank, SourceName, Storage, Timing, check,
+        Agent, Checksum, Command, CpuShare, Expression, Groups, Handover, OnFull, Perf, PerfEvent,
+        ProcessRank, SourceName, Storage, Timing, check,
     };
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
@@ -228,6 +261,11 @@ mod tests {
         assert_eq!(redacted("auth_token = \"abc\""), "auth_token = \"***\"");
         assert_eq!(redacted("# password = \"abc\""), "# password = \"***\"");
         assert_eq!(redacted("data_dir = \"secrets\""), "data_dir = \"secrets\"");
+        assert_eq!(
+            redacted("command = [\"/bin/x\", \"--Token\", \"abc\"]"),
+            "command = [\"/bin/x\", \"***\"]"
+        );
+        assert_eq!(redacted("command = [\"/bin/x\", \"-v\"]"), "command = [\"/bin/x\", \"-v\"]");
         let config = Config::default();
         assert_eq!(config.to_toml_redacted(), config.to_toml(), "no key of today is secret");
     }
@@ -316,24 +354,63 @@ mod tests {
             });
         let cgroup = (0..=64_u32).prop_map(|depth| Cgroup { depth });
         let own = (synthetic, process, cgroup);
-        (prop::collection::vec(each, SourceName::ALL.len()), own).prop_map(|(each, own)| {
+        (prop::collection::vec(each, SourceName::single().count()), own).prop_map(|(each, own)| {
             let (synthetic, process, cgroup) = own;
-            let names = SourceName::ALL.iter().zip(each);
+            let names = SourceName::single().zip(each);
             let source =
-                |(name, (enabled, period, required, budget, include, exclude)): (&SourceName, _)| Source {
-                    name: *name,
+                |(name, (enabled, period, required, budget, include, exclude)): (SourceName, _)| Source {
+                    name,
                     enabled,
                     period,
                     required,
                     budget,
                     include,
                     exclude,
-                    synthetic: (*name == SourceName::Synthetic).then_some(synthetic),
-                    process: (*name == SourceName::Process).then(|| process.clone()),
-                    cgroup: (*name == SourceName::Cgroup).then_some(cgroup),
+                    synthetic: (name == SourceName::Synthetic).then_some(synthetic),
+                    process: (name == SourceName::Process).then(|| process.clone()),
+                    cgroup: (name == SourceName::Cgroup).then_some(cgroup),
+                    ..Source::by_default(name)
                 };
             names.map(source).collect()
         })
+    }
+
+    fn format() -> impl Strategy<Value = Format> {
+        let expression = "[a-z \"'\u{e4}]{0,8}";
+        let regex = |text: String| Format::Regex(Expression::new(&format!("{text}(\\S+)")).unwrap());
+        prop_oneof![Just(Format::Pairs), expression.prop_map(regex)]
+    }
+
+    /// Instances of both kinds, by their names.
+    fn instances() -> impl Strategy<Value = Vec<Source>> {
+        let name = || "[a-z0-9_-]{1,32}";
+        let path = || "/[a-z \"\\\\\u{e4}]{1,20}";
+        let file = path().prop_map(|path| Origin::File(path.into()));
+        let arguments = prop::collection::vec("[^\0]{0,20}", 0..4);
+        let timeout = duration(&default::TIMEOUT_RANGE);
+        let command = (path(), arguments, timeout).prop_map(|(path, arguments, timeout)| {
+            let words = std::iter::once(path).chain(arguments).collect();
+            Origin::Command(Command { words, timeout, named_in: None })
+        });
+        let files = prop::collection::btree_map(name(), (file, format(), any::<bool>()), 0..3);
+        let commands = prop::collection::btree_map(name(), (command, format(), any::<bool>()), 0..3);
+        (files, commands).prop_map(|(files, commands)| {
+            let source = |name, (instance, (origin, format, enabled))| Source {
+                instance: Some(instance),
+                enabled,
+                readout: Some(Readout { origin, format }),
+                ..Source::by_default(name)
+            };
+            let files = files.into_iter().map(|it| source(SourceName::File, it));
+            files.chain(commands.into_iter().map(|it| source(SourceName::Command, it))).collect()
+        })
+    }
+
+    fn perf() -> impl Strategy<Value = Perf> {
+        let events = prop::sample::subsequence(PerfEvent::ALL, 1..=PerfEvent::ALL.len());
+        let processes = prop::collection::btree_set("[a-zA-Z0-9/ :]{1,15}", 0..16);
+        (events, processes)
+            .prop_map(|(events, processes)| Perf { events, processes: processes.into_iter().collect() })
     }
 
     fn config() -> impl Strategy<Value = Config> {
@@ -345,7 +422,13 @@ mod tests {
             .prop_map(|(pages, hand_over, drain)| Handover { slab_size: pages << 12, hand_over, drain });
         let groups =
             (group(), group(), group()).prop_map(|(fast, slow, blocking)| Groups { fast, slow, blocking });
-        (agent, handover, storage(), groups, sources()).prop_map(
+        let sources = (sources(), perf(), instances()).prop_map(|(mut sources, perf, instances)| {
+            let counters = sources.iter_mut().find(|source| source.perf.is_some()).unwrap();
+            counters.perf = Some(perf);
+            sources.extend(instances);
+            sources
+        });
+        (agent, handover, storage(), groups, sources).prop_map(
             |(agent, handover, storage, groups, sources)| Config {
                 agent,
                 handover,

@@ -4,11 +4,10 @@ use super::check;
 use super::default::PERIOD_RANGE;
 use super::error::{ConfigError, ConfigErrors, Place, Problem, Wanted};
 use super::settings::Config;
-use super::source::SourceName;
+use super::source::Source;
 use super::table::with_unit;
 use super::units::parse_duration;
 use super::walk::nearest;
-use super::word::Word;
 
 impl Config {
     /// Reads the named sources and no others, each as `NAME` or `NAME@PERIOD`; no argument leaves everything
@@ -59,13 +58,12 @@ impl Config {
             Some((word, period)) => (word, Some(period)),
             None => (argument, None),
         };
-        let known = SourceName::words();
-        let source = SourceName::find(word)
-            .and_then(|name| self.sources.iter_mut().find(|source| source.name == name))
-            .ok_or_else(|| Problem::UnknownSource {
-                near: nearest(word, known.iter().copied()),
-                known: known.iter().map(|word| (*word).to_owned()).collect(),
-            })?;
+        let known: Vec<_> = self.sources.iter().map(Source::full_name).collect();
+        let at = known.iter().position(|name| name == word);
+        let source = at.and_then(|at| self.sources.get_mut(at)).ok_or_else(|| Problem::UnknownSource {
+            near: nearest(word, known.iter().map(AsRef::as_ref)),
+            known: known.iter().map(ToString::to_string).collect(),
+        })?;
         if source.enabled {
             return Err(Problem::SourceTwice);
         }
@@ -89,6 +87,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::config::SourceName;
 
     fn select(arguments: &[&str]) -> Result<Config, String> {
         let mut config = Config::default();
@@ -118,9 +117,22 @@ mod tests {
     }
 
     #[test]
+    fn instances_are_selected_by_their_full_names() {
+        // Proves that an instance is asked for as it is shown, and that its kind alone is no source.
+        let mut config = Config::parse("f.toml", "[source.file.a-b]\npath = \"/x\"\n").unwrap();
+        config.select_sources(&["file.a-b@2s".to_owned()]).unwrap();
+        let enabled: Vec<_> = config.enabled_sources().map(|s| (s.full_name(), s.period)).collect();
+        assert_eq!(enabled, [("file.a-b".into(), Duration::from_secs(2))]);
+        let errors =
+            config.select_sources(&["file".to_owned(), "file.x".to_owned()]).unwrap_err().to_string();
+        assert!(errors.starts_with("--source file: no such source;"), "{errors}");
+        assert!(errors.ends_with("--source file.x: no such source; did you mean file.a-b?"), "{errors}");
+    }
+
+    #[test]
     fn every_bad_argument_is_told() {
         // Proves the full text of each way an argument can be wrong, all of them at once.
-        let words = SourceName::words();
+        let words: Vec<&str> = SourceName::single().map(SourceName::as_str).collect();
         let (last, others) = words.split_last().unwrap();
         let known = format!("{} and {last}", others.join(", "));
         assert_eq!(

@@ -29,7 +29,7 @@ pub struct Config {
     pub storage: Storage,
     /// The sampler threads.
     pub groups: Groups,
-    /// All sources in the order of [`SourceName::ALL`], those that are off too.
+    /// All sources in the order of [`SourceName::ALL`], those that are off too; instances by their names.
     pub sources: Vec<Source>,
 }
 
@@ -196,7 +196,7 @@ impl Default for Config {
             handover: Handover::default(),
             storage: Storage::default(),
             groups: Groups::default(),
-            sources: SourceName::ALL.iter().map(|name| Source::by_default(*name)).collect(),
+            sources: SourceName::single().map(Source::by_default).collect(),
         }
     }
 }

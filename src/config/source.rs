@@ -1,9 +1,12 @@
 //! Which sources are there, and what may be said of one?
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::default;
+use super::event::Perf;
 use super::pattern::Pattern;
+use super::readout::Readout;
 use super::word::words;
 
 /// A source with this period or a shorter one belongs to group `fast`. At 10 ms a tick that is late by the
@@ -75,6 +78,10 @@ words! {
         Perf = "perf",
         /// Graphics processors.
         Gpu = "gpu",
+        /// Values in files that the configuration names; each is an instance with a name of its own.
+        File = "file",
+        /// Values in what programs print that the configuration names; each is an instance with a name of its own.
+        Command = "command",
     }
 }
 
@@ -117,6 +124,8 @@ words! {
 pub struct Source {
     /// What is measured.
     pub name: SourceName,
+    /// Which of several of this name: present for those that [have instances](SourceName::has_instances).
+    pub instance: Option<String>,
     /// Whether it is read at all.
     pub enabled: bool,
     /// Time from one reading to the next, 50 us to 1 h.
@@ -135,6 +144,10 @@ pub struct Source {
     pub process: Option<Process>,
     /// Which control groups: present for [`SourceName::Cgroup`], absent for all others.
     pub cgroup: Option<Cgroup>,
+    /// What is counted: present for [`SourceName::Perf`], absent for all others.
+    pub perf: Option<Perf>,
+    /// What is read and how: present for instances, absent for all others.
+    pub readout: Option<Readout>,
 }
 
 /// Which processes are recorded, beside what `include` and `exclude` say of their names, and what of them.
@@ -214,7 +227,18 @@ pub enum Shape {
 }
 
 impl SourceName {
-    /// Whether it is read where a file does not mention it: what tells of any host, at a small cost.
+    /// Whether there are as many as the configuration names, and none without it: `[source.file.NAME]`.
+    pub fn has_instances(self) -> bool {
+        matches!(self, Self::File | Self::Command)
+    }
+
+    /// Those that are there once.
+    pub(super) fn single() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(|name| !name.has_instances())
+    }
+
+    /// Whether it is read where a file does not mention it: what tells of any host, at a small cost; and
+    /// what is there only by name.
     pub(super) fn is_on_by_default(self) -> bool {
         matches!(
             self,
@@ -226,12 +250,14 @@ impl SourceName {
                 | Self::Network
                 | Self::Pressure
                 | Self::Itself
+                | Self::File
+                | Self::Command
         )
     }
 
     /// Whether a reading may be held up by something other than the kernel: a server, a device's firmware.
     pub(super) fn may_block(self) -> bool {
-        matches!(self, Self::Filesystem | Self::Gpu)
+        matches!(self, Self::Filesystem | Self::Gpu | Self::File | Self::Command)
     }
 
     /// The period where neither file nor command line gives one.
@@ -268,6 +294,8 @@ impl SourceName {
             Self::Cgroup => default::PERIOD_CGROUP,
             Self::Perf => default::PERIOD_PERF,
             Self::Gpu => default::PERIOD_GPU,
+            Self::File => default::PERIOD_FILE,
+            Self::Command => default::PERIOD_COMMAND,
         }
     }
 }
@@ -280,6 +308,7 @@ impl Source {
         let synthetic = Synthetic { shape, seed: default::SYNTHETIC_SEED };
         Self {
             name,
+            instance: None,
             enabled: name.is_on_by_default(),
             period: name.default_period(),
             required: false,
@@ -297,6 +326,17 @@ impl Source {
                 cgroup_paths: false,
             }),
             cgroup: (name == SourceName::Cgroup).then_some(Cgroup { depth: default::CGROUP_DEPTH }),
+            perf: (name == SourceName::Perf)
+                .then(|| Perf { events: default::PERF_EVENTS.to_vec(), processes: Vec::new() }),
+            readout: None,
+        }
+    }
+
+    /// Its name wherever it is shown or asked for: `cpu`, `file.NAME`.
+    pub fn full_name(&self) -> Cow<'static, str> {
+        match &self.instance {
+            Some(instance) => Cow::Owned(format!("{}.{instance}", self.name.as_str())),
+            None => Cow::Borrowed(self.name.as_str()),
         }
     }
 

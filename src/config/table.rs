@@ -8,7 +8,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::default::{KEEP_FREE_PERCENT_MAX, PAGE_BYTES};
 use super::error::{Problem, Wanted};
+use super::event::PROCESSES_MAX;
 use super::pattern::{PATTERNS_MAX, Pattern};
+use super::readout::{Expression, INSTANCES_MAX, WORD_BYTES_MAX, WORDS_MAX, is_instance_name};
 use super::settings::KeepFree;
 use super::source::CpuShare;
 use super::units::{UnitError, parse_duration, parse_size};
@@ -20,6 +22,7 @@ use super::word::Word;
 pub(super) struct Table<'w, 't> {
     walk: &'w mut Walk<'t>,
     path: String,
+    at: Option<usize>, // where its name stands, for instances
     entries: DeTable<'t>,
 }
 
@@ -30,7 +33,7 @@ impl<'t> Table<'_, 't> {
         entries: DeTable<'t>,
         read: impl FnOnce(&mut Table<'_, 't>) -> T,
     ) -> T {
-        let mut table = Table { walk, path: String::new(), entries };
+        let mut table = Table { walk, path: String::new(), at: None, entries };
         let value = read(&mut table);
         table.finish();
         value
@@ -44,10 +47,39 @@ impl<'t> Table<'_, 't> {
             DeValue::Table(entries) => Ok(entries),
             other => Err(wrong_type(&other, wanted)),
         });
-        let mut table = Table { walk: &mut *self.walk, path, entries: entries.value };
+        let mut table = Table { walk: &mut *self.walk, path, at: None, entries: entries.value };
         let value = read(&mut table);
         table.finish();
         value
+    }
+
+    /// Reads each table of this one by `read`, with its name.
+    pub(super) fn instances<T>(&mut self, mut read: impl FnMut(&mut Table<'_, 't>, String) -> T) -> Vec<T> {
+        let mut instances = Vec::new();
+        for (key, value) in std::mem::take(&mut self.entries) {
+            let name: String = key.get_ref().clone().into_owned();
+            let DeValue::Table(entries) = value.into_inner() else {
+                self.walk.reject_at(
+                    key.span().start,
+                    &format!("[{}] {name}", self.path),
+                    Problem::NoInstance { table: self.path.clone() },
+                );
+                continue;
+            };
+            if !is_instance_name(&name) {
+                self.walk.reject_key(key.span(), Problem::BadInstanceName);
+                continue;
+            }
+            if instances.len() == INSTANCES_MAX {
+                self.walk.reject_key(key.span(), Problem::TooManyInstances { limit: INSTANCES_MAX });
+                break;
+            }
+            let path = joined(&self.path, &name);
+            let mut table = Table { walk: &mut *self.walk, path, at: Some(key.span().start), entries };
+            instances.push(read(&mut table, name));
+            table.finish();
+        }
+        instances
     }
 
     /// Takes a size in bytes.
@@ -200,6 +232,73 @@ impl<'t> Table<'_, 't> {
         })
     }
 
+    /// Takes a path from the root on.
+    pub(super) fn absolute_path(&mut self, key: &'static str, default: PathBuf) -> Given<PathBuf> {
+        self.take(key, Wanted::AbsolutePath, default, |value, wanted| match value {
+            DeValue::String(text) if is_absolute(&text) => Ok(PathBuf::from(text.into_owned())),
+            DeValue::String(_) => Err(Problem::NotAbsolute { wanted }),
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
+    /// Takes a program's absolute path and its arguments.
+    pub(super) fn command(&mut self, key: &'static str) -> Given<Vec<String>> {
+        let is_word = |word: &String| word.len() <= WORD_BYTES_MAX && !word.contains('\0');
+        self.take(key, Wanted::Command, Vec::new(), |value, wanted| {
+            let words = texts(value, &wanted)?;
+            let is_command = words.first().is_some_and(|program| is_absolute(program));
+            if is_command && words.len() <= WORDS_MAX && words.iter().all(is_word) {
+                Ok(words)
+            } else {
+                Err(Problem::BadCommand { wanted })
+            }
+        })
+    }
+
+    /// Takes a regular expression.
+    pub(super) fn expression(&mut self, key: &'static str) -> Given<Option<Expression>> {
+        self.take(key, Wanted::Expression, None, |value, wanted| match value {
+            DeValue::String(text) => {
+                Expression::new(&text).map(Some).map_err(|reason| Problem::BadExpression { reason, wanted })
+            }
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
+    /// Takes a list of some of a few words, none of them twice.
+    pub(super) fn words<T: Word + PartialEq>(&mut self, key: &'static str, default: Vec<T>) -> Given<Vec<T>> {
+        self.take(key, Wanted::Words(T::words()), default, |value, wanted| {
+            let mut words = Vec::new();
+            for text in texts(value, &wanted)? {
+                match T::find(&text) {
+                    Some(word) if words.contains(&word) => return Err(Problem::WordTwice { word: text }),
+                    Some(word) => words.push(word),
+                    None => return Err(Problem::NotAllowed { wanted }),
+                }
+            }
+            if words.is_empty() { Err(Problem::NotAllowed { wanted }) } else { Ok(words) }
+        })
+    }
+
+    /// Takes numbers or names of processes; none where the file gives none.
+    pub(super) fn processes(&mut self, key: &'static str) -> Given<Vec<String>> {
+        let is_process = |text: &String| (1..=63).contains(&text.len()) && !text.contains(['\0', '\n']);
+        self.take(key, Wanted::Processes, Vec::new(), |value, wanted| {
+            let mut processes = texts(value, &wanted)?;
+            let count = processes.len();
+            processes.sort();
+            processes.dedup();
+            let is_fit =
+                count <= PROCESSES_MAX && processes.len() == count && processes.iter().all(is_process);
+            if is_fit { Ok(processes) } else { Err(Problem::NotAllowed { wanted }) }
+        })
+    }
+
+    /// Notes that a key is not there that must be.
+    pub(super) fn miss<T>(&mut self, given: &Given<T>, wanted: Wanted) {
+        self.walk.reject_at(self.at.unwrap_or(0), &given.key, Problem::Missing { wanted });
+    }
+
     /// Notes what is wrong with a value that reads well by itself.
     pub(super) fn reject<T>(&mut self, given: &Given<T>, problem: Problem) {
         self.walk.reject(given, problem);
@@ -283,6 +382,26 @@ fn within<T: PartialOrd>(value: T, range: &RangeInclusive<T>, wanted: Wanted) ->
         return Err(Problem::TooLarge { wanted });
     }
     Ok(value)
+}
+
+/// The texts of a list.
+fn texts(value: DeValue<'_>, wanted: &Wanted) -> Result<Vec<String>, Problem> {
+    let DeValue::Array(items) = value else {
+        return Err(wrong_type(&value, wanted.clone()));
+    };
+    items
+        .into_iter()
+        .map(|item| match item.into_inner() {
+            DeValue::String(text) => Ok(text.into_owned()),
+            other => Err(wrong_type(&other, wanted.clone())),
+        })
+        .collect()
+}
+
+/// Whether a path begins at the root and stays below it.
+fn is_absolute(path: &str) -> bool {
+    let goes_up = path.split('/').any(|part| part == "..");
+    path.len() > 1 && path.starts_with('/') && !path.contains('\0') && !goes_up
 }
 
 fn wrong_type(value: &DeValue<'_>, wanted: Wanted) -> Problem {

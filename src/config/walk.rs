@@ -80,6 +80,12 @@ impl<'t> Walk<'t> {
         self.found.push(Found { offset: Some(span.start), key, value: None, problem });
     }
 
+    /// Notes what is wrong with `key`, which stands or should stand at `offset`.
+    pub(super) fn reject_at(&mut self, offset: usize, key: &str, problem: Problem) {
+        let key = Some(shortened(key, 2 * KEY_CHARS_MAX));
+        self.found.push(Found { offset: Some(offset), key, value: None, problem });
+    }
+
     /// Notes what is wrong at `offset`, whatever stands there.
     pub(super) fn reject_text(&mut self, offset: usize, problem: Problem) {
         self.found.push(Found { offset: Some(offset), key: None, value: None, problem });

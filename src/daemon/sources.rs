@@ -25,8 +25,8 @@ pub struct OpenedSource {
 /// A configured source that this host lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedSource {
-    /// Its name.
-    pub name: SourceName,
+    /// Its full name.
+    pub name: String,
     /// What is missing.
     pub reason: String,
 }
@@ -36,10 +36,10 @@ pub struct SkippedSource {
 #[non_exhaustive]
 pub enum SourceError {
     /// A source that was marked required, or named on the command line, is not there.
-    #[error("source {}: {reason}; it is required: leave it out, or set required = false", name.as_str())]
+    #[error("source {name}: {reason}; it is required: leave it out, or set required = false")]
     Required {
-        /// Which one.
-        name: SourceName,
+        /// Which one, by its full name.
+        name: String,
         /// What is missing.
         reason: String,
     },
@@ -89,23 +89,23 @@ pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
         match open(source, &host) {
             Ok(candidate) => candidates.push(candidate),
             Err(reason) if source.required => {
-                return Err(SourceError::Required { name: source.name, reason });
+                return Err(SourceError::Required { name: source.full_name().into_owned(), reason });
             }
-            Err(reason) => skipped.push(SkippedSource { name: source.name, reason }),
+            Err(reason) => skipped.push(SkippedSource { name: source.full_name().into_owned(), reason }),
         }
     }
     if candidates.is_empty() {
-        let last = skipped.pop().map(|last| format!("{}: {}", last.name.as_str(), last.reason));
+        let last = skipped.pop().map(|last| format!("{}: {}", last.name, last.reason));
         return Err(SourceError::NoneLeft { reason: last.unwrap_or_default() });
     }
     let counters = candidates.iter().map(|candidate| {
-        SourceMetrics::new(candidate.config.name.as_str().to_owned(), period_ns(&candidate.config))
+        SourceMetrics::new(candidate.config.full_name().into_owned(), period_ns(&candidate.config))
     });
     let metrics = Arc::new(Metrics { sources: counters.collect(), recorder: RecorderMetrics::default() });
     let sources = candidates.into_iter().zip(0..).map(|(candidate, id)| {
         let info = SourceInfo {
             id,
-            name: candidate.config.name.as_str().to_owned(),
+            name: candidate.config.full_name().into_owned(),
             labels: Vec::new(),
             kind: candidate.kind,
             period_ns: period_ns(&candidate.config),

@@ -264,6 +264,25 @@ impl HostFile {
         self
     }
 
+    /// Opens what has this path now, to be followed by [`become_file`](Self::become_file).
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open_by_name(path: &CStr) -> io::Result<Self> {
+        Ok(Self::of(by_name(path)?))
+    }
+
+    /// Turns to what has this path now: another file may have been put in the place of the one that is open. Keeps the
+    /// buffer, without its content.
+    ///
+    /// # Errors
+    /// What the kernel says; the file that was open then stays so.
+    pub fn become_file(&mut self, path: &CStr) -> io::Result<()> {
+        self.length = 0;
+        self.file = by_name(path)?;
+        Ok(())
+    }
+
     /// Reads the whole content as it is now. Allocates only while the content grows beyond what it ever was.
     ///
     /// The kernel hands out long files piece by piece: what is known of its records says which piece is the last.
@@ -302,6 +321,12 @@ impl HostFile {
     pub fn content(&self) -> &[u8] {
         self.buffer.get(..self.length).unwrap_or_default()
     }
+}
+
+/// Opens any file without ever waiting for somebody at its other end.
+fn by_name(path: &CStr) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    Ok(File::from(openat(CWD, path, flags, Mode::empty())?))
 }
 
 /// Who this host is, as far as it says so.

@@ -10,7 +10,11 @@ pub mod host_node;
 pub mod mapped_file;
 #[cfg(test)]
 mod medium;
+pub mod mount;
+pub mod nvml;
+pub mod perf;
 pub mod process_events;
+pub mod program;
 pub mod shared_memory;
 pub mod signal;
 #[cfg(test)]

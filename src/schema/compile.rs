@@ -164,7 +164,11 @@ impl<'b> Compiler<'b> {
         };
         let attributes = field.attributes();
         let attribute = |key| attribute(attributes, key);
-        let absent = scalar.and_then(Scalar::unsigned_max).filter(|_| attribute("absent") == Some("max"));
+        let absent = match attribute("absent") {
+            Some("max") => scalar.and_then(Scalar::unsigned_max).map(Value::Unsigned),
+            Some("min") => scalar.and_then(Scalar::signed_min).map(Value::Signed),
+            _ => None,
+        };
         let is_bytes = scalar == Some(Scalar::U8) && !matches!(shape.kind, Kind::Scalar(_));
         let unit = attribute("unit").filter(|unit| !unit.is_empty());
         if unit.is_some_and(|unit| unit.len() > NAME_BYTES_MAX) {
@@ -174,7 +178,7 @@ impl<'b> Compiler<'b> {
             kind: shape.kind,
             at,
             text: is_bytes && attribute("text").is_some(),
-            absent: absent.map(Value::Unsigned),
+            absent,
             enumeration: shape.enumeration,
             default: default(field, shape.kind),
             index: 0,

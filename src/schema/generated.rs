@@ -106,3 +106,18 @@ pub mod cgroup;
 #[path = "../../generated/host/process_generated.rs"]
 #[rustfmt::skip]
 pub mod process;
+#[path = "../../generated/host/filesystem_generated.rs"]
+#[rustfmt::skip]
+pub mod filesystem;
+#[path = "../../generated/host/file_generated.rs"]
+#[rustfmt::skip]
+pub mod file;
+#[path = "../../generated/host/command_generated.rs"]
+#[rustfmt::skip]
+pub mod command;
+#[path = "../../generated/host/perf_generated.rs"]
+#[rustfmt::skip]
+pub mod perf;
+#[path = "../../generated/host/gpu_generated.rs"]
+#[rustfmt::skip]
+pub mod gpu;

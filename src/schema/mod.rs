@@ -19,11 +19,15 @@ pub mod envelope;
 pub mod host {
     pub use super::generated::buddy::flatcap::host::*;
     pub use super::generated::cgroup::flatcap::host::*;
+    pub use super::generated::command::flatcap::host::*;
     pub use super::generated::conntrack::flatcap::host::*;
     pub use super::generated::cpu::flatcap::host::*;
     pub use super::generated::cpufreq::flatcap::host::*;
     pub use super::generated::disk::flatcap::host::*;
     pub use super::generated::ethtool::flatcap::host::*;
+    pub use super::generated::file::flatcap::host::*;
+    pub use super::generated::filesystem::flatcap::host::*;
+    pub use super::generated::gpu::flatcap::host::*;
     pub use super::generated::hugepages::flatcap::host::*;
     pub use super::generated::hwmon::flatcap::host::*;
     pub use super::generated::interrupts::flatcap::host::*;
@@ -32,6 +36,7 @@ pub mod host {
     pub use super::generated::netstat::flatcap::host::*;
     pub use super::generated::network::flatcap::host::*;
     pub use super::generated::numa::flatcap::host::*;
+    pub use super::generated::perf::flatcap::host::*;
     pub use super::generated::power::flatcap::host::*;
     pub use super::generated::pressure::flatcap::host::*;
     pub use super::generated::process::flatcap::host::*;

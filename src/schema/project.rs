@@ -227,6 +227,7 @@ fn leaf(field: &Field, scalar: Scalar, wishes: &[Wish<'_>], at: usize) -> Result
         scalar,
         absent: field.absent.and_then(|absent| match absent {
             Value::Unsigned(number) => Some(number),
+            Value::Signed(number) => Some(number.cast_unsigned()),
             _ => None,
         }),
         enumeration: field.enumeration,

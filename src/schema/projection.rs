@@ -111,7 +111,7 @@ pub(super) struct Leaf {
     /// Offset in the struct; 0 outside one.
     pub(super) at: usize,
     pub(super) scalar: Scalar,
-    /// The value that stands for absence; only unsigned types have one.
+    /// The value that stands for absence, that of a signed type by its bits; only integers have one.
     pub(super) absent: Option<u64>,
     pub(super) enumeration: Option<usize>,
     /// Position of its path.
@@ -232,10 +232,10 @@ impl<'p> Reading<'_, 'p> {
             Scalar::U32 => leaf.unsigned(u32::from_le_bytes(take(bytes, at)?).into(), place),
             Scalar::U16 => leaf.unsigned(u16::from_le_bytes(take(bytes, at)?).into(), place),
             Scalar::U8 => leaf.unsigned(u8::from_le_bytes(take(bytes, at)?).into(), place),
-            Scalar::I64 => *place = Value::Signed(i64::from_le_bytes(take(bytes, at)?)),
-            Scalar::I32 => *place = Value::Signed(i32::from_le_bytes(take(bytes, at)?).into()),
-            Scalar::I16 => *place = Value::Signed(i16::from_le_bytes(take(bytes, at)?).into()),
-            Scalar::I8 => *place = Value::Signed(i8::from_le_bytes(take(bytes, at)?).into()),
+            Scalar::I64 => leaf.signed(i64::from_le_bytes(take(bytes, at)?), place),
+            Scalar::I32 => leaf.signed(i32::from_le_bytes(take(bytes, at)?).into(), place),
+            Scalar::I16 => leaf.signed(i16::from_le_bytes(take(bytes, at)?).into(), place),
+            Scalar::I8 => leaf.signed(i8::from_le_bytes(take(bytes, at)?).into(), place),
             Scalar::F64 => *place = Value::Float(f64::from_le_bytes(take(bytes, at)?)),
             Scalar::F32 => *place = Value::Float32(f32::from_le_bytes(take(bytes, at)?)),
             Scalar::Bool => *place = Value::Bool(take::<1>(bytes, at)? != [0]),
@@ -246,7 +246,17 @@ impl<'p> Reading<'_, 'p> {
 
 impl Leaf {
     fn absent(&self) -> Option<Value<'static>> {
-        self.absent.map(Value::Unsigned)
+        let is_signed = self.scalar.signed_min().is_some();
+        self.absent.map(
+            |bits| {
+                if is_signed { Value::Signed(bits.cast_signed()) } else { Value::Unsigned(bits) }
+            },
+        )
+    }
+
+    fn signed(&self, number: i64, place: &mut Value<'_>) {
+        let is_absent = self.absent == Some(number.cast_unsigned());
+        *place = if is_absent { Value::Absent } else { Value::Signed(number) };
     }
 
     #[inline]

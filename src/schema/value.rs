@@ -115,6 +115,17 @@ impl Scalar {
         }
     }
 
+    /// The smallest value of a signed type.
+    pub(super) fn signed_min(self) -> Option<i64> {
+        match self {
+            Self::I8 => Some(i8::MIN.into()),
+            Self::I16 => Some(i16::MIN.into()),
+            Self::I32 => Some(i32::MIN.into()),
+            Self::I64 => Some(i64::MIN),
+            _ => None,
+        }
+    }
+
     /// The value at an offset, none where it would end behind the bytes.
     #[inline]
     pub(super) fn read(self, bytes: &[u8], at: usize) -> Option<Value<'static>> {

@@ -9,6 +9,7 @@ use crate::os::host::{HostFile, HostRoot};
 pub mod agent;
 mod buddy;
 mod cgroup;
+mod command;
 mod conntrack;
 mod counters;
 mod cpu;
@@ -17,7 +18,10 @@ mod cursor;
 mod devices;
 mod disk;
 mod ethtool;
+mod file;
+mod filesystem;
 mod folders;
+mod gpu;
 mod hugepages;
 mod hwmon;
 mod interrupts;
@@ -25,6 +29,7 @@ mod keyed;
 mod load;
 mod network;
 mod numa;
+mod perf;
 mod power;
 mod pressure;
 mod process;
@@ -36,6 +41,8 @@ mod softnet;
 pub mod synthetic;
 mod text;
 mod thermal;
+mod threads;
+mod values;
 
 /// What is known of a source before it is opened.
 #[derive(Debug)]
@@ -46,7 +53,7 @@ pub struct Entry {
     pub root: &'static str,
     /// Binary schema of its payload.
     pub schema: &'static [u8],
-    /// What it reads, without the leading slash.
+    /// What it reads, without the leading slash; nothing for instances, which read what the configuration names.
     pub files: &'static [&'static str],
     /// How often the kernel changes it: what a shorter period cannot beat.
     pub refresh: &'static str,
@@ -100,19 +107,31 @@ pub const CATALOG: &[Entry] = &[
     hugepages::ENTRY,
     process::ENTRY,
     cgroup::ENTRY,
+    filesystem::ENTRY,
+    file::ENTRY,
+    command::ENTRY,
+    perf::ENTRY,
+    gpu::ENTRY,
 ];
 
 /// What this host lacks for a source.
 #[derive(Debug, thiserror::Error)]
-#[error("/{file}: {error}{hint}")]
+#[error("{}{file}{}{error}{hint}", if file.is_empty() { "" } else { "/" }, if file.is_empty() { "" } else { ": " })]
 pub struct Unavailable {
-    /// The file's path without the leading slash.
+    /// The file's path without the leading slash; empty where the error itself names it.
     pub file: &'static str,
     /// What the kernel said.
     #[source]
     pub error: io::Error,
     /// What that usually means; may be empty.
     pub hint: &'static str,
+}
+
+impl Unavailable {
+    /// Of an error that says everything.
+    fn of(error: io::Error) -> Self {
+        Self { file: "", error, hint: "" }
+    }
 }
 
 /// Opens a file and reads it once: some files open and then refuse to be read.
@@ -153,9 +172,16 @@ mod tests {
 
     /// A source under another root, with these keys in its table.
     pub(super) fn opened(entry: &Entry, keys: &str, root: &Path) -> Result<Box<dyn Sampler>, Unavailable> {
-        let config = Config::parse("test.toml", &format!("[source.{}]\n{keys}\n", entry.name)).unwrap();
+        let config =
+            Config::parse("test.toml", &format!("[source.{}{}]\n{keys}\n", entry.name, instance(entry)))
+                .unwrap();
         let config = config.sources.iter().find(|source| source.name.as_str() == entry.name).unwrap();
         (entry.open)(&Opening { host: &HostRoot::new(root), config })
+    }
+
+    /// What stands behind the name of a source that is there only by name.
+    fn instance(entry: &Entry) -> &'static str {
+        if entry.files.is_empty() { ".own" } else { "" }
     }
 
     /// A file of a captured host, where the recordings are at hand.
@@ -236,7 +262,12 @@ mod tests {
             assert!(CATALOG.iter().skip(at + 1).all(|other| other.name != entry.name));
             let schema = flatbuffers_reflection::reflection::root_as_schema(entry.schema).unwrap();
             assert_eq!(schema.root_table().unwrap().name(), entry.root);
-            assert!(!entry.files.is_empty());
+            let is_single = Config::default().sources.iter().any(|source| source.name.as_str() == entry.name);
+            assert_eq!(
+                !entry.files.is_empty(),
+                is_single,
+                "what an instance reads is for the configuration to say"
+            );
         }
     }
 
@@ -244,7 +275,7 @@ mod tests {
     #[test]
     fn a_missing_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        for entry in CATALOG {
+        for entry in CATALOG.iter().filter(|entry| !entry.files.is_empty()) {
             let error = opened(entry, "", folder.path()).unwrap_err().to_string();
             assert!(error.starts_with(&format!("/{}: No such file", entry.files[0])), "{error}");
         }

@@ -1,0 +1,658 @@
+//! `gpu`: use, memory, power and heat of graphics processors, from amdgpu's files and NVIDIA's library.
+
+use std::ffi::{CStr, CString};
+use std::io::{self, ErrorKind};
+
+use flatbuffers::FlatBufferBuilder;
+
+use super::text::{self, ABSENT};
+use super::values::ABSENT_INTEGER;
+use super::{Entry, Opening, Unavailable};
+use crate::os::host::{HostDirectory, HostFile};
+use crate::os::nvml::{CardIdentity, CardReading, Cards, NvidiaCards};
+use crate::sampling::{ReadError, Sampler, Selection, Shortfall};
+use crate::schema::host::{Gpu, GpuArgs, GpuDriver, GpuState};
+
+const DRM: &str = "sys/class/drm";
+/// There while NVIDIA's driver is loaded.
+const NVIDIA: &str = "proc/driver/nvidia/version";
+const NEITHER: &str = ": no card of amdgpu, and no driver of NVIDIA (/proc/driver/nvidia/version)";
+/// Most cards of each driver.
+const CARDS_MAX: usize = 64;
+/// What a file of a device says that sleeps.
+const SUSPENDED: &[u8] = b"suspended\n";
+/// The kernel's error number for a device that is gone.
+const NO_DEVICE: i32 = 19;
+
+/// `include` and `exclude` match addresses on the bus, as 0000:09:00.0.
+pub(super) const ENTRY: Entry = Entry {
+    name: "gpu",
+    root: "flatcap.host.Gpu",
+    schema: include_bytes!("../../../generated/host/gpu.bfbs"),
+    files: &[DRM, NVIDIA],
+    refresh: "a few times a second, as the driver looks",
+    needs: &[],
+    open,
+};
+
+fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+    let nvidia: Option<Result<Box<dyn Cards>, String>> = opening
+        .host
+        .open(NVIDIA)
+        .ok()
+        .map(|_| NvidiaCards::load().map(|cards| -> Box<dyn Cards> { Box::new(cards) }));
+    let (nvidia, unloadable) = match nvidia {
+        Some(Ok(cards)) => (Some(cards), None),
+        Some(Err(reason)) => (None, Some(reason)),
+        None => (None, None),
+    };
+    let drm = opening.host.directory(DRM);
+    let (drm, missing) = match drm {
+        Ok(drm) => (Some(drm), None),
+        Err(error) => (None, Some(error)),
+    };
+    let mut sampler = GpuSampler::new(drm, nvidia, opening.selection());
+    sampler.list();
+    if sampler.amd.is_empty() && sampler.nvidia.is_none() {
+        if let Some(reason) = unloadable {
+            let error = io::Error::new(
+                ErrorKind::NotFound,
+                format!("NVIDIA's driver is loaded, its library is not: {reason}"),
+            );
+            return Err(Unavailable::of(error));
+        }
+        let error = missing.unwrap_or_else(|| io::Error::new(ErrorKind::NotFound, "no such card"));
+        return Err(Unavailable { file: DRM, error, hint: NEITHER });
+    }
+    if let Some(reason) = unloadable {
+        tracing::info!(
+            source = "gpu",
+            "NVIDIA's driver is loaded, its library is not: {reason}; its cards are left out"
+        );
+    }
+    Ok(Box::new(sampler))
+}
+
+#[derive(Debug)]
+struct GpuSampler {
+    drm: Option<HostDirectory>,
+    selection: Selection,
+    amd: Vec<AmdCard>, // in the order of their numbers
+    present: Vec<u32>, // numbers of all cards; reused
+    others: Vec<u32>,  // numbers of cards that are not amdgpu's, or not wanted
+    nvidia: Option<Box<dyn Cards>>,
+    nvidia_cards: Vec<NvidiaCard>,
+    listing: Shortfall,
+    rows: Vec<GpuState>, // reused
+}
+
+/// A card of amdgpu and its files, all of them open: they stay this card's, whatever comes to its number.
+#[derive(Debug)]
+struct AmdCard {
+    number: u32,
+    row: GpuState, // without the figures
+    status: Option<HostFile>,
+    files: Vec<(Figure, HostFile, Read)>,
+    is_suspended: bool,
+    is_gone: bool,
+}
+
+#[derive(Debug)]
+struct NvidiaCard {
+    row: GpuState, // without the figures
+    is_wanted: bool,
+    reading: CardReading,
+}
+
+/// How the reading of a file went.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Read {
+    Done,
+    /// Not asked, so as not to wake the card.
+    Spared,
+    Failed(Shortfall),
+}
+
+/// A figure of a card.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Figure {
+    Busy,
+    MemoryBusy,
+    MemoryUsed,
+    MemoryTotal,
+    Power,
+    PowerLimit,
+    Energy,
+    Temperature,
+    Clock,
+    MemoryClock,
+    Fan,
+}
+
+/// Files below the card's directory `device`.
+const DEVICE_FILES: [(Figure, &str); 4] = [
+    (Figure::Busy, "gpu_busy_percent"),
+    (Figure::MemoryBusy, "mem_busy_percent"),
+    (Figure::MemoryUsed, "mem_info_vram_used"),
+    (Figure::MemoryTotal, "mem_info_vram_total"),
+];
+
+/// Files below `device/hwmon/hwmonN`, in the kernel's units of microwatts, thousandths of a degree and hertz. Older cards
+/// have an average of the power, newer ones the power of the moment.
+const SENSOR_FILES: [(Figure, &[&str]); 7] = [
+    (Figure::Power, &["power1_average", "power1_input"]),
+    (Figure::PowerLimit, &["power1_cap"]),
+    (Figure::Energy, &["energy1_input"]),
+    (Figure::Temperature, &["temp1_input"]),
+    (Figure::Clock, &["freq1_input"]),
+    (Figure::MemoryClock, &["freq2_input"]),
+    (Figure::Fan, &["fan1_input"]),
+];
+
+impl Sampler for GpuSampler {
+    fn read(&mut self) -> Result<(), ReadError> {
+        self.list();
+        for card in &mut self.amd {
+            card.read();
+        }
+        if let Some(cards) = &self.nvidia {
+            for (place, card) in self.nvidia_cards.iter_mut().enumerate().filter(|(_, card)| card.is_wanted) {
+                card.reading = cards.read(place);
+            }
+        }
+        Ok(())
+    }
+
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+        let mut shortfall = self.listing;
+        self.rows.clear();
+        for card in &self.amd {
+            let mut row = card.row;
+            shortfall |= card.fill(&mut row);
+            self.rows.push(row);
+        }
+        for card in self.nvidia_cards.iter().filter(|card| card.is_wanted) {
+            let mut row = card.row;
+            shortfall |= card.fill(&mut row);
+            self.rows.push(row);
+        }
+        let cards = builder.create_vector(&self.rows);
+        let root = Gpu::create(builder, &GpuArgs { cards: Some(cards) });
+        builder.finish_minimal(root);
+        shortfall
+    }
+}
+
+impl GpuSampler {
+    fn new(drm: Option<HostDirectory>, nvidia: Option<Box<dyn Cards>>, selection: Selection) -> Self {
+        Self {
+            drm,
+            selection,
+            amd: Vec::new(),
+            present: Vec::new(),
+            others: Vec::new(),
+            nvidia,
+            nvidia_cards: Vec::new(),
+            listing: Shortfall::NONE,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Cards that came and went.
+    fn list(&mut self) {
+        let Self { drm, selection, amd, present, others, nvidia, nvidia_cards, listing, .. } = self;
+        *listing = Shortfall::NONE;
+        if let Some(drm) = drm {
+            present.clear();
+            if drm.list(|name| present.extend(card_number(name))).is_err() {
+                *listing |= Shortfall::MISSING;
+            }
+            present.sort_unstable();
+            amd.retain(|card| !card.is_gone && present.contains(&card.number));
+            others.retain(|number| present.contains(number));
+            for number in present.iter() {
+                if others.contains(number) {
+                    continue;
+                }
+                let Err(place) = amd.binary_search_by_key(number, |card| card.number) else { continue };
+                if amd.len() == CARDS_MAX {
+                    *listing |= Shortfall::TOO_MANY;
+                    break;
+                }
+                match AmdCard::open(drm, *number, selection) {
+                    Some(card) => amd.insert(place, card),
+                    None => others.push(*number),
+                }
+            }
+        }
+        if let Some(cards) = nvidia.as_mut().and_then(|cards| cards.changed()) {
+            nvidia_cards.clear();
+            let wanted = |identity: CardIdentity| NvidiaCard {
+                is_wanted: selection.wants(identity.address.as_bytes()),
+                row: row(identity.address.as_bytes(), identity.name.as_bytes(), GpuDriver::Nvidia),
+                reading: CardReading::default(),
+            };
+            nvidia_cards.extend(cards.into_iter().take(CARDS_MAX).map(wanted));
+        }
+    }
+}
+
+impl AmdCard {
+    /// None if it is no card of amdgpu, or not wanted.
+    fn open(drm: &HostDirectory, number: u32, selection: &Selection) -> Option<Self> {
+        let device = drm.directory(&path(&format!("card{number}/device"))?).ok()?;
+        let content = |name: &str| {
+            let mut file = device.open(&path(name)?).ok()?;
+            file.read().ok()?;
+            Some(file.content().to_vec())
+        };
+        let uevent = content("uevent")?;
+        let line = |key: &[u8]| text::whole_lines(&uevent).0.find_map(|line| line.strip_prefix(key));
+        let address = line(b"PCI_SLOT_NAME=").unwrap_or_default();
+        if line(b"DRIVER=") != Some(b"amdgpu") || !selection.wants(address) {
+            return None;
+        }
+        let open = |directory: &HostDirectory, name: &str| directory.open(&path(name)?).ok();
+        let mut files: Vec<(Figure, HostFile, Read)> = Vec::new();
+        for (figure, name) in DEVICE_FILES {
+            files.extend(open(&device, name).map(|file| (figure, file, Read::Spared)));
+        }
+        if let Some(sensors) = sensors(&device) {
+            for (figure, names) in SENSOR_FILES {
+                let file = names.iter().find_map(|name| open(&sensors, name));
+                files.extend(file.map(|file| (figure, file, Read::Spared)));
+            }
+        }
+        let name = content("product_name").unwrap_or_default();
+        Some(Self {
+            number,
+            row: row(address, name.trim_ascii(), GpuDriver::Amdgpu),
+            status: open(&device, "power/runtime_status"),
+            files,
+            is_suspended: false,
+            is_gone: false,
+        })
+    }
+
+    fn read(&mut self) {
+        // A card that sleeps is left asleep; one that cannot say so does not sleep.
+        self.is_suspended = match &mut self.status {
+            Some(status) => status.read().is_ok() && status.content() == SUSPENDED,
+            None => false,
+        };
+        for (_, file, read) in &mut self.files {
+            *read = if self.is_suspended {
+                Read::Spared
+            } else {
+                match file.read() {
+                    Ok(()) => Read::Done,
+                    Err(error) => {
+                        self.is_gone |= error.raw_os_error() == Some(NO_DEVICE);
+                        Read::Failed(reason(&error))
+                    }
+                }
+            };
+        }
+    }
+
+    fn fill(&self, row: &mut GpuState) -> Shortfall {
+        let mut shortfall = Shortfall::NONE;
+        row.set_suspended(u64::from(self.is_suspended));
+        for (figure, file, read) in &self.files {
+            match read {
+                Read::Spared => {}
+                Read::Failed(reason) => shortfall |= *reason,
+                Read::Done => {
+                    let (mut lines, cut) = text::whole_lines(file.content());
+                    let line = lines.next().map(<[u8]>::trim_ascii);
+                    shortfall |= cut;
+                    if *figure == Figure::Temperature {
+                        let number = line.and_then(signed);
+                        shortfall |= Shortfall::UNREADABLE.unless(number.is_some());
+                        row.set_temperature(number.unwrap_or(ABSENT_INTEGER));
+                    } else {
+                        let value = text::value(line, &mut shortfall);
+                        figure.set(row, value);
+                    }
+                }
+            }
+        }
+        shortfall
+    }
+}
+
+impl NvidiaCard {
+    fn fill(&self, row: &mut GpuState) -> Shortfall {
+        const THOUSAND: u64 = 1_000;
+        const MILLION: u64 = 1_000_000;
+        let it = &self.reading;
+        let wide = |value: Option<u32>| value.map(u64::from);
+        let times = |value: Option<u64>, by| value.and_then(|value| value.checked_mul(by)).unwrap_or(ABSENT);
+        row.set_suspended(0);
+        row.set_busy(times(wide(it.busy), 1));
+        row.set_memory_busy(times(wide(it.memory_busy), 1));
+        row.set_memory_used(times(it.memory_used, 1));
+        row.set_memory_total(times(it.memory_total, 1));
+        row.set_power(times(wide(it.power), THOUSAND));
+        row.set_power_limit(times(wide(it.power_limit), THOUSAND));
+        row.set_energy(times(it.energy, THOUSAND));
+        row.set_temperature(it.temperature.map_or(ABSENT_INTEGER, |value| i64::from(value) * 1_000));
+        row.set_clock(times(wide(it.clock), MILLION));
+        row.set_memory_clock(times(wide(it.memory_clock), MILLION));
+        row.set_fan(times(wide(it.fan), 1));
+        Shortfall::MISSING.unless(it.failures == 0)
+    }
+}
+
+impl Figure {
+    /// Sets what is no temperature.
+    fn set(self, row: &mut GpuState, value: u64) {
+        match self {
+            Self::Busy => row.set_busy(value),
+            Self::MemoryBusy => row.set_memory_busy(value),
+            Self::MemoryUsed => row.set_memory_used(value),
+            Self::MemoryTotal => row.set_memory_total(value),
+            Self::Power => row.set_power(value),
+            Self::PowerLimit => row.set_power_limit(value),
+            Self::Energy => row.set_energy(value),
+            Self::Temperature => {}
+            Self::Clock => row.set_clock(value),
+            Self::MemoryClock => row.set_memory_clock(value),
+            Self::Fan => row.set_fan(value),
+        }
+    }
+}
+
+/// A row of which nothing is known but whose it is.
+fn row(address: &[u8], name: &[u8], driver: GpuDriver) -> GpuState {
+    GpuState::new(
+        &text::name(address).unwrap_or_default(),
+        &text::name(name).unwrap_or([0; 64]),
+        driver,
+        ABSENT,
+        ABSENT,
+        ABSENT,
+        ABSENT,
+        ABSENT,
+        ABSENT,
+        ABSENT,
+        ABSENT,
+        ABSENT_INTEGER,
+        ABSENT,
+        ABSENT,
+        ABSENT,
+    )
+}
+
+/// The number of `card0`; connectors are called `card0-DP-1`.
+fn card_number(name: &CStr) -> Option<u32> {
+    let number = text::number(name.to_bytes().strip_prefix(b"card")?)?;
+    u32::try_from(number).ok()
+}
+
+/// The card's directory of sensors: the one `hwmonN` there is.
+fn sensors(device: &HostDirectory) -> Option<HostDirectory> {
+    let mut all = device.directory(c"hwmon").ok()?;
+    let mut first: Option<CString> = None;
+    all.list(|name| {
+        if first.is_none() && name.to_bytes().starts_with(b"hwmon") {
+            first = Some(name.to_owned());
+        }
+    })
+    .ok()?;
+    all.directory(&first?).ok()
+}
+
+fn path(text: &str) -> Option<CString> {
+    CString::new(text).ok()
+}
+
+fn signed(text: &[u8]) -> Option<i64> {
+    let (sign, digits) = match text {
+        [b'-', digits @ ..] => (-1, digits),
+        digits => (1, digits),
+    };
+    Some(sign * i64::try_from(text::number(digits)?).ok()?)
+}
+
+/// What a sample lacks where a file could not be read.
+fn reason(error: &io::Error) -> Shortfall {
+    match error.kind() {
+        ErrorKind::PermissionDenied => Shortfall::DENIED,
+        _ if error.raw_os_error() == Some(NO_DEVICE) => Shortfall::MISSING,
+        _ => Shortfall::UNREADABLE,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "files of the test's own that come and go")]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::sampling::sources::tests::{assert_composed, opened};
+
+    const BELOW: &str = "sys/class/drm";
+
+    fn write(root: &Path, file: &str, text: &str) {
+        let path = root.join(BELOW).join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// A card whose figures are `first`, `first` + 1 and so on, in the order of the files.
+    fn card(root: &Path, number: u32, address: &str, first: u64) {
+        let below = format!("card{number}/device");
+        write(root, &format!("{below}/uevent"), &format!("DRIVER=amdgpu\nPCI_SLOT_NAME={address}\n"));
+        write(root, &format!("{below}/product_name"), "Vega 64\n");
+        write(root, &format!("{below}/power/runtime_status"), "active\n");
+        let device = DEVICE_FILES.iter().map(|(_, name)| format!("{below}/{name}"));
+        let sensors = SENSOR_FILES.iter().map(|(_, names)| format!("{below}/hwmon/hwmon3/{}", names[0]));
+        for (file, value) in device.chain(sensors).zip(first..) {
+            write(root, &file, &format!("{value}\n"));
+        }
+    }
+
+    fn sample(sampler: &mut dyn Sampler) -> (Vec<GpuState>, Shortfall) {
+        let mut builder = FlatBufferBuilder::new();
+        sampler.read().unwrap();
+        let shortfall = sampler.build(0, &mut builder);
+        let gpu = flatbuffers::root::<Gpu<'_>>(builder.finished_data()).unwrap();
+        (gpu.cards().iter().copied().collect(), shortfall)
+    }
+
+    fn figures(row: &GpuState) -> [u64; 11] {
+        [
+            row.busy(),
+            row.memory_busy(),
+            row.memory_used(),
+            row.memory_total(),
+            row.power(),
+            row.power_limit(),
+            row.energy(),
+            row.temperature().cast_unsigned(),
+            row.clock(),
+            row.memory_clock(),
+            row.fan(),
+        ]
+    }
+
+    fn address(row: &GpuState) -> String {
+        row.address().iter().take_while(|byte| *byte != 0).map(char::from).collect()
+    }
+
+    // Goal: every value is in its place; connectors and other drivers' cards are none; patterns hold; a card comes, sleeps,
+    // lacks a file, changes its number's owner, and goes. Method: a tree of our own that changes between samples.
+    #[test]
+    fn cards_of_amdgpu_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        card(root, 1, "0000:09:00.0", 100);
+        card(root, 2, "0000:0a:00.0", 200);
+        write(root, "card1-DP-1/status", "connected\n");
+        write(root, "card0/device/uevent", "DRIVER=i915\nPCI_SLOT_NAME=0000:00:02.0\n");
+        let mut sampler = opened(&ENTRY, "exclude = [\"0000:0a:*\"]", root).unwrap();
+        let (rows, shortfall) = sample(&mut *sampler);
+        assert_eq!((rows.len(), shortfall), (1, Shortfall::NONE));
+        let expected: Vec<u64> = (100..111).collect();
+        assert_eq!(figures(&rows[0])[..], expected);
+        assert_eq!((address(&rows[0]).as_str(), rows[0].driver()), ("0000:09:00.0", GpuDriver::Amdgpu));
+        assert!(rows[0].name().iter().take(8).eq(*b"Vega 64\0") && rows[0].suspended() == 0);
+
+        write(root, "card1/device/power/runtime_status", "suspended\n");
+        let (rows, shortfall) = sample(&mut *sampler);
+        assert_eq!((rows[0].suspended(), shortfall), (1, Shortfall::NONE));
+        assert!(
+            figures(&rows[0])
+                .iter()
+                .all(|value| *value == ABSENT || *value == ABSENT_INTEGER.cast_unsigned())
+        );
+
+        write(root, "card1/device/power/runtime_status", "active\n");
+        write(root, "card1/device/hwmon/hwmon3/temp1_input", "-5000\n");
+        write(root, "card1/device/hwmon/hwmon3/fan1_input", "x\n");
+        card(root, 0, "0000:03:00.0", 300);
+        let (rows, shortfall) = sample(&mut *sampler);
+        assert_eq!((rows.len(), shortfall), (1, Shortfall::UNREADABLE));
+        assert_eq!((rows[0].temperature(), rows[0].fan()), (-5000, ABSENT));
+
+        std::fs::remove_dir_all(root.join(BELOW).join("card0")).unwrap();
+        let _ = sample(&mut *sampler);
+        card(root, 0, "0000:03:00.0", 300);
+        write(root, "card1/device/hwmon/hwmon3/fan1_input", "7\n");
+        let (rows, shortfall) = sample(&mut *sampler);
+        let addresses: Vec<String> = rows.iter().map(address).collect();
+        assert_eq!(
+            (addresses, shortfall),
+            (vec!["0000:03:00.0".to_owned(), "0000:09:00.0".to_owned()], Shortfall::NONE)
+        );
+        for card in ["card0", "card1"] {
+            std::fs::remove_dir_all(root.join(BELOW).join(card)).unwrap();
+        }
+        assert_eq!(sample(&mut *sampler).0.len(), 0);
+    }
+
+    // Goal: a damaged file never panics, and a cut number is never believed. Method: every cut, every byte replaced.
+    #[test]
+    fn damaged_text_is_marked() {
+        let folder = tempfile::tempdir().unwrap();
+        card(folder.path(), 0, "0000:09:00.0", 1);
+        let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
+        for file in ["gpu_busy_percent", "hwmon/hwmon3/temp1_input"] {
+            let file = format!("card0/device/{file}");
+            assert_composed(b"45\n", |text| {
+                std::fs::write(folder.path().join(BELOW).join(&file), text).unwrap();
+                sample(&mut *sampler).1.is_none()
+            });
+            write(folder.path(), &file, "45\n");
+        }
+    }
+
+    // Goal: a host with neither driver is told what was looked for, and one with NVIDIA's driver alone that the library is
+    // missing. Method: trees of our own; on a host that has the library the second is passed over.
+    #[test]
+    fn what_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = || opened(&ENTRY, "", folder.path()).map(drop).map_err(|error| error.to_string());
+        assert_eq!(error(), Err(format!("/{DRM}: No such file or directory (os error 2){NEITHER}")));
+        write(folder.path(), "card0/device/uevent", "DRIVER=virtio\n");
+        assert_eq!(error(), Err(format!("/{DRM}: no such card{NEITHER}")));
+        let version = folder.path().join(NVIDIA);
+        std::fs::create_dir_all(version.parent().unwrap()).unwrap();
+        std::fs::write(version, "NVRM version: 1\n").unwrap();
+        match error() {
+            Ok(()) => println!("passed over: NVIDIA's library is here"),
+            Err(error) => assert!(
+                error.starts_with("NVIDIA's driver is loaded, its library is not: libnvidia-ml.so.1"),
+                "{error}"
+            ),
+        }
+    }
+
+    /// Cards as NVIDIA's library would tell of them.
+    #[derive(Debug)]
+    struct MadeUp(Option<Vec<CardIdentity>>, CardReading);
+
+    impl Cards for MadeUp {
+        fn changed(&mut self) -> Option<Vec<CardIdentity>> {
+            self.0.take()
+        }
+
+        fn read(&self, place: usize) -> CardReading {
+            CardReading { busy: u32::try_from(place).ok(), ..self.1 }
+        }
+    }
+
+    // Goal: NVIDIA's figures come to the same units, patterns hold, and what a card lacks is absent. Method: made-up cards.
+    #[test]
+    fn figures_of_nvidia_are_converted() {
+        let identity = |address: &str| CardIdentity { address: address.to_owned(), name: "H100".to_owned() };
+        let cards = ["0000:01:00.0", "0000:02:00.0"].map(identity).to_vec();
+        let reading = CardReading {
+            busy: None,
+            memory_busy: Some(2),
+            memory_used: Some(3),
+            memory_total: Some(4),
+            power: Some(5),
+            power_limit: None,
+            energy: Some(7),
+            temperature: Some(8),
+            clock: Some(9),
+            memory_clock: Some(10),
+            fan: Some(11),
+            failures: 0,
+        };
+        let selection = opened_selection("exclude = [\"0000:01:*\"]");
+        let mut sampler = GpuSampler::new(None, Some(Box::new(MadeUp(Some(cards), reading))), selection);
+        let (rows, shortfall) = sample(&mut sampler);
+        assert_eq!((rows.len(), shortfall), (1, Shortfall::NONE));
+        let expected = [1, 2, 3, 4, 5_000, ABSENT, 7_000, 8_000, 9_000_000, 10_000_000, 11];
+        assert_eq!((figures(&rows[0]), rows[0].driver()), (expected, GpuDriver::Nvidia));
+        assert_eq!(sample(&mut sampler).0.len(), 1, "cards that stay are not listed again");
+        let lost = CardReading { failures: 9, ..CardReading::default() };
+        let cards = Some(vec![identity("0000:05:00.0")]);
+        let mut sampler = GpuSampler::new(None, Some(Box::new(MadeUp(cards, lost))), Selection::default());
+        assert_eq!(sample(&mut sampler).1, Shortfall::MISSING);
+    }
+
+    fn opened_selection(keys: &str) -> Selection {
+        let config = crate::config::Config::parse("test.toml", &format!("[source.gpu]\n{keys}\n")).unwrap();
+        Selection::of(config.sources.iter().find(|source| source.name.as_str() == "gpu").unwrap())
+    }
+
+    // Goal: a captured card is read whole. Method: the tree of another machine, each figure beside its file's own text.
+    #[test]
+    fn a_captured_card_is_read() {
+        let archive =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/hosts/procfs-fixtures.tar.gz");
+        if !archive.exists() {
+            println!("passed over: no {}", archive.display());
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let unpacked = std::process::Command::new("tar")
+            .args([
+                "-xzf",
+                archive.to_str().unwrap(),
+                "-C",
+                folder.path().to_str().unwrap(),
+                "./sys/class/drm",
+            ])
+            .status();
+        if !unpacked.is_ok_and(|status| status.success()) {
+            println!("passed over: no ./sys/class/drm in {}", archive.display());
+            return;
+        }
+        let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
+        let (rows, shortfall) = sample(&mut *sampler);
+        assert_eq!((rows.len(), shortfall), (1, Shortfall::NONE));
+        let naive = |file: &str| -> u64 {
+            let path = folder.path().join("sys/class/drm/card0/device").join(file);
+            std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+        };
+        assert_eq!(address(&rows[0]), "0000:09:00.0");
+        assert_eq!(rows[0].busy(), naive("gpu_busy_percent"));
+        assert_eq!(rows[0].memory_used(), naive("mem_info_vram_used"));
+        assert_eq!(rows[0].memory_total(), naive("mem_info_vram_total"));
+    }
+}
