@@ -231,8 +231,14 @@ pub(super) fn common(table: &mut Table<'_, '_>, source: Source) -> (Source, Writ
     let period = table.duration("period", source.period, &default::PERIOD_RANGE);
     let required = table.flag("required", source.required).value;
     let budget = table.cpu_share("budget", source.budget).value;
-    let include = table.patterns("include").value;
-    let exclude = table.patterns("exclude").value;
+    let [include, exclude] = ["include", "exclude"].map(|key| {
+        let given = table.patterns(key);
+        if !given.value.is_empty() && !source.name.has_choice() {
+            table.reject(&given, Problem::NoChoice);
+            return Vec::new();
+        }
+        given.value
+    });
     let source =
         Source { enabled: enabled.value, period: period.value, required, budget, include, exclude, ..source };
     (source, WrittenSource { enabled, is_period_sound: period.is_sound, payload: None })
@@ -741,6 +747,11 @@ mod tests {
                  or write shape = \"wide\"\n\
                  f.toml:3:11: [source.synthetic] payload = \"0B\": without effect, since shape = \"point\"; remove \
                  it or write shape = \"wide\"",
+            ),
+            (
+                "[source.load]\ninclude = [\"x\"]\nexclude = []",
+                "f.toml:2:11: [source.load] include = [\"x\"]: without effect, since this source has nothing to \
+                 choose from; remove it",
             ),
             (
                 &format!("{frame}payload = \"64KiB\""),

@@ -123,6 +123,9 @@ pub enum Problem {
         /// What to write.
         wanted: Wanted,
     },
+    /// Patterns for a source that is recorded as a whole.
+    #[error("without effect, since this source has nothing to choose from; remove it")]
+    NoChoice,
     /// Not a pattern.
     #[error("\"{}\" is no pattern: {reason}; {wanted}", pattern.escape_debug())]
     BadPattern {

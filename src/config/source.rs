@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::default;
 use super::event::Perf;
 use super::pattern::Pattern;
-use super::readout::Readout;
+use super::readout::{Origin, Readout};
 use super::word::words;
 
 /// A source with this period or a shorter one belongs to group `fast`. At 10 ms a tick that is late by the
@@ -255,6 +255,11 @@ impl SourceName {
         )
     }
 
+    /// Whether it has things or fields among which `include` and `exclude` choose.
+    pub(super) fn has_choice(self) -> bool {
+        !matches!(self, Self::Load | Self::Itself | Self::Synthetic | Self::Conntrack | Self::Softnet)
+    }
+
     /// Whether a reading may be held up by something other than the kernel: a server, a device's firmware.
     pub(super) fn may_block(self) -> bool {
         matches!(self, Self::Filesystem | Self::Gpu | Self::File | Self::Command)
@@ -342,7 +347,11 @@ impl Source {
 
     /// How long a reading of a source that may be held up is waited for.
     pub fn read_timeout(&self) -> Duration {
-        default::READ_TIMEOUT
+        match self.readout.as_ref().map(|readout| &readout.origin) {
+            // It ends the program itself; this is for what even a kill does not end.
+            Some(Origin::Command(command)) => command.timeout + default::READ_TIMEOUT,
+            _ => default::READ_TIMEOUT,
+        }
     }
 
     /// The group, and so the thread, that reads this source.

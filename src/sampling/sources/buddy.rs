@@ -21,6 +21,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/buddy.bfbs"),
     files: &[FILE],
     refresh: "whenever memory is taken or given back",
+    selects: "zones, such as Normal",
     needs: &[],
     open,
 };

@@ -28,6 +28,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/command.bfbs"),
     files: &[],
     refresh: "at each sample: the program is run for it",
+    selects: "names of values",
     needs: &[],
     open,
 };

@@ -26,6 +26,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/conntrack.bfbs"),
     files: &[FILE, COUNT, COUNT_MAX],
     refresh: "at each connection",
+    selects: "",
     needs: &[],
     open,
 };

@@ -6,7 +6,7 @@ use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::{HostFile, Records};
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
 use crate::schema::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
 
 const FILE: &str = "proc/stat";
@@ -19,6 +19,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/cpu.bfbs"),
     files: &[FILE],
     refresh: "times each scheduler tick (4 ms at 250 Hz), counts at once",
+    selects: "cores, such as cpu0",
     needs: &[],
     open,
 };
@@ -26,6 +27,7 @@ pub(super) const ENTRY: Entry = Entry {
 fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
     Ok(Box::new(CpuSampler {
         file: host_file(opening.host, FILE, "")?.of_records(Records::One),
+        chosen: Chosen::new(opening.selection()),
         cores: Vec::new(),
     }))
 }
@@ -33,6 +35,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
 #[derive(Debug)]
 struct CpuSampler {
     file: HostFile,
+    chosen: Chosen,
     cores: Vec<CoreTimes>, // reused
 }
 
@@ -55,7 +58,7 @@ impl Sampler for CpuSampler {
     }
 
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let (totals, shortfall) = parse(self.file.content(), &mut self.cores);
+        let (totals, shortfall) = parse(self.file.content(), &mut self.chosen, &mut self.cores);
         let cores = builder.create_vector(&self.cores);
         let root = Cpu::create(
             builder,
@@ -77,8 +80,9 @@ impl Sampler for CpuSampler {
 }
 
 /// Reads everything that is there; says what is not.
-fn parse(content: &[u8], cores: &mut Vec<CoreTimes>) -> (Totals, Shortfall) {
+fn parse(content: &[u8], chosen: &mut Chosen, cores: &mut Vec<CoreTimes>) -> (Totals, Shortfall) {
     cores.clear();
+    let mut seen = 0;
     let (mut cursor, mut lacks) = Cursor::of(content);
     let mut times = None;
     let [mut context_switches, mut forks, mut interrupts, mut softirqs] = [ABSENT; 4];
@@ -100,12 +104,15 @@ fn parse(content: &[u8], cores: &mut Vec<CoreTimes>) -> (Totals, Shortfall) {
         } else if name == b"cpu" {
             times = Some(cpu_times(&mut cursor, &mut lacks));
         } else if let Some(core) = name.strip_prefix(b"cpu") {
-            push_core(cores, core, &mut cursor, &mut lacks);
+            if chosen.wants(seen, name) {
+                push_core(cores, core, &mut cursor, &mut lacks);
+            }
+            seen += 1;
         }
         cursor.next_line();
     }
     let counts = [context_switches, forks, interrupts, softirqs, running, blocked, boot_time];
-    let is_there = times.is_some() && !cores.is_empty() && !counts.contains(&ABSENT);
+    let is_there = times.is_some() && seen > 0 && !counts.contains(&ABSENT);
     lacks |= Shortfall::CUT.unless(is_there);
     let times = times.unwrap_or_else(|| cpu_times(&mut Cursor::of(b"").0, &mut lacks));
     let totals = Totals { times, context_switches, forks, interrupts, softirqs, running, blocked, boot_time };
@@ -128,7 +135,7 @@ fn cpu_times(cursor: &mut Cursor<'_>, lacks: &mut Shortfall) -> CpuTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, sampled};
+    use crate::sampling::sources::tests::{assert_composed, fixture, sampled, sampled_under};
 
     const TEXT: &[u8] = b"cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 11 12 13 14 15 16 17 18 19 20\n\
         cpu3 21 22 23 24 25 26 27 28 29 30\nintr 31 1 1\nctxt 32\nbtime 33\nprocesses 34\n\
@@ -138,7 +145,7 @@ mod tests {
     #[test]
     fn every_value_is_in_its_place() {
         let mut cores = Vec::new();
-        let (totals, shortfall) = parse(TEXT, &mut cores);
+        let (totals, shortfall) = parse(TEXT, &mut Chosen::default(), &mut cores);
         assert!(shortfall.is_none());
         assert_eq!(totals.times, CpuTimes::new(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
         assert_eq!(cores.len(), 2);
@@ -148,11 +155,26 @@ mod tests {
         assert_eq!((totals.running, totals.blocked, totals.softirqs), (35, 36, 37));
     }
 
+    // Goal: cores are chosen by name; the total stays that of all. Method: one of two excluded, then both.
+    #[test]
+    fn cores_are_chosen_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        std::fs::write(folder.path().join(FILE), TEXT).unwrap();
+        for (keys, expected) in [("exclude = [\"cpu0\"]", &[3][..]), ("include = [\"eth*\"]", &[])] {
+            let (payload, shortfall) = sampled_under(&ENTRY, keys, folder.path());
+            let cpu = flatbuffers::root::<Cpu<'_>>(&payload).unwrap();
+            let cores: Vec<u64> = cpu.cores().iter().map(|core| core.core()).collect();
+            assert_eq!((cores.as_slice(), cpu.total().user(), shortfall), (expected, 1, Shortfall::NONE));
+        }
+    }
+
     // Goal: damaged text never panics, and a cut file is never called whole. Method: every cut, every byte replaced.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(TEXT, |text| parse(text, &mut Vec::new()).1.is_none());
-        let (totals, shortfall) = parse(b"cpu 1 x 99999999999999999999 4 5 6 7 8 9 10\n", &mut Vec::new());
+        assert_composed(TEXT, |text| parse(text, &mut Chosen::default(), &mut Vec::new()).1.is_none());
+        let (totals, shortfall) =
+            parse(b"cpu 1 x 99999999999999999999 4 5 6 7 8 9 10\n", &mut Chosen::default(), &mut Vec::new());
         assert_eq!(shortfall, Shortfall::UNREADABLE | Shortfall::CUT);
         assert_eq!((totals.times.user(), totals.times.nice(), totals.times.system()), (1, ABSENT, ABSENT));
     }
@@ -185,7 +207,7 @@ mod tests {
     fn a_captured_host_is_read() {
         let Some(text) = fixture(FILE) else { return };
         let mut cores = Vec::new();
-        let (totals, _) = parse(&text, &mut cores);
+        let (totals, _) = parse(&text, &mut Chosen::default(), &mut cores);
         assert!(cores.len() >= 2 && totals.context_switches != ABSENT);
     }
 }

@@ -32,6 +32,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/cpufreq.bfbs"),
     files: &[DIRECTORY],
     refresh: "each few milliseconds, as the governor decides",
+    selects: "cores, such as cpu0; hardware by its own name asks the processor itself",
     needs: &[],
     open,
 };

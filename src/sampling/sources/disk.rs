@@ -25,6 +25,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/disk.bfbs"),
     files: &[FILE],
     refresh: "at each request; hundreds of times a second under load",
+    selects: "devices, such as nvme0n1",
     needs: &[],
     open: |opening| {
         let file = host_file(opening.host, FILE, "")?.of_records(Records::UpTo(LINE_BYTES_MAX));

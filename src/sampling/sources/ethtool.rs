@@ -33,6 +33,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/ethtool.bfbs"),
     files: &[FILE],
     refresh: "by driver: at each packet, or as seldom as once a second",
+    selects: "interfaces, such as eth0",
     needs: &[],
     open,
 };

@@ -22,6 +22,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/file.bfbs"),
     files: &[],
     refresh: "as the file is written",
+    selects: "names of values",
     needs: &[],
     open,
 };

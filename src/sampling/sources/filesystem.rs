@@ -56,6 +56,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/filesystem.bfbs"),
     files: &[FILE_OF_HOST, FILE_OF_SELF],
     refresh: "at each write; some file systems sum up once in a few seconds",
+    selects: "mount points, such as /var",
     needs: &[],
     open,
 };

@@ -31,6 +31,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/gpu.bfbs"),
     files: &[DRM, NVIDIA],
     refresh: "a few times a second, as the driver looks",
+    selects: "addresses on the bus, such as 0000:09:00.0",
     needs: &[],
     open,
 };

@@ -31,6 +31,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/hugepages.bfbs"),
     files: &[DIRECTORY],
     refresh: "whenever a huge page is taken or given back",
+    selects: "pools, such as hugepages-2048kB",
     needs: &[],
     open,
 };

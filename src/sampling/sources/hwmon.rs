@@ -29,6 +29,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/hwmon.bfbs"),
     files: &[DIRECTORY],
     refresh: "by chip: most once or twice a second, some at each reading",
+    selects: "sensors, such as coretemp/temp1",
     needs: &[],
     open,
 };

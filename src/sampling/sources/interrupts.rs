@@ -26,6 +26,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/interrupts.bfbs"),
     files: &[FILE],
     refresh: "at each interrupt",
+    selects: "devices, such as eth0-rx-0, or names of lines, such as LOC",
     needs: &[],
     open,
 };

@@ -29,6 +29,7 @@ pub(super) const MEMORY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/memory.bfbs"),
     files: &[MEMINFO],
     refresh: "some values hundreds of times a second, as memory is used",
+    selects: "fields, such as mem_free",
     needs: &[],
     open: |opening| {
         let part = Part { path: MEMINFO, layout: LINES, records: Records::One, is_optional: false };
@@ -51,6 +52,7 @@ pub(super) const VMSTAT_ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/vmstat.bfbs"),
     files: &[VMSTAT],
     refresh: "page faults hundreds of times a second; some counters are summed up once a second",
+    selects: "fields, such as pgfault",
     needs: &[],
     open: |opening| {
         let part =
@@ -74,6 +76,7 @@ pub(super) const NETSTAT_ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/netstat.bfbs"),
     files: &[NETSTAT],
     refresh: "at each packet",
+    selects: "fields, such as tcp_timeouts",
     needs: &[],
     open: |opening| {
         let path = of_namespace(opening.host, NETSTAT, "proc/1/net/netstat");
@@ -98,6 +101,7 @@ pub(super) const SOCKETS: Entry = Entry {
     schema: include_bytes!("../../../generated/host/sockets.bfbs"),
     files: &[SOCKSTAT, SOCKSTAT6],
     refresh: "whenever a socket is opened or closed",
+    selects: "fields, such as tcp_inuse",
     needs: &[],
     open: |opening| {
         let part = |own, another, is_optional| {

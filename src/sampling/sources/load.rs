@@ -16,6 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/load.bfbs"),
     files: &[FILE],
     refresh: "averages each 5 s, tasks at once",
+    selects: "",
     needs: &[],
     open: |opening| {
         Ok(Box::new(LoadSampler { file: host_file(opening.host, FILE, "")?.of_records(Records::One) }))

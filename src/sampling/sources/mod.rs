@@ -57,6 +57,8 @@ pub struct Entry {
     pub files: &'static [&'static str],
     /// How often the kernel changes it: what a shorter period cannot beat.
     pub refresh: &'static str,
+    /// What `include` and `exclude` speak of; empty where there is nothing to choose from.
+    pub selects: &'static str,
     /// Capabilities it needs.
     pub needs: &'static [&'static str],
     /// Opens it, and reads once to see that it can be read.

@@ -28,6 +28,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/network.bfbs"),
     files: &[FILE],
     refresh: "at each packet",
+    selects: "interfaces, such as eth0",
     needs: &[],
     open,
 };

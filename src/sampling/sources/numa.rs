@@ -31,6 +31,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/numa.bfbs"),
     files: &[DIRECTORY],
     refresh: "hundreds of times a second, as memory is used; some counters are summed up once a second",
+    selects: "nodes, such as node0",
     needs: &[],
     open,
 };

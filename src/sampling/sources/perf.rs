@@ -34,6 +34,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/perf.bfbs"),
     files: &[PARANOID, ONLINE],
     refresh: "at once",
+    selects: "events, such as cycles",
     needs: &["CAP_PERFMON"],
     open,
 };

@@ -29,6 +29,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/power.bfbs"),
     files: &FILES,
     refresh: "energy each millisecond, batteries each second to each minute",
+    selects: "zones and supplies, such as intel-rapl:0 and BAT0",
     needs: &["CAP_DAC_READ_SEARCH"],
     open,
 };

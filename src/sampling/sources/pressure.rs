@@ -21,6 +21,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/pressure.bfbs"),
     files: &FILES,
     refresh: "totals 25 to 30 times a second, averages each 2 s",
+    selects: "resources: cpu, memory, io, irq",
     needs: &[],
     open,
 };

@@ -26,6 +26,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/schedstat.bfbs"),
     files: &[FILE],
     refresh: "at each switch of tasks",
+    selects: "cores, such as cpu0",
     needs: &[],
     open,
 };

@@ -25,6 +25,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/slab.bfbs"),
     files: &[FILE],
     refresh: "whenever a slab is filled or emptied",
+    selects: "caches, such as dentry",
     needs: &["CAP_DAC_READ_SEARCH"],
     open,
 };

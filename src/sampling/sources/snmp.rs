@@ -26,6 +26,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/snmp.bfbs"),
     files: &[SNMP, SNMP6],
     refresh: "at each packet",
+    selects: "fields, such as tcp_in_errs and icmp_types",
     needs: &[],
     open,
 };

@@ -36,6 +36,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/softirqs.bfbs"),
     files: &[FILE],
     refresh: "at each software interrupt",
+    selects: "cores, such as CPU0",
     needs: &[],
     open,
 };

@@ -24,6 +24,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/softnet.bfbs"),
     files: &[FILE],
     refresh: "at each round of packets",
+    selects: "",
     needs: &[],
     open,
 };

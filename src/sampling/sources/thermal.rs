@@ -25,6 +25,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../generated/host/thermal.bfbs"),
     files: &[DIRECTORY],
     refresh: "by zone: some at each reading, others each 2 s",
+    selects: "types of zones, such as x86_pkg_temp",
     needs: &[],
     open,
 };

@@ -47,6 +47,7 @@ pub(super) const ENTRY: Entry = Entry {
     schema: include_bytes!("../../../../generated/host/process.bfbs"),
     files: &[DIRECTORY, "proc/PID/stat", "proc/PID/io", "proc/PID/cgroup", "proc/PID/cmdline"],
     refresh: "times with each scheduler tick, 100 to 1,000 times a second; counts as they happen",
+    selects: "names, as the kernel cuts them to 15 bytes",
     needs: &[
         "CAP_SYS_PTRACE (I/O of others' processes)",
         "CAP_NET_ADMIN (ends of processes, before Linux 6.6)",
