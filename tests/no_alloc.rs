@@ -57,8 +57,13 @@ static ALLOCATOR: Counting = Counting;
 
 /// A source of this host as it is configured by default.
 fn open(entry: &Entry) -> Result<Box<dyn Sampler>, Unavailable> {
-    let text = if entry.name == "file" { "[source.file.x]\npath = \"/proc/meminfo\"\n" } else { "" };
-    let config = Config::parse("test.toml", text).unwrap();
+    let expression = "format = \"regex\"\npattern = '^(\\w+): +(\\d+)'\nexclude = [\"Swap*\"]";
+    let text = match entry.name {
+        "file" => format!("[source.file.x]\npath = \"/proc/meminfo\"\n{expression}\n"),
+        "perf" => format!("[source.perf]\nprocesses = [\"{}\"]\n", std::process::id()),
+        _ => String::new(),
+    };
+    let config = Config::parse("test.toml", &text).unwrap();
     let source = config.sources.iter().find(|source| source.name.as_str() == entry.name).unwrap();
     (entry.open)(&Opening { host: &HostRoot::new("/"), config: source })
 }
