@@ -236,6 +236,7 @@ impl<'a> GpuState {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 16, items) };
   }
 
+  /// Whose card it is, and so where the figures come from.
   pub fn driver(&self) -> GpuDriver {
     let mut mem = ::core::mem::MaybeUninit::<<GpuDriver as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

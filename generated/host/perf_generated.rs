@@ -311,6 +311,7 @@ impl<'a> CoreCount {
     }
   }
 
+  /// What was counted, by the names of perf(1).
   pub fn event(&self) -> CountedEvent {
     let mut mem = ::core::mem::MaybeUninit::<<CountedEvent as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -591,6 +592,7 @@ impl<'a> ProcessCount {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 8, items) };
   }
 
+  /// What was counted, by the names of perf(1).
   pub fn event(&self) -> CountedEvent {
     let mut mem = ::core::mem::MaybeUninit::<<CountedEvent as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

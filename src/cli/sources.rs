@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use comfy_table::CellAlignment;
 use flatbuffers::FlatBufferBuilder;
 use serde::Serialize;
 
@@ -10,7 +11,7 @@ use super::error::CliError;
 use super::record::table;
 use super::{Outcome, text};
 use crate::config::{self, Config, Source};
-use crate::daemon::open_sources;
+use crate::daemon::{SourceError, open_sources};
 use crate::os::clock::monotonic_ns;
 use crate::sampling::Sampler;
 use crate::sampling::sources::CATALOG;
@@ -32,9 +33,12 @@ struct Row {
     available: bool,
     reason: Option<String>,
     default_period_ns: u64,
+    default_enabled: bool,
     cost_ns: Option<u64>,
     needs: Vec<&'static str>,
     refresh: &'static str,
+    reads: Vec<String>,
+    selects: &'static str,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
@@ -44,12 +48,16 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
         writeln!(out)?;
         return Ok(Outcome::Done);
     }
-    let mut shown = table(["source", "default period", "cost a sample", "of a core", "changes"]);
+    let mut shown = table(["source", "default", "period", "cost a sample", "of a core", "changes"]);
+    if let Some(changes) = shown.column_mut(5) {
+        changes.set_cell_alignment(CellAlignment::Left);
+    }
     for row in &rows {
         #[allow(clippy::cast_precision_loss, reason = "a percentage for people")]
         let share = |cost: u64| format!("{:.2} %", cost as f64 * 100.0 / row.default_period_ns as f64);
         shown.add_row([
             row.name.to_owned(),
+            if row.default_enabled { "on" } else { "off" }.to_owned(),
             config::format_duration(Duration::from_nanos(row.default_period_ns)),
             row.cost_ns.map_or_else(|| "-".to_owned(), text::latency),
             row.cost_ns.map_or_else(|| "-".to_owned(), share),
@@ -62,6 +70,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
             writeln!(out, "not available: {}: {reason}", row.name)?;
         }
     }
+    for row in rows.iter().filter(|row| !row.needs.is_empty()) {
+        writeln!(out, "needs for all it can tell: {}: {}", row.name, row.needs.join(", "))?;
+    }
     Ok(Outcome::Done)
 }
 
@@ -70,14 +81,13 @@ fn row(source: &Source) -> Row {
     let mut alone = Config::default();
     for other in &mut alone.sources {
         other.enabled = other.name == source.name;
+        // So that the error tells of this source and nothing else.
         other.required = false;
     }
     let entry = CATALOG.iter().find(|entry| entry.name == source.name.as_str());
     let (cost_ns, reason) = match open_sources(&alone) {
-        Ok(mut opened) => (
-            opened.sources.first_mut().map(|source| cost_ns(&mut *source.sampler)),
-            opened.skipped.first().map(|skipped| skipped.reason.clone()),
-        ),
+        Ok(mut opened) => (opened.sources.first_mut().map(|source| cost_ns(&mut *source.sampler)), None),
+        Err(SourceError::NoneLeft { reason, .. }) => (None, Some(reason)),
         Err(error) => (None, Some(error.to_string())),
     };
     Row {
@@ -88,6 +98,9 @@ fn row(source: &Source) -> Row {
         cost_ns,
         needs: entry.map(|entry| entry.needs.to_vec()).unwrap_or_default(),
         refresh: entry.map_or("at each sample", |entry| entry.refresh),
+        reads: entry.into_iter().flat_map(|entry| entry.files).map(|file| format!("/{file}")).collect(),
+        selects: entry.map_or("", |entry| entry.selects),
+        default_enabled: source.enabled,
     }
 }
 

@@ -44,9 +44,11 @@ pub enum SourceError {
         reason: String,
     },
     /// None of the configured sources is there.
-    #[error("this host has none of the configured sources; the last one: {reason}")]
+    #[error("this host has none of the configured sources; the last one: {name}: {reason}")]
     NoneLeft {
-        /// What is missing of the last one.
+        /// The last one.
+        name: String,
+        /// What is missing of it.
         reason: String,
     },
 }
@@ -95,8 +97,8 @@ pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
         }
     }
     if candidates.is_empty() {
-        let last = skipped.pop().map(|last| format!("{}: {}", last.name, last.reason));
-        return Err(SourceError::NoneLeft { reason: last.unwrap_or_default() });
+        let (name, reason) = skipped.pop().map(|last| (last.name, last.reason)).unwrap_or_default();
+        return Err(SourceError::NoneLeft { name, reason });
     }
     let counters = candidates.iter().map(|candidate| {
         SourceMetrics::new(candidate.config.full_name().into_owned(), period_ns(&candidate.config))

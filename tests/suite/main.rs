@@ -32,5 +32,6 @@ mod rescue;
 mod rig;
 mod sampling;
 mod seeking;
+mod sources;
 mod template;
 mod walker;

@@ -164,7 +164,7 @@ mod tests {
         for (keys, expected) in [("exclude = [\"cpu0\"]", &[3][..]), ("include = [\"eth*\"]", &[])] {
             let (payload, shortfall) = sampled_under(&ENTRY, keys, folder.path());
             let cpu = flatbuffers::root::<Cpu<'_>>(&payload).unwrap();
-            let cores: Vec<u64> = cpu.cores().iter().map(|core| core.core()).collect();
+            let cores: Vec<u64> = cpu.cores().iter().map(CoreTimes::core).collect();
             assert_eq!((cores.as_slice(), cpu.total().user(), shortfall), (expected, 1, Shortfall::NONE));
         }
     }
