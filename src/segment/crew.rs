@@ -13,8 +13,8 @@ use super::survey::Survey;
 use crate::os::mapped_file::MappedFile;
 use crate::stream::KindDeframer;
 
-/// Most helpers, whatever the host has: one reader takes what so many find.
-const HELPERS_MAX: usize = 7;
+/// Most surveyors, whatever the host has: one reader takes what so many find.
+const SURVEYORS_MAX: usize = 7;
 /// Shortest file that is worth a thread: starting one takes as long as reading half a megabyte.
 const FILE_BYTES_MIN: u64 = 4 << 20;
 /// Longest stretch. What an index entry covers beyond that is left to the reader.
@@ -22,9 +22,9 @@ const STRETCH_BYTES_MAX: u64 = 8 << 20;
 /// So many stretches a thread may be taken or done ahead of the reader.
 const AHEAD_PER_THREAD: usize = 3;
 
-/// How many helpers a file is worth on a host with so many processors for us.
-fn helpers(file_bytes: u64, processors: usize) -> usize {
-    if file_bytes < FILE_BYTES_MIN { 0 } else { processors.saturating_sub(1).min(HELPERS_MAX) }
+/// How many surveyors a file is worth on a host with so many processors for us.
+fn surveyors(file_bytes: u64, processors: usize) -> usize {
+    if file_bytes < FILE_BYTES_MIN { 0 } else { processors.saturating_sub(1).min(SURVEYORS_MAX) }
 }
 
 /// The stretches that an index names, as far as they ascend, do not overlap and end at `limit` at most. It may say anything.
@@ -46,7 +46,7 @@ pub(super) struct Crew {
     map: Arc<MappedFile>,
     deframer: KindDeframer,
     stretches: Vec<Range<u64>>, // ascending
-    helpers: usize,
+    surveyors: usize,
     board: Mutex<Board>,
     changed: Condvar,
 }
@@ -83,26 +83,26 @@ struct Claim<'a> {
 impl Crew {
     /// A crew for a mapped segment whose footer stands at `limit`.
     pub(super) fn new(map: Arc<MappedFile>, deframer: KindDeframer, footer: &Footer, limit: u64) -> Self {
-        let helpers = helpers(map.bytes().len() as u64, available_parallelism().map_or(1, usize::from));
-        Self::of(map, deframer, stretches(&footer.index, limit), helpers)
+        let surveyors = surveyors(map.bytes().len() as u64, available_parallelism().map_or(1, usize::from));
+        Self::of(map, deframer, stretches(&footer.index, limit), surveyors)
     }
 
     pub(super) fn of(
         map: Arc<MappedFile>,
         deframer: KindDeframer,
         stretches: Vec<Range<u64>>,
-        helpers: usize,
+        surveyors: usize,
     ) -> Self {
-        Self { map, deframer, stretches, helpers, board: Mutex::default(), changed: Condvar::new() }
+        Self { map, deframer, stretches, surveyors, board: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Reads while the helpers survey. With one that cannot be started there is one less.
+    /// Reads while the surveyors survey. With one that cannot be started there is one less.
     pub(super) fn during<T>(&self, read: impl FnOnce() -> T) -> T {
-        if self.helpers == 0 {
+        if self.surveyors == 0 {
             return read();
         }
         scope(|scope| {
-            for number in 1..=self.helpers {
+            for number in 1..=self.surveyors {
                 let named = Builder::new().name(format!("survey-{number}"));
                 let _refused = named.spawn_scoped(scope, || self.help());
             }
@@ -111,11 +111,11 @@ impl Crew {
         })
     }
 
-    /// The survey of the stretch that holds `offset`, if there are helpers and the reader has not asked for it before.
+    /// The survey of the stretch that holds `offset`, if there are surveyors and the reader has not asked for it before.
     /// `used` goes round. None leaves it to the reader, up to the next stretch: see [`border`](Self::border).
     pub(super) fn survey(&self, offset: u64, used: &mut Survey) -> bool {
         let at = self.stretches.partition_point(|stretch| stretch.end <= offset);
-        if self.helpers == 0 || self.stretches.get(at).is_none_or(|stretch| stretch.start > offset) {
+        if self.surveyors == 0 || self.stretches.get(at).is_none_or(|stretch| stretch.start > offset) {
             return false;
         }
         let mut board = self.board();
@@ -144,11 +144,11 @@ impl Crew {
     /// Up to where a reader at `offset` that was given no survey may make one itself.
     pub(super) fn border(&self, offset: u64) -> u64 {
         let at = self.stretches.partition_point(|stretch| stretch.end <= offset);
-        let stretch = self.stretches.get(at).filter(|_| self.helpers > 0);
+        let stretch = self.stretches.get(at).filter(|_| self.surveyors > 0);
         stretch.map_or(u64::MAX, |stretch| if stretch.start > offset { stretch.start } else { stretch.end })
     }
 
-    /// What a helper does.
+    /// What a surveyor does.
     fn help(&self) {
         let mut board = self.board();
         while !board.is_over && board.next() < self.stretches.len() {
@@ -174,7 +174,7 @@ impl Crew {
     }
 
     fn ahead_max(&self) -> usize {
-        (self.helpers + 1) * AHEAD_PER_THREAD
+        (self.surveyors + 1) * AHEAD_PER_THREAD
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
@@ -238,7 +238,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// Sends the helpers home, however the reading ends.
+/// Sends the surveyors home, however the reading ends.
 struct End<'a>(&'a Crew);
 
 impl Drop for End<'_> {
@@ -273,31 +273,31 @@ mod tests {
         assert_eq!(endless.first(), Some(&(5..5 + STRETCH_BYTES_MAX)));
     }
 
-    // Goal: helpers for what is worth it. Method: sizes and numbers of processors.
+    // Goal: surveyors for what is worth it. Method: sizes and numbers of processors.
     #[test]
     fn small_files_need_no_help() {
-        assert_eq!([0, 1, 2, 8, 99].map(|processors| helpers(1 << 30, processors)), [0, 0, 1, 7, 7]);
-        assert_eq!(helpers(FILE_BYTES_MIN - 1, 8), 0);
+        assert_eq!([0, 1, 2, 8, 99].map(|processors| surveyors(1 << 30, processors)), [0, 0, 1, 7, 7]);
+        assert_eq!(surveyors(FILE_BYTES_MIN - 1, 8), 0);
     }
 
     /// A file of empty frames without checksums: 4 zero bytes each.
-    fn crew(helpers: usize, stretches: Vec<Range<u64>>) -> (tempfile::NamedTempFile, Crew) {
+    fn crew(surveyors: usize, stretches: Vec<Range<u64>>) -> (tempfile::NamedTempFile, Crew) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), vec![0; 4000]).unwrap();
         let map = Arc::new(MappedFile::map(file.as_file()).unwrap());
         let deframer = KindDeframer::new(crate::stream::ChecksumKind::None);
-        (file, Crew::of(map, deframer, stretches, helpers))
+        (file, Crew::of(map, deframer, stretches, surveyors))
     }
 
     // Goal: each stretch is given once, those that the reader jumps over never, and no way of reading hangs. Method: forty
-    // stretches, one, two and five helpers, a reader that takes each, every third, each twice, none, or stops in the middle.
+    // stretches, one, two and five surveyors, a reader that takes each, every third, each twice, none, or stops in the middle.
     #[test]
     fn readers_get_each_stretch_once() {
         let stretches: Vec<Range<u64>> = (0..40).map(|at| at * 100..at * 100 + 96).collect();
-        for helpers in [1, 2, 5] {
+        for surveyors in [1, 2, 5] {
             for step in [1, 3, 50] {
                 for stop in [0, 20, 40] {
-                    let (_file, crew) = crew(helpers, stretches.clone());
+                    let (_file, crew) = crew(surveyors, stretches.clone());
                     crew.during(|| {
                         let mut survey = Survey::default();
                         for at in (0..stop).step_by(step) {
@@ -313,8 +313,8 @@ mod tests {
                     let board = crew.board();
                     let surveys = board.spare.len() + board.slots.len();
                     assert!(
-                        surveys <= crew.ahead_max() + helpers + 2,
-                        "{surveys} surveys, {helpers} helpers"
+                        surveys <= crew.ahead_max() + surveyors + 2,
+                        "{surveys} surveys, {surveyors} surveyors"
                     );
                 }
             }

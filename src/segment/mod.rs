@@ -2,7 +2,7 @@
 //! them a frame (docs/FORMAT.md).
 //!
 //! Never: decides when to write, rotate, sync or delete; knows a slab or what a payload means; leaves a thread behind (a
-//! verification's helpers end before it does). Readers never write.
+//! verification's surveyors end before it does). Readers never write.
 
 mod audit;
 mod catalog;

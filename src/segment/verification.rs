@@ -483,7 +483,7 @@ mod tests {
     }
 
     /// The verdict on a file with a crew, and with an index that says what it likes.
-    fn with_crew(path: &Path, helpers: usize, lies: &[IndexEntry]) -> Verdict {
+    fn with_crew(path: &Path, surveyors: usize, lies: &[IndexEntry]) -> Verdict {
         let mut verification = Verification::default();
         let mut reader = SegmentReader::open(path).unwrap();
         reader.map().unwrap();
@@ -492,7 +492,7 @@ mod tests {
         let stretches = stretches(if lies.is_empty() { own } else { lies }, limit);
         let map = Arc::new(MappedFile::map(&File::open(path).unwrap()).unwrap());
         let deframer = KindDeframer::new(reader.header().checksum);
-        let crew = Crew::of(map, deframer, stretches, helpers);
+        let crew = Crew::of(map, deframer, stretches, surveyors);
         let runs = Runs::new(Some(&crew), limit);
         crew.during(|| verification.segment_by(&mut reader, runs, false, &mut |_| {})).unwrap();
         verification.finish()
@@ -502,13 +502,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         // Goal: whoever finds the runs, the verdict is that of reading frame by frame. Method: segments of random samples,
         // gaps, unexplained losses, notes and intervals; as they are, with flipped bits and with bytes removed; alone and
-        // with none to three helpers, by their own index and by one that lies.
+        // with none to three surveyors, by their own index and by one that lies.
         #[test]
         fn runs_do_not_change_the_verdict(
             acts in acts(),
             flips in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
             removed in prop::option::weighted(0.3, (any::<prop::sample::Index>(), 1..400_usize)),
-            helpers in 0..4_usize,
+            surveyors in 0..4_usize,
             lies in prop::collection::vec((0..60_000_u64, 0..9_000_u64), 0..12),
         ) {
             let folder = tempfile::tempdir().unwrap();
@@ -526,14 +526,14 @@ mod tests {
             }
             let entry = |(offset, bytes)| IndexEntry { offset, bytes, ..IndexEntry::default() };
             let lies: Vec<IndexEntry> = lies.into_iter().map(entry).collect();
-            prop_assert_eq!(&with_crew(&path, helpers, &[]), &intact);
-            prop_assert_eq!(&with_crew(&path, helpers, &lies), &intact);
+            prop_assert_eq!(&with_crew(&path, surveyors, &[]), &intact);
+            prop_assert_eq!(&with_crew(&path, surveyors, &lies), &intact);
             std::fs::write(&path, bytes).unwrap();
             if SegmentReader::open(&path).is_ok() {
                 let by_frames = alone(&path, 0);
                 prop_assert_eq!(&alone(&path, u64::MAX), &by_frames);
-                prop_assert_eq!(&with_crew(&path, helpers, &[]), &by_frames);
-                prop_assert_eq!(&with_crew(&path, helpers, &lies), &by_frames);
+                prop_assert_eq!(&with_crew(&path, surveyors, &[]), &by_frames);
+                prop_assert_eq!(&with_crew(&path, surveyors, &lies), &by_frames);
             }
         }
     }

@@ -77,7 +77,7 @@ fn judge_mapped(bytes: &[u8]) -> Verdict {
     verdict
 }
 
-// Goal: helpers change nothing that is said. Method: a segment that is long enough for them, as it is and damaged at one to
+// Goal: surveyors change nothing that is said. Method: a segment that is long enough for them, as it is and damaged at one to
 // twenty places, mapped and from memory.
 #[test]
 fn helpers_do_not_change_the_verdict() {
