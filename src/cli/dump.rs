@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use super::error::CliError;
 use super::rows::{Decoder, Printer, Unprinted};
 use super::selection::Selection;
+use super::text::local;
 use super::{Outcome, notice};
 use crate::os::clock::monotonic_ns;
 use crate::os::event::{Event, Woken};
@@ -129,7 +130,11 @@ impl<'a> Dump<'a> {
                 Item::Header(header, _) => self.begin(header)?,
                 Item::Sample(sample) => self.sample(&sample.telemetry)?,
                 Item::Source(source, _) => self.join(source)?,
-                Item::Gap(..) | Item::Other(..) => {}
+                Item::Marker(marker, _) if !matches!(self.printer, Printer::Widths(_)) => {
+                    let when = local(marker.wall_ns, &TimeZone::UTC);
+                    writeln!(io::stderr(), "flatcap: {when} {}", marker.text.escape_debug())?;
+                }
+                Item::Gap(..) | Item::Marker(..) | Item::Other(..) => {}
                 Item::Notice(what) => {
                     self.unreadable += u64::from(matches!(what, Notice::Unreadable(_)));
                     if !matches!(self.printer, Printer::Widths(_)) {

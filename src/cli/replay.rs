@@ -94,7 +94,10 @@ impl Player<'_, '_> {
                     self.frames += 1;
                     self.send(sample.frame)?;
                 }
-                Item::Source(_, frame) | Item::Gap(_, frame) | Item::Other(_, frame) => self.send(frame)?,
+                Item::Source(_, frame)
+                | Item::Gap(_, frame)
+                | Item::Marker(_, frame)
+                | Item::Other(_, frame) => self.send(frame)?,
                 Item::Notice(what) => self.outcome = notice(&what)?,
             }
         }

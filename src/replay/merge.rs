@@ -55,7 +55,9 @@ pub enum Item<'a> {
     Sample(Sample<'a>),
     /// Known losses; the frame as it stands in the file.
     Gap(Gap, &'a [u8]),
-    /// A pairing of the clocks, a marker, an attachment; the frame as it stands in the file.
+    /// A note at a point in time; the frame as it stands in the file.
+    Marker(Marker, &'a [u8]),
+    /// A pairing of the clocks, an attachment; the frame as it stands in the file.
     Other(FrameKind, &'a [u8]),
     /// Something about the files, for the user to know.
     Notice(Notice),
@@ -246,7 +248,7 @@ impl MergedReader {
             HeldKind::Gap => Some(Item::Gap(Gap::decode(payload)?, &self.given)),
             HeldKind::Attachment => Some(Item::Other(FrameKind::Attachment, &self.given)),
             HeldKind::ClockSync => Some(Item::Other(FrameKind::ClockSync, &self.given)),
-            HeldKind::Marker => Some(Item::Other(FrameKind::Marker, &self.given)),
+            HeldKind::Marker => Some(Item::Marker(Marker::decode(payload)?, &self.given)),
         }
     }
 
