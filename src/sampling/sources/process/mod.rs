@@ -144,7 +144,7 @@ impl Sampler for ProcessSampler {
         let root = Process::create(
             builder,
             &ProcessArgs {
-                count: self.table.order().len() as u64,
+                count: self.table.count() as u64,
                 events: events.as_ref(),
                 processes: Some(processes),
                 exits: Some(exits),

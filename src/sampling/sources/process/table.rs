@@ -211,6 +211,12 @@ impl Table {
         &self.order
     }
 
+    /// How many of them there were at the last [`read`](Self::read): one that was told of may have ended before.
+    pub(super) fn count(&self) -> usize {
+        let is_there = |known: &&Known| self.slots.get(known.slot).is_some_and(|slot| !slot.is_gone);
+        self.order.iter().filter(is_there).count()
+    }
+
     /// What the last [`read`](Self::read) lacked.
     pub(super) fn shortfall(&self) -> Shortfall {
         self.shortfall
@@ -388,6 +394,8 @@ impl Table {
             && let Some(slot) = self.slots.get_mut(known.slot)
         {
             self.kept -= usize::from(slot.stat.take().is_some()) + usize::from(slot.io.take().is_some());
+            // Without its files nothing tells whether this pid is another one's next time: its user is asked for again, too.
+            slot.detail_due_ns = 0;
         }
     }
 
@@ -463,4 +471,60 @@ fn open_once<'a>(
 fn is_gone(error: &io::Error) -> bool {
     const ESRCH: i32 = 3;
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    const DETAILS: Details = Details { groups: false, command_lines: false };
+
+    fn process(root: &Path, pid: u32) {
+        let folder = root.join(format!("proc/{pid}"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("stat"), format!("{pid} (x) S 1\n")).unwrap();
+    }
+
+    // Goal: a process that was told of and ended before it could be read is none that is there. Method: a fork of a pid that nobody
+    // has, beside one that has come.
+    #[test]
+    fn who_ended_before_is_not_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        process(folder.path(), 7);
+        let mut table = Table::open(&HostRoot::new(folder.path()), DETAILS, true).unwrap();
+        table.read(1, true).unwrap();
+        assert_eq!(table.count(), 1);
+        process(folder.path(), 8);
+        for pid in [8, 9, 10] {
+            table.forked(pid);
+        }
+        table.read(2, false).unwrap();
+        assert_eq!((table.order().len(), table.count()), (4, 2));
+    }
+
+    // Goal: where no file may be kept open, a pid that is used again has its new user at once. Method: a limit of none, and a
+    // folder that gets another owner.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a process of the test's own host ends")]
+    fn a_user_is_never_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        process(folder.path(), 7);
+        let mut table = Table::open(&HostRoot::new(folder.path()), DETAILS, false).unwrap();
+        let user = |table: &mut Table, now_ns| {
+            (table.kept, table.kept_max) = (usize::MAX / 8, 0);
+            table.read(now_ns, true).unwrap();
+            table.get(table.order()[0]).unwrap().0.user
+        };
+        let own = user(&mut table, 1);
+        fs::remove_dir_all(folder.path().join("proc/7")).unwrap();
+        process(folder.path(), 7);
+        if std::os::unix::fs::chown(folder.path().join("proc/7"), Some(4711), None).is_err() {
+            return println!("passed over: only root gives files away");
+        }
+        assert_ne!(own, 4711);
+        assert_eq!(user(&mut table, 2), 4711);
+    }
 }
