@@ -46,7 +46,7 @@ pub struct Run {
 
 /// Runs a program, given by its absolute path and its arguments, and keeps what it prints to standard output in `output`.
 /// It has an environment of its own (PATH and LANG=C), no input, the directory / and a process group of its own, all of
-/// which is killed in the end: nothing of it stays behind.
+/// which is killed in the end: nothing stays behind but what leaves that group on purpose (setsid).
 ///
 /// # Errors
 /// What the kernel said when it was to be started.
