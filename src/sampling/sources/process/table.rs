@@ -70,15 +70,14 @@ struct Departed {
 
 /// What is kept of one process.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is asked by itself: no two of them are one state")]
 pub(super) struct Slot {
     stat: Option<ShortFile>,
     io: Option<ShortFile>,
     reading: Reading,
     is_io_denied: bool,
     detail_due_ns: u64,
-    has_ended: bool, // its end was told; it may still be listed
-    is_gone: bool,   // its files said so at the last sample
+    end: End,
+    is_gone: bool, // its files said so at the last sample
     /// When it started, as the last sample said.
     pub(super) start: u64,
     /// Its user's number.
@@ -91,6 +90,16 @@ pub(super) struct Slot {
     pub(super) totals: [u64; 2],
     /// Group and command line, where asked for.
     pub(super) texts: Option<Box<Texts>>,
+}
+
+/// What was told of a process's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    NotTold,
+    /// It may still be listed, until its parent has waited for it.
+    Told,
+    /// Perhaps it was among the events that were lost: the next sample knows.
+    Doubtful,
 }
 
 /// Where a reading lies in the table's buffer.
@@ -118,7 +127,7 @@ impl Slot {
             reading: Reading::default(),
             is_io_denied: false,
             detail_due_ns: 0,
-            has_ended: false,
+            end: End::NotTold,
             is_gone: false,
             start: ABSENT,
             user: ABSENT,
@@ -254,13 +263,31 @@ impl Table {
             return std::mem::replace(departed, told).start;
         }
         match self.known(pid) {
-            Some(slot) if !slot.has_ended => {
-                slot.has_ended = true;
+            Some(slot) if slot.end != End::Told => {
+                let is_doubtful = std::mem::replace(&mut slot.end, End::Told) == End::Doubtful;
                 slot.detail_due_ns = 0;
-                slot.start
+                if is_doubtful { ABSENT } else { slot.start }
             }
             _ => ABSENT,
         }
+    }
+
+    /// How many processes were told of since the last sample.
+    pub(super) fn born(&self) -> usize {
+        self.born.len()
+    }
+
+    /// The kernel told that a process runs another program after it told of its end, when so many processes had been told of. Says
+    /// whether it is the same process: one that a thread beside the first has it run, by which the first one ends.
+    pub(super) fn lives(&mut self, pid: u32, born_before: usize) -> bool {
+        let since = self.born.get(born_before..).unwrap_or_default();
+        if self.born.len() == BORN_MAX || since.contains(&pid) {
+            return false;
+        }
+        if let Some(slot) = self.known(pid).filter(|slot| slot.end == End::Told) {
+            slot.end = End::NotTold;
+        }
+        true
     }
 
     /// The kernel told that a process has another program, user or name: it may be another one's to record.
@@ -276,7 +303,9 @@ impl Table {
         self.departed.clear();
         for known in &self.order {
             if let Some(slot) = self.slots.get_mut(known.slot) {
-                slot.has_ended = true;
+                if slot.end == End::NotTold {
+                    slot.end = End::Doubtful;
+                }
                 slot.detail_due_ns = 0;
             }
         }
@@ -360,7 +389,7 @@ impl Table {
     /// The process is gone; its slot is as new.
     fn forget(&mut self, gone: Known) {
         let Some(slot) = self.slots.get_mut(gone.slot) else { return };
-        if !slot.has_ended && slot.start != ABSENT {
+        if slot.end == End::NotTold && slot.start != ABSENT {
             self.departed.push(Departed { pid: gone.pid, start: slot.start });
         }
         self.kept -= slot.clear();
@@ -406,7 +435,7 @@ impl Table {
         slot.reading = Reading::default();
         slot.is_gone = false;
         // One that ended is asked until its parent has waited for it, and its files tell that it is gone.
-        let is_due = now_ns >= slot.detail_due_ns || slot.has_ended;
+        let is_due = now_ns >= slot.detail_due_ns || slot.end == End::Told;
         if !is_due && !slot.is_wanted {
             return Ok(());
         }
@@ -446,6 +475,9 @@ impl Table {
         let (stat_room, _) = room.split_at_mut(STAT_BYTES_MAX);
         let stat_bytes = stat_file.read(stat_room)?;
         room.copy_within(STAT_BYTES_MAX..STAT_BYTES_MAX + io_bytes, stat_bytes);
+        if slot.end == End::Doubtful {
+            slot.end = End::NotTold;
+        }
         slot.reading = Reading { at: *used, stat: stat_bytes, io: io_bytes };
         *used += stat_bytes + io_bytes;
         Ok(())
