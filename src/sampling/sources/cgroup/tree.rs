@@ -144,6 +144,8 @@ impl Tree {
             shortfall: Shortfall::NONE,
         };
         tree.list()?;
+        // The two orders take turns.
+        tree.next.reserve(tree.order.capacity());
         Ok(tree)
     }
 
