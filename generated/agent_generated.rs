@@ -472,10 +472,10 @@ impl<'a> Process {
 // struct Recorder, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
-pub struct Recorder(pub [u8; 32]);
+pub struct Recorder(pub [u8; 48]);
 impl Default for Recorder { 
   fn default() -> Self { 
-    Self([0; 32])
+    Self([0; 48])
   }
 }
 impl ::core::fmt::Debug for Recorder {
@@ -485,6 +485,8 @@ impl ::core::fmt::Debug for Recorder {
       .field("slabs", &self.slabs())
       .field("segments_sealed", &self.segments_sealed())
       .field("storage_errors", &self.storage_errors())
+      .field("slabs_queued", &self.slabs_queued())
+      .field("slabs_free", &self.slabs_free())
       .finish()
   }
 }
@@ -533,12 +535,16 @@ impl<'a> Recorder {
     slabs: u64,
     segments_sealed: u64,
     storage_errors: u64,
+    slabs_queued: u64,
+    slabs_free: u64,
   ) -> Self {
-    let mut s = Self([0; 32]);
+    let mut s = Self([0; 48]);
     s.set_bytes(bytes);
     s.set_slabs(slabs);
     s.set_segments_sealed(segments_sealed);
     s.set_storage_errors(storage_errors);
+    s.set_slabs_queued(slabs_queued);
+    s.set_slabs_free(slabs_free);
     s
   }
 
@@ -657,6 +663,66 @@ impl<'a> Recorder {
       ::core::ptr::copy_nonoverlapping(
         &x_le as *const _ as *const u8,
         self.0[24..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Slabs that waited in the queue, at most, in the last second.
+  pub fn slabs_queued(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[32..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_slabs_queued(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[32..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Slabs that were free when the last second ended; frames that find none are lost.
+  pub fn slabs_free(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[40..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_slabs_free(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[40..].as_mut_ptr(),
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
     }

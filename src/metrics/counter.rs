@@ -106,6 +106,10 @@ pub struct RecorderMetrics {
     pub segments_sealed: Counter,
     /// Writes, syncs, creations and renames that failed.
     pub storage_errors: Counter,
+    /// Most slabs that waited in the queue in the last second.
+    pub slabs_queued: Counter,
+    /// Slabs that were free when the last second ended.
+    pub slabs_free: Counter,
     /// Building a payload; one in 64 is timed.
     pub build: PublishedLatency,
     /// Handing a slab to the queue.

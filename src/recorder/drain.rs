@@ -31,7 +31,8 @@ pub struct Recorder {
     pub(super) plan: RunPlan,
     pub(super) storage: Arc<Capped>,
     queue: Receiver<Box<Slab>>,
-    pool: Arc<SlabPool>,
+    pub(super) most_queued: usize, // since the latencies were collected last
+    pub(super) pool: Arc<SlabPool>,
     ledger: Arc<LossLedger>,
     wake: Arc<Event>,
     pub(super) metrics: Arc<Metrics>,
@@ -115,6 +116,7 @@ impl Recorder {
             latencies: LatencyBook::new(latencies, Arc::clone(&metrics)),
             progress: vec![Progress { stride: 1, ..Progress::default() }; sources],
             segment: None,
+            most_queued: 0,
             next_number,
             failures: 0,
             retry_ns: 0,
@@ -159,6 +161,7 @@ impl Recorder {
 
     fn take(&mut self, batch: &mut Vec<Box<Slab>>) -> Queued {
         let now = monotonic_ns();
+        self.most_queued = self.most_queued.max(self.queue.len());
         while batch.len() < self.plan.batch_slabs.clamp(1, BATCH_SLABS_MAX) {
             match self.queue.try_recv() {
                 Ok(slab) => {

@@ -23,6 +23,8 @@ impl Recorder {
         if now >= self.collect_ns {
             self.collect_ns = now + COLLECT_INTERVAL_NS;
             self.latencies.collect();
+            self.metrics.recorder.slabs_queued.set(std::mem::take(&mut self.most_queued) as u64);
+            self.metrics.recorder.slabs_free.set(self.pool.free() as u64);
             self.mark_periods(now);
             self.name_silent_sources();
             let wall_ns = self.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(now);

@@ -80,7 +80,7 @@ fn judge_mapped(bytes: &[u8]) -> Verdict {
 // Goal: surveyors change nothing that is said. Method: a segment that is long enough for them, as it is and damaged at one to
 // twenty places, mapped and from memory.
 #[test]
-fn helpers_do_not_change_the_verdict() {
+fn surveyors_do_not_change_the_verdict() {
     let mut maker = begun(ChecksumKind::Xxh3, &[1, 2, 3, 4]);
     let body = vec![7; 3000];
     for seq in 10..1900 {

@@ -25,6 +25,8 @@ mod damage;
 mod disk;
 mod dumping;
 mod follow;
+mod hosts;
+mod judges;
 mod medium;
 mod recording;
 mod replaying;

@@ -21,7 +21,7 @@ const HEAD: &str = "# Sources\n\n\
 
 /// What each field is called in its file, where that is another name: the attribute `origin`, by the field's name. A name that
 /// stands for several fields of a schema tells nothing.
-fn origins(schema: &[u8]) -> Vec<(String, String)> {
+pub fn origins(schema: &[u8]) -> Vec<(String, String)> {
     let schema = root_as_schema(schema).unwrap();
     let fields = || schema.objects().iter().flat_map(|object| object.fields());
     fields()
@@ -93,8 +93,14 @@ fn source(out: &mut String, entry: &Entry, config: Option<&Source>) {
 fn document() -> String {
     let config = Config::default();
     let mut out = HEAD.to_owned();
-    for entry in CATALOG {
-        source(&mut out, entry, config.sources.iter().find(|source| source.full_name() == entry.name));
+    let entry = |name: &str| CATALOG.iter().find(|entry| entry.name == name);
+    for configured in &config.sources {
+        if let Some(entry) = entry(&configured.full_name()) {
+            source(&mut out, entry, Some(configured));
+        }
+    }
+    for name in ["file", "command"] {
+        source(&mut out, entry(name).unwrap(), None);
     }
     out.push_str("\n## self\n\nThe recorder about itself; always at hand.\n");
     fields(&mut out, agent::ROOT, agent::SCHEMA);

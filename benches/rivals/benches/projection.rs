@@ -13,8 +13,9 @@ use std::time::Instant;
 
 use flatbuffers::root;
 use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+use flatcap::config::Config;
 use flatcap::os::host::HostRoot;
-use flatcap::sampling::sources::CATALOG;
+use flatcap::sampling::sources::{CATALOG, Opening};
 use flatcap::schema::frame::root_as_telemetry_frame;
 use flatcap::schema::host::Cpu;
 use flatcap::schema::{Place, Plan, Projection, Value, Visitor};
@@ -85,7 +86,9 @@ impl Payloads {
 /// The recorder's own source, as it fills a payload.
 fn sampler(host: &HostRoot) -> impl FnMut(&mut Vec<u8>) + use<> {
     let entry = CATALOG.iter().find(|entry| entry.name == "cpu").unwrap();
-    let mut sampler = (entry.open)(host).unwrap();
+    let config = Config::default();
+    let source = config.sources.iter().find(|source| source.name.as_str() == "cpu").unwrap();
+    let mut sampler = (entry.open)(&Opening { host, config: source }).unwrap();
     let mut builders = Builders::default();
     move |payload| {
         let builder = builders.for_size(8192);

@@ -74,6 +74,8 @@ impl Sampler for AgentSampler {
             counters.slabs.get(),
             counters.segments_sealed.get(),
             counters.storage_errors.get(),
+            counters.slabs_queued.get(),
+            counters.slabs_free.get(),
         );
         let sources = builder.create_vector(&self.sources);
         let root = wire::Agent::create(

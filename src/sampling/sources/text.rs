@@ -1,5 +1,6 @@
 //! Bytes of /proc to lines, fields and numbers, without allocation and without ever guessing.
 
+use super::cursor::leading_number;
 use crate::sampling::Shortfall;
 
 /// Stands for a value that is not there or cannot be read: schemas mark such fields `absent: "max"`.
@@ -63,6 +64,13 @@ pub(super) fn signed(field: &[u8]) -> Option<f64> {
 
 /// A decimal fraction such as `12.34`; no signs, exponents or words.
 pub(super) fn decimal(field: &[u8]) -> Option<f64> {
+    if let Some((whole, [b'.', fraction @ ..])) = leading_number(field)
+        && let Some((fraction, [])) = leading_number(fraction).filter(|_| fraction.len() == 2)
+        && let Ok(hundredths) = u32::try_from(whole.saturating_mul(100).saturating_add(fraction))
+    {
+        // As the kernel writes averages. Both numbers are exact, so the quotient is the nearest one there is.
+        return Some(f64::from(hundredths) / 100.0);
+    }
     let plain = field.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
     let text = std::str::from_utf8(field).ok().filter(|_| plain)?;
     text.parse().ok()
@@ -154,6 +162,13 @@ mod tests {
     }
 
     proptest! {
+        // Goal: any fraction is read as the standard library reads it. Method: random ones, with one to four digits.
+        #[test]
+        fn fractions_agree_with_the_standard_library(whole in 0..u64::from(u32::MAX), fraction in "[0-9]{1,4}") {
+            let text = format!("{whole}.{fraction}");
+            prop_assert_eq!(decimal(text.as_bytes()), text.parse().ok());
+        }
+
         // Goal: any number is read as the standard library reads it. Method: random numbers.
         #[test]
         fn numbers_agree_with_the_standard_library(value in 0..u64::MAX) {

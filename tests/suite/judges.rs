@@ -1,0 +1,245 @@
+//! Other programs read the same host: what they say lies between what was recorded before and behind them.
+
+use std::collections::BTreeMap;
+use std::process::{Child, Command};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::rig::{Rig, number};
+use crate::sources::origins;
+
+/// What a program says; none, in one line, where it is not installed.
+fn said(command: &[&str]) -> Option<String> {
+    let (program, arguments) = command.split_first().unwrap();
+    let output = Command::new(program).args(arguments).env("LC_ALL", "C").output();
+    match output {
+        Ok(output) if output.status.success() => Some(String::from_utf8(output.stdout).unwrap()),
+        _ => {
+            println!("passed over: {program} is not here");
+            None
+        }
+    }
+}
+
+/// The first and the last sample of a recording of one source, and what a program said in between.
+fn between(source: &str, command: &[&str]) -> Option<(Value, String, Value)> {
+    said(command)?;
+    let rig = Rig::new();
+    let mut recorder = rig.start(&["record", "--quiet", "--source", &format!("{source}@50ms")]);
+    sleep(Duration::from_millis(600));
+    let said = said(command);
+    sleep(Duration::from_millis(300));
+    crate::rig::signal(&recorder, "TERM");
+    assert!(recorder.wait().unwrap().success());
+    let rows = rig.call(&["dump", "flatcap-data", "--format", "jsonl", "--source", source]).lines();
+    assert!(rows.len() >= 5, "{} samples", rows.len());
+    Some((rows.first()?["data"].clone(), said?, rows.last()?["data"].clone()))
+}
+
+fn assert_between(what: &str, before: &Value, judge: u64, after: &Value) {
+    let (least, most) = (number(before), number(after));
+    assert!((least..=most).contains(&judge), "{what}: {judge} is not in {least}..={most}");
+}
+
+/// The first number of the line that ends so.
+fn line(text: &str, ending: &str) -> u64 {
+    let line = text.lines().find(|line| line.trim_end().ends_with(ending));
+    let line = line.unwrap_or_else(|| panic!("no {ending} in\n{text}"));
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// The one of `list` whose `key` is `name`.
+fn named<'a>(list: &'a Value, key: &str, name: &str) -> &'a Value {
+    let found = list.as_array().unwrap().iter().find(|one| one[key] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {list}"))
+}
+
+// Goal: `cpu` is what vmstat says. Method: its totals since boot, which only grow.
+#[test]
+fn cpu_agrees_with_vmstat() {
+    let Some((before, said, after)) = between("cpu", &["vmstat", "-s"]) else { return };
+    for (field, ending) in [
+        ("user", "non-nice user cpu ticks"),
+        ("nice", " nice user cpu ticks"),
+        ("system", "system cpu ticks"),
+        ("idle", "idle cpu ticks"),
+        ("softirq", "softirq cpu ticks"),
+        ("steal", "stolen cpu ticks"),
+    ] {
+        assert_between(field, &before["total"][field], line(&said, ending), &after["total"][field]);
+    }
+    for (field, ending) in
+        [("interrupts", "interrupts"), ("context_switches", "context switches"), ("forks", "forks")]
+    {
+        assert_between(field, &before[field], line(&said, ending), &after[field]);
+    }
+    assert_eq!(number(&before["boot_time"]), line(&said, "boot time"));
+}
+
+// Goal: `disk` is what vmstat says. Method: all that it prints of each device.
+#[test]
+fn disks_agree_with_vmstat() {
+    let Some((before, said, after)) = between("disk", &["vmstat", "-d"]) else { return };
+    let mut devices = 0;
+    for line in said.lines().skip(2) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let disk = |data: &Value| named(&data["devices"], "name", words[0]).clone();
+        let (before, after) = (disk(&before), disk(&after));
+        let fields = [
+            "reads",
+            "reads_merged",
+            "sectors_read",
+            "read_time",
+            "writes",
+            "writes_merged",
+            "sectors_written",
+            "write_time",
+        ];
+        for (field, word) in fields.into_iter().zip(&words[1..]) {
+            assert_between(field, &before[field], word.parse().unwrap(), &after[field]);
+        }
+        devices += 1;
+    }
+    assert!(devices > 0 || before["devices"].as_array().unwrap().is_empty());
+}
+
+// Goal: `disk` is what iostat says. Method: kilobytes since boot, of sectors of 512 bytes.
+#[test]
+fn disks_agree_with_iostat() {
+    let Some((before, said, after)) = between("disk", &["iostat", "-d", "-k", "-o", "JSON"]) else { return };
+    let said: Value = serde_json::from_str(&said).unwrap();
+    let disks = said["sysstat"]["hosts"][0]["statistics"][0]["disk"].as_array().unwrap().clone();
+    for disk in disks {
+        let name = disk["disk_device"].as_str().unwrap();
+        let [before, after] = [&before, &after].map(|data| named(&data["devices"], "name", name));
+        for (field, key) in [("sectors_read", "kB_read"), ("sectors_written", "kB_wrtn")] {
+            let [least, most] = [before, after].map(|device| number(&device[field]) / 2);
+            let judge = number(&disk[key]);
+            assert!((least..=most).contains(&judge), "{name} {field}: {judge} is not in {least}..={most}");
+        }
+    }
+}
+
+// Goal: `network` is what ip says. Method: its statistics of each interface, which only grow.
+#[test]
+fn interfaces_agree_with_ip() {
+    let Some((before, said, after)) = between("network", &["ip", "-j", "-s", "link"]) else { return };
+    let said: Value = serde_json::from_str(&said).unwrap();
+    for interface in said.as_array().unwrap() {
+        let name = interface["ifname"].as_str().unwrap();
+        let [before, after] = [&before, &after].map(|data| named(&data["interfaces"], "name", name));
+        let statistics = &interface["stats64"];
+        if statistics.is_null() {
+            continue;
+        }
+        for (field, side, key) in [
+            ("rx_bytes", "rx", "bytes"),
+            ("rx_packets", "rx", "packets"),
+            ("tx_bytes", "tx", "bytes"),
+            ("tx_packets", "tx", "packets"),
+            ("tx_errors", "tx", "errors"),
+        ] {
+            assert_between(field, &before[field], number(&statistics[side][key]), &after[field]);
+        }
+    }
+}
+
+// Goal: `netstat` is what nstat says. Method: each counter of both, by the name the kernel gives it.
+#[test]
+fn extended_counters_agree_with_nstat() {
+    let Some((before, said, after)) = between("netstat", &["nstat", "-a", "-s", "-z"]) else { return };
+    let said: BTreeMap<&str, u64> = said
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?, words.next()?.parse().ok()?))
+        })
+        .collect();
+    let entry = flatcap::sampling::sources::CATALOG.iter().find(|entry| entry.name == "netstat").unwrap();
+    let mut judged = 0;
+    for (field, origin) in origins(entry.schema) {
+        let (before, after) = (&before["counters"][&field], &after["counters"][&field]);
+        let Some(judge) = said.get(origin.replace(':', "").as_str()) else { continue };
+        if before.is_null() || after.is_null() || number(after) < number(before) {
+            continue;
+        }
+        assert_between(&field, before, *judge, after);
+        judged += 1;
+    }
+    assert!(judged > 80, "{judged}");
+}
+
+// Goal: `sockets` is what ss says. Method: its summary, as soon as nothing changed around it.
+#[test]
+fn sockets_agree_with_ss() {
+    for _ in 0..20 {
+        let Some((before, said, after)) = between("sockets", &["ss", "-s"]) else { return };
+        if before["counters"] != after["counters"] {
+            continue;
+        }
+        let row = said.lines().find(|line| line.starts_with("TCP\t")).unwrap();
+        let of_version_4: u64 = row.split_whitespace().nth(2).unwrap().parse().unwrap();
+        // ss counts those that wait behind a connection's end, too.
+        let [in_use, waiting] = ["tcp_inuse", "tcp_tw"].map(|field| number(&before["counters"][field]));
+        assert!([in_use, in_use + waiting].contains(&of_version_4), "{said}{before}");
+        return;
+    }
+    println!("passed over: sockets came and went all the time");
+}
+
+// Goal: `filesystem` is what df says. Method: size and inodes of each mount, as far as both see it.
+#[test]
+fn mounts_agree_with_df() {
+    let command = ["df", "-B1", "--output=itotal,size,target"];
+    let Some((before, said, _)) = between("filesystem", &command) else { return };
+    let mut judged = 0;
+    for line in said.lines().skip(1) {
+        let mut words = line.split_whitespace();
+        let (Some(inodes), Some(size), Some(target)) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        let mounts = before["mounts"].as_array().unwrap();
+        let Some(mount) = mounts.iter().find(|mount| mount["mount_point"] == target) else { continue };
+        assert_eq!(
+            number(&mount["blocks"]) * number(&mount["block_size"]),
+            size.parse::<u64>().unwrap(),
+            "{target}"
+        );
+        assert_eq!(mount["inodes"], inodes.parse::<u64>().unwrap_or(0), "{target}");
+        judged += 1;
+    }
+    assert!(judged > 0, "{said}");
+}
+
+/// Ends with the test.
+struct Sleeper(Child);
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _waited = self.0.wait();
+    }
+}
+
+// Goal: `process` is what ps says. Method: a child of the test, which sleeps, and the test itself.
+#[test]
+fn processes_agree_with_ps() {
+    let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
+    let pid = sleeper.0.id().to_string();
+    let command = ["ps", "-o", "ppid=,nlwp=,euid=,vsz=,state=,comm=", "-p", &pid];
+    let Some((_, said, after)) = between("process", &command) else { return };
+    let processes = after["processes"].as_array().unwrap();
+    let process = processes.iter().find(|process| process["pid"] == u64::from(sleeper.0.id())).unwrap();
+    let expected = format!(
+        "{} {} {} {} {} {}",
+        process["parent"],
+        process["threads"],
+        process["user"],
+        number(&process["virtual_size"]) / 1024,
+        process["state"].as_str().unwrap(),
+        process["name"].as_str().unwrap()
+    );
+    assert_eq!(said.split_whitespace().collect::<Vec<_>>().join(" "), expected);
+}
