@@ -260,9 +260,20 @@ impl SourceName {
         !matches!(self, Self::Load | Self::Itself | Self::Synthetic | Self::Conntrack | Self::Softnet)
     }
 
-    /// Whether a reading may be held up by something other than the kernel: a server, a device's firmware.
+    /// Whether a reading may be held up by something other than the kernel: a server, a device's firmware, a bus. A sensor of a disk that
+    /// hangs asks that disk.
     pub(super) fn may_block(self) -> bool {
-        matches!(self, Self::Filesystem | Self::Gpu | Self::File | Self::Command)
+        matches!(
+            self,
+            Self::Thermal
+                | Self::Hwmon
+                | Self::Power
+                | Self::Ethtool
+                | Self::Filesystem
+                | Self::Gpu
+                | Self::File
+                | Self::Command
+        )
     }
 
     /// The period where neither file nor command line gives one.

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom, openat, readlinkat_raw, seek};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, readlinkat_raw, seek, stat};
 
 /// Longest content of one file under /proc or /sys that is read, in bytes. A longer file is an error
 /// (`FileTooLarge`), so that no file can take the agent's memory.
@@ -323,8 +323,15 @@ impl HostFile {
     }
 }
 
-/// Opens any file without ever waiting for somebody at its other end.
+/// Opens a regular file, or a directory, of which reading says that it is one. What is neither is not opened: that alone can let a
+/// pipe's writer go on, or start a watchdog.
 fn by_name(path: &CStr) -> io::Result<File> {
+    let kind = FileType::from_raw_mode(stat(path)?.st_mode);
+    if !matches!(kind, FileType::RegularFile | FileType::Directory) {
+        let message = "only regular files are read, no pipes, sockets and devices";
+        return Err(io::Error::new(ErrorKind::Unsupported, message));
+    }
+    // Another one may have come in its place: never wait for somebody at its other end.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     Ok(File::from(openat(CWD, path, flags, Mode::empty())?))
 }

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -46,7 +46,7 @@ pub struct Run {
 
 /// Runs a program, given by its absolute path and its arguments, and keeps what it prints to standard output in `output`.
 /// It has an environment of its own (PATH and LANG=C), no input, the directory / and a process group of its own, all of
-/// which is killed in the end: nothing of it stays behind.
+/// which is killed in the end: nothing stays behind but what leaves that group on purpose (setsid).
 ///
 /// # Errors
 /// What the kernel said when it was to be started.
@@ -146,13 +146,25 @@ fn end(status: ExitStatus) -> End {
     }
 }
 
-/// Who owns what lies at a path, and the lower twelve bits of its mode; symbolic links are followed.
+/// What lies at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The owner's number.
+    pub owner: u32,
+    /// The lower twelve bits of its mode.
+    pub mode: u32,
+    /// Where it leads, if it is a symbolic link.
+    pub target: Option<PathBuf>,
+}
+
+/// Looks at what lies at a path; a link there is not followed.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn owner_and_mode(path: &Path) -> io::Result<(u32, u32)> {
-    let metadata = path.metadata()?;
-    Ok((metadata.uid(), metadata.mode() & 0o7777))
+pub fn entry(path: &Path) -> io::Result<Entry> {
+    let metadata = path.symlink_metadata()?;
+    let target = if metadata.is_symlink() { Some(path.read_link()?) } else { None };
+    Ok(Entry { owner: metadata.uid(), mode: metadata.mode() & 0o7777, target })
 }
 
 /// The user whose rights this process has.

@@ -6,9 +6,9 @@ use crate::os::clock::NS_PER_S;
 const WINDOW_NS: u64 = NS_PER_S;
 /// ...and over so many readings, so that one that was interrupted does not decide.
 const WINDOW_READINGS: u64 = 10;
-/// So many windows in a row must ask for a shorter period before it is shortened: a cost that goes to and fro at the limit
+/// For so long all windows must ask for a shorter period before it is shortened: a cost that goes to and fro at the limit
 /// does not make the period do so.
-const CALM_WINDOWS: u32 = 10;
+const CALM_NS: u64 = 10 * NS_PER_S;
 /// Longest stride: a source that would need more is read so often all the same.
 pub const STRIDE_MAX: u64 = 10_000;
 /// A share of a core is counted in these parts.
@@ -23,7 +23,7 @@ pub(super) struct Budget {
     window_ns: u64, // when the open window began
     readings: u64,
     spent_ns: u64,
-    calm: u32, // windows in a row that asked for less
+    calm_ns: Option<u64>, // when the first of the windows began that asked for less, without a break
 }
 
 impl Budget {
@@ -36,7 +36,7 @@ impl Budget {
             window_ns: start_ns,
             readings: 0,
             spent_ns: 0,
-            calm: 0,
+            calm_ns: None,
         }
     }
 
@@ -49,14 +49,16 @@ impl Budget {
             return None;
         }
         let needed = self.needed();
+        let calm_ns = self.calm_ns.unwrap_or(self.window_ns);
+        self.calm_ns = (needed < self.stride).then_some(calm_ns);
         self.window_ns = now_ns;
         self.readings = 0;
         self.spent_ns = 0;
-        self.calm = if needed < self.stride { self.calm + 1 } else { 0 };
-        if needed <= self.stride && self.calm < CALM_WINDOWS {
+        let is_calm = self.calm_ns.is_some_and(|calm_ns| now_ns.saturating_sub(calm_ns) >= CALM_NS);
+        if needed <= self.stride && !is_calm {
             return None;
         }
-        self.calm = 0;
+        self.calm_ns = None;
         self.stride = needed;
         Some(needed)
     }
@@ -109,6 +111,27 @@ mod tests {
         assert_eq!(budget.spend(MS, 15 * MS), None);
         let mut now = MS;
         assert_eq!(answer(&mut budget, &mut now, 1_000, 60), None);
+    }
+
+    // Goal: after a pause of the whole host a source is read at its period again within ten readings or ten seconds, whichever comes
+    // last. Method: a minute, once, at a period of 10 ms; at the stride that follows, cheap readings.
+    #[test]
+    fn a_pause_is_soon_forgotten() {
+        let period = 10 * MS;
+        let mut budget = Budget::new(1_000, period, 0);
+        let (mut now, mut stride) = (0, 1);
+        for reading in 0..100 {
+            now += period;
+            let cost = if reading == 99 { 60 * NS_PER_S } else { 10_000 };
+            stride = budget.spend(now, cost).unwrap_or(stride);
+        }
+        assert_eq!(stride, 601);
+        for _ in 0..10 {
+            now += period * stride;
+            assert_eq!(budget.stride, 601);
+            stride = budget.spend(now, 10_000).unwrap_or(stride);
+        }
+        assert_eq!(budget.stride, 1);
     }
 
     proptest! {

@@ -4,8 +4,10 @@
 //! behind when the process ends.
 
 use std::io;
+use std::panic::resume_unwind;
+use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::sampler::{ReadError, Sampler};
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
@@ -38,6 +40,7 @@ pub(super) struct Errand {
     back: Receiver<Return>,
     sampler: Option<Box<dyn Sampler>>, // here
     out: Option<Out>,                  // on its way
+    thread: Option<JoinHandle<()>>,    // waited for only if it has panicked
     timeout_ns: u64,
 }
 
@@ -69,7 +72,7 @@ impl Errand {
         let (to, orders) = bounded::<Box<dyn Sampler>>(1);
         let (returns, back) = bounded(1);
         // Ends when `to` is dropped; nobody waits for it, since it may be held up for ever.
-        let _detached = thread::spawn(name, move || {
+        let thread = thread::spawn(name, move || {
             for mut sampler in orders {
                 let begin_ns = monotonic_ns();
                 let cpu_begin_ns = thread_cpu_ns();
@@ -81,7 +84,7 @@ impl Errand {
                 }
             }
         })?;
-        Ok(Self { to, back, sampler: Some(sampler), out: None, timeout_ns })
+        Ok(Self { to, back, sampler: Some(sampler), out: None, thread: Some(thread), timeout_ns })
     }
 
     /// Whether the last reading is still being made, or was given up and is still held up.
@@ -89,28 +92,56 @@ impl Errand {
         self.out.is_some()
     }
 
-    /// Sends the sampler out for a reading. False if it is not here, or its thread has ended.
+    /// Sends the sampler out for a reading. False if it is not here.
+    ///
+    /// # Panics
+    /// Its thread has panicked.
     pub(super) fn send(&mut self, reading: Reading) -> bool {
         let Some(sampler) = self.sampler.take() else { return false };
         let deadline_ns = reading.mono_ns.saturating_add(self.timeout_ns);
+        if self.to.try_send(sampler).is_err() {
+            self.inherit_panic();
+            return false;
+        }
         self.out = Some(Out { reading, deadline_ns, is_given_up: false });
-        self.to.try_send(sampler).is_ok()
+        true
     }
 
     /// Looks whether it has come back, or should have.
+    ///
+    /// # Panics
+    /// Its thread has panicked.
     pub(super) fn news(&mut self, now_ns: u64) -> News {
         let Some(out) = &mut self.out else { return News::None };
-        if let Ok(Return { sampler, made }) = self.back.try_recv() {
-            self.sampler = Some(sampler);
-            let Out { reading, is_given_up, .. } = *out;
-            self.out = None;
-            return if is_given_up { News::None } else { News::Made(reading, made) };
+        match self.back.try_recv() {
+            Ok(Return { sampler, made }) => {
+                self.sampler = Some(sampler);
+                let Out { reading, is_given_up, .. } = *out;
+                self.out = None;
+                return if is_given_up { News::None } else { News::Made(reading, made) };
+            }
+            Err(TryRecvError::Disconnected) => self.inherit_panic(),
+            Err(TryRecvError::Empty) => {}
         }
-        if now_ns >= out.deadline_ns && !out.is_given_up {
+        if let Some(out) = &mut self.out
+            && now_ns >= out.deadline_ns
+            && !out.is_given_up
+        {
             out.is_given_up = true;
             return News::TimedOut(out.reading);
         }
         News::None
+    }
+
+    /// The thread has ended in front of its order, which only a panic of ours can bring about: that becomes the caller's, whose end is
+    /// noticed.
+    #[cold]
+    fn inherit_panic(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && let Err(panic) = thread.join()
+        {
+            resume_unwind(panic);
+        }
     }
 
     /// The sampler, while it is here.
@@ -129,6 +160,7 @@ impl Errand {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::{Arc, Mutex};
 
     use flatbuffers::FlatBufferBuilder;
@@ -194,5 +226,37 @@ mod tests {
         assert!(errand.send(reading(3)));
         assert_eq!(errand.abandon(), Some(reading(3)));
         assert_eq!(errand.abandon(), None);
+    }
+
+    // Goal: a panic in an errand is not taken for a server that does not answer: it becomes the group's, whose end is noticed.
+    // Method: a sampler that panics.
+    #[test]
+    fn a_panic_comes_back() {
+        #[derive(Debug)]
+        struct Broken;
+        impl Sampler for Broken {
+            fn read(&mut self) -> Result<(), ReadError> {
+                panic!("broken on purpose");
+            }
+
+            fn build(&mut self, _seq: u64, _builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+                Shortfall::NONE
+            }
+        }
+        let mut errand = Errand::start("errand", Box::new(Broken), TIMEOUT_NS).unwrap();
+        assert!(errand.send(reading(0)));
+        let begin = monotonic_ns();
+        let heard = catch_unwind(AssertUnwindSafe(|| {
+            while monotonic_ns() - begin < 5_000_000_000 {
+                awaited_once(&mut errand);
+            }
+        }));
+        let panic = heard.expect_err("the panic was not heard of");
+        assert_eq!(panic.downcast_ref(), Some(&"broken on purpose"));
+    }
+
+    fn awaited_once(errand: &mut Errand) {
+        assert!(matches!(errand.news(5_000), News::None));
+        std::thread::yield_now();
     }
 }

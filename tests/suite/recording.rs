@@ -1,11 +1,11 @@
 //! Recording this host: counts, signals, rotation, and everything that may go wrong at the start.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::rig::{Rig, eventually, finish, has_segment, number, signal};
+use crate::rig::{Called, Rig, eventually, finish, has_segment, number, signal};
 
 const DEFAULT_SOURCES: [&str; 8] = ["cpu", "memory", "vmstat", "load", "disk", "network", "pressure", "self"];
 
@@ -243,6 +243,47 @@ fn missing_sources_are_skipped_or_refused() {
     assert!(called.err.contains("source cpu: ") && called.err.contains("it is required"), "{called:?}");
     let called = rig.call(&["record", "--config", lenient.to_str().unwrap(), "--source", "cpu"]);
     assert_eq!(called.status, Some(1), "named on the command line is required: {called:?}");
+}
+
+// Goal: a device that does not answer holds up its own source alone, and not the end of the run. Method: a sensor that turns up while
+// the recorder runs and is a pipe without a writer; the load beside it.
+#[test]
+fn a_sensor_that_hangs_holds_up_nobody_else() {
+    let rig = Rig::new();
+    std::fs::create_dir_all(rig.path("root/proc")).unwrap();
+    rig.write("root/proc/loadavg", "0.10 0.20 0.30 1/200 4242\n");
+    for chip in ["root/sys/class/hwmon/hwmon0", "hwmon1"] {
+        std::fs::create_dir_all(rig.path(chip)).unwrap();
+        rig.write(&format!("{chip}/name"), "disk\n");
+    }
+    rig.write("root/sys/class/hwmon/hwmon0/temp1_input", "30000\n");
+    let pipe = rig.path("hwmon1/temp1_input");
+    if !Command::new("mkfifo").arg(pipe).status().is_ok_and(|status| status.success()) {
+        return println!("passed over: no mkfifo");
+    }
+    let config = rig.write("hung.toml", format!("[agent]\nhost_root = \"{}\"\n", rig.path("root").display()));
+    let child = rig.start(&[
+        "record",
+        "--config",
+        config.to_str().unwrap(),
+        "--source",
+        "hwmon@100ms",
+        "--source",
+        "load@100ms",
+        "--for",
+        "4s",
+    ]);
+    std::thread::sleep(Duration::from_millis(500));
+    std::fs::rename(rig.path("hwmon1"), rig.path("root/sys/class/hwmon/hwmon1")).unwrap();
+    let called = Called::from(child.wait_with_output().unwrap());
+    assert_eq!(called.status, Some(3), "one reading is lost: {called:?}");
+    let report = rig.info();
+    let of = |name: &str, key: &str| {
+        let mut sources = report["sources"].as_array().unwrap().iter();
+        number(&sources.find(|source| source["name"] == name).unwrap()[key])
+    };
+    assert!(of("load", "recorded") > 30 && of("load", "lost") == 0, "{report}");
+    assert_eq!(of("hwmon", "lost"), 1, "{report}");
 }
 
 // Goal: stopping takes well under a second, whatever the periods. Method: an hourly source.

@@ -1,10 +1,12 @@
 //! `command`: values in what a program prints that the configuration names, one source a program.
 //!
 //! What runs is what whoever may write the configuration says, with the rights of the agent. So nobody else may: the
-//! configuration, the program, and every directory on the way to them are looked at before each run.
+//! configuration and its directory, as they were when it was read, and the program with every directory and link on the way to it are
+//! looked at before each run.
 
+use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use flatbuffers::FlatBufferBuilder;
@@ -13,13 +15,16 @@ use super::text::ABSENT;
 use super::values::{ABSENT_INTEGER, Values};
 use super::{Entry, Opening, Unavailable};
 use crate::config::{self, Origin, Provenance, Rights};
-use crate::os::program::{End, Run, own_user, owner_and_mode, run};
+use crate::os::program::{End, Entry as Found, Run, entry, own_user, run};
 use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{Command, CommandArgs, CommandEnd, CommandValue};
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// In a directory with this bit only its owner can replace a file.
 const STICKY: u32 = 0o1000;
+/// The kernel follows as many links on one way, then says so.
+const LINKS_MAX: usize = 40;
+const ELOOP: i32 = 40;
 
 /// `include` and `exclude` match the values' names. Starting a program allocates, in this process too.
 pub(super) const ENTRY: Entry = Entry {
@@ -191,23 +196,44 @@ impl Guard {
             self.trust(&named_in.path, named_in.file)?;
             self.trust(parent.unwrap_or(Path::new(".")), named_in.directory)?;
         }
-        // The path as it is called, which may be a link, and where it leads.
-        self.check_way(&self.program)?;
-        let whole = self
-            .program
-            .canonicalize()
-            .map_err(|error| Distrust::Gone { path: self.program.clone(), error })?;
-        if whole == self.program { Ok(()) } else { self.check_way(&whole) }
+        self.check_way()
     }
 
-    /// A program, its directory, and all directories above, where the sticky bit is enough.
-    fn check_way(&self, program: &Path) -> Result<(), Distrust> {
-        for (above, path) in program.ancestors().enumerate() {
-            let (owner, mode) =
-                owner_and_mode(path).map_err(|error| Distrust::Gone { path: path.to_owned(), error })?;
-            let is_sticky = above >= 2 && mode & STICKY != 0;
-            let judged = if is_sticky { mode & !WRITABLE_BY_OTHERS } else { mode };
-            self.trust(path, Rights { owner, mode: judged })?;
+    /// Every directory and every link on the way to the program, and the program. What is in nobody else's hands from the root on leads to
+    /// the same program when it is run.
+    fn check_way(&self) -> Result<(), Distrust> {
+        let look = |path: &Path| entry(path).map_err(|error| Distrust::Gone { path: path.to_owned(), error });
+        let (mut directory, mut names) = (PathBuf::from("/"), reversed(&self.program));
+        let mut links = 0;
+        while let Some(name) = names.pop() {
+            if name == ".." {
+                directory.pop();
+                continue;
+            }
+            let path = directory.join(name);
+            let (Found { owner, mode, .. }, found) = (look(&directory)?, look(&path)?);
+            let is_program = names.is_empty() && found.target.is_none();
+            // Others can add names there, but not change what one of us has put.
+            let is_sticky = mode & STICKY != 0 && !is_program;
+            let mode = if is_sticky { mode & !WRITABLE_BY_OTHERS } else { mode };
+            self.trust(&directory, Rights { owner, mode })?;
+            if let Some(target) = found.target {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Distrust::Gone { path, error: io::Error::from_raw_os_error(ELOOP) });
+                }
+                // Anybody may write to a link, as its mode says; its owner alone can make another one of it.
+                self.trust(&path, Rights { owner: found.owner, mode: 0 })?;
+                if target.has_root() {
+                    directory = PathBuf::from("/");
+                }
+                names.extend(reversed(&target));
+                continue;
+            }
+            // In a directory with the sticky bit a part of the way must be one of ours, as the program must everywhere.
+            let mode = if is_program { found.mode } else { 0 };
+            self.trust(&path, Rights { owner: found.owner, mode })?;
+            directory = path;
         }
         Ok(())
     }
@@ -222,6 +248,15 @@ impl Guard {
         }
         Ok(())
     }
+}
+
+/// The names of a path, the first one at the end.
+fn reversed(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev();
+    names
+        .filter(|part| !matches!(part, Component::RootDir | Component::CurDir))
+        .map(|part| part.as_os_str().to_owned())
+        .collect()
 }
 
 /// A minute at most.
@@ -340,6 +375,37 @@ mod tests {
         let keys = format!("command = [\"{}\"]", link.display());
         let error = opened(&ENTRY, &keys, Path::new("/")).unwrap_err().to_string();
         assert!(error.contains(&format!("{} may be changed", bad.path().display())), "{error}");
+    }
+
+    // Goal: nobody else can lead the way to a program elsewhere between look and run. Method: a link by way of a folder that others may
+    // write to, and one that somebody else owns in a folder with the sticky bit; both lead to a good program for now.
+    #[test]
+    fn links_on_the_way_are_ours() {
+        let (good, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let program = good.path().join("program");
+        std::fs::write(&program, "#!/bin/sh\n").unwrap();
+        set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let [first, hop] = [good.path().join("first"), shared.path().join("hop")];
+        std::os::unix::fs::symlink(&program, &hop).unwrap();
+        std::os::unix::fs::symlink(&hop, &first).unwrap();
+        let error = |program: &Path| {
+            let keys = format!("command = [\"{}\"]", program.display());
+            opened(&ENTRY, &keys, Path::new("/")).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(error(&first), Ok(()));
+        set_permissions(shared.path(), Permissions::from_mode(0o777)).unwrap();
+        let told = error(&first).unwrap_err();
+        assert!(told.starts_with(&format!("{} may be changed", shared.path().display())), "{told}");
+        set_permissions(shared.path(), Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(error(&first), Ok(()), "only its owner can turn a link there");
+        if std::os::unix::fs::lchown(&hop, Some(4711), None).is_err() {
+            return println!("passed over: only root gives links away");
+        }
+        let told = error(&first).unwrap_err();
+        assert!(told.starts_with(&format!("{} belongs to user 4711", hop.display())), "{told}");
+        std::fs::remove_file(&hop).unwrap();
+        std::os::unix::fs::symlink(&first, &hop).unwrap();
+        assert!(error(&first).unwrap_err().contains("symbolic links"), "in a circle");
     }
 
     // Goal: a configuration that others may change, or that is somebody else's, starts nothing. Method: a real file with

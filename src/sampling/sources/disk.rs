@@ -10,8 +10,6 @@ use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Disk, DiskArgs, DiskCounters};
 
 const FILE: &str = "proc/diskstats";
-/// Longest line of the kernel: a name of 32 bytes and twenty numbers of up to twenty digits.
-const LINE_BYTES_MAX: usize = 512;
 /// Most devices in one sample.
 const DEVICES_MAX: usize = 4096;
 /// Counters behind the name; a kernel before 5.5 has 15, before 4.18 it has 11.
@@ -28,7 +26,8 @@ pub(super) const ENTRY: Entry = Entry {
     selects: "devices, such as nvme0n1",
     needs: &[],
     open: |opening| {
-        let file = host_file(opening.host, FILE, "")?.of_records(Records::UpTo(LINE_BYTES_MAX));
+        // The kernel's record is a disk with all its partitions, of any length: only a read of nothing tells the end.
+        let file = host_file(opening.host, FILE, "")?.of_records(Records::Unknown);
         let chosen = Chosen::new(opening.selection());
         Ok(Box::new(DiskSampler { file, chosen, devices: Vec::new() }))
     },
@@ -243,5 +242,15 @@ mod tests {
             }
             assert_eq!(devices.len(), text.lines().count());
         }
+    }
+
+    // Goal: no device is lacking where the kernel stops between two disks, since the partitions of the next one do not fit its buffer.
+    // Method: every line of this host's file, which on a host with many partitions takes several reads.
+    #[test]
+    fn every_line_is_a_device() {
+        let devices = sampled(&ENTRY);
+        let disk = flatbuffers::root::<Disk<'_>>(&devices).unwrap();
+        let lines = std::fs::read_to_string("/proc/diskstats").unwrap().lines().count();
+        assert_eq!(disk.devices().len(), lines);
     }
 }

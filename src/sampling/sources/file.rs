@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(sample(), Some((one("e", "5.0", "5"), Shortfall::NONE)));
     }
 
-    // Goal: whoever names a file that is not there, or none, is told which. Method: a missing one, a directory, a pipe.
+    // Goal: whoever names a file that is not there, or none, is told which. Method: a missing one, a directory, a device.
     #[test]
     fn what_cannot_be_read_is_named() {
         let folder = tempfile::tempdir().unwrap();
@@ -130,10 +130,31 @@ mod tests {
         assert!(error("/x/y").starts_with("/x/y: No such file"), "{}", error("/x/y"));
         std::fs::create_dir(folder.path().join("d")).unwrap();
         assert!(error("/d").starts_with("/d: Is a directory"), "{}", error("/d"));
+        let device = opened(&ENTRY, "path = \"/dev/null\"", Path::new("/")).unwrap_err().to_string();
+        assert!(device.starts_with("/dev/null: only regular files are read"), "{device}");
+    }
+
+    // Goal: a pipe or device is not even opened, which would let a writer go on, or start a watchdog. Method: somebody who waits for a
+    // reader of a pipe, and still does.
+    #[test]
+    fn nobody_waits_for_us() {
+        let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("p");
-        if std::process::Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()) {
-            assert!(error("/p").starts_with("/p: Illegal seek"), "{}", error("/p"));
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        if !made.is_ok_and(|status| status.success()) {
+            return println!("passed over: no mkfifo");
         }
+        let mut writer =
+            std::process::Command::new("sh").args(["-c", "echo > \"$0\""]).arg(&pipe).spawn().unwrap();
+        let wait =
+            || crate::os::event::Event::new().wait_until(crate::os::clock::monotonic_ns() + 200_000_000);
+        wait();
+        let error = opened(&ENTRY, "path = \"/p\"", folder.path()).unwrap_err().to_string();
+        wait();
+        let is_waiting = writer.try_wait().unwrap().is_none();
+        drop((writer.kill(), writer.wait()));
+        assert!(is_waiting, "{error}");
+        assert_eq!(error, "/p: only regular files are read, no pipes, sockets and devices");
     }
 
     // Goal: values agree with another way to them. Method: /proc/meminfo of this host beside a naive parser.

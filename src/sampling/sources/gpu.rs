@@ -78,19 +78,26 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
 struct GpuSampler {
     drm: Option<HostDirectory>,
     selection: Selection,
-    amd: Vec<AmdCard>, // in the order of their numbers
-    present: Vec<u32>, // numbers of all cards; reused
-    others: Vec<u32>,  // numbers of cards that are not amdgpu's, or not wanted
+    amd: Vec<AmdCard>,    // in the order of their numbers
+    present: Vec<Listed>, // all cards; reused
+    others: Vec<Listed>,  // cards that are not amdgpu's, or not wanted
     nvidia: Option<Box<dyn Cards>>,
     nvidia_cards: Vec<NvidiaCard>,
     listing: Shortfall,
     rows: Vec<GpuState>, // reused
 }
 
+/// A card as it is listed: one that has its number later has another inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Listed {
+    number: u32,
+    inode: u64,
+}
+
 /// A card of amdgpu and its files, all of them open: they stay this card's, whatever comes to its number.
 #[derive(Debug)]
 struct AmdCard {
-    number: u32,
+    listed: Listed,
     row: GpuState, // without the figures
     status: Option<HostFile>,
     files: Vec<(Figure, HostFile, Read)>,
@@ -205,24 +212,27 @@ impl GpuSampler {
         *listing = Shortfall::NONE;
         if let Some(drm) = drm {
             present.clear();
-            if drm.list(|name| present.extend(card_number(name))).is_err() {
+            let all = drm.list_numbered(|name, inode| {
+                present.extend(card_number(name).map(|number| Listed { number, inode }));
+            });
+            if all.is_err() {
                 *listing |= Shortfall::MISSING;
             }
             present.sort_unstable();
-            amd.retain(|card| !card.is_gone && present.contains(&card.number));
-            others.retain(|number| present.contains(number));
-            for number in present.iter() {
-                if others.contains(number) {
+            amd.retain(|card| !card.is_gone && present.contains(&card.listed));
+            others.retain(|card| present.contains(card));
+            for listed in present.iter() {
+                if others.contains(listed) {
                     continue;
                 }
-                let Err(place) = amd.binary_search_by_key(number, |card| card.number) else { continue };
+                let Err(place) = amd.binary_search_by_key(listed, |card| card.listed) else { continue };
                 if amd.len() == CARDS_MAX {
                     *listing |= Shortfall::TOO_MANY;
                     break;
                 }
-                match AmdCard::open(drm, *number, selection) {
+                match AmdCard::open(drm, *listed, selection) {
                     Some(card) => amd.insert(place, card),
-                    None => others.push(*number),
+                    None => others.push(*listed),
                 }
             }
         }
@@ -240,8 +250,8 @@ impl GpuSampler {
 
 impl AmdCard {
     /// None if it is no card of amdgpu, or not wanted.
-    fn open(drm: &HostDirectory, number: u32, selection: &Selection) -> Option<Self> {
-        let device = drm.directory(&path(&format!("card{number}/device"))?).ok()?;
+    fn open(drm: &HostDirectory, listed: Listed, selection: &Selection) -> Option<Self> {
+        let device = drm.directory(&path(&format!("card{}/device", listed.number))?).ok()?;
         let content = |name: &str| {
             let mut file = device.open(&path(name)?).ok()?;
             file.read().ok()?;
@@ -266,7 +276,7 @@ impl AmdCard {
         }
         let name = content("product_name").unwrap_or_default();
         Some(Self {
-            number,
+            listed,
             row: row(address, name.trim_ascii(), GpuDriver::Amdgpu),
             status: open(&device, "power/runtime_status"),
             files,
@@ -431,7 +441,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, opened};
+    use crate::sampling::sources::tests::{assert_composed, moved, opened};
 
     const BELOW: &str = "sys/class/drm";
 
@@ -527,7 +537,13 @@ mod tests {
             (addresses, shortfall),
             (vec!["0000:03:00.0".to_owned(), "0000:09:00.0".to_owned()], Shortfall::NONE)
         );
-        for card in ["card0", "card1"] {
+        // Another card takes the number of one that is not recorded, between two samples.
+        write(root, "card3/device/uevent", "DRIVER=i915\n");
+        assert_eq!(sample(&mut *sampler).0.len(), 2);
+        moved(&root.join(BELOW).join("card3"), &root.join("away"));
+        card(root, 3, "0000:0b:00.0", 400);
+        assert_eq!(sample(&mut *sampler).0.len(), 3);
+        for card in ["card0", "card1", "card3"] {
             std::fs::remove_dir_all(root.join(BELOW).join(card)).unwrap();
         }
         assert_eq!(sample(&mut *sampler).0.len(), 0);

@@ -1,10 +1,10 @@
 //! Counters of chosen processes, thread by thread: what `perf` does on request.
 
-use std::ffi::{CStr, CString};
-use std::io::{self, ErrorKind};
+use std::ffi::CStr;
+use std::io::{self, ErrorKind, Write as _};
 
 use super::perf::{open_groups, read_groups, reason};
-use super::{Unavailable, text};
+use super::{Unavailable, devices, text};
 use crate::config::PerfEvent;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::host::{HostDirectory, HostRoot};
@@ -19,6 +19,8 @@ const THREADS_MAX: usize = 256;
 /// How often new processes of a chosen name are looked for: each time all names are read.
 const LOOK_EVERY_NS: u64 = NS_PER_S;
 const NAME_BYTES: usize = 16;
+/// The kernel's own threads have longer names than the schema has room for.
+const COMM_BYTES: usize = 64;
 
 /// The processes that the configuration names, as far as they are there.
 #[derive(Debug)]
@@ -129,7 +131,9 @@ impl CountedProcesses {
                 continue;
             }
             let name = comm(directory, *found);
-            if !is_chosen && !name.as_ref().is_some_and(|name| names.contains(name)) {
+            let is_named =
+                |name: &[u8; COMM_BYTES]| names.iter().any(|chosen| chosen == devices::until_end(name));
+            if !is_chosen && !name.as_ref().is_some_and(is_named) {
                 continue;
             }
             if processes.len() == PROCESSES_MAX {
@@ -137,11 +141,11 @@ impl CountedProcesses {
                 return;
             }
             // One that ended meanwhile is none.
-            let tasks = path(*found, "task").and_then(|path| directory.directory(&path).ok());
+            let tasks = with_path(*found, "task", |path| directory.directory(path));
             if let (Some(name), Some(tasks)) = (name, tasks) {
                 processes.push(Process {
                     number: *found,
-                    name: text::name(&name).unwrap_or_default(),
+                    name: devices::fitted(devices::until_end(&name)),
                     tasks,
                     threads: Vec::new(),
                     ended: vec![None; events],
@@ -225,14 +229,19 @@ fn number(name: &CStr) -> Option<u32> {
     text::number(name.to_bytes()).and_then(|number| u32::try_from(number).ok())
 }
 
-fn path(number: u32, file: &str) -> Option<CString> {
-    CString::new(format!("{number}/{file}")).ok()
+/// Calls with the path of a process's file below /proc.
+fn with_path<T>(number: u32, file: &str, call: impl FnOnce(&CStr) -> io::Result<T>) -> Option<T> {
+    let mut path = [0_u8; 32];
+    write!(&mut path[..], "{number}/{file}").ok()?;
+    // The rest of the path is zero bytes.
+    call(CStr::from_bytes_until_nul(&path).ok()?).ok()
 }
 
-fn comm(directory: &HostDirectory, number: u32) -> Option<Vec<u8>> {
-    let mut file = directory.open(&path(number, "comm")?).ok()?;
-    file.read().ok()?;
-    Some(file.content().trim_ascii_end().to_vec())
+/// A process's name, ended by zero bytes.
+fn comm(directory: &HostDirectory, number: u32) -> Option<[u8; COMM_BYTES]> {
+    let file = with_path(number, "comm", |path| directory.short_file(path))?;
+    let mut buffer = [0; COMM_BYTES];
+    Some(devices::fitted(file.read(&mut buffer).ok()?.trim_ascii_end()))
 }
 
 #[cfg(test)]

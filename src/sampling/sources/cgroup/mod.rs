@@ -209,6 +209,18 @@ mod tests {
         Event::new().wait_until(monotonic_ns() + LIST_INTERVAL_NS + 50_000_000);
     }
 
+    // Goal: a file that is there and cannot be opened is marked in each sample that lacks it. Method: a link that leads to itself.
+    #[test]
+    fn a_refusal_is_marked_each_time() {
+        let folder = tree();
+        let path = folder.path().join(DIRECTORY).join("b.slice");
+        std::os::unix::fs::symlink("cpu.stat", path.join("cpu.stat")).unwrap();
+        let mut sampler = opened(&ENTRY, "include = [\"b.slice\"]", folder.path()).unwrap();
+        for _ in 0..3 {
+            assert_eq!(next(&mut *sampler).1, Shortfall::UNREADABLE);
+        }
+    }
+
     // Goal: every value is in its place. Method: a group of all files, each value another one.
     #[test]
     fn every_value_is_in_its_place() {

@@ -144,6 +144,8 @@ impl Tree {
             shortfall: Shortfall::NONE,
         };
         tree.list()?;
+        // The two orders take turns.
+        tree.next.reserve(tree.order.capacity());
         Ok(tree)
     }
 
@@ -375,15 +377,14 @@ impl Tree {
                     group.is_read = true;
                 }
                 Err(error) => {
-                    *is_absent = true;
+                    let is_off = error.raw_os_error() == Some(EOPNOTSUPP);
+                    let is_gone = error.raw_os_error() == Some(ENODEV);
+                    // What is refused is asked for, and marked, each time.
+                    *is_absent = is_off || is_gone || error.kind() == ErrorKind::NotFound;
                     let was_there = file.take().is_some();
                     *kept -= usize::from(was_there);
-                    if error.raw_os_error() == Some(ENODEV) {
-                        lacks |= Shortfall::MISSING;
-                    } else if error.raw_os_error() != Some(EOPNOTSUPP) && error.kind() != ErrorKind::NotFound
-                    {
-                        lacks |= reason(&error);
-                    }
+                    lacks |= if is_gone { Shortfall::MISSING } else { Shortfall::NONE };
+                    lacks |= if is_off { Shortfall::NONE } else { reason(&error) };
                 }
             }
             // Beyond the number of files that may be kept open, they are opened at each sample.

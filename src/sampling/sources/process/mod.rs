@@ -136,7 +136,7 @@ impl Sampler for ProcessSampler {
         self.fill_texts();
         let is_all = self.ranking.len() == self.rows.len();
         let processes = builder.create_vector(if is_all { &self.rows } else { &self.chosen });
-        let exits = self.told.as_ref().map(|told| told.exits.as_slice()).unwrap_or_default();
+        let exits = self.told.as_ref().map(Told::exits).unwrap_or_default();
         let exits = builder.create_vector(exits);
         let command_lines = builder.create_vector(&self.command_lines);
         let groups = builder.create_vector(&self.groups);
@@ -144,7 +144,7 @@ impl Sampler for ProcessSampler {
         let root = Process::create(
             builder,
             &ProcessArgs {
-                count: self.table.order().len() as u64,
+                count: self.table.count() as u64,
                 events: events.as_ref(),
                 processes: Some(processes),
                 exits: Some(exits),

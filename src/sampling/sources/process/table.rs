@@ -70,15 +70,14 @@ struct Departed {
 
 /// What is kept of one process.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is asked by itself: no two of them are one state")]
 pub(super) struct Slot {
     stat: Option<ShortFile>,
     io: Option<ShortFile>,
     reading: Reading,
     is_io_denied: bool,
     detail_due_ns: u64,
-    has_ended: bool, // its end was told; it may still be listed
-    is_gone: bool,   // its files said so at the last sample
+    end: End,
+    is_gone: bool, // its files said so at the last sample
     /// When it started, as the last sample said.
     pub(super) start: u64,
     /// Its user's number.
@@ -91,6 +90,16 @@ pub(super) struct Slot {
     pub(super) totals: [u64; 2],
     /// Group and command line, where asked for.
     pub(super) texts: Option<Box<Texts>>,
+}
+
+/// What was told of a process's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    NotTold,
+    /// It may still be listed, until its parent has waited for it.
+    Told,
+    /// Perhaps it was among the events that were lost: the next sample knows.
+    Doubtful,
 }
 
 /// Where a reading lies in the table's buffer.
@@ -118,7 +127,7 @@ impl Slot {
             reading: Reading::default(),
             is_io_denied: false,
             detail_due_ns: 0,
-            has_ended: false,
+            end: End::NotTold,
             is_gone: false,
             start: ABSENT,
             user: ABSENT,
@@ -211,6 +220,12 @@ impl Table {
         &self.order
     }
 
+    /// How many of them there were at the last [`read`](Self::read): one that was told of may have ended before.
+    pub(super) fn count(&self) -> usize {
+        let is_there = |known: &&Known| self.slots.get(known.slot).is_some_and(|slot| !slot.is_gone);
+        self.order.iter().filter(is_there).count()
+    }
+
     /// What the last [`read`](Self::read) lacked.
     pub(super) fn shortfall(&self) -> Shortfall {
         self.shortfall
@@ -248,13 +263,31 @@ impl Table {
             return std::mem::replace(departed, told).start;
         }
         match self.known(pid) {
-            Some(slot) if !slot.has_ended => {
-                slot.has_ended = true;
+            Some(slot) if slot.end != End::Told => {
+                let is_doubtful = std::mem::replace(&mut slot.end, End::Told) == End::Doubtful;
                 slot.detail_due_ns = 0;
-                slot.start
+                if is_doubtful { ABSENT } else { slot.start }
             }
             _ => ABSENT,
         }
+    }
+
+    /// How many processes were told of since the last sample.
+    pub(super) fn born(&self) -> usize {
+        self.born.len()
+    }
+
+    /// The kernel told that a process runs another program after it told of its end, when so many processes had been told of. Says
+    /// whether it is the same process: one that a thread beside the first has it run, by which the first one ends.
+    pub(super) fn lives(&mut self, pid: u32, born_before: usize) -> bool {
+        let since = self.born.get(born_before..).unwrap_or_default();
+        if self.born.len() == BORN_MAX || since.contains(&pid) {
+            return false;
+        }
+        if let Some(slot) = self.known(pid).filter(|slot| slot.end == End::Told) {
+            slot.end = End::NotTold;
+        }
+        true
     }
 
     /// The kernel told that a process has another program, user or name: it may be another one's to record.
@@ -270,7 +303,9 @@ impl Table {
         self.departed.clear();
         for known in &self.order {
             if let Some(slot) = self.slots.get_mut(known.slot) {
-                slot.has_ended = true;
+                if slot.end == End::NotTold {
+                    slot.end = End::Doubtful;
+                }
                 slot.detail_due_ns = 0;
             }
         }
@@ -354,7 +389,7 @@ impl Table {
     /// The process is gone; its slot is as new.
     fn forget(&mut self, gone: Known) {
         let Some(slot) = self.slots.get_mut(gone.slot) else { return };
-        if !slot.has_ended && slot.start != ABSENT {
+        if slot.end == End::NotTold && slot.start != ABSENT {
             self.departed.push(Departed { pid: gone.pid, start: slot.start });
         }
         self.kept -= slot.clear();
@@ -388,6 +423,8 @@ impl Table {
             && let Some(slot) = self.slots.get_mut(known.slot)
         {
             self.kept -= usize::from(slot.stat.take().is_some()) + usize::from(slot.io.take().is_some());
+            // Without its files nothing tells whether this pid is another one's next time: its user is asked for again, too.
+            slot.detail_due_ns = 0;
         }
     }
 
@@ -398,7 +435,7 @@ impl Table {
         slot.reading = Reading::default();
         slot.is_gone = false;
         // One that ended is asked until its parent has waited for it, and its files tell that it is gone.
-        let is_due = now_ns >= slot.detail_due_ns || slot.has_ended;
+        let is_due = now_ns >= slot.detail_due_ns || slot.end == End::Told;
         if !is_due && !slot.is_wanted {
             return Ok(());
         }
@@ -438,6 +475,9 @@ impl Table {
         let (stat_room, _) = room.split_at_mut(STAT_BYTES_MAX);
         let stat_bytes = stat_file.read(stat_room)?;
         room.copy_within(STAT_BYTES_MAX..STAT_BYTES_MAX + io_bytes, stat_bytes);
+        if slot.end == End::Doubtful {
+            slot.end = End::NotTold;
+        }
         slot.reading = Reading { at: *used, stat: stat_bytes, io: io_bytes };
         *used += stat_bytes + io_bytes;
         Ok(())
@@ -463,4 +503,60 @@ fn open_once<'a>(
 fn is_gone(error: &io::Error) -> bool {
     const ESRCH: i32 = 3;
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    const DETAILS: Details = Details { groups: false, command_lines: false };
+
+    fn process(root: &Path, pid: u32) {
+        let folder = root.join(format!("proc/{pid}"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("stat"), format!("{pid} (x) S 1\n")).unwrap();
+    }
+
+    // Goal: a process that was told of and ended before it could be read is none that is there. Method: a fork of a pid that nobody
+    // has, beside one that has come.
+    #[test]
+    fn who_ended_before_is_not_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        process(folder.path(), 7);
+        let mut table = Table::open(&HostRoot::new(folder.path()), DETAILS, true).unwrap();
+        table.read(1, true).unwrap();
+        assert_eq!(table.count(), 1);
+        process(folder.path(), 8);
+        for pid in [8, 9, 10] {
+            table.forked(pid);
+        }
+        table.read(2, false).unwrap();
+        assert_eq!((table.order().len(), table.count()), (4, 2));
+    }
+
+    // Goal: where no file may be kept open, a pid that is used again has its new user at once. Method: a limit of none, and a
+    // folder that gets another owner.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a process of the test's own host ends")]
+    fn a_user_is_never_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        process(folder.path(), 7);
+        let mut table = Table::open(&HostRoot::new(folder.path()), DETAILS, false).unwrap();
+        let user = |table: &mut Table, now_ns| {
+            (table.kept, table.kept_max) = (usize::MAX / 8, 0);
+            table.read(now_ns, true).unwrap();
+            table.get(table.order()[0]).unwrap().0.user
+        };
+        let own = user(&mut table, 1);
+        fs::remove_dir_all(folder.path().join("proc/7")).unwrap();
+        process(folder.path(), 7);
+        if std::os::unix::fs::chown(folder.path().join("proc/7"), Some(4711), None).is_err() {
+            return println!("passed over: only root gives files away");
+        }
+        assert_ne!(own, 4711);
+        assert_eq!(user(&mut table, 2), 4711);
+    }
 }
