@@ -171,6 +171,12 @@ enum Distrust {
     )]
     Writable { path: PathBuf, rights: Rights },
     #[error(
+        "{} is for everybody (mode {:04o}), so the command is not run; \
+         move what lies in it into a directory that nobody else may change",
+        path.display(), rights.mode
+    )]
+    Common { path: PathBuf, rights: Rights },
+    #[error(
         "{} belongs to user {} (mode {:04o}), who is neither root nor user {user}, that flatcap runs as, so the command \
          is not run; chown root {}",
         path.display(), rights.owner, rights.mode, path.display()
@@ -215,7 +221,11 @@ impl Guard {
     fn trust(&self, path: &Path, rights: Rights) -> Result<(), Distrust> {
         let path = || path.to_owned();
         if rights.mode & WRITABLE_BY_OTHERS != 0 {
-            return Err(Distrust::Writable { path: path(), rights });
+            return Err(if rights.mode & STICKY == 0 {
+                Distrust::Writable { path: path(), rights }
+            } else {
+                Distrust::Common { path: path(), rights }
+            });
         }
         if rights.owner != 0 && rights.owner != self.user {
             return Err(Distrust::Foreign { path: path(), rights, user: self.user });
@@ -296,11 +306,17 @@ mod tests {
             set(&program, mode);
             let error = opened(&ENTRY, &keys, Path::new("/")).unwrap_err().to_string();
             let (bad, mode) = if mode == 0o755 { (&folder, folder_mode) } else { (&program, mode) };
-            let expected = format!(
-                "{} may be changed by others than its owner (mode {mode:04o}), so the command is not run; chmod go-w {}",
-                bad.display(),
-                bad.display()
-            );
+            let bad = bad.display();
+            let expected = if mode & STICKY == 0 {
+                format!(
+                    "{bad} may be changed by others than its owner (mode {mode:04o}), so the command is not run; chmod go-w {bad}"
+                )
+            } else {
+                format!(
+                    "{bad} is for everybody (mode {mode:04o}), so the command is not run; move what lies in it into a \
+                     directory that nobody else may change"
+                )
+            };
             assert_eq!(error, expected);
         }
         set(&folder, 0o755);
