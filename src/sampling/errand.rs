@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::sampler::{ReadError, Sampler};
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
+use crate::os::program::Leash;
 use crate::os::thread;
 use crate::slab::Reading;
 
@@ -39,6 +40,7 @@ pub(super) struct Errand {
     sampler: Option<Box<dyn Sampler>>, // here
     out: Option<Out>,                  // on its way
     timeout_ns: u64,
+    leash: Option<Leash>,
 }
 
 #[derive(Debug)]
@@ -65,6 +67,7 @@ impl Errand {
     /// # Errors
     /// The kernel refuses another thread.
     pub(super) fn start(name: &str, sampler: Box<dyn Sampler>, timeout_ns: u64) -> io::Result<Self> {
+        let leash = sampler.leash();
         // At most one is under way: neither channel is ever full, and neither allocates later.
         let (to, orders) = bounded::<Box<dyn Sampler>>(1);
         let (returns, back) = bounded(1);
@@ -81,12 +84,17 @@ impl Errand {
                 }
             }
         })?;
-        Ok(Self { to, back, sampler: Some(sampler), out: None, timeout_ns })
+        Ok(Self { to, back, sampler: Some(sampler), out: None, timeout_ns, leash })
     }
 
     /// Whether the last reading is still being made, or was given up and is still held up.
     pub(super) fn is_out(&self) -> bool {
         self.out.is_some()
+    }
+
+    /// Whether a reading is being made that was not given up.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.out.as_ref().is_some_and(|out| !out.is_given_up)
     }
 
     /// Sends the sampler out for a reading. False if it is not here, or its thread has ended.
@@ -118,6 +126,13 @@ impl Errand {
         match &mut self.sampler {
             Some(sampler) => Some(&mut **sampler),
             None => None,
+        }
+    }
+
+    /// Ends what the reading under way waits for, where anything can: it is back soon.
+    pub(super) fn cut_short(&self) {
+        if let Some(leash) = self.leash.as_ref().filter(|_| self.is_out()) {
+            leash.pull();
         }
     }
 
@@ -175,9 +190,10 @@ mod tests {
         let mut errand = Errand::start("errand", Box::new(HeldUp(Arc::clone(&lock))), TIMEOUT_NS).unwrap();
         let held = lock.lock().unwrap();
         assert!(errand.send(reading(7)) && errand.sampler().is_none() && !errand.send(reading(8)));
+        assert!(errand.is_awaited());
         assert!(matches!(errand.news(5_999), News::None));
         assert!(matches!(errand.news(6_000), News::TimedOut(Reading { seq: 7, .. })));
-        assert!(matches!(errand.news(9_000), News::None) && errand.is_out());
+        assert!(matches!(errand.news(9_000), News::None) && errand.is_out() && !errand.is_awaited());
         drop(held);
         assert!(matches!(awaited(&mut errand), News::None) && errand.sampler().is_some());
         assert!(errand.send(reading(8)));

@@ -21,6 +21,12 @@ use crate::slab::{Causes, HandOver, Reading};
 const BUILD_TIMED_EVERY: u64 = 64;
 /// How often a group looks whether an errand is back. The reading has its own times; only its hand-over waits.
 const ERRAND_LOOK_NS: u64 = 10_000_000;
+/// How long the end of a run waits for what is still being read: most of it is back by then and is recorded.
+const ERRANDS_END_NS: u64 = NS_PER_S;
+/// How long it waits after that for programs that it has killed.
+const ERRANDS_KILLED_NS: u64 = NS_PER_S / 10;
+/// How often it looks meanwhile.
+const ERRANDS_END_LOOK_NS: u64 = 1_000_000;
 /// How often latencies are handed to the recorder.
 const PUBLISH_INTERVAL_NS: u64 = NS_PER_S;
 
@@ -161,8 +167,16 @@ impl Group {
             }
             now = self.tick();
         }
+        let end = monotonic_ns();
+        self.await_errands(end + ERRANDS_END_NS);
+        for source in &self.sources {
+            if let Way::Errand(errand) = &source.way {
+                errand.cut_short();
+            }
+        }
+        self.await_errands(monotonic_ns() + ERRANDS_KILLED_NS);
         self.abandon_errands();
-        for (source, unserved) in self.sources.iter().zip(self.schedule.unserved(monotonic_ns())) {
+        for (source, unserved) in self.sources.iter().zip(self.schedule.unserved(end)) {
             if let Some(metrics) = self.metrics.sources.get(usize::from(source.envelope.source())) {
                 metrics.missed.add(unserved);
             }
@@ -317,12 +331,30 @@ impl Group {
         now
     }
 
-    /// What is still on its way when the run ends was begun, and is lost.
+    /// Takes what is still on its way when the run ends, as far as it is back before the deadline.
+    fn await_errands(&mut self, deadline_ns: u64) {
+        let never = Event::new();
+        let mut now = 0;
+        while now < deadline_ns
+            && self
+                .sources
+                .iter()
+                .any(|source| matches!(&source.way, Way::Errand(errand) if errand.is_awaited()))
+        {
+            now = self.collect_errands();
+            never.wait_until(now + ERRANDS_END_LOOK_NS);
+        }
+    }
+
+    /// What does not come back was begun, and is lost.
     fn abandon_errands(&mut self) {
         for source in &mut self.sources {
             if let Way::Errand(errand) = &mut source.way
                 && let Some(reading) = errand.abandon()
             {
+                if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
+                    metrics.timed_out.add(1);
+                }
                 self.hand_over.lose(reading, Causes::TIMED_OUT);
             }
         }

@@ -1,5 +1,7 @@
 //! What sampling does beside reading: budgets, patterns, and what it says of both.
 
+use std::time::{Duration, Instant};
+
 use flatcap::segment::{Advance, FrameKind, Marker, SegmentReader};
 
 use crate::rig::{Rig, number};
@@ -44,4 +46,34 @@ fn a_budget_lengthens_the_period() {
     assert!(texts.iter().all(|text| text.starts_with("memory: ")), "{texts:?}");
     assert!(called.err.contains("memory: was read every "), "{}", called.err);
     assert_eq!(number(&rig.verify()["unexplained"]), 0);
+}
+
+// Goal: a reading that is being made when the run ends is waited for, so that an orderly end loses nothing; a program that takes
+// longer is killed, is recorded so, and neither holds up the end nor outlives it. Method: programs that take less than the wait,
+// and far more.
+#[test]
+fn the_end_waits_for_readings_under_way() {
+    let recorded = |seconds: &str| {
+        let rig = Rig::new();
+        let config = rig.write(
+            "sleep.toml",
+            format!("[source.command.sleep]\ncommand = [\"/bin/sleep\", \"{seconds}\"]\ntimeout = \"1m\"\n"),
+        );
+        let begin = Instant::now();
+        let config = config.to_str().unwrap();
+        let called =
+            rig.call(&["record", "--config", config, "--source", "command.sleep@1h", "--for", "100ms"]);
+        assert_eq!(number(&rig.verify()["unexplained"]), 0);
+        let source = &rig.info()["sources"][0];
+        (called, begin.elapsed(), number(&source["recorded"]), number(&source["lost"]))
+    };
+    let (called, _, recorded_once, lost) = recorded("0.4");
+    assert_eq!((recorded_once, lost, called.status), (1, 0, Some(0)), "{called:?}");
+    let (called, took, recorded_once, lost) = recorded("54.321");
+    assert_eq!((recorded_once, lost, called.status), (1, 0, Some(0)), "{called:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let outlives = std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
+        std::fs::read(process.path().join("cmdline")).is_ok_and(|line| line == b"/bin/sleep\x0054.321\0")
+    });
+    assert!(!outlives);
 }

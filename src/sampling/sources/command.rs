@@ -13,7 +13,7 @@ use super::text::ABSENT;
 use super::values::{ABSENT_INTEGER, Values};
 use super::{Entry, Opening, Unavailable};
 use crate::config::{self, Origin, Provenance, Rights};
-use crate::os::program::{End, Run, own_user, owner_and_mode, run};
+use crate::os::program::{End, Leash, Run, own_user, owner_and_mode, run};
 use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{Command, CommandArgs, CommandEnd, CommandValue};
 
@@ -44,6 +44,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
         guard,
         words: command.words.clone(),
         timeout_ns: nanoseconds(command.timeout),
+        leash: Leash::default(),
         output: Vec::new(),
         outcome: Outcome::NotTrusted,
         values: Values::new(opening.config, CommandValue::new),
@@ -55,6 +56,7 @@ struct CommandSampler {
     guard: Guard,
     words: Vec<String>,
     timeout_ns: u64,
+    leash: Leash,
     output: Vec<u8>, // reused
     outcome: Outcome,
     values: Values<CommandValue>,
@@ -75,7 +77,7 @@ impl Sampler for CommandSampler {
         self.outcome = if self.guard.check().is_err() {
             Outcome::NotTrusted
         } else {
-            match run(&self.words, self.timeout_ns, &mut self.output) {
+            match run(&self.words, self.timeout_ns, &self.leash, &mut self.output) {
                 Ok(run) => Outcome::Ended(run),
                 Err(error) => Outcome::NotStarted(error.raw_os_error()),
             }
@@ -111,6 +113,10 @@ impl Sampler for CommandSampler {
             Command::create(builder, &CommandArgs { values, ..arguments(self.outcome, self.output.len()) });
         builder.finish_minimal(root);
         shortfall
+    }
+
+    fn leash(&self) -> Option<Leash> {
+        Some(self.leash.clone())
     }
 }
 
