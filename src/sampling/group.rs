@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::budget::Budget;
 use super::errand::{Errand, Made, News};
-use super::sampler::Sampler;
+use super::sampler::{ReadError, Sampler};
 use super::schedule::{Due, Schedule};
 use crate::config::Timing;
 use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
@@ -250,13 +250,13 @@ impl Group {
         self.finish(
             due.index,
             Read { reading, begin_ns: begin, end_ns: end, cost_ns: end - begin },
-            result.is_ok(),
+            result.as_ref().copied(),
         )
     }
 
     /// Makes the frame of a reading. Returns the time.
     #[inline]
-    fn finish(&mut self, index: usize, read: Read, is_read: bool) -> u64 {
+    fn finish(&mut self, index: usize, read: Read, result: Result<(), &ReadError>) -> u64 {
         let Read { reading, begin_ns, end_ns, cost_ns } = read;
         let Some(source) = self.sources.get_mut(index) else { return end_ns };
         if let Some(latencies) = self.latencies.current().sources.get_mut(index) {
@@ -271,7 +271,10 @@ impl Group {
             Way::Here(sampler) => Some(&mut **sampler),
             Way::Errand(errand) => errand.sampler(),
         };
-        let Some(sampler) = sampler.filter(|_| is_read) else {
+        if let (Err(failure), Some(metrics)) = (result, metrics) {
+            metrics.note_failure(&failure.error);
+        }
+        let Some(sampler) = sampler.filter(|_| result.is_ok()) else {
             self.hand_over.lose(reading, Causes::READ_FAILED);
             return end_ns;
         };
@@ -286,7 +289,10 @@ impl Group {
             self.latencies.current().build.record(source.build_ns);
         }
         if !shortfall.is_none() {
-            metrics.inspect(|metrics| metrics.partial.add(1));
+            metrics.inspect(|metrics| {
+                metrics.lacked.set(metrics.lacked.get() | u64::from(shortfall.flags()));
+                metrics.partial.add(1);
+            });
         }
         let payload = builder.finished_data();
         source.payload_bytes = payload.len();
@@ -318,7 +324,11 @@ impl Group {
             match errand.news(now) {
                 News::None => {}
                 News::Made(reading, Made { begin_ns, end_ns, cpu_ns, result }) => {
-                    self.finish(index, Read { reading, begin_ns, end_ns, cost_ns: cpu_ns }, result.is_ok());
+                    self.finish(
+                        index,
+                        Read { reading, begin_ns, end_ns, cost_ns: cpu_ns },
+                        result.as_ref().copied(),
+                    );
                 }
                 News::TimedOut(reading) => {
                     if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use flatcap::segment::{Advance, FrameKind, Marker, SegmentReader};
 
-use crate::rig::{Rig, number};
+use crate::rig::{Rig, eventually, finish, has_segment, number, signal};
 
 /// What all markers of a rig's recording say.
 fn markers(rig: &Rig) -> Vec<String> {
@@ -76,4 +76,27 @@ fn the_end_waits_for_readings_under_way() {
         std::fs::read(process.path().join("cmdline")).is_ok_and(|line| line == b"/bin/sleep\x0054.321\0")
     });
     assert!(!outlives);
+}
+
+// Goal: a source that cannot be read any more says so once, with the reason, and again at the end. Method: a file that is removed
+// and put back.
+#[test]
+fn a_failing_source_says_why() {
+    let rig = Rig::new();
+    let file = rig.write("values", "a 1\n");
+    let path = file.to_str().unwrap();
+    let config = rig.write("file.toml", format!("[source.file.x]\npath = \"{path}\"\n"));
+    let config = config.to_str().unwrap();
+    let child =
+        rig.start(&["record", "--config", config, "--source", "file.x@10ms", "--source", "load@10ms"]);
+    eventually("recording", || has_segment(&rig.data(), 1));
+    std::fs::remove_file(&file).unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    std::fs::write(&file, "a 2\n").unwrap();
+    signal(&child, "TERM");
+    let called = finish(child);
+    let reason = "No such file or directory (os error 2)";
+    assert_eq!(called.err.matches("cannot be read: readings are lost until it can").count(), 1, "{called:?}");
+    assert!(called.err.contains(&format!("failed and are lost; the last one: {reason}")), "{called:?}");
+    assert_eq!((number(&rig.verify()["unexplained"]), called.status), (0, Some(3)));
 }
