@@ -5,14 +5,14 @@
 use std::io;
 use std::sync::Arc;
 
-use super::budget::Budget;
+use super::budget::{Budget, ProcessorTime};
 use super::errand::{Errand, Made, News};
 use super::sampler::{ReadError, Sampler};
 use super::schedule::{Due, Schedule};
 use crate::config::Timing;
 use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
 use crate::metrics::{GroupLatencies, Metrics, Producer};
-use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns};
+use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::event::{Event, Woken};
 use crate::os::thread;
 use crate::slab::{Causes, HandOver, Reading};
@@ -79,6 +79,7 @@ pub struct Group {
     metrics: Arc<Metrics>,
     latencies: Producer<GroupLatencies>,
     publish_ns: u64,
+    processor_time: ProcessorTime,
     stop: Arc<Event>,
 }
 
@@ -146,6 +147,7 @@ impl Group {
             metrics,
             latencies,
             publish_ns: start_ns + PUBLISH_INTERVAL_NS,
+            processor_time: ProcessorTime::default(),
             stop,
         })
     }
@@ -247,9 +249,10 @@ impl Group {
             }
         };
         let end = monotonic_ns();
+        let cost_ns = self.processor_time.cost(begin, end, thread_cpu_ns);
         self.finish(
             due.index,
-            Read { reading, begin_ns: begin, end_ns: end, cost_ns: end - begin },
+            Read { reading, begin_ns: begin, end_ns: end, cost_ns },
             result.as_ref().copied(),
         )
     }
@@ -285,8 +288,9 @@ impl Group {
         let build_begin = if timed { monotonic_ns() } else { 0 };
         let shortfall = sampler.build(reading.seq, builder);
         if timed {
-            source.build_ns = monotonic_ns() - build_begin;
-            self.latencies.current().build.record(source.build_ns);
+            let build_end = monotonic_ns();
+            source.build_ns = self.processor_time.cost(build_begin, build_end, thread_cpu_ns);
+            self.latencies.current().build.record(build_end - build_begin);
         }
         if !shortfall.is_none() {
             metrics.inspect(|metrics| {
