@@ -192,6 +192,10 @@ impl Group {
     pub fn tick(&mut self) -> u64 {
         let begin = monotonic_ns();
         let mut end = begin;
+        if self.has_errand_out() {
+            // One that is back can go again.
+            self.collect_errands();
+        }
         if let Some(due) = self.schedule.take_due(begin) {
             end = self.sample(due, begin);
         }
