@@ -100,3 +100,13 @@ fn a_failing_source_says_why() {
     assert!(called.err.contains(&format!("failed and are lost; the last one: {reason}")), "{called:?}");
     assert_eq!((number(&rig.verify()["unexplained"]), called.status), (0, Some(3)));
 }
+
+// Goal: a root that is not there is an error, and not a host that lacks everything. Method: a configuration that names one.
+#[test]
+fn a_root_must_be_there() {
+    let rig = Rig::new();
+    let config = rig.write("root.toml", "[agent]\nhost_root = \"/nowhere\"\n");
+    let called = rig.call(&["record", "--config", config.to_str().unwrap(), "--for", "100ms"]);
+    assert_eq!(called.status, Some(1), "{called:?}");
+    assert!(called.err.contains("host_root = \"/nowhere\": No such file or directory"), "{called:?}");
+}
