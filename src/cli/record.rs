@@ -10,8 +10,10 @@ use super::error::CliError;
 use super::{Outcome, text};
 use crate::config::{self, Config};
 use crate::daemon::{self, Progress, RunSummary};
+use crate::frame::Shortfall;
 use crate::metrics::Total;
 use crate::recorder::{RecorderReport, SourceReport};
+use crate::sampling::sources::CATALOG;
 
 /// Capture in the foreground until a signal or the end of --for; what the service runs.
 #[derive(Debug, clap::Args)]
@@ -174,14 +176,30 @@ fn remarks(source: &SourceReport) -> Vec<String> {
             "{name}: was read every {period} at the end, to stay within its budget; the ticks left out count as missed"
         ));
     }
+    if let Some(failure) = &source.failure {
+        lines.push(format!(
+            "{name}: {} failed and are lost; the last one: {failure}",
+            count(source.failed, "reading")
+        ));
+    }
     if source.timed_out > 0 {
         lines.push(format!("{name}: {} did not come back in time", count(source.timed_out, "reading")));
     }
     if source.partial > 0 {
-        lines
-            .push(format!("{name}: {} lacked something and are marked so", count(source.partial, "reading")));
+        let partial = count(source.partial, "reading");
+        let lacked = Shortfall::of_flags(u16::try_from(source.lacked).unwrap_or(u16::MAX));
+        let needs = if lacked | Shortfall::DENIED == lacked { needs(name) } else { String::new() };
+        lines.push(format!("{name}: {partial} lacked something and are marked so: {lacked}{needs}"));
     }
     lines
+}
+
+/// Which rights a source needs for all it can tell.
+fn needs(name: &str) -> String {
+    match CATALOG.iter().find(|entry| entry.name == name) {
+        Some(entry) if !entry.needs.is_empty() => format!(" (needs {})", entry.needs.join(", ")),
+        _ => String::new(),
+    }
 }
 
 fn count(number: u64, noun: &str) -> String {

@@ -479,7 +479,7 @@ mod tests {
                 "[source.command.x]\nformat = \"regex\"\npattern = \"(a\"",
                 "f.toml:1:17: [source.command.x] command: missing; write a list such as [\"/usr/bin/program\", \
                  \"argument\"], an absolute path and up to 63 arguments of up to 4096 bytes\n\
-                 f.toml:3:11: [source.command.x] pattern = \"(a\": no regular expression: unclosed group; write one \
+                 f.toml:3:11: [source.command.x] pattern = \"(a\": not a regular expression for values: unclosed group; write one \
                  in quotes, of up to 1024 bytes",
             ),
             (
@@ -714,6 +714,11 @@ mod tests {
                 "[group.fast]\non_full = \"block\"",
                 "f.toml:2:11: [group.fast] on_full = \"block\": not one of the allowed values; write \
                  \"drop-newest\"",
+            ),
+            (
+                "[source.cpu]\nbudget = \"0.001%\"",
+                "f.toml:2:10: [source.cpu] budget = \"0.001%\": not a whole number of hundredths of a percent; write a number \
+                 with %, from 0.01% to 100%",
             ),
             (
                 "[agent]\nhost_root = \"\"",

@@ -137,7 +137,7 @@ pub enum Problem {
         wanted: Wanted,
     },
     /// Not a regular expression, or one that does not say what is the value.
-    #[error("no regular expression: {reason}; {wanted}")]
+    #[error("not a regular expression for values: {reason}; {wanted}")]
     BadExpression {
         /// What is wrong with it.
         reason: String,

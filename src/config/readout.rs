@@ -110,6 +110,9 @@ impl Expression {
             .size_limit(COMPILED_BYTES_MAX)
             .build()
             .map_err(|error| reason(&error))?;
+        if let Some(other) = regex.capture_names().flatten().find(|name| !matches!(*name, "name" | "value")) {
+            return Err(format!("the group \"{other}\" is neither \"name\" nor \"value\""));
+        }
         let named = |wanted: &str| regex.capture_names().position(|name| name == Some(wanted));
         let (name, value) = match (named("name"), named("value"), regex.captures_len() - 1) {
             (name, Some(value), _) => (name, value),
@@ -193,6 +196,9 @@ mod tests {
         assert_eq!(groups(r"(a|b) (?P<value>\d+)"), Ok((None, 2)));
         for wrong in [r"\d+", r"(a)(b)(c)", r"(?<name>a) (b)"] {
             assert!(groups(wrong).unwrap_err().starts_with("it must capture the value"), "{wrong}");
+        }
+        for wrong in [r"(?<nam>\w+) (?<value>\d+)", r"(?<number>\d+)"] {
+            assert!(groups(wrong).unwrap_err().ends_with("is neither \"name\" nor \"value\""), "{wrong}");
         }
         assert_eq!(groups("(a").unwrap_err(), "unclosed group");
         assert!(groups("").unwrap_err().starts_with("an expression has"));

@@ -354,8 +354,12 @@ fn basis_points(text: &str) -> Result<u16, UnitError> {
     let number = text.strip_suffix('%').ok_or(UnitError::NoUnit)?.trim_end_matches(' ');
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "00"));
     let is_plain = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_plain(whole) || !is_plain(fraction) || fraction.len() > 2 {
+    if !is_plain(whole) || !is_plain(fraction) {
         return Err(UnitError::NoNumber);
+    }
+    let fraction = fraction.trim_end_matches('0');
+    if fraction.len() > 2 {
+        return Err(UnitError::NotWhole { smallest: "hundredths of a percent" });
     }
     let fraction: u16 = format!("{fraction:0<2}").parse().map_err(|_| UnitError::NoNumber)?;
     let whole: u16 = whole.parse().unwrap_or(u16::MAX);

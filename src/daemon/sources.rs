@@ -1,5 +1,7 @@
 //! From configured sources to opened ones: which this host has, and what each descriptor says.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::{Config, Shape, Source, SourceName};
@@ -35,6 +37,15 @@ pub struct SkippedSource {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
+    /// The host's root is not there.
+    #[error("host_root = \"{}\": {error}; write the directory that has the host's proc and sys", path.display())]
+    NoHost {
+        /// As configured.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        error: io::Error,
+    },
     /// A source that was marked required, or named on the command line, is not there.
     #[error("source {name}: {reason}; it is required: leave it out, or set required = false")]
     Required {
@@ -82,9 +93,10 @@ pub struct OpenedSources {
 /// Opens every enabled source that this host has, and makes the counters for them.
 ///
 /// # Errors
-/// `Required`, `NoneLeft`.
+/// `NoHost`, `Required`, `NoneLeft`.
 pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
     let host = HostRoot::new(&config.agent.host_root);
+    host.look().map_err(|error| SourceError::NoHost { path: config.agent.host_root.clone(), error })?;
     let mut candidates = Vec::new();
     let mut skipped = Vec::new();
     for source in config.enabled_sources() {

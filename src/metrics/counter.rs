@@ -1,8 +1,12 @@
 //! Numbers that one thread writes and every thread may read.
 
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::latency::PublishedLatency;
+
+/// The kernel's number for a file that is too large.
+const TOO_LARGE: u64 = 27;
 
 /// A number with one writer: adding is a load and a store, not an atomic exchange.
 #[derive(Debug, Default)]
@@ -50,6 +54,12 @@ pub struct SourceMetrics {
     pub missed: Counter,
     /// Readings that lacked something. Written by the sampler.
     pub partial: Counter,
+    /// What those lacked, all together, as the flags of their frames say it. Written by the sampler.
+    pub lacked: Counter,
+    /// Readings that failed. Written by the sampler, after `error`.
+    pub failed: Counter,
+    /// The kernel's error number of the last one that failed; 0 if it gave none. Written by the sampler.
+    pub error: Counter,
     /// Readings that did not come back in time. Written by the sampler.
     pub timed_out: Counter,
     /// Every how many periods it is read; 0 until the first change, for 1. Written by the sampler.
@@ -73,6 +83,9 @@ impl SourceMetrics {
             begun: Counter::default(),
             missed: Counter::default(),
             partial: Counter::default(),
+            lacked: Counter::default(),
+            failed: Counter::default(),
+            error: Counter::default(),
             timed_out: Counter::default(),
             stride: Counter::default(),
             recorded: Counter::default(),
@@ -87,6 +100,25 @@ impl SourceMetrics {
     /// Every how many periods it is read, at least 1.
     pub fn stride(&self) -> u64 {
         self.stride.get().max(1)
+    }
+
+    /// A reading failed for this. Only for the sampler.
+    pub fn note_failure(&self, error: &io::Error) {
+        let number = match error.raw_os_error() {
+            Some(number) => u64::from(number.unsigned_abs()),
+            None if error.kind() == ErrorKind::FileTooLarge => TOO_LARGE,
+            None => 0,
+        };
+        self.error.set(number);
+        self.failed.add(1);
+    }
+
+    /// Why the last of the readings that failed did so.
+    pub fn failure(&self) -> io::Error {
+        match i32::try_from(self.error.get()) {
+            Ok(number @ 1..) => io::Error::from_raw_os_error(number),
+            _ => io::Error::other("for no reason that the kernel gave"),
+        }
     }
 
     /// It is read every so many periods from now on. Only for the sampler.

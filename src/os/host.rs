@@ -27,6 +27,14 @@ impl HostRoot {
         Self { root: root.into() }
     }
 
+    /// Whether it is there.
+    ///
+    /// # Errors
+    /// What the kernel says; `NotADirectory`.
+    pub fn look(&self) -> io::Result<()> {
+        self.directory("").map(drop)
+    }
+
     /// Whether it is the agent's own root.
     pub fn is_own(&self) -> bool {
         self.root == Path::new("/")

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
@@ -44,13 +45,33 @@ pub struct Run {
     pub duration_ns: u64,
 }
 
+/// Lets another thread end the run that is under way, if one is.
+#[derive(Debug, Clone, Default)]
+pub struct Leash {
+    group: Arc<Mutex<Option<Pid>>>, // the running program's, until it is waited for
+}
+
+impl Leash {
+    /// Kills the program and its process group. The run then ends as one that a signal ended.
+    pub fn pull(&self) {
+        if let Some(group) = *self.group() {
+            // While it is here it was not waited for, so the number is its own. That nobody is left is no error.
+            let _nobody_left = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    fn group(&self) -> MutexGuard<'_, Option<Pid>> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Runs a program, given by its absolute path and its arguments, and keeps what it prints to standard output in `output`.
 /// It has an environment of its own (PATH and LANG=C), no input, the directory / and a process group of its own, all of
 /// which is killed in the end: nothing stays behind but what leaves that group on purpose (setsid).
 ///
 /// # Errors
 /// What the kernel said when it was to be started.
-pub fn run(words: &[String], timeout_ns: u64, output: &mut Vec<u8>) -> io::Result<Run> {
+pub fn run(words: &[String], timeout_ns: u64, leash: &Leash, output: &mut Vec<u8>) -> io::Result<Run> {
     output.clear();
     let (program, arguments) = words.split_first().ok_or(ErrorKind::InvalidInput)?;
     let begin = monotonic_ns();
@@ -66,10 +87,12 @@ pub fn run(words: &[String], timeout_ns: u64, output: &mut Vec<u8>) -> io::Resul
         .process_group(0)
         .spawn()?;
     let group = Pid::from_child(&child);
+    *leash.group() = Some(group);
     let stopped = follow(&mut child, group, begin.saturating_add(timeout_ns), output);
     // The child was not waited for yet, so the number is still its own. That nobody is left to be killed is no error.
     let _nobody_left = kill_process_group(group, Signal::KILL);
     let _has_ended = child.kill();
+    *leash.group() = None;
     let status = child.wait()?;
     let duration_ns = monotonic_ns() - begin;
     Ok(Run { end: stopped?.unwrap_or_else(|| end(status)), duration_ns })
@@ -181,7 +204,7 @@ mod tests {
     fn shell(script: &str, timeout_ns: u64) -> (Run, Vec<u8>) {
         let mut output = b"old".to_vec();
         let words = ["/bin/sh", "-c", script].map(str::to_owned);
-        (run(&words, timeout_ns, &mut output).unwrap(), output)
+        (run(&words, timeout_ns, &Leash::default(), &mut output).unwrap(), output)
     }
 
     // Goal: output, status and signal arrive; the environment is empty and the directory is the root. Method: /bin/sh.
@@ -191,7 +214,7 @@ mod tests {
         let expected = format!("/\nLANG=C\nPATH={PATH}\nPWD=/\n");
         assert_eq!((run.end, String::from_utf8(output).unwrap()), (End::Exited(3), expected));
         assert_eq!(shell("kill -9 $$", 5 * SECOND).0.end, End::Signalled(9));
-        let missing = super::run(&["/nowhere/x".to_owned()], SECOND, &mut Vec::new());
+        let missing = super::run(&["/nowhere/x".to_owned()], SECOND, &Leash::default(), &mut Vec::new());
         assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
     }
 
@@ -218,6 +241,26 @@ mod tests {
                 std::thread::yield_now();
             }
         }
+    }
+
+    // Goal: another thread can end a run, and nothing happens where none is under way. Method: a shell that ignores what can be
+    // ignored.
+    #[test]
+    fn a_leash_ends_a_run() {
+        let leash = Leash::default();
+        leash.pull();
+        let words = ["/bin/sh", "-c", "trap '' TERM INT HUP; sleep 1000"].map(str::to_owned);
+        let run = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while leash.group().is_none() {
+                    std::thread::yield_now();
+                }
+                leash.pull();
+            });
+            run(&words, 20 * SECOND, &leash, &mut Vec::new()).unwrap()
+        });
+        assert!(run.end == End::Signalled(9) && run.duration_ns < 10 * SECOND, "{run:?}");
+        leash.pull();
     }
 
     // Goal: endless output takes neither memory nor time. Method: yes(1), and just what is allowed.

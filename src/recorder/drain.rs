@@ -60,6 +60,9 @@ pub(super) struct Progress {
     pub(super) missed_before: u64, // in the segments before the open one
     pub(super) stride: u64,        // as last noted in the file
     pub(super) timed_out: u64,     // as last said
+    pub(super) failed: u64,        // as last looked at
+    pub(super) error: u64,         // as last said
+    pub(super) others_begun: u64,  // that did not fail, when last said
 }
 
 #[derive(Debug)]
@@ -317,6 +320,9 @@ impl Recorder {
                     lost: source.begun.get() - source.recorded.get(),
                     missed: source.missed.get(),
                     partial: source.partial.get(),
+                    lacked: source.lacked.get(),
+                    failed: source.failed.get(),
+                    failure: (source.failed.get() > 0).then(|| source.failure().to_string()),
                     timed_out: source.timed_out.get(),
                     stride: source.stride(),
                     lateness: latencies.lateness,

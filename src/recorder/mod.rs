@@ -67,6 +67,12 @@ pub struct SourceReport {
     pub missed: u64,
     /// Readings that lacked something and are marked so.
     pub partial: u64,
+    /// What those lacked, all together.
+    pub lacked: u64,
+    /// Readings that failed; part of the lost ones.
+    pub failed: u64,
+    /// Why the last of them did.
+    pub failure: Option<String>,
     /// Readings that did not come back in time; part of the lost ones.
     pub timed_out: u64,
     /// Every how many periods it was read at the end: 1, or more where it exceeded its budget.

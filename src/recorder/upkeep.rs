@@ -27,6 +27,7 @@ impl Recorder {
             self.metrics.recorder.slabs_free.set(self.pool.free() as u64);
             self.mark_periods(now);
             self.name_silent_sources();
+            self.name_failing_sources();
             let wall_ns = self.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(now);
             self.syncer.tidy(wall_ns.div_euclid(NS_PER_S.cast_signed()));
         }
@@ -100,6 +101,31 @@ impl Recorder {
                     source = source.name.as_str(),
                     readings = timed_out,
                     "does not answer in time: these readings are lost"
+                );
+            }
+        }
+    }
+
+    /// Says which sources cannot be read and why: once until they can be, or fail for another reason.
+    fn name_failing_sources(&mut self) {
+        for (source, progress) in self.metrics.sources.iter().zip(&mut self.progress) {
+            let failed = source.failed.get();
+            if failed <= progress.failed {
+                continue;
+            }
+            let others = source.begun.get().saturating_sub(failed + source.timed_out.get());
+            // One may be under way.
+            let has_recovered = others > progress.others_begun + 1;
+            let error = source.error.get();
+            let is_said = progress.failed > 0 && error == progress.error && !has_recovered;
+            progress.failed = failed;
+            if !is_said {
+                (progress.error, progress.others_begun) = (error, others);
+                let reason = source.failure();
+                tracing::warn!(
+                    source = source.name.as_str(),
+                    error = %reason,
+                    "cannot be read: readings are lost until it can"
                 );
             }
         }

@@ -14,6 +14,33 @@ pub const STRIDE_MAX: u64 = 10_000;
 /// A share of a core is counted in these parts.
 const PARTS: u64 = 10_000;
 
+/// A stretch of work that took longer than this may have been interrupted: the thread's processor time is asked for.
+const LONG_NS: u64 = 500_000;
+/// How often it is asked for anyway, so that little else lies between two answers.
+const ASK_INTERVAL_NS: u64 = 50_000_000;
+
+/// What stretches of one thread's work cost: as long as they took, but no more than the thread was on a processor. Asking for
+/// that takes longer than most stretches do, so it is asked for seldom.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ProcessorTime {
+    asked_ns: u64,
+    cpu_ns: u64, // of the thread by then
+}
+
+impl ProcessorTime {
+    /// What the work from `begin_ns` to `end_ns` cost; `cpu_ns` tells the thread's processor time.
+    #[inline]
+    pub(super) fn cost(&mut self, begin_ns: u64, end_ns: u64, cpu_ns: impl FnOnce() -> u64) -> u64 {
+        let took_ns = end_ns.saturating_sub(begin_ns);
+        if took_ns < LONG_NS && end_ns.saturating_sub(self.asked_ns) < ASK_INTERVAL_NS {
+            return took_ns;
+        }
+        let before_ns = self.cpu_ns;
+        (self.asked_ns, self.cpu_ns) = (end_ns, cpu_ns());
+        took_ns.min(self.cpu_ns.saturating_sub(before_ns))
+    }
+}
+
 /// The budget of one source.
 #[derive(Debug, Clone)]
 pub(super) struct Budget {
@@ -132,6 +159,19 @@ mod tests {
             stride = budget.spend(now, 10_000).unwrap_or(stride);
         }
         assert_eq!(budget.stride, 1);
+    }
+
+    // Goal: a thread that had to wait is not charged for it, one that worked is. Method: short work, long work, a long wait, and
+    // both after a pause.
+    #[test]
+    fn waiting_costs_nothing() {
+        let mut time = ProcessorTime::default();
+        assert_eq!(time.cost(100 * MS, 100 * MS + 5_000, || 70 * MS), 5_000);
+        assert_eq!(time.cost(101 * MS, 101 * MS + 5_000, || panic!("asked for too often")), 5_000);
+        assert_eq!(time.cost(102 * MS, 104 * MS, || 72 * MS + 10_000), 2 * MS);
+        assert_eq!(time.cost(105 * MS, 355 * MS, || 72 * MS + 30_000), 20_000);
+        assert_eq!(time.cost(900 * MS, 901 * MS, || 90 * MS), MS);
+        assert_eq!(time.cost(901 * MS, 902 * MS, || 90 * MS), 0);
     }
 
     proptest! {

@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::sampler::{ReadError, Sampler};
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
+use crate::os::program::Leash;
 use crate::os::thread;
 use crate::slab::Reading;
 
@@ -42,6 +43,7 @@ pub(super) struct Errand {
     out: Option<Out>,                  // on its way
     thread: Option<JoinHandle<()>>,    // waited for only if it has panicked
     timeout_ns: u64,
+    leash: Option<Leash>,
 }
 
 #[derive(Debug)]
@@ -68,6 +70,7 @@ impl Errand {
     /// # Errors
     /// The kernel refuses another thread.
     pub(super) fn start(name: &str, sampler: Box<dyn Sampler>, timeout_ns: u64) -> io::Result<Self> {
+        let leash = sampler.leash();
         // At most one is under way: neither channel is ever full, and neither allocates later.
         let (to, orders) = bounded::<Box<dyn Sampler>>(1);
         let (returns, back) = bounded(1);
@@ -84,12 +87,17 @@ impl Errand {
                 }
             }
         })?;
-        Ok(Self { to, back, sampler: Some(sampler), out: None, thread: Some(thread), timeout_ns })
+        Ok(Self { to, back, sampler: Some(sampler), out: None, thread: Some(thread), timeout_ns, leash })
     }
 
     /// Whether the last reading is still being made, or was given up and is still held up.
     pub(super) fn is_out(&self) -> bool {
         self.out.is_some()
+    }
+
+    /// Whether a reading is being made that was not given up.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.out.as_ref().is_some_and(|out| !out.is_given_up)
     }
 
     /// Sends the sampler out for a reading. False if it is not here.
@@ -152,6 +160,13 @@ impl Errand {
         }
     }
 
+    /// Ends what the reading under way waits for, where anything can: it is back soon.
+    pub(super) fn cut_short(&self) {
+        if let Some(leash) = self.leash.as_ref().filter(|_| self.is_out()) {
+            leash.pull();
+        }
+    }
+
     /// A reading that nobody will learn about: the run ends.
     pub(super) fn abandon(&mut self) -> Option<Reading> {
         self.out.take().filter(|out| !out.is_given_up).map(|out| out.reading)
@@ -207,9 +222,10 @@ mod tests {
         let mut errand = Errand::start("errand", Box::new(HeldUp(Arc::clone(&lock))), TIMEOUT_NS).unwrap();
         let held = lock.lock().unwrap();
         assert!(errand.send(reading(7)) && errand.sampler().is_none() && !errand.send(reading(8)));
+        assert!(errand.is_awaited());
         assert!(matches!(errand.news(5_999), News::None));
         assert!(matches!(errand.news(6_000), News::TimedOut(Reading { seq: 7, .. })));
-        assert!(matches!(errand.news(9_000), News::None) && errand.is_out());
+        assert!(matches!(errand.news(9_000), News::None) && errand.is_out() && !errand.is_awaited());
         drop(held);
         assert!(matches!(awaited(&mut errand), News::None) && errand.sampler().is_some());
         assert!(errand.send(reading(8)));

@@ -5,14 +5,14 @@
 use std::io;
 use std::sync::Arc;
 
-use super::budget::Budget;
+use super::budget::{Budget, ProcessorTime};
 use super::errand::{Errand, Made, News};
-use super::sampler::Sampler;
+use super::sampler::{ReadError, Sampler};
 use super::schedule::{Due, Schedule};
 use crate::config::Timing;
 use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
 use crate::metrics::{GroupLatencies, Metrics, Producer};
-use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns};
+use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::event::{Event, Woken};
 use crate::os::thread;
 use crate::slab::{Causes, HandOver, Reading};
@@ -21,6 +21,12 @@ use crate::slab::{Causes, HandOver, Reading};
 const BUILD_TIMED_EVERY: u64 = 64;
 /// How often a group looks whether an errand is back. The reading has its own times; only its hand-over waits.
 const ERRAND_LOOK_NS: u64 = 10_000_000;
+/// How long the end of a run waits for what is still being read: most of it is back by then and is recorded.
+const ERRANDS_END_NS: u64 = NS_PER_S;
+/// How long it waits after that for programs that it has killed.
+const ERRANDS_KILLED_NS: u64 = NS_PER_S / 10;
+/// How often it looks meanwhile.
+const ERRANDS_END_LOOK_NS: u64 = 1_000_000;
 /// How often latencies are handed to the recorder.
 const PUBLISH_INTERVAL_NS: u64 = NS_PER_S;
 
@@ -73,6 +79,7 @@ pub struct Group {
     metrics: Arc<Metrics>,
     latencies: Producer<GroupLatencies>,
     publish_ns: u64,
+    processor_time: ProcessorTime,
     stop: Arc<Event>,
 }
 
@@ -140,6 +147,7 @@ impl Group {
             metrics,
             latencies,
             publish_ns: start_ns + PUBLISH_INTERVAL_NS,
+            processor_time: ProcessorTime::default(),
             stop,
         })
     }
@@ -161,8 +169,16 @@ impl Group {
             }
             now = self.tick();
         }
+        let end = monotonic_ns();
+        self.await_errands(end + ERRANDS_END_NS);
+        for source in &self.sources {
+            if let Way::Errand(errand) = &source.way {
+                errand.cut_short();
+            }
+        }
+        self.await_errands(monotonic_ns() + ERRANDS_KILLED_NS);
         self.abandon_errands();
-        for (source, unserved) in self.sources.iter().zip(self.schedule.unserved(monotonic_ns())) {
+        for (source, unserved) in self.sources.iter().zip(self.schedule.unserved(end)) {
             if let Some(metrics) = self.metrics.sources.get(usize::from(source.envelope.source())) {
                 metrics.missed.add(unserved);
             }
@@ -176,6 +192,10 @@ impl Group {
     pub fn tick(&mut self) -> u64 {
         let begin = monotonic_ns();
         let mut end = begin;
+        if self.has_errand_out() {
+            // One that is back can go again.
+            self.collect_errands();
+        }
         if let Some(due) = self.schedule.take_due(begin) {
             end = self.sample(due, begin);
         }
@@ -233,16 +253,17 @@ impl Group {
             }
         };
         let end = monotonic_ns();
+        let cost_ns = self.processor_time.cost(begin, end, thread_cpu_ns);
         self.finish(
             due.index,
-            Read { reading, begin_ns: begin, end_ns: end, cost_ns: end - begin },
-            result.is_ok(),
+            Read { reading, begin_ns: begin, end_ns: end, cost_ns },
+            result.as_ref().copied(),
         )
     }
 
     /// Makes the frame of a reading. Returns the time.
     #[inline]
-    fn finish(&mut self, index: usize, read: Read, is_read: bool) -> u64 {
+    fn finish(&mut self, index: usize, read: Read, result: Result<(), &ReadError>) -> u64 {
         let Read { reading, begin_ns, end_ns, cost_ns } = read;
         let Some(source) = self.sources.get_mut(index) else { return end_ns };
         if let Some(latencies) = self.latencies.current().sources.get_mut(index) {
@@ -257,7 +278,10 @@ impl Group {
             Way::Here(sampler) => Some(&mut **sampler),
             Way::Errand(errand) => errand.sampler(),
         };
-        let Some(sampler) = sampler.filter(|_| is_read) else {
+        if let (Err(failure), Some(metrics)) = (result, metrics) {
+            metrics.note_failure(&failure.error);
+        }
+        let Some(sampler) = sampler.filter(|_| result.is_ok()) else {
             self.hand_over.lose(reading, Causes::READ_FAILED);
             return end_ns;
         };
@@ -268,11 +292,15 @@ impl Group {
         let build_begin = if timed { monotonic_ns() } else { 0 };
         let shortfall = sampler.build(reading.seq, builder);
         if timed {
-            source.build_ns = monotonic_ns() - build_begin;
-            self.latencies.current().build.record(source.build_ns);
+            let build_end = monotonic_ns();
+            source.build_ns = self.processor_time.cost(build_begin, build_end, thread_cpu_ns);
+            self.latencies.current().build.record(build_end - build_begin);
         }
         if !shortfall.is_none() {
-            metrics.inspect(|metrics| metrics.partial.add(1));
+            metrics.inspect(|metrics| {
+                metrics.lacked.set(metrics.lacked.get() | u64::from(shortfall.flags()));
+                metrics.partial.add(1);
+            });
         }
         let payload = builder.finished_data();
         source.payload_bytes = payload.len();
@@ -304,7 +332,11 @@ impl Group {
             match errand.news(now) {
                 News::None => {}
                 News::Made(reading, Made { begin_ns, end_ns, cpu_ns, result }) => {
-                    self.finish(index, Read { reading, begin_ns, end_ns, cost_ns: cpu_ns }, result.is_ok());
+                    self.finish(
+                        index,
+                        Read { reading, begin_ns, end_ns, cost_ns: cpu_ns },
+                        result.as_ref().copied(),
+                    );
                 }
                 News::TimedOut(reading) => {
                     if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
@@ -317,12 +349,30 @@ impl Group {
         now
     }
 
-    /// What is still on its way when the run ends was begun, and is lost.
+    /// Takes what is still on its way when the run ends, as far as it is back before the deadline.
+    fn await_errands(&mut self, deadline_ns: u64) {
+        let never = Event::new();
+        let mut now = 0;
+        while now < deadline_ns
+            && self
+                .sources
+                .iter()
+                .any(|source| matches!(&source.way, Way::Errand(errand) if errand.is_awaited()))
+        {
+            now = self.collect_errands();
+            never.wait_until(now + ERRANDS_END_LOOK_NS);
+        }
+    }
+
+    /// What does not come back was begun, and is lost.
     fn abandon_errands(&mut self) {
         for source in &mut self.sources {
             if let Way::Errand(errand) = &mut source.way
                 && let Some(reading) = errand.abandon()
             {
+                if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
+                    metrics.timed_out.add(1);
+                }
                 self.hand_over.lose(reading, Causes::TIMED_OUT);
             }
         }

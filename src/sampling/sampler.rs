@@ -6,6 +6,7 @@ use std::io;
 use flatbuffers::FlatBufferBuilder;
 
 use crate::frame::Shortfall;
+use crate::os::program::Leash;
 
 /// One source, opened: its files, its buffers, its way from text to payload.
 ///
@@ -22,6 +23,11 @@ pub trait Sampler: Debug + Send {
     /// empty and forces defaults. `seq` is the number of this reading. Returns what the sample lacks; that is marked absent
     /// in the payload.
     fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall;
+
+    /// By what another thread ends a reading that would outlast the run; none where nothing can.
+    fn leash(&self) -> Option<Leash> {
+        None
+    }
 }
 
 /// A file that could not be read. One error of the kernel and a name: nothing is allocated.

@@ -1,8 +1,10 @@
 //! What sampling does beside reading: budgets, patterns, and what it says of both.
 
+use std::time::{Duration, Instant};
+
 use flatcap::segment::{Advance, FrameKind, Marker, SegmentReader};
 
-use crate::rig::{Rig, number};
+use crate::rig::{Rig, eventually, finish, has_segment, number, signal};
 
 /// What all markers of a rig's recording say.
 fn markers(rig: &Rig) -> Vec<String> {
@@ -46,4 +48,67 @@ fn a_budget_lengthens_the_period() {
     let dumped = rig.call(&["dump", "flatcap-data", "--source", "load"]);
     assert_eq!((dumped.status, dumped.err.matches(" memory: one period in ").count() > 0), (Some(0), true));
     assert_eq!(number(&rig.verify()["unexplained"]), 0);
+}
+
+// Goal: a reading that is being made when the run ends is waited for, so that an orderly end loses nothing; a program that takes
+// longer is killed, is recorded so, and neither holds up the end nor outlives it. Method: programs that take less than the wait,
+// and far more.
+#[test]
+fn the_end_waits_for_readings_under_way() {
+    let recorded = |seconds: &str| {
+        let rig = Rig::new();
+        let config = rig.write(
+            "sleep.toml",
+            format!("[source.command.sleep]\ncommand = [\"/bin/sleep\", \"{seconds}\"]\ntimeout = \"1m\"\n"),
+        );
+        let begin = Instant::now();
+        let config = config.to_str().unwrap();
+        let called =
+            rig.call(&["record", "--config", config, "--source", "command.sleep@1h", "--for", "100ms"]);
+        assert_eq!(number(&rig.verify()["unexplained"]), 0);
+        let source = &rig.info()["sources"][0];
+        (called, begin.elapsed(), number(&source["recorded"]), number(&source["lost"]))
+    };
+    let (called, _, recorded_once, lost) = recorded("0.4");
+    assert_eq!((recorded_once, lost, called.status), (1, 0, Some(0)), "{called:?}");
+    let (called, took, recorded_once, lost) = recorded("54.321");
+    assert_eq!((recorded_once, lost, called.status), (1, 0, Some(0)), "{called:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let outlives = std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
+        std::fs::read(process.path().join("cmdline")).is_ok_and(|line| line == b"/bin/sleep\x0054.321\0")
+    });
+    assert!(!outlives);
+}
+
+// Goal: a source that cannot be read any more says so once, with the reason, and again at the end. Method: a file that is removed
+// and put back.
+#[test]
+fn a_failing_source_says_why() {
+    let rig = Rig::new();
+    let file = rig.write("values", "a 1\n");
+    let path = file.to_str().unwrap();
+    let config = rig.write("file.toml", format!("[source.file.x]\npath = \"{path}\"\n"));
+    let config = config.to_str().unwrap();
+    let child =
+        rig.start(&["record", "--config", config, "--source", "file.x@10ms", "--source", "load@10ms"]);
+    eventually("recording", || has_segment(&rig.data(), 1));
+    std::fs::remove_file(&file).unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    std::fs::write(&file, "a 2\n").unwrap();
+    signal(&child, "TERM");
+    let called = finish(child);
+    let reason = "No such file or directory (os error 2)";
+    assert_eq!(called.err.matches("cannot be read: readings are lost until it can").count(), 1, "{called:?}");
+    assert!(called.err.contains(&format!("failed and are lost; the last one: {reason}")), "{called:?}");
+    assert_eq!((number(&rig.verify()["unexplained"]), called.status), (0, Some(3)));
+}
+
+// Goal: a root that is not there is an error, and not a host that lacks everything. Method: a configuration that names one.
+#[test]
+fn a_root_must_be_there() {
+    let rig = Rig::new();
+    let config = rig.write("root.toml", "[agent]\nhost_root = \"/nowhere\"\n");
+    let called = rig.call(&["record", "--config", config.to_str().unwrap(), "--for", "100ms"]);
+    assert_eq!(called.status, Some(1), "{called:?}");
+    assert!(called.err.contains("host_root = \"/nowhere\": No such file or directory"), "{called:?}");
 }

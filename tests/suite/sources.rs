@@ -12,7 +12,7 @@ const DOCUMENT: &str = "docs/SOURCES.md";
 const HEAD: &str = "# Sources\n\n\
     What can be sampled, field by field. Made from the schemas and from the sources' own statements by\n\
     `FLATCAP_SOURCES=write cargo test --test suite sources`; a test fails when it is not fresh.\n\n\
-    - A field is named by its path, as `dump --fields` takes it; `[]` stands for one or more of the thing.\n\
+    - A field is named by its path, as `dump --fields` takes it; in a list, it means that of every element.\n\
     - A *counter* only grows until it wraps or its device goes; it is recorded as the kernel has it, and `dump --rate` makes rates\n  \
     of it. A *gauge* goes up and down. A *state* changes seldom.\n\
     - What a kernel lacks, or what could not be read, is absent, and the sample is marked with the reason (FORMAT.md,\n  \

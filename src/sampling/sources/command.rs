@@ -15,7 +15,7 @@ use super::text::ABSENT;
 use super::values::{ABSENT_INTEGER, Values};
 use super::{Entry, Opening, Unavailable};
 use crate::config::{self, Origin, Provenance, Rights};
-use crate::os::program::{End, Entry as Found, Run, entry, own_user, run};
+use crate::os::program::{End, Entry as Found, Leash, Run, entry, own_user, run};
 use crate::sampling::{ReadError, Sampler, Shortfall};
 use crate::schema::host::{Command, CommandArgs, CommandEnd, CommandValue};
 
@@ -49,6 +49,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
         guard,
         words: command.words.clone(),
         timeout_ns: nanoseconds(command.timeout),
+        leash: Leash::default(),
         output: Vec::new(),
         outcome: Outcome::NotTrusted,
         values: Values::new(opening.config, CommandValue::new),
@@ -60,6 +61,7 @@ struct CommandSampler {
     guard: Guard,
     words: Vec<String>,
     timeout_ns: u64,
+    leash: Leash,
     output: Vec<u8>, // reused
     outcome: Outcome,
     values: Values<CommandValue>,
@@ -80,7 +82,7 @@ impl Sampler for CommandSampler {
         self.outcome = if self.guard.check().is_err() {
             Outcome::NotTrusted
         } else {
-            match run(&self.words, self.timeout_ns, &mut self.output) {
+            match run(&self.words, self.timeout_ns, &self.leash, &mut self.output) {
                 Ok(run) => Outcome::Ended(run),
                 Err(error) => Outcome::NotStarted(error.raw_os_error()),
             }
@@ -116,6 +118,10 @@ impl Sampler for CommandSampler {
             Command::create(builder, &CommandArgs { values, ..arguments(self.outcome, self.output.len()) });
         builder.finish_minimal(root);
         shortfall
+    }
+
+    fn leash(&self) -> Option<Leash> {
+        Some(self.leash.clone())
     }
 }
 
@@ -175,6 +181,12 @@ enum Distrust {
         path.display(), rights.mode, path.display()
     )]
     Writable { path: PathBuf, rights: Rights },
+    #[error(
+        "{} is for everybody (mode {:04o}), so the command is not run; \
+         move what lies in it into a directory that nobody else may change",
+        path.display(), rights.mode
+    )]
+    Common { path: PathBuf, rights: Rights },
     #[error(
         "{} belongs to user {} (mode {:04o}), who is neither root nor user {user}, that flatcap runs as, so the command \
          is not run; chown root {}",
@@ -241,7 +253,11 @@ impl Guard {
     fn trust(&self, path: &Path, rights: Rights) -> Result<(), Distrust> {
         let path = || path.to_owned();
         if rights.mode & WRITABLE_BY_OTHERS != 0 {
-            return Err(Distrust::Writable { path: path(), rights });
+            return Err(if rights.mode & STICKY == 0 {
+                Distrust::Writable { path: path(), rights }
+            } else {
+                Distrust::Common { path: path(), rights }
+            });
         }
         if rights.owner != 0 && rights.owner != self.user {
             return Err(Distrust::Foreign { path: path(), rights, user: self.user });
@@ -331,11 +347,17 @@ mod tests {
             set(&program, mode);
             let error = opened(&ENTRY, &keys, Path::new("/")).unwrap_err().to_string();
             let (bad, mode) = if mode == 0o755 { (&folder, folder_mode) } else { (&program, mode) };
-            let expected = format!(
-                "{} may be changed by others than its owner (mode {mode:04o}), so the command is not run; chmod go-w {}",
-                bad.display(),
-                bad.display()
-            );
+            let bad = bad.display();
+            let expected = if mode & STICKY == 0 {
+                format!(
+                    "{bad} may be changed by others than its owner (mode {mode:04o}), so the command is not run; chmod go-w {bad}"
+                )
+            } else {
+                format!(
+                    "{bad} is for everybody (mode {mode:04o}), so the command is not run; move what lies in it into a \
+                     directory that nobody else may change"
+                )
+            };
             assert_eq!(error, expected);
         }
         set(&folder, 0o755);

@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{Entry, host_file};
-use crate::os::host::{HostFile, Records};
+use crate::os::host::HostFile;
 use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Disk, DiskArgs, DiskCounters};
 
@@ -26,8 +26,8 @@ pub(super) const ENTRY: Entry = Entry {
     selects: "devices, such as nvme0n1",
     needs: &[],
     open: |opening| {
-        // The kernel's record is a disk with all its partitions, of any length: only a read of nothing tells the end.
-        let file = host_file(opening.host, FILE, "")?.of_records(Records::Unknown);
+        // The kernel composes a disk and all its partitions as one record, of a length that nothing limits: a short read says nothing.
+        let file = host_file(opening.host, FILE, "")?;
         let chosen = Chosen::new(opening.selection());
         Ok(Box::new(DiskSampler { file, chosen, devices: Vec::new() }))
     },
@@ -221,7 +221,8 @@ mod tests {
         assert_eq!(shortfall, Shortfall::NONE);
     }
 
-    // Goal: live and captured hosts are read whole, device by device. Method: a naive parser beside ours.
+    // Goal: live and captured hosts are read whole, device by device, also where a disk of many partitions comes last. Method: a
+    // naive parser beside ours.
     #[test]
     fn agrees_with_a_naive_reading() {
         let payload = sampled(&ENTRY);

@@ -44,7 +44,7 @@ pub(super) const ENTRY: Entry = Entry {
     root: "flatcap.host.Cgroup",
     schema: include_bytes!("../../../../generated/host/cgroup.bfbs"),
     files: &[DIRECTORY, "sys/fs/cgroup/**/{cgroup.events,cpu.stat,memory.*,io.stat,pids.*,*.pressure}"],
-    refresh: "time, tasks and pages at once or in batches; memory.stat every 2 s where nobody reads it",
+    refresh: "time, tasks and pages at once or in batches; memory.stat every 2 s where nobody reads it; new groups are found once a second",
     selects: "paths below the root, such as system.slice/*; the root itself is /",
     needs: &[],
     open,
