@@ -52,11 +52,13 @@ impl Schedule {
         Some(Due { index, lateness_ns, missed })
     }
 
-    /// Ticks that have gone by at `now_ns` since each source's last reading, in the group's order: missed, if the group ends now.
+    /// Ticks that have gone by at `now_ns` since each source's last reading, in the group's order: missed, if the group ends now. The
+    /// one that has just come is not: it would still be served in time.
     pub fn unserved(&self, now_ns: u64) -> impl Iterator<Item = u64> {
         self.ticks.iter().map(move |tick| {
             let first_ns = tick.next_ns - tick.skipped * tick.period_ns;
-            now_ns.checked_sub(first_ns).map_or(0, |since_ns| since_ns / tick.period_ns + 1)
+            let come = now_ns.checked_sub(first_ns).map_or(0, |since_ns| since_ns / tick.period_ns + 1);
+            come - u64::from(now_ns >= tick.next_ns)
         })
     }
 
@@ -115,7 +117,7 @@ mod tests {
         assert_eq!(schedule.take_due(0), Some(Due { index: 0, lateness_ns: 0, missed: 0 }));
         assert_eq!((schedule.take_due(299), schedule.next_ns()), (None, Some(300)));
         let unserved = |schedule: &Schedule, now| schedule.unserved(now).next().unwrap();
-        assert_eq!([99, 100, 299, 300].map(|now| unserved(&schedule, now)), [0, 1, 2, 3]);
+        assert_eq!([99, 100, 299, 300, 400].map(|now| unserved(&schedule, now)), [0, 1, 2, 2, 3]);
         assert_eq!(schedule.take_due(450), Some(Due { index: 0, lateness_ns: 150, missed: 3 }));
         assert_eq!(schedule.next_ns(), Some(700), "one tick was late, two are left out");
         schedule.set_stride(0, 1);

@@ -182,6 +182,7 @@ impl<'b> Compiler<'b> {
             enumeration: shape.enumeration,
             default: default(field, shape.kind),
             index: 0,
+            identity: attribute("identity").is_some(),
             meaning: meaning(attribute("meaning")),
             name: context.field.into(),
             type_name: shape.type_name.into(),

@@ -166,6 +166,8 @@ pub struct Field {
     pub(super) default: Value<'static>,
     /// Position in its object; what `select` drops is not counted.
     pub(super) index: usize,
+    /// Tells an element of a list from others.
+    pub(super) identity: bool,
     pub(super) meaning: Meaning,
     pub(super) name: Box<str>,
     pub(super) type_name: Box<str>,
@@ -187,6 +189,11 @@ impl Field {
     /// The attribute `unit`.
     pub fn unit(&self) -> Option<&str> {
         self.unit.as_deref()
+    }
+
+    /// The attribute `identity`: by the fields that have it an element of a list is found again in the next sample.
+    pub fn is_identity(&self) -> bool {
+        self.identity
     }
 
     /// The attribute `meaning`.
