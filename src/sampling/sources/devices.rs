@@ -322,7 +322,7 @@ impl OneNumber {
 
     /// The value, which may be negative; else not a number, with the reason added to `shortfall`.
     pub(super) fn signed(&self, shortfall: &mut Shortfall) -> f64 {
-        let value = self.line(shortfall).map(signed);
+        let value = self.line(shortfall).map(text::signed);
         *shortfall |= Shortfall::UNREADABLE.unless(value != Some(None));
         value.flatten().unwrap_or(f64::NAN)
     }
@@ -353,14 +353,6 @@ impl OneNumber {
 
 fn number_of(error: &Error) -> i32 {
     error.raw_os_error().unwrap_or(i32::MAX)
-}
-
-/// A whole number with or without a minus sign, exact up to 2^53.
-pub(super) fn signed(line: &[u8]) -> Option<f64> {
-    let (digits, sign) = line.strip_prefix(b"-").map_or((line, 1.0), |digits| (digits, -1.0));
-    let value = text::number(digits).filter(|value| *value <= 1 << f64::MANTISSA_DIGITS)?;
-    #[allow(clippy::cast_precision_loss, reason = "no more than 53 bits")]
-    Some(sign * value as f64)
 }
 
 /// Whether a name is this word with a number behind.
@@ -473,11 +465,6 @@ mod tests {
                 }
                 shortfall.is_none()
             });
-        }
-        assert_eq!(signed(b"-44000"), Some(-44_000.0));
-        assert_eq!(signed(b"9007199254740992"), Some(9_007_199_254_740_992.0));
-        for wrong in [&b"9007199254740993"[..], b"--1", b"-", b"", b"+1", b"1 "] {
-            assert_eq!(signed(wrong), None);
         }
     }
 

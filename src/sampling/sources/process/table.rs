@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind};
 
 use super::stat::NAME_BYTES;
 use super::texts::{DETAIL_BYTES_MAX, Details, Texts, with_path};
+use super::told::End;
 use crate::os::host::{HostDirectory, HostRoot};
 use crate::os::host_node::{HostNode, ShortFile, allow_open_files};
 use crate::sampling::Shortfall;
@@ -90,16 +91,6 @@ pub(super) struct Slot {
     pub(super) totals: [u64; 2],
     /// Group and command line, where asked for.
     pub(super) texts: Option<Box<Texts>>,
-}
-
-/// What was told of a process's end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    NotTold,
-    /// It may still be listed, until its parent has waited for it.
-    Told,
-    /// Perhaps it was among the events that were lost: the next sample knows.
-    Doubtful,
 }
 
 /// Where a reading lies in the table's buffer.

@@ -34,6 +34,16 @@ struct Heard {
     shortfall: Shortfall,
 }
 
+/// What was told of a process's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    NotTold,
+    /// It may still be listed, until its parent has waited for it.
+    Told,
+    /// Perhaps it was among the events that were lost: the next sample knows.
+    Doubtful,
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counts {
     forks: u64,
