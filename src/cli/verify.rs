@@ -9,6 +9,7 @@ use super::error::CliError;
 use super::record::table;
 use super::{Outcome, text};
 use crate::segment::{Flaw, Hole, SegmentError, SourceAudit, Verdict, Verification, list};
+use crate::slab::Causes;
 
 /// Read everything: checksums, order, footers, and the sum recorded + lost = sampled.
 #[derive(Debug, clap::Args)]
@@ -32,6 +33,7 @@ struct Report {
     unexplained: u64,
     damage: Vec<DamageRow>,
     holes: Vec<HoleRow>,
+    losses: Vec<LossRow>,
     unknown_frames: u64,
 }
 
@@ -41,6 +43,14 @@ struct DamageRow {
     offset: u64,
     length: u64,
     what: String,
+}
+
+/// What Gap frames say of a source in a run.
+#[derive(Debug, Serialize)]
+struct LossRow {
+    source: String,
+    count: u64,
+    causes: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,7 +65,14 @@ impl Report {
     fn of(verdict: &Verdict) -> Self {
         let damage = |Flaw { path, offset, length, what }: Flaw| DamageRow { path, offset, length, what };
         let hole = |Hole { path, offset, source, count }: Hole| HoleRow { path, offset, source, count };
+        let lossy = verdict.sources.iter().filter(|(_, source)| source.lost > 0);
+        let loss = |(_, source): &(_, SourceAudit)| LossRow {
+            source: source.name.clone(),
+            count: source.lost,
+            causes: Causes::from_bits(source.causes).to_string(),
+        };
         Self {
+            losses: lossy.map(loss).collect(),
             intact: verdict.is_intact(),
             frames: verdict.frames,
             lost: verdict.lost(),
@@ -151,6 +168,9 @@ fn print(report: &Report, sources: &[((u64, u16), SourceAudit)], out: &mut dyn W
     for damage in &report.damage {
         let (path, size) = (damage.path.display(), text::bytes(damage.length));
         writeln!(out, "damage: {path} at {}, {size}: {}", damage.offset, damage.what)?;
+    }
+    for LossRow { source, count, causes } in &report.losses {
+        writeln!(out, "lost: {count} reading(s) of {source}: {causes}")?;
     }
     for hole in &report.holes {
         let path = hole.path.display();

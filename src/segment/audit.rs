@@ -18,6 +18,8 @@ pub struct SourceAudit {
     pub recorded: u64,
     /// Readings in Gap frames.
     pub lost: u64,
+    /// Why, as a set of bits (`GapCause` in schemas/segment.fbs).
+    pub causes: u32,
     /// Readings that are neither recorded nor in a Gap frame.
     pub unexplained: u64,
     next_seq: u64,
@@ -115,6 +117,7 @@ impl Audit {
     pub fn gap(&mut self, run_id: u64, gap: &Gap) -> Option<Finding> {
         let audit = self.audit(run_id, gap.source)?;
         audit.lost = audit.lost.saturating_add(gap.count);
+        audit.causes |= gap.causes;
         if gap.first < audit.next_seq {
             return Some(Finding::Repeated);
         }
