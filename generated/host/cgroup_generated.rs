@@ -731,7 +731,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Processes that were killed for it.
+  /// Processes that were killed by any killer for want of memory.
   pub fn memory_oom_kill(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

@@ -367,7 +367,9 @@ impl Source {
 
     /// The group, and so the thread, that reads this source.
     pub fn group(&self) -> GroupName {
-        if self.name.may_block() {
+        // A command line is read under the lock of its process's memory, which another may hold for long.
+        let takes_locks = self.process.as_ref().is_some_and(|process| process.command_lines);
+        if self.name.may_block() || takes_locks {
             GroupName::Blocking
         } else if self.period <= GROUP_FAST_PERIOD_MAX {
             GroupName::Fast
