@@ -80,6 +80,7 @@ pub struct Group {
     latencies: Producer<GroupLatencies>,
     publish_ns: u64,
     processor_time: ProcessorTime,
+    has_errands: bool, // whether any source is read by a thread of its own
     stop: Arc<Event>,
 }
 
@@ -137,7 +138,9 @@ impl Group {
                 },
             })
         };
+        let has_errands = sources.iter().any(|source| source.errand.is_some());
         Ok(Self {
+            has_errands,
             schedule,
             sources: sources.into_iter().map(active).collect::<io::Result<_>>()?,
             timing,
@@ -319,7 +322,8 @@ impl Group {
     }
 
     fn has_errand_out(&self) -> bool {
-        self.sources.iter().any(|source| matches!(&source.way, Way::Errand(errand) if errand.is_out()))
+        self.has_errands
+            && self.sources.iter().any(|source| matches!(&source.way, Way::Errand(errand) if errand.is_out()))
     }
 
     /// Takes what errands have brought, and gives up those that take too long. Returns the time.

@@ -23,16 +23,7 @@ pub(super) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// A number of digits alone that fits and does not stand for "absent".
 pub(super) fn number(field: &[u8]) -> Option<u64> {
-    if field.is_empty() {
-        return None;
-    }
-    field
-        .iter()
-        .try_fold(0_u64, |value, byte| {
-            let digit = byte.wrapping_sub(b'0');
-            (digit < 10).then(|| value.checked_mul(10)?.checked_add(u64::from(digit)))?
-        })
-        .filter(|value| *value != ABSENT)
+    leading_number(field).filter(|(_, behind)| behind.is_empty()).map(|(value, _)| value)
 }
 
 /// A number of hexadecimal digits alone, in small letters as the kernel writes them, that fits and does not stand for
