@@ -21,7 +21,7 @@ use flatcap::os::host::HostRoot;
 use flatcap::sampling::sources::agent::AgentSampler;
 use flatcap::sampling::sources::synthetic::Synthetic;
 use flatcap::sampling::sources::{CATALOG, Entry, Opening, Unavailable};
-use flatcap::sampling::{Group, GroupSettings, GroupSource, Sampler};
+use flatcap::sampling::{Group, GroupSettings, GroupSource, Opened};
 use flatcap::schema::{Place, Plan, Value, Visitor};
 use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, SlabPool, slab_queue};
 use flatcap::stream::ChecksumKind;
@@ -56,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// A source of this host as it is configured by default.
-fn open(entry: &Entry) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(entry: &Entry) -> Result<Opened, Unavailable> {
     let expression = "format = \"regex\"\npattern = '^(\\w+): +(\\d+)'\nexclude = [\"Swap*\"]";
     let text = match entry.name {
         "file" => format!("[source.file.x]\npath = \"/proc/meminfo\"\n{expression}\n"),
@@ -66,6 +66,18 @@ fn open(entry: &Entry) -> Result<Box<dyn Sampler>, Unavailable> {
     let config = Config::parse("test.toml", &text).unwrap();
     let source = config.sources.iter().find(|source| source.name.as_str() == entry.name).unwrap();
     (entry.open)(&Opening { host: &HostRoot::new("/"), config: source })
+}
+
+/// A source by its name; the error says what this host lacks.
+fn sampler(name: &str, metrics: &Arc<Metrics>) -> Result<Opened, Unavailable> {
+    match name {
+        "self" => {
+            Ok(Opened::built(AgentSampler::new(AgentSampler::open_stat().unwrap(), Arc::clone(metrics))))
+        }
+        "point" => Ok(Opened::fixed(Synthetic::point(1))),
+        "wide" => Ok(Opened::fixed(Synthetic::wide(1, 200, 100))),
+        _ => open(CATALOG.iter().find(|entry| entry.name == name).unwrap()),
+    }
 }
 
 // Goal: between two ticks of a warm group nothing is allocated, for every source. Method: a group that is always due,
@@ -78,17 +90,12 @@ fn a_warm_group_allocates_nothing() {
     let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), 1));
     let metrics = Arc::new(Metrics { sources: counters.collect(), recorder: RecorderMetrics::default() });
     for (id, name) in (0_u16..).zip(&names).filter(|(_, name)| !is_program(name)) {
-        let sampler: Box<dyn Sampler> = match *name {
-            "self" => Box::new(AgentSampler::new(AgentSampler::open_stat().unwrap(), Arc::clone(&metrics))),
-            "point" => Box::new(Synthetic::point(1)),
-            "wide" => Box::new(Synthetic::wide(1, 200, 100)),
-            _ => match open(&CATALOG[usize::from(id)]) {
-                Ok(sampler) => sampler,
-                Err(missing) => {
-                    println!("passed over: {missing}");
-                    continue;
-                }
-            },
+        let sampler = match sampler(name, &metrics) {
+            Ok(sampler) => sampler,
+            Err(missing) => {
+                println!("passed over: {missing}");
+                continue;
+            }
         };
         let arena = Arena::anonymous(Geometry {
             sources: names.len(),
@@ -197,6 +204,7 @@ fn devices_that_come_and_go_allocate_nothing() {
                 let before = ALLOCATIONS.get();
                 sampler.read().unwrap();
                 let builder = builders.for_size(4096);
+                let Opened::Built(sampler) = &mut sampler else { panic!("{name} has a model") };
                 let shortfall = sampler.build(seq, builder);
                 allocations += ALLOCATIONS.get() - before;
                 assert!(shortfall.is_none(), "{name}: {shortfall}");
@@ -234,8 +242,7 @@ fn decoding_allocates_nothing() {
         .map(|seq| {
             let builder = builders.for_size(4096);
             sampler.read().unwrap();
-            sampler.build(seq, builder);
-            builder.finished_data().to_vec()
+            sampler.payload(seq, builder).0
         })
         .collect();
     let plan = Plan::compile(entry.schema, entry.root).unwrap();

@@ -13,7 +13,7 @@ use super::{Outcome, text};
 use crate::config::{self, Config, Source};
 use crate::daemon::{SourceError, open_sources};
 use crate::os::clock::monotonic_ns;
-use crate::sampling::Sampler;
+use crate::sampling::Opened;
 use crate::sampling::sources::CATALOG;
 
 /// Readings that are measured of each source; the median counts.
@@ -86,7 +86,7 @@ fn row(source: &Source) -> Row {
     }
     let entry = CATALOG.iter().find(|entry| entry.name == source.name.as_str());
     let (cost_ns, reason) = match open_sources(&alone) {
-        Ok(mut opened) => (opened.sources.first_mut().map(|source| cost_ns(&mut *source.sampler)), None),
+        Ok(mut opened) => (opened.sources.first_mut().map(|source| cost_ns(&mut source.sampler)), None),
         Err(SourceError::NoneLeft { reason, .. }) => (None, Some(reason)),
         Err(error) => (None, Some(error.to_string())),
     };
@@ -105,7 +105,7 @@ fn row(source: &Source) -> Row {
 }
 
 /// The median cost of reading and building, in nanoseconds.
-fn cost_ns(sampler: &mut dyn Sampler) -> u64 {
+fn cost_ns(sampler: &mut Opened) -> u64 {
     let mut builder = FlatBufferBuilder::new();
     builder.force_defaults(true);
     let mut costs: Vec<u64> = (0..MEASURED_READINGS)
@@ -113,7 +113,7 @@ fn cost_ns(sampler: &mut dyn Sampler) -> u64 {
             builder.reset();
             let begin = monotonic_ns();
             if sampler.read().is_ok() {
-                sampler.build(seq, &mut builder);
+                sampler.payload(seq, &mut builder);
             }
             monotonic_ns() - begin
         })

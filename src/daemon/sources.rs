@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::config::{Config, Shape, Source, SourceName};
 use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
 use crate::os::host::{HostFile, HostRoot};
-use crate::sampling::Sampler;
+use crate::sampling::Opened;
 use crate::sampling::sources::agent::{self, AgentSampler};
 use crate::sampling::sources::synthetic::{self, Synthetic};
 use crate::sampling::sources::{CATALOG, Opening};
@@ -21,7 +21,7 @@ pub struct OpenedSource {
     /// Its descriptor; the id is its place among the opened sources.
     pub info: SourceInfo,
     /// Its way from the kernel to a payload.
-    pub sampler: Box<dyn Sampler>,
+    pub sampler: Opened,
 }
 
 /// A configured source that this host lacks.
@@ -70,11 +70,11 @@ struct Candidate {
     root: &'static str,
     schema: &'static [u8],
     kind: SourceKind,
-    opened: Opened,
+    origin: Origin,
 }
 
-enum Opened {
-    Sampler(Box<dyn Sampler>),
+enum Origin {
+    Sampler(Opened),
     /// `self` samples the counters of all sources, which exist once it is known which those are.
     Itself(HostFile),
 }
@@ -127,9 +127,9 @@ pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
             schema: candidate.schema.to_vec(),
             next_seq: 0,
         };
-        let sampler: Box<dyn Sampler> = match candidate.opened {
-            Opened::Sampler(sampler) => sampler,
-            Opened::Itself(stat) => Box::new(AgentSampler::new(stat, Arc::clone(&metrics))),
+        let sampler = match candidate.origin {
+            Origin::Sampler(sampler) => sampler,
+            Origin::Itself(stat) => Opened::built(AgentSampler::new(stat, Arc::clone(&metrics))),
         };
         OpenedSource { config: candidate.config, info, sampler }
     });
@@ -140,10 +140,10 @@ pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
 /// Opens one source; the error says what this host lacks.
 fn open(source: &Source, host: &HostRoot) -> Result<Candidate, String> {
     let candidate =
-        |root, schema, kind, opened| Candidate { config: source.clone(), root, schema, kind, opened };
+        |root, schema, kind, origin| Candidate { config: source.clone(), root, schema, kind, origin };
     if source.name == SourceName::Itself {
         let stat = AgentSampler::open_stat().map_err(|error| format!("/proc/self/stat: {error}"))?;
-        return Ok(candidate(agent::ROOT, agent::SCHEMA, SourceKind::Agent, Opened::Itself(stat)));
+        return Ok(candidate(agent::ROOT, agent::SCHEMA, SourceKind::Agent, Origin::Itself(stat)));
     }
     if let Some(settings) = source.synthetic {
         let (root, sampler) = match settings.shape {
@@ -152,13 +152,13 @@ fn open(source: &Source, host: &HostRoot) -> Result<Candidate, String> {
                 (synthetic::WIDE_ROOT, Synthetic::wide(settings.seed, fields, payload_bytes))
             }
         };
-        let opened = Opened::Sampler(Box::new(sampler));
-        return Ok(candidate(root, synthetic::SCHEMA, SourceKind::Synthetic, opened));
+        let origin = Origin::Sampler(Opened::fixed(sampler));
+        return Ok(candidate(root, synthetic::SCHEMA, SourceKind::Synthetic, origin));
     }
     let entry = CATALOG.iter().find(|entry| entry.name == source.name.as_str());
     let entry = entry.ok_or_else(|| "not in this build".to_owned())?;
     let sampler = (entry.open)(&Opening { host, config: source }).map_err(|error| error.to_string())?;
-    Ok(candidate(entry.root, entry.schema, SourceKind::Host, Opened::Sampler(sampler)))
+    Ok(candidate(entry.root, entry.schema, SourceKind::Host, Origin::Sampler(sampler)))
 }
 
 fn period_ns(source: &Source) -> u64 {

@@ -47,7 +47,10 @@ impl Builders {
         } else {
             large
         };
-        builder.reset();
+        // A source that patches a payload of its own has left it as it was.
+        if !builder.unfinished_data().is_empty() {
+            builder.reset();
+        }
         builder
     }
 }

@@ -4,8 +4,10 @@
 
 mod builders;
 mod envelope;
+mod model;
 mod shortfall;
 
 pub use builders::Builders;
 pub use envelope::{ENVELOPE_BYTES, Envelope, Stamp};
+pub use model::model;
 pub use shortfall::Shortfall;

@@ -170,7 +170,7 @@ pub(super) fn timespec(ns: u64) -> Timespec {
 #[inline]
 fn unsigned_ns(time: Timespec) -> u64 {
     // Both clocks count from the boot: never negative, and 2^64 ns are 584 years.
-    time.tv_sec.unsigned_abs().wrapping_mul(NS_PER_S).wrapping_add(time.tv_nsec.unsigned_abs())
+    time.tv_sec.cast_unsigned().wrapping_mul(NS_PER_S).wrapping_add(time.tv_nsec.cast_unsigned())
 }
 
 fn signed_ns(time: Timespec) -> i64 {

@@ -130,6 +130,17 @@ pub struct Piece {
 }
 
 impl Piece {
+    /// How many bytes it has.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
     /// Its bytes.
     #[inline]
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]

@@ -152,7 +152,7 @@ impl Script {
                     shortfall: Shortfall::NONE,
                     duration_ns: 0,
                 };
-                hand_over.append(reading, ENVELOPE_BYTES + payload.len(), |place| {
+                hand_over.append(&reading, ENVELOPE_BYTES + payload.len(), |place| {
                     Envelope::new(source).write(place, &stamp, &payload);
                 });
             }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::sampler::{ReadError, Sampler};
+use super::sampler::{Opened, ReadError};
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::os::program::Leash;
 use crate::os::thread;
@@ -18,7 +18,7 @@ use crate::slab::Reading;
 /// The sampler is back.
 #[derive(Debug)]
 struct Return {
-    sampler: Box<dyn Sampler>,
+    sampler: Opened,
     made: Made,
 }
 
@@ -37,11 +37,11 @@ pub(super) struct Made {
 /// One source's sampler, here or on its way.
 #[derive(Debug)]
 pub(super) struct Errand {
-    to: Sender<Box<dyn Sampler>>,
+    to: Sender<Opened>,
     back: Receiver<Return>,
-    sampler: Option<Box<dyn Sampler>>, // here
-    out: Option<Out>,                  // on its way
-    thread: Option<JoinHandle<()>>,    // waited for only if it has panicked
+    sampler: Option<Opened>,        // here
+    out: Option<Out>,               // on its way
+    thread: Option<JoinHandle<()>>, // waited for only if it has panicked
     timeout_ns: u64,
     leash: Option<Leash>,
 }
@@ -69,10 +69,10 @@ impl Errand {
     ///
     /// # Errors
     /// The kernel refuses another thread.
-    pub(super) fn start(name: &str, sampler: Box<dyn Sampler>, timeout_ns: u64) -> io::Result<Self> {
+    pub(super) fn start(name: &str, sampler: Opened, timeout_ns: u64) -> io::Result<Self> {
         let leash = sampler.leash();
         // At most one is under way: neither channel is ever full, and neither allocates later.
-        let (to, orders) = bounded::<Box<dyn Sampler>>(1);
+        let (to, orders) = bounded::<Opened>(1);
         let (returns, back) = bounded(1);
         // Ends when `to` is dropped; nobody waits for it, since it may be held up for ever.
         let thread = thread::spawn(name, move || {
@@ -153,11 +153,8 @@ impl Errand {
     }
 
     /// The sampler, while it is here.
-    pub(super) fn sampler(&mut self) -> Option<&mut dyn Sampler> {
-        match &mut self.sampler {
-            Some(sampler) => Some(&mut **sampler),
-            None => None,
-        }
+    pub(super) fn sampler(&mut self) -> Option<&mut Opened> {
+        self.sampler.as_mut()
     }
 
     /// Ends what the reading under way waits for, where anything can: it is back soon.
@@ -182,6 +179,7 @@ mod tests {
 
     use super::*;
     use crate::frame::Shortfall;
+    use crate::sampling::Sampler;
 
     const TIMEOUT_NS: u64 = 1_000;
 
@@ -219,7 +217,8 @@ mod tests {
     #[test]
     fn a_late_reading_is_given_up_once() {
         let lock = Arc::new(Mutex::new(()));
-        let mut errand = Errand::start("errand", Box::new(HeldUp(Arc::clone(&lock))), TIMEOUT_NS).unwrap();
+        let mut errand =
+            Errand::start("errand", Opened::built(HeldUp(Arc::clone(&lock))), TIMEOUT_NS).unwrap();
         let held = lock.lock().unwrap();
         assert!(errand.send(reading(7)) && errand.sampler().is_none() && !errand.send(reading(8)));
         assert!(errand.is_awaited());
@@ -237,7 +236,8 @@ mod tests {
     #[test]
     fn what_is_out_at_the_end_is_named() {
         let lock = Arc::new(Mutex::new(()));
-        let mut errand = Errand::start("errand", Box::new(HeldUp(Arc::clone(&lock))), TIMEOUT_NS).unwrap();
+        let mut errand =
+            Errand::start("errand", Opened::built(HeldUp(Arc::clone(&lock))), TIMEOUT_NS).unwrap();
         let _held = lock.lock().unwrap();
         assert!(errand.send(reading(3)));
         assert_eq!(errand.abandon(), Some(reading(3)));
@@ -259,7 +259,7 @@ mod tests {
                 Shortfall::NONE
             }
         }
-        let mut errand = Errand::start("errand", Box::new(Broken), TIMEOUT_NS).unwrap();
+        let mut errand = Errand::start("errand", Opened::built(Broken), TIMEOUT_NS).unwrap();
         assert!(errand.send(reading(0)));
         let begin = monotonic_ns();
         let heard = catch_unwind(AssertUnwindSafe(|| {

@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use super::budget::{Budget, ProcessorTime};
 use super::errand::{Errand, Made, News};
-use super::sampler::{ReadError, Sampler};
+use super::sampler::{Opened, ReadError};
 use super::schedule::{Due, Schedule};
 use crate::config::Timing;
-use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
+use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use crate::metrics::{GroupLatencies, Metrics, Producer};
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::event::{Event, Woken};
 use crate::os::thread;
 use crate::slab::{Causes, HandOver, Reading};
+use crate::stream::copy;
 
 /// One build of a source in this many is timed: two clock reads cost more than a small build.
 const BUILD_TIMED_EVERY: u64 = 64;
@@ -40,7 +41,7 @@ pub struct GroupSource {
     /// Most of a core that it may take, in hundredths of a percent.
     pub budget: u16,
     /// Its way from the kernel to a payload.
-    pub sampler: Box<dyn Sampler>,
+    pub sampler: Opened,
     /// For a source that may be held up: how long a reading may take, in nanoseconds. It then has a thread of its own, which
     /// bears this name.
     pub errand: Option<(String, u64)>,
@@ -88,6 +89,7 @@ pub struct Group {
 struct ActiveSource {
     way: Way,
     envelope: Envelope,
+    model: Box<[u8]>, // a whole frame's payload, where those have one shape; else empty
     next_seq: u64,
     payload_bytes: usize, // of its last payload: tells the size class of the next
     builds: u64,
@@ -99,7 +101,7 @@ struct ActiveSource {
 #[derive(Debug)]
 enum Way {
     /// By the group's own thread.
-    Here(Box<dyn Sampler>),
+    Here(Opened),
     /// By a thread of its own, since it may be held up.
     Errand(Errand),
 }
@@ -108,7 +110,6 @@ enum Way {
 #[derive(Debug, Clone, Copy)]
 struct Read {
     reading: Reading,
-    begin_ns: u64,
     end_ns: u64,
     cost_ns: u64, // of a core
 }
@@ -123,8 +124,13 @@ impl Group {
             settings;
         let schedule = Schedule::new(sources.iter().map(|source| source.period_ns), start_ns);
         let active = |source: GroupSource| {
+            let envelope = Envelope::new(source.id);
             Ok(ActiveSource {
-                envelope: Envelope::new(source.id),
+                model: match &source.sampler {
+                    Opened::Built(_) => Box::default(),
+                    Opened::Fixed(sampler) => envelope.around(sampler.model().payload()),
+                },
+                envelope,
                 next_seq: 0,
                 payload_bytes: 0,
                 builds: 0,
@@ -218,6 +224,8 @@ impl Group {
         end
     }
 
+    /// Makes a reading, or sends for it. Returns the time.
+    #[inline]
     fn sample(&mut self, due: Due, begin: u64) -> u64 {
         let Some(source) = self.sources.get_mut(due.index) else { return begin };
         let metrics = self.metrics.sources.get(usize::from(source.envelope.source()));
@@ -257,17 +265,15 @@ impl Group {
         };
         let end = monotonic_ns();
         let cost_ns = self.processor_time.cost(begin, end, thread_cpu_ns);
-        self.finish(
-            due.index,
-            Read { reading, begin_ns: begin, end_ns: end, cost_ns },
-            result.as_ref().copied(),
-        )
+        self.finish(due.index, Read { reading, end_ns: end, cost_ns }, result.as_ref().copied())
     }
 
     /// Makes the frame of a reading. Returns the time.
-    #[inline]
+    #[allow(clippy::inline_always, reason = "a call that passes a reading costs a tenth of a small sample")]
+    #[inline(always)]
     fn finish(&mut self, index: usize, read: Read, result: Result<(), &ReadError>) -> u64 {
-        let Read { reading, begin_ns, end_ns, cost_ns } = read;
+        let Read { reading, end_ns, cost_ns } = read;
+        let begin_ns = reading.mono_ns;
         let Some(source) = self.sources.get_mut(index) else { return end_ns };
         if let Some(latencies) = self.latencies.current().sources.get_mut(index) {
             latencies.read_duration.record(end_ns - begin_ns);
@@ -277,8 +283,8 @@ impl Group {
             self.schedule.set_stride(index, stride);
             metrics.inspect(|metrics| metrics.set_stride(stride));
         }
-        let sampler: Option<&mut dyn Sampler> = match &mut source.way {
-            Way::Here(sampler) => Some(&mut **sampler),
+        let sampler = match &mut source.way {
+            Way::Here(sampler) => Some(sampler),
             Way::Errand(errand) => errand.sampler(),
         };
         if let (Err(failure), Some(metrics)) = (result, metrics) {
@@ -289,35 +295,49 @@ impl Group {
             return end_ns;
         };
 
-        let builder = self.builders.for_size(source.payload_bytes);
-        let timed = source.builds.is_multiple_of(BUILD_TIMED_EVERY);
+        let is_timed = source.builds.is_multiple_of(BUILD_TIMED_EVERY);
         source.builds = source.builds.wrapping_add(1);
-        let build_begin = if timed { monotonic_ns() } else { 0 };
-        let shortfall = sampler.build(reading.seq, builder);
-        if timed {
-            let build_end = monotonic_ns();
-            source.build_ns = self.processor_time.cost(build_begin, build_end, thread_cpu_ns);
-            self.latencies.current().build.record(build_end - build_begin);
-        }
-        if !shortfall.is_none() {
-            metrics.inspect(|metrics| {
-                metrics.lacked.set(metrics.lacked.get() | u64::from(shortfall.flags()));
-                metrics.partial.add(1);
-            });
-        }
-        let payload = builder.finished_data();
-        source.payload_bytes = payload.len();
-        let stamp = Stamp {
+        let build_begin = if is_timed { monotonic_ns() } else { 0 };
+        let mut build_end = 0;
+        let mut stamp = Stamp {
             mono_ns: begin_ns,
             wall_ns: reading.wall_offset_ns.wrapping_add_unsigned(begin_ns),
             seq: reading.seq,
-            shortfall,
+            shortfall: Shortfall::NONE,
             duration_ns: u32::try_from(end_ns - begin_ns).unwrap_or(u32::MAX),
         };
-        let reading = Reading { mono_ns: begin_ns, ..reading };
-        self.hand_over.append(reading, ENVELOPE_BYTES + payload.len(), |frame| {
-            source.envelope.write(frame, &stamp, payload);
-        });
+        match sampler {
+            Opened::Fixed(sampler) => {
+                self.hand_over.append(&reading, source.model.len(), |frame| {
+                    copy(frame, &source.model);
+                    let (envelope, payload) = frame.split_at_mut(ENVELOPE_BYTES);
+                    stamp.shortfall = sampler.patch(reading.seq, payload);
+                    build_end = if is_timed { monotonic_ns() } else { 0 };
+                    source.envelope.stamp(envelope, &stamp);
+                });
+            }
+            Opened::Built(sampler) => {
+                let builder = self.builders.for_size(source.payload_bytes);
+                stamp.shortfall = sampler.build(reading.seq, builder);
+                build_end = if is_timed { monotonic_ns() } else { 0 };
+                let payload = builder.finished_data();
+                source.payload_bytes = payload.len();
+                self.hand_over.append(&reading, ENVELOPE_BYTES + payload.len(), |frame| {
+                    source.envelope.write(frame, &stamp, payload);
+                });
+            }
+        }
+        // A frame that found no room was not built.
+        if is_timed && build_end > 0 {
+            source.build_ns = self.processor_time.cost(build_begin, build_end, thread_cpu_ns);
+            self.latencies.current().build.record(build_end - build_begin);
+        }
+        if !stamp.shortfall.is_none() {
+            metrics.inspect(|metrics| {
+                metrics.lacked.set(metrics.lacked.get() | u64::from(stamp.shortfall.flags()));
+                metrics.partial.add(1);
+            });
+        }
         end_ns
     }
 
@@ -338,7 +358,7 @@ impl Group {
                 News::Made(reading, Made { begin_ns, end_ns, cpu_ns, result }) => {
                     self.finish(
                         index,
-                        Read { reading, begin_ns, end_ns, cost_ns: cpu_ns },
+                        Read { reading: Reading { mono_ns: begin_ns, ..reading }, end_ns, cost_ns: cpu_ns },
                         result.as_ref().copied(),
                     );
                 }

@@ -12,7 +12,7 @@ pub mod sources;
 
 pub use budget::STRIDE_MAX;
 pub use group::{Group, GroupSettings, GroupSource};
-pub use sampler::{ReadError, Sampler};
+pub use sampler::{FixedSampler, Opened, ReadError, Sampler};
 pub use schedule::{Due, Schedule};
 pub use selection::{Chosen, Selection};
 

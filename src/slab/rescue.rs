@@ -293,7 +293,7 @@ mod tests {
             hand_over.begin(*source, seq);
             let payload = payload(*source, seq);
             let reading = Reading { source: *source, seq, mono_ns: seq * 10, wall_offset_ns: 0 };
-            hand_over.append(reading, payload.len(), |place| place.copy_from_slice(&payload));
+            hand_over.append(&reading, payload.len(), |place| place.copy_from_slice(&payload));
             if *writes && let Ok(slab) = slabs.try_recv() {
                 written.extend(
                     slab.runs()

@@ -57,8 +57,9 @@ pub struct Slab {
     buffer: Piece,
     length: usize,           // <= buffer's
     committed: SharedNumber, // the same, for whoever comes when this process was killed
-    heads: Vec<u8>,
-    frames: usize, // <= frames_max
+    heads: Box<[u8]>,
+    heads_bytes: usize, // <= heads'
+    frames: usize,      // <= frames_max
     frames_max: usize,
     runs: Vec<Run>,
     /// When it was handed over, in monotonic nanoseconds.
@@ -73,7 +74,8 @@ impl Slab {
             buffer,
             committed,
             length: 0,
-            heads: Vec::with_capacity(frames_max * HEAD_BYTES_MAX),
+            heads: vec![0; frames_max * HEAD_BYTES_MAX].into_boxed_slice(),
+            heads_bytes: 0,
             frames: 0,
             frames_max,
             runs: Vec::with_capacity(RUNS_MAX),
@@ -106,7 +108,7 @@ impl Slab {
     /// The headers (length and stored checksum) of all frames, one behind the other: what a digest covers, without a walk
     /// through the frames.
     pub fn heads(&self) -> &[u8] {
-        &self.heads
+        self.heads.get(..self.heads_bytes).unwrap_or_default()
     }
 
     /// How many frames it holds.
@@ -138,27 +140,32 @@ impl Slab {
     pub fn clear(&mut self) {
         self.length = 0;
         self.committed.get().store(0, Ordering::Release);
-        self.heads.clear();
+        self.heads_bytes = 0;
         self.frames = 0;
         self.runs.clear();
     }
 
-    /// Room for one more frame of `bytes`, to be filled and then kept by [`commit`](Self::commit); none if the slab
-    /// is full.
+    /// Whether there is room for one more frame of `bytes`.
     #[inline]
-    pub(super) fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if self.runs.len() == RUNS_MAX || self.frames == self.frames_max {
-            return None;
-        }
-        self.buffer.bytes_mut().get_mut(self.length..self.length.checked_add(bytes)?)
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.runs.len() < RUNS_MAX
+            && self.frames < self.frames_max
+            && self.buffer.len().checked_sub(self.length).is_some_and(|left| bytes <= left)
+    }
+
+    /// Where there [is room](Self::has_room): the place of a frame of `bytes` and that of a copy of its header, both to be filled
+    /// and then kept by [`commit`](Self::commit).
+    #[inline]
+    pub(super) fn reserve(&mut self, bytes: usize) -> Option<(&mut [u8], &mut [u8])> {
+        let frame = self.buffer.bytes_mut().get_mut(self.length..self.length + bytes)?;
+        Some((frame, self.heads.get_mut(self.heads_bytes..self.heads_bytes + HEAD_BYTES_MAX)?))
     }
 
     /// Keeps the frame that was filled behind the last one.
     #[inline]
     pub(super) fn commit(&mut self, kept: Kept) {
         let Kept { bytes, head_bytes, source, seq, mono_ns, wall_offset_ns } = kept;
-        let head = self.buffer.bytes().get(self.length..self.length + head_bytes).unwrap_or_default();
-        self.heads.extend_from_slice(head);
+        self.heads_bytes += head_bytes;
         self.length += bytes;
         // The frame's bytes are in memory before its length says so, whenever the process is killed.
         self.committed.get().store(self.length as u64, Ordering::Release);
@@ -195,7 +202,7 @@ mod tests {
     }
 
     fn append(slab: &mut Slab, source: u16, seq: u64) -> bool {
-        if slab.reserve(8).is_none() {
+        if !slab.has_room(8) {
             return false;
         }
         slab.commit(Kept {
@@ -231,18 +238,18 @@ mod tests {
     fn a_slab_is_full_by_bytes_frames_or_runs() {
         let mut slab = empty(2 * FRAME_BYTES_MIN + 8);
         let frame = Kept { bytes: 66, head_bytes: 12, source: 1, seq: 0, mono_ns: 0, wall_offset_ns: 0 };
-        assert!(slab.reserve(66).is_some());
+        assert!(slab.has_room(66) && slab.reserve(66).is_some());
         slab.commit(frame);
-        assert!(slab.reserve(66).is_some());
+        assert!(slab.has_room(66) && slab.reserve(66).is_some());
         slab.commit(Kept { seq: 1, ..frame });
-        assert!(slab.reserve(66).is_none());
+        assert!(!slab.has_room(66));
 
         let mut slab = empty(1 << 20);
-        let heads = slab.heads.capacity();
+        let heads = slab.heads.len();
         assert_eq!((0..10_000).take_while(|k| append(&mut slab, 1, k * 2)).count(), RUNS_MAX);
         assert!(slab.runs.capacity() == RUNS_MAX, "the list of runs never grows");
         slab.clear();
         assert_eq!((101..10_000).take_while(|seq| append(&mut slab, 1, *seq)).count(), FRAMES_MAX);
-        assert_eq!(slab.heads.capacity(), heads, "nor does the list of headers");
+        assert_eq!(slab.heads.len(), heads, "nor does the list of headers");
     }
 }

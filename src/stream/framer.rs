@@ -82,6 +82,24 @@ impl<C: Checksum> ChecksumFramer<C> {
     }
 }
 
+impl<C: Checksum> ChecksumFramer<C> {
+    /// As [`ChecksumKind::seal_with_copy`](super::ChecksumKind::seal_with_copy).
+    #[inline]
+    pub(super) fn seal_with_copy(&self, frame: &mut [u8], head: &mut [u8]) -> Result<()> {
+        let available = frame.len().min(head.len());
+        let Some((front, payload)) = frame.split_at_mut_checked(self.header_bytes()) else {
+            return Err(no_room(self.header_bytes(), available));
+        };
+        if head.len() < self.header_bytes() {
+            return Err(no_room(self.header_bytes(), available));
+        }
+        let (length, value) = (wire_length(payload)?, self.checksum.calculate(payload));
+        write_header(&self.checksum, front, length, value);
+        write_header(&self.checksum, head, length, value);
+        Ok(())
+    }
+}
+
 impl Framer for DefaultFramer {
     #[inline]
     fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()> {

@@ -112,6 +112,18 @@ impl ChecksumKind {
     }
 }
 
+impl ChecksumKind {
+    /// As [`seal`](SliceFramer::seal), and writes the header to the front of `head` too: copying what was just written in other
+    /// pieces would make a processor wait for it.
+    ///
+    /// # Errors
+    /// `InvalidFrame` if the format cannot express the payload, or `frame` or `head` is shorter than a header.
+    #[inline]
+    pub fn seal_with_copy(self, frame: &mut [u8], head: &mut [u8]) -> Result<()> {
+        with_checksum!(self, checksum => ChecksumFramer::new(checksum).seal_with_copy(frame, head))
+    }
+}
+
 impl Framer for ChecksumKind {
     #[inline]
     fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()> {

@@ -91,6 +91,8 @@ pub use checksum::Crc32;
 #[cfg(feature = "xxhash")]
 pub use checksum::XxHash64;
 pub use checksum::{Checksum, NoChecksum};
+#[cfg(feature = "agent")]
+pub(crate) use copy::copy;
 pub use decoder::FrameDecoder;
 pub use error::{Error, ErrorKind, Result};
 pub use framing::*;
@@ -104,7 +106,7 @@ pub use recover::{RecoveryEnd, RecoveryReport, recover, recover_file};
 pub use salvage::{Content, Piece, Salvage, salvage};
 pub use slice::SliceReader;
 #[cfg(feature = "template")]
-pub use template::{FrameTemplate, Patch, Scalar, Slot, TemplateError, View};
+pub use template::{FrameTemplate, List, Patch, Scalar, Slot, TemplateError, View};
 pub use validation::{
     CompositeValidator, NoValidator, SizeValidator, TableRootValidator, TypedValidator, Validator,
 };

@@ -22,6 +22,11 @@ impl Place {
         self.at as usize..self.at as usize + self.bytes as usize
     }
 
+    /// Whether it is all elements of a vector or array.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.kind, BaseType::Vector | BaseType::Array)
+    }
+
     /// Whether the value is a `T`.
     pub(super) fn holds<T: Scalar>(&self) -> bool {
         self.kind == T::KIND && self.bytes as usize == size_of::<T>()
@@ -118,6 +123,8 @@ pub enum TemplateError {
     Message(Error),
     /// The schema is no binary schema (.bfbs), or has no root table.
     Schema(Option<InvalidFlatbuffer>),
+    /// The schema has no table of this name.
+    Root(String),
     /// A path cannot be followed, or leads to something that cannot be patched.
     Path {
         /// The path.
@@ -156,6 +163,9 @@ impl fmt::Display for TemplateError {
                 )
             }
             Self::Schema(None) => f.write_str("the template's schema names no root table: add `root_type`"),
+            Self::Root(name) => {
+                write!(f, "the template's schema has no table {name}: name it with its namespace")
+            }
             Self::Path { path, reason } => write!(f, "the template's path `{path}`: {reason}"),
         }
     }
@@ -166,7 +176,7 @@ impl std::error::Error for TemplateError {
         match self {
             Self::Message(error) => Some(error),
             Self::Schema(error) => error.as_ref().map(|error| error as _),
-            Self::Path { .. } => None,
+            Self::Root(_) | Self::Path { .. } => None,
         }
     }
 }
@@ -176,9 +186,24 @@ fn refuse(path: &str, reason: impl Into<String>) -> TemplateError {
 }
 
 /// The places of the values that the paths name.
-pub(super) fn resolve(finished: &[u8], schema: &[u8], paths: &[&str]) -> Result<Vec<Place>, TemplateError> {
+///
+/// `root` names the root table if that is not the schema's own.
+pub(super) fn resolve(
+    finished: &[u8],
+    schema: &[u8],
+    root: Option<&str>,
+    paths: &[&str],
+) -> Result<Vec<Place>, TemplateError> {
     let schema = reflection::root_as_schema(schema).map_err(|error| TemplateError::Schema(Some(error)))?;
-    let root = schema.root_table().ok_or(TemplateError::Schema(None))?;
+    let root = match root {
+        None => schema.root_table().ok_or(TemplateError::Schema(None))?,
+        Some(name) => {
+            let mut objects = schema.objects().iter();
+            objects
+                .find(|object| object.name() == name)
+                .ok_or_else(|| TemplateError::Root(name.to_owned()))?
+        }
+    };
     let buffer = Buffer(finished);
     paths
         .iter()
@@ -190,6 +215,13 @@ pub(super) fn resolve(finished: &[u8], schema: &[u8], paths: &[&str]) -> Result<
             walk.follow(root, table)?.ok_or_else(beyond)
         })
         .collect()
+}
+
+/// Which elements of a vector or array.
+#[derive(Clone, Copy)]
+enum Index {
+    One(usize),
+    All,
 }
 
 /// One path on its way through one buffer.
@@ -217,9 +249,14 @@ impl<'a> Walk<'a> {
         while let Some(name) = names.next() {
             let (name, index) = self.split_index(name)?;
             let Some(mut thing) = self.field(object, at, name)? else { return Ok(None) };
-            if let Some(index) = index {
-                let Some(element) = self.element(thing, name, index)? else { return Ok(None) };
-                thing = element;
+            match index {
+                None => {}
+                Some(Index::All) if names.peek().is_none() => return self.list(thing, name),
+                Some(Index::All) => return Err(self.refuse(format!("`{name}[]` ends a path"))),
+                Some(Index::One(index)) => {
+                    let Some(element) = self.element(thing, name, index)? else { return Ok(None) };
+                    thing = element;
+                }
             }
             if names.peek().is_none() {
                 return self.place(thing, name);
@@ -234,11 +271,12 @@ impl<'a> Walk<'a> {
         Err(self.refuse("it is empty"))
     }
 
-    /// `name` or `name[index]`.
-    fn split_index<'n>(&self, name: &'n str) -> Result<(&'n str, Option<usize>), TemplateError> {
+    /// `name`, `name[index]` or `name[]`.
+    fn split_index<'n>(&self, name: &'n str) -> Result<(&'n str, Option<Index>), TemplateError> {
         let Some((name, rest)) = name.split_once('[') else { return Ok((name, None)) };
-        match rest.strip_suffix(']').map(str::parse) {
-            Some(Ok(index)) => Ok((name, Some(index))),
+        match rest.strip_suffix(']').map(|index| (index, index.parse())) {
+            Some(("", _)) => Ok((name, Some(Index::All))),
+            Some((_, Ok(index))) => Ok((name, Some(Index::One(index)))),
             _ => Err(self.refuse(format!("`{name}[{rest}` is no index: write `{name}[0]`"))),
         }
     }
@@ -269,7 +307,26 @@ impl<'a> Walk<'a> {
 
     /// An element of a vector or array.
     fn element(&self, list: Thing<'a>, name: &str, index: usize) -> Result<Option<Thing<'a>>, TemplateError> {
-        let (first, length) = match list.kind {
+        let Some((first, length)) = self.elements(list, name)? else { return Ok(None) };
+        if index >= length {
+            return Err(self.refuse(format!("`{name}` has {length} elements in the buffer, counted from 0")));
+        }
+        let bytes = self.value_bytes(first).unwrap_or(4); // an offset
+        Ok(index.checked_mul(bytes).map(|within| Thing { at: first.at.saturating_add(within), ..first }))
+    }
+
+    /// All elements of a vector or array of scalars or structures.
+    fn list(&self, list: Thing<'a>, name: &str) -> Result<Option<Place>, TemplateError> {
+        let Some((first, length)) = self.elements(list, name)? else { return Ok(None) };
+        let Some(bytes) = self.value_bytes(first) else {
+            return Err(self.refuse(format!("`{name}` has elements that are no scalars or structures")));
+        };
+        Ok(length.checked_mul(bytes).and_then(|bytes| self.within(first.at, bytes, list.kind)))
+    }
+
+    /// Where a vector or array begins, as its first element if it has one, and how many it has.
+    fn elements(&self, list: Thing<'a>, name: &str) -> Result<Option<(Thing<'a>, usize)>, TemplateError> {
+        let (at, length) = match list.kind {
             BaseType::Vector => {
                 let Some(vector) = self.buffer.offset(list.at) else { return Ok(None) };
                 let Some(length) = self.buffer.word(vector) else { return Ok(None) };
@@ -278,31 +335,31 @@ impl<'a> Walk<'a> {
             BaseType::Array => (list.at, usize::from(list.r#type.fixed_length())),
             _ => return Err(self.refuse(format!("`{name}` is no vector"))),
         };
-        if index >= length {
-            return Err(self.refuse(format!("`{name}` has {length} elements in the buffer, counted from 0")));
+        Ok(Some((Thing { at, kind: list.r#type.element(), r#type: list.r#type }, length)))
+    }
+
+    /// Length of a scalar or structure; none of anything else.
+    fn value_bytes(&self, thing: Thing<'a>) -> Option<usize> {
+        match self.object(thing) {
+            Some(object) if object.is_struct() => usize::try_from(object.bytesize()).ok(),
+            _ => scalar_bytes(thing.kind),
         }
-        let kind = list.r#type.element();
-        let element = Thing { at: first, kind, r#type: list.r#type };
-        let bytes = match self.object(element) {
-            Some(object) if object.is_struct() => usize::try_from(object.bytesize()).unwrap_or_default(),
-            _ => scalar_bytes(kind).unwrap_or(4), // an offset
-        };
-        Ok(index.checked_mul(bytes).map(|within| Thing { at: first.saturating_add(within), ..element }))
     }
 
     /// What a path ends at.
     fn place(&self, thing: Thing<'a>, name: &str) -> Result<Option<Place>, TemplateError> {
-        let bytes = match self.object(thing) {
-            Some(object) if object.is_struct() => usize::try_from(object.bytesize()).ok(),
-            _ => scalar_bytes(thing.kind),
-        };
-        let Some(bytes) = bytes else {
+        let Some(bytes) = self.value_bytes(thing) else {
             let kind = thing.kind.variant_name().unwrap_or("unknown");
             return Err(self.refuse(format!("`{name}` is a {kind}, not a scalar or a structure")));
         };
-        let (Ok(at), Ok(length)) = (u32::try_from(thing.at), u32::try_from(bytes)) else { return Ok(None) };
-        let is_within = thing.at.checked_add(bytes).is_some_and(|end| end <= self.buffer.0.len());
-        Ok(is_within.then_some(Place { at, bytes: length, kind: thing.kind }))
+        Ok(self.within(thing.at, bytes, thing.kind))
+    }
+
+    /// A place, if the buffer has it.
+    fn within(&self, at: usize, bytes: usize, kind: BaseType) -> Option<Place> {
+        let is_within = at.checked_add(bytes).is_some_and(|end| end <= self.buffer.0.len());
+        let (at, bytes) = (u32::try_from(at).ok()?, u32::try_from(bytes).ok()?);
+        is_within.then_some(Place { at, bytes, kind })
     }
 
     /// The table or structure that a value is.

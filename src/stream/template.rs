@@ -70,15 +70,37 @@ pub struct Slot<T> {
     value: PhantomData<fn(T) -> T>,
 }
 
+/// All elements of a vector or array whose values change, while their number does not.
+#[derive(Debug, Clone)]
+pub struct List {
+    place: Range<usize>,
+    fingerprint: u64,
+}
+
 impl FrameTemplate {
     /// A template from a finished FlatBuffer, the binary schema (.bfbs) of its root table, and the paths of the values
-    /// that change: `field`, `structure.field`, `table.field`, `vector[2]`, `vector[2].field`.
+    /// that change: `field`, `structure.field`, `table.field`, `vector[2]`, `vector[2].field`, `vector[]` for all its elements.
     ///
     /// # Errors
     /// What is wrong with a path, or with the schema. A field must be present in the buffer: build with
     /// `force_defaults(true)`, or use [`of`](Self::of).
     pub fn new(finished: &[u8], schema: &[u8], paths: &[&str]) -> std::result::Result<Self, TemplateError> {
-        let places = place::resolve(finished, schema, paths)?;
+        Ok(Self::from_places(finished, place::resolve(finished, schema, None, paths)?, paths))
+    }
+
+    /// A template of a root table that is not the schema's own: `root` is its name with its namespace.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_root(
+        finished: &[u8],
+        (schema, root): (&[u8], &str),
+        paths: &[&str],
+    ) -> std::result::Result<Self, TemplateError> {
+        Ok(Self::from_places(finished, place::resolve(finished, schema, Some(root), paths)?, paths))
+    }
+
+    fn from_places(finished: &[u8], places: Vec<Place>, paths: &[&str]) -> Self {
         let mut fixed = vec![0xFF; finished.len()];
         for place in &places {
             if let Some(changing) = fixed.get_mut(place.range()) {
@@ -93,7 +115,7 @@ impl FrameTemplate {
         let end = fixed.len() - fixed.iter().rev().take_while(|&&byte| byte != 0).count();
         let is_together = fixed.iter().take(end).skip(start).all(|&byte| byte == 0);
         let changing = is_together.then_some(start..end.max(start));
-        Ok(Self { payload: finished.into(), fixed: fixed.into(), changing, places, fingerprint })
+        Self { payload: finished.into(), fixed: fixed.into(), changing, places, fingerprint }
     }
 
     /// A template from a message, built with defaults forced.
@@ -116,13 +138,34 @@ impl FrameTemplate {
     /// # Errors
     /// The path is none of the template's, or its value is no `T`.
     pub fn slot<T: Scalar>(&self, path: &str) -> std::result::Result<Slot<T>, TemplateError> {
-        let Some((_, place)) = self.places.iter().find(|(known, _)| **known == *path) else {
-            return Err(TemplateError::unknown(path, self.places.iter().map(|(known, _)| &**known)));
-        };
+        let place = self.named(path)?;
         if !place.holds::<T>() {
             return Err(TemplateError::other_type(path, place, T::NAME));
         }
         Ok(Slot { at: place.range().start, fingerprint: self.fingerprint, value: PhantomData })
+    }
+
+    /// The elements of a vector or array that the template was made with, by the path that ends in `[]`.
+    ///
+    /// # Errors
+    /// The path is none of the template's, or is no list.
+    pub fn list(&self, path: &str) -> std::result::Result<List, TemplateError> {
+        let place = self.named(path)?;
+        if !place.is_list() {
+            return Err(TemplateError::other_type(
+                path,
+                place,
+                "all elements of a vector: end the path in `[]`",
+            ));
+        }
+        Ok(List { place: place.range(), fingerprint: self.fingerprint })
+    }
+
+    fn named(&self, path: &str) -> std::result::Result<&Place, TemplateError> {
+        let known = self.places.iter().find(|(known, _)| **known == *path);
+        known
+            .map(|(_, place)| place)
+            .ok_or_else(|| TemplateError::unknown(path, self.places.iter().map(|(known, _)| &**known)))
     }
 
     /// The payload that was the model.
@@ -143,6 +186,16 @@ impl FrameTemplate {
     pub fn fill<'p>(&'p self, room: &'p mut [u8]) -> Patch<'p> {
         copy(room, &self.payload);
         Patch { template: self, payload: room }
+    }
+
+    /// A copy of the model that was made earlier, to be patched again where it stands.
+    ///
+    /// # Panics
+    /// `payload` has not the model's length: a mistake of the caller.
+    #[inline]
+    pub fn patch<'p>(&'p self, payload: &'p mut [u8]) -> Patch<'p> {
+        assert!(payload.len() == self.payload.len(), "a copy of the model has its length");
+        Patch { template: self, payload }
     }
 
     /// Frames a patched copy into the front of `room` and says how many bytes the frame has.
@@ -213,6 +266,28 @@ impl Patch<'_> {
         if let Some(room) = self.payload.get_mut(place) {
             value.store(room);
         }
+    }
+}
+
+impl<'p> Patch<'p> {
+    /// The bytes of all elements of a list, to be filled there.
+    ///
+    /// # Panics
+    /// The list is another template's: a mistake of the caller.
+    #[inline]
+    pub fn elements(self, list: &List) -> &'p mut [u8] {
+        assert!(list.fingerprint == self.template.fingerprint, "a list belongs to the template that gave it");
+        self.payload.get_mut(list.place.clone()).unwrap_or_default()
+    }
+
+    /// The place of a structure, to be filled there.
+    ///
+    /// # Panics
+    /// The slot is another template's: a mistake of the caller.
+    #[inline]
+    pub fn place<const BYTES: usize>(self, slot: Slot<[u8; BYTES]>) -> &'p mut [u8] {
+        let place = self.template.place(slot);
+        self.payload.get_mut(place).unwrap_or_default()
     }
 }
 

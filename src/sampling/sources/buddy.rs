@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text::{self, ABSENT};
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Buddy, BuddyArgs, BuddyZone};
 
 const FILE: &str = "proc/buddyinfo";
@@ -26,10 +26,10 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let file = host_file(opening.host, FILE, "")?;
     let chosen = Chosen::new(opening.selection());
-    Ok(Box::new(BuddySampler { file, chosen, orders: 0, zones: Vec::new() }))
+    Ok(Opened::built(BuddySampler { file, chosen, orders: 0, zones: Vec::new() }))
 }
 
 #[derive(Debug)]

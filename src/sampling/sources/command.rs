@@ -16,7 +16,7 @@ use super::values::{ABSENT_INTEGER, Values};
 use super::{Entry, Opening, Unavailable};
 use crate::config::{self, Origin, Provenance, Rights};
 use crate::os::program::{End, Entry as Found, Leash, Run, entry, own_user, run};
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Command, CommandArgs, CommandEnd, CommandValue};
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -38,14 +38,14 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let readout = opening.config.readout.as_ref();
     let Some(Origin::Command(command)) = readout.map(|readout| &readout.origin) else {
         return Err(Unavailable::of(io::Error::from(io::ErrorKind::InvalidInput)));
     };
     let guard = Guard::of(command);
     guard.check().map_err(|distrust| Unavailable::of(io::Error::other(distrust.to_string())))?;
-    Ok(Box::new(CommandSampler {
+    Ok(Opened::built(CommandSampler {
         guard,
         words: command.words.clone(),
         timeout_ns: nanoseconds(command.timeout),

@@ -7,7 +7,7 @@ use super::counters::{Filling, Keys, Order};
 use super::text::{self, ABSENT};
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{ReadError, Sampler, Selection, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
 use crate::schema::host::{Conntrack, ConntrackArgs, ConntrackCore};
 
 const FILE: &str = "proc/net/stat/nf_conntrack";
@@ -31,10 +31,10 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let path = super::network::of_namespace(opening.host, FILE, FILE_OF_ANOTHER_ROOT);
     let number = |file| (path == FILE).then(|| host_file(opening.host, file, HINT).ok()).flatten();
-    Ok(Box::new(ConntrackSampler {
+    Ok(Opened::built(ConntrackSampler {
         path,
         file: host_file(opening.host, path, HINT)?,
         count: number(COUNT),

@@ -290,16 +290,15 @@ pub(super) struct Part {
     pub(super) is_optional: bool,
 }
 
-/// A struct of `BYTES / 8` counters, little-endian, in the order of the schema, and the files that fill it.
+/// The counters of a struct, and the files that fill it.
 #[derive(Debug)]
-pub(super) struct Keyed<const BYTES: usize> {
+pub(super) struct Keyed {
     files: Vec<(Part, HostFile, Order)>,
     keys: Keys,
     present: usize, // counters that this kernel has
-    bytes: [u8; BYTES],
 }
 
-impl<const BYTES: usize> Keyed<BYTES> {
+impl Keyed {
     /// Opens the files. The reading that proves them readable also teaches the order of their values.
     pub(super) fn open(host: &HostRoot, parts: &[Part], keys: Keys) -> Result<Self, Unavailable> {
         let mut files = Vec::new();
@@ -310,8 +309,9 @@ impl<const BYTES: usize> Keyed<BYTES> {
                 Err(unavailable) => return Err(unavailable),
             }
         }
-        let mut keyed = Self { files, keys, present: 0, bytes: [0xFF; BYTES] };
-        keyed.fill(|_, _, _| Shortfall::NONE);
+        let mut counters = vec![0; keys.0.len() * VALUE_BYTES];
+        let mut keyed = Self { files, keys, present: 0 };
+        keyed.fill(&mut counters, |_, _, _| Shortfall::NONE);
         Ok(keyed)
     }
 
@@ -322,12 +322,13 @@ impl<const BYTES: usize> Keyed<BYTES> {
         Ok(())
     }
 
-    /// Fills the counters from what the files had; `unknown` is told what the schema does not have.
+    /// Fills the struct, little-endian, from what the files had; `unknown` is told what the schema does not have.
     pub(super) fn fill(
         &mut self,
+        counters: &mut [u8],
         mut unknown: impl FnMut(&[u8], &[u8], Option<&[u8]>) -> Shortfall,
     ) -> Shortfall {
-        let mut filling = Filling::new(&self.keys, &mut self.bytes);
+        let mut filling = Filling::new(&self.keys, counters);
         for (part, file, order) in &mut self.files {
             filling.file(part.layout, order, file.content(), &mut unknown);
         }
@@ -336,10 +337,6 @@ impl<const BYTES: usize> Keyed<BYTES> {
         shortfall |= Shortfall::MISSING.unless(found >= self.present);
         self.present = found.max(self.present);
         shortfall
-    }
-
-    pub(super) fn bytes(&self) -> &[u8; BYTES] {
-        &self.bytes
     }
 }
 

@@ -6,7 +6,7 @@ use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::{HostFile, Records};
-use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
 
 const FILE: &str = "proc/stat";
@@ -24,8 +24,8 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
-    Ok(Box::new(CpuSampler {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
+    Ok(Opened::built(CpuSampler {
         file: host_file(opening.host, FILE, "")?.of_records(Records::One),
         chosen: Chosen::new(opening.selection()),
         cores: Vec::new(),

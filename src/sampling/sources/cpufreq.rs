@@ -6,7 +6,7 @@ use super::devices::{self, Key, Listing, OneNumber, Place};
 use super::text::ABSENT;
 use super::{Entry, Opening, Unavailable};
 use crate::os::host::{HostDirectory, HostFile};
-use crate::sampling::{ReadError, Sampler, Selection, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
 use crate::schema::host::{CoreFrequency, Cpufreq, CpufreqArgs};
 
 const DIRECTORY: &str = "sys/devices/system/cpu";
@@ -37,7 +37,7 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let unavailable = |error| Unavailable { file: DIRECTORY, error, hint: HINT };
     let listing = Listing::open(opening.host, PLACE, opening.config.period).map_err(unavailable)?;
     let mut sampler = CpufreqSampler {
@@ -58,7 +58,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
     if !sampler.are_any {
         return Err(unavailable(devices::empty("no core has a cpufreq directory")));
     }
-    Ok(Box::new(sampler))
+    Ok(Opened::built(sampler))
 }
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use super::cursor::Cursor;
 use super::text::{self, ABSENT};
 use super::{Entry, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Disk, DiskArgs, DiskCounters};
 
 const FILE: &str = "proc/diskstats";
@@ -29,7 +29,7 @@ pub(super) const ENTRY: Entry = Entry {
         // The kernel composes a disk and all its partitions as one record, of a length that nothing limits: a short read says nothing.
         let file = host_file(opening.host, FILE, "")?;
         let chosen = Chosen::new(opening.selection());
-        Ok(Box::new(DiskSampler { file, chosen, devices: Vec::new() }))
+        Ok(Opened::built(DiskSampler { file, chosen, devices: Vec::new() }))
     },
 };
 

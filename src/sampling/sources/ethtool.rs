@@ -10,7 +10,7 @@ use super::text;
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::ethtool::{DriverInfo, Ethtool, INTERFACE_BYTES, NAME_BYTES};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{self, EthtoolArgs, EthtoolInterface, EthtoolStatistic};
 
 const FILE: &str = "proc/net/dev";
@@ -38,7 +38,7 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let host = opening.host;
     let path = of_namespace(host, FILE, FILE_OF_ANOTHER_ROOT);
     let file = host_file(host, path, "")?;
@@ -48,7 +48,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
         return Err(unavailable(io::ErrorKind::Unsupported.into(), ANOTHER_NAMESPACE));
     }
     let ethtool = Ethtool::open().map_err(|error| unavailable(error, ""))?;
-    Ok(Box::new(EthtoolSampler {
+    Ok(Opened::built(EthtoolSampler {
         path,
         file,
         ethtool,

@@ -9,7 +9,7 @@ use super::values::Values;
 use super::{Entry, Opening, Unavailable};
 use crate::config::Origin;
 use crate::os::host::HostFile;
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{File, FileArgs, FileValue};
 
 /// What errors call the file: its path stands in the configuration.
@@ -27,7 +27,7 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let readout = opening.config.readout.as_ref();
     let Some(Origin::File(named)) = readout.map(|readout| &readout.origin) else {
         return Err(Unavailable::of(io::Error::from(ErrorKind::InvalidInput)));
@@ -40,7 +40,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
         .map_err(|error| unavailable(error.into()))?;
     let mut file = HostFile::open_by_name(&path).map_err(unavailable)?;
     file.read().map_err(unavailable)?;
-    Ok(Box::new(FileSampler { path, file, values: Values::new(opening.config, FileValue::new) }))
+    Ok(Opened::built(FileSampler { path, file, values: Values::new(opening.config, FileValue::new) }))
 }
 
 #[derive(Debug)]

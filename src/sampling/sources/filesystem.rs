@@ -9,7 +9,7 @@ use super::text::{self, ABSENT};
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::os::mount::{MountIdentity, Room, room};
-use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Filesystem, FilesystemArgs, MountRoom};
 
 /// The list of mounts under another root: that of the host's first process.
@@ -61,11 +61,11 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let is_own = opening.host.is_own();
     let path = if is_own { FILE_OF_SELF } else { FILE_OF_HOST };
     let root = opening.host.path("").into_os_string().into_encoded_bytes();
-    Ok(Box::new(FilesystemSampler {
+    Ok(Opened::built(FilesystemSampler {
         path,
         file: host_file(opening.host, path, "")?,
         is_own,

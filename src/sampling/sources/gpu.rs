@@ -10,7 +10,7 @@ use super::values::ABSENT_INTEGER;
 use super::{Entry, Opening, Unavailable};
 use crate::os::host::{HostDirectory, HostFile};
 use crate::os::nvml::{CardIdentity, CardReading, Cards, NvidiaCards};
-use crate::sampling::{ReadError, Sampler, Selection, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
 use crate::schema::host::{Gpu, GpuArgs, GpuDriver, GpuState};
 
 const DRM: &str = "sys/class/drm";
@@ -36,7 +36,7 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let nvidia: Option<Result<Box<dyn Cards>, String>> = opening
         .host
         .open(NVIDIA)
@@ -71,7 +71,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
             "NVIDIA's driver is loaded, its library is not: {reason}; its cards are left out"
         );
     }
-    Ok(Box::new(sampler))
+    Ok(Opened::built(sampler))
 }
 
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::folders::{Folders, Kind};
 use super::text::{self, ABSENT};
 use super::{Entry, Opening, Unavailable};
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{HugepagePool, Hugepages, HugepagesArgs};
 
 const DIRECTORY: &str = "sys/kernel/mm/hugepages";
@@ -36,8 +36,8 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
-    Ok(Box::new(HugepagesSampler { folders: Folders::open(opening, KIND)?, pools: Vec::new() }))
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
+    Ok(Opened::built(HugepagesSampler { folders: Folders::open(opening, KIND)?, pools: Vec::new() }))
 }
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use super::devices::{self, FileName, Key, Listing, OneNumber, Place};
 use super::text;
 use super::{Entry, Opening, Unavailable};
 use crate::os::host::HostDirectory;
-use crate::sampling::{ReadError, Sampler, Selection, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
 use crate::schema::host::{
     CurrentSensor, EnergyUseSensor, FanSensor, FrequencySensor, HumiditySensor, Hwmon, HwmonArgs,
     PowerDrawSensor, SensorPlace, TemperatureSensor, VoltageSensor,
@@ -59,7 +59,7 @@ const KINDS: [(&[u8], Kind); 8] = [
     (b"freq", Kind::Frequency),
 ];
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let unavailable = |error| Unavailable { file: DIRECTORY, error, hint: HINT };
     let listing = Listing::open(opening.host, PLACE, opening.config.period).map_err(unavailable)?;
     let sensors = Sensors { selection: opening.selection(), ..Sensors::default() };
@@ -68,7 +68,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
     if !sampler.sensors.are_any {
         return Err(unavailable(devices::empty("no chip with a sensor")));
     }
-    Ok(Box::new(sampler))
+    Ok(Opened::built(sampler))
 }
 
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text::{self, ABSENT};
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{InterruptLine, Interrupts, InterruptsArgs};
 
 const FILE: &str = "proc/interrupts";
@@ -31,10 +31,10 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let file = host_file(opening.host, FILE, "")?;
     let table = Table { chosen: Chosen::new(opening.selection()), ..Table::default() };
-    Ok(Box::new(InterruptsSampler { file, table }))
+    Ok(Opened::built(InterruptsSampler { file, table }))
 }
 
 #[derive(Debug)]

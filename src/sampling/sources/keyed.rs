@@ -1,17 +1,21 @@
 //! `memory`, `vmstat`, `netstat` and `sockets`: each a struct of counters that have their names in the files.
 
-use flatbuffers::FlatBufferBuilder;
+use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
 use super::counters::{Keyed, Keys, Layout, Part};
 use super::network::of_namespace;
-use super::{Entry, Opening, Unavailable};
+use super::{Entry, OWN, Opening, Unavailable};
+use crate::frame::model;
 use crate::os::host::Records;
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{FixedSampler, Opened, ReadError, Shortfall};
 use crate::schema::host::{
     Memory, MemoryArgs, MemoryCounters, Netstat, NetstatArgs, NetstatCounters, SocketCounters, Sockets,
     SocketsArgs, Vmstat, VmstatArgs, VmstatCounters,
 };
+use crate::stream::{FrameTemplate, Slot};
 
+/// The only field of each of the tables.
+const FIELD: &str = "counters";
 const MEMINFO: &str = "proc/meminfo";
 const VMSTAT: &str = "proc/vmstat";
 /// Longest line of that: a name and a number, each of which the kernel keeps far shorter.
@@ -33,15 +37,9 @@ pub(super) const MEMORY: Entry = Entry {
     needs: &[],
     open: |opening| {
         let part = Part { path: MEMINFO, layout: LINES, records: Records::One, is_optional: false };
-        KeyedSampler::open(
-            opening,
-            &[part],
-            keys(&MEMORY, "flatcap.host.MemoryCounters", opening),
-            |builder, bytes| {
-                let root = Memory::create(builder, &MemoryArgs { counters: Some(&MemoryCounters(*bytes)) });
-                builder.finish_minimal(root);
-            },
-        )
+        KeyedSampler::open(opening, &[part], (&MEMORY, "flatcap.host.MemoryCounters"), |builder, bytes| {
+            Memory::create(builder, &MemoryArgs { counters: Some(&MemoryCounters(*bytes)) })
+        })
     },
 };
 
@@ -60,11 +58,8 @@ pub(super) const VMSTAT_ENTRY: Entry = Entry {
         KeyedSampler::open(
             opening,
             &[part],
-            keys(&VMSTAT_ENTRY, "flatcap.host.VmstatCounters", opening),
-            |builder, bytes| {
-                let root = Vmstat::create(builder, &VmstatArgs { counters: Some(&VmstatCounters(*bytes)) });
-                builder.finish_minimal(root);
-            },
+            (&VMSTAT_ENTRY, "flatcap.host.VmstatCounters"),
+            |builder, bytes| Vmstat::create(builder, &VmstatArgs { counters: Some(&VmstatCounters(*bytes)) }),
         )
     },
 };
@@ -84,11 +79,9 @@ pub(super) const NETSTAT_ENTRY: Entry = Entry {
         KeyedSampler::open(
             opening,
             &[part],
-            keys(&NETSTAT_ENTRY, "flatcap.host.NetstatCounters", opening),
+            (&NETSTAT_ENTRY, "flatcap.host.NetstatCounters"),
             |builder, bytes| {
-                let root =
-                    Netstat::create(builder, &NetstatArgs { counters: Some(&NetstatCounters(*bytes)) });
-                builder.finish_minimal(root);
+                Netstat::create(builder, &NetstatArgs { counters: Some(&NetstatCounters(*bytes)) })
             },
         )
     },
@@ -110,53 +103,47 @@ pub(super) const SOCKETS: Entry = Entry {
         };
         let parts =
             [part(SOCKSTAT, "proc/1/net/sockstat", false), part(SOCKSTAT6, "proc/1/net/sockstat6", true)];
-        KeyedSampler::open(
-            opening,
-            &parts,
-            keys(&SOCKETS, "flatcap.host.SocketCounters", opening),
-            |builder, bytes| {
-                let root = Sockets::create(builder, &SocketsArgs { counters: Some(&SocketCounters(*bytes)) });
-                builder.finish_minimal(root);
-            },
-        )
+        KeyedSampler::open(opening, &parts, (&SOCKETS, "flatcap.host.SocketCounters"), |builder, bytes| {
+            Sockets::create(builder, &SocketsArgs { counters: Some(&SocketCounters(*bytes)) })
+        })
     },
 };
 
-/// The counters of a struct of a source's schema, as they are selected.
-fn keys(entry: &Entry, counters: &str, opening: &Opening<'_>) -> Keys {
-    Keys::of(entry.schema, counters, &opening.selection())
-}
-
-/// Finishes the table around the struct of counters.
-type Build<const BYTES: usize> = fn(&mut FlatBufferBuilder<'static>, &[u8; BYTES]);
-
+/// A struct of counters, the only field of its table, filled where it stands.
 #[derive(Debug)]
 struct KeyedSampler<const BYTES: usize> {
-    counters: Keyed<BYTES>,
-    build: Build<BYTES>,
+    counters: Keyed,
+    model: FrameTemplate,
+    place: Slot<[u8; BYTES]>,
 }
 
 impl<const BYTES: usize> KeyedSampler<BYTES> {
-    fn open(
+    /// `counters` names the struct, of `BYTES` bytes; `build` builds the table around one.
+    fn open<T>(
         opening: &Opening<'_>,
         parts: &[Part],
-        keys: Keys,
-        build: Build<BYTES>,
-    ) -> Result<Box<dyn Sampler>, Unavailable> {
-        Ok(Box::new(Self { counters: Keyed::open(opening.host, parts, keys)?, build }))
+        (entry, counters): (&Entry, &str),
+        build: fn(&mut FlatBufferBuilder<'static>, &[u8; BYTES]) -> WIPOffset<T>,
+    ) -> Result<Opened, Unavailable> {
+        let keys = Keys::of(entry.schema, counters, &opening.selection());
+        let model = model((entry.schema, entry.root), &[FIELD], |builder| build(builder, &[0; BYTES]));
+        let place = model.slot(FIELD).expect(OWN);
+        Ok(Opened::fixed(Self { counters: Keyed::open(opening.host, parts, keys)?, model, place }))
     }
 }
 
-impl<const BYTES: usize> Sampler for KeyedSampler<BYTES> {
+impl<const BYTES: usize> FixedSampler for KeyedSampler<BYTES> {
     fn read(&mut self) -> Result<(), ReadError> {
         self.counters.read()
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+    fn model(&self) -> &FrameTemplate {
+        &self.model
+    }
+
+    fn patch(&mut self, _seq: u64, payload: &mut [u8]) -> Shortfall {
         // A name that the schema does not have is passed over.
-        let shortfall = self.counters.fill(|_, _, _| Shortfall::NONE);
-        (self.build)(builder, self.counters.bytes());
-        shortfall
+        self.counters.fill(self.model.patch(payload).place(self.place), |_, _, _| Shortfall::NONE)
     }
 }
 
@@ -169,7 +156,7 @@ mod tests {
     use crate::sampling::sources::counters::tests::filled;
     use crate::sampling::sources::counters::{Order, VALUE_BYTES};
     use crate::sampling::sources::tests::{
-        assert_composed, captured, fixture, opened, sampled, sampled_under,
+        assert_composed, captured, entered, fixture, sampled, sampled_under,
     };
 
     fn all(entry: &Entry, counters: &str) -> Keys {
@@ -315,7 +302,7 @@ mod tests {
         assert_eq!((counters.mem_total(), counters.mem_free(), counters.swap_free()), (1, 2, u64::MAX));
         assert_eq!(shortfall, Shortfall::NONE);
 
-        let mut sampler = opened(&MEMORY, keys, folder.path()).unwrap();
+        let mut sampler = entered(&MEMORY, keys, folder.path()).unwrap();
         for (text, reason) in [
             ("MemTotal: 1 kB\nMemFree: 2 kB\n", Shortfall::NONE),
             ("MemTotal: 1 kB\n", Shortfall::MISSING),
@@ -324,7 +311,7 @@ mod tests {
         ] {
             std::fs::write(&file, text).unwrap();
             sampler.read().unwrap();
-            assert_eq!(sampler.build(0, &mut FlatBufferBuilder::new()), reason, "{text}");
+            assert_eq!(sampler.payload(0, &mut FlatBufferBuilder::new()).1, reason, "{text}");
         }
     }
 

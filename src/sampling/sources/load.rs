@@ -1,12 +1,12 @@
 //! `load`: load averages and tasks, from /proc/loadavg.
 
-use flatbuffers::FlatBufferBuilder;
-
 use super::text;
-use super::{Entry, host_file};
+use super::{Entry, OWN, host_file};
+use crate::frame::model;
 use crate::os::host::{HostFile, Records};
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{FixedSampler, Opened, ReadError, Shortfall};
 use crate::schema::host::{Load, LoadArgs};
+use crate::stream::{FrameTemplate, Slot};
 
 const FILE: &str = "proc/loadavg";
 
@@ -19,24 +19,44 @@ pub(super) const ENTRY: Entry = Entry {
     selects: "",
     needs: &[],
     open: |opening| {
-        Ok(Box::new(LoadSampler { file: host_file(opening.host, FILE, "")?.of_records(Records::One) }))
+        let averages = ["load1", "load5", "load15"];
+        let counts = ["runnable", "tasks", "last_pid"];
+        let paths = [averages, counts].concat();
+        let model =
+            model((ENTRY.schema, ENTRY.root), &paths, |builder| Load::create(builder, &LoadArgs::default()));
+        Ok(Opened::fixed(LoadSampler {
+            averages: averages.map(|path| model.slot(path).expect(OWN)),
+            counts: counts.map(|path| model.slot(path).expect(OWN)),
+            file: host_file(opening.host, FILE, "")?.of_records(Records::One),
+            model,
+        }))
     },
 };
 
 #[derive(Debug)]
 struct LoadSampler {
     file: HostFile,
+    model: FrameTemplate,
+    averages: [Slot<f64>; 3],
+    counts: [Slot<u64>; 3],
 }
 
-impl Sampler for LoadSampler {
+impl FixedSampler for LoadSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+    fn model(&self) -> &FrameTemplate {
+        &self.model
+    }
+
+    fn patch(&mut self, _seq: u64, payload: &mut [u8]) -> Shortfall {
         let (values, shortfall) = parse(self.file.content());
-        let root = Load::create(builder, &values);
-        builder.finish_minimal(root);
+        let mut patch = self.model.patch(payload);
+        let averages = [values.load1, values.load5, values.load15];
+        self.averages.iter().zip(averages).for_each(|(slot, value)| patch.set(*slot, value));
+        let counts = [values.runnable, values.tasks, values.last_pid];
+        self.counts.iter().zip(counts).for_each(|(slot, value)| patch.set(*slot, value));
         shortfall
     }
 }

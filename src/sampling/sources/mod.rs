@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Sampler, Selection};
+use super::{Opened, Selection};
 use crate::config::Source;
 use crate::os::host::{HostFile, HostRoot};
 
@@ -62,7 +62,7 @@ pub struct Entry {
     /// Capabilities it needs.
     pub needs: &'static [&'static str],
     /// Opens it, and reads once to see that it can be read.
-    pub open: fn(&Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable>,
+    pub open: fn(&Opening<'_>) -> Result<Opened, Unavailable>,
 }
 
 /// What a source is opened with.
@@ -136,6 +136,9 @@ impl Unavailable {
     }
 }
 
+/// What our own schemas and paths are; tests open every source.
+const OWN: &str = "our own schema and paths";
+
 /// Opens a file and reads it once: some files open and then refuse to be read.
 fn host_file(host: &HostRoot, file: &'static str, hint: &'static str) -> Result<HostFile, Unavailable> {
     let unavailable = |error| Unavailable { file, error, hint };
@@ -152,7 +155,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::sampling::Shortfall;
+    use crate::sampling::{Sampler, Shortfall};
 
     /// The payload of a source of this host; it must be there and whole.
     pub(super) fn sampled(entry: &Entry) -> Vec<u8> {
@@ -164,16 +167,23 @@ mod tests {
     /// The payload of a source of the host whose trees lie under `root`, and what it lacks. `keys` are lines of the
     /// source's table in a configuration.
     pub(super) fn sampled_under(entry: &Entry, keys: &str, root: &Path) -> (Vec<u8>, Shortfall) {
-        let mut sampler = opened(entry, keys, root).unwrap();
+        let mut sampler = entered(entry, keys, root).unwrap();
         let mut builder = FlatBufferBuilder::new();
         builder.force_defaults(true);
         sampler.read().unwrap();
-        let shortfall = sampler.build(0, &mut builder);
-        (builder.finished_data().to_vec(), shortfall)
+        sampler.payload(0, &mut builder)
+    }
+
+    /// A source whose payloads are built, under another root, with these keys in its table.
+    pub(super) fn opened(entry: &Entry, keys: &str, root: &Path) -> Result<Box<dyn Sampler>, Unavailable> {
+        entered(entry, keys, root).map(|opened| match opened {
+            Opened::Built(sampler) => sampler,
+            Opened::Fixed(_) => panic!("{} has a model", entry.name),
+        })
     }
 
     /// A source under another root, with these keys in its table.
-    pub(super) fn opened(entry: &Entry, keys: &str, root: &Path) -> Result<Box<dyn Sampler>, Unavailable> {
+    pub(super) fn entered(entry: &Entry, keys: &str, root: &Path) -> Result<Opened, Unavailable> {
         let config =
             Config::parse("test.toml", &format!("[source.{}{}]\n{keys}\n", entry.name, instance(entry)))
                 .unwrap();
@@ -278,7 +288,7 @@ mod tests {
     fn a_missing_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         for entry in CATALOG.iter().filter(|entry| !entry.files.is_empty()) {
-            let error = opened(entry, "", folder.path()).unwrap_err().to_string();
+            let error = entered(entry, "", folder.path()).unwrap_err().to_string();
             assert!(error.starts_with(&format!("/{}: No such file", entry.files[0])), "{error}");
         }
     }

@@ -6,7 +6,7 @@ use super::cursor::Cursor;
 use super::text;
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::{HostFile, HostRoot, Records};
-use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{InterfaceCounters, Network, NetworkArgs};
 
 /// The agent's own network namespace.
@@ -33,11 +33,11 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let path = of_namespace(opening.host, FILE, FILE_OF_ANOTHER_ROOT);
     let file = host_file(opening.host, path, "")?.of_records(Records::UpTo(LINE_BYTES_MAX));
     let chosen = Chosen::new(opening.selection());
-    Ok(Box::new(NetworkSampler { path, file, chosen, interfaces: Vec::new() }))
+    Ok(Opened::built(NetworkSampler { path, file, chosen, interfaces: Vec::new() }))
 }
 
 /// Which of two files to read: that of the agent's own network namespace, or under another root, where it is there, that of the host's

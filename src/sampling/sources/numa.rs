@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::counters::{Filling, Keys, Layout, Order};
 use super::folders::{Folders, Kind};
 use super::{Entry, Opening, Unavailable};
-use crate::sampling::{ReadError, Sampler, Selection, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
 use crate::schema::host::{Numa, NumaArgs, NumaNode};
 
 const DIRECTORY: &str = "sys/devices/system/node";
@@ -36,8 +36,8 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
-    Ok(Box::new(NumaSampler {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
+    Ok(Opened::built(NumaSampler {
         folders: Folders::open(opening, KIND)?,
         keys: Keys::of(ENTRY.schema, "flatcap.host.NumaNode", &Selection::default()),
         orders: Default::default(),

@@ -10,7 +10,7 @@ use super::{Entry, Opening, Unavailable, host_file};
 use crate::config::PerfEvent;
 use crate::os::host::HostFile;
 use crate::os::perf::{Count, CounterGroup, EventCode, Where, open_more_files};
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{CoreCount, CountedEvent, Perf, PerfArgs, ProcessCount};
 
 const PARANOID: &str = "proc/sys/kernel/perf_event_paranoid";
@@ -39,7 +39,7 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let paranoid = host_file(opening.host, PARANOID, WITHOUT)?;
     let online = host_file(opening.host, ONLINE, "")?;
     let Some(config) = opening.config.perf.as_ref() else {
@@ -69,7 +69,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
         process_rows: Vec::new(),
     };
     sampler.follow_cores();
-    Ok(Box::new(sampler))
+    Ok(Opened::built(sampler))
 }
 
 /// The events that the kernel counts here; the others are told in one line.

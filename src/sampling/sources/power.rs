@@ -7,7 +7,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::devices::{self, Key, Listing, OneNumber, Place};
 use super::{Entry, Opening, Unavailable};
 use crate::os::host::HostDirectory;
-use crate::sampling::{ReadError, Sampler, Selection, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
 use crate::schema::host::{EnergyZone, Power, PowerArgs, PowerSupply};
 
 const FILES: [&str; 2] = ["sys/class/powercap", "sys/class/power_supply"];
@@ -34,7 +34,7 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let listing = |place| Listing::open(opening.host, place, opening.config.period);
     let unavailable = |error, hint| Unavailable { file: FILES[0], error, hint };
     let (zones, supplies) = match (listing(ZONES), listing(SUPPLIES)) {
@@ -58,7 +58,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
     if are_denied && sampler.supplies.open.is_empty() {
         return Err(unavailable(Error::from(ErrorKind::PermissionDenied), HINT_DENIED));
     }
-    Ok(Box::new(sampler))
+    Ok(Opened::built(sampler))
 }
 
 #[derive(Debug)]
@@ -74,11 +74,11 @@ struct PowerSampler {
 #[derive(Debug)]
 struct Devices<Device> {
     listing: Option<Listing>,
-    open: Vec<Opened<Device>>, // ascending by name
+    open: Vec<Held<Device>>, // ascending by name
 }
 
 #[derive(Debug)]
-struct Opened<Device> {
+struct Held<Device> {
     key: Key,
     device: Device,
 }
@@ -97,7 +97,7 @@ impl<Device> Devices<Device> {
         opened.retain(|one| listing.keeps(&one.key));
         listing.each_new(|directory, key| {
             if selection.wants(key.name.bytes()) {
-                opened.push(Opened { key, device: open(directory, key.name.bytes()) });
+                opened.push(Held { key, device: open(directory, key.name.bytes()) });
             }
         });
         opened.sort_unstable_by_key(|one| one.key.name);

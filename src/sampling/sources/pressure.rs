@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text;
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::{HostFile, Records};
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Pressure, PressureArgs, PressureLine};
 
 /// In the order of the schema. Interrupts are there since Linux 6.1, where the kernel accounts for them.
@@ -26,7 +26,7 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let selection = opening.selection();
     let mut files = [const { None }; 4];
     for (index, (path, file)) in FILES.into_iter().zip(&mut files).enumerate() {
@@ -40,7 +40,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
             Err(unavailable) => return Err(unavailable),
         }
     }
-    Ok(Box::new(PressureSampler { files, seen: Default::default() }))
+    Ok(Opened::built(PressureSampler { files, seen: Default::default() }))
 }
 
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text::{self, ABSENT};
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{CoreSchedule, Schedstat, SchedstatArgs};
 
 const FILE: &str = "proc/schedstat";
@@ -31,7 +31,7 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let file = host_file(opening.host, FILE, HINT)?;
     let mut sampler = SchedstatSampler { file, cores: Vec::new(), chosen: Chosen::new(opening.selection()) };
     let (head, _) = parse(sampler.file.content(), &mut sampler.cores, &mut sampler.chosen);
@@ -39,7 +39,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
         let error = Error::new(ErrorKind::InvalidData, "a version of the file that is not known");
         return Err(Unavailable { file: FILE, error, hint: HINT_VERSION });
     }
-    Ok(Box::new(sampler))
+    Ok(Opened::built(sampler))
 }
 
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text;
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Slab, SlabArgs, SlabCache};
 
 const FILE: &str = "proc/slabinfo";
@@ -30,9 +30,9 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let file = host_file(opening.host, FILE, HINT)?;
-    Ok(Box::new(SlabSampler { file, chosen: Chosen::new(opening.selection()), caches: Vec::new() }))
+    Ok(Opened::built(SlabSampler { file, chosen: Chosen::new(opening.selection()), caches: Vec::new() }))
 }
 
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use super::network::of_namespace;
 use super::text;
 use super::{Entry, Opening, Unavailable};
 use crate::os::host::Records;
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{IcmpMessages, Snmp, SnmpArgs, SnmpCounters};
 
 const SNMP: &str = "proc/net/snmp";
@@ -31,7 +31,7 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let selection = opening.selection();
     let parts = [
         Part {
@@ -48,7 +48,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
         },
     ];
     let keys = Keys::of(ENTRY.schema, "flatcap.host.SnmpCounters", &selection);
-    Ok(Box::new(SnmpSampler {
+    Ok(Opened::built(SnmpSampler {
         counters: Keyed::open(opening.host, &parts, keys)?,
         types: Vec::new(),
         are_types_wanted: selection.wants(TYPES),
@@ -57,7 +57,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
 
 #[derive(Debug)]
 struct SnmpSampler {
-    counters: Keyed<BYTES>,
+    counters: Keyed,
     types: Vec<IcmpMessages>, // reused
     are_types_wanted: bool,
 }
@@ -70,12 +70,12 @@ impl Sampler for SnmpSampler {
     fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
         let Self { counters, types, are_types_wanted } = self;
         types.clear();
-        let shortfall = counters.fill(|section, name, value| {
+        let mut filled = SnmpCounters([0; BYTES]);
+        let shortfall = counters.fill(&mut filled.0, |section, name, value| {
             if *are_types_wanted { icmp_type(section, name, value, types) } else { Shortfall::NONE }
         });
         let types = builder.create_vector(types);
-        let counters = SnmpCounters(*self.counters.bytes());
-        let root = Snmp::create(builder, &SnmpArgs { counters: Some(&counters), icmp_types: Some(types) });
+        let root = Snmp::create(builder, &SnmpArgs { counters: Some(&filled), icmp_types: Some(types) });
         builder.finish_minimal(root);
         shortfall
     }

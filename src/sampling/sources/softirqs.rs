@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text;
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, ReadError, Sampler, Shortfall};
+use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{CoreSoftirqs, Softirqs, SoftirqsArgs};
 
 const FILE: &str = "proc/softirqs";
@@ -41,10 +41,10 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let file = host_file(opening.host, FILE, "")?;
     let cores = Cores { chosen: Chosen::new(opening.selection()), ..Cores::default() };
-    Ok(Box::new(SoftirqsSampler { file, cores, kinds: 0 }))
+    Ok(Opened::built(SoftirqsSampler { file, cores, kinds: 0 }))
 }
 
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::text::{self, ABSENT};
 use super::{Entry, Opening, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Softnet, SoftnetArgs, SoftnetCore};
 
 /// The same in each network namespace.
@@ -29,9 +29,9 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let path = super::network::of_namespace(opening.host, FILE, FILE_OF_ANOTHER_ROOT);
-    Ok(Box::new(SoftnetSampler { path, file: host_file(opening.host, path, "")?, cores: Vec::new() }))
+    Ok(Opened::built(SoftnetSampler { path, file: host_file(opening.host, path, "")?, cores: Vec::new() }))
 }
 
 #[derive(Debug)]

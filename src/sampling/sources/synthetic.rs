@@ -1,9 +1,10 @@
 //! `synthetic`: made-up values, a function of the sequence number, so that a reader can check them.
 
-use flatbuffers::FlatBufferBuilder;
-
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use super::OWN;
+use crate::frame::model;
+use crate::sampling::{FixedSampler, ReadError, Shortfall};
 use crate::schema::synthetic as wire;
+use crate::stream::{FrameTemplate, List, Slot};
 
 /// Full name of the root table of three scalars.
 pub const POINT_ROOT: &str = "flatcap.synthetic.Point";
@@ -53,52 +54,77 @@ fn mix(z: u64) -> u64 {
 #[derive(Debug)]
 pub struct Synthetic {
     seed: u64,
+    model: FrameTemplate,
     shape: Shape,
 }
 
 #[derive(Debug)]
 enum Shape {
-    Point,
-    Wide { values: Vec<u64>, padding: Vec<u8> }, // reused
+    Point { counter: Slot<u64>, wave: Slot<f64>, noise: Slot<u64> },
+    Wide { values: List, padding: List },
 }
 
 impl Synthetic {
     /// Three scalars a sample.
+    ///
+    /// # Panics
+    /// Never: schema and paths are our own.
     pub fn point(seed: u64) -> Self {
-        Self { seed, shape: Shape::Point }
+        let model = model((SCHEMA, POINT_ROOT), &["counter", "wave", "noise"], |builder| {
+            wire::Point::create(builder, &wire::PointArgs::default())
+        });
+        let shape = Shape::Point {
+            counter: model.slot("counter").expect(OWN),
+            wave: model.slot("wave").expect(OWN),
+            noise: model.slot("noise").expect(OWN),
+        };
+        Self { seed, model, shape }
     }
 
     /// `fields` values and `padding` bytes a sample.
+    ///
+    /// # Panics
+    /// Never: schema and paths are our own.
     pub fn wide(seed: u64, fields: u32, padding: u32) -> Self {
-        let shape = Shape::Wide { values: vec![0; fields as usize], padding: vec![0; padding as usize] };
-        Self { seed, shape }
+        let model = model((SCHEMA, WIDE_ROOT), &["values[]", "padding[]"], |builder| {
+            let padding = builder.create_vector(&vec![0_u8; padding as usize]);
+            let values = builder.create_vector(&vec![0_u64; fields as usize]);
+            wire::Wide::create(builder, &wire::WideArgs { values: Some(values), padding: Some(padding) })
+        });
+        let shape = Shape::Wide {
+            values: model.list("values[]").expect(OWN),
+            padding: model.list("padding[]").expect(OWN),
+        };
+        Self { seed, model, shape }
     }
 }
 
-impl Sampler for Synthetic {
+impl FixedSampler for Synthetic {
     fn read(&mut self) -> Result<(), ReadError> {
         Ok(())
     }
 
-    fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        match &mut self.shape {
-            Shape::Point => {
-                let PointValues { counter, wave, noise } = point(self.seed, seq);
-                let root = wire::Point::create(builder, &wire::PointArgs { counter, wave, noise });
-                builder.finish_minimal(root);
+    fn model(&self) -> &FrameTemplate {
+        &self.model
+    }
+
+    fn patch(&mut self, seq: u64, payload: &mut [u8]) -> Shortfall {
+        match &self.shape {
+            Shape::Point { counter, wave, noise } => {
+                let values = point(self.seed, seq);
+                let mut patch = self.model.patch(payload);
+                patch.set(*counter, values.counter);
+                patch.set(*wave, values.wave);
+                patch.set(*noise, values.noise);
             }
             Shape::Wide { values, padding } => {
-                for (place, index) in values.iter_mut().zip(0..) {
-                    *place = value(self.seed, seq, index);
+                let (places, _) = self.model.patch(payload).elements(values).as_chunks_mut();
+                for (place, index) in places.iter_mut().zip(0..) {
+                    *place = value(self.seed, seq, index).to_le_bytes();
                 }
-                for (place, index) in padding.iter_mut().zip(0..) {
+                for (place, index) in self.model.patch(payload).elements(padding).iter_mut().zip(0..) {
                     [*place, ..] = value(self.seed, seq, index).to_le_bytes();
                 }
-                let padding = builder.create_vector(padding);
-                let values = builder.create_vector(values);
-                let args = wire::WideArgs { values: Some(values), padding: Some(padding) };
-                let root = wire::Wide::create(builder, &args);
-                builder.finish_minimal(root);
             }
         }
         Shortfall::NONE
@@ -122,18 +148,17 @@ mod tests {
     // Goal: samples hold what the functions say. Method: build both shapes and read them back.
     #[test]
     fn samples_hold_the_values() {
-        let mut builder = FlatBufferBuilder::new();
-        builder.force_defaults(true);
+        let (mut narrow, mut wide) = (Synthetic::point(7), Synthetic::wide(7, 3, 5));
         for seq in [0, 1, 499, 500, 1_000_000] {
-            builder.reset();
-            Synthetic::point(7).build(seq, &mut builder);
-            let read = flatbuffers::root::<wire::Point<'_>>(builder.finished_data()).unwrap();
+            let mut payload = narrow.model().payload().to_vec();
+            narrow.patch(seq, &mut payload);
+            let read = flatbuffers::root::<wire::Point<'_>>(&payload).unwrap();
             let expected = point(7, seq);
             assert_eq!((read.counter(), read.noise()), (seq, expected.noise));
             assert_eq!(read.wave().to_bits(), expected.wave.to_bits());
-            builder.reset();
-            Synthetic::wide(7, 3, 5).build(seq, &mut builder);
-            let read = flatbuffers::root::<wire::Wide<'_>>(builder.finished_data()).unwrap();
+            let mut payload = wide.model().payload().to_vec();
+            wide.patch(seq, &mut payload);
+            let read = flatbuffers::root::<wire::Wide<'_>>(&payload).unwrap();
             let values: Vec<u64> = read.values().iter().collect();
             assert_eq!(values, [0, 1, 2].map(|index| value(7, seq, index)));
             assert_eq!(

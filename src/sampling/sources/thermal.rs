@@ -5,7 +5,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::devices::{self, Key, Listing, OneNumber, Place};
 use super::{Entry, Opening, Unavailable};
 use crate::os::host::HostDirectory;
-use crate::sampling::{ReadError, Sampler, Selection, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
 use crate::schema::host::{Thermal, ThermalArgs, ThermalZone};
 
 const DIRECTORY: &str = "sys/class/thermal";
@@ -30,7 +30,7 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let unavailable = |error| Unavailable { file: DIRECTORY, error, hint: HINT };
     let listing = Listing::open(opening.host, PLACE, opening.config.period).map_err(unavailable)?;
     if listing.is_empty() {
@@ -39,7 +39,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
     let mut sampler =
         ThermalSampler { listing, selection: opening.selection(), zones: Vec::new(), samples: Vec::new() };
     sampler.open_new();
-    Ok(Box::new(sampler))
+    Ok(Opened::built(sampler))
 }
 
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use super::{Entry, Opening, Unavailable};
 use crate::os::clock::monotonic_ns;
 use crate::os::host::HostRoot;
 use crate::os::host_node::HostNode;
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{Cgroup, CgroupArgs, CgroupCounters};
 
 const DIRECTORY: &str = "sys/fs/cgroup";
@@ -50,12 +50,12 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let unavailable = |error, hint| Unavailable { file: DIRECTORY, error, hint };
     let depth = opening.config.cgroup.map_or(0, |cgroup| cgroup.depth);
     let root = root(opening.host)?;
     let tree = Tree::new(root, depth, opening.selection()).map_err(|error| unavailable(error, ""))?;
-    Ok(Box::new(CgroupSampler {
+    Ok(Opened::built(CgroupSampler {
         tree,
         listed_ns: monotonic_ns(),
         reader: Reader::default(),

@@ -22,7 +22,7 @@ use super::{Entry, Opening, Unavailable};
 use crate::config::ProcessRank;
 use crate::os::clock::monotonic_ns;
 use crate::os::host::page_bytes;
-use crate::sampling::{ReadError, Sampler, Shortfall};
+use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
 use crate::schema::host::{CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExit, ProcessGroup};
 
 const DIRECTORY: &str = "proc";
@@ -55,7 +55,7 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
+fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
     let unavailable = |error, hint| Unavailable { file: DIRECTORY, error, hint };
     let Some(config) = &opening.config.process else {
         return Err(unavailable(ErrorKind::InvalidInput.into(), ""));
@@ -73,7 +73,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Sampler>, Unavailable> {
         ));
     }
     let room = table.room();
-    Ok(Box::new(ProcessSampler {
+    Ok(Opened::built(ProcessSampler {
         table,
         told,
         listed_ns: 0,
