@@ -145,6 +145,13 @@ impl Voice {
             report.segments_sealed,
             report.sources.first().map_or("cpu", |source| source.name.as_str()),
         ));
+        for group in report.groups.iter().filter(|group| group.waited_ns > 0) {
+            self.say(&format!(
+                "group {}: waited {} for room in its queue; the ticks that passed meanwhile count as missed",
+                group.name,
+                text::latency(group.waited_ns)
+            ));
+        }
         for source in &report.sources {
             for line in remarks(source) {
                 self.say(&line);

@@ -291,7 +291,8 @@ mod tests {
     }
 
     fn group() -> impl Strategy<Value = Group> {
-        prop::sample::select(Timing::ALL).prop_map(|timing| Group { timing, on_full: OnFull::DropNewest })
+        (prop::sample::select(Timing::ALL), prop::sample::select(OnFull::ALL))
+            .prop_map(|(timing, on_full)| Group { timing, on_full })
     }
 
     fn storage() -> impl Strategy<Value = Storage> {

@@ -3,21 +3,19 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, TryRecvError};
-
 use super::capped::Capped;
 use super::latencies::LatencyBook;
 use super::losses::LossBook;
 use super::policy::{self, SyncPolicy};
 use super::settings::{RecorderSettings, RunPlan};
 use super::syncer::{Done, Syncer};
-use super::{RecorderReport, SourceReport};
+use super::{GroupReport, RecorderReport, SourceReport};
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockWatch, NS_PER_S, WallOffset, monotonic_ns};
 use crate::os::event::Event;
 use crate::os::storage::Storage;
 use crate::segment::{Frames, Gap, SegmentName, SegmentWriter, Span};
-use crate::slab::{Causes, Loss, LossLedger, Run, Slab, SlabPool};
+use crate::slab::{Causes, Inbox, Loss, LossLedger, Run, Slab, SlabPool, TryRecvError};
 use crate::stream::SliceFramer;
 
 /// Most slabs in one write: 256 KiB of the smallest slabs there are (16 KiB).
@@ -30,7 +28,7 @@ pub(super) const COLLECT_INTERVAL_NS: u64 = NS_PER_S;
 pub struct Recorder {
     pub(super) plan: RunPlan,
     pub(super) storage: Arc<Capped>,
-    queue: Receiver<Box<Slab>>,
+    inbox: Inbox,
     pub(super) most_queued: usize, // since the latencies were collected last
     pub(super) pool: Arc<SlabPool>,
     ledger: Arc<LossLedger>,
@@ -74,7 +72,7 @@ pub(super) struct OpenSegment {
     pub(super) synced_offset: u64,
 }
 
-/// What is left in the queue.
+/// What is left in the queues.
 #[derive(Debug, PartialEq, Eq)]
 enum Queued {
     More,
@@ -92,7 +90,7 @@ impl Recorder {
         let RecorderSettings {
             plan,
             storage,
-            queue,
+            inbox,
             pool,
             ledger,
             wake,
@@ -131,7 +129,7 @@ impl Recorder {
             control_heads: Vec::new(),
             plan,
             storage,
-            queue,
+            inbox,
             pool,
             ledger,
             wake,
@@ -141,7 +139,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Records until every sampler has dropped its sender and the queue is empty; then seals and reports.
+    /// Records until every sampler has dropped its sender and the queues are empty; then seals and reports.
     pub fn run(mut self) -> RecorderReport {
         let mut batch = Vec::with_capacity(BATCH_SLABS_MAX);
         loop {
@@ -164,9 +162,9 @@ impl Recorder {
 
     fn take(&mut self, batch: &mut Vec<Box<Slab>>) -> Queued {
         let now = monotonic_ns();
-        self.most_queued = self.most_queued.max(self.queue.len());
+        self.most_queued = self.most_queued.max(self.inbox.len());
         while batch.len() < self.plan.batch_slabs.clamp(1, BATCH_SLABS_MAX) {
-            match self.queue.try_recv() {
+            match self.inbox.try_recv() {
                 Ok(slab) => {
                     self.latencies.queue_wait.record(now.saturating_sub(slab.handed_over_ns));
                     batch.push(slab);
@@ -196,6 +194,7 @@ impl Recorder {
             }
         }
         batch.drain(..).for_each(|slab| self.pool.give_back(slab));
+        self.inbox.tell_room();
     }
 
     /// Appends a batch to the open segment. If it cannot, nothing has changed but the segment.
@@ -327,6 +326,16 @@ impl Recorder {
                     stride: source.stride(),
                     lateness: latencies.lateness,
                     read_duration: latencies.read_duration,
+                })
+                .collect(),
+            groups: metrics
+                .groups
+                .iter()
+                .map(|group| GroupReport {
+                    name: group.name,
+                    slabs: group.slabs.get(),
+                    slabs_dropped: group.slabs_dropped.get(),
+                    waited_ns: group.waited_ns.get(),
                 })
                 .collect(),
             latencies: run,

@@ -42,14 +42,12 @@ impl LossBook {
         }
     }
 
-    /// All causes of the losses of `source` within `first..end`; those that the ledger had no room for if none is.
+    /// All causes of the losses of `source` within `first..end`, those that the ledger had no room for included.
     pub(super) fn causes(&self, source: u16, first: u64, end: u64, ledger: &LossLedger) -> Causes {
-        let known = self
-            .of(source)
+        self.of(source)
             .iter()
             .filter(|loss| loss.first_seq < end && loss.first_seq + loss.count > first)
-            .fold(Causes::default(), |causes, loss| causes | loss.causes);
-        if known == Causes::default() { ledger.overflowed(source) } else { known }
+            .fold(ledger.overflowed(source, first, end), |causes, loss| causes | loss.causes)
     }
 
     /// Forgets the losses below `next_seq`: they are in the file.
