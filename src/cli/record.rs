@@ -90,7 +90,7 @@ impl Voice {
         }
         let sources: Vec<_> = config.enabled_sources().map(config::Source::full_name).collect();
         self.say(&format!(
-            "recording {} to {} ({} of memory at most); Ctrl-C ends",
+            "recording {} to {}; buffers take {} of memory, all of it now; Ctrl-C ends",
             sources.join(", "),
             config.agent.data_dir.display(),
             text::bytes(config.memory().sum_bytes())

@@ -778,23 +778,23 @@ mod tests {
     fn memory_that_does_not_suffice() {
         // Proves that the sum is shown, at the key or, for a default, at the file, and that the advice holds.
         let terms = "8 slabs queued (512KiB) + 2 slabs looked at (128KiB) + 2 slabs for frames of frame_max";
-        let sum =
-            "18 lists of what is in a slab (504KiB) + 6 frame builders (2184KiB) + 100 histograms (2055KiB)";
+        let sum = "18 lists of what is in a slab (504KiB) + 6 frame builders (2184KiB) + 25 lists of losses (321KiB) + \
+             4 buffers of gaps (164KiB) + 100 histograms (2055KiB)";
         assert_errors(&[
             (
                 "[agent]\nmemory_max = \"8MiB\"",
                 &format!(
                     "f.toml:2:14: [agent] memory_max = \"8MiB\": too little: 2 slabs being filled \
-                     (128KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 38543KiB exceeds \"8MiB\"; write at \
-                     least \"38MiB\""
+                     (128KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 39028KiB exceeds \"8MiB\"; write at \
+                     least \"39MiB\""
                 ),
             ),
-            ("[agent]\nmemory_max = \"38MiB\"", "no error"),
+            ("[agent]\nmemory_max = \"39MiB\"", "no error"),
             (
                 "[storage]\nframe_max = \"32MiB\"",
                 &format!(
                     "f.toml: [agent] memory_max: too little: 2 slabs being filled (128KiB) + 4 slabs \
-                     being written (256KiB) + {terms} (65544KiB) + {sum} = 71311KiB exceeds \"64MiB\"; write at least \"70MiB\""
+                     being written (256KiB) + {terms} (65544KiB) + {sum} = 71796KiB exceeds \"64MiB\"; write at least \"71MiB\""
                 ),
             ),
         ]);

@@ -37,6 +37,13 @@ const OF_GROUP: Histograms = Histograms { intervals: INTERVAL_SETS * 2, totals: 
 /// Waiting in the queue, writing and syncing by interval; these and the two of the groups for the run.
 const OF_RECORDER: Histograms = Histograms { intervals: 3, totals: 5 };
 
+/// Losses on their way to the recorder: 4,096.
+const LEDGER_BYTES: u64 = 4096 * 32;
+/// Each source: 1,024 losses that no gap covers yet; and in each group one that may still grow.
+const OF_SOURCE_LOSSES: (u64, u64) = (1024 * 24, 32);
+/// Each slab being written: a gap for each of its runs, its frame, and that one's header.
+const GAPS_BYTES: u64 = 256 * (40 + 112 + 12);
+
 /// How many histograms of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Histograms {
@@ -63,6 +70,8 @@ pub struct Memory {
     pub large_slab_bytes: u64,
     /// Groups in use, each with one builder a size class.
     pub groups: u64,
+    /// Sources in use, each with a list of losses.
+    pub sources: u64,
     /// Histograms of intervals.
     pub intervals: u64,
     /// Histograms of the run and of the open segment.
@@ -104,6 +113,7 @@ impl Memory {
             looked_at: groups,
             large_slab_bytes: large_slab_bytes.next_multiple_of(PAGE_BYTES),
             groups,
+            sources,
             intervals: OF_SOURCE.intervals * sources + OF_GROUP.intervals * groups + OF_RECORDER.intervals,
             totals: OF_SOURCE.totals * sources + OF_GROUP.totals * groups + OF_RECORDER.totals,
         };
@@ -135,8 +145,19 @@ impl Memory {
         (bytes / frame).clamp(1, frames_max) * head + SLAB_RUNS_BYTES
     }
 
+    /// What so many sources and groups take for losses, in whole KiB.
+    pub fn losses_bytes(sources: u64, groups: u64) -> u64 {
+        let (of_source, of_group) = OF_SOURCE_LOSSES;
+        (LEDGER_BYTES + sources * (of_source + groups * of_group)).next_multiple_of(1 << 10)
+    }
+
+    /// What each slab being written takes for the gaps in front of it.
+    pub const fn gaps_bytes() -> u64 {
+        GAPS_BYTES
+    }
+
     /// The terms of the sum.
-    pub fn terms(&self) -> [Term; 8] {
+    pub fn terms(&self) -> [Term; 10] {
         let slabs = |count: u64, holder| Term { count, holder, bytes: count.saturating_mul(self.slab_bytes) };
         let class_bytes: u64 = BUILDER_BYTES.iter().sum();
         [
@@ -160,6 +181,12 @@ impl Memory {
                 holder: "frame builders",
                 bytes: self.groups * class_bytes,
             },
+            Term {
+                count: 1 + self.sources * (1 + self.groups),
+                holder: "lists of losses",
+                bytes: Self::losses_bytes(self.sources, self.groups),
+            },
+            Term { count: self.writing, holder: "buffers of gaps", bytes: self.writing * Self::gaps_bytes() },
             Term {
                 count: self.intervals + self.totals,
                 holder: "histograms",
@@ -221,15 +248,17 @@ mod tests {
             [
                 (2, 128 << 10),
                 (4, 256 << 10),
-                (314, 314 * (64 << 10)),
+                (309, 309 * (64 << 10)),
                 (2, 128 << 10),
                 (2, 2 * ((16 << 20) + (4 << 10))),
-                (324, 322 * (24 << 10) + 2 * (60 << 10)),
+                (319, 317 * (24 << 10) + 2 * (60 << 10)),
                 (6, (2 * (4 + 64 + 1024)) << 10),
+                (25, 321 << 10), // 128 + 8 x 24 KiB, and 8 x 2 x 32 bytes
+                (4, 4 * 256 * 164),
                 (100, (63 * 15 + 37 * 30) << 10),
             ]
         );
-        assert_eq!(memory.slabs(), 322);
+        assert_eq!(memory.slabs(), 317);
         assert!(memory.sum_bytes() <= 64 << 20);
         assert!(
             memory.sum_bytes() + memory.slab_bytes + (24 << 10) > 64 << 20,
@@ -252,11 +281,11 @@ mod tests {
         // Proves that slabs are shared out by how often a group can hand one over, and none gets less than the least: by
         // default the fast group has ticks every 5 ms or more rarely, the slow one 22 a second.
         let memory = Config::default().memory();
-        assert_eq!(memory.queued(), 314);
+        assert_eq!(memory.queued(), 309);
         let rates = [GroupName::Fast, GroupName::Slow].map(|name| slab_rate(&Config::default(), name));
         // In ms, rounded down; at least what all slabs beyond the least ones make together.
         let stalls = [0, 1].map(|group: usize| memory.queues[group] * 1_000_000 / rates[group]);
-        let least = (314 - 2 * QUEUE_SLABS_MIN) * 1_000_000 / rates.iter().sum::<u64>();
+        let least = (309 - 2 * QUEUE_SLABS_MIN) * 1_000_000 / rates.iter().sum::<u64>();
         assert!(stalls.iter().all(|stall| *stall >= least - 10), "{stalls:?} {least}");
         assert!(stalls[0] < least * 11 / 10, "the busiest decides: {stalls:?} {least}");
         assert_eq!(memory.queue_of(GroupName::Blocking), 0);

@@ -277,7 +277,7 @@ mod tests {
         for line in [
             "# memory that follows from these settings:",
             "#   128KiB  2 slabs being filled",
-            "# 20096KiB  314 slabs queued",
+            "# 19776KiB  309 slabs queued",
             "# sources: cpu, memory, disk, network",
             "# sources: vmstat, load, pressure, self",
         ] {

@@ -152,6 +152,7 @@ struct Place {
 /// The threads of a run.
 struct Run {
     id: u64,
+    mapper: JoinHandle<()>,
     start_ns: u64,
     samplers: Vec<(String, JoinHandle<()>)>,
     recorder: JoinHandle<RecorderReport>,
@@ -178,6 +179,7 @@ impl Run {
         let memory = config.memory();
         let run_id = random_u64().map_err(start("a run id"))?;
         let arena = arena(config, sources.len(), run_id, place.directory)?;
+        let pages = arena.pages();
         let shared = Shared {
             sources: sources.len(),
             begun: arena.begun(),
@@ -225,7 +227,9 @@ impl Run {
             let thread = thread::spawn(&name, move || group.run()).map_err(start("a sampler"))?;
             samplers.push((name, thread));
         }
-        Ok(Self { id: run_id, start_ns, samplers, recorder })
+        // Beside the first samples, which need a few pages of it: all take longer than the start may.
+        let mapper = thread::spawn("map-slabs", move || pages.populate()).map_err(start("a thread"))?;
+        Ok(Self { id: run_id, mapper, start_ns, samplers, recorder })
     }
 
     /// Whether a thread has ended by itself.
@@ -241,6 +245,7 @@ impl Run {
             let joined = join(name, thread, deadline_ns, SAMPLERS_STOP_MAX_NS);
             ended = ended.and(joined);
         }
+        ended = ended.and(join("map-slabs".to_owned(), self.mapper, deadline_ns, SAMPLERS_STOP_MAX_NS));
         let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
         let report = join("recorder".to_owned(), self.recorder, deadline_ns, RECORDER_STOP_MAX_NS)?;
         ended.map(|()| report)
@@ -459,6 +464,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recorder::LOSS_BYTES;
 
     // Goal: what the configuration counts for a slab is what a slab takes. Method: sizes on both sides of its limits.
     #[test]
@@ -466,5 +472,14 @@ mod tests {
         for bytes in [1, 64, 16 << 10, 64 << 10, 256 << 10, 4 << 20, 1 << 30] {
             assert_eq!(Memory::slab_side_bytes(bytes as u64), Slab::side_bytes(bytes) as u64, "{bytes}");
         }
+    }
+
+    // Goal: what it counts for losses and gaps is what they take. Method: by what each says it takes.
+    #[test]
+    fn losses_take_what_is_counted() {
+        let (of_source, of_slab) = LOSS_BYTES;
+        let taken = LossLedger::BYTES + 7 * (of_source + 2 * HandOver::SOURCE_BYTES);
+        assert_eq!(Memory::losses_bytes(7, 2), (taken as u64).next_multiple_of(1 << 10));
+        assert_eq!(Memory::gaps_bytes(), of_slab as u64);
     }
 }

@@ -13,8 +13,11 @@ pub(super) struct LossBook {
 }
 
 impl LossBook {
+    /// What is kept of one source.
+    pub(super) const SOURCE_BYTES: usize = LOSSES_MAX * size_of::<Loss>();
+
     pub(super) fn new(sources: usize) -> Self {
-        Self { sources: vec![Vec::new(); sources] }
+        Self { sources: (0..sources).map(|_| Vec::with_capacity(LOSSES_MAX)).collect() }
     }
 
     /// Takes over what the samplers have written down.

@@ -27,7 +27,7 @@ mod syncer;
 mod upkeep;
 
 pub use capped::Capped;
-pub use drain::Recorder;
+pub use drain::{LOSS_BYTES, Recorder};
 pub use latencies::RunLatencies;
 pub use policy::SyncPolicy;
 pub use retention::{KeepFree, RetentionLimits};

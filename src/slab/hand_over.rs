@@ -71,6 +71,9 @@ pub struct HandOver {
 }
 
 impl HandOver {
+    /// What a group keeps for each source of the run, whoever reads it: its loss that may still grow.
+    pub const SOURCE_BYTES: usize = size_of::<Option<Loss>>();
+
     /// Starts without an open slab: it is taken for the first frame.
     pub fn new(settings: HandOverSettings) -> Self {
         let high_water = settings.queue.capacity().div_ceil(2);

@@ -107,6 +107,9 @@ struct Overflow {
 }
 
 impl LossLedger {
+    /// What a ledger takes for its entries, each with a mark of its place.
+    pub const BYTES: usize = ENTRIES_MAX * (size_of::<Loss>() + size_of::<usize>());
+
     /// A ledger for sources with ids below `sources`.
     pub fn new(sources: usize) -> Self {
         Self {

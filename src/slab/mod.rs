@@ -20,4 +20,4 @@ pub use ledger::{Causes, Loss, LossLedger};
 pub use pool::SlabPool;
 pub use queue::{Inbox, OnFull, QueueReceiver, QueueSender, TryRecvError, TrySendError, slab_queue};
 pub use rescue::{Rescue, file_name};
-pub use slab::{Run, Slab};
+pub use slab::{RUNS_MAX, Run, Slab};

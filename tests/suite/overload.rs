@@ -91,3 +91,29 @@ fn a_stalled_disk_is_waited_for() {
     assert_eq!(outcome.called.status, Some(3), "{:?}", outcome.called);
     assert!(outcome.lost > 0 && outcome.causes.contains("queue_full"), "{} {}", outcome.lost, outcome.causes);
 }
+
+/// What the kernel says of a process's resident memory, in KiB: of this kind (proc_pid_status(5)).
+fn resident(child: &std::process::Child, kind: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with(kind)).unwrap();
+    line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+// Goal: all slabs are in memory soon after the start, touched or not, and nothing grows after that. Method: a source that fills a few
+// of them; the kernel's counts against the sum that `record` states, and again after some seconds.
+#[test]
+fn memory_is_taken_at_the_start() {
+    let rig = Rig::new();
+    let child = rig.start(&["record", "--source", "synthetic@1ms"]);
+    eventually("a segment", || has_segment(&rig.data(), 1));
+    // 64 MiB, of which 6 are lists and histograms.
+    eventually("all slabs in memory", || resident(&child, "RssShmem") > 50 << 10);
+    let before = resident(&child, "VmRSS");
+    std::thread::sleep(2 * FROZEN);
+    let grown = resident(&child, "VmRSS").saturating_sub(before);
+    signal(&child, "TERM");
+    let called = finish(child);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert!(called.err.contains("buffers take 64.0 MiB of memory"), "{called:?}");
+    assert!(grown < 512, "{grown} KiB more than at the start");
+}
