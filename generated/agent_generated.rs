@@ -10,6 +10,98 @@ pub mod flatcap {
 pub mod agent {
 
 
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MIN_SAMPLER_GROUP: u64 = 0;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MAX_SAMPLER_GROUP: u64 = 2;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+#[allow(non_camel_case_types)]
+pub const ENUM_VALUES_SAMPLER_GROUP: [SamplerGroup; 3] = [
+  SamplerGroup::Fast,
+  SamplerGroup::Slow,
+  SamplerGroup::Blocking,
+];
+
+/// A sampler thread and the sources it reads.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct SamplerGroup(pub u64);
+#[allow(non_upper_case_globals)]
+impl SamplerGroup {
+  /// Sources with a period of up to 10 ms.
+  pub const Fast: Self = Self(0);
+  /// All others that nothing but the kernel holds up.
+  pub const Slow: Self = Self(1);
+  /// Sources that something else may hold up.
+  pub const Blocking: Self = Self(2);
+
+  pub const ENUM_MIN: u64 = 0;
+  pub const ENUM_MAX: u64 = 2;
+  pub const ENUM_VALUES: &'static [Self] = &[
+    Self::Fast,
+    Self::Slow,
+    Self::Blocking,
+  ];
+  /// Returns the variant's name or "" if unknown.
+  pub fn variant_name(self) -> Option<&'static str> {
+    match self {
+      Self::Fast => Some("Fast"),
+      Self::Slow => Some("Slow"),
+      Self::Blocking => Some("Blocking"),
+      _ => None,
+    }
+  }
+}
+impl ::core::fmt::Debug for SamplerGroup {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    if let Some(name) = self.variant_name() {
+      f.write_str(name)
+    } else {
+      f.write_fmt(format_args!("<UNKNOWN {:?}>", self.0))
+    }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for SamplerGroup {
+  type Inner = Self;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    let b = unsafe { ::flatbuffers::read_scalar_at::<u64>(buf, loc) };
+    Self(b)
+  }
+}
+
+impl ::flatbuffers::Push for SamplerGroup {
+    type Output = SamplerGroup;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        unsafe { ::flatbuffers::emplace_scalar::<u64>(dst, self.0) };
+    }
+}
+
+impl ::flatbuffers::EndianScalar for SamplerGroup {
+  type Scalar = u64;
+  #[inline]
+  fn to_little_endian(self) -> u64 {
+    self.0.to_le()
+  }
+  #[inline]
+  #[allow(clippy::wrong_self_convention)]
+  fn from_little_endian(v: u64) -> Self {
+    let b = u64::from_le(v);
+    Self(b)
+  }
+}
+
+impl<'a> ::flatbuffers::Verifiable for SamplerGroup {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    u64::run_verifier(v, pos)
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for SamplerGroup {}
 /// A distribution of the last second, in four numbers; all 0 when nothing was measured.
 // struct Latency, aligned to 8
 #[repr(transparent)]
@@ -578,7 +670,7 @@ impl<'a> Recorder {
     }
   }
 
-  /// Slabs taken from the queue.
+  /// Slabs taken from the queues.
   pub fn slabs(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -668,7 +760,7 @@ impl<'a> Recorder {
     }
   }
 
-  /// Slabs that waited in the queue, at most, in the last second.
+  /// Slabs that waited in all queues, at most, in the last second.
   pub fn slabs_queued(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1090,6 +1182,202 @@ impl<'a> SourceState {
 
 }
 
+/// How the samples of one group get to the recorder.
+// struct GroupState, aligned to 8
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq)]
+pub struct GroupState(pub [u8; 32]);
+impl Default for GroupState { 
+  fn default() -> Self { 
+    Self([0; 32])
+  }
+}
+impl ::core::fmt::Debug for GroupState {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    f.debug_struct("GroupState")
+      .field("group", &self.group())
+      .field("slabs", &self.slabs())
+      .field("slabs_dropped", &self.slabs_dropped())
+      .field("waited_ns", &self.waited_ns())
+      .finish()
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for GroupState {}
+impl<'a> ::flatbuffers::Follow<'a> for GroupState {
+  type Inner = &'a GroupState;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { <&'a GroupState>::follow(buf, loc) }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for &'a GroupState {
+  type Inner = &'a GroupState;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { ::flatbuffers::follow_cast_ref::<GroupState>(buf, loc) }
+  }
+}
+impl<'b> ::flatbuffers::Push for GroupState {
+    type Output = GroupState;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        let src = unsafe { ::core::slice::from_raw_parts(self as *const GroupState as *const u8, <Self as ::flatbuffers::Push>::size()) };
+        dst.copy_from_slice(src);
+    }
+    #[inline]
+    fn alignment() -> ::flatbuffers::PushAlignment {
+        ::flatbuffers::PushAlignment::new(8)
+    }
+}
+
+impl<'a> ::flatbuffers::Verifiable for GroupState {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.in_buffer::<Self>(pos)
+  }
+}
+
+impl<'a> GroupState {
+  #[allow(clippy::too_many_arguments)]
+  pub fn new(
+    group: SamplerGroup,
+    slabs: u64,
+    slabs_dropped: u64,
+    waited_ns: u64,
+  ) -> Self {
+    let mut s = Self([0; 32]);
+    s.set_group(group);
+    s.set_slabs(slabs);
+    s.set_slabs_dropped(slabs_dropped);
+    s.set_waited_ns(waited_ns);
+    s
+  }
+
+  /// Which one.
+  pub fn group(&self) -> SamplerGroup {
+    let mut mem = ::core::mem::MaybeUninit::<<SamplerGroup as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[0..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<SamplerGroup as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_group(&mut self, x: SamplerGroup) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[0..].as_mut_ptr(),
+        ::core::mem::size_of::<<SamplerGroup as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Slabs handed over to the recorder.
+  pub fn slabs(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[8..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_slabs(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[8..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Slabs given up since the group's queue was full; their readings are lost.
+  pub fn slabs_dropped(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[16..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_slabs_dropped(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[16..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Time that the group has waited for room in its queue; only with on_full = "block".
+  pub fn waited_ns(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[24..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_waited_ns(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[24..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+}
+
 pub enum AgentOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
@@ -1114,6 +1402,7 @@ impl<'a> Agent<'a> {
   pub const VT_WRITE: ::flatbuffers::VOffsetT = 14;
   pub const VT_SYNC: ::flatbuffers::VOffsetT = 16;
   pub const VT_SOURCES: ::flatbuffers::VOffsetT = 18;
+  pub const VT_GROUPS: ::flatbuffers::VOffsetT = 20;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -1125,6 +1414,7 @@ impl<'a> Agent<'a> {
     args: &'args AgentArgs<'args>
   ) -> ::flatbuffers::WIPOffset<Agent<'bldr>> {
     let mut builder = AgentBuilder::new(_fbb);
+    if let Some(x) = args.groups { builder.add_groups(x); }
     if let Some(x) = args.sources { builder.add_sources(x); }
     if let Some(x) = args.sync { builder.add_sync(x); }
     if let Some(x) = args.write { builder.add_write(x); }
@@ -1159,7 +1449,7 @@ impl<'a> Agent<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<Latency>(Agent::VT_BUILD, None).unwrap()}
   }
-  /// Handing a slab to the queue.
+  /// Handing a slab to its group's queue.
   #[inline]
   pub fn hand_over(&self) -> &'a Latency {
     // Safety:
@@ -1198,6 +1488,13 @@ impl<'a> Agent<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, SourceState>>>(Agent::VT_SOURCES, None).unwrap()}
   }
+  #[inline]
+  pub fn groups(&self) -> ::flatbuffers::Vector<'a, GroupState> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, GroupState>>>(Agent::VT_GROUPS, None).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Agent<'_> {
@@ -1214,6 +1511,7 @@ impl ::flatbuffers::Verifiable for Agent<'_> {
      .visit_field::<Latency>("write", Self::VT_WRITE, true)?
      .visit_field::<Latency>("sync", Self::VT_SYNC, true)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, SourceState>>>("sources", Self::VT_SOURCES, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, GroupState>>>("groups", Self::VT_GROUPS, true)?
      .finish();
     Ok(())
   }
@@ -1227,6 +1525,7 @@ pub struct AgentArgs<'a> {
     pub write: Option<&'a Latency>,
     pub sync: Option<&'a Latency>,
     pub sources: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, SourceState>>>,
+    pub groups: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, GroupState>>>,
 }
 impl<'a> Default for AgentArgs<'a> {
   #[inline]
@@ -1240,6 +1539,7 @@ impl<'a> Default for AgentArgs<'a> {
       write: None, // required field
       sync: None, // required field
       sources: None, // required field
+      groups: None, // required field
     }
   }
 }
@@ -1282,6 +1582,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> AgentBuilder<'a, 'b, A> {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Agent::VT_SOURCES, sources);
   }
   #[inline]
+  pub fn add_groups(&mut self, groups: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , GroupState>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Agent::VT_GROUPS, groups);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> AgentBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     AgentBuilder {
@@ -1300,6 +1604,7 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> AgentBuilder<'a, 'b, A> {
     self.fbb_.required(o, Agent::VT_WRITE,"write");
     self.fbb_.required(o, Agent::VT_SYNC,"sync");
     self.fbb_.required(o, Agent::VT_SOURCES,"sources");
+    self.fbb_.required(o, Agent::VT_GROUPS,"groups");
     ::flatbuffers::WIPOffset::new(o.value())
   }
 }
@@ -1315,6 +1620,7 @@ impl ::core::fmt::Debug for Agent<'_> {
       ds.field("write", &self.write());
       ds.field("sync", &self.sync());
       ds.field("sources", &self.sources());
+      ds.field("groups", &self.groups());
       ds.finish()
   }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use flatcap::config::{Config, Timing};
 use flatcap::frame::Builders;
-use flatcap::metrics::{GroupLatencies, Metrics, RecorderMetrics, SourceMetrics, exchange};
+use flatcap::metrics::{GroupLatencies, Metrics, SourceMetrics, exchange};
 use flatcap::os::clock::monotonic_ns;
 use flatcap::os::event::Event;
 use flatcap::os::host::HostRoot;
@@ -23,7 +23,7 @@ use flatcap::sampling::sources::synthetic::Synthetic;
 use flatcap::sampling::sources::{CATALOG, Entry, Opening, Unavailable};
 use flatcap::sampling::{Group, GroupSettings, GroupSource, Opened};
 use flatcap::schema::{Place, Plan, Value, Visitor};
-use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, SlabPool, slab_queue};
+use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, OnFull, SlabPool, slab_queue};
 use flatcap::stream::ChecksumKind;
 
 thread_local! {
@@ -80,6 +80,10 @@ fn sampler(name: &str, metrics: &Arc<Metrics>) -> Result<Opened, Unavailable> {
     }
 }
 
+fn geometry(sources: usize) -> Geometry {
+    Geometry { sources, slabs: 8, slab_bytes: 64 << 10, large_slabs: 1, large_slab_bytes: 1 << 20 }
+}
+
 // Goal: between two ticks of a warm group nothing is allocated, for every source. Method: a group that is always due,
 // its slabs emptied beside it; count over 2,000 readings of each source after 200 to warm up, and a second later.
 #[test]
@@ -88,7 +92,7 @@ fn a_warm_group_allocates_nothing() {
     // Starting a program allocates; group `blocking` has its sources read on threads of their own.
     let is_program = |name: &&str| *name == "command";
     let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), 1));
-    let metrics = Arc::new(Metrics { sources: counters.collect(), recorder: RecorderMetrics::default() });
+    let metrics = Arc::new(Metrics::new(counters.collect(), Box::default()));
     for (id, name) in (0_u16..).zip(&names).filter(|(_, name)| !is_program(name)) {
         let sampler = match sampler(name, &metrics) {
             Ok(sampler) => sampler,
@@ -97,17 +101,10 @@ fn a_warm_group_allocates_nothing() {
                 continue;
             }
         };
-        let arena = Arena::anonymous(Geometry {
-            sources: names.len(),
-            slabs: 8,
-            slab_bytes: 64 << 10,
-            large_slabs: 1,
-            large_slab_bytes: 1 << 20,
-        })
-        .unwrap();
+        let arena = Arena::anonymous(geometry(names.len())).unwrap();
         let begun = arena.begun();
         let pool = Arc::new(SlabPool::new(arena));
-        let (queue, slabs) = slab_queue(4);
+        let (queue, mut slabs) = slab_queue(4, OnFull::DropNewest);
         let (latencies, consumer) = exchange(|| GroupLatencies::new([id]));
         let hand_over = HandOver::new(HandOverSettings {
             pool: Arc::clone(&pool),
@@ -119,6 +116,8 @@ fn a_warm_group_allocates_nothing() {
             interval_ns: 1_000_000,
             begun,
             sources: names.len(),
+            metrics: Arc::default(),
+            stop: Arc::default(),
         });
         let mut group = Group::new(GroupSettings {
             sources: vec![GroupSource { id, period_ns: 1, budget: 10_000, sampler, errand: None }],

@@ -90,7 +90,7 @@ impl Voice {
         }
         let sources: Vec<_> = config.enabled_sources().map(config::Source::full_name).collect();
         self.say(&format!(
-            "recording {} to {} ({} of memory at most); Ctrl-C ends",
+            "recording {} to {}; buffers take {} of memory, all of it now; Ctrl-C ends",
             sources.join(", "),
             config.agent.data_dir.display(),
             text::bytes(config.memory().sum_bytes())
@@ -145,6 +145,13 @@ impl Voice {
             report.segments_sealed,
             report.sources.first().map_or("cpu", |source| source.name.as_str()),
         ));
+        for group in report.groups.iter().filter(|group| group.waited_ns > 0) {
+            self.say(&format!(
+                "group {}: waited {} for room in its queue; the ticks that passed meanwhile count as missed",
+                group.name,
+                text::latency(group.waited_ns)
+            ));
+        }
         for source in &report.sources {
             for line in remarks(source) {
                 self.say(&line);

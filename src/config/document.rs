@@ -276,6 +276,7 @@ mod tests {
 
     use super::*;
     use crate::config::error::Wanted;
+    use crate::config::source::GroupName;
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
     const MINIMAL: &str = include_str!("../../config/minimal.toml");
@@ -380,7 +381,8 @@ mod tests {
             [handover]\nslab_size = \"128KiB\"\nhand_over = \"6ms\"\ndrain = \"7ms\"\n\
             [storage]\nchecksum = \"crc16\"\nsegment_size = \"1GiB\"\nsegment_age = \"8s\"\nsync = \"interval\"\n\
             sync_interval = \"9s\"\npreallocate = \"1MiB\"\nframe_max = \"2MiB\"\n\
-            [group.fast]\ntiming = \"relaxed\"\n[group.slow]\ntiming = \"precise\"\n\
+            [group.fast]\ntiming = \"relaxed\"\non_full = \"drop-oldest\"\n\
+            [group.slow]\ntiming = \"precise\"\non_full = \"block\"\n\
             [source.load]\nenabled = false\nperiod = \"11ms\"\nrequired = true\n\
             [source.synthetic]\nenabled = true\nshape = \"wide\"\nfields = 0x10\npayload = \"3KiB\"\nseed = 12\n";
         let config = Config::parse("f.toml", text).unwrap();
@@ -407,6 +409,8 @@ mod tests {
         assert_eq!(config.storage, storage);
         assert_eq!(config.groups.fast.timing.as_str(), "relaxed");
         assert_eq!(config.groups.slow.timing.as_str(), "precise");
+        let on_full = GroupName::ALL.iter().map(|name| config.groups.get(*name).on_full.as_str());
+        assert_eq!(on_full.collect::<Vec<_>>(), ["drop-oldest", "block", "drop-newest"]);
         let load = &config.sources[3];
         assert_eq!((load.enabled, load.period, load.required), (false, ms(11), true));
         let synthetic = Synthetic { shape: Shape::Wide { fields: 16, payload_bytes: 3 << 10 }, seed: 12 };
@@ -711,9 +715,11 @@ mod tests {
                  without quotes, from 0 to 9223372036854775807",
             ),
             (
-                "[group.fast]\non_full = \"block\"",
-                "f.toml:2:11: [group.fast] on_full = \"block\": not one of the allowed values; write \
-                 \"drop-newest\"",
+                "[group.fast]\non_full = \"wait\"\n[group.slow]\non_full = \"drop\"",
+                "f.toml:2:11: [group.fast] on_full = \"wait\": not one of the allowed values; write \
+                 \"drop-newest\", \"drop-oldest\" or \"block\"\n\
+                 f.toml:4:11: [group.slow] on_full = \"drop\": not one of the allowed values; write \
+                 \"drop-newest\", \"drop-oldest\" or \"block\"",
             ),
             (
                 "[source.cpu]\nbudget = \"0.001%\"",
@@ -771,24 +777,24 @@ mod tests {
     #[test]
     fn memory_that_does_not_suffice() {
         // Proves that the sum is shown, at the key or, for a default, at the file, and that the advice holds.
-        let terms = "4 slabs queued (256KiB) + 2 spare slabs (128KiB) + 2 slabs for frames of frame_max";
-        let sum =
-            "14 lists of what is in a slab (408KiB) + 6 frame builders (2184KiB) + 100 histograms (2055KiB)";
+        let terms = "8 slabs queued (512KiB) + 2 slabs looked at (128KiB) + 2 slabs for frames of frame_max";
+        let sum = "18 lists of what is in a slab (504KiB) + 6 frame builders (2184KiB) + 25 lists of losses (321KiB) + \
+             4 buffers of gaps (164KiB) + 100 histograms (2055KiB)";
         assert_errors(&[
             (
                 "[agent]\nmemory_max = \"8MiB\"",
                 &format!(
                     "f.toml:2:14: [agent] memory_max = \"8MiB\": too little: 2 slabs being filled \
-                     (128KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 38191KiB exceeds \"8MiB\"; write at \
-                     least \"38MiB\""
+                     (128KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 39028KiB exceeds \"8MiB\"; write at \
+                     least \"39MiB\""
                 ),
             ),
-            ("[agent]\nmemory_max = \"38MiB\"", "no error"),
+            ("[agent]\nmemory_max = \"39MiB\"", "no error"),
             (
                 "[storage]\nframe_max = \"32MiB\"",
                 &format!(
                     "f.toml: [agent] memory_max: too little: 2 slabs being filled (128KiB) + 4 slabs \
-                     being written (256KiB) + {terms} (65544KiB) + {sum} = 70959KiB exceeds \"64MiB\"; write at least \"70MiB\""
+                     being written (256KiB) + {terms} (65544KiB) + {sum} = 71796KiB exceeds \"64MiB\"; write at least \"71MiB\""
                 ),
             ),
         ]);

@@ -1,6 +1,7 @@
 //! What does the memory limit buy? A sum with one term a holder; the queue gets what remains.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::default::PAGE_BYTES;
 use super::settings::Config;
@@ -9,9 +10,9 @@ use super::units::format_size;
 
 /// The recorder gathers this much in one write: beyond, a call gets no cheaper and stalls longer.
 pub const WRITE_BATCH_BYTES: u64 = 256 << 10;
-/// A shorter queue is full before the recorder looks for the second time.
+/// A shorter queue of a group is full before the recorder looks for the second time.
 pub const QUEUE_SLABS_MIN: u64 = 4;
-/// A longer queue only delays the news that the disk does not keep up.
+/// More in all queues only delay the news that the disk does not keep up.
 pub const QUEUE_SLABS_MAX: u64 = 4096;
 /// Slabs for frames that exceed a common one: one being filled, one being written.
 pub const LARGE_SLABS: u64 = 2;
@@ -36,6 +37,13 @@ const OF_GROUP: Histograms = Histograms { intervals: INTERVAL_SETS * 2, totals: 
 /// Waiting in the queue, writing and syncing by interval; these and the two of the groups for the run.
 const OF_RECORDER: Histograms = Histograms { intervals: 3, totals: 5 };
 
+/// Losses on their way to the recorder: 4,096.
+const LEDGER_BYTES: u64 = 4096 * 32;
+/// Each source: 1,024 losses that no gap covers yet; and in each group one that may still grow.
+const OF_SOURCE_LOSSES: (u64, u64) = (1024 * 24, 32);
+/// Each slab being written: a gap for each of its runs, its frame, and that one's header.
+const GAPS_BYTES: u64 = 256 * (40 + 112 + 12);
+
 /// How many histograms of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Histograms {
@@ -52,14 +60,18 @@ pub struct Memory {
     pub filling: u64,
     /// Slabs that the recorder writes at once, at least 1.
     pub writing: u64,
-    /// Length of the queue, [`QUEUE_SLABS_MIN`] to [`QUEUE_SLABS_MAX`].
-    pub queued: u64,
-    /// Free slabs for the moment of handing over: one a group in use.
-    pub spare: u64,
+    /// Length of each group's queue, in the order of [`GroupName::ALL`]: at least [`QUEUE_SLABS_MIN`], all together at most
+    /// [`QUEUE_SLABS_MAX`]; 0 for a group that is not in use. The more slabs a second a group can hand over, the
+    /// longer, so that all of them bridge a stall of one length.
+    pub queues: [u64; GroupName::ALL.len()],
+    /// Slabs that the recorder has taken to see which was handed over first: one a group in use.
+    pub looked_at: u64,
     /// Bytes of a slab for one frame of `frame_max`, whole pages.
     pub large_slab_bytes: u64,
     /// Groups in use, each with one builder a size class.
     pub groups: u64,
+    /// Sources in use, each with a list of losses.
+    pub sources: u64,
     /// Histograms of intervals.
     pub intervals: u64,
     /// Histograms of the run and of the open segment.
@@ -88,6 +100,8 @@ impl Memory {
     fn of(config: &Config) -> Self {
         let in_use = |group: &&GroupName| config.sources_of(**group).next().is_some();
         let groups = GroupName::ALL.iter().filter(in_use).count() as u64;
+        let rates =
+            [GroupName::Fast, GroupName::Slow, GroupName::Blocking].map(|group| slab_rate(config, group));
         let sources = config.enabled_sources().count() as u64;
         let slab_bytes = (config.handover.slab_size as u64).max(1);
         let large_slab_bytes = u64::from(config.storage.frame_max) + FRAME_HEADER_BYTES;
@@ -95,22 +109,34 @@ impl Memory {
             slab_bytes,
             filling: groups,
             writing: (WRITE_BATCH_BYTES / slab_bytes).max(1),
-            queued: QUEUE_SLABS_MIN,
-            spare: groups,
+            queues: shares(0, rates),
+            looked_at: groups,
             large_slab_bytes: large_slab_bytes.next_multiple_of(PAGE_BYTES),
             groups,
+            sources,
             intervals: OF_SOURCE.intervals * sources + OF_GROUP.intervals * groups + OF_RECORDER.intervals,
             totals: OF_SOURCE.totals * sources + OF_GROUP.totals * groups + OF_RECORDER.totals,
         };
         let rest = config.agent.memory_max.saturating_sub(least.sum_bytes());
         let each = slab_bytes.saturating_add(Self::slab_side_bytes(slab_bytes));
-        let queued = QUEUE_SLABS_MIN.saturating_add(rest / each).min(QUEUE_SLABS_MAX);
-        Self { queued, ..least }
+        let more = (rest / each).min(QUEUE_SLABS_MAX - least.queued());
+        Self { queues: shares(more, rates), ..least }
     }
 
-    /// All slabs of the common size: the capacity of their pool.
+    /// Slabs in all queues together.
+    pub fn queued(&self) -> u64 {
+        self.queues.iter().sum()
+    }
+
+    /// Length of a group's queue.
+    pub fn queue_of(&self, group: GroupName) -> u64 {
+        GroupName::ALL.iter().zip(self.queues).find(|(name, _)| **name == group).map_or(0, |(_, queue)| queue)
+    }
+
+    /// All slabs of the common size: the capacity of their pool. Nobody else holds any, so one is free whenever a queue has
+    /// room.
     pub fn slabs(&self) -> u64 {
-        self.filling + self.writing + self.queued + self.spare
+        self.filling + self.writing + self.queued() + self.looked_at
     }
 
     /// What a slab of so many bytes takes beside them.
@@ -119,15 +145,26 @@ impl Memory {
         (bytes / frame).clamp(1, frames_max) * head + SLAB_RUNS_BYTES
     }
 
+    /// What so many sources and groups take for losses, in whole KiB.
+    pub fn losses_bytes(sources: u64, groups: u64) -> u64 {
+        let (of_source, of_group) = OF_SOURCE_LOSSES;
+        (LEDGER_BYTES + sources * (of_source + groups * of_group)).next_multiple_of(1 << 10)
+    }
+
+    /// What each slab being written takes for the gaps in front of it.
+    pub const fn gaps_bytes() -> u64 {
+        GAPS_BYTES
+    }
+
     /// The terms of the sum.
-    pub fn terms(&self) -> [Term; 8] {
+    pub fn terms(&self) -> [Term; 10] {
         let slabs = |count: u64, holder| Term { count, holder, bytes: count.saturating_mul(self.slab_bytes) };
         let class_bytes: u64 = BUILDER_BYTES.iter().sum();
         [
             slabs(self.filling, "slabs being filled"),
             slabs(self.writing, "slabs being written"),
-            slabs(self.queued, "slabs queued"),
-            slabs(self.spare, "spare slabs"),
+            slabs(self.queued(), "slabs queued"),
+            slabs(self.looked_at, "slabs looked at"),
             Term {
                 count: LARGE_SLABS,
                 holder: "slabs for frames of frame_max",
@@ -145,6 +182,12 @@ impl Memory {
                 bytes: self.groups * class_bytes,
             },
             Term {
+                count: 1 + self.sources * (1 + self.groups),
+                holder: "lists of losses",
+                bytes: Self::losses_bytes(self.sources, self.groups),
+            },
+            Term { count: self.writing, holder: "buffers of gaps", bytes: self.writing * Self::gaps_bytes() },
+            Term {
                 count: self.intervals + self.totals,
                 holder: "histograms",
                 bytes: self.intervals * INTERVAL_BYTES + self.totals * TOTAL_BYTES,
@@ -156,6 +199,28 @@ impl Memory {
     pub fn sum_bytes(&self) -> u64 {
         self.terms().iter().fold(0, |sum, term| sum.saturating_add(term.bytes))
     }
+}
+
+/// Most slabs that a group hands over in 1,000 s, as long as none is full before its time: one a tick, and one a hand-over
+/// interval. 0 for a group that is not in use, else at least 1.
+fn slab_rate(config: &Config, group: GroupName) -> u64 {
+    let per_1000_s = |period: Duration| {
+        u64::try_from(Duration::from_secs(1000).as_nanos() / period.as_nanos().max(1)).unwrap_or(u64::MAX)
+    };
+    let ticks = config.sources_of(group).map(|source| per_1000_s(source.period).max(1)).sum::<u64>();
+    ticks.min(per_1000_s(config.handover.hand_over))
+}
+
+/// The least for each queue in use, and `more` slabs by their rates; what division leaves goes to the busiest.
+fn shares<const GROUPS: usize>(more: u64, rates: [u64; GROUPS]) -> [u64; GROUPS] {
+    let sum = rates.iter().sum::<u64>().max(1);
+    // At most 4,096 slabs times 3 x 10^7.
+    let mut queues = rates.map(|rate| if rate == 0 { 0 } else { QUEUE_SLABS_MIN + more * rate / sum });
+    let given: u64 = rates.iter().map(|rate| more * rate / sum).sum();
+    if let Some((queue, _)) = queues.iter_mut().zip(rates).max_by_key(|(_, rate)| *rate) {
+        *queue += more - given;
+    }
+    queues
 }
 
 impl fmt::Display for Memory {
@@ -183,15 +248,17 @@ mod tests {
             [
                 (2, 128 << 10),
                 (4, 256 << 10),
-                (314, 314 * (64 << 10)),
+                (309, 309 * (64 << 10)),
                 (2, 128 << 10),
                 (2, 2 * ((16 << 20) + (4 << 10))),
-                (324, 322 * (24 << 10) + 2 * (60 << 10)),
+                (319, 317 * (24 << 10) + 2 * (60 << 10)),
                 (6, (2 * (4 + 64 + 1024)) << 10),
+                (25, 321 << 10), // 128 + 8 x 24 KiB, and 8 x 2 x 32 bytes
+                (4, 4 * 256 * 164),
                 (100, (63 * 15 + 37 * 30) << 10),
             ]
         );
-        assert_eq!(memory.slabs(), 322);
+        assert_eq!(memory.slabs(), 317);
         assert!(memory.sum_bytes() <= 64 << 20);
         assert!(
             memory.sum_bytes() + memory.slab_bytes + (24 << 10) > 64 << 20,
@@ -204,9 +271,28 @@ mod tests {
         // Proves that plenty of memory is not all taken.
         let mut config = Config::default();
         config.agent.memory_max = 64 << 30;
-        assert_eq!(config.memory().queued, QUEUE_SLABS_MAX);
+        assert_eq!(config.memory().queued(), QUEUE_SLABS_MAX);
         config.handover.slab_size = 4 << 20;
         assert_eq!(config.memory().writing, 1);
+    }
+
+    #[test]
+    fn queues_bridge_stalls_of_one_length() {
+        // Proves that slabs are shared out by how often a group can hand one over, and none gets less than the least: by
+        // default the fast group has ticks every 5 ms or more rarely, the slow one 22 a second.
+        let memory = Config::default().memory();
+        assert_eq!(memory.queued(), 309);
+        let rates = [GroupName::Fast, GroupName::Slow].map(|name| slab_rate(&Config::default(), name));
+        // In ms, rounded down; at least what all slabs beyond the least ones make together.
+        let stalls = [0, 1].map(|group: usize| memory.queues[group] * 1_000_000 / rates[group]);
+        let least = (309 - 2 * QUEUE_SLABS_MIN) * 1_000_000 / rates.iter().sum::<u64>();
+        assert!(stalls.iter().all(|stall| *stall >= least - 10), "{stalls:?} {least}");
+        assert!(stalls[0] < least * 11 / 10, "the busiest decides: {stalls:?} {least}");
+        assert_eq!(memory.queue_of(GroupName::Blocking), 0);
+        assert_eq!(shares(0, [5, 0, 1]), [4, 0, 4]);
+        assert_eq!(shares(10, [200_000, 1, 1]), [14, 4, 4]);
+        assert_eq!(shares(10, [1, 1, 1]), [7, 7, 8]);
+        assert_eq!(shares(100, [300, 100, 0]), [79, 29, 0]);
     }
 
     #[test]
@@ -217,7 +303,7 @@ mod tests {
             source.enabled = source.name == crate::config::SourceName::Load;
         }
         let memory = config.memory();
-        assert_eq!((memory.groups, memory.filling, memory.spare), (1, 1, 1));
+        assert_eq!((memory.groups, memory.filling, memory.looked_at), (1, 1, 1));
         assert_eq!((memory.intervals, memory.totals), (6 + 6 + 3, 4 + 5));
     }
 }

@@ -277,7 +277,7 @@ mod tests {
         for line in [
             "# memory that follows from these settings:",
             "#   128KiB  2 slabs being filled",
-            "# 20096KiB  314 slabs queued",
+            "# 19776KiB  309 slabs queued",
             "# sources: cpu, memory, disk, network",
             "# sources: vmstat, load, pressure, self",
         ] {
@@ -291,7 +291,8 @@ mod tests {
     }
 
     fn group() -> impl Strategy<Value = Group> {
-        prop::sample::select(Timing::ALL).prop_map(|timing| Group { timing, on_full: OnFull::DropNewest })
+        (prop::sample::select(Timing::ALL), prop::sample::select(OnFull::ALL))
+            .prop_map(|(timing, on_full)| Group { timing, on_full })
     }
 
     fn storage() -> impl Strategy<Value = Storage> {

@@ -120,7 +120,7 @@ pub struct Groups {
 pub struct Group {
     /// How exactly ticks are met.
     pub timing: Timing,
-    /// What is given up when no slab is free.
+    /// What happens when the recorder does not keep up and the group's queue is full.
     pub on_full: OnFull,
 }
 
@@ -149,10 +149,16 @@ words! {
 }
 
 words! {
-    /// What is given up when no slab is free. Whatever it is, it is counted and becomes a gap in the file.
+    /// What happens when the recorder does not keep up and a group's queue is full. What is given up is counted and
+    /// becomes a gap in the file.
     pub enum OnFull {
-        /// The sample just taken.
+        /// The samples just taken are given up: what was sampled when the trouble began is kept.
         DropNewest = "drop-newest",
+        /// The oldest samples in the queue are given up: what was sampled last is kept.
+        DropOldest = "drop-oldest",
+        /// Nothing is given up: the group waits. Ticks that pass meanwhile count as missed, the time is counted, and after
+        /// the stop it waits for one more second.
+        Block = "block",
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::recovery::Recovery;
 use super::sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};
 use crate::config::{Config, GroupName, LARGE_SLABS, Memory, Sync};
-use crate::metrics::{Consumer, GroupLatencies, Metrics, exchange};
+use crate::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, exchange};
 use crate::os::clock::{ClockReading, ClockTimer, WallOffset, monotonic_ns};
 use crate::os::event::{Event, Woken};
 use crate::os::host::{HostIdentity, HostRoot, boot_number, random_u64};
@@ -23,7 +23,8 @@ use crate::recorder::{
 use crate::sampling::{Group, GroupSettings, GroupSource};
 use crate::segment::{Attachment, Header, SourceInfo};
 use crate::slab::{
-    self, Arena, Begun, Geometry, HandOver, HandOverSettings, LossLedger, Owner, Slab, SlabPool, slab_queue,
+    self, Arena, Begun, Geometry, HandOver, HandOverSettings, Inbox, LossLedger, OnFull, Owner,
+    QueueReceiver, QueueSender, Slab, SlabPool, slab_queue,
 };
 use crate::stream::ChecksumKind;
 
@@ -151,6 +152,7 @@ struct Place {
 /// The threads of a run.
 struct Run {
     id: u64,
+    mapper: JoinHandle<()>,
     start_ns: u64,
     samplers: Vec<(String, JoinHandle<()>)>,
     recorder: JoinHandle<RecorderReport>,
@@ -158,11 +160,12 @@ struct Run {
 
 /// What the groups share with the recorder.
 struct Shared {
+    sources: usize,
     begun: Arc<Begun>,
     pool: Arc<SlabPool>,
     ledger: Arc<LossLedger>,
     wake: Arc<Event>,
-    queue: crossbeam_channel::Sender<Box<Slab>>,
+    stop: Arc<Event>,
 }
 
 impl Run {
@@ -175,23 +178,26 @@ impl Run {
     ) -> Result<Self, DaemonError> {
         let memory = config.memory();
         let run_id = random_u64().map_err(start("a run id"))?;
-        let (queue, slabs) = slab_queue(count(memory.queued));
         let arena = arena(config, sources.len(), run_id, place.directory)?;
+        let pages = arena.pages();
         let shared = Shared {
+            sources: sources.len(),
             begun: arena.begun(),
             pool: Arc::new(SlabPool::new(arena)),
             ledger: Arc::new(LossLedger::new(sources.len())),
             wake: Arc::new(Event::new()),
-            queue,
+            stop: Arc::clone(stop),
         };
         let header = header(config, run_id, sources.iter().map(|source| source.info.clone()).collect());
         let wall_offset = Arc::new(WallOffset::new(&header.clocks));
         let plan = run_plan(config, &memory, header);
         let (groups, latencies) = groups(sources);
+        let (senders, receivers) = queues(config, &memory, groups.iter().map(|group| group.name));
+        assert_slabs(&shared.pool, &receivers, &memory);
         let recorder = Recorder::start(RecorderSettings {
             plan,
             storage: Arc::clone(&place.storage),
-            queue: slabs,
+            inbox: Inbox::new(receivers),
             pool: Arc::clone(&shared.pool),
             ledger: Arc::clone(&shared.ledger),
             wake: Arc::clone(&shared.wake),
@@ -205,14 +211,14 @@ impl Run {
         let recorder = thread::spawn("recorder", move || recorder.run()).map_err(start("the recorder"))?;
         let start_ns = monotonic_ns();
         let mut samplers = Vec::new();
-        for group in groups {
+        for ((group, queue), counters) in groups.into_iter().zip(senders).zip(&metrics.groups) {
             let name = format!("sampler-{}", group.name.as_str());
             let group = Group::new(GroupSettings {
                 timing: config.groups.get(group.name).timing,
                 sources: group.sources,
                 start_ns,
                 wall_offset: Arc::clone(&wall_offset),
-                hand_over: HandOver::new(hand_over_settings(config, &shared, metrics.sources.len())),
+                hand_over: HandOver::new(hand_over_settings(config, &shared, queue, counters)),
                 metrics: Arc::clone(metrics),
                 latencies: group.latencies,
                 stop: Arc::clone(stop),
@@ -221,7 +227,9 @@ impl Run {
             let thread = thread::spawn(&name, move || group.run()).map_err(start("a sampler"))?;
             samplers.push((name, thread));
         }
-        Ok(Self { id: run_id, start_ns, samplers, recorder })
+        // Beside the first samples, which need a few pages of it: all take longer than the start may.
+        let mapper = thread::spawn("map-slabs", move || pages.populate()).map_err(start("a thread"))?;
+        Ok(Self { id: run_id, mapper, start_ns, samplers, recorder })
     }
 
     /// Whether a thread has ended by itself.
@@ -237,6 +245,7 @@ impl Run {
             let joined = join(name, thread, deadline_ns, SAMPLERS_STOP_MAX_NS);
             ended = ended.and(joined);
         }
+        ended = ended.and(join("map-slabs".to_owned(), self.mapper, deadline_ns, SAMPLERS_STOP_MAX_NS));
         let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
         let report = join("recorder".to_owned(), self.recorder, deadline_ns, RECORDER_STOP_MAX_NS)?;
         ended.map(|()| report)
@@ -327,17 +336,50 @@ fn forget_memory(config: &Config, run_id: u64) {
     shared_memory::remove_if_there(&run_dir(config).join(slab::file_name(run_id)));
 }
 
-fn hand_over_settings(config: &Config, shared: &Shared, sources: usize) -> HandOverSettings {
+/// A queue for each of these groups.
+#[allow(clippy::type_complexity, reason = "two lists, each of one end")]
+fn queues(
+    config: &Config,
+    memory: &Memory,
+    groups: impl Iterator<Item = GroupName>,
+) -> (Vec<QueueSender<Box<Slab>>>, Vec<QueueReceiver<Box<Slab>>>) {
+    groups.map(|name| slab_queue(count(memory.queue_of(name)), on_full(config, name))).unzip()
+}
+
+/// There is one slab for each place where one can be, so that one is free as long as any queue has room.
+fn assert_slabs(pool: &SlabPool, queues: &[QueueReceiver<Box<Slab>>], memory: &Memory) {
+    let waiting: usize = queues.iter().map(QueueReceiver::capacity).sum();
+    let of_group = 2; // the one that it fills, and the one that the recorder looks at
+    let places = waiting + of_group * queues.len() + count(memory.writing);
+    assert!(pool.free() >= places, "{} slabs for {places} places", pool.free());
+}
+
+fn on_full(config: &Config, group: GroupName) -> OnFull {
+    match config.groups.get(group).on_full {
+        crate::config::OnFull::DropNewest => OnFull::DropNewest,
+        crate::config::OnFull::DropOldest => OnFull::DropOldest,
+        crate::config::OnFull::Block => OnFull::Block,
+    }
+}
+
+fn hand_over_settings(
+    config: &Config,
+    shared: &Shared,
+    queue: QueueSender<Box<Slab>>,
+    counters: &Arc<GroupMetrics>,
+) -> HandOverSettings {
     HandOverSettings {
         pool: Arc::clone(&shared.pool),
-        queue: shared.queue.clone(),
+        queue,
         ledger: Arc::clone(&shared.ledger),
         wake: Arc::clone(&shared.wake),
         checksum: checksum(config),
         frame_max: config.storage.frame_max,
         interval_ns: nanoseconds(config.handover.hand_over),
         begun: Arc::clone(&shared.begun),
-        sources,
+        sources: shared.sources,
+        metrics: Arc::clone(counters),
+        stop: Arc::clone(&shared.stop),
     }
 }
 
@@ -422,6 +464,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recorder::LOSS_BYTES;
 
     // Goal: what the configuration counts for a slab is what a slab takes. Method: sizes on both sides of its limits.
     #[test]
@@ -429,5 +472,14 @@ mod tests {
         for bytes in [1, 64, 16 << 10, 64 << 10, 256 << 10, 4 << 20, 1 << 30] {
             assert_eq!(Memory::slab_side_bytes(bytes as u64), Slab::side_bytes(bytes) as u64, "{bytes}");
         }
+    }
+
+    // Goal: what it counts for losses and gaps is what they take. Method: by what each says it takes.
+    #[test]
+    fn losses_take_what_is_counted() {
+        let (of_source, of_slab) = LOSS_BYTES;
+        let taken = LossLedger::BYTES + 7 * (of_source + 2 * HandOver::SOURCE_BYTES);
+        assert_eq!(Memory::losses_bytes(7, 2), (taken as u64).next_multiple_of(1 << 10));
+        assert_eq!(Memory::gaps_bytes(), of_slab as u64);
     }
 }

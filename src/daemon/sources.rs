@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::config::{Config, Shape, Source, SourceName};
-use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
+use crate::config::{Config, GroupName, Shape, Source, SourceName};
+use crate::metrics::{GroupMetrics, Metrics, SourceMetrics};
 use crate::os::host::{HostFile, HostRoot};
 use crate::sampling::Opened;
 use crate::sampling::sources::agent::{self, AgentSampler};
@@ -115,7 +115,12 @@ pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
     let counters = candidates.iter().map(|candidate| {
         SourceMetrics::new(candidate.config.full_name().into_owned(), period_ns(&candidate.config))
     });
-    let metrics = Arc::new(Metrics { sources: counters.collect(), recorder: RecorderMetrics::default() });
+    let has_sources = |group: GroupName| candidates.iter().any(|candidate| candidate.config.group() == group);
+    let groups = (0..).zip(GroupName::ALL).filter(|(_, group)| has_sources(**group));
+    let metrics = Arc::new(Metrics::new(
+        counters.collect(),
+        groups.map(|(number, group)| Arc::new(GroupMetrics::new(group.as_str(), number))).collect(),
+    ));
     let sources = candidates.into_iter().zip(0..).map(|(candidate, id)| {
         let info = SourceInfo {
             id,

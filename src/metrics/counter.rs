@@ -1,6 +1,7 @@
 //! Numbers that one thread writes and every thread may read.
 
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::latency::PublishedLatency;
@@ -37,8 +38,17 @@ impl Counter {
 pub struct Metrics {
     /// One a source, in the order of source ids.
     pub sources: Box<[SourceMetrics]>,
+    /// One a sampler group in use.
+    pub groups: Box<[Arc<GroupMetrics>]>,
     /// The recorder's own.
     pub recorder: RecorderMetrics,
+}
+
+impl Metrics {
+    /// The counters of these sources and groups.
+    pub fn new(sources: Box<[SourceMetrics]>, groups: Box<[Arc<GroupMetrics>]>) -> Self {
+        Self { sources, groups, recorder: RecorderMetrics::default() }
+    }
 }
 
 /// Counters of one source. sampled (= begun) = recorded + lost + in flight.
@@ -127,18 +137,40 @@ impl SourceMetrics {
     }
 }
 
+/// Counters of one sampler group, all written by its thread.
+#[derive(Debug, Default)]
+pub struct GroupMetrics {
+    /// The group's name.
+    pub name: &'static str,
+    /// Its place among all groups there can be.
+    pub number: u64,
+    /// Slabs handed over.
+    pub slabs: Counter,
+    /// Slabs given up since the queue was full, or the recorder had ended: their readings are lost.
+    pub slabs_dropped: Counter,
+    /// Time that the group has waited for room, in nanoseconds; only where it is told to wait. Grows while it waits.
+    pub waited_ns: Counter,
+}
+
+impl GroupMetrics {
+    /// All zero.
+    pub fn new(name: &'static str, number: u64) -> Self {
+        Self { name, number, ..Self::default() }
+    }
+}
+
 /// Counters of the recorder thread, all written by it.
 #[derive(Debug, Default)]
 pub struct RecorderMetrics {
     /// Bytes appended to segments.
     pub bytes: Counter,
-    /// Slabs taken from the queue.
+    /// Slabs taken from the queues.
     pub slabs: Counter,
     /// Segments sealed.
     pub segments_sealed: Counter,
     /// Writes, syncs, creations and renames that failed.
     pub storage_errors: Counter,
-    /// Most slabs that waited in the queue in the last second.
+    /// Most slabs that waited in all queues in the last second.
     pub slabs_queued: Counter,
     /// Slabs that were free when the last second ended.
     pub slabs_free: Counter,

@@ -45,9 +45,12 @@ impl Event {
         }
     }
 
-    /// Clears the event. Only for an event with a single waiter, which clears it when it has seen it.
+    /// Clears the event. Only for an event with a single waiter, which clears it before it looks for what it waits for: what
+    /// was done before the event was last set is seen by that look, and whoever sets it later wakes the waiter.
     pub fn clear(&self) {
-        self.word.store(Self::CLEAR, Ordering::Release);
+        // An exchange, not a store: it reads what the last `set` has written, and so everything before that; a store might
+        // overtake the look behind it.
+        self.word.swap(Self::CLEAR, Ordering::AcqRel);
     }
 
     /// Whether it is set.

@@ -3,25 +3,27 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, TryRecvError};
-
 use super::capped::Capped;
 use super::latencies::LatencyBook;
 use super::losses::LossBook;
 use super::policy::{self, SyncPolicy};
 use super::settings::{RecorderSettings, RunPlan};
 use super::syncer::{Done, Syncer};
-use super::{RecorderReport, SourceReport};
+use super::{GroupReport, RecorderReport, SourceReport};
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockWatch, NS_PER_S, WallOffset, monotonic_ns};
 use crate::os::event::Event;
 use crate::os::storage::Storage;
 use crate::segment::{Frames, Gap, SegmentName, SegmentWriter, Span};
-use crate::slab::{Causes, Loss, LossLedger, Run, Slab, SlabPool};
-use crate::stream::SliceFramer;
+use crate::slab::{Causes, Inbox, Loss, LossLedger, RUNS_MAX, Run, Slab, SlabPool, TryRecvError};
+use crate::stream::{ChecksumKind, SliceFramer};
 
 /// Most slabs in one write: 256 KiB of the smallest slabs there are (16 KiB).
 const BATCH_SLABS_MAX: usize = 16;
+/// Longest header of a frame: its length and 8 bytes of checksum.
+const HEAD_BYTES_MAX: usize = 12;
+/// Longest frame of a gap.
+const GAP_FRAME_BYTES_MAX: usize = HEAD_BYTES_MAX + 100;
 /// How often latencies are collected.
 pub(super) const COLLECT_INTERVAL_NS: u64 = NS_PER_S;
 
@@ -30,7 +32,7 @@ pub(super) const COLLECT_INTERVAL_NS: u64 = NS_PER_S;
 pub struct Recorder {
     pub(super) plan: RunPlan,
     pub(super) storage: Arc<Capped>,
-    queue: Receiver<Box<Slab>>,
+    inbox: Inbox,
     pub(super) most_queued: usize, // since the latencies were collected last
     pub(super) pool: Arc<SlabPool>,
     ledger: Arc<LossLedger>,
@@ -48,8 +50,7 @@ pub struct Recorder {
     pub(super) collect_ns: u64,
     pub(super) clock_watch: Box<dyn ClockWatch>,
     pub(super) wall_offset: Arc<WallOffset>,
-    control: Vec<u8>,       // reused: frames of the recorder's own in front of a batch
-    control_heads: Vec<u8>, // their headers
+    buffers: GapBuffers,
 }
 
 /// How far a source has got in the files.
@@ -74,7 +75,7 @@ pub(super) struct OpenSegment {
     pub(super) synced_offset: u64,
 }
 
-/// What is left in the queue.
+/// What is left in the queues.
 #[derive(Debug, PartialEq, Eq)]
 enum Queued {
     More,
@@ -92,7 +93,7 @@ impl Recorder {
         let RecorderSettings {
             plan,
             storage,
-            queue,
+            inbox,
             pool,
             ledger,
             wake,
@@ -127,11 +128,10 @@ impl Recorder {
             collect_ns: monotonic_ns() + COLLECT_INTERVAL_NS,
             clock_watch,
             wall_offset,
-            control: Vec::new(),
-            control_heads: Vec::new(),
+            buffers: GapBuffers::new(plan.batch_slabs.clamp(1, BATCH_SLABS_MAX), sources),
             plan,
             storage,
-            queue,
+            inbox,
             pool,
             ledger,
             wake,
@@ -141,7 +141,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Records until every sampler has dropped its sender and the queue is empty; then seals and reports.
+    /// Records until every sampler has dropped its sender and the queues are empty; then seals and reports.
     pub fn run(mut self) -> RecorderReport {
         let mut batch = Vec::with_capacity(BATCH_SLABS_MAX);
         loop {
@@ -164,9 +164,9 @@ impl Recorder {
 
     fn take(&mut self, batch: &mut Vec<Box<Slab>>) -> Queued {
         let now = monotonic_ns();
-        self.most_queued = self.most_queued.max(self.queue.len());
+        self.most_queued = self.most_queued.max(self.inbox.len());
         while batch.len() < self.plan.batch_slabs.clamp(1, BATCH_SLABS_MAX) {
-            match self.queue.try_recv() {
+            match self.inbox.try_recv() {
                 Ok(slab) => {
                     self.latencies.queue_wait.record(now.saturating_sub(slab.handed_over_ns));
                     batch.push(slab);
@@ -196,17 +196,25 @@ impl Recorder {
             }
         }
         batch.drain(..).for_each(|slab| self.pool.give_back(slab));
+        self.inbox.tell_room();
     }
 
     /// Appends a batch to the open segment. If it cannot, nothing has changed but the segment.
     fn write(&mut self, batch: &[Box<Slab>], now: u64) -> bool {
         let Some(mut segment) = self.segment.take() else { return false };
-        let before = self.progress.clone();
-        let mut gaps = Vec::new();
+        let mut buffers = std::mem::take(&mut self.buffers);
+        buffers.progress.clone_from(&self.progress);
+        buffers.gaps.clear();
         for run in batch.iter().flat_map(|slab| slab.runs()) {
-            gaps.extend(self.pass(run));
+            buffers.gaps.extend(self.pass(run));
         }
-        match self.append(&mut segment, batch, &gaps) {
+        buffers.frame(segment.writer.checksum());
+        let result = self.append(&mut segment, batch, &buffers);
+        if result.is_err() {
+            self.progress.clone_from(&buffers.progress);
+        }
+        self.buffers = buffers;
+        match result {
             Ok(()) => {
                 self.segment = Some(segment);
                 if self.plan.sync == SyncPolicy::Always {
@@ -215,24 +223,26 @@ impl Recorder {
                 true
             }
             Err(error) => {
-                self.progress = before;
                 self.fail_write(segment, &error, now);
                 false
             }
         }
     }
 
-    fn append(&mut self, segment: &mut OpenSegment, batch: &[Box<Slab>], gaps: &[Gap]) -> io::Result<()> {
+    fn append(
+        &mut self,
+        segment: &mut OpenSegment,
+        batch: &[Box<Slab>],
+        buffers: &GapBuffers,
+    ) -> io::Result<()> {
         let runs = || batch.iter().flat_map(|slab| slab.runs());
-        frame_gaps(&mut self.control, &mut self.control_heads, gaps, &segment.writer);
         let mut pieces = [IoSlice::new(&[]); BATCH_SLABS_MAX + 1];
-        let bodies = std::iter::once(self.control.as_slice()).chain(batch.iter().map(|slab| slab.bytes()));
+        let bodies = std::iter::once(buffers.frames.as_slice()).chain(batch.iter().map(|slab| slab.bytes()));
         pieces.iter_mut().zip(bodies).for_each(|(piece, body)| *piece = IoSlice::new(body));
         let mut heads = [&[][..]; BATCH_SLABS_MAX + 1];
-        let parts =
-            std::iter::once(self.control_heads.as_slice()).chain(batch.iter().map(|slab| slab.heads()));
+        let parts = std::iter::once(buffers.heads.as_slice()).chain(batch.iter().map(|slab| slab.heads()));
         heads.iter_mut().zip(parts).for_each(|(head, part)| *head = part);
-        let frames = batch.iter().map(|slab| slab.frames() as u64).sum::<u64>() + gaps.len() as u64;
+        let frames = batch.iter().map(|slab| slab.frames() as u64).sum::<u64>() + buffers.gaps.len() as u64;
         let begin = monotonic_ns();
         let bytes_before = segment.writer.bytes();
         segment.writer.append(Frames {
@@ -250,7 +260,7 @@ impl Recorder {
             }
             self.losses.settle(run.source, run.first_seq);
         }
-        self.count_gaps(gaps, &mut segment.writer);
+        self.count_gaps(&buffers.gaps, &mut segment.writer);
         segment.first_unsynced_ns.get_or_insert(end);
         segment.first_unindexed_ns.get_or_insert(end);
         Ok(())
@@ -329,6 +339,16 @@ impl Recorder {
                     read_duration: latencies.read_duration,
                 })
                 .collect(),
+            groups: metrics
+                .groups
+                .iter()
+                .map(|group| GroupReport {
+                    name: group.name,
+                    slabs: group.slabs.get(),
+                    slabs_dropped: group.slabs_dropped.get(),
+                    waited_ns: group.waited_ns.get(),
+                })
+                .collect(),
             latencies: run,
             bytes: metrics.recorder.bytes.get(),
             segments_sealed: metrics.recorder.segments_sealed.get(),
@@ -368,18 +388,45 @@ impl Recorder {
     }
 }
 
-/// Frames gaps into a buffer, and their headers once more into another.
-fn frame_gaps(control: &mut Vec<u8>, heads: &mut Vec<u8>, gaps: &[Gap], writer: &SegmentWriter) {
-    control.clear();
-    heads.clear();
-    for gap in gaps {
-        let payload = gap.encode();
-        let header = writer.checksum().header(&payload).expect("a gap is 100 bytes");
-        heads.extend_from_slice(header.as_bytes());
-        control.extend_from_slice(header.as_bytes());
-        control.extend_from_slice(&payload);
+/// What the gaps of a batch are made in. A run shows one gap at most, so a batch shows no more than it has runs: nothing here
+/// ever grows.
+#[derive(Debug, Default)]
+struct GapBuffers {
+    gaps: Vec<Gap>,
+    frames: Vec<u8>,
+    heads: Vec<u8>,          // the frames' headers once more
+    progress: Vec<Progress>, // as it was before the batch
+}
+
+impl GapBuffers {
+    fn new(batch_slabs: usize, sources: usize) -> Self {
+        let gaps = batch_slabs * RUNS_MAX;
+        Self {
+            gaps: Vec::with_capacity(gaps),
+            frames: Vec::with_capacity(gaps * GAP_FRAME_BYTES_MAX),
+            heads: Vec::with_capacity(gaps * HEAD_BYTES_MAX),
+            progress: Vec::with_capacity(sources),
+        }
+    }
+
+    /// Frames the gaps.
+    fn frame(&mut self, checksum: ChecksumKind) {
+        self.frames.clear();
+        self.heads.clear();
+        for gap in &self.gaps {
+            let payload = gap.encode();
+            let header = checksum.header(&payload).expect("a gap is 100 bytes");
+            self.heads.extend_from_slice(header.as_bytes());
+            self.frames.extend_from_slice(header.as_bytes());
+            self.frames.extend_from_slice(&payload);
+        }
     }
 }
+
+/// What a recorder takes at its start for losses and gaps, beside what it shares: for each source, and for each slab that it
+/// writes at once.
+pub const LOSS_BYTES: (usize, usize) =
+    (LossBook::SOURCE_BYTES, RUNS_MAX * (size_of::<Gap>() + GAP_FRAME_BYTES_MAX + HEAD_BYTES_MAX));
 
 fn span_of(run: &Run) -> Span {
     let wall_offset_ns = run.wall_offset_ns;

@@ -13,8 +13,11 @@ pub(super) struct LossBook {
 }
 
 impl LossBook {
+    /// What is kept of one source.
+    pub(super) const SOURCE_BYTES: usize = LOSSES_MAX * size_of::<Loss>();
+
     pub(super) fn new(sources: usize) -> Self {
-        Self { sources: vec![Vec::new(); sources] }
+        Self { sources: (0..sources).map(|_| Vec::with_capacity(LOSSES_MAX)).collect() }
     }
 
     /// Takes over what the samplers have written down.
@@ -42,14 +45,12 @@ impl LossBook {
         }
     }
 
-    /// All causes of the losses of `source` within `first..end`; those that the ledger had no room for if none is.
+    /// All causes of the losses of `source` within `first..end`, those that the ledger had no room for included.
     pub(super) fn causes(&self, source: u16, first: u64, end: u64, ledger: &LossLedger) -> Causes {
-        let known = self
-            .of(source)
+        self.of(source)
             .iter()
             .filter(|loss| loss.first_seq < end && loss.first_seq + loss.count > first)
-            .fold(Causes::default(), |causes, loss| causes | loss.causes);
-        if known == Causes::default() { ledger.overflowed(source) } else { known }
+            .fold(ledger.overflowed(source, first, end), |causes, loss| causes | loss.causes)
     }
 
     /// Forgets the losses below `next_seq`: they are in the file.

@@ -27,7 +27,7 @@ mod syncer;
 mod upkeep;
 
 pub use capped::Capped;
-pub use drain::Recorder;
+pub use drain::{LOSS_BYTES, Recorder};
 pub use latencies::RunLatencies;
 pub use policy::SyncPolicy;
 pub use retention::{KeepFree, RetentionLimits};
@@ -40,6 +40,8 @@ use crate::metrics::Total;
 pub struct RecorderReport {
     /// One a source, in the order of ids.
     pub sources: Vec<SourceReport>,
+    /// One a sampler group in use.
+    pub groups: Vec<GroupReport>,
     /// Latencies of the run.
     pub latencies: RunLatencies,
     /// Bytes written.
@@ -48,6 +50,19 @@ pub struct RecorderReport {
     pub segments_sealed: u64,
     /// Writes, syncs, creations and renames that failed.
     pub storage_errors: u64,
+}
+
+/// What one run has come to for one sampler group.
+#[derive(Debug)]
+pub struct GroupReport {
+    /// Its name.
+    pub name: &'static str,
+    /// Slabs handed over.
+    pub slabs: u64,
+    /// Slabs given up since its queue was full.
+    pub slabs_dropped: u64,
+    /// Time that it has waited for room, in nanoseconds.
+    pub waited_ns: u64,
 }
 
 /// What one run has come to for one source. begun = recorded + lost.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Capped, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy};
 use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
-use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
+use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::clock::{ClockChange, ClockReading, ClockWatch};
 use crate::os::event::Event;
 use crate::os::simulated::{Random, SimulatedStorage};
@@ -16,7 +16,8 @@ use crate::segment::{
     Telemetry,
 };
 use crate::slab::{
-    Arena, Causes, Geometry, HandOver, HandOverSettings, LossLedger, Reading, SlabPool, slab_queue,
+    Arena, Causes, Geometry, HandOver, HandOverSettings, Inbox, LossLedger, OnFull, Reading, SlabPool,
+    slab_queue,
 };
 use crate::stream::{ChecksumKind, Framer};
 
@@ -197,7 +198,7 @@ impl Script {
         queued: usize,
     ) -> (RecorderSettings, HandOver) {
         let sources = (0..SOURCES).map(|id| SourceMetrics::new(format!("source{id}"), 1000));
-        let metrics = Arc::new(Metrics { sources: sources.collect(), recorder: RecorderMetrics::default() });
+        let metrics = Arc::new(Metrics::new(sources.collect(), Box::default()));
         let sources_count = SOURCES.into();
         let geometry = Geometry {
             sources: sources_count,
@@ -211,7 +212,7 @@ impl Script {
         let pool = Arc::new(SlabPool::new(arena));
         let ledger = Arc::new(LossLedger::new(SOURCES.into()));
         let wake = Arc::new(Event::new());
-        let (sender, queue) = slab_queue(queued);
+        let (sender, queue) = slab_queue(queued, OnFull::DropNewest);
         let hand_over = HandOver::new(HandOverSettings {
             pool: Arc::clone(&pool),
             queue: sender,
@@ -222,6 +223,8 @@ impl Script {
             interval_ns: u64::MAX,
             begun,
             sources: sources_count,
+            metrics: Arc::default(),
+            stop: Arc::default(),
         });
         let plan = RunPlan {
             header: Self::header(),
@@ -237,7 +240,7 @@ impl Script {
         let settings = RecorderSettings {
             plan,
             storage: Arc::new(Capped::new(storage, self.limits)),
-            queue,
+            inbox: Inbox::new(vec![queue]),
             pool,
             ledger,
             wake,

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::Receiver;
-
 use super::capped::Capped;
 use super::policy::SyncPolicy;
 use crate::metrics::{Consumer, GroupLatencies, Metrics};
 use crate::os::clock::{ClockWatch, WallOffset};
 use crate::os::event::Event;
 use crate::segment::{Attachment, Header};
-use crate::slab::{LossLedger, Slab, SlabPool};
+use crate::slab::{Inbox, LossLedger, SlabPool};
 
 /// What is the same in every segment of a run.
 #[derive(Debug, Clone)]
@@ -27,7 +25,7 @@ pub struct RunPlan {
     pub sync: SyncPolicy,
     /// Step in which room is reserved, in bytes; 0 turns it off.
     pub preallocate: u64,
-    /// How often the queue is looked at, in nanoseconds.
+    /// How often the queues are looked at, in nanoseconds.
     pub drain_ns: u64,
     /// Most slabs in one write, 1 to 16: what the pool's size counts as being written.
     pub batch_slabs: usize,
@@ -40,13 +38,13 @@ pub struct RecorderSettings {
     pub plan: RunPlan,
     /// Where segments go.
     pub storage: Arc<Capped>,
-    /// Filled slabs.
-    pub queue: Receiver<Box<Slab>>,
+    /// Filled slabs, in one queue a group.
+    pub inbox: Inbox,
     /// Where written slabs go back to.
     pub pool: Arc<SlabPool>,
     /// Losses of the samplers.
     pub ledger: Arc<LossLedger>,
-    /// Set by a sampler when the queue passes its high-water mark.
+    /// Set by a sampler when its queue passes its high-water mark.
     pub wake: Arc<Event>,
     /// Counters.
     pub metrics: Arc<Metrics>,

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 
 use super::rescue::file_name;
 use super::slab::Slab;
-use crate::os::shared_memory::{Piece, SharedMemory, SharedNumber};
+use crate::os::shared_memory::{Pages, Piece, SharedMemory, SharedNumber};
 use crate::stream::ChecksumKind;
 
 pub(super) const MAGIC: [u8; 8] = *b"FCSLABS1";
@@ -77,6 +77,7 @@ pub struct Arena {
     pub(super) slabs: Vec<Slab>,
     pub(super) large_slabs: Vec<Slab>,
     begun: Arc<Begun>,
+    pages: Pages,
 }
 
 /// How many readings each source has begun. Written by the sampler that owns the source.
@@ -137,7 +138,8 @@ impl Arena {
         let slabs = class(geometry.slabs, geometry.slab_bytes)?;
         let large_slabs = class(geometry.large_slabs, geometry.large_slab_bytes)?;
         write_header(&mut header, &geometry, owner);
-        Some(Self { geometry, slabs, large_slabs, begun: Arc::new(Begun(begun.into_boxed_slice())) })
+        let (begun, pages) = (Arc::new(Begun(begun.into_boxed_slice())), memory.pages());
+        Some(Self { geometry, slabs, large_slabs, begun, pages })
     }
 
     /// Slabs in memory that goes with the process.
@@ -158,6 +160,11 @@ impl Arena {
     pub fn kept(run_dir: &Path, geometry: Geometry, owner: &Owner) -> io::Result<Self> {
         let memory = SharedMemory::create(run_dir, &file_name(owner.run_id), geometry.bytes())?;
         Self::new(memory, geometry, owner).ok_or(io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// The pages that all this lies in.
+    pub fn pages(&self) -> Pages {
+        self.pages.clone()
     }
 
     /// The sources' numbers, to be shared with the samplers.

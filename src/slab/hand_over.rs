@@ -2,22 +2,31 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Sender, TrySendError};
-
 use super::arena::Begun;
 use super::ledger::{Causes, Loss, LossLedger};
 use super::pool::SlabPool;
+use super::queue::{OnFull, QueueSender, TrySendError};
 use super::slab::{Kept, Slab};
+use crate::metrics::GroupMetrics;
+use crate::os::clock::monotonic_ns;
 use crate::os::event::Event;
 use crate::stream::ChecksumKind;
+
+/// An open slab that is old stays open behind a backlog, to be filled, if the next tick is no further off than this.
+const DEFERRED_MAX_NS: u64 = 1_000_000_000;
+/// How often a group that waits for room looks whether the run is stopped.
+const STOP_LOOK_NS: u64 = 10_000_000;
+/// How long a group goes on waiting for room after the stop, all its slabs together. A recorder that is well makes room in
+/// milliseconds; of one that is not, the end must not wait.
+const WAIT_AFTER_STOP_NS: u64 = 1_000_000_000;
 
 /// What a group needs to hand slabs over. Shared things are shared with the recorder and the other groups.
 #[derive(Debug)]
 pub struct HandOverSettings {
     /// Free slabs.
     pub pool: Arc<SlabPool>,
-    /// Filled slabs; dropping the last sender tells the recorder that sampling has ended.
-    pub queue: Sender<Box<Slab>>,
+    /// Filled slabs; dropping it tells the recorder that this group has ended.
+    pub queue: QueueSender<Box<Slab>>,
     /// Losses.
     pub ledger: Arc<LossLedger>,
     /// Wakes the recorder once the queue is half full; below that it comes by itself.
@@ -32,6 +41,10 @@ pub struct HandOverSettings {
     pub begun: Arc<Begun>,
     /// Number of sources; ids are below it.
     pub sources: usize,
+    /// The group's counters.
+    pub metrics: Arc<GroupMetrics>,
+    /// Ends the wait of a group that waits for room.
+    pub stop: Arc<Event>,
 }
 
 /// A reading that was begun: whose, which, when.
@@ -54,14 +67,18 @@ pub struct HandOver {
     high_water: usize,
     open: Option<Box<Slab>>,
     pending: Box<[Option<Loss>]>, // one a source, the loss that may still grow
+    give_up_ns: Option<u64>, // no more waiting for room from then on: set by the first wait after the stop
 }
 
 impl HandOver {
+    /// What a group keeps for each source of the run, whoever reads it: its loss that may still grow.
+    pub const SOURCE_BYTES: usize = size_of::<Option<Loss>>();
+
     /// Starts without an open slab: it is taken for the first frame.
     pub fn new(settings: HandOverSettings) -> Self {
-        let high_water = settings.queue.capacity().unwrap_or(usize::MAX).div_ceil(2);
+        let high_water = settings.queue.capacity().div_ceil(2);
         let pending = (0..settings.sources).map(|_| None).collect();
-        Self { settings, high_water, open: None, pending }
+        Self { settings, high_water, open: None, pending, give_up_ns: None }
     }
 
     /// A reading begins: it is known from here on, whatever becomes of it.
@@ -91,7 +108,7 @@ impl HandOver {
             if self.open.as_ref().is_none_or(|slab| slab.capacity() < bytes) {
                 // The slab that a full queue left here is too small: it goes back.
                 self.open.take().into_iter().for_each(|slab| self.settings.pool.give_back(slab));
-                self.open = self.settings.pool.take(bytes);
+                self.open = self.take_slab(bytes);
             }
         }
         let Some(slab) = self.open.as_mut() else {
@@ -118,29 +135,99 @@ impl HandOver {
     }
 
     /// Whether the open slab should go: its first frame is older than the interval, or will be before the next tick
-    /// could hand it over.
+    /// could hand it over. Behind a backlog it stays until it is full or the queue is shorter, if ticks come often: the
+    /// recorder would not take it now, and a full slab bridges more of a stall.
     #[inline]
     pub fn is_due(&self, now_ns: u64, next_tick_ns: u64) -> bool {
-        self.open.as_ref().and_then(|slab| slab.first_mono_ns()).is_some_and(|first| {
+        let first = self.open.as_ref().and_then(|slab| slab.first_mono_ns());
+        let is_old = first.is_some_and(|first| {
             let limit = first.saturating_add(self.settings.interval_ns);
             now_ns >= limit || next_tick_ns > limit
-        })
+        });
+        let ticks_soon = next_tick_ns <= now_ns.saturating_add(DEFERRED_MAX_NS);
+        is_old && !(ticks_soon && self.settings.queue.len() >= self.high_water)
     }
 
-    /// Hands the open slab over. A full queue gives up its frames (drop-newest), which are written down.
+    /// Hands the open slab over. What becomes of it where the queue is full is the queue's setting; every frame that is given
+    /// up is written down.
     pub fn hand_over(&mut self, now_ns: u64) {
         let Some(mut slab) = self.open.take_if(|slab| !slab.is_empty()) else { return };
         slab.handed_over_ns = now_ns;
         match self.settings.queue.try_send(slab) {
-            Ok(()) => {
-                if self.settings.queue.len() >= self.high_water {
-                    self.settings.wake.set();
-                }
-            }
-            Err(TrySendError::Full(slab)) => self.give_up(slab, Causes::QUEUE_FULL),
+            Ok(()) => self.note_handed_over(),
+            Err(TrySendError::Full(slab)) => self.hand_over_to_full(slab),
             // The recorder has ended before its samplers: nothing reaches the storage any more.
             Err(TrySendError::Disconnected(slab)) => self.give_up(slab, Causes::STORAGE),
         }
+    }
+
+    fn note_handed_over(&self) {
+        self.settings.metrics.slabs.add(1);
+        if self.settings.queue.len() >= self.high_water {
+            self.settings.wake.set();
+        }
+    }
+
+    #[cold]
+    fn hand_over_to_full(&mut self, slab: Box<Slab>) {
+        let sent = match self.settings.queue.on_full() {
+            OnFull::DropNewest => Err(TrySendError::Full(slab)),
+            OnFull::DropOldest => {
+                self.withdraw_oldest();
+                // There is room now: nobody else sends.
+                self.settings.queue.try_send(slab)
+            }
+            OnFull::Block => self.send_waiting(slab),
+        };
+        match sent {
+            Ok(()) => self.note_handed_over(),
+            Err(TrySendError::Full(slab)) => self.give_up(slab, Causes::QUEUE_FULL),
+            Err(TrySendError::Disconnected(slab)) => self.give_up(slab, Causes::STORAGE),
+        }
+    }
+
+    /// Gives up the oldest slab that is queued. Its losses are in the ledger before the recorder can see what is behind them;
+    /// they are older than the one that may still grow, and do not touch it.
+    fn withdraw_oldest(&mut self) {
+        let Self { settings, .. } = self;
+        let oldest = settings.queue.withdraw_oldest(|slab| {
+            losses(slab, Causes::QUEUE_FULL).for_each(|loss| settings.ledger.write(loss));
+        });
+        if let Some(oldest) = oldest {
+            self.settings.metrics.slabs_dropped.add(1);
+            self.reuse(oldest);
+        }
+    }
+
+    /// Hands a slab over once there is room.
+    fn send_waiting(&mut self, slab: Box<Slab>) -> Result<(), TrySendError<Box<Slab>>> {
+        let Self { settings, give_up_ns, .. } = self;
+        let queue = &settings.queue;
+        let attempt = |slab| match queue.try_send(slab) {
+            Err(TrySendError::Full(mut slab)) => {
+                // As if it had been handed over just now: it would have waited in the queue, not here.
+                slab.handed_over_ns = monotonic_ns();
+                Err(slab)
+            }
+            sent => Ok(sent),
+        };
+        let mut waits = Waits::begin(settings, give_up_ns);
+        queue
+            .wait_for_room(slab, attempt, || waits.go_on())
+            .unwrap_or_else(|slab| Err(TrySendError::Full(slab)))
+    }
+
+    /// A free slab with room for a frame of `bytes`, waited for where that was chosen. Only a large one ever is: there are as
+    /// many common ones as can be in use.
+    fn take_slab(&mut self, bytes: usize) -> Option<Box<Slab>> {
+        let Self { settings, give_up_ns, .. } = self;
+        let free = settings.pool.take(bytes);
+        if free.is_some() || settings.queue.on_full() != OnFull::Block {
+            return free;
+        }
+        let mut waits = Waits::begin(settings, give_up_ns);
+        let attempt = |()| settings.pool.take(bytes).ok_or(());
+        settings.queue.wait_for_room((), attempt, || waits.go_on()).ok()
     }
 
     /// The slab that is being filled.
@@ -158,15 +245,18 @@ impl HandOver {
         (0..u16::MAX).take(self.pending.len()).for_each(|source| self.settle(source));
     }
 
+    /// Gives up a slab that could not be handed over, the newest there is.
     #[cold]
-    fn give_up(&mut self, mut slab: Box<Slab>, causes: Causes) {
-        for run in slab.runs() {
-            self.write_loss(Loss {
-                source: run.source,
-                first_seq: run.first_seq,
-                count: run.count(),
-                causes,
-            });
+    fn give_up(&mut self, slab: Box<Slab>, causes: Causes) {
+        self.settings.metrics.slabs_dropped.add(1);
+        losses(&slab, causes).for_each(|loss| self.write_loss(loss));
+        self.reuse(slab);
+    }
+
+    /// Goes on with a slab whose frames are given up. A large one goes back: it is for frames that need it.
+    fn reuse(&mut self, mut slab: Box<Slab>) {
+        if self.settings.pool.is_large(&slab) {
+            return self.settings.pool.give_back(slab);
         }
         slab.clear();
         self.open = Some(slab);
@@ -196,16 +286,66 @@ impl HandOver {
     }
 }
 
+/// What is lost with a slab.
+fn losses(slab: &Slab, causes: Causes) -> impl Iterator<Item = Loss> {
+    slab.runs().iter().map(move |run| Loss {
+        source: run.source,
+        first_seq: run.first_seq,
+        count: run.count(),
+        causes,
+    })
+}
+
+/// One wait for room, counted while it lasts.
+struct Waits<'a> {
+    settings: &'a HandOverSettings,
+    give_up_ns: &'a mut Option<u64>,
+    counted_ns: u64, // up to here
+}
+
+impl<'a> Waits<'a> {
+    fn begin(settings: &'a HandOverSettings, give_up_ns: &'a mut Option<u64>) -> Self {
+        Self { settings, give_up_ns, counted_ns: monotonic_ns() }
+    }
+
+    /// Until when to sleep; none if it has been waited long enough.
+    fn go_on(&mut self) -> Option<u64> {
+        let now = self.count();
+        if self.settings.stop.is_set() {
+            let give_up_ns = *self.give_up_ns.get_or_insert(now.saturating_add(WAIT_AFTER_STOP_NS));
+            if now >= give_up_ns {
+                return None;
+            }
+        }
+        // It is to come at once, not at its next look.
+        self.settings.wake.set();
+        Some(now.saturating_add(STOP_LOOK_NS))
+    }
+
+    /// Adds the time that has passed. Returns the time.
+    fn count(&mut self) -> u64 {
+        let now = monotonic_ns();
+        self.settings.metrics.waited_ns.add(now.saturating_sub(self.counted_ns));
+        self.counted_ns = now;
+        now
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.count();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use crossbeam_channel::Receiver;
     use proptest::prelude::*;
 
     use super::*;
     use crate::slab::arena::{Arena, Geometry};
-    use crate::slab::pool::slab_queue;
+    use crate::slab::queue::{QueueReceiver, TryRecvError, slab_queue};
     use crate::slab::slab::Run;
     use crate::stream::{KindDeframer, SliceReader};
 
@@ -214,7 +354,7 @@ mod tests {
 
     struct Rig {
         hand_over: HandOver,
-        queue: Receiver<Box<Slab>>,
+        queue: QueueReceiver<Box<Slab>>,
         pool: Arc<SlabPool>,
         ledger: Arc<LossLedger>,
         wake: Arc<Event>,
@@ -233,7 +373,7 @@ mod tests {
         let pool = Arc::new(SlabPool::new(arena));
         let ledger = Arc::new(LossLedger::new(SOURCES.into()));
         let wake = Arc::new(Event::new());
-        let (sender, queue) = slab_queue(queued);
+        let (sender, queue) = slab_queue(queued, OnFull::DropNewest);
         let hand_over = HandOver::new(HandOverSettings {
             pool: Arc::clone(&pool),
             queue: sender,
@@ -244,6 +384,8 @@ mod tests {
             interval_ns: 5,
             begun,
             sources: SOURCES.into(),
+            metrics: Arc::default(),
+            stop: Arc::default(),
         });
         Rig { hand_over, queue, pool, ledger, wake }
     }
@@ -276,7 +418,7 @@ mod tests {
             queued in 1_usize..4,
             steps in proptest::collection::vec((0..SOURCES, 0_u8..10, any::<bool>()), 0..300),
         ) {
-            let Rig { mut hand_over, queue, pool, ledger, .. } = rig(slabs, queued);
+            let Rig { mut hand_over, mut queue, pool, ledger, .. } = rig(slabs, queued);
             let mut next = [0_u64; SOURCES as usize];
             let mut seen: BTreeMap<(u16, u64), u32> = BTreeMap::new();
             let mut last: BTreeMap<u16, u64> = BTreeMap::new();
@@ -311,7 +453,7 @@ mod tests {
             }
             hand_over.finish(0);
             drain(&mut seen);
-            prop_assert!(matches!(queue.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected)));
+            prop_assert!(matches!(queue.try_recv(), Err(TryRecvError::Disconnected)));
             while let Some(loss) = ledger.take() {
                 for seq in loss.first_seq..loss.first_seq + loss.count {
                     *seen.entry((loss.source, seq)).or_default() += 1;

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 
-/// Losses that wait for the recorder; beyond that only their causes are kept, a bit set a source. The recorder
-/// looks every few milliseconds, and a run of losses is one entry.
+/// Losses that wait for the recorder; beyond that only their causes are kept, with one range of numbers a source. The
+/// recorder looks every few milliseconds, and a run of losses is one entry.
 const ENTRIES_MAX: usize = 4096;
 
 /// Why readings were lost: a set of causes, with the bits of `GapCause` in schemas/segment.fbs.
@@ -94,24 +94,36 @@ pub struct Loss {
 #[derive(Debug)]
 pub struct LossLedger {
     entries: ArrayQueue<Loss>,
-    overflowed: Box<[AtomicU32]>, // one a source, causes whose entry found no room
+    overflowed: Box<[Overflow]>, // one a source
+}
+
+/// Losses of one source that found no room as entries: all causes, and the numbers they lie within. One writer, the source's
+/// group.
+#[derive(Debug, Default)]
+struct Overflow {
+    causes: AtomicU32,
+    first_seq: AtomicU64,
+    end_seq: AtomicU64,
 }
 
 impl LossLedger {
+    /// What a ledger takes for its entries, each with a mark of its place.
+    pub const BYTES: usize = ENTRIES_MAX * (size_of::<Loss>() + size_of::<usize>());
+
     /// A ledger for sources with ids below `sources`.
     pub fn new(sources: usize) -> Self {
         Self {
             entries: ArrayQueue::new(ENTRIES_MAX),
-            overflowed: (0..sources).map(|_| AtomicU32::new(0)).collect(),
+            overflowed: (0..sources).map(|_| Overflow::default()).collect(),
         }
     }
 
-    /// Writes a loss down. Never waits.
+    /// Writes a loss down. Never waits. Only for the group of the loss's source.
     pub fn write(&self, loss: Loss) {
         if self.entries.push(loss).is_err()
-            && let Some(causes) = self.overflowed.get(usize::from(loss.source))
+            && let Some(overflow) = self.overflowed.get(usize::from(loss.source))
         {
-            causes.fetch_or(loss.causes.bits(), Ordering::Release);
+            overflow.widen(loss);
         }
     }
 
@@ -120,11 +132,39 @@ impl LossLedger {
         self.entries.pop()
     }
 
-    /// Causes of a source's losses that found no room as entries.
-    pub fn overflowed(&self, source: u16) -> Causes {
-        let bits =
-            self.overflowed.get(usize::from(source)).map_or(0, |causes| causes.load(Ordering::Acquire));
-        Causes::from_bits(bits)
+    /// Losses that wait.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Causes of losses of `source` that found no room as entries, if any of them may lie within `first..end`.
+    pub fn overflowed(&self, source: u16, first: u64, end: u64) -> Causes {
+        self.overflowed
+            .get(usize::from(source))
+            .map_or(Causes::default(), |overflow| overflow.causes(first, end))
+    }
+}
+
+impl Overflow {
+    fn widen(&self, loss: Loss) {
+        let end_seq = loss.first_seq + loss.count;
+        let known = self.causes.load(Ordering::Relaxed);
+        if known == 0 || loss.first_seq < self.first_seq.load(Ordering::Relaxed) {
+            self.first_seq.store(loss.first_seq, Ordering::Relaxed);
+        }
+        if end_seq > self.end_seq.load(Ordering::Relaxed) {
+            self.end_seq.store(end_seq, Ordering::Relaxed);
+        }
+        // Last: who sees these causes sees a range that is at least as wide as theirs.
+        self.causes.store(known | loss.causes.bits(), Ordering::Release);
+    }
+
+    fn causes(&self, first: u64, end: u64) -> Causes {
+        let causes = Causes::from_bits(self.causes.load(Ordering::Acquire));
+        let overlaps =
+            self.first_seq.load(Ordering::Relaxed) < end && self.end_seq.load(Ordering::Relaxed) > first;
+        if overlaps { causes } else { Causes::default() }
     }
 }
 
@@ -151,15 +191,19 @@ mod tests {
         assert_eq!(Causes::default().to_string(), "unknown");
     }
 
-    // Goal: a full ledger forgets ranges but never causes. Method: one entry too many.
+    // Goal: a full ledger forgets single ranges but no cause, and blames no other numbers. Method: entries too many, by two causes.
     #[test]
     fn a_full_ledger_keeps_the_causes() {
         let ledger = LossLedger::new(2);
         for seq in 0..=ENTRIES_MAX as u64 {
             ledger.write(Loss { source: 1, first_seq: seq * 2, count: 1, causes: Causes::POOL_EMPTY });
         }
-        assert_eq!(ledger.overflowed(1), Causes::POOL_EMPTY);
-        assert_eq!(ledger.overflowed(0), Causes::default());
+        ledger.write(Loss { source: 1, first_seq: 9000, count: 5, causes: Causes::QUEUE_FULL });
+        assert_eq!(ledger.overflowed(1, 9004, 9010), Causes::POOL_EMPTY | Causes::QUEUE_FULL);
+        assert_eq!(ledger.overflowed(1, 8192, 8193), Causes::POOL_EMPTY | Causes::QUEUE_FULL);
+        assert_eq!(ledger.overflowed(1, 0, 8192), Causes::default());
+        assert_eq!(ledger.overflowed(1, 9005, 9010), Causes::default());
+        assert_eq!(ledger.overflowed(0, 0, u64::MAX), Causes::default());
         assert_eq!(std::iter::from_fn(|| ledger.take()).count(), ENTRIES_MAX);
     }
 }

@@ -1,6 +1,5 @@
-//! The slabs there are, and the queue they are handed over through.
+//! The slabs there are.
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use crossbeam_queue::ArrayQueue;
 
 use super::arena::Arena;
@@ -40,18 +39,18 @@ impl SlabPool {
     /// Takes a slab back and clears it.
     pub fn give_back(&self, mut slab: Box<Slab>) {
         slab.clear();
-        let class = if slab.capacity() <= self.standard_bytes { &self.standard } else { &self.large };
+        let class = if self.is_large(&slab) { &self.large } else { &self.standard };
         // Cannot be full: every slab came from here.
         drop(class.push(slab));
+    }
+
+    /// Whether a slab is one of the large ones.
+    pub(super) fn is_large(&self, slab: &Slab) -> bool {
+        slab.capacity() > self.standard_bytes
     }
 
     /// Free standard slabs at this moment.
     pub fn free(&self) -> usize {
         self.standard.len()
     }
-}
-
-/// The queue of filled slabs: bounded, first in first out, and disconnected once every sender is dropped.
-pub fn slab_queue(capacity: usize) -> (Sender<Box<Slab>>, Receiver<Box<Slab>>) {
-    bounded(capacity)
 }

@@ -233,7 +233,7 @@ mod tests {
     use crate::os::event::Event;
     use crate::schema::frame::FrameHeader;
     use crate::slab::arena::{Arena, Owner};
-    use crate::slab::{HandOver, HandOverSettings, LossLedger, Reading, SlabPool, slab_queue};
+    use crate::slab::{HandOver, HandOverSettings, LossLedger, OnFull, Reading, SlabPool, slab_queue};
 
     const DIRECTORY: (u64, u64) = (7, 8);
     const SOURCES: u16 = 3;
@@ -273,7 +273,7 @@ mod tests {
         let arena = Arena::kept(run_dir, geometry, &owner).unwrap();
         let begun = arena.begun();
         let pool = Arc::new(SlabPool::new(arena));
-        let (queue, slabs) = slab_queue(3);
+        let (queue, mut slabs) = slab_queue(3, OnFull::DropNewest);
         let mut hand_over = HandOver::new(HandOverSettings {
             pool: Arc::clone(&pool),
             queue,
@@ -284,6 +284,8 @@ mod tests {
             interval_ns: u64::MAX,
             begun,
             sources: SOURCES.into(),
+            metrics: Arc::default(),
+            stop: Arc::default(),
         });
         let mut next = vec![0; SOURCES.into()];
         let mut written = Vec::new();
@@ -304,7 +306,7 @@ mod tests {
             }
         }
         // What is queued and what is open is what a kill leaves; nothing is cleared any more.
-        let queued: Vec<_> = slabs.try_iter().collect();
+        let queued: Vec<_> = std::iter::from_fn(|| slabs.try_recv().ok()).collect();
         let mut left: Vec<(u16, u64)> = Vec::new();
         for slab in queued.iter().map(|slab| &**slab).chain(hand_over.open_slab()) {
             for run in slab.runs() {

@@ -6,7 +6,7 @@ use crate::os::shared_memory::{Piece, SharedNumber};
 
 /// Most runs that one slab can tell apart; a slab with more is handed over early. A run ends where a source's
 /// numbers jump, so this bounds how many losses one slab can show, not how many frames it holds.
-const RUNS_MAX: usize = 256;
+pub const RUNS_MAX: usize = 256;
 /// Most frames that one slab holds: as many of the shortest (an envelope alone) as fit 256 KiB, the size of one write.
 const FRAMES_MAX: usize = 4096;
 /// Shortest frame there is in a slab: an envelope.
@@ -45,6 +45,16 @@ pub(super) struct Kept {
 }
 
 impl Run {
+    /// A place for one.
+    const NONE: Self = Self {
+        source: u16::MAX,
+        first_seq: 0,
+        last_seq: 0,
+        first_mono_ns: 0,
+        last_mono_ns: 0,
+        wall_offset_ns: 0,
+    };
+
     /// How many readings.
     pub fn count(&self) -> u64 {
         self.last_seq - self.first_seq + 1
@@ -70,17 +80,21 @@ impl Slab {
     /// An empty slab over a piece of memory that is empty. `committed` tells how much of it are whole frames.
     pub(super) fn new(buffer: Piece, committed: SharedNumber) -> Self {
         let frames_max = Self::frames_max(buffer.bytes().len());
-        Self {
+        let mut slab = Self {
             buffer,
             committed,
             length: 0,
-            heads: vec![0; frames_max * HEAD_BYTES_MAX].into_boxed_slice(),
+            // Of ones, as zeros need not be written: the lists are in memory now and not at some later frame.
+            heads: vec![1; frames_max * HEAD_BYTES_MAX].into_boxed_slice(),
             heads_bytes: 0,
             frames: 0,
             frames_max,
             runs: Vec::with_capacity(RUNS_MAX),
             handed_over_ns: 0,
-        }
+        };
+        slab.runs.resize(RUNS_MAX, Run::NONE);
+        slab.runs.clear();
+        slab
     }
 
     /// Most frames in a slab of so many bytes.

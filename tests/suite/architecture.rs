@@ -11,7 +11,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("metrics", &[]),
     ("config", &[]),
     ("frame", &["schema"]),
-    ("slab", &["stream", "os", "schema"]),
+    ("slab", &["stream", "os", "metrics", "schema"]),
     ("sampling", &["frame", "slab", "os", "metrics", "config", "schema"]),
     ("segment", &["stream", "schema", "os", "metrics"]),
     ("recorder", &["slab", "segment", "stream", "os", "metrics"]),

@@ -28,6 +28,7 @@ mod follow;
 mod hosts;
 mod judges;
 mod medium;
+mod overload;
 mod recording;
 mod replaying;
 mod rescue;

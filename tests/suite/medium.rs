@@ -30,6 +30,26 @@ impl Medium {
         Self::mount(rig, &script)
     }
 
+    /// An ext4 of 128 MiB that can be frozen.
+    pub fn ext4(rig: &Rig) -> Option<Self> {
+        let script = "mount -t tmpfs -o size=256M none \"$1\" && truncate -s 128M \"$1/image\" && \
+             mkfs.ext4 -q -E nodiscard -N 64 -F \"$1/image\" && mkdir \"$1/data\" && \
+             mount -o loop \"$1/image\" \"$1/data\"";
+        Self::mount(rig, script)
+    }
+
+    /// Lets every write to the ext4 wait until the value that is returned goes.
+    pub fn freeze(&self) -> Frozen<'_> {
+        assert!(self.fsfreeze("--freeze"));
+        Frozen(self)
+    }
+
+    fn fsfreeze(&self, what: &str) -> bool {
+        let mut command = Command::new("nsenter");
+        command.args(["--mount", "--target", &self.holder.id().to_string(), "fsfreeze", what]);
+        command.arg(self.inside.join("data")).status().is_ok_and(|status| status.success())
+    }
+
     fn mount(rig: &Rig, script: &str) -> Option<Self> {
         let inside = rig.path("medium");
         std::fs::create_dir(&inside).unwrap();
@@ -65,6 +85,15 @@ impl Medium {
             .arg(&self.inside)
             .status();
         assert!(status.unwrap().success());
+    }
+}
+
+/// A file system that takes nothing, until this goes.
+pub struct Frozen<'a>(&'a Medium);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.0.fsfreeze("--unfreeze");
     }
 }
 

@@ -12,7 +12,7 @@ use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::os::event::Event;
 use flatcap::sampling::Sampler;
 use flatcap::sampling::sources::synthetic::{Synthetic, point};
-use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, Reading, SlabPool, slab_queue};
+use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, OnFull, Reading, SlabPool, slab_queue};
 use flatcap::stream::{ChecksumKind, StreamWriter};
 use serde::Serialize;
 
@@ -64,7 +64,7 @@ fn benches(criterion: &mut Criterion) {
         .unwrap();
         let begun = arena.begun();
         let pool = Arc::new(SlabPool::new(arena));
-        let (queue, slabs) = slab_queue(8);
+        let (queue, mut slabs) = slab_queue(8, OnFull::DropNewest);
         let mut hand_over = HandOver::new(HandOverSettings {
             pool: Arc::clone(&pool),
             queue,
@@ -75,6 +75,8 @@ fn benches(criterion: &mut Criterion) {
             interval_ns: 5_000_000,
             begun,
             sources: 1,
+            metrics: Arc::default(),
+            stop: Arc::default(),
         });
         let mut builders = Builders::default();
         let mut sampler = Synthetic::point(0);

@@ -25,6 +25,7 @@ pub struct AgentSampler {
     metrics: Arc<Metrics>,
     stat: HostFile,
     sources: Vec<wire::SourceState>, // reused
+    groups: Vec<wire::GroupState>,   // reused
 }
 
 impl AgentSampler {
@@ -39,7 +40,8 @@ impl AgentSampler {
     /// A sampler of this file and these counters.
     pub fn new(stat: HostFile, metrics: Arc<Metrics>) -> Self {
         let sources = Vec::with_capacity(metrics.sources.len());
-        Self { metrics, stat, sources }
+        let groups = Vec::with_capacity(metrics.groups.len());
+        Self { metrics, stat, sources, groups }
     }
 }
 
@@ -68,6 +70,15 @@ impl Sampler for AgentSampler {
                 &latency(source.read_duration.get()),
             )
         }));
+        self.groups.clear();
+        self.groups.extend(self.metrics.groups.iter().map(|group| {
+            wire::GroupState::new(
+                wire::SamplerGroup(group.number),
+                group.slabs.get(),
+                group.slabs_dropped.get(),
+                group.waited_ns.get(),
+            )
+        }));
         let counters = &self.metrics.recorder;
         let recorder = wire::Recorder::new(
             counters.bytes.get(),
@@ -78,6 +89,7 @@ impl Sampler for AgentSampler {
             counters.slabs_free.get(),
         );
         let sources = builder.create_vector(&self.sources);
+        let groups = builder.create_vector(&self.groups);
         let root = wire::Agent::create(
             builder,
             &wire::AgentArgs {
@@ -89,6 +101,7 @@ impl Sampler for AgentSampler {
                 write: Some(&latency(counters.write.get())),
                 sync: Some(&latency(counters.sync.get())),
                 sources: Some(sources),
+                groups: Some(groups),
             },
         );
         builder.finish_minimal(root);
@@ -112,6 +125,15 @@ fn process(stat: &[u8]) -> Option<wire::Process> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::GroupName;
+
+    // Goal: a group's number says which group it is. Method: the schema's names against the configuration's.
+    #[test]
+    fn groups_are_those_of_the_configuration() {
+        let names = wire::SamplerGroup::ENUM_VALUES.iter().map(|group| group.variant_name().unwrap());
+        let names: Vec<String> = names.map(str::to_lowercase).collect();
+        assert!(names.iter().eq(GroupName::ALL.iter().map(|name| name.as_str())), "{names:?}");
+    }
 
     // Goal: the fields are the ones that proc_pid_stat(5) numbers, whatever the command is called. Method: a line with
     // each field equal to its number.
