@@ -12,9 +12,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use flatcap::config::{Config, Timing};
+use flatcap::config::{Config, GroupName};
 use flatcap::frame::Builders;
-use flatcap::metrics::{GroupLatencies, Metrics, RecorderMetrics, SourceMetrics, exchange};
+use flatcap::metrics::{GroupLatencies, Metrics, SourceMetrics, exchange};
 use flatcap::os::clock::monotonic_ns;
 use flatcap::os::event::Event;
 use flatcap::os::host::HostRoot;
@@ -75,8 +75,7 @@ fn a_warm_group_allocates_nothing() {
     let names: Vec<&str> = CATALOG.iter().map(|entry| entry.name).chain(["self", "point", "wide"]).collect();
     // Starting a program allocates; group `blocking` has its sources read on threads of their own.
     let is_program = |name: &&str| *name == "command";
-    let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), 1));
-    let metrics = Arc::new(Metrics { sources: counters.collect(), recorder: RecorderMetrics::default() });
+    let metrics = Arc::new(Metrics::new(names.iter().map(|name| SourceMetrics::new((*name).to_owned(), 1))));
     for (id, name) in (0_u16..).zip(&names).filter(|(_, name)| !is_program(name)) {
         let sampler: Box<dyn Sampler> = match *name {
             "self" => Box::new(AgentSampler::new(AgentSampler::open_stat().unwrap(), Arc::clone(&metrics))),
@@ -115,7 +114,8 @@ fn a_warm_group_allocates_nothing() {
         });
         let mut group = Group::new(GroupSettings {
             sources: vec![GroupSource { id, period_ns: 1, budget: 10_000, sampler, errand: None }],
-            timing: Timing::Relaxed,
+            name: GroupName::Slow,
+            config: Config::default().groups.slow,
             start_ns: monotonic_ns(),
             wall_offset: Arc::new(flatcap::os::clock::WallOffset::default()),
             hand_over,

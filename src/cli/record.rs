@@ -11,7 +11,7 @@ use super::{Outcome, text};
 use crate::config::{self, Config};
 use crate::daemon::{self, Progress, RunSummary};
 use crate::frame::Shortfall;
-use crate::metrics::Total;
+use crate::metrics::{Limit, Total};
 use crate::recorder::{RecorderReport, SourceReport};
 use crate::sampling::sources::CATALOG;
 
@@ -172,8 +172,12 @@ fn remarks(source: &SourceReport) -> Vec<String> {
     if source.stride > 1 {
         let period =
             config::format_duration(Duration::from_nanos(source.period_ns.saturating_mul(source.stride)));
+        let budget = match source.limit {
+            Limit::Source => "its budget",
+            Limit::Agent => "cpu_budget, the budget of all sources together",
+        };
         lines.push(format!(
-            "{name}: was read every {period} at the end, to stay within its budget; the ticks left out count as missed"
+            "{name}: was read every {period} at the end, to stay within {budget}; the ticks left out count as missed"
         ));
     }
     if let Some(failure) = &source.failure {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::{Config, Shape, Source, SourceName};
-use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
+use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::host::{HostFile, HostRoot};
 use crate::sampling::Sampler;
 use crate::sampling::sources::agent::{self, AgentSampler};
@@ -115,7 +115,7 @@ pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
     let counters = candidates.iter().map(|candidate| {
         SourceMetrics::new(candidate.config.full_name().into_owned(), period_ns(&candidate.config))
     });
-    let metrics = Arc::new(Metrics { sources: counters.collect(), recorder: RecorderMetrics::default() });
+    let metrics = Arc::new(Metrics::new(counters));
     let sources = candidates.into_iter().zip(0..).map(|(candidate, id)| {
         let info = SourceInfo {
             id,

@@ -39,6 +39,28 @@ pub struct Metrics {
     pub sources: Box<[SourceMetrics]>,
     /// The recorder's own.
     pub recorder: RecorderMetrics,
+    /// What the agent's budget leaves each source, in nanoseconds of a core a second; 0 for no limit. Written by the daemon.
+    pub source_cap: Counter,
+}
+
+impl Metrics {
+    /// All zero, of these sources.
+    pub fn new(sources: impl IntoIterator<Item = SourceMetrics>) -> Self {
+        Self {
+            sources: sources.into_iter().collect(),
+            recorder: RecorderMetrics::default(),
+            source_cap: Counter::default(),
+        }
+    }
+}
+
+/// Which budget decides how often a source is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// The source's own.
+    Source,
+    /// That of the whole agent.
+    Agent,
 }
 
 /// Counters of one source. sampled (= begun) = recorded + lost + in flight.
@@ -62,8 +84,14 @@ pub struct SourceMetrics {
     pub error: Counter,
     /// Readings that did not come back in time. Written by the sampler.
     pub timed_out: Counter,
-    /// Every how many periods it is read; 0 until the first change, for 1. Written by the sampler.
-    stride: Counter,
+    /// What its readings have taken of a core, with what is done around them, in nanoseconds. Written by the sampler.
+    pub spent: Counter,
+    /// What they would take of a core, in nanoseconds a second, as often as the source's own budget allows; 0 until that is known.
+    /// Written by the sampler.
+    pub demand: Counter,
+    /// Every how many periods it is read, doubled, and one more where the agent's budget is why; 0 until the first change. Written by
+    /// the sampler.
+    pace: Counter,
     /// Frames handed to the kernel. Written by the recorder.
     pub recorded: Counter,
     /// Readings that are in Gap frames. Written by the recorder.
@@ -87,7 +115,9 @@ impl SourceMetrics {
             failed: Counter::default(),
             error: Counter::default(),
             timed_out: Counter::default(),
-            stride: Counter::default(),
+            spent: Counter::default(),
+            demand: Counter::default(),
+            pace: Counter::default(),
             recorded: Counter::default(),
             lost: Counter::default(),
             lateness: PublishedLatency::default(),
@@ -99,7 +129,13 @@ impl SourceMetrics {
 impl SourceMetrics {
     /// Every how many periods it is read, at least 1.
     pub fn stride(&self) -> u64 {
-        self.stride.get().max(1)
+        self.pace().0
+    }
+
+    /// That, and which budget is the reason where it is more than 1.
+    pub fn pace(&self) -> (u64, Limit) {
+        let pace = self.pace.get();
+        ((pace / 2).max(1), if pace % 2 == 1 { Limit::Agent } else { Limit::Source })
     }
 
     /// A reading failed for this. Only for the sampler.
@@ -121,9 +157,9 @@ impl SourceMetrics {
         }
     }
 
-    /// It is read every so many periods from now on. Only for the sampler.
-    pub fn set_stride(&self, stride: u64) {
-        self.stride.set(stride);
+    /// It is read every so many periods from now on, for the sake of this budget. Only for the sampler.
+    pub fn set_pace(&self, stride: u64, limit: Limit) {
+        self.pace.set(stride * 2 + u64::from(limit == Limit::Agent));
     }
 }
 

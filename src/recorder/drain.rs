@@ -325,6 +325,7 @@ impl Recorder {
                     failure: (source.failed.get() > 0).then(|| source.failure().to_string()),
                     timed_out: source.timed_out.get(),
                     stride: source.stride(),
+                    limit: source.pace().1,
                     lateness: latencies.lateness,
                     read_duration: latencies.read_duration,
                 })

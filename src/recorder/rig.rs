@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Capped, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy};
 use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
-use crate::metrics::{Metrics, RecorderMetrics, SourceMetrics};
+use crate::metrics::{Metrics, SourceMetrics};
 use crate::os::clock::{ClockChange, ClockReading, ClockWatch};
 use crate::os::event::Event;
 use crate::os::simulated::{Random, SimulatedStorage};
@@ -197,7 +197,7 @@ impl Script {
         queued: usize,
     ) -> (RecorderSettings, HandOver) {
         let sources = (0..SOURCES).map(|id| SourceMetrics::new(format!("source{id}"), 1000));
-        let metrics = Arc::new(Metrics { sources: sources.collect(), recorder: RecorderMetrics::default() });
+        let metrics = Arc::new(Metrics::new(sources));
         let sources_count = SOURCES.into();
         let geometry = Geometry {
             sources: sources_count,

@@ -28,6 +28,7 @@ mod follow;
 mod hosts;
 mod judges;
 mod medium;
+mod privileges;
 mod recording;
 mod replaying;
 mod rescue;
