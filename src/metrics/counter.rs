@@ -96,6 +96,8 @@ pub struct SourceMetrics {
     pub recorded: Counter,
     /// Readings that are in Gap frames. Written by the recorder.
     pub lost: Counter,
+    /// Why those were lost, all together, as the frames say it. Written by the recorder.
+    pub causes: Counter,
     /// Begin of a reading minus its deadline, over the last interval. Written by the recorder.
     pub lateness: PublishedLatency,
     /// How long a reading took, over the last interval. Written by the recorder.
@@ -120,6 +122,7 @@ impl SourceMetrics {
             pace: Counter::default(),
             recorded: Counter::default(),
             lost: Counter::default(),
+            causes: Counter::default(),
             lateness: PublishedLatency::default(),
             read_duration: PublishedLatency::default(),
         }

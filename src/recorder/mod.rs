@@ -34,6 +34,7 @@ pub use retention::{KeepFree, RetentionLimits};
 pub use settings::{RecorderSettings, RunPlan};
 
 use crate::metrics::{Limit, Total};
+use crate::slab::Causes;
 
 /// What one run has come to.
 #[derive(Debug)]
@@ -63,6 +64,8 @@ pub struct SourceReport {
     pub recorded: u64,
     /// Readings that are not in the files.
     pub lost: u64,
+    /// Why those are not, all together, as far as gaps say it.
+    pub causes: Causes,
     /// Ticks that were never begun.
     pub missed: u64,
     /// Readings that lacked something and are marked so.

@@ -235,11 +235,12 @@ impl Recorder {
         self.latencies.collect();
         self.latencies.settle(&mut segment.writer);
         for (id, (source, progress)) in (0..).zip(self.metrics.sources.iter().zip(&mut self.progress)) {
-            let missed = source.missed.get();
+            let (missed, partial) = (source.missed.get(), source.partial.get());
             if let Some(totals) = segment.writer.totals_mut(id) {
                 totals.missed = missed - progress.missed_before;
+                totals.partial = partial - progress.partial_before;
             }
-            progress.missed_before = missed;
+            (progress.missed_before, progress.partial_before) = (missed, partial);
         }
         let before = segment.writer.bytes();
         match segment.writer.seal() {
