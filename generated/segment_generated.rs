@@ -2683,6 +2683,8 @@ impl<'a> SourceTotals<'a> {
   pub const VT_LAST_WALL_NS: ::flatbuffers::VOffsetT = 22;
   pub const VT_LATENESS: ::flatbuffers::VOffsetT = 24;
   pub const VT_READ_DURATION: ::flatbuffers::VOffsetT = 26;
+  pub const VT_PARTIAL: ::flatbuffers::VOffsetT = 28;
+  pub const VT_CAUSES: ::flatbuffers::VOffsetT = 30;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -2694,6 +2696,7 @@ impl<'a> SourceTotals<'a> {
     args: &'args SourceTotalsArgs<'args>
   ) -> ::flatbuffers::WIPOffset<SourceTotals<'bldr>> {
     let mut builder = SourceTotalsBuilder::new(_fbb);
+    builder.add_partial(args.partial);
     builder.add_last_wall_ns(args.last_wall_ns);
     builder.add_first_wall_ns(args.first_wall_ns);
     builder.add_last_mono_ns(args.last_mono_ns);
@@ -2703,6 +2706,7 @@ impl<'a> SourceTotals<'a> {
     builder.add_missed(args.missed);
     builder.add_lost(args.lost);
     builder.add_recorded(args.recorded);
+    builder.add_causes(args.causes);
     if let Some(x) = args.read_duration { builder.add_read_duration(x); }
     if let Some(x) = args.lateness { builder.add_lateness(x); }
     builder.add_source(args.source);
@@ -2798,6 +2802,22 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, Bucket>>>(SourceTotals::VT_READ_DURATION, None)}
   }
+  /// Recorded readings that lacked something, as far as the sampler had reported them.
+  #[inline]
+  pub fn partial(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(SourceTotals::VT_PARTIAL, Some(0)).unwrap()}
+  }
+  /// Why the lost ones were lost, all together.
+  #[inline]
+  pub fn causes(&self) -> GapCause {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<GapCause>(SourceTotals::VT_CAUSES, Some(Default::default())).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for SourceTotals<'_> {
@@ -2818,6 +2838,8 @@ impl ::flatbuffers::Verifiable for SourceTotals<'_> {
      .visit_field::<i64>("last_wall_ns", Self::VT_LAST_WALL_NS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, Bucket>>>("lateness", Self::VT_LATENESS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, Bucket>>>("read_duration", Self::VT_READ_DURATION, false)?
+     .visit_field::<u64>("partial", Self::VT_PARTIAL, false)?
+     .visit_field::<GapCause>("causes", Self::VT_CAUSES, false)?
      .finish();
     Ok(())
   }
@@ -2835,6 +2857,8 @@ pub struct SourceTotalsArgs<'a> {
     pub last_wall_ns: i64,
     pub lateness: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, Bucket>>>,
     pub read_duration: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, Bucket>>>,
+    pub partial: u64,
+    pub causes: GapCause,
 }
 impl<'a> Default for SourceTotalsArgs<'a> {
   #[inline]
@@ -2852,6 +2876,8 @@ impl<'a> Default for SourceTotalsArgs<'a> {
       last_wall_ns: 0,
       lateness: None,
       read_duration: None,
+      partial: 0,
+      causes: Default::default(),
     }
   }
 }
@@ -2910,6 +2936,14 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SourceTotalsBuilder<'a, 'b, A
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SourceTotals::VT_READ_DURATION, read_duration);
   }
   #[inline]
+  pub fn add_partial(&mut self, partial: u64) {
+    self.fbb_.push_slot::<u64>(SourceTotals::VT_PARTIAL, partial, 0);
+  }
+  #[inline]
+  pub fn add_causes(&mut self, causes: GapCause) {
+    self.fbb_.push_slot::<GapCause>(SourceTotals::VT_CAUSES, causes, Default::default());
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SourceTotalsBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     SourceTotalsBuilder {
@@ -2939,6 +2973,8 @@ impl ::core::fmt::Debug for SourceTotals<'_> {
       ds.field("last_wall_ns", &self.last_wall_ns());
       ds.field("lateness", &self.lateness());
       ds.field("read_duration", &self.read_duration());
+      ds.field("partial", &self.partial());
+      ds.field("causes", &self.causes());
       ds.finish()
   }
 }

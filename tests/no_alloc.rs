@@ -12,7 +12,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use flatcap::config::{Config, Timing};
+use flatcap::config::{Config, GroupName};
 use flatcap::frame::Builders;
 use flatcap::metrics::{GroupLatencies, Metrics, SourceMetrics, exchange};
 use flatcap::os::clock::monotonic_ns;
@@ -121,7 +121,8 @@ fn a_warm_group_allocates_nothing() {
         });
         let mut group = Group::new(GroupSettings {
             sources: vec![GroupSource { id, period_ns: 1, budget: 10_000, sampler, errand: None }],
-            timing: Timing::Relaxed,
+            name: GroupName::Slow,
+            config: Config::default().groups.slow,
             start_ns: monotonic_ns(),
             wall_offset: Arc::new(flatcap::os::clock::WallOffset::default()),
             hand_over,

@@ -13,9 +13,12 @@ use super::error::CliError;
 use super::record::table;
 use super::{Outcome, text};
 use crate::config;
+use crate::frame::Shortfall;
+use crate::metrics::Total;
 use crate::segment::{
     Advance, Attachment, FrameKind, Gap, Listing, SegmentError, SegmentReader, SourceInfo, Span, Totals, list,
 };
+use crate::slab::Causes;
 
 /// What is in these files, from headers and footers.
 #[derive(Debug, clap::Args)]
@@ -62,19 +65,41 @@ struct Source {
     period_ns: u64,
     recorded: u64,
     lost: u64,
+    lost_causes: Option<String>,
     missed: u64,
+    partial: u64,
     first_seq: Option<u64>,
     last_seq: Option<u64>,
+    asked_hz: Option<f64>,
     achieved_hz: Option<f64>,
-    lateness_ns: Lateness,
+    lateness_ns: Latency,
+    read_duration_ns: Latency,
 }
 
 #[derive(Debug, Serialize)]
-struct Lateness {
+struct Latency {
     p50: u64,
     p99: u64,
     max: u64,
 }
+
+/// What is shown of a source, by `record` too.
+pub(super) const SOURCE_COLUMNS: [&str; 14] = [
+    "source",
+    "period",
+    "asked Hz",
+    "achieved Hz",
+    "recorded",
+    "lost",
+    "missed",
+    "partial",
+    "lateness p50",
+    "p99",
+    "max",
+    "read p50",
+    "p99",
+    "max",
+];
 
 /// One source of one run over all its segments.
 struct Sum {
@@ -220,6 +245,7 @@ fn walk(reader: &mut SegmentReader) -> Result<Vec<Totals>, SegmentError> {
                 };
                 if let Some(totals) = of(&mut totals, sample.source) {
                     totals.record(1, span);
+                    totals.partial += u64::from(!Shortfall::of_flags(sample.flags).is_none());
                 }
             }
             FrameKind::Descriptor => {
@@ -232,7 +258,7 @@ fn walk(reader: &mut SegmentReader) -> Result<Vec<Totals>, SegmentError> {
             FrameKind::Gap => {
                 let Some(gap) = Gap::decode(reader.payload(at)) else { continue };
                 if let Some(totals) = of(&mut totals, gap.source) {
-                    totals.lost = totals.lost.saturating_add(gap.count);
+                    totals.lose(&gap);
                 }
             }
             _ => {}
@@ -246,7 +272,10 @@ fn of(totals: &mut [Totals], source: u16) -> Option<&mut Totals> {
 }
 
 fn source(run_id: u64, id: u16, sum: Sum) -> Source {
-    let lateness = sum.totals.lateness.summary();
+    let latency = |total: &Total| {
+        let summary = total.summary();
+        Latency { p50: summary.p50_ns, p99: summary.p99_ns, max: summary.max_ns }
+    };
     Source {
         name: sum.name,
         id,
@@ -255,11 +284,15 @@ fn source(run_id: u64, id: u16, sum: Sum) -> Source {
         period_ns: sum.period_ns,
         recorded: sum.totals.recorded,
         lost: sum.totals.lost,
+        lost_causes: (sum.totals.lost > 0).then(|| Causes::from_bits(sum.totals.causes).to_string()),
         missed: sum.totals.missed,
+        partial: sum.totals.partial,
         first_seq: sum.totals.span.map(|span| span.first_seq),
         last_seq: sum.totals.span.map(|span| span.last_seq),
+        asked_hz: text::asked_hz(sum.period_ns),
         achieved_hz: sum.totals.achieved_hz(),
-        lateness_ns: Lateness { p50: lateness.p50_ns, p99: lateness.p99_ns, max: lateness.max_ns },
+        lateness_ns: latency(&sum.totals.lateness),
+        read_duration_ns: latency(&sum.totals.read_duration),
     }
 }
 
@@ -279,36 +312,29 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             time(segment.last_wall_ns),
         ]);
     }
-    let mut sources = table([
-        "source",
-        "period",
-        "recorded",
-        "lost",
-        "missed",
-        "asked Hz",
-        "achieved Hz",
-        "lateness p50",
-        "p99",
-        "max",
-    ]);
+    let mut sources = table(SOURCE_COLUMNS);
     for source in &report.sources {
-        #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
-        let asked = (source.period_ns > 0).then(|| 1e9 / source.period_ns as f64);
-        // Only a footer knows lateness; no reading is ever made at its very deadline.
-        let late = |ns: u64| if source.lateness_ns.max == 0 { "-".to_owned() } else { text::latency(ns) };
         let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
-        sources.add_row([
+        let mut row = vec![
             source.name.clone(),
             config::format_duration(Duration::from_nanos(source.period_ns)),
-            source.recorded.to_string(),
-            source.lost.to_string(),
-            source.missed.to_string(),
-            rate(asked),
+            rate(source.asked_hz),
             rate(source.achieved_hz),
-            late(source.lateness_ns.p50),
-            late(source.lateness_ns.p99),
-            late(source.lateness_ns.max),
-        ]);
+        ];
+        let counts = [source.recorded, source.lost, source.missed, source.partial];
+        row.extend(counts.map(|count| count.to_string()));
+        for Latency { p50, p99, max } in [&source.lateness_ns, &source.read_duration_ns] {
+            // Only a footer knows them; no reading is ever made at its very deadline, or in no time.
+            let shown = |ns: u64| if *max == 0 { "-".to_owned() } else { text::latency(ns) };
+            row.extend([*p50, *p99, *max].map(shown));
+        }
+        sources.add_row(row);
     }
-    writeln!(out, "{segments}\n\n{sources}\n\n{} frames, {}", report.frames, text::bytes(report.bytes))
+    writeln!(out, "{segments}\n\n{sources}\n")?;
+    for source in &report.sources {
+        if let Some(causes) = &source.lost_causes {
+            writeln!(out, "lost: {} reading(s) of {}: {causes}", source.lost, source.name)?;
+        }
+    }
+    writeln!(out, "{} frames, {}", report.frames, text::bytes(report.bytes))
 }

@@ -11,7 +11,7 @@ use super::{Outcome, text};
 use crate::config::{self, Config};
 use crate::daemon::{self, Progress, RunSummary};
 use crate::frame::Shortfall;
-use crate::metrics::Total;
+use crate::metrics::{Limit, Total};
 use crate::recorder::{RecorderReport, SourceReport};
 use crate::sampling::sources::CATALOG;
 
@@ -179,9 +179,16 @@ fn remarks(source: &SourceReport) -> Vec<String> {
     if source.stride > 1 {
         let period =
             config::format_duration(Duration::from_nanos(source.period_ns.saturating_mul(source.stride)));
+        let budget = match source.limit {
+            Limit::Source => "its budget",
+            Limit::Agent => "cpu_budget, the budget of all sources together",
+        };
         lines.push(format!(
-            "{name}: was read every {period} at the end, to stay within its budget; the ticks left out count as missed"
+            "{name}: was read every {period} at the end, to stay within {budget}; the ticks left out count as missed"
         ));
+    }
+    if source.lost > 0 {
+        lines.push(format!("{name}: {} lost: {}", count(source.lost, "reading"), source.causes));
     }
     if let Some(failure) = &source.failure {
         lines.push(format!(
@@ -214,34 +221,32 @@ fn count(number: u64, noun: &str) -> String {
 }
 
 fn sources_table(report: &RecorderReport) -> Table {
-    let mut table = table([
-        "source",
-        "period",
-        "recorded",
-        "lost",
-        "missed",
-        "lateness p50",
-        "p99",
-        "max",
-        "read p50",
-        "p99",
-    ]);
+    let mut table = table(super::info::SOURCE_COLUMNS);
     for source in &report.sources {
         let (late, read) = (source.lateness.summary(), source.read_duration.summary());
-        table.add_row([
+        let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
+        let mut row = vec![
             source.name.clone(),
             config::format_duration(Duration::from_nanos(source.period_ns)),
-            source.recorded.to_string(),
-            source.lost.to_string(),
-            source.missed.to_string(),
-            text::latency(late.p50_ns),
-            text::latency(late.p99_ns),
-            text::latency(late.max_ns),
-            text::latency(read.p50_ns),
-            text::latency(read.p99_ns),
-        ]);
+            rate(text::asked_hz(source.period_ns)),
+            rate(achieved_hz(source)),
+        ];
+        let counts = [source.recorded, source.lost, source.missed, source.partial];
+        row.extend(counts.map(|count| count.to_string()));
+        for latency in [late, read] {
+            row.extend([latency.p50_ns, latency.p99_ns, latency.max_ns].map(text::latency));
+        }
+        table.add_row(row);
     }
     table
+}
+
+/// The asked rate times the share of ticks that are in the files; none where none came.
+fn achieved_hz(source: &SourceReport) -> Option<f64> {
+    let ticks = source.begun.saturating_add(source.missed);
+    #[allow(clippy::cast_precision_loss, reason = "a rate for people: 53 bits are plenty")]
+    let share = (ticks > 0).then(|| source.recorded as f64 / ticks as f64)?;
+    text::asked_hz(source.period_ns).map(|hz| hz * share)
 }
 
 fn latencies_table(report: &RecorderReport) -> Table {

@@ -44,6 +44,13 @@ pub(super) fn hertz(hz: f64) -> String {
     format!("{hz:.decimals$}")
 }
 
+/// The rate of a period in nanoseconds; none for a period of 0.
+pub(super) fn asked_hz(period_ns: u64) -> Option<f64> {
+    #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+    let period_ns = (period_ns > 0).then_some(period_ns as f64)?;
+    Some(1e9 / period_ns)
+}
+
 /// Wall nanoseconds as date and time in a zone, to the microsecond.
 pub(super) fn local(wall_ns: i64, zone: &TimeZone) -> String {
     Timestamp::from_nanosecond(wall_ns.into()).map_or_else(

@@ -24,6 +24,13 @@ pub(super) const HOST_ROOT: &str = "/";
 pub(super) const MEMORY_MAX: u64 = 64 * MIB;
 /// Below, not even small frames have a queue; above, a unit was mistaken.
 pub(super) const MEMORY_MAX_RANGE: RangeInclusive<u64> = 8 * MIB..=64 * GIB;
+/// It takes a right that an ordinary account lacks, and memory from a host that may need it.
+pub(super) const LOCK_MEMORY: bool = false;
+/// Ten times what the default sources take; a recorder that takes more is part of the incident.
+pub(super) const CPU_BUDGET: CpuShare = CpuShare::of_basis_points(2_500);
+/// Less, and not even the recorder's own work fits; more than ten cores is no limit.
+pub(super) const CPU_BUDGET_RANGE: RangeInclusive<CpuShare> =
+    CpuShare::of_basis_points(10)..=CpuShare::of_basis_points(100_000);
 
 /// Handing a slab over costs the same whatever its size; 64 KiB spread that over hundreds of frames and
 /// still fit a core's cache.
@@ -96,6 +103,12 @@ pub(super) const TIMING_BLOCKING: Timing = Timing::Relaxed;
 pub(super) const TIMING_FAST: Timing = Timing::Precise;
 /// Nobody sees 50 us in a slow tick, and fewer wake-ups save power.
 pub(super) const TIMING_SLOW: Timing = Timing::Relaxed;
+/// It takes a right that an ordinary account lacks, and comes before the host's own work.
+pub(super) const PRIORITY: u8 = 0;
+/// What `SCHED_FIFO` has, and 0 for none.
+pub(super) const PRIORITY_RANGE: RangeInclusive<u64> = 0..=99;
+/// Most processors of a kernel's set.
+pub(super) const CPUS_RANGE: RangeInclusive<u64> = 0..=1023;
 /// What is already in hand is kept whole, and the hole has one place and one size.
 pub(super) const ON_FULL: OnFull = OnFull::DropNewest;
 
@@ -174,6 +187,8 @@ pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Ten times what any default source takes; a vmstat at 1 kHz takes 2 %, and a reading that another task interrupts counts
 /// for longer than it took.
 pub(super) const BUDGET: CpuShare = CpuShare::of_basis_points(1_000);
+/// A hundredth of a percent is what is counted in; a source is read by one thread.
+pub(super) const BUDGET_RANGE: RangeInclusive<CpuShare> = CpuShare::of_basis_points(1)..=CpuShare::WHOLE;
 
 /// What tells whether processors wait: each host of metal has these, and each virtual machine the last four.
 pub(super) const PERF_EVENTS: [PerfEvent; 9] = [

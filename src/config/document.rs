@@ -149,7 +149,10 @@ fn agent(table: &mut Table<'_, '_>) -> (Agent, Given<u64>) {
     let run_dir = table.path_or_empty("run_dir", agent.run_dir).value;
     let host_root = table.path("host_root", agent.host_root).value;
     let memory_max = table.size("memory_max", agent.memory_max, &default::MEMORY_MAX_RANGE);
-    (Agent { data_dir, run_dir, host_root, memory_max: memory_max.value }, memory_max)
+    let lock_memory = table.flag("lock_memory", agent.lock_memory).value;
+    let cpu_budget = table.cpu_share("cpu_budget", agent.cpu_budget, &default::CPU_BUDGET_RANGE).value;
+    let agent = Agent { data_dir, run_dir, host_root, memory_max: memory_max.value, lock_memory, cpu_budget };
+    (agent, memory_max)
 }
 
 fn handover(table: &mut Table<'_, '_>) -> (Handover, Given<u64>) {
@@ -199,7 +202,11 @@ fn storage(table: &mut Table<'_, '_>) -> (Storage, Given<u64>) {
 }
 
 fn group(table: &mut Table<'_, '_>, group: &Group) -> Group {
+    let priority = table.number("priority", group.priority.into(), &default::PRIORITY_RANGE);
+    let cpus = table.numbers("cpus", &default::CPUS_RANGE).value;
     Group {
+        priority: u8::try_from(priority.value).unwrap_or(u8::MAX),
+        cpus: cpus.into_iter().filter_map(|cpu| u32::try_from(cpu).ok()).collect(),
         timing: table.word("timing", group.timing).value,
         on_full: table.word("on_full", group.on_full).value,
     }
@@ -230,7 +237,7 @@ pub(super) fn common(table: &mut Table<'_, '_>, source: Source) -> (Source, Writ
     let enabled = table.flag("enabled", source.enabled);
     let period = table.duration("period", source.period, &default::PERIOD_RANGE);
     let required = table.flag("required", source.required).value;
-    let budget = table.cpu_share("budget", source.budget).value;
+    let budget = table.cpu_share("budget", source.budget, &default::BUDGET_RANGE).value;
     let [include, exclude] = ["include", "exclude"].map(|key| {
         let given = table.patterns(key);
         if !given.value.is_empty() && !source.name.has_choice() {
@@ -275,8 +282,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::GroupName;
     use crate::config::error::Wanted;
-    use crate::config::source::GroupName;
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
     const MINIMAL: &str = include_str!("../../config/minimal.toml");
@@ -362,7 +369,7 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(shown, 4 + 3 + 10 + 3 * 2 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
+        assert_eq!(shown, 6 + 3 + 10 + 3 * 4 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
     }
 
     #[test]
@@ -378,11 +385,13 @@ mod tests {
     fn every_key_arrives() {
         // Proves that no value lands in another field: each key gets a value of its own.
         let text = "[agent]\ndata_dir = \"/d\"\nhost_root = \"/h\"\nmemory_max = \"128MiB\"\n\
+            lock_memory = true\ncpu_budget = \"250.5%\"\n\
             [handover]\nslab_size = \"128KiB\"\nhand_over = \"6ms\"\ndrain = \"7ms\"\n\
             [storage]\nchecksum = \"crc16\"\nsegment_size = \"1GiB\"\nsegment_age = \"8s\"\nsync = \"interval\"\n\
             sync_interval = \"9s\"\npreallocate = \"1MiB\"\nframe_max = \"2MiB\"\n\
-            [group.fast]\ntiming = \"relaxed\"\non_full = \"drop-oldest\"\n\
-            [group.slow]\ntiming = \"precise\"\non_full = \"block\"\n\
+            [group.fast]\ntiming = \"relaxed\"\npriority = 5\non_full = \"drop-oldest\"\n\
+            [group.slow]\ntiming = \"precise\"\ncpus = [3, 0]\non_full = \"block\"\n\
+            [group.blocking]\ntiming = \"spin\"\n\
             [source.load]\nenabled = false\nperiod = \"11ms\"\nrequired = true\n\
             [source.synthetic]\nenabled = true\nshape = \"wide\"\nfields = 0x10\npayload = \"3KiB\"\nseed = 12\n";
         let config = Config::parse("f.toml", text).unwrap();
@@ -391,6 +400,8 @@ mod tests {
             run_dir: "".into(),
             host_root: "/h".into(),
             memory_max: 128 << 20,
+            lock_memory: true,
+            cpu_budget: crate::config::CpuShare::of_basis_points(25_050),
         };
         assert_eq!(config.agent, agent);
         let ms = std::time::Duration::from_millis;
@@ -407,10 +418,13 @@ mod tests {
             frame_max: 2 << 20,
         };
         assert_eq!(config.storage, storage);
-        assert_eq!(config.groups.fast.timing.as_str(), "relaxed");
-        assert_eq!(config.groups.slow.timing.as_str(), "precise");
         let on_full = GroupName::ALL.iter().map(|name| config.groups.get(*name).on_full.as_str());
         assert_eq!(on_full.collect::<Vec<_>>(), ["drop-oldest", "block", "drop-newest"]);
+        let groups = GroupName::ALL.iter().map(|name| config.groups.get(*name));
+        let groups: Vec<_> =
+            groups.map(|group| (group.timing.as_str(), group.priority, group.cpus.as_slice())).collect();
+        let none: &[u32] = &[];
+        assert_eq!(groups, [("relaxed", 5, none), ("precise", 0, &[0, 3]), ("spin", 0, none)]);
         let load = &config.sources[3];
         assert_eq!((load.enabled, load.period, load.required), (false, ms(11), true));
         let synthetic = Synthetic { shape: Shape::Wide { fields: 16, payload_bytes: 3 << 10 }, seed: 12 };
@@ -629,7 +643,8 @@ mod tests {
             (
                 "[agent]\ndata_dir = \"a\"\ndata_dir = \"b\"\nx = 1",
                 "f.toml:3:1: data_dir: given twice; keep one\n\
-                 f.toml:4:1: [agent] x: no such key here; the keys are data_dir, run_dir, host_root and memory_max",
+                 f.toml:4:1: [agent] x: no such key here; the keys are data_dir, run_dir, host_root, \
+                 memory_max, lock_memory and cpu_budget",
             ),
             ("[agent]\n[agent]", "f.toml:2:2: agent: given twice; keep one"),
         ]);
@@ -729,6 +744,50 @@ mod tests {
             (
                 "[agent]\nhost_root = \"\"",
                 "f.toml:2:13: [agent] host_root = \"\": not a path, since it is empty or holds a zero byte; write a path in quotes",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn what_is_asked_of_the_processor_and_the_scheduler() {
+        // Proves that shares, priorities, processors and words of timing have limits, and lists their form.
+        assert_errors(&[
+            (
+                "[agent]\ncpu_budget = \"0.09%\"",
+                "f.toml:2:14: [agent] cpu_budget = \"0.09%\": too small; write a number with %, from 0.1% to 1000%",
+            ),
+            (
+                "[agent]\ncpu_budget = \"1001%\"",
+                "f.toml:2:14: [agent] cpu_budget = \"1001%\": too large; write a number with %, from 0.1% to 1000%",
+            ),
+            ("[agent]\ncpu_budget = \"0.1%\"\n[source.cpu]\nbudget = \"100%\"", "no error"),
+            (
+                "[agent]\nlock_memory = 1",
+                "f.toml:2:15: [agent] lock_memory = 1: a number without quotes is not what belongs here; write true or \
+                 false without quotes",
+            ),
+            (
+                "[group.slow]\npriority = 100",
+                "f.toml:2:12: [group.slow] priority = 100: too large; write a whole number without quotes, from 0 to 99",
+            ),
+            (
+                "[group.slow]\ncpus = [0, 1024]",
+                "f.toml:2:8: [group.slow] cpus = [0, 1024]: too large; write a list such as [0, 1] of whole numbers from \
+                 0 to 1023",
+            ),
+            (
+                "[group.slow]\ncpus = [2, 1, 2]",
+                "f.toml:2:8: [group.slow] cpus = [2, 1, 2]: \"2\" is named twice; keep one",
+            ),
+            (
+                "[group.slow]\ncpus = \"0-3\"",
+                "f.toml:2:8: [group.slow] cpus = \"0-3\": a text in quotes is not what belongs here; write a list such as \
+                 [0, 1] of whole numbers from 0 to 1023",
+            ),
+            (
+                "[group.fast]\ntiming = \"exact\"",
+                "f.toml:2:10: [group.fast] timing = \"exact\": not one of the allowed values; write \"relaxed\", \
+                 \"precise\" or \"spin\"",
             ),
         ]);
     }

@@ -9,6 +9,7 @@ use super::event::PROCESSES_MAX;
 use super::memory::Memory;
 use super::pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 use super::readout::{EXPRESSION_BYTES_MAX, INSTANCE_NAME_BYTES_MAX, WORD_BYTES_MAX, WORDS_MAX};
+use super::source::CpuShare;
 use super::units::{UnitError, format_duration, format_size};
 
 /// This many errors are kept; a file with more of them is not a configuration, and the rest is counted.
@@ -177,7 +178,7 @@ pub enum Problem {
         /// How many there may be.
         limit: usize,
     },
-    /// A word that stands in a list twice.
+    /// A word or a number that stands in a list twice.
     #[error("\"{word}\" is named twice; keep one")]
     WordTwice {
         /// The word.
@@ -283,12 +284,14 @@ pub enum Wanted {
     Size(RangeInclusive<u64>),
     /// A size, or a share in percent up to a limit.
     Share(u8),
-    /// A share of one core, in percent.
-    CpuShare,
+    /// A share of one core within limits, in percent.
+    CpuShare(RangeInclusive<CpuShare>),
     /// A list of patterns.
     Patterns,
     /// A number within limits.
     Number(RangeInclusive<u64>),
+    /// A list of numbers within limits.
+    Numbers(RangeInclusive<u64>),
     /// One of these words.
     Word(Vec<&'static str>),
     /// Some of these words.
@@ -399,11 +402,13 @@ impl Wanted {
                 Some(format!("from {} to {}", format_size(*range.start()), format_size(*range.end())))
             }
             Self::Share(most) => Some(format!("from 0% to {most}%, or a size")),
-            Self::CpuShare => Some("from 0.01% to 100%".to_owned()),
+            Self::CpuShare(range) => Some(format!("from {} to {}", range.start(), range.end())),
             Self::Patterns => {
                 Some(format!("up to {PATTERNS_MAX} patterns of up to {PATTERN_BYTES_MAX} bytes"))
             }
-            Self::Number(range) => Some(format!("from {} to {}", range.start(), range.end())),
+            Self::Number(range) | Self::Numbers(range) => {
+                Some(format!("from {} to {}", range.start(), range.end()))
+            }
             Self::Word(words) => Some(listed(&quoted(words), "or")),
             Self::Words(words) => Some(listed(&quoted(words), "and")),
             Self::Processes => Some(format!("up to {PROCESSES_MAX} numbers or names")),
@@ -425,9 +430,10 @@ impl fmt::Display for Wanted {
             Self::Duration(_) => write!(f, "write a number with ns, us, ms, s, m, h or d, {limits}"),
             Self::Size(_) => write!(f, "write a number with B, KiB, MiB, GiB or TiB, {limits}"),
             Self::Share(_) => write!(f, "write a number with B, KiB, MiB, GiB, TiB or %, {limits}"),
-            Self::CpuShare => write!(f, "write a number with %, {limits}"),
+            Self::CpuShare(_) => write!(f, "write a number with %, {limits}"),
             Self::Patterns => write!(f, "write a list such as [\"sd*\", \"nvme*\"], {limits}"),
             Self::Number(_) => write!(f, "write a whole number without quotes, {limits}"),
+            Self::Numbers(_) => write!(f, "write a list such as [0, 1] of whole numbers {limits}"),
             Self::Word(_) => write!(f, "write {limits}"),
             Self::Flag => write!(f, "write {limits} without quotes"),
             Self::Words(_) => write!(f, "write a list of some of {limits}"),

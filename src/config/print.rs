@@ -61,6 +61,8 @@ impl Lines {
         self.quoted("run_dir", &agent.run_dir.to_string_lossy());
         self.quoted("host_root", &agent.host_root.to_string_lossy());
         self.quoted("memory_max", &format_size(agent.memory_max));
+        self.plain("lock_memory", agent.lock_memory);
+        self.quoted("cpu_budget", &agent.cpu_budget.to_string());
     }
 
     fn handover(&mut self, config: &Config) {
@@ -106,6 +108,9 @@ impl Lines {
     fn group(&mut self, config: &Config, name: GroupName, group: &Group) {
         self.table(&format!("group.{}", name.as_str()));
         self.quoted("timing", group.timing.as_str());
+        self.plain("priority", group.priority);
+        let cpus: Vec<String> = group.cpus.iter().map(u32::to_string).collect();
+        self.plain("cpus", format!("[{}]", cpus.join(", ")));
         self.quoted("on_full", group.on_full.as_str());
         let sources: Vec<_> = config.sources_of(name).map(Source::full_name).collect();
         let sources = if sources.is_empty() { "none".to_owned() } else { sources.join(", ") };
@@ -291,8 +296,15 @@ mod tests {
     }
 
     fn group() -> impl Strategy<Value = Group> {
-        (prop::sample::select(Timing::ALL), prop::sample::select(OnFull::ALL))
-            .prop_map(|(timing, on_full)| Group { timing, on_full })
+        let cpus = prop::collection::btree_set(0..=1023_u32, 0..4);
+        (prop::sample::select(Timing::ALL), 0..=99_u8, cpus, prop::sample::select(OnFull::ALL)).prop_map(
+            |(timing, priority, cpus, on_full)| Group {
+                timing,
+                priority,
+                cpus: cpus.into_iter().collect(),
+                on_full,
+            },
+        )
     }
 
     fn storage() -> impl Strategy<Value = Storage> {
@@ -334,7 +346,7 @@ mod tests {
             (shape, default::SYNTHETIC_SEED_RANGE).prop_map(|(shape, seed)| Synthetic { shape, seed });
         let pattern = "[a-z*?]{1,8}".prop_map(|text| Pattern::new(&text).unwrap());
         let patterns = || prop::collection::vec(pattern.clone(), 0..3);
-        let budget = (1..=10_000_u16).prop_map(CpuShare::of_basis_points);
+        let budget = (1..=10_000_u32).prop_map(CpuShare::of_basis_points);
         let each =
             (any::<bool>(), duration(&default::PERIOD_RANGE), any::<bool>(), budget, patterns(), patterns());
         let process = (
@@ -416,8 +428,16 @@ mod tests {
 
     fn config() -> impl Strategy<Value = Config> {
         let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
-        let agent = (path(), path(), path(), default::MEMORY_MAX_RANGE).prop_map(
-            |(data_dir, run_dir, host_root, memory_max)| Agent { data_dir, run_dir, host_root, memory_max },
+        let cpu_budget = (10..=100_000_u32).prop_map(CpuShare::of_basis_points);
+        let agent = (path(), path(), path(), default::MEMORY_MAX_RANGE, any::<bool>(), cpu_budget).prop_map(
+            |(data_dir, run_dir, host_root, memory_max, lock_memory, cpu_budget)| Agent {
+                data_dir,
+                run_dir,
+                host_root,
+                memory_max,
+                lock_memory,
+                cpu_budget,
+            },
         );
         let handover = (4..=1024_usize, duration(&default::HAND_OVER_RANGE), duration(&default::DRAIN_RANGE))
             .prop_map(|(pages, hand_over, drain)| Handover { slab_size: pages << 12, hand_over, drain });

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::default;
-use super::source::{GroupName, Source, SourceName};
+use super::source::{CpuShare, GroupName, Source, SourceName};
 use super::word::words;
 
 /// A checked configuration. Its values lie within their ranges and fit each other.
@@ -45,6 +45,10 @@ pub struct Agent {
     pub host_root: PathBuf,
     /// Bytes of all slabs, builders and histograms together, 8 MiB to 64 GiB.
     pub memory_max: u64,
+    /// Whether all memory that is there at the start is kept from being swapped out.
+    pub lock_memory: bool,
+    /// Most of a core that all threads together may take, 0.1 % to 1,000 %; periods are lengthened where they take more.
+    pub cpu_budget: CpuShare,
 }
 
 /// How frames get from samplers to the recorder.
@@ -120,6 +124,10 @@ pub struct Groups {
 pub struct Group {
     /// How exactly ticks are met.
     pub timing: Timing,
+    /// Real-time priority of the thread (`SCHED_FIFO`), 1 to 99; 0 for none.
+    pub priority: u8,
+    /// Numbers of the processors that its threads may run on, at most 1,023, in order, none twice; none for all.
+    pub cpus: Vec<u32>,
     /// What happens when the recorder does not keep up and the group's queue is full.
     pub on_full: OnFull,
 }
@@ -145,6 +153,9 @@ words! {
         Relaxed = "relaxed",
         /// Timer slack of 1 ns: half as late, at the price of more wake-ups.
         Precise = "precise",
+        /// As precise, but woken a little early; the rest is spent spinning on the clock. Later than the tick by less than a
+        /// microsecond, at the price of that part of a core.
+        Spin = "spin",
     }
 }
 
@@ -214,6 +225,8 @@ impl Default for Agent {
             run_dir: PathBuf::new(),
             host_root: PathBuf::from(default::HOST_ROOT),
             memory_max: default::MEMORY_MAX,
+            lock_memory: default::LOCK_MEMORY,
+            cpu_budget: default::CPU_BUDGET,
         }
     }
 }
@@ -246,10 +259,16 @@ impl Default for Storage {
 
 impl Default for Groups {
     fn default() -> Self {
+        let group = |timing| Group {
+            timing,
+            priority: default::PRIORITY,
+            cpus: Vec::new(),
+            on_full: default::ON_FULL,
+        };
         Self {
-            fast: Group { timing: default::TIMING_FAST, on_full: default::ON_FULL },
-            slow: Group { timing: default::TIMING_SLOW, on_full: default::ON_FULL },
-            blocking: Group { timing: default::TIMING_BLOCKING, on_full: default::ON_FULL },
+            fast: group(default::TIMING_FAST),
+            slow: group(default::TIMING_SLOW),
+            blocking: group(default::TIMING_BLOCKING),
         }
     }
 }

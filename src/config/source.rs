@@ -176,19 +176,19 @@ pub struct Cgroup {
 
 /// A share of one core's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CpuShare(u16);
+pub struct CpuShare(u32);
 
 impl CpuShare {
     /// All of a core.
     pub const WHOLE: Self = Self(10_000);
 
-    /// From hundredths of a percent, up to a whole core.
-    pub(super) const fn of_basis_points(points: u16) -> Self {
+    /// From hundredths of a percent.
+    pub(super) const fn of_basis_points(points: u32) -> Self {
         Self(points)
     }
 
-    /// In hundredths of a percent, 1 to 10,000.
-    pub fn basis_points(self) -> u16 {
+    /// In hundredths of a percent, at least 1.
+    pub fn basis_points(self) -> u32 {
         self.0
     }
 }

@@ -132,14 +132,16 @@ impl<'t> Table<'_, 't> {
     }
 
     /// Takes a share of one core in percent, with up to two digits behind the point.
-    pub(super) fn cpu_share(&mut self, key: &'static str, default: CpuShare) -> Given<CpuShare> {
-        self.take(key, Wanted::CpuShare, default, |value, wanted| match value {
-            DeValue::String(text) => match basis_points(&text) {
-                Ok(0) => Err(Problem::TooSmall { wanted }),
-                Ok(points) if points > CpuShare::WHOLE.basis_points() => Err(Problem::TooLarge { wanted }),
-                Ok(points) => Ok(CpuShare::of_basis_points(points)),
-                Err(error) => Err(Problem::BadUnit { error, wanted }),
-            },
+    pub(super) fn cpu_share(
+        &mut self,
+        key: &'static str,
+        default: CpuShare,
+        range: &RangeInclusive<CpuShare>,
+    ) -> Given<CpuShare> {
+        self.take(key, Wanted::CpuShare(range.clone()), default, |value, wanted| match value {
+            DeValue::String(text) => {
+                with_unit(basis_points(&text).map(CpuShare::of_basis_points), range, wanted)
+            }
             other => Err(wrong_type(&other, wanted)),
         })
     }
@@ -183,16 +185,23 @@ impl<'t> Table<'_, 't> {
         default: u64,
         range: &RangeInclusive<u64>,
     ) -> Given<u64> {
-        self.take(key, Wanted::Number(range.clone()), default, |value, wanted| match value {
-            DeValue::Integer(digits) if digits.as_str().starts_with('-') => Err(Problem::TooSmall { wanted }),
-            DeValue::Integer(digits) => match u64::from_str_radix(digits.as_str(), digits.radix()) {
-                Ok(number) => within(number, range, wanted),
-                Err(_) if digits.as_str().is_empty() => {
-                    Err(Problem::WrongType { found: "an unfinished number", wanted })
+        self.take(key, Wanted::Number(range.clone()), default, |value, wanted| whole(&value, range, wanted))
+    }
+
+    /// Takes a list of whole numbers, none of them twice; in order.
+    pub(super) fn numbers(&mut self, key: &'static str, range: &RangeInclusive<u64>) -> Given<Vec<u64>> {
+        self.take(key, Wanted::Numbers(range.clone()), Vec::new(), |value, wanted| {
+            let DeValue::Array(items) = value else { return Err(wrong_type(&value, wanted)) };
+            let numbers = items.into_iter().map(|item| whole(&item.into_inner(), range, wanted.clone()));
+            let mut numbers: Vec<u64> = numbers.collect::<Result<_, _>>()?;
+            numbers.sort_unstable();
+            match numbers.windows(2).find(|pair| pair.first() == pair.last()) {
+                Some(pair) => {
+                    let twice = pair.first().copied().unwrap_or_default();
+                    Err(Problem::WordTwice { word: twice.to_string() })
                 }
-                Err(_) => Err(Problem::TooLarge { wanted }),
-            },
-            other => Err(wrong_type(&other, wanted)),
+                None => Ok(numbers),
+            }
         })
     }
 
@@ -349,8 +358,23 @@ impl<'t> Table<'_, 't> {
     }
 }
 
+/// A whole number that must lie within `range`.
+fn whole(value: &DeValue<'_>, range: &RangeInclusive<u64>, wanted: Wanted) -> Result<u64, Problem> {
+    match value {
+        DeValue::Integer(digits) if digits.as_str().starts_with('-') => Err(Problem::TooSmall { wanted }),
+        DeValue::Integer(digits) => match u64::from_str_radix(digits.as_str(), digits.radix()) {
+            Ok(number) => within(number, range, wanted),
+            Err(_) if digits.as_str().is_empty() => {
+                Err(Problem::WrongType { found: "an unfinished number", wanted })
+            }
+            Err(_) => Err(Problem::TooLarge { wanted }),
+        },
+        other => Err(wrong_type(other, wanted)),
+    }
+}
+
 /// A percentage in hundredths of a percent; saturates.
-fn basis_points(text: &str) -> Result<u16, UnitError> {
+fn basis_points(text: &str) -> Result<u32, UnitError> {
     let number = text.strip_suffix('%').ok_or(UnitError::NoUnit)?.trim_end_matches(' ');
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "00"));
     let is_plain = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -361,8 +385,8 @@ fn basis_points(text: &str) -> Result<u16, UnitError> {
     if fraction.len() > 2 {
         return Err(UnitError::NotWhole { smallest: "hundredths of a percent" });
     }
-    let fraction: u16 = format!("{fraction:0<2}").parse().map_err(|_| UnitError::NoNumber)?;
-    let whole: u16 = whole.parse().unwrap_or(u16::MAX);
+    let fraction: u32 = format!("{fraction:0<2}").parse().map_err(|_| UnitError::NoNumber)?;
+    let whole: u32 = whole.parse().unwrap_or(u32::MAX);
     Ok(whole.saturating_mul(100).saturating_add(fraction))
 }
 

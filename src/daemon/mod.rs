@@ -6,6 +6,7 @@
 //! Ending is ownership: the stop event ends the samplers, they hand over their last slabs and drop their senders, the
 //! recorder sees the queue disconnected, drains, seals and ends; joined in that order, each with a deadline.
 
+mod processor;
 mod recovery;
 mod run;
 mod sources;

@@ -34,6 +34,11 @@ impl Recovery {
         Ok(Self { thread })
     }
 
+    /// Whether it is at work.
+    pub(super) fn is_at_work(&self) -> bool {
+        !self.thread.is_finished()
+    }
+
     /// Waits for it, up to a limit.
     pub(super) fn finish(self) {
         let never = Event::new();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::processor::ProcessorWatch;
 use super::recovery::Recovery;
 use super::sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};
 use crate::config::{Config, GroupName, LARGE_SLABS, Memory, Sync};
@@ -13,6 +14,7 @@ use crate::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, exchange};
 use crate::os::clock::{ClockReading, ClockTimer, WallOffset, monotonic_ns};
 use crate::os::event::{Event, Woken};
 use crate::os::host::{HostIdentity, HostRoot, boot_number, random_u64};
+use crate::os::memory;
 use crate::os::shared_memory;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::{DataDirectory, DataDirectoryError};
@@ -124,12 +126,14 @@ pub fn record(
     let end_ns = duration.map_or(u64::MAX, |duration| {
         start_ns.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     });
+    let mut processor = ProcessorWatch::new(&config.agent, &metrics);
     let mut now = monotonic_ns();
     while now < end_ns && !run.has_ended() {
         if stop.wait_until(end_ns.min(now + WATCH_INTERVAL_NS)) == Woken::Set {
             break;
         }
         now = monotonic_ns();
+        processor.look(now, &metrics, recovery.is_at_work());
         watch(Progress { elapsed_ns: now - start_ns, metrics: &metrics });
     }
     stop.set();
@@ -141,6 +145,22 @@ pub fn record(
         forget_memory(config, run_id);
     }
     Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
+}
+
+/// Keeps memory from being swapped out, if that is wanted.
+fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool {
+    if !config.agent.lock_memory {
+        return false;
+    }
+    let result = lock();
+    if let Err(error) = &result {
+        tracing::warn!(
+            %error,
+            "[agent] lock_memory = true: the kernel refuses, memory may be swapped out; grant CAP_IPC_LOCK, or set \
+             LimitMEMLOCK=infinity for the service"
+        );
+    }
+    result.is_ok()
 }
 
 /// Where a run records to.
@@ -209,12 +229,15 @@ impl Run {
         .inspect_err(|_| forget_memory(config, run_id)) // nothing was sampled: restarts in a loop must not fill tmpfs
         .map_err(start("the first segment"))?;
         let recorder = thread::spawn("recorder", move || recorder.run()).map_err(start("the recorder"))?;
+        // Before the first tick, since page faults wait meanwhile; what comes with the threads is little.
+        let is_locked = lock_memory(config, memory::lock_what_is_mapped);
         let start_ns = monotonic_ns();
         let mut samplers = Vec::new();
         for ((group, queue), counters) in groups.into_iter().zip(senders).zip(&metrics.groups) {
             let name = format!("sampler-{}", group.name.as_str());
             let group = Group::new(GroupSettings {
-                timing: config.groups.get(group.name).timing,
+                name: group.name,
+                config: config.groups.get(group.name).clone(),
                 sources: group.sources,
                 start_ns,
                 wall_offset: Arc::clone(&wall_offset),
@@ -229,6 +252,9 @@ impl Run {
         }
         // Beside the first samples, which need a few pages of it: all take longer than the start may.
         let mapper = thread::spawn("map-slabs", move || pages.populate()).map_err(start("a thread"))?;
+        if is_locked {
+            lock_memory(config, memory::lock_what_is_used);
+        }
         Ok(Self { id: run_id, mapper, start_ns, samplers, recorder })
     }
 

@@ -42,12 +42,23 @@ pub struct Metrics {
     pub groups: Box<[Arc<GroupMetrics>]>,
     /// The recorder's own.
     pub recorder: RecorderMetrics,
+    /// What the agent's budget leaves each source, in nanoseconds of a core a second; 0 for no limit. Written by the daemon.
+    pub source_cap: Counter,
+}
+
+/// Which budget decides how often a source is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// The source's own.
+    Source,
+    /// That of the whole agent.
+    Agent,
 }
 
 impl Metrics {
-    /// The counters of these sources and groups.
+    /// The counters of these sources and groups, all zero.
     pub fn new(sources: Box<[SourceMetrics]>, groups: Box<[Arc<GroupMetrics>]>) -> Self {
-        Self { sources, groups, recorder: RecorderMetrics::default() }
+        Self { sources, groups, recorder: RecorderMetrics::default(), source_cap: Counter::default() }
     }
 }
 
@@ -72,12 +83,20 @@ pub struct SourceMetrics {
     pub error: Counter,
     /// Readings that did not come back in time. Written by the sampler.
     pub timed_out: Counter,
-    /// Every how many periods it is read; 0 until the first change, for 1. Written by the sampler.
-    stride: Counter,
+    /// What its readings have taken of a core, with what is done around them, in nanoseconds. Written by the sampler.
+    pub spent: Counter,
+    /// What they would take of a core, in nanoseconds a second, as often as the source's own budget allows; 0 until that is known.
+    /// Written by the sampler.
+    pub demand: Counter,
+    /// Every how many periods it is read, doubled, and one more where the agent's budget is why; 0 until the first change. Written by
+    /// the sampler.
+    pace: Counter,
     /// Frames handed to the kernel. Written by the recorder.
     pub recorded: Counter,
     /// Readings that are in Gap frames. Written by the recorder.
     pub lost: Counter,
+    /// Why those were lost, all together, as the frames say it. Written by the recorder.
+    pub causes: Counter,
     /// Begin of a reading minus its deadline, over the last interval. Written by the recorder.
     pub lateness: PublishedLatency,
     /// How long a reading took, over the last interval. Written by the recorder.
@@ -97,9 +116,12 @@ impl SourceMetrics {
             failed: Counter::default(),
             error: Counter::default(),
             timed_out: Counter::default(),
-            stride: Counter::default(),
+            spent: Counter::default(),
+            demand: Counter::default(),
+            pace: Counter::default(),
             recorded: Counter::default(),
             lost: Counter::default(),
+            causes: Counter::default(),
             lateness: PublishedLatency::default(),
             read_duration: PublishedLatency::default(),
         }
@@ -109,7 +131,13 @@ impl SourceMetrics {
 impl SourceMetrics {
     /// Every how many periods it is read, at least 1.
     pub fn stride(&self) -> u64 {
-        self.stride.get().max(1)
+        self.pace().0
+    }
+
+    /// That, and which budget is the reason where it is more than 1.
+    pub fn pace(&self) -> (u64, Limit) {
+        let pace = self.pace.get();
+        ((pace / 2).max(1), if pace % 2 == 1 { Limit::Agent } else { Limit::Source })
     }
 
     /// A reading failed for this. Only for the sampler.
@@ -131,9 +159,9 @@ impl SourceMetrics {
         }
     }
 
-    /// It is read every so many periods from now on. Only for the sampler.
-    pub fn set_stride(&self, stride: u64) {
-        self.stride.set(stride);
+    /// It is read every so many periods from now on, for the sake of this budget. Only for the sampler.
+    pub fn set_pace(&self, stride: u64, limit: Limit) {
+        self.pace.set(stride * 2 + u64::from(limit == Limit::Agent));
     }
 }
 

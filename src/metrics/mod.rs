@@ -6,6 +6,6 @@ mod counter;
 mod exchange;
 mod latency;
 
-pub use counter::{Counter, GroupMetrics, Metrics, RecorderMetrics, SourceMetrics};
+pub use counter::{Counter, GroupMetrics, Limit, Metrics, RecorderMetrics, SourceMetrics};
 pub use exchange::{Consumer, Producer, exchange};
 pub use latency::{GroupLatencies, Interval, LatencySummary, PublishedLatency, SourceLatencies, Total};

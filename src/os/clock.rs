@@ -25,6 +25,11 @@ pub fn thread_cpu_ns() -> u64 {
     unsigned_ns(clock_gettime(ClockId::ThreadCPUTime))
 }
 
+/// Time that all threads of the process have spent on processors, in nanoseconds. Asking takes some microseconds.
+pub fn process_cpu_ns() -> u64 {
+    unsigned_ns(clock_gettime(ClockId::ProcessCPUTime))
+}
+
 /// The three clocks of this host at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockReading {

@@ -10,6 +10,7 @@ pub mod host_node;
 pub mod mapped_file;
 #[cfg(test)]
 mod medium;
+pub mod memory;
 pub mod mount;
 pub mod nvml;
 pub mod perf;

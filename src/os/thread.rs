@@ -1,10 +1,10 @@
-//! Named threads, and how punctually the kernel wakes them.
+//! Named threads: how punctually the kernel wakes them, before whom they run, and where.
 
 use std::io;
 use std::num::NonZeroU64;
 use std::thread::{Builder, JoinHandle};
 
-use rustix::thread::set_current_timer_slack;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 
 /// Starts a thread under a name that `ps -L` and a debugger show. The kernel keeps 15 bytes of it.
 ///
@@ -24,4 +24,91 @@ pub fn spawn<T: Send + 'static>(
 /// What `prctl(PR_SET_TIMERSLACK)` says; the thread then keeps the default.
 pub fn wake_precisely() -> io::Result<()> {
     Ok(set_current_timer_slack(NonZeroU64::new(1))?)
+}
+
+/// Lets the calling thread run before all that has no real-time priority, and before what has a lower one (`SCHED_FIFO`, 1 to 99).
+/// Threads and programs that it starts do not inherit this.
+///
+/// # Errors
+/// What `sched_setscheduler` says: `PermissionDenied` without `CAP_SYS_NICE` where `RLIMIT_RTPRIO` is lower, `InvalidInput` for a
+/// priority that there is not. The thread then keeps what it has.
+#[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
+pub fn run_first(priority: u8) -> io::Result<()> {
+    // The kernel's sched_param is this one number; a C library's may be longer (musl), and musl's own function refuses always.
+    let parameters = libc::c_int::from(priority);
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the call reads one int behind the pointer, which lives until it returns; thread 0 is the calling one.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameters) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Lets the calling thread run on these processors alone. Returns those of them that it may not run on: they are not there, not
+/// online, or not in the control group's set.
+///
+/// # Errors
+/// What `sched_setaffinity` says: `InvalidInput` where none of them is left. The thread then runs where it could before.
+pub fn run_on(cpus: &[u32]) -> io::Result<Vec<u32>> {
+    let place = |cpu: u32| usize::try_from(cpu).ok().filter(|place| *place < CpuSet::MAX_CPU);
+    let mut wanted = CpuSet::new();
+    cpus.iter().filter_map(|cpu| place(*cpu)).for_each(|place| wanted.set(place));
+    sched_setaffinity(None, &wanted)?;
+    let given = sched_getaffinity(None)?;
+    Ok(cpus.iter().copied().filter(|cpu| place(*cpu).is_none_or(|place| !given.is_set(place))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of the calling thread's status.
+    fn status(key: &str) -> String {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with(key)).unwrap();
+        line[key.len()..].trim().to_owned()
+    }
+
+    /// What `body` comes to on a thread of its own, whose settings go with it.
+    fn on_a_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+        spawn("test", body).unwrap().join().unwrap()
+    }
+
+    // Goal: a thread runs where it is told to, and hears of processors that are not there. Method: the kernel's own list; the
+    // first processor this test may use, alone and with one that no host has; and that one alone.
+    #[test]
+    fn threads_run_where_they_are_told_to() {
+        let first: u32 = {
+            let list = status("Cpus_allowed_list:");
+            list.split([',', '-']).next().unwrap().parse().unwrap()
+        };
+        let absent = 1023;
+        for (cpus, left_out) in [(vec![first], vec![]), (vec![first, absent, 9_999], vec![absent, 9_999])] {
+            let (result, list) = on_a_thread(move || (run_on(&cpus), status("Cpus_allowed_list:")));
+            assert_eq!((result.unwrap(), list), (left_out, first.to_string()));
+        }
+        let before = status("Cpus_allowed_list:");
+        let (result, list) = on_a_thread(move || (run_on(&[absent]), status("Cpus_allowed_list:")));
+        assert_eq!((result.unwrap_err().kind(), list), (io::ErrorKind::InvalidInput, before));
+    }
+
+    // Goal: a thread has the priority that it asked for, and one that it starts has none; or the kernel's refusal is told.
+    // Method: policy and priority as /proc shows them; where this test has no right to it, the kind of the error.
+    #[test]
+    fn threads_run_first_if_they_may() {
+        let policy = || {
+            // Behind the name, which may hold anything: fields 40 and 41 of proc_pid_stat(5), counted from field 3.
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            let (_, fields) = stat.rsplit_once(") ").unwrap();
+            let fields: Vec<&str> = fields.split(' ').collect();
+            (fields[37].to_owned(), fields[38].to_owned())
+        };
+        let seen = on_a_thread(move || run_first(7).map(|()| (policy(), on_a_thread(policy))));
+        match seen {
+            Ok((own, started)) => {
+                assert_eq!((own.0.as_str(), own.1.as_str()), ("7", "1"), "SCHED_FIFO is 1");
+                assert_eq!((started.0.as_str(), started.1.as_str()), ("0", "0"), "not inherited");
+            }
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        }
+        assert_eq!(on_a_thread(|| run_first(100)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
 }

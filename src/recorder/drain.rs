@@ -58,12 +58,13 @@ pub struct Recorder {
 pub(super) struct Progress {
     pub(super) next_seq: u64,
     pub(super) last_mono_ns: u64,
-    pub(super) missed_before: u64, // in the segments before the open one
-    pub(super) stride: u64,        // as last noted in the file
-    pub(super) timed_out: u64,     // as last said
-    pub(super) failed: u64,        // as last looked at
-    pub(super) error: u64,         // as last said
-    pub(super) others_begun: u64,  // that did not fail, when last said
+    pub(super) missed_before: u64,  // in the segments before the open one
+    pub(super) partial_before: u64, // in the segments before the open one
+    pub(super) stride: u64,         // as last noted in the file
+    pub(super) timed_out: u64,      // as last said
+    pub(super) failed: u64,         // as last looked at
+    pub(super) error: u64,          // as last said
+    pub(super) others_begun: u64,   // that did not fail, when last said
 }
 
 #[derive(Debug)]
@@ -294,6 +295,7 @@ impl Recorder {
     fn count_gap(&self, gap: &Gap) {
         if let Some(source) = self.metrics.sources.get(usize::from(gap.source)) {
             source.lost.add(gap.count);
+            source.causes.set(source.causes.get() | u64::from(gap.causes));
         }
     }
 
@@ -328,6 +330,7 @@ impl Recorder {
                     begun: source.begun.get(),
                     recorded: source.recorded.get(),
                     lost: source.begun.get() - source.recorded.get(),
+                    causes: Causes::from_bits(u32::try_from(source.causes.get()).unwrap_or(u32::MAX)),
                     missed: source.missed.get(),
                     partial: source.partial.get(),
                     lacked: source.lacked.get(),
@@ -335,6 +338,7 @@ impl Recorder {
                     failure: (source.failed.get() > 0).then(|| source.failure().to_string()),
                     timed_out: source.timed_out.get(),
                     stride: source.stride(),
+                    limit: source.pace().1,
                     lateness: latencies.lateness,
                     read_duration: latencies.read_duration,
                 })

@@ -33,7 +33,8 @@ pub use policy::SyncPolicy;
 pub use retention::{KeepFree, RetentionLimits};
 pub use settings::{RecorderSettings, RunPlan};
 
-use crate::metrics::Total;
+use crate::metrics::{Limit, Total};
+use crate::slab::Causes;
 
 /// What one run has come to.
 #[derive(Debug)]
@@ -78,6 +79,8 @@ pub struct SourceReport {
     pub recorded: u64,
     /// Readings that are not in the files.
     pub lost: u64,
+    /// Why those are not, all together, as far as gaps say it.
+    pub causes: Causes,
     /// Ticks that were never begun.
     pub missed: u64,
     /// Readings that lacked something and are marked so.
@@ -90,8 +93,10 @@ pub struct SourceReport {
     pub failure: Option<String>,
     /// Readings that did not come back in time; part of the lost ones.
     pub timed_out: u64,
-    /// Every how many periods it was read at the end: 1, or more where it exceeded its budget.
+    /// Every how many periods it was read at the end: 1, or more where a budget was exceeded.
     pub stride: u64,
+    /// Which budget that was.
+    pub limit: Limit,
     /// Begin of a reading minus its deadline.
     pub lateness: Total,
     /// How long the readings took.

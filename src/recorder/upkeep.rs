@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::drain::{COLLECT_INTERVAL_NS, OpenSegment, Recorder};
 use super::policy::{self, RotationLimits, SegmentState};
 use super::syncer::Done;
+use crate::metrics::Limit;
 use crate::os::clock::{ClockChange, ClockReading, NS_PER_S, monotonic_ns};
 use crate::segment::{
     ClockCause, ClockSync, Header, Marker, MarkerOrigin, SegmentName, SegmentWriter, State,
@@ -72,15 +73,21 @@ impl Recorder {
     fn mark_periods(&mut self, now: u64) {
         let metrics = Arc::clone(&self.metrics);
         for (id, source) in metrics.sources.iter().enumerate() {
-            let (Some(progress), stride) = (self.progress.get_mut(id), source.stride()) else { continue };
+            let (Some(progress), (stride, limit)) = (self.progress.get_mut(id), source.pace()) else {
+                continue;
+            };
             if progress.stride == stride {
                 continue;
             }
             progress.stride = stride;
-            let text = match stride {
-                1 => format!("{}: every period is read again, within the source's budget", source.name),
-                _ => format!(
+            let text = match (stride, limit) {
+                (1, _) => format!("{}: every period is read again, within all budgets", source.name),
+                (_, Limit::Source) => format!(
                     "{}: one period in {stride} is read, to stay within the source's budget",
+                    source.name
+                ),
+                (_, Limit::Agent) => format!(
+                    "{}: one period in {stride} is read, to stay within cpu_budget, the budget of all sources together",
                     source.name
                 ),
             };
@@ -228,11 +235,12 @@ impl Recorder {
         self.latencies.collect();
         self.latencies.settle(&mut segment.writer);
         for (id, (source, progress)) in (0..).zip(self.metrics.sources.iter().zip(&mut self.progress)) {
-            let missed = source.missed.get();
+            let (missed, partial) = (source.missed.get(), source.partial.get());
             if let Some(totals) = segment.writer.totals_mut(id) {
                 totals.missed = missed - progress.missed_before;
+                totals.partial = partial - progress.partial_before;
             }
-            progress.missed_before = missed;
+            (progress.missed_before, progress.partial_before) = (missed, partial);
         }
         let before = segment.writer.bytes();
         match segment.writer.seal() {

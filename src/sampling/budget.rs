@@ -1,5 +1,6 @@
 //! What a source may cost, and how much longer its period must be to stay within that. Pure: times are handed in.
 
+use crate::metrics::Limit;
 use crate::os::clock::NS_PER_S;
 
 /// Costs are judged over this time at least...
@@ -41,60 +42,151 @@ impl ProcessorTime {
     }
 }
 
-/// The budget of one source.
+/// What a group's thread does beside its sources' readings: waiting, handing over, everything. It is shared out among the readings.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Overhead {
+    cpu_ns: u64,   // of the thread, as last asked
+    costs_ns: u64, // of readings on this thread since then
+    readings: u64, // since then, on other threads too
+    reading_ns: u64,
+}
+
+impl Overhead {
+    /// A reading was made. Returns its share, in nanoseconds, going by the last stretch.
+    #[inline]
+    pub(super) fn share(&mut self, own_cost_ns: u64) -> u64 {
+        self.costs_ns += own_cost_ns;
+        self.readings += 1;
+        self.reading_ns
+    }
+
+    /// A stretch is over, by the thread's processor time.
+    pub(super) fn settle(&mut self, cpu_ns: u64) {
+        let beside_ns = cpu_ns.saturating_sub(self.cpu_ns).saturating_sub(self.costs_ns);
+        let reading_ns = beside_ns.checked_div(self.readings).unwrap_or(self.reading_ns);
+        *self = Self { cpu_ns, reading_ns, ..Self::default() };
+    }
+}
+
+/// What one reading has cost, in nanoseconds of a core.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cost {
+    /// Reading and building: what the source's own budget is about.
+    pub(super) own_ns: u64,
+    /// That and its share of what is done around it: what the agent's budget is about.
+    pub(super) all_ns: u64,
+}
+
+/// How often a source is read from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Change {
+    /// Every how many ticks, 1 to [`STRIDE_MAX`].
+    pub(super) stride: u64,
+    /// Which budget asks for that.
+    pub(super) limit: Limit,
+}
+
+/// The budget of one source: its own share of a core, and what the agent's budget leaves each source.
 #[derive(Debug, Clone)]
 pub(super) struct Budget {
-    share: u64,     // of a core, in parts, > 0
-    period_ns: u64, // > 0
-    stride: u64,
+    share: u64,      // of a core, in parts, > 0
+    period_ns: u64,  // > 0
+    change: Change,  // as last answered
+    own_stride: u64, // by its own budget, going by the last window
+    rate: u64, // what all of it takes at a stride of 1, in nanoseconds a second, going by the last window
+    cap: u64,  // what the agent leaves it, in nanoseconds a second, > 0
     window_ns: u64, // when the open window began
     readings: u64,
-    spent_ns: u64,
+    spent_ns: u64, // own
+    all_ns: u64,
     calm_ns: Option<u64>, // when the first of the windows began that asked for less, without a break
 }
 
 impl Budget {
     /// A source with this period may take so many hundredths of a percent of a core, from `start_ns` on.
-    pub(super) fn new(basis_points: u16, period_ns: u64, start_ns: u64) -> Self {
+    pub(super) fn new(basis_points: u32, period_ns: u64, start_ns: u64) -> Self {
         Self {
             share: u64::from(basis_points).max(1),
             period_ns: period_ns.max(1),
-            stride: 1,
+            change: Change { stride: 1, limit: Limit::Source },
+            own_stride: 1,
+            rate: 0,
+            cap: u64::MAX,
             window_ns: start_ns,
             readings: 0,
             spent_ns: 0,
+            all_ns: 0,
             calm_ns: None,
         }
     }
 
-    /// A reading that ended at `now_ns` has cost so much. Returns the new stride, if it is another one from now on.
+    /// A reading that ended at `now_ns` has cost so much, while the agent leaves each source `cap` nanoseconds of a core a second.
+    /// Returns how often it is read from now on, if that is another stride.
     #[inline]
-    pub(super) fn spend(&mut self, now_ns: u64, cost_ns: u64) -> Option<u64> {
+    pub(super) fn spend(&mut self, now_ns: u64, cost: Cost, cap: u64) -> Option<Change> {
         self.readings += 1;
-        self.spent_ns += cost_ns;
-        if self.readings < WINDOW_READINGS || now_ns.saturating_sub(self.window_ns) < WINDOW_NS {
+        self.spent_ns += cost.own_ns;
+        self.all_ns += cost.all_ns;
+        let is_open = self.readings < WINDOW_READINGS || now_ns.saturating_sub(self.window_ns) < WINDOW_NS;
+        if is_open && cap == self.cap {
             return None;
         }
+        self.judge(now_ns, is_open, cap.max(1))
+    }
+
+    /// What all of it takes as often as its own budget lets it be read, in nanoseconds of a core a second; 0 until that is known.
+    #[inline]
+    pub(super) fn demand(&self) -> u64 {
+        self.rate / self.own_stride
+    }
+
+    /// At the end of a window, or when the agent leaves it another share.
+    #[cold]
+    fn judge(&mut self, now_ns: u64, is_open: bool, cap: u64) -> Option<Change> {
+        // Whoever decides on the cap has waited already until it was calm.
+        let mut is_calm = cap > self.cap;
+        self.cap = cap;
+        if !is_open {
+            self.own_stride = self.own_needed();
+            self.rate = self.rate_of_window();
+        }
         let needed = self.needed();
-        let calm_ns = self.calm_ns.unwrap_or(self.window_ns);
-        self.calm_ns = (needed < self.stride).then_some(calm_ns);
-        self.window_ns = now_ns;
-        self.readings = 0;
-        self.spent_ns = 0;
-        let is_calm = self.calm_ns.is_some_and(|calm_ns| now_ns.saturating_sub(calm_ns) >= CALM_NS);
-        if needed <= self.stride && !is_calm {
+        if !is_open {
+            let calm_ns = self.calm_ns.unwrap_or(self.window_ns);
+            self.calm_ns = (needed.stride < self.change.stride).then_some(calm_ns);
+            (self.window_ns, self.readings, self.spent_ns, self.all_ns) = (now_ns, 0, 0, 0);
+            is_calm |= self.calm_ns.is_some_and(|calm_ns| now_ns.saturating_sub(calm_ns) >= CALM_NS);
+        }
+        let is_other = needed.stride > self.change.stride || (is_calm && needed.stride < self.change.stride);
+        if !is_other {
             return None;
         }
         self.calm_ns = None;
-        self.stride = needed;
+        self.change = needed;
         Some(needed)
     }
 
-    /// The least stride at which readings of this cost stay within the budget.
-    fn needed(&self) -> u64 {
+    /// The least stride at which both budgets are kept.
+    fn needed(&self) -> Change {
+        let capped = self.rate.div_ceil(self.cap).clamp(1, STRIDE_MAX);
+        if capped > self.own_stride {
+            Change { stride: capped, limit: Limit::Agent }
+        } else {
+            Change { stride: self.own_stride, limit: Limit::Source }
+        }
+    }
+
+    /// The least stride at which readings of this cost stay within the source's own budget.
+    fn own_needed(&self) -> u64 {
         let allowed_ns = u128::from(self.readings) * u128::from(self.period_ns) * u128::from(self.share);
         let spent = u128::from(self.spent_ns) * u128::from(PARTS);
         u64::try_from(spent.div_ceil(allowed_ns.max(1))).unwrap_or(u64::MAX).clamp(1, STRIDE_MAX)
+    }
+
+    fn rate_of_window(&self) -> u64 {
+        let ticks_ns = u128::from(self.readings) * u128::from(self.period_ns);
+        let spent = u128::from(self.all_ns) * u128::from(NS_PER_S);
+        u64::try_from(spent.div_ceil(ticks_ns.max(1))).unwrap_or(u64::MAX)
     }
 }
 
@@ -105,14 +197,31 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const NO_CAP: u64 = u64::MAX;
+
+    /// A reading with nothing around it.
+    fn cost(ns: u64) -> Cost {
+        Cost { own_ns: ns, all_ns: ns }
+    }
+
+    /// The stride after a window of readings of 1 ms each that cost so much, under this cap.
+    fn window(budget: &mut Budget, now_ns: &mut u64, cost: Cost, cap: u64) -> Change {
+        let end_ns = *now_ns + NS_PER_S.max(WINDOW_READINGS * MS * budget.change.stride);
+        while *now_ns < end_ns {
+            *now_ns += MS * budget.change.stride;
+            budget.spend(*now_ns, cost, cap);
+        }
+        budget.change
+    }
 
     /// A budget of 2 % at a period of 1 ms, and readings of this cost until it answers, at most for so many seconds.
     fn answer(budget: &mut Budget, from_ns: &mut u64, cost_ns: u64, seconds: u64) -> Option<u64> {
         let end = *from_ns + seconds * NS_PER_S;
         while *from_ns < end {
-            *from_ns += MS * budget.stride;
-            if let Some(stride) = budget.spend(*from_ns, cost_ns) {
-                return Some(stride);
+            *from_ns += MS * budget.change.stride;
+            if let Some(change) = budget.spend(*from_ns, cost(cost_ns), NO_CAP) {
+                assert_eq!(change.limit, Limit::Source);
+                return Some(change.stride);
             }
         }
         None
@@ -135,7 +244,7 @@ mod tests {
     #[test]
     fn one_interruption_is_forgiven() {
         let mut budget = Budget::new(200, MS, 0);
-        assert_eq!(budget.spend(MS, 15 * MS), None);
+        assert_eq!(budget.spend(MS, cost(15 * MS), NO_CAP), None);
         let mut now = MS;
         assert_eq!(answer(&mut budget, &mut now, 1_000, 60), None);
     }
@@ -149,16 +258,16 @@ mod tests {
         let (mut now, mut stride) = (0, 1);
         for reading in 0..100 {
             now += period;
-            let cost = if reading == 99 { 60 * NS_PER_S } else { 10_000 };
-            stride = budget.spend(now, cost).unwrap_or(stride);
+            let ns = if reading == 99 { 60 * NS_PER_S } else { 10_000 };
+            stride = budget.spend(now, cost(ns), NO_CAP).map_or(stride, |change| change.stride);
         }
         assert_eq!(stride, 601);
         for _ in 0..10 {
             now += period * stride;
-            assert_eq!(budget.stride, 601);
-            stride = budget.spend(now, 10_000).unwrap_or(stride);
+            assert_eq!(budget.change.stride, 601);
+            stride = budget.spend(now, cost(10_000), NO_CAP).map_or(stride, |change| change.stride);
         }
-        assert_eq!(budget.stride, 1);
+        assert_eq!(budget.change.stride, 1);
     }
 
     // Goal: a thread that had to wait is not charged for it, one that worked is. Method: short work, long work, a long wait, and
@@ -174,18 +283,62 @@ mod tests {
         assert_eq!(time.cost(901 * MS, 902 * MS, || 90 * MS), 0);
     }
 
+    // Goal: what the agent leaves a source holds at once in both directions, names itself as the reason, and counts what is done around
+    // a reading; the own budget still holds. Method: 20 us a reading with 10 us around it at 1 ms, under caps of 3 %, less and more.
+    #[test]
+    fn the_agent_takes_and_gives_at_once() {
+        let reading = Cost { own_ns: 20_000, all_ns: 30_000 };
+        let percent = NS_PER_S / 100;
+        let (mut now, mut budget) = (0, Budget::new(200, MS, 0));
+        let at = |stride, limit| Change { stride, limit };
+        assert_eq!(window(&mut budget, &mut now, reading, 3 * percent), at(1, Limit::Source));
+        assert_eq!(budget.demand(), 3 * percent);
+        // Known costs are enough: no window has to end first.
+        now += MS;
+        assert_eq!(budget.spend(now, reading, percent), Some(at(3, Limit::Agent)));
+        assert_eq!(budget.spend(now + 3 * MS, reading, 3 * percent - 1), Some(at(2, Limit::Agent)));
+        assert_eq!(budget.spend(now + 5 * MS, reading, NO_CAP), Some(at(1, Limit::Source)));
+        assert_eq!(
+            budget.spend(now + 6 * MS, reading, 0),
+            Some(at(STRIDE_MAX, Limit::Agent)),
+            "nothing is left"
+        );
+
+        // Both: the one that asks for more is named, and only the share that the own budget leaves is asked of the agent.
+        let (mut now, mut budget) = (0, Budget::new(100, MS, 0));
+        assert_eq!(window(&mut budget, &mut now, reading, 2 * percent), at(2, Limit::Source));
+        assert_eq!(budget.demand(), 3 * percent / 2);
+        assert_eq!(window(&mut budget, &mut now, reading, percent), at(3, Limit::Agent));
+    }
+
+    // Goal: what a thread does beside its readings is shared out among them, once. Method: 10 readings of 1 ms within 30 ms of a
+    // thread's time; then none; then readings on other threads alone.
+    #[test]
+    fn overhead_is_shared_out() {
+        let mut overhead = Overhead::default();
+        let shares: Vec<u64> = (0..10).map(|_| overhead.share(MS)).collect();
+        assert_eq!(shares, [0; 10], "not known yet");
+        overhead.settle(30 * MS);
+        assert_eq!(overhead.share(MS), 2 * MS);
+        overhead.settle(31 * MS);
+        assert_eq!(overhead.share(0), 0);
+        overhead.settle(34 * MS);
+        assert_eq!(overhead.share(0), 3 * MS);
+    }
+
     proptest! {
         // Goal: at the stride that is answered the cost lies within the budget, and at the next shorter one it would not.
         // Method: any costs, shares and periods.
         #[test]
-        fn strides_are_as_short_as_can_be(cost in 1..10_000_000_u64, share in 1..=10_000_u16, period in 50_000..NS_PER_S) {
+        fn strides_are_as_short_as_can_be(ns in 1..10_000_000_u64, share in 1..=10_000_u32, period in 50_000..NS_PER_S) {
             let mut budget = Budget::new(share, period, 0);
             let mut stride = 1;
             for reading in 1..=WINDOW_READINGS {
-                stride = budget.spend(NS_PER_S * reading, cost).unwrap_or(stride);
+                let change = budget.spend(NS_PER_S * reading, cost(ns), NO_CAP);
+                stride = change.map_or(stride, |change| change.stride);
             }
             let is_within = |stride: u64| {
-                u128::from(cost) * u128::from(PARTS)
+                u128::from(ns) * u128::from(PARTS)
                     <= u128::from(share) * u128::from(period) * u128::from(stride)
             };
             prop_assert!(is_within(stride) || stride == STRIDE_MAX);

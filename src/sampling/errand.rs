@@ -65,17 +65,21 @@ pub(super) enum News {
 }
 
 impl Errand {
-    /// Starts the thread that will read this source.
+    /// Starts the thread that will read this source, on these processors, or on all.
     ///
     /// # Errors
     /// The kernel refuses another thread.
-    pub(super) fn start(name: &str, sampler: Opened, timeout_ns: u64) -> io::Result<Self> {
+    pub(super) fn start(name: &str, sampler: Opened, timeout_ns: u64, cpus: Vec<u32>) -> io::Result<Self> {
         let leash = sampler.leash();
         // At most one is under way: neither channel is ever full, and neither allocates later.
         let (to, orders) = bounded::<Opened>(1);
         let (returns, back) = bounded(1);
         // Ends when `to` is dropped; nobody waits for it, since it may be held up for ever.
         let thread = thread::spawn(name, move || {
+            if !cpus.is_empty() {
+                // What is wrong with them the group's own thread says, once for all.
+                let _refused = thread::run_on(&cpus);
+            }
             for mut sampler in orders {
                 let begin_ns = monotonic_ns();
                 let cpu_begin_ns = thread_cpu_ns();
@@ -218,7 +222,8 @@ mod tests {
     fn a_late_reading_is_given_up_once() {
         let lock = Arc::new(Mutex::new(()));
         let mut errand =
-            Errand::start("errand", Opened::built(HeldUp(Arc::clone(&lock))), TIMEOUT_NS).unwrap();
+            Errand::start("errand", Opened::built(HeldUp(Arc::clone(&lock))), TIMEOUT_NS, Vec::new())
+                .unwrap();
         let held = lock.lock().unwrap();
         assert!(errand.send(reading(7)) && errand.sampler().is_none() && !errand.send(reading(8)));
         assert!(errand.is_awaited());
@@ -237,7 +242,8 @@ mod tests {
     fn what_is_out_at_the_end_is_named() {
         let lock = Arc::new(Mutex::new(()));
         let mut errand =
-            Errand::start("errand", Opened::built(HeldUp(Arc::clone(&lock))), TIMEOUT_NS).unwrap();
+            Errand::start("errand", Opened::built(HeldUp(Arc::clone(&lock))), TIMEOUT_NS, Vec::new())
+                .unwrap();
         let _held = lock.lock().unwrap();
         assert!(errand.send(reading(3)));
         assert_eq!(errand.abandon(), Some(reading(3)));
@@ -259,7 +265,7 @@ mod tests {
                 Shortfall::NONE
             }
         }
-        let mut errand = Errand::start("errand", Opened::built(Broken), TIMEOUT_NS).unwrap();
+        let mut errand = Errand::start("errand", Opened::built(Broken), TIMEOUT_NS, Vec::new()).unwrap();
         assert!(errand.send(reading(0)));
         let begin = monotonic_ns();
         let heard = catch_unwind(AssertUnwindSafe(|| {

@@ -5,16 +5,17 @@
 use std::io;
 use std::sync::Arc;
 
-use super::budget::{Budget, ProcessorTime};
+use super::budget::{Budget, Cost, Overhead, ProcessorTime};
 use super::errand::{Errand, Made, News};
+use super::privileges;
 use super::sampler::{Opened, ReadError};
 use super::schedule::{Due, Schedule};
-use crate::config::Timing;
+use super::wait::Waiter;
+use crate::config::{self, GroupName};
 use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use crate::metrics::{GroupLatencies, Metrics, Producer};
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::event::{Event, Woken};
-use crate::os::thread;
 use crate::slab::{Causes, HandOver, Reading};
 use crate::stream::copy;
 
@@ -39,7 +40,7 @@ pub struct GroupSource {
     /// Its period, in nanoseconds.
     pub period_ns: u64,
     /// Most of a core that it may take, in hundredths of a percent.
-    pub budget: u16,
+    pub budget: u32,
     /// Its way from the kernel to a payload.
     pub sampler: Opened,
     /// For a source that may be held up: how long a reading may take, in nanoseconds. It then has a thread of its own, which
@@ -52,8 +53,10 @@ pub struct GroupSource {
 pub struct GroupSettings {
     /// What it samples.
     pub sources: Vec<GroupSource>,
-    /// How punctually it is woken.
-    pub timing: Timing,
+    /// Its name.
+    pub name: GroupName,
+    /// How punctually it is woken, before whom it runs, and where.
+    pub config: config::Group,
     /// When the first ticks are due, in monotonic nanoseconds.
     pub start_ns: u64,
     /// What is added to monotonic time to get wall time.
@@ -71,9 +74,11 @@ pub struct GroupSettings {
 /// A sampler group at work.
 #[derive(Debug)]
 pub struct Group {
+    name: GroupName,
+    config: config::Group,
     sources: Vec<ActiveSource>,
     schedule: Schedule,
-    timing: Timing,
+    waiter: Waiter,
     builders: Builders,
     wall_offset: Arc<WallOffset>,
     hand_over: HandOver,
@@ -81,8 +86,8 @@ pub struct Group {
     latencies: Producer<GroupLatencies>,
     publish_ns: u64,
     processor_time: ProcessorTime,
+    overhead: Overhead,
     has_errands: bool, // whether any source is read by a thread of its own
-    stop: Arc<Event>,
 }
 
 #[derive(Debug)]
@@ -120,8 +125,17 @@ impl Group {
     /// # Errors
     /// The kernel refuses a thread for a source that needs one.
     pub fn new(settings: GroupSettings) -> io::Result<Self> {
-        let GroupSettings { sources, timing, start_ns, wall_offset, hand_over, metrics, latencies, stop } =
-            settings;
+        let GroupSettings {
+            name,
+            config,
+            sources,
+            start_ns,
+            wall_offset,
+            hand_over,
+            metrics,
+            latencies,
+            stop,
+        } = settings;
         let schedule = Schedule::new(sources.iter().map(|source| source.period_ns), start_ns);
         let active = |source: GroupSource| {
             let envelope = Envelope::new(source.id);
@@ -139,17 +153,19 @@ impl Group {
                 way: match source.errand {
                     None => Way::Here(source.sampler),
                     Some((name, timeout_ns)) => {
-                        Way::Errand(Errand::start(&name, source.sampler, timeout_ns)?)
+                        Way::Errand(Errand::start(&name, source.sampler, timeout_ns, config.cpus.clone())?)
                     }
                 },
             })
         };
         let has_errands = sources.iter().any(|source| source.errand.is_some());
         Ok(Self {
+            name,
             has_errands,
             schedule,
             sources: sources.into_iter().map(active).collect::<io::Result<_>>()?,
-            timing,
+            waiter: Waiter::new(config.timing, stop),
+            config,
             builders: Builders::default(),
             wall_offset,
             hand_over,
@@ -157,23 +173,17 @@ impl Group {
             latencies,
             publish_ns: start_ns + PUBLISH_INTERVAL_NS,
             processor_time: ProcessorTime::default(),
-            stop,
+            overhead: Overhead::default(),
         })
     }
 
     /// Samples until the stop event is set; then hands over what it has and drops its sender.
     pub fn run(mut self) {
-        if self.timing == Timing::Precise
-            && let Err(error) = thread::wake_precisely()
-        {
-            tracing::warn!(%error, "cannot set the timer slack: samples come up to 50 us later than they could");
-        }
+        privileges::ask(self.name, &self.config);
         let mut now = 0;
         while let Some(next) = self.schedule.next_ns() {
             let next = if self.has_errand_out() { next.min(now + ERRAND_LOOK_NS) } else { next };
-            let stopped =
-                if next > now { self.stop.wait_until(next) == Woken::Set } else { self.stop.is_set() };
-            if stopped {
+            if self.waiter.until(next, now) == Woken::Set {
                 break;
             }
             now = self.tick();
@@ -220,6 +230,7 @@ impl Group {
         if end >= self.publish_ns {
             self.publish_ns = end + PUBLISH_INTERVAL_NS;
             self.latencies.publish();
+            self.overhead.settle(thread_cpu_ns());
         }
         end
     }
@@ -279,9 +290,17 @@ impl Group {
             latencies.read_duration.record(end_ns - begin_ns);
         }
         let metrics = self.metrics.sources.get(usize::from(reading.source));
-        if let Some(stride) = source.budget.spend(end_ns, cost_ns + source.build_ns) {
-            self.schedule.set_stride(index, stride);
-            metrics.inspect(|metrics| metrics.set_stride(stride));
+        let is_here = matches!(source.way, Way::Here(_));
+        let own_ns = cost_ns + source.build_ns;
+        let around_ns = self.overhead.share(if is_here { own_ns } else { source.build_ns });
+        if let Some(metrics) = metrics {
+            let cost = Cost { own_ns, all_ns: own_ns + around_ns };
+            metrics.spent.add(cost.all_ns);
+            if let Some(change) = source.budget.spend(end_ns, cost, cap(&self.metrics)) {
+                self.schedule.set_stride(index, change.stride);
+                metrics.set_pace(change.stride, change.limit);
+            }
+            metrics.demand.set(source.budget.demand());
         }
         let sampler = match &mut source.way {
             Way::Here(sampler) => Some(sampler),
@@ -400,5 +419,14 @@ impl Group {
                 self.hand_over.lose(reading, Causes::TIMED_OUT);
             }
         }
+    }
+}
+
+/// What the agent leaves each source, in nanoseconds of a core a second.
+#[inline]
+fn cap(metrics: &Metrics) -> u64 {
+    match metrics.source_cap.get() {
+        0 => u64::MAX,
+        cap => cap,
     }
 }

@@ -4,16 +4,22 @@
 
 mod budget;
 mod errand;
+mod governor;
 mod group;
+mod lead;
+mod privileges;
 mod sampler;
 mod schedule;
 mod selection;
 pub mod sources;
+mod wait;
 
 pub use budget::STRIDE_MAX;
+pub use governor::{Allowance, GOVERN_INTERVAL_NS, Governor, Spent};
 pub use group::{Group, GroupSettings, GroupSource};
 pub use sampler::{FixedSampler, Opened, ReadError, Sampler};
 pub use schedule::{Due, Schedule};
 pub use selection::{Chosen, Selection};
+pub use wait::Waiter;
 
 pub use crate::frame::Shortfall;

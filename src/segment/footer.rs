@@ -132,6 +132,8 @@ mod tests {
         let mut totals = Totals::new(1);
         totals.lost = 4;
         totals.missed = 5;
+        totals.partial = 6;
+        totals.causes = 0b1001;
         totals.lateness.add_bucket(1000, 3);
         let footer = Footer {
             header: example(),
@@ -146,7 +148,8 @@ mod tests {
         assert_eq!(back.header, footer.header);
         assert_eq!((back.frames, back.bytes, back.reorder_window_ns, back.recovered), (10, 1000, 77, false));
         assert_eq!(back.index, footer.index);
-        assert_eq!((back.totals[1].lost, back.totals[1].missed), (4, 5));
+        let back_1 = &back.totals[1];
+        assert_eq!((back_1.lost, back_1.missed, back_1.partial, back_1.causes), (4, 5, 6, 0b1001));
         assert_eq!(back.totals[1].lateness.summary().count, 3);
         assert!(back.totals[0].span.is_none());
     }

@@ -104,7 +104,7 @@ impl Tally {
     /// Counts a gap among the frames.
     pub(super) fn gap(&mut self, gap: &Gap) {
         if let Some(totals) = self.totals_mut(gap.source) {
-            totals.lost = totals.lost.saturating_add(gap.count);
+            totals.lose(gap);
         }
     }
 

@@ -135,6 +135,9 @@ fn a_full_disk_costs_a_gap() {
         let (lost, causes) = gaps(&data);
         assert!(lost > 100 && causes.contains(GapCause::Storage), "{lost} {causes:?}");
         assert_eq!(number(&verify["lost"]), lost);
+        let source = &rig.call(&["info", "--json", data.to_str().unwrap()]).json()["sources"][0];
+        assert_eq!(number(&source["lost"]), lost);
+        assert!(source["lost_causes"].as_str().unwrap().contains("storage"), "{source}");
         assert_eq!(segments(&data).len(), 1, "a full disk is no reason for another segment");
     }
 }

@@ -29,6 +29,7 @@ mod hosts;
 mod judges;
 mod medium;
 mod overload;
+mod privileges;
 mod recording;
 mod replaying;
 mod rescue;

@@ -38,7 +38,18 @@ fn three_seconds_of_this_host() {
             let allowed = 2.0 + expected / 100.0;
             assert!((come as f64 - expected).abs() <= allowed, "{expected} ticks expected: {source}");
         }
-        assert_eq!(number(&source["lost"]), 0, "{source}");
+        assert_eq!((number(&source["lost"]), &source["lost_causes"]), (0, &Value::Null), "{source}");
+        let latency = |key: &str| ["p50", "p99", "max"].map(|quantile| number(&source[key][quantile]));
+        for [p50, p99, max] in [latency("lateness_ns"), latency("read_duration_ns")] {
+            assert!(0 < p50 && p50 <= p99 && p99 <= max, "{source}");
+        }
+        assert_eq!(source["asked_hz"], 1e9 / period_ns, "{source}");
+        let achieved_hz = source["achieved_hz"].as_f64();
+        assert!(achieved_hz.is_none_or(|hz| hz <= 1.5e9 / period_ns), "{source}");
+    }
+    let heads = called.err.lines().find(|line| line.trim_start().starts_with("source ")).unwrap();
+    for head in ["asked Hz", "achieved Hz", "missed", "partial", "lateness p50", "read p50"] {
+        assert!(heads.contains(head), "{head}: {heads}");
     }
     assert_eq!(info["segments"][0]["state"], "sealed");
 }

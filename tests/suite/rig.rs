@@ -31,6 +31,11 @@ impl Rig {
         self.folder.path().join(name)
     }
 
+    /// What must belong to whoever runs the program.
+    pub fn folders(&self) -> [&Path; 2] {
+        [self.folder.path(), self.memory.path()]
+    }
+
     /// The data directory that `record` uses by default.
     pub fn data(&self) -> PathBuf {
         self.path("flatcap-data")

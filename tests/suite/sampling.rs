@@ -50,6 +50,57 @@ fn a_budget_lengthens_the_period() {
     assert_eq!(number(&rig.verify()["unexplained"]), 0);
 }
 
+// Goal: where all sources together take more than the agent's budget, the one that costs most gives way and the others do not; the file
+// and the summary say which budget it was. Method: 5 % of a core for a large sample a thousand times a second, and a small one.
+#[test]
+fn the_agents_budget_takes_from_the_costliest() {
+    let rig = Rig::new();
+    let config = rig.write(
+        "budget.toml",
+        "[agent]\ncpu_budget = \"5%\"\n[source.load]\nperiod = \"50ms\"\n[source.synthetic]\nperiod = \"1ms\"\n\
+         shape = \"wide\"\nfields = 4096\n",
+    );
+    let config = config.to_str().unwrap();
+    let called =
+        rig.record(&["--config", config, "--source", "synthetic", "--source", "load", "--for", "8s"]);
+    let info = rig.info();
+    let counts = |name: &str| {
+        let source =
+            info["sources"].as_array().unwrap().iter().find(|source| source["name"] == name).unwrap();
+        ["recorded", "missed"].map(|key| number(&source[key]))
+    };
+    let ([recorded, missed], [load, _]) = (counts("synthetic"), counts("load"));
+    assert!(recorded < 5_000 && (7_700..=8_100).contains(&(recorded + missed)), "{recorded}, {missed}");
+    assert!(load > 100, "{load}");
+    let texts = markers(&rig);
+    let is_said =
+        |text: &String| text.starts_with("synthetic: one period in ") && text.contains("cpu_budget");
+    assert!(!texts.is_empty() && texts.iter().all(is_said), "{texts:?}");
+    let remark = called.err.lines().find(|line| line.starts_with("synthetic: was read every ")).unwrap();
+    assert!(remark.contains("cpu_budget"), "{remark}");
+    assert_eq!(number(&rig.verify()["unexplained"]), 0);
+}
+
+// Goal: a budget that recording alone exceeds is said, once, and every source is read as rarely as can be. Method: the least budget,
+// and a recorder that looks 10,000 times a second.
+#[test]
+fn a_budget_that_cannot_be_kept_is_said() {
+    let rig = Rig::new();
+    let config = rig.write(
+        "budget.toml",
+        "[agent]\ncpu_budget = \"0.1%\"\n[handover]\ndrain = \"100us\"\n[source.load]\nperiod = \"1ms\"\n",
+    );
+    let called = rig.record(&["--config", config.to_str().unwrap(), "--source", "load", "--for", "8s"]);
+    let said =
+        called.err.matches("[agent] cpu_budget = \"0.1%\": recording alone, without any source, takes ");
+    assert_eq!(said.count(), 1, "{}", called.err);
+    let texts = markers(&rig);
+    assert!(texts.iter().any(|text| text.starts_with("load: one period in 10000 is read")), "{texts:?}");
+    let load = &rig.info()["sources"][0];
+    let [recorded, missed] = ["recorded", "missed"].map(|key| number(&load[key]));
+    assert!(recorded < 5_000 && (7_700..=8_100).contains(&(recorded + missed)), "{load}");
+}
+
 // Goal: a reading that is being made when the run ends is waited for, so that an orderly end loses nothing; a program that takes
 // longer is killed, is recorded so, and neither holds up the end nor outlives it. Method: programs that take less than the wait,
 // and far more.
