@@ -1,7 +1,8 @@
 //! How long before a deadline must a thread be awake to meet it? Pure: what was seen is handed in.
 
-/// One sleep in this many may end later than the lead allows for: a little less than the 99th percentile leaves.
-const LATE_ONE_IN: u64 = 125;
+/// One sleep in this many may end later than the lead allows for: less than half of what the 99th percentile leaves, the rest of
+/// which is for what no lead helps against.
+const LATE_ONE_IN: u64 = 250;
 /// A sleep that ended too late lengthens the lead by this part of itself; one that did not shortens it by this part over
 /// `LATE_ONE_IN`. The two balance where just one in `LATE_ONE_IN` is too late, and a single long one moves little.
 const STEP_PART: u64 = 32;
@@ -9,9 +10,9 @@ const STEP_PART: u64 = 32;
 const MARGIN_NS: u64 = 1_000;
 /// No lead is shorter: no kernel wakes a thread sooner.
 const LEAD_MIN_NS: u64 = 3_000;
-/// No lead is longer: at 1 kHz spinning then takes 15 % of a core at most. Sleeps that end later still were held up by something
+/// No lead is longer: at 1 kHz spinning then takes 12 % of a core at most. Sleeps that end later still were held up by something
 /// that no lead makes good; they say nothing about it.
-const LEAD_MAX_NS: u64 = 150_000;
+const LEAD_MAX_NS: u64 = 120_000;
 /// Before anything is known: what an idle virtual machine needs.
 const LEAD_START_NS: u64 = 100_000;
 /// Leads are kept in these parts of a nanosecond, or the shortest would never become shorter.
@@ -68,14 +69,14 @@ mod tests {
     }
 
     // Goal: the lead covers sleeps and little more, whether they become later or less late. Method: sleeps of one lateness,
-    // then of another; later ones are believed within 100 sleeps, less late ones within 10,000.
+    // then of another; later ones are believed within 100 sleeps, less late ones within 20,000.
     #[test]
     fn it_follows_what_sleeps_take() {
-        let calm = after(Lead::default(), 10_000, &[20_000]);
+        let calm = after(Lead::default(), 20_000, &[20_000]);
         assert!((20_000..24_000).contains(&calm.ns()), "{calm:?}");
         let deep = after(calm, 100, &[90_000]);
         assert!((90_000..98_000).contains(&deep.ns()), "{deep:?}");
-        let again = after(deep, 10_000, &[20_000]);
+        let again = after(deep, 20_000, &[20_000]);
         assert!((20_000..24_000).contains(&again.ns()), "{again:?}");
     }
 
@@ -95,20 +96,20 @@ mod tests {
     #[test]
     fn it_does_not_spin_for_ever() {
         let mut lead = Lead::default();
-        let spun = std::iter::from_fn(|| (lead.ns() > 50_000).then(|| lead.not_slept())).take(10_000).count();
-        assert!(spun < 3_000, "{spun}");
+        let spun = std::iter::from_fn(|| (lead.ns() > 50_000).then(|| lead.not_slept())).take(20_000).count();
+        assert!(spun < 8_000, "{spun}");
     }
 
     proptest! {
-        // Goal: of any sleeps that go on alike about one in 125 is later than the lead, unless a limit is in the way.
+        // Goal: of any sleeps that go on alike about one in 250 is later than the lead, unless a limit is in the way.
         // Method: lateness drawn evenly between two values, from a seed; the share of late ones after a time to settle.
         #[test]
-        fn one_in_so_many_is_late(least in 5_000_u64..60_000, width in 10_000_u64..90_000, seed in any::<u64>()) {
+        fn one_in_so_many_is_late(least in 5_000_u64..50_000, width in 10_000_u64..65_000, seed in any::<u64>()) {
             const SLEEPS: u64 = 100_000;
             let (mut lead, mut state, mut late) = (Lead::default(), seed, 0_u64);
             for sleep in 0..2 * SLEEPS {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let late_ns = least + (state >> 33) % width;
+                let late_ns = least + (state >> 33) % width; // < LEAD_MAX_NS
                 late += u64::from(sleep >= SLEEPS && late_ns + MARGIN_NS > lead.ns());
                 lead.slept(late_ns);
                 prop_assert!((LEAD_MIN_NS..=LEAD_MAX_NS).contains(&lead.ns()));
