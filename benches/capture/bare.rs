@@ -1,0 +1,163 @@
+//! What does the kernel alone take? The bare loops that rows are compared to: sleeping, reading, writing. Budget: none, they are
+//! the rivals.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use flatcap::os::clock::{NS_PER_S, monotonic_ns};
+use flatcap::os::event::Event;
+use flatcap::os::thread;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
+use rustix::time::Timespec;
+
+/// Bytes of one write: as the recorder's.
+const WRITE_BYTES: usize = 256 << 10;
+/// The step in which room is reserved: as the recorder's.
+const RESERVE_BYTES: u64 = 16 << 20;
+/// Bytes of a file: as a segment's.
+const FILE_BYTES: u64 = 256 << 20;
+
+/// What a loop on a grid of deadlines has come to.
+pub struct Ticked {
+    /// How late each tick was begun, in nanoseconds.
+    pub lateness: Vec<u64>,
+    /// Ticks that were never begun, since the one before was still at work.
+    pub missed: u64,
+}
+
+/// Sleeps by `clock_nanosleep` to absolute deadlines, with a timer slack of 1 ns, and does `work` at each; on a thread of its own,
+/// since slack is a thread's.
+pub fn tick(
+    period_ns: u64,
+    duration_ns: u64,
+    mut work: impl FnMut() + Send + 'static,
+) -> Result<Ticked, Box<dyn Error>> {
+    let ticked = thread::spawn("bare", move || {
+        thread::wake_precisely()?;
+        let mut ticked =
+            Ticked { lateness: Vec::with_capacity((duration_ns / period_ns) as usize + 1), missed: 0 };
+        let mut next = monotonic_ns() + period_ns;
+        let end = next + duration_ns;
+        while next < end {
+            let deadline = Timespec {
+                tv_sec: (next / NS_PER_S).cast_signed(),
+                tv_nsec: (next % NS_PER_S).cast_signed(),
+            };
+            while clock_nanosleep_absolute(ClockId::Monotonic, &deadline).is_err() {}
+            let begin = monotonic_ns();
+            ticked.lateness.push(begin - next);
+            work();
+            // As the samplers count: what has gone by when the next is taken is missed, never caught up.
+            let late = monotonic_ns().saturating_sub(next + period_ns) / period_ns;
+            ticked.missed += late;
+            next += (late + 1) * period_ns;
+        }
+        Ok::<_, std::io::Error>(ticked)
+    })?;
+    Ok(ticked.join().map_err(|_panic| "the bare loop ended by a panic")??)
+}
+
+/// The files of the six host sources, each read by one `pread` into a buffer that takes all of it.
+pub fn reads() -> impl FnMut() + Send + 'static {
+    const FILES: [&str; 9] = [
+        "stat",
+        "meminfo",
+        "vmstat",
+        "diskstats",
+        "1/net/dev",
+        "pressure/cpu",
+        "pressure/memory",
+        "pressure/io",
+        "pressure/irq",
+    ];
+    let files: Vec<File> = FILES.iter().filter_map(|name| File::open(format!("/proc/{name}")).ok()).collect();
+    let mut buffer = vec![0; 256 << 10];
+    move || {
+        for file in &files {
+            let bytes = file.read_at(&mut buffer, 0).unwrap_or_default();
+            std::hint::black_box(&buffer[..bytes]);
+        }
+    }
+}
+
+/// Writes `bytes` in whole writes of 256 KiB into files of 256 MiB whose room is reserved 16 MiB ahead; another thread syncs
+/// once a second, and brings each full file and its new name to the medium. Returns the time until everything is there, in
+/// nanoseconds. Finished files beyond `keep` are removed, the oldest first.
+pub fn write(folder: &Path, bytes: u64, keep: usize) -> Result<u64, Box<dyn Error>> {
+    let buffer: Vec<u8> = (0..WRITE_BYTES).map(|at| ((at * 7) >> 3) as u8).collect();
+    let (full, to_publish) = crossbeam_channel::bounded::<(u64, Arc<File>)>(16);
+    let (opened, to_sync) = crossbeam_channel::bounded::<Arc<File>>(1024);
+    let ended = Arc::new(AtomicBool::new(false));
+    let begin = monotonic_ns();
+    let syncer = {
+        let (folder, ended) = (folder.to_owned(), Arc::clone(&ended));
+        thread::spawn("bare-syncer", move || publish(&folder, &to_sync, &to_publish, &ended, keep))?
+    };
+    let (mut left, mut number) = (bytes, 0);
+    while left > 0 {
+        let path = folder.join(format!("{number}.active"));
+        let file = Arc::new(File::options().create_new(true).append(true).open(path)?);
+        opened.send(Arc::clone(&file))?;
+        let (mut at, mut reserved) = (0, 0);
+        while left > 0 && at < FILE_BYTES {
+            let piece = (WRITE_BYTES as u64).min(left);
+            if at + piece > reserved {
+                reserved = (at + piece).next_multiple_of(RESERVE_BYTES);
+                fallocate(&*file, FallocateFlags::KEEP_SIZE, 0, reserved)?;
+            }
+            (&*file).write_all(&buffer[..piece as usize])?;
+            at += piece;
+            left -= piece;
+        }
+        full.send((at, file))?;
+        number += 1;
+    }
+    drop(full);
+    ended.store(true, Ordering::Release);
+    syncer.join().map_err(|_panic| "the bare syncer ended by a panic")??;
+    Ok(monotonic_ns() - begin)
+}
+
+/// What the recorder's syncer does, and no more: a sync of the open file once a second, full files to the medium.
+fn publish(
+    folder: &Path,
+    opened: &crossbeam_channel::Receiver<Arc<File>>,
+    full: &crossbeam_channel::Receiver<(u64, Arc<File>)>,
+    ended: &AtomicBool,
+    keep: usize,
+) -> std::io::Result<()> {
+    let directory = File::open(folder)?;
+    let (mut number, mut open) = (0_usize, None::<Arc<File>>);
+    let mut next_sync = monotonic_ns() + NS_PER_S;
+    let never = Event::new();
+    loop {
+        open = opened.try_iter().last().or(open);
+        while let Ok((length, file)) = full.try_recv() {
+            file.set_len(length)?;
+            file.sync_data()?;
+            std::fs::rename(folder.join(format!("{number}.active")), folder.join(format!("{number}.bin")))?;
+            directory.sync_all()?;
+            if let Some(oldest) = number.checked_sub(keep) {
+                std::fs::remove_file(folder.join(format!("{oldest}.bin")))?;
+            }
+            number += 1;
+        }
+        if ended.load(Ordering::Acquire) && full.is_empty() {
+            return Ok(());
+        }
+        let now = monotonic_ns();
+        if now >= next_sync {
+            next_sync = now + NS_PER_S;
+            if let Some(file) = &open {
+                file.sync_data()?;
+            }
+        }
+        never.wait_until(monotonic_ns() + 1_000_000);
+    }
+}

@@ -1,0 +1,81 @@
+//! Do six host sources at 1 kHz keep their ticks, and what does recording them cost? Budget: 99.9 % of the ticks, or as many as a
+//! bare loop of the same reads keeps; 1.5 % of a core for the recorder's thread.
+//!
+//! The real program, slices of ten seconds in turns with a loop of one `pread` a file. A tick is kept if its reading was begun before
+//! the next one was due: both count what goes by. Processor time as the scheduler counts it, by thread.
+
+use flatcap::os::clock::{NS_PER_S, monotonic_ns};
+
+use crate::numbers::{median, range};
+use crate::program::{Program, host_sources, pause};
+use crate::table::{Length, Row};
+use crate::{Measured, bare};
+
+const PERIOD_NS: u64 = 1_000_000;
+const SETTLING_NS: u64 = NS_PER_S;
+const SLICE_NS: u64 = 10 * NS_PER_S;
+const THREADS: [&str; 3] = ["recorder", "syncer", "sampler-fast"];
+
+pub fn measure(length: Length) -> Measured {
+    let (slices, slice_ns) = length.of((6, SLICE_NS), (1, 2 * NS_PER_S));
+    let (mut ours, mut alone) = ((0, 0), (0, 0)); // ticks kept, missed
+    let mut cores = THREADS.map(|_| Vec::new());
+    for _ in 0..slices {
+        let program = Program::new()?;
+        let running = program.record("", &host_sources())?;
+        let mut threads = [0; THREADS.len()];
+        for (thread, name) in threads.iter_mut().zip(THREADS) {
+            *thread = running.thread(name)?;
+        }
+        pause(SETTLING_NS);
+        let (begin, mut before) = (monotonic_ns(), [0; THREADS.len()]);
+        for (before, thread) in before.iter_mut().zip(threads) {
+            *before = running.cpu_ns(thread)?;
+        }
+        pause(slice_ns);
+        let elapsed_ns = monotonic_ns() - begin;
+        for ((core, before), thread) in cores.iter_mut().zip(before).zip(threads) {
+            core.push((running.cpu_ns(thread)? - before) as f64 / elapsed_ns as f64 * 100.0);
+        }
+        running.terminate(false)?;
+        for source in program.balanced_info(false)? {
+            ours.0 += source.recorded;
+            ours.1 += source.missed;
+        }
+        let bare = bare::tick(PERIOD_NS, slice_ns + SETTLING_NS, bare::reads())?;
+        alone.0 += bare.lateness.len() as u64;
+        alone.1 += bare.missed;
+    }
+    let share = |(kept, missed): (u64, u64)| kept as f64 / (kept + missed) as f64 * 100.0;
+    let (kept, bare) = (share(ours), share(alone));
+    let [recorder, syncer, sampler] = &cores;
+    let (recorder, (least, most)) = (median(recorder), range(recorder));
+    Ok(vec![
+        Row {
+            name: "on-time",
+            what: "six host sources at 1 kHz: ticks that were kept".to_owned(),
+            target: "99.9 %, or what the bare reads keep".to_owned(),
+            reached: format!("{kept:.3} %"),
+            met: Some(kept >= bare.min(99.9)),
+            beside: format!(
+                "bare reads {bare:.3} %; {} of {} missed, of the bare loop's {} of {}",
+                ours.1,
+                ours.0 + ours.1,
+                alone.1,
+                alone.0 + alone.1
+            ),
+        },
+        Row {
+            name: "recorder",
+            what: "six host sources at 1 kHz: processor time of the recorder's thread".to_owned(),
+            target: "<= 1.5 % of a core".to_owned(),
+            reached: format!("{recorder:.2} %"),
+            met: Some(recorder <= 1.5),
+            beside: format!(
+                "{least:.2} to {most:.2} % in {slices} slices; syncer {:.2} %, sampler {:.1} %",
+                median(syncer),
+                median(sampler)
+            ),
+        },
+    ])
+}
