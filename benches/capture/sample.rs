@@ -25,6 +25,8 @@ use crate::table::{Length, Row};
 const POLL_NS: u64 = 10_000_000;
 /// Ticks between two looks at the room that is left: fewer than fit a slab.
 const ROUND: u64 = 256;
+/// Ticks that are not counted: in these all slabs are used for the first time, and their pages with them.
+const WARM_UP_TICKS: u64 = 300_000;
 const PACED_PERIOD_NS: u64 = 100_000;
 /// Paced ticks that are not counted: in these all slabs are used for the first time.
 const WARM_UP_NS: u64 = 2_000_000_000;
@@ -87,23 +89,23 @@ fn clock_read_ns(reads: u64) -> f64 {
 
 /// Ticks that are always due. What one takes, in nanoseconds.
 fn busy(ticks: u64) -> Result<f64, Box<dyn Error>> {
-    let warm_up = ticks / 4;
     let (spent, _) = beside_a_consumer(1, move |ready, room| {
         let mut spent = 0;
-        for round in 0..(warm_up + ticks) / ROUND {
+        for round in 0..(WARM_UP_TICKS + ticks) / ROUND {
             // Not counted: no sampler waits for room.
             room.wait();
             let begin = monotonic_ns();
             for _ in 0..ROUND {
                 black_box(ready.group.tick());
             }
-            if round >= warm_up / ROUND {
+            if round >= WARM_UP_TICKS / ROUND {
                 spent += monotonic_ns() - begin;
             }
         }
         spent
     })?;
-    Ok(spent as f64 / (ticks / ROUND * ROUND) as f64)
+    let rounds = (WARM_UP_TICKS + ticks) / ROUND - WARM_UP_TICKS / ROUND;
+    Ok(spent as f64 / (rounds * ROUND) as f64)
 }
 
 /// Ticks on their grid. What each takes, in nanoseconds.
