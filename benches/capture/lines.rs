@@ -86,6 +86,8 @@ impl Lines {
         };
         let run_dir = machine::memory_folder()?;
         let arena = Arena::kept(run_dir.path(), geometry, &owner)?;
+        // As the daemon does beside the first samples.
+        arena.pages().populate();
         let (senders, receivers) = (0..groups).map(|_| slab_queue(each, on_full)).unzip();
         let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), period_ns));
         Ok(Self {
