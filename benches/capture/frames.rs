@@ -1,5 +1,5 @@
-//! How fast can frames be appended? Producers that fill slabs as fast as there is room, and lose nothing. Budget: the rows' that use
-//! it.
+//! How fast can frames be appended? Producers that fill slabs as fast as there is room and wait where there is none (`on_full =
+//! "block"`), so that nothing is lost. Budget: the rows' that use it.
 //!
 //! Each frame is a real one: envelope with a stamp, number, length and XXH3-64. The clock is read once in 128 frames, as no source
 //! is read so often; stamps between are a nanosecond apart.
@@ -11,15 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::metrics::Metrics;
 use flatcap::os::clock::{WallOffset, monotonic_ns};
+use flatcap::os::event::Event;
 use flatcap::os::storage::Storage;
 use flatcap::os::thread;
 use flatcap::recorder::RecorderReport;
-use flatcap::slab::{HandOver, Reading};
+use flatcap::slab::{HandOver, OnFull, Reading};
 
 use crate::lines::Lines;
 use crate::numbers::must_be_equal;
 
-/// Frames between two looks at clock and room: fewer than fit a slab.
+/// Frames between two looks at the clock.
 const ROUND: u64 = 128;
 /// Names of the producers' sources.
 const NAMES: [&str; 8] = ["one", "two", "three", "four", "five", "six", "seven", "eight"];
@@ -52,31 +53,30 @@ pub fn produce(
     storage: Arc<dyn Storage>,
     retain_bytes: u64,
 ) -> Result<Produced, Box<dyn Error>> {
-    let lines = Lines::new(producers, &NAMES[..producers], 1000)?;
-    let ends: Vec<Producer> = (0..)
-        .take(producers)
-        .map(|source| Producer {
+    let mut lines = Lines::new(producers, &NAMES[..producers], 1000, OnFull::Block)?;
+    let never = Arc::new(Event::new());
+    let mut ends = Vec::new();
+    for source in (0..).take(producers) {
+        ends.push(Producer {
             source,
-            hand_over: lines.hand_over(),
+            hand_over: lines.hand_over(&never)?,
             metrics: Arc::clone(&lines.metrics),
             wall_offset: Arc::clone(&lines.wall_offset),
             payload: (0..payload_bytes - ENVELOPE_BYTES).map(|at| (at * 7) as u8).collect(),
-        })
-        .collect();
-    let room = lines.room(producers);
+        });
+    }
     let recording = lines.record(storage, retain_bytes)?;
     let go = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
     for end in ends {
-        let (go, room) = (Arc::clone(&go), room.clone());
+        let go = Arc::clone(&go);
         threads.push(thread::spawn("producer", move || {
             while !go.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
-            end.run(until, || room.wait())
+            end.run(until)
         })?);
     }
-    drop(room);
     let begin = monotonic_ns();
     go.store(true, Ordering::Release);
     let mut frames = Vec::new();
@@ -101,14 +101,13 @@ struct Producer {
 
 impl Producer {
     /// Appends until it is to end; how many frames.
-    fn run(mut self, until: Until, wait_for_room: impl Fn()) -> u64 {
+    fn run(mut self, until: Until) -> u64 {
         let envelope = Envelope::new(self.source);
         let metrics = &self.metrics.sources[usize::from(self.source)];
         let bytes = ENVELOPE_BYTES + self.payload.len();
         let begin = monotonic_ns();
         let mut seq = 0;
         loop {
-            wait_for_room();
             let now = monotonic_ns();
             let left = match until {
                 Until::Elapsed(ns) if now - begin >= ns => 0,

@@ -5,9 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender};
 use flatcap::config::{Config, LARGE_SLABS, Timing};
-use flatcap::metrics::{Consumer, GroupLatencies, Metrics, RecorderMetrics, SourceMetrics, exchange};
+use flatcap::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
 use flatcap::os::clock::{ClockReading, ClockTimer, NS_PER_S, WallOffset, monotonic_ns};
 use flatcap::os::event::Event;
 use flatcap::os::storage::Storage;
@@ -19,7 +18,8 @@ use flatcap::sampling::sources::synthetic;
 use flatcap::sampling::{Group, GroupSettings, GroupSource};
 use flatcap::segment::{Header, HostName, SourceInfo, SourceKind};
 use flatcap::slab::{
-    Arena, Begun, Geometry, HandOver, HandOverSettings, LossLedger, Owner, Slab, SlabPool, slab_queue,
+    Arena, Begun, Geometry, HandOver, HandOverSettings, Inbox, LossLedger, OnFull, Owner, QueueReceiver,
+    QueueSender, Slab, SlabPool, slab_queue,
 };
 use flatcap::stream::ChecksumKind;
 
@@ -27,8 +27,6 @@ use crate::machine;
 
 const RUN_ID: u64 = 7;
 const CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
-/// How often a sampler that has no room looks again.
-const LOOK_AGAIN_NS: u64 = 100_000;
 
 /// Everything between samplers and recorder, of the sizes that the default configuration gives it.
 pub struct Lines {
@@ -38,22 +36,12 @@ pub struct Lines {
     pub wake: Arc<Event>,
     ledger: Arc<LossLedger>,
     begun: Arc<Begun>,
-    sender: Sender<Box<Slab>>,
-    receiver: Receiver<Box<Slab>>,
-    slabs: usize,
-    queued: usize,
+    senders: Vec<QueueSender<Box<Slab>>>, // of groups that are not made yet
+    receivers: Vec<QueueReceiver<Box<Slab>>>,
     config: Config,
     names: Vec<&'static str>,
     period_ns: u64,
     _run_dir: tempfile::TempDir,
-}
-
-/// By what producers that may lose nothing wait for room, since a full queue drops.
-#[derive(Clone)]
-pub struct Room {
-    pool: Arc<SlabPool>,
-    wake: Arc<Event>,
-    least_free: usize,
 }
 
 /// A sampler group to be run, and its latencies.
@@ -70,12 +58,18 @@ pub struct Recording {
 }
 
 impl Lines {
-    /// For so many groups of these sources, ids in order.
-    pub fn new(groups: usize, names: &[&'static str], period_ns: u64) -> Result<Self, Box<dyn Error>> {
+    /// For so many groups of these sources, ids in order; what a group does whose queue is full.
+    pub fn new(
+        groups: usize,
+        names: &[&'static str],
+        period_ns: u64,
+        on_full: OnFull,
+    ) -> Result<Self, Box<dyn Error>> {
         let config = Config::default();
         let memory = config.memory();
-        let queued = usize::try_from(memory.queued)?;
-        let slabs = queued + usize::try_from(memory.writing)? + 2 * groups;
+        let each = usize::try_from(memory.queued())? / groups;
+        // As the daemon counts them: queued, being written, and for each group one that is filled and one that is looked at.
+        let slabs = each * groups + usize::try_from(memory.writing)? + 2 * groups;
         let geometry = Geometry {
             sources: names.len(),
             slabs,
@@ -92,19 +86,19 @@ impl Lines {
         };
         let run_dir = machine::memory_folder()?;
         let arena = Arena::kept(run_dir.path(), geometry, &owner)?;
-        let (sender, receiver) = slab_queue(queued);
+        // As the daemon does beside the first samples.
+        arena.pages().populate();
+        let (senders, receivers) = (0..groups).map(|_| slab_queue(each, on_full)).unzip();
         let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), period_ns));
         Ok(Self {
-            metrics: Arc::new(Metrics { sources: counters.collect(), recorder: RecorderMetrics::default() }),
+            metrics: Arc::new(Metrics::new(counters.collect(), Box::default())),
             wall_offset: Arc::new(WallOffset::new(&ClockReading::now())),
             begun: arena.begun(),
             pool: Arc::new(SlabPool::new(arena)),
             wake: Arc::new(Event::new()),
             ledger: Arc::new(LossLedger::new(names.len())),
-            sender,
-            receiver,
-            slabs,
-            queued,
+            senders,
+            receivers,
             config,
             names: names.to_vec(),
             period_ns,
@@ -112,11 +106,11 @@ impl Lines {
         })
     }
 
-    /// A group's end of the queue.
-    pub fn hand_over(&self) -> HandOver {
-        HandOver::new(HandOverSettings {
+    /// The next group's end of its queue; it waits for room, if it waits at all, until it is stopped.
+    pub fn hand_over(&mut self, stop: &Arc<Event>) -> Result<HandOver, Box<dyn Error>> {
+        Ok(HandOver::new(HandOverSettings {
             pool: Arc::clone(&self.pool),
-            queue: self.sender.clone(),
+            queue: self.senders.pop().ok_or("more groups than queues")?,
             ledger: Arc::clone(&self.ledger),
             wake: Arc::clone(&self.wake),
             checksum: CHECKSUM,
@@ -124,11 +118,13 @@ impl Lines {
             interval_ns: self.config.handover.hand_over.as_nanos() as u64,
             begun: Arc::clone(&self.begun),
             sources: self.names.len(),
-        })
+            metrics: Arc::new(GroupMetrics::default()),
+            stop: Arc::clone(stop),
+        }))
     }
 
     /// A group of these samplers, all of one period.
-    pub fn group(&self, sources: Vec<GroupSource>) -> Result<ReadyGroup, Box<dyn Error>> {
+    pub fn group(&mut self, sources: Vec<GroupSource>) -> Result<ReadyGroup, Box<dyn Error>> {
         let ids: Vec<u16> = sources.iter().map(|source| source.id).collect();
         let (producer, latencies) = exchange(|| GroupLatencies::new(ids.iter().copied()));
         let stop = Arc::new(Event::new());
@@ -138,7 +134,7 @@ impl Lines {
             timing: Timing::Precise,
             start_ns,
             wall_offset: Arc::clone(&self.wall_offset),
-            hand_over: self.hand_over(),
+            hand_over: self.hand_over(&stop)?,
             metrics: Arc::clone(&self.metrics),
             latencies: producer,
             stop: Arc::clone(&stop),
@@ -146,27 +142,18 @@ impl Lines {
         Ok(ReadyGroup { group, latencies, stop, start_ns })
     }
 
-    /// The recorder's end of the queue, for somebody who takes slabs in its place.
-    pub fn slabs(&self) -> Receiver<Box<Slab>> {
-        self.receiver.clone()
+    /// The recorder's end of the queues, for somebody who takes slabs in its place.
+    pub fn inbox(&mut self) -> Inbox {
+        Inbox::new(std::mem::take(&mut self.receivers))
     }
 
-    /// What producers wait by.
-    pub fn room(&self, producers: usize) -> Room {
-        Room {
-            pool: Arc::clone(&self.pool),
-            wake: Arc::clone(&self.wake),
-            least_free: self.slabs - (self.queued - producers),
-        }
-    }
-
-    /// Starts the recorder on a storage, and gives up the bench's own ends of the queue: it ends when the groups have.
+    /// Starts the recorder on a storage. It ends when all groups have.
     pub fn record(self, storage: Arc<dyn Storage>, retain_bytes: u64) -> Result<Recording, Box<dyn Error>> {
         let limits = RetentionLimits { bytes: retain_bytes, ..RetentionLimits::NONE };
         let recorder = Recorder::start(RecorderSettings {
             plan: self.plan()?,
             storage: Arc::new(Capped::new(storage, limits)),
-            queue: self.receiver,
+            inbox: Inbox::new(self.receivers),
             pool: self.pool,
             ledger: self.ledger,
             wake: self.wake,
@@ -175,7 +162,6 @@ impl Lines {
             clock_watch: Box::new(ClockTimer::start()?),
             wall_offset: self.wall_offset,
         })?;
-        drop(self.sender);
         Ok(Recording { thread: thread::spawn("recorder", move || recorder.run())? })
     }
 
@@ -214,21 +200,6 @@ impl Lines {
             drain_ns: handover.drain.as_nanos() as u64,
             batch_slabs: usize::try_from(self.config.memory().writing)?,
         })
-    }
-}
-
-impl Room {
-    /// Waits until each producer can hand a slab over. To be asked more often than slabs are handed over.
-    pub fn wait(&self) {
-        // What is not free is queued or in somebody's hands: even if all of it were queued, each would find a place.
-        if self.pool.free() > self.least_free {
-            return;
-        }
-        let never = Event::new();
-        while self.pool.free() <= self.least_free {
-            self.wake.set();
-            never.wait_until(monotonic_ns() + LOOK_AGAIN_NS);
-        }
     }
 }
 

@@ -16,13 +16,16 @@ use flatcap::os::event::Event;
 use flatcap::os::thread;
 use flatcap::sampling::GroupSource;
 use flatcap::sampling::sources::synthetic::Synthetic;
+use flatcap::slab::{OnFull, SlabPool};
 
 use crate::Measured;
-use crate::lines::{Lines, ReadyGroup, Room};
+use crate::lines::{Lines, ReadyGroup};
 use crate::numbers::{median, must_be_equal, quantile, range, time};
 use crate::table::{Length, Row};
 
 const POLL_NS: u64 = 10_000_000;
+/// How often it is looked again whether there is room.
+const LOOK_AGAIN_NS: u64 = 100_000;
 /// Ticks between two looks at the room that is left: fewer than fit a slab.
 const ROUND: u64 = 256;
 /// Ticks that are not counted: in these all slabs are used for the first time, and their pages with them.
@@ -130,12 +133,29 @@ fn paced(duration_ns: u64) -> Result<Vec<u64>, Box<dyn Error>> {
     Ok(spent)
 }
 
+/// By what the busy turns wait for room between two rounds, where it is not counted.
+struct Room {
+    pool: Arc<SlabPool>,
+    wake: Arc<Event>,
+    least_free: usize,
+}
+
+impl Room {
+    fn wait(&self) {
+        let never = Event::new();
+        while self.pool.free() < self.least_free {
+            self.wake.set();
+            never.wait_until(monotonic_ns() + LOOK_AGAIN_NS);
+        }
+    }
+}
+
 /// Runs a group of one synthetic source, while somebody takes its slabs as the recorder does. Nothing may be lost.
 fn beside_a_consumer<T: Send + 'static>(
     period_ns: u64,
     body: impl FnOnce(&mut ReadyGroup, &Room) -> T + Send + 'static,
 ) -> Result<(T, u64), Box<dyn Error>> {
-    let lines = Lines::new(1, &["synthetic"], period_ns)?;
+    let mut lines = Lines::new(1, &["synthetic"], period_ns, OnFull::DropNewest)?;
     let source = GroupSource {
         id: 0,
         period_ns,
@@ -144,8 +164,9 @@ fn beside_a_consumer<T: Send + 'static>(
         errand: None,
     };
     let mut ready = lines.group(vec![source])?;
-    let (slabs, room) = (lines.slabs(), lines.room(1));
+    let mut inbox = lines.inbox();
     let (pool, wake) = (Arc::clone(&lines.pool), Arc::clone(&lines.wake));
+    let room = Room { pool: Arc::clone(&pool), wake: Arc::clone(&wake), least_free: pool.free() / 2 };
     let ended = Arc::new(AtomicBool::new(false));
     let consumer = {
         let ended = Arc::clone(&ended);
@@ -153,7 +174,7 @@ fn beside_a_consumer<T: Send + 'static>(
             let mut frames = 0;
             loop {
                 let is_last = ended.load(Ordering::Acquire);
-                while let Ok(slab) = slabs.try_recv() {
+                while let Ok(slab) = inbox.try_recv() {
                     frames += slab.frames() as u64;
                     pool.give_back(slab);
                 }

@@ -19,6 +19,7 @@ use flatcap::os::storage::{DataDirectory, Entry, ReadAt, Space, Storage, Storage
 use flatcap::os::thread;
 use flatcap::sampling::GroupSource;
 use flatcap::sampling::sources::{CATALOG, Opening};
+use flatcap::slab::OnFull;
 
 use crate::lines::{Lines, ReadyGroup};
 use crate::numbers::time;
@@ -45,7 +46,7 @@ fn stalled_storage(calm_ns: u64, stall_ns: u64, length: Length) -> Result<Row, B
     let open = Arc::new(Event::new());
     open.set();
     let storage = Stalling { inner: Arc::new(DataDirectory::open(folder.path())?), open: Arc::clone(&open) };
-    let lines = Lines::new(1, &SOURCES, PERIOD_NS)?;
+    let mut lines = Lines::new(1, &SOURCES, PERIOD_NS, OnFull::DropNewest)?;
     let ReadyGroup { group, latencies, stop, .. } = lines.group(host_samplers()?)?;
     let recording = lines.record(Arc::new(storage), u64::MAX)?;
     let sampler = thread::spawn("sampler-fast", move || group.run())?;

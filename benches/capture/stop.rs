@@ -46,7 +46,7 @@ pub fn measure(length: Length) -> Measured {
             time(middle),
             time(shortest),
             median(&queued),
-            (room.queued * room.slab_bytes) as f64 / f64::from(1 << 20)
+            (room.queued() * room.slab_bytes) as f64 / f64::from(1 << 20)
         ),
     }])
 }
@@ -60,7 +60,7 @@ fn stop() -> Result<Stop, Box<dyn Error>> {
     let begin = monotonic_ns();
     let held = Held::hold(recorder)?;
     // A slab goes when its interval has passed, or earlier when it is full: at this rate about then.
-    let full_ns = config.memory().queued as f64 * config.handover.hand_over.as_nanos() as f64;
+    let full_ns = config.memory().queued() as f64 * config.handover.hand_over.as_nanos() as f64;
     pause((full_ns * FILLED) as u64);
     let end = monotonic_ns();
     held.release();
