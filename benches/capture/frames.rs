@@ -130,7 +130,7 @@ impl Producer {
                     shortfall: Shortfall::NONE,
                     duration_ns: 100,
                 };
-                self.hand_over.append(reading, bytes, |place| envelope.write(place, &stamp, &self.payload));
+                self.hand_over.append(&reading, bytes, |place| envelope.write(place, &stamp, &self.payload));
             }
         }
         self.hand_over.finish(monotonic_ns());

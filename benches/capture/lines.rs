@@ -5,7 +5,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use flatcap::config::{Config, LARGE_SLABS, Timing};
+use flatcap::config::{Config, GroupName, LARGE_SLABS};
 use flatcap::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
 use flatcap::os::clock::{ClockReading, ClockTimer, NS_PER_S, WallOffset, monotonic_ns};
 use flatcap::os::event::Event;
@@ -131,7 +131,8 @@ impl Lines {
         let start_ns = monotonic_ns();
         let group = Group::new(GroupSettings {
             sources,
-            timing: Timing::Precise,
+            name: GroupName::Fast,
+            config: self.config.groups.fast.clone(),
             start_ns,
             wall_offset: Arc::clone(&self.wall_offset),
             hand_over: self.hand_over(&stop)?,

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use flatcap::os::clock::monotonic_ns;
 use flatcap::os::event::Event;
 use flatcap::os::thread;
-use flatcap::sampling::GroupSource;
 use flatcap::sampling::sources::synthetic::Synthetic;
+use flatcap::sampling::{GroupSource, Opened};
 use flatcap::slab::{OnFull, SlabPool};
 
 use crate::Measured;
@@ -160,7 +160,7 @@ fn beside_a_consumer<T: Send + 'static>(
         id: 0,
         period_ns,
         budget: 10_000,
-        sampler: Box::new(Synthetic::point(1)),
+        sampler: Opened::fixed(Synthetic::point(1)),
         errand: None,
     };
     let mut ready = lines.group(vec![source])?;

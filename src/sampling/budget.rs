@@ -86,6 +86,15 @@ pub(super) struct Change {
     pub(super) limit: Limit,
 }
 
+/// What a budget says at the end of a window, or when the agent leaves a source another share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// If the source is read at another stride from now on.
+    pub(super) change: Option<Change>,
+    /// What all of it takes as often as its own budget lets it be read, in nanoseconds of a core a second; 0 until that is known.
+    pub(super) demand: u64,
+}
+
 /// The budget of one source: its own share of a core, and what the agent's budget leaves each source.
 #[derive(Debug, Clone)]
 pub(super) struct Budget {
@@ -121,9 +130,8 @@ impl Budget {
     }
 
     /// A reading that ended at `now_ns` has cost so much, while the agent leaves each source `cap` nanoseconds of a core a second.
-    /// Returns how often it is read from now on, if that is another stride.
     #[inline]
-    pub(super) fn spend(&mut self, now_ns: u64, cost: Cost, cap: u64) -> Option<Change> {
+    pub(super) fn spend(&mut self, now_ns: u64, cost: Cost, cap: u64) -> Option<Verdict> {
         self.readings += 1;
         self.spent_ns += cost.own_ns;
         self.all_ns += cost.all_ns;
@@ -131,16 +139,10 @@ impl Budget {
         if is_open && cap == self.cap {
             return None;
         }
-        self.judge(now_ns, is_open, cap.max(1))
+        let change = self.judge(now_ns, is_open, cap.max(1));
+        Some(Verdict { change, demand: self.rate / self.own_stride })
     }
 
-    /// What all of it takes as often as its own budget lets it be read, in nanoseconds of a core a second; 0 until that is known.
-    #[inline]
-    pub(super) fn demand(&self) -> u64 {
-        self.rate / self.own_stride
-    }
-
-    /// At the end of a window, or when the agent leaves it another share.
     #[cold]
     fn judge(&mut self, now_ns: u64, is_open: bool, cap: u64) -> Option<Change> {
         // Whoever decides on the cap has waited already until it was calm.
@@ -204,12 +206,21 @@ mod tests {
         Cost { own_ns: ns, all_ns: ns }
     }
 
+    /// The change that a reading brings.
+    fn spend(budget: &mut Budget, now_ns: u64, cost: Cost, cap: u64) -> Option<Change> {
+        budget.spend(now_ns, cost, cap)?.change
+    }
+
+    fn demand(budget: &Budget) -> u64 {
+        budget.rate / budget.own_stride
+    }
+
     /// The stride after a window of readings of 1 ms each that cost so much, under this cap.
     fn window(budget: &mut Budget, now_ns: &mut u64, cost: Cost, cap: u64) -> Change {
         let end_ns = *now_ns + NS_PER_S.max(WINDOW_READINGS * MS * budget.change.stride);
         while *now_ns < end_ns {
             *now_ns += MS * budget.change.stride;
-            budget.spend(*now_ns, cost, cap);
+            spend(budget, *now_ns, cost, cap);
         }
         budget.change
     }
@@ -219,7 +230,7 @@ mod tests {
         let end = *from_ns + seconds * NS_PER_S;
         while *from_ns < end {
             *from_ns += MS * budget.change.stride;
-            if let Some(change) = budget.spend(*from_ns, cost(cost_ns), NO_CAP) {
+            if let Some(change) = spend(budget, *from_ns, cost(cost_ns), NO_CAP) {
                 assert_eq!(change.limit, Limit::Source);
                 return Some(change.stride);
             }
@@ -244,7 +255,7 @@ mod tests {
     #[test]
     fn one_interruption_is_forgiven() {
         let mut budget = Budget::new(200, MS, 0);
-        assert_eq!(budget.spend(MS, cost(15 * MS), NO_CAP), None);
+        assert_eq!(spend(&mut budget, MS, cost(15 * MS), NO_CAP), None);
         let mut now = MS;
         assert_eq!(answer(&mut budget, &mut now, 1_000, 60), None);
     }
@@ -259,13 +270,13 @@ mod tests {
         for reading in 0..100 {
             now += period;
             let ns = if reading == 99 { 60 * NS_PER_S } else { 10_000 };
-            stride = budget.spend(now, cost(ns), NO_CAP).map_or(stride, |change| change.stride);
+            stride = spend(&mut budget, now, cost(ns), NO_CAP).map_or(stride, |change| change.stride);
         }
         assert_eq!(stride, 601);
         for _ in 0..10 {
             now += period * stride;
             assert_eq!(budget.change.stride, 601);
-            stride = budget.spend(now, cost(10_000), NO_CAP).map_or(stride, |change| change.stride);
+            stride = spend(&mut budget, now, cost(10_000), NO_CAP).map_or(stride, |change| change.stride);
         }
         assert_eq!(budget.change.stride, 1);
     }
@@ -292,14 +303,14 @@ mod tests {
         let (mut now, mut budget) = (0, Budget::new(200, MS, 0));
         let at = |stride, limit| Change { stride, limit };
         assert_eq!(window(&mut budget, &mut now, reading, 3 * percent), at(1, Limit::Source));
-        assert_eq!(budget.demand(), 3 * percent);
+        assert_eq!(demand(&budget), 3 * percent);
         // Known costs are enough: no window has to end first.
         now += MS;
-        assert_eq!(budget.spend(now, reading, percent), Some(at(3, Limit::Agent)));
-        assert_eq!(budget.spend(now + 3 * MS, reading, 3 * percent - 1), Some(at(2, Limit::Agent)));
-        assert_eq!(budget.spend(now + 5 * MS, reading, NO_CAP), Some(at(1, Limit::Source)));
+        assert_eq!(spend(&mut budget, now, reading, percent), Some(at(3, Limit::Agent)));
+        assert_eq!(spend(&mut budget, now + 3 * MS, reading, 3 * percent - 1), Some(at(2, Limit::Agent)));
+        assert_eq!(spend(&mut budget, now + 5 * MS, reading, NO_CAP), Some(at(1, Limit::Source)));
         assert_eq!(
-            budget.spend(now + 6 * MS, reading, 0),
+            spend(&mut budget, now + 6 * MS, reading, 0),
             Some(at(STRIDE_MAX, Limit::Agent)),
             "nothing is left"
         );
@@ -307,7 +318,7 @@ mod tests {
         // Both: the one that asks for more is named, and only the share that the own budget leaves is asked of the agent.
         let (mut now, mut budget) = (0, Budget::new(100, MS, 0));
         assert_eq!(window(&mut budget, &mut now, reading, 2 * percent), at(2, Limit::Source));
-        assert_eq!(budget.demand(), 3 * percent / 2);
+        assert_eq!(demand(&budget), 3 * percent / 2);
         assert_eq!(window(&mut budget, &mut now, reading, percent), at(3, Limit::Agent));
     }
 
@@ -334,7 +345,7 @@ mod tests {
             let mut budget = Budget::new(share, period, 0);
             let mut stride = 1;
             for reading in 1..=WINDOW_READINGS {
-                let change = budget.spend(NS_PER_S * reading, cost(ns), NO_CAP);
+                let change = spend(&mut budget, NS_PER_S * reading, cost(ns), NO_CAP);
                 stride = change.map_or(stride, |change| change.stride);
             }
             let is_within = |stride: u64| {

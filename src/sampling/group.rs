@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::budget::{Budget, Cost, Overhead, ProcessorTime};
+use super::budget::{Budget, Cost, Overhead, ProcessorTime, Verdict};
 use super::errand::{Errand, Made, News};
 use super::privileges;
 use super::sampler::{Opened, ReadError};
@@ -109,14 +109,6 @@ enum Way {
     Here(Opened),
     /// By a thread of its own, since it may be held up.
     Errand(Errand),
-}
-
-/// A reading that was made, before it is a frame.
-#[derive(Debug, Clone, Copy)]
-struct Read {
-    reading: Reading,
-    end_ns: u64,
-    cost_ns: u64, // of a core
 }
 
 impl Group {
@@ -235,17 +227,52 @@ impl Group {
         end
     }
 
-    /// Makes a reading, or sends for it. Returns the time.
+    /// Makes a reading and its frame, or sends for one. Returns the time.
     #[inline]
     fn sample(&mut self, due: Due, begin: u64) -> u64 {
         let Some(source) = self.sources.get_mut(due.index) else { return begin };
-        let metrics = self.metrics.sources.get(usize::from(source.envelope.source()));
-        if let Way::Errand(errand) = &source.way
-            && errand.is_out()
-        {
-            // The reading before it is still being made: this tick is not begun.
-            metrics.inspect(|metrics| metrics.missed.add(due.missed + 1));
+        let Way::Here(sampler) = &mut source.way else {
+            self.send(due, begin);
             return begin;
+        };
+        let reading = Reading {
+            source: source.envelope.source(),
+            seq: source.next_seq,
+            mono_ns: begin,
+            wall_offset_ns: self.wall_offset.get(),
+        };
+        source.next_seq += 1;
+        self.hand_over.begin(reading.source, reading.seq);
+        if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
+            metrics.begun.set(source.next_seq);
+            if due.missed > 0 {
+                metrics.missed.add(due.missed);
+            }
+        }
+        let result = sampler.read();
+        let end = monotonic_ns();
+        if let Some(latencies) = self.latencies.current().sources.get_mut(due.index) {
+            latencies.lateness.record(due.lateness_ns);
+            latencies.read_duration.record(end - begin);
+        }
+        let cost_ns = self.processor_time.cost(begin, end, thread_cpu_ns);
+        self.charge(due.index, end, (cost_ns, true));
+        match result {
+            Ok(()) => self.frame(due.index, &reading, end),
+            Err(failure) => self.fail(&reading, &failure),
+        }
+        end
+    }
+
+    /// Sends for a reading, unless the one before it is still being made: then this tick is not begun.
+    #[cold]
+    fn send(&mut self, due: Due, begin: u64) {
+        let Some(source) = self.sources.get_mut(due.index) else { return };
+        let Way::Errand(errand) = &mut source.way else { return };
+        let Some(metrics) = self.metrics.sources.get(usize::from(source.envelope.source())) else { return };
+        if errand.is_out() {
+            metrics.missed.add(due.missed + 1);
+            return;
         }
         let reading = Reading {
             source: source.envelope.source(),
@@ -255,109 +282,99 @@ impl Group {
         };
         source.next_seq += 1;
         self.hand_over.begin(reading.source, reading.seq);
-        if let Some(metrics) = metrics {
-            metrics.begun.set(source.next_seq);
-            if due.missed > 0 {
-                metrics.missed.add(due.missed);
-            }
-        }
+        metrics.begun.set(source.next_seq);
+        metrics.missed.add(due.missed);
         if let Some(latencies) = self.latencies.current().sources.get_mut(due.index) {
             latencies.lateness.record(due.lateness_ns);
         }
-        let result = match &mut source.way {
-            Way::Here(sampler) => sampler.read(),
-            Way::Errand(errand) => {
-                if !errand.send(reading) {
-                    // Its thread has ended, which only a mistake of ours can bring about.
-                    self.hand_over.lose(reading, Causes::READ_FAILED);
-                }
-                return begin;
-            }
-        };
-        let end = monotonic_ns();
-        let cost_ns = self.processor_time.cost(begin, end, thread_cpu_ns);
-        self.finish(due.index, Read { reading, end_ns: end, cost_ns }, result.as_ref().copied())
+        if !errand.send(reading) {
+            // Its thread has ended, which only a mistake of ours can bring about.
+            self.hand_over.lose(reading, Causes::READ_FAILED);
+        }
     }
 
-    /// Makes the frame of a reading. Returns the time.
-    #[allow(clippy::inline_always, reason = "a call that passes a reading costs a tenth of a small sample")]
-    #[inline(always)]
-    fn finish(&mut self, index: usize, read: Read, result: Result<(), &ReadError>) -> u64 {
-        let Read { reading, end_ns, cost_ns } = read;
-        let begin_ns = reading.mono_ns;
-        let Some(source) = self.sources.get_mut(index) else { return end_ns };
-        if let Some(latencies) = self.latencies.current().sources.get_mut(index) {
-            latencies.read_duration.record(end_ns - begin_ns);
-        }
-        let metrics = self.metrics.sources.get(usize::from(reading.source));
-        let is_here = matches!(source.way, Way::Here(_));
+    /// What a reading has cost of a core, in nanoseconds, and whether on this thread, goes to its budget.
+    #[inline]
+    fn charge(&mut self, index: usize, now_ns: u64, (cost_ns, is_here): (u64, bool)) {
+        let Some(source) = self.sources.get_mut(index) else { return };
+        let Some(metrics) = self.metrics.sources.get(usize::from(source.envelope.source())) else { return };
         let own_ns = cost_ns + source.build_ns;
         let around_ns = self.overhead.share(if is_here { own_ns } else { source.build_ns });
-        if let Some(metrics) = metrics {
-            let cost = Cost { own_ns, all_ns: own_ns + around_ns };
-            metrics.spent.add(cost.all_ns);
-            if let Some(change) = source.budget.spend(end_ns, cost, cap(&self.metrics)) {
+        let cost = Cost { own_ns, all_ns: own_ns + around_ns };
+        metrics.spent.add(cost.all_ns);
+        if let Some(Verdict { change, demand }) = source.budget.spend(now_ns, cost, cap(&self.metrics)) {
+            metrics.demand.set(demand);
+            if let Some(change) = change {
                 self.schedule.set_stride(index, change.stride);
                 metrics.set_pace(change.stride, change.limit);
             }
-            metrics.demand.set(source.budget.demand());
         }
+    }
+
+    /// Writes down a reading that failed.
+    #[cold]
+    fn fail(&mut self, reading: &Reading, failure: &ReadError) {
+        if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
+            metrics.note_failure(&failure.error);
+        }
+        self.hand_over.lose(*reading, Causes::READ_FAILED);
+    }
+
+    /// Makes the frame of a reading that ended at `end_ns`.
+    #[allow(clippy::inline_always, reason = "a call that passes a reading costs a tenth of a small sample")]
+    #[inline(always)]
+    fn frame(&mut self, index: usize, reading: &Reading, end_ns: u64) {
+        let Some(source) = self.sources.get_mut(index) else { return };
         let sampler = match &mut source.way {
             Way::Here(sampler) => Some(sampler),
             Way::Errand(errand) => errand.sampler(),
         };
-        if let (Err(failure), Some(metrics)) = (result, metrics) {
-            metrics.note_failure(&failure.error);
-        }
-        let Some(sampler) = sampler.filter(|_| result.is_ok()) else {
-            self.hand_over.lose(reading, Causes::READ_FAILED);
-            return end_ns;
-        };
-
         let is_timed = source.builds.is_multiple_of(BUILD_TIMED_EVERY);
         source.builds = source.builds.wrapping_add(1);
-        let build_begin = if is_timed { monotonic_ns() } else { 0 };
+        let now_if_timed = || if is_timed { monotonic_ns() } else { 0 };
+        let build_begin = now_if_timed();
         let mut build_end = 0;
         let mut stamp = Stamp {
-            mono_ns: begin_ns,
-            wall_ns: reading.wall_offset_ns.wrapping_add_unsigned(begin_ns),
+            mono_ns: reading.mono_ns,
+            wall_ns: reading.wall_offset_ns.wrapping_add_unsigned(reading.mono_ns),
             seq: reading.seq,
             shortfall: Shortfall::NONE,
-            duration_ns: u32::try_from(end_ns - begin_ns).unwrap_or(u32::MAX),
+            duration_ns: u32::try_from(end_ns - reading.mono_ns).unwrap_or(u32::MAX),
         };
         match sampler {
-            Opened::Fixed(sampler) => {
-                self.hand_over.append(&reading, source.model.len(), |frame| {
+            Some(Opened::Fixed(sampler)) => {
+                self.hand_over.append(reading, source.model.len(), |frame| {
                     copy(frame, &source.model);
                     let (envelope, payload) = frame.split_at_mut(ENVELOPE_BYTES);
                     stamp.shortfall = sampler.patch(reading.seq, payload);
-                    build_end = if is_timed { monotonic_ns() } else { 0 };
+                    build_end = now_if_timed();
                     source.envelope.stamp(envelope, &stamp);
                 });
             }
-            Opened::Built(sampler) => {
+            Some(Opened::Built(sampler)) => {
                 let builder = self.builders.for_size(source.payload_bytes);
                 stamp.shortfall = sampler.build(reading.seq, builder);
-                build_end = if is_timed { monotonic_ns() } else { 0 };
+                build_end = now_if_timed();
                 let payload = builder.finished_data();
                 source.payload_bytes = payload.len();
-                self.hand_over.append(&reading, ENVELOPE_BYTES + payload.len(), |frame| {
+                self.hand_over.append(reading, ENVELOPE_BYTES + payload.len(), |frame| {
                     source.envelope.write(frame, &stamp, payload);
                 });
             }
+            // It is back whenever there is a reading to make a frame of.
+            None => self.hand_over.lose(*reading, Causes::READ_FAILED),
         }
-        // A frame that found no room was not built.
-        if is_timed && build_end > 0 {
+        // Where it is 0 it was not timed, or found no room and was not built.
+        if build_end > 0 {
             source.build_ns = self.processor_time.cost(build_begin, build_end, thread_cpu_ns);
             self.latencies.current().build.record(build_end - build_begin);
         }
-        if !stamp.shortfall.is_none() {
-            metrics.inspect(|metrics| {
-                metrics.lacked.set(metrics.lacked.get() | u64::from(stamp.shortfall.flags()));
-                metrics.partial.add(1);
-            });
+        if !stamp.shortfall.is_none()
+            && let Some(metrics) = self.metrics.sources.get(usize::from(reading.source))
+        {
+            metrics.lacked.set(metrics.lacked.get() | u64::from(stamp.shortfall.flags()));
+            metrics.partial.add(1);
         }
-        end_ns
     }
 
     fn has_errand_out(&self) -> bool {
@@ -375,11 +392,15 @@ impl Group {
             match errand.news(now) {
                 News::None => {}
                 News::Made(reading, Made { begin_ns, end_ns, cpu_ns, result }) => {
-                    self.finish(
-                        index,
-                        Read { reading: Reading { mono_ns: begin_ns, ..reading }, end_ns, cost_ns: cpu_ns },
-                        result.as_ref().copied(),
-                    );
+                    let reading = Reading { mono_ns: begin_ns, ..reading };
+                    if let Some(latencies) = self.latencies.current().sources.get_mut(index) {
+                        latencies.read_duration.record(end_ns - begin_ns);
+                    }
+                    self.charge(index, end_ns, (cpu_ns, false));
+                    match result {
+                        Ok(()) => self.frame(index, &reading, end_ns),
+                        Err(failure) => self.fail(&reading, &failure),
+                    }
                 }
                 News::TimedOut(reading) => {
                     if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
