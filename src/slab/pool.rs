@@ -5,10 +5,15 @@ use crossbeam_queue::ArrayQueue;
 use super::arena::Arena;
 use super::slab::Slab;
 
+/// Standard slabs that go round while the recorder keeps up: half a megabyte of the usual size, which stays in a processor's cache. A
+/// slab that has been out of it for long costs its group a microsecond of misses (docs/BENCHMARKS.md, "Capture").
+const WARM_SLABS: usize = 8;
+
 /// Free slabs of two classes: the standard size, and one for frames that fit no standard slab. All are there from the
 /// start; lock-free.
 #[derive(Debug)]
 pub struct SlabPool {
+    warm: ArrayQueue<Box<Slab>>, // standard ones that were used last: taken first
     standard: ArrayQueue<Box<Slab>>,
     large: ArrayQueue<Box<Slab>>,
     standard_bytes: usize,
@@ -26,22 +31,30 @@ impl SlabPool {
             queue
         };
         let standard_bytes = arena.geometry.slab_bytes;
-        Self { standard: class(arena.slabs), large: class(arena.large_slabs), standard_bytes }
+        let warm = ArrayQueue::new(WARM_SLABS);
+        Self { warm, standard: class(arena.slabs), large: class(arena.large_slabs), standard_bytes }
     }
 
     /// A free slab with room for a frame of `bytes`; none if all of that class are in use, or none is that large.
     #[inline]
     pub(super) fn take(&self, bytes: usize) -> Option<Box<Slab>> {
-        let class = if bytes <= self.standard_bytes { &self.standard } else { &self.large };
-        class.pop()
+        if bytes > self.standard_bytes {
+            return self.large.pop();
+        }
+        // Once more, for one that came back between the two looks.
+        self.warm.pop().or_else(|| self.standard.pop()).or_else(|| self.warm.pop())
     }
 
     /// Takes a slab back and clears it.
     pub fn give_back(&self, mut slab: Box<Slab>) {
         slab.clear();
-        let class = if self.is_large(&slab) { &self.large } else { &self.standard };
+        let slab = if self.is_large(&slab) {
+            self.large.push(slab)
+        } else {
+            self.warm.push(slab).or_else(|slab| self.standard.push(slab))
+        };
         // Cannot be full: every slab came from here.
-        drop(class.push(slab));
+        drop(slab);
     }
 
     /// Whether a slab is one of the large ones.
@@ -51,6 +64,39 @@ impl SlabPool {
 
     /// Free standard slabs at this moment.
     pub fn free(&self) -> usize {
-        self.standard.len()
+        self.warm.len() + self.standard.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slab::arena::Geometry;
+
+    // Goal: slabs that were used last go round, all others are still there. Method: a slab taken and given back many times; then all
+    // taken, and all given back.
+    #[test]
+    fn slabs_used_last_go_round() {
+        let geometry =
+            Geometry { sources: 1, slabs: 20, slab_bytes: 4096, large_slabs: 1, large_slab_bytes: 8192 };
+        let pool = SlabPool::new(Arena::anonymous(geometry).unwrap());
+        let place = |slab: &Slab| std::ptr::from_ref(slab).addr();
+        let first = pool.take(100).unwrap();
+        let warm = place(&first);
+        pool.give_back(first);
+        for _ in 0..100 {
+            let slab = pool.take(100).unwrap();
+            assert_eq!(place(&slab), warm);
+            pool.give_back(slab);
+        }
+        for _ in 0..2 {
+            let all: Vec<_> = std::iter::from_fn(|| pool.take(100)).collect();
+            assert_eq!((all.len(), pool.free()), (20, 0));
+            let large = pool.take(5000).unwrap();
+            assert!(pool.is_large(&large), "another class");
+            pool.give_back(large);
+            all.into_iter().for_each(|slab| pool.give_back(slab));
+            assert_eq!(pool.free(), 20);
+        }
     }
 }
