@@ -18,7 +18,7 @@ const PARTS: u64 = 10_000;
 /// A stretch of work that took longer than this may have been interrupted: the thread's processor time is asked for.
 const LONG_NS: u64 = 500_000;
 /// How often it is asked for anyway, so that little else lies between two answers.
-const ASK_INTERVAL_NS: u64 = 50_000_000;
+const ASK_INTERVAL_NS: u64 = 200_000_000;
 
 /// What stretches of one thread's work cost: as long as they took, but no more than the thread was on a processor. Asking for
 /// that takes longer than most stretches do, so it is asked for seldom.
@@ -286,10 +286,10 @@ mod tests {
     #[test]
     fn waiting_costs_nothing() {
         let mut time = ProcessorTime::default();
-        assert_eq!(time.cost(100 * MS, 100 * MS + 5_000, || 70 * MS), 5_000);
-        assert_eq!(time.cost(101 * MS, 101 * MS + 5_000, || panic!("asked for too often")), 5_000);
-        assert_eq!(time.cost(102 * MS, 104 * MS, || 72 * MS + 10_000), 2 * MS);
-        assert_eq!(time.cost(105 * MS, 355 * MS, || 72 * MS + 30_000), 20_000);
+        assert_eq!(time.cost(200 * MS, 200 * MS + 5_000, || 70 * MS), 5_000);
+        assert_eq!(time.cost(201 * MS, 201 * MS + 5_000, || panic!("asked for too often")), 5_000);
+        assert_eq!(time.cost(202 * MS, 204 * MS, || 72 * MS + 10_000), 2 * MS);
+        assert_eq!(time.cost(205 * MS, 455 * MS, || 72 * MS + 30_000), 20_000);
         assert_eq!(time.cost(900 * MS, 901 * MS, || 90 * MS), MS);
         assert_eq!(time.cost(901 * MS, 902 * MS, || 90 * MS), 0);
     }
