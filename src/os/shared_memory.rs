@@ -389,7 +389,7 @@ mod tests {
         assert!(piece.bytes()[5003..8192].iter().all(|byte| *byte == 0));
     }
 
-    /// Page faults of this thread without I/O so far (proc_pid_stat(5), field 10).
+    /// Page faults of this thread without I/O so far (`proc_pid_stat(5)`, field 10).
     fn page_faults() -> u64 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         stat.rsplit(')').next().unwrap().split_ascii_whitespace().nth(7).unwrap().parse().unwrap()

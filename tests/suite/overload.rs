@@ -92,7 +92,7 @@ fn a_stalled_disk_is_waited_for() {
     assert!(outcome.lost > 0 && outcome.causes.contains("queue_full"), "{} {}", outcome.lost, outcome.causes);
 }
 
-/// What the kernel says of a process's resident memory, in KiB: of this kind (proc_pid_status(5)).
+/// What the kernel says of a process's resident memory, in KiB: of this kind (`proc_pid_status(5)`).
 fn resident(child: &std::process::Child, kind: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with(kind)).unwrap();
