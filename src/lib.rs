@@ -69,3 +69,6 @@ pub mod daemon;
 
 #[cfg(feature = "agent")]
 pub mod cli;
+
+#[cfg(all(test, flatcap_model))]
+mod model;

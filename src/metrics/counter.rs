@@ -2,7 +2,11 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
+#[cfg(not(all(test, flatcap_model)))]
 use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(all(test, flatcap_model))]
+use loom::sync::atomic::{AtomicU64, Ordering};
 
 use super::latency::PublishedLatency;
 

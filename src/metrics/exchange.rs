@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
+#[cfg(not(all(test, flatcap_model)))]
 use crossbeam_queue::ArrayQueue;
+
+#[cfg(all(test, flatcap_model))]
+use crate::model::ArrayQueue;
 
 /// Sets in circulation beside the one being filled: one on its way there, one on its way back.
 const SPARE_SETS: usize = 2;

@@ -5,6 +5,8 @@
 mod counter;
 mod exchange;
 mod latency;
+#[cfg(all(test, flatcap_model))]
+mod models;
 
 pub use counter::{Counter, GroupMetrics, Limit, Metrics, RecorderMetrics, SourceMetrics};
 pub use exchange::{Consumer, Producer, exchange};

@@ -3,18 +3,25 @@
 //! One futex word. Setting it costs a system call only while somebody sleeps; waiting uses the same timer of the
 //! kernel as `clock_nanosleep`, so the lateness of a deadline is the same.
 
-use std::num::NonZeroU32;
+#[cfg(not(all(test, flatcap_model)))]
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::io::Errno;
-use rustix::thread::futex;
-
 use super::clock;
+#[cfg(all(test, flatcap_model))]
+use crate::model::{AtomicU32, Futex, Ordering};
 
 /// A flag with sleepers. Shared by reference; every method takes `&self`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Event {
     word: AtomicU32,
+    #[cfg(all(test, flatcap_model))]
+    kernel: Futex,
+}
+
+impl Default for Event {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Why a wait ended.
@@ -29,19 +36,23 @@ pub enum Woken {
 impl Event {
     const CLEAR: u32 = 0;
     const SET: u32 = 1;
-    /// Wakes whoever waits, whatever bits it waits for.
-    const ANY: NonZeroU32 = NonZeroU32::MAX;
 
     /// A clear event.
+    #[cfg(not(all(test, flatcap_model)))]
     pub const fn new() -> Self {
         Self { word: AtomicU32::new(Self::CLEAR) }
+    }
+
+    /// The same on the atomics of the model checker.
+    #[cfg(all(test, flatcap_model))]
+    pub fn new() -> Self {
+        Self { word: AtomicU32::new(Self::CLEAR), kernel: Futex::new() }
     }
 
     /// Sets the event and wakes all sleepers. Setting it again does nothing.
     pub fn set(&self) {
         if self.word.swap(Self::SET, Ordering::AcqRel) == Self::CLEAR {
-            // Waking cannot fail on a word that is ours; with nobody asleep it wakes 0.
-            let _woken = futex::wake(&self.word, futex::Flags::PRIVATE, i32::MAX.unsigned_abs());
+            self.wake();
         }
     }
 
@@ -66,12 +77,8 @@ impl Event {
             if self.is_set() {
                 return Woken::Set;
             }
-            // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC (futex(2)).
             // Set meanwhile, interrupted by a signal, or woken without reason: looks again.
-            let flags = futex::Flags::PRIVATE;
-            if futex::wait_bitset(&self.word, flags, Self::CLEAR, Some(&deadline), Self::ANY)
-                == Err(Errno::TIMEDOUT)
-            {
+            if self.sleep(&deadline) == Woken::Deadline {
                 return Woken::Deadline;
             }
         }
@@ -80,6 +87,40 @@ impl Event {
     /// Sleeps until the event is set.
     pub fn wait(&self) {
         while self.wait_until(clock::monotonic_ns() + 3600 * clock::NS_PER_S) != Woken::Set {}
+    }
+}
+
+/// What the kernel does.
+#[cfg(not(all(test, flatcap_model)))]
+impl Event {
+    fn wake(&self) {
+        use rustix::thread::futex;
+        // Waking cannot fail on a word that is ours; with nobody asleep it wakes 0.
+        let _woken = futex::wake(&self.word, futex::Flags::PRIVATE, i32::MAX.unsigned_abs());
+    }
+
+    /// Sleeps if the word is clear, and says whether the deadline has passed.
+    fn sleep(&self, deadline: &rustix::thread::futex::Timespec) -> Woken {
+        use rustix::thread::futex;
+        // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC (futex(2)). Woken whatever bits are waked.
+        let any = std::num::NonZeroU32::MAX;
+        match futex::wait_bitset(&self.word, futex::Flags::PRIVATE, Self::CLEAR, Some(deadline), any) {
+            Err(rustix::io::Errno::TIMEDOUT) => Woken::Deadline,
+            _ => Woken::Set,
+        }
+    }
+}
+
+/// The model's kernel. Deadlines never pass there.
+#[cfg(all(test, flatcap_model))]
+impl Event {
+    fn wake(&self) {
+        self.kernel.wake();
+    }
+
+    fn sleep(&self, _deadline: &rustix::thread::futex::Timespec) -> Woken {
+        self.kernel.wait(&self.word, Self::CLEAR);
+        Woken::Set
     }
 }
 

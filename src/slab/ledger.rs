@@ -2,9 +2,14 @@
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
+#[cfg(not(all(test, flatcap_model)))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+#[cfg(not(all(test, flatcap_model)))]
 use crossbeam_queue::ArrayQueue;
+
+#[cfg(all(test, flatcap_model))]
+use crate::model::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
 
 /// Losses that wait for the recorder; beyond that only their causes are kept, with one range of numbers a source. The
 /// recorder looks every few milliseconds, and a run of losses is one entry.
@@ -112,8 +117,13 @@ impl LossLedger {
 
     /// A ledger for sources with ids below `sources`.
     pub fn new(sources: usize) -> Self {
+        Self::with_entries(ENTRIES_MAX, sources)
+    }
+
+    /// A ledger for so many entries.
+    pub(super) fn with_entries(entries: usize, sources: usize) -> Self {
         Self {
-            entries: ArrayQueue::new(ENTRIES_MAX),
+            entries: ArrayQueue::new(entries),
             overflowed: (0..sources).map(|_| Overflow::default()).collect(),
         }
     }

@@ -6,6 +6,8 @@
 mod arena;
 mod hand_over;
 mod ledger;
+#[cfg(all(test, flatcap_model))]
+mod models;
 #[cfg(test)]
 mod policies;
 mod pool;

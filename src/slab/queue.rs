@@ -6,17 +6,16 @@
 //! room and sets the event. The end is ownership: a queue ends when its sender is dropped and everything is taken.
 
 use std::sync::Arc;
+#[cfg(not(all(test, flatcap_model)))]
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(not(all(test, flatcap_model)))]
 use crossbeam_channel::{Receiver, Sender, bounded};
 pub use crossbeam_channel::{TryRecvError, TrySendError};
-#[cfg(not(all(test, flatcap_model)))]
-use std::sync::atomic::{AtomicU64, Ordering};
-
-#[cfg(all(test, flatcap_model))]
-use crate::model::{AtomicU64, Ordering, Receiver, Sender, bounded};
 
 use super::slab::Slab;
+#[cfg(all(test, flatcap_model))]
+use crate::model::{AtomicU64, Ordering, Receiver, Sender, bounded};
 use crate::os::event::Event;
 
 /// What becomes of a slab that finds its queue full. Whatever it is, it is counted.

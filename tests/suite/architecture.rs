@@ -68,9 +68,12 @@ fn shipped(text: &str) -> &str {
 
 /// Whether a file is a module that only tests have: its room declares it under `#[cfg(test)]`.
 fn is_for_tests(path: &Path) -> bool {
-    let room = std::fs::read_to_string(root().join(path).with_file_name("mod.rs")).unwrap_or_default();
+    let read = |name| std::fs::read_to_string(root().join(path).with_file_name(name)).unwrap_or_default();
+    let room = read("mod.rs") + &read("lib.rs");
     let stem = path.file_stem().unwrap().to_str().unwrap();
-    room.contains(&format!("#[cfg(test)]\nmod {stem};"))
+    ["test", "all(test, flatcap_model)"]
+        .iter()
+        .any(|cfg| room.contains(&format!("#[cfg({cfg})]\nmod {stem};")))
 }
 
 fn room(path: &Path) -> Option<String> {

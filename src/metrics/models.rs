@@ -1,0 +1,47 @@
+//! What is shared here, in every order that the memory model allows.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::counter::Counter;
+use super::exchange::exchange;
+use crate::model::check;
+
+// Goal: every set that is filled arrives once, with all that was counted in it. Method: a producer that publishes twice and ends, a
+// consumer that drains beside it and once more at the end.
+#[test]
+fn model_exchange_loses_nothing() {
+    check(|| {
+        let (mut producer, consumer) = exchange(|| 0_u64);
+        let filling = thread::spawn(move || {
+            for _ in 0..2 {
+                *producer.current() += 1;
+                producer.publish();
+            }
+            *producer.current() += 1;
+            producer.finish();
+        });
+        let mut arrived = 0;
+        consumer.drain(|set| arrived += std::mem::take(set));
+        filling.join().unwrap();
+        consumer.drain(|set| arrived += std::mem::take(set));
+        assert_eq!(arrived, 3);
+    });
+}
+
+// Goal: a counter of one writer loses nothing and never runs backwards for a reader. Method: two additions, two looks.
+#[test]
+fn model_counter_never_runs_backwards() {
+    check(|| {
+        let counter = Arc::new(Counter::default());
+        let writer = {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || (0..2).for_each(|_| counter.add(1)))
+        };
+        let first = counter.get();
+        assert!(counter.get() >= first);
+        writer.join().unwrap();
+        assert_eq!(counter.get(), 2);
+    });
+}

@@ -1,0 +1,205 @@
+//! What stands on lock-free code is checked in every order that the memory model allows (loom): the atomics, the channel and
+//! the queue that code uses when it is built for that (`--cfg flatcap_model`, scripts/models.sh).
+//!
+//! The queue here orders memory no more strongly than crossbeam's does: a slot is published and freed by its own stamp, head and tail
+//! are moved by an exchange. A look at a full or empty queue reads nothing that is ordered by it.
+
+use std::sync::Arc as Shared;
+use std::time::Duration;
+
+use crossbeam_channel::{TryRecvError, TrySendError};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use loom::sync::{Condvar, Mutex};
+
+/// A bounded queue as crossbeam's `ArrayQueue` and the array flavour of its channel are.
+#[derive(Debug)]
+pub(crate) struct ArrayQueue<T> {
+    slots: Vec<Slot<T>>,
+    head: AtomicUsize, // of all that was ever taken
+    tail: AtomicUsize, // of all that was ever put
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    stamp: AtomicUsize, // what tail is when it may be put to; one more once it holds something
+    value: std::sync::Mutex<Option<T>>, // of std: loom does not see it, so it orders nothing; nobody ever waits for it
+}
+
+impl<T> ArrayQueue<T> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let slot = |at| Slot { stamp: AtomicUsize::new(at), value: std::sync::Mutex::new(None) };
+        Self {
+            slots: (0..capacity).map(slot).collect(),
+            head: AtomicUsize::new(0),
+            tail: AtomicUsize::new(0),
+        }
+    }
+
+    fn slot(&self, at: usize) -> &Slot<T> {
+        &self.slots[at % self.slots.len()]
+    }
+
+    pub(crate) fn push(&self, value: T) -> Result<(), T> {
+        loop {
+            // Positions count twice, so that "free" and "filled" are different stamps even with one slot.
+            let tail = self.tail.load(Ordering::Relaxed);
+            let slot = self.slot(tail);
+            let stamp = slot.stamp.load(Ordering::Acquire);
+            if stamp == Self::free(tail, self.slots.len()) {
+                if self.tail.compare_exchange(tail, tail + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    *slot.value.try_lock().expect("the exchange has won this slot") = Some(value);
+                    slot.stamp.store(Self::filled(tail, self.slots.len()), Ordering::Release);
+                    return Ok(());
+                }
+            } else if tail - self.head.load(Ordering::Relaxed).min(tail) >= self.slots.len() {
+                return Err(value);
+            } else {
+                loom::thread::yield_now();
+            }
+        }
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        loop {
+            let head = self.head.load(Ordering::Relaxed);
+            let slot = self.slot(head);
+            let stamp = slot.stamp.load(Ordering::Acquire);
+            if stamp == Self::filled(head, self.slots.len()) {
+                if self.head.compare_exchange(head, head + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                    let value = slot.value.try_lock().expect("the exchange has won this slot").take();
+                    slot.stamp
+                        .store(Self::free(head + self.slots.len(), self.slots.len()), Ordering::Release);
+                    return value;
+                }
+            } else if self.tail.load(Ordering::Relaxed) <= head {
+                return None;
+            } else {
+                loom::thread::yield_now();
+            }
+        }
+    }
+
+    /// The stamp of a slot that may be put to at this position: positions of one slot lie a lap apart.
+    fn free(at: usize, slots: usize) -> usize {
+        at % slots + at / slots * 2 * slots
+    }
+
+    fn filled(at: usize, slots: usize) -> usize {
+        Self::free(at, slots) + slots
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let head = self.head.load(Ordering::Acquire);
+        self.tail.load(Ordering::Acquire).saturating_sub(head)
+    }
+}
+
+/// A channel over such a queue, which ends with its sender or with its last receiver.
+#[derive(Debug)]
+struct Ends<T> {
+    queue: ArrayQueue<T>,
+    senders: AtomicUsize,
+    receivers: AtomicUsize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sender<T>(Shared<Ends<T>>);
+
+#[derive(Debug)]
+pub(crate) struct Receiver<T>(Shared<Ends<T>>);
+
+pub(crate) fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    let ends = Shared::new(Ends {
+        queue: ArrayQueue::new(capacity),
+        senders: AtomicUsize::new(1),
+        receivers: AtomicUsize::new(1),
+    });
+    (Sender(Shared::clone(&ends)), Receiver(ends))
+}
+
+impl<T> Sender<T> {
+    pub(crate) fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        if self.0.receivers.load(Ordering::Acquire) == 0 {
+            return Err(TrySendError::Disconnected(value));
+        }
+        self.0.queue.push(value).map_err(TrySendError::Full)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.queue.len()
+    }
+
+    pub(crate) fn capacity(&self) -> Option<usize> {
+        Some(self.0.queue.slots.len())
+    }
+}
+
+impl<T> Receiver<T> {
+    pub(crate) fn try_recv(&self) -> Result<T, TryRecvError> {
+        let has_ended = self.0.senders.load(Ordering::Acquire) == 0;
+        let error = if has_ended { TryRecvError::Disconnected } else { TryRecvError::Empty };
+        self.0.queue.pop().ok_or(error)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.queue.len()
+    }
+
+    pub(crate) fn capacity(&self) -> Option<usize> {
+        Some(self.0.queue.slots.len())
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        self.0.receivers.fetch_add(1, Ordering::AcqRel);
+        Self(Shared::clone(&self.0))
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.0.senders.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.0.receivers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The kernel's side of a futex word: looking at the word and going to sleep are one step against waking. There are no
+/// deadlines here, so a wake-up that is lost is a sleep that does not end, which loom finds.
+#[derive(Debug)]
+pub(crate) struct Futex {
+    sleepers: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Futex {
+    pub(crate) fn new() -> Self {
+        Self { sleepers: Mutex::new(()), woken: Condvar::new() }
+    }
+
+    pub(crate) fn wait(&self, word: &AtomicU32, expected: u32) {
+        let guard = self.sleepers.lock().unwrap();
+        if word.load(Ordering::SeqCst) == expected {
+            drop(self.woken.wait(guard).unwrap());
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        drop(self.sleepers.lock().unwrap());
+        self.woken.notify_all();
+    }
+}
+
+/// Checks every order of the model, as far as threads are switched without need at most three times: bugs of two or three
+/// threads show with fewer, and more take hours.
+pub(crate) fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.max_duration = Some(Duration::from_secs(60));
+    builder.check(model);
+}

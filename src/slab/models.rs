@@ -1,0 +1,152 @@
+//! The protocols of the hand-over, in every order that the memory model allows.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+use super::ledger::{Causes, Loss, LossLedger};
+use super::queue::{OnFull, QueueReceiver, TryRecvError, slab_queue};
+use crate::model::check;
+use crate::os::event::Event;
+
+fn loss(first_seq: u64) -> Loss {
+    Loss { source: 0, first_seq, count: 1, causes: Causes::QUEUE_FULL }
+}
+
+/// Takes whatever comes until the group has ended; each jump must be in the ledger, or in what it has no room for. On a thread of its
+/// own: loom takes what a thread has seen before it yields, as the one that made all has, to be replaced behind that.
+fn take_all(queue: QueueReceiver<u64>, ledger: &Arc<LossLedger>) -> (u64, Vec<u64>) {
+    let ledger = Arc::clone(ledger);
+    thread::spawn(move || take(queue, &ledger)).join().unwrap()
+}
+
+fn take(mut queue: QueueReceiver<u64>, ledger: &LossLedger) -> (u64, Vec<u64>) {
+    let (mut next, mut lost) = (0, Vec::new());
+    loop {
+        match queue.try_recv() {
+            Ok(seq) => {
+                lost.extend(std::iter::from_fn(|| ledger.take()).map(|loss| loss.first_seq));
+                for missing in next..seq {
+                    let causes = ledger.overflowed(0, missing, missing + 1);
+                    assert!(
+                        lost.contains(&missing) || causes == Causes::QUEUE_FULL,
+                        "{missing} is not explained"
+                    );
+                }
+                assert!(!lost.contains(&seq), "{seq} is recorded and lost");
+                next = seq + 1;
+            }
+            Err(TryRecvError::Disconnected) => return (next, lost),
+            Err(TryRecvError::Empty) => thread::yield_now(),
+        }
+    }
+}
+
+// Goal: who waits for an event that is cleared before it looks neither misses what is set meanwhile nor sleeps for ever. Method: one
+// sets what is looked for and then the event, twice; the other looks for the second. With an event that is cleared behind the look,
+// or by a store, this does not end.
+#[test]
+fn model_event_wakes_whoever_has_looked() {
+    check(|| {
+        let (event, place) = (Arc::new(Event::new()), Arc::new(AtomicU64::new(0)));
+        let setter = {
+            let (event, place) = (Arc::clone(&event), Arc::clone(&place));
+            thread::spawn(move || {
+                for value in 1..=2 {
+                    place.store(value, Ordering::Relaxed);
+                    event.set();
+                }
+            })
+        };
+        loop {
+            event.clear();
+            if place.load(Ordering::Relaxed) == 2 {
+                break;
+            }
+            event.wait_until(u64::MAX);
+        }
+        setter.join().unwrap();
+    });
+}
+
+// Goal: an event that stays set, such as the stop, wakes everybody. Method: two who wait.
+#[test]
+fn model_event_wakes_everybody() {
+    check(|| {
+        let stop = Arc::new(Event::new());
+        let waiters = [(); 2].map(|()| {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || stop.wait_until(u64::MAX))
+        });
+        stop.set();
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
+
+// Goal: the recorder never sees a slab behind one that was given up before the ledger explains that, and nothing is both recorded and
+// lost. Method: three slabs through a queue of two, the oldest given up where it is full. Without the mark, this fails.
+#[test]
+fn model_drop_oldest_explains_every_jump() {
+    check(|| {
+        let (sender, receiver) = slab_queue(2, OnFull::DropOldest);
+        let ledger = Arc::new(LossLedger::with_entries(2, 1));
+        let group = {
+            let ledger = Arc::clone(&ledger);
+            thread::spawn(move || {
+                for seq in 0_u64..3 {
+                    if let Err(full) = sender.try_send(seq) {
+                        sender.withdraw_oldest(|oldest| ledger.write(loss(*oldest)));
+                        sender.try_send(full.into_inner()).unwrap();
+                    }
+                }
+            })
+        };
+        let (next, lost) = take_all(receiver, &ledger);
+        group.join().unwrap();
+        assert!(next == 3 && lost.len() <= 1, "the newest are kept");
+    });
+}
+
+// Goal: a group that waits for room gets it, whatever the order, and everything arrives in order. Method: three slabs through a queue
+// of one, and a recorder that ends when it has them all. A wake-up that is lost is a sleep without end.
+#[test]
+fn model_block_loses_neither_slabs_nor_wake_ups() {
+    check(|| {
+        let (sender, receiver) = slab_queue(1, OnFull::Block);
+        let group = thread::spawn(move || {
+            for seq in 0_u64..3 {
+                let attempt = |seq| sender.try_send(seq).map_err(|full| full.into_inner());
+                sender.wait_for_room(seq, attempt, || Some(u64::MAX)).unwrap();
+            }
+        });
+        let ledger = Arc::new(LossLedger::with_entries(1, 1));
+        let (next, lost) = take_all(receiver, &ledger);
+        assert_eq!((next, lost.len()), (3, 0));
+        group.join().unwrap();
+    });
+}
+
+// Goal: the ledger of a group that gives up its newest explains every jump that the recorder sees, when it has no room for entries
+// too. Method: a loss before each of three slabs, a ledger of one entry.
+#[test]
+fn model_full_ledger_keeps_the_causes() {
+    check(|| {
+        let (sender, receiver) = slab_queue(3, OnFull::DropNewest);
+        let ledger = Arc::new(LossLedger::with_entries(1, 1));
+        let group = {
+            let ledger = Arc::clone(&ledger);
+            thread::spawn(move || {
+                for seq in [1, 3] {
+                    ledger.write(loss(seq - 1));
+                    sender.try_send(seq).unwrap();
+                }
+            })
+        };
+        let (next, _) = take_all(receiver, &ledger);
+        assert_eq!(next, 4);
+        group.join().unwrap();
+    });
+}
