@@ -95,7 +95,9 @@ mod tests {
             let large = pool.take(5000).unwrap();
             assert!(pool.is_large(&large), "another class");
             pool.give_back(large);
-            all.into_iter().for_each(|slab| pool.give_back(slab));
+            for slab in all {
+                pool.give_back(slab);
+            }
             assert_eq!(pool.free(), 20);
         }
     }
