@@ -35,19 +35,23 @@ impl SlabPool {
         Self { warm, standard: class(arena.slabs), large: class(arena.large_slabs), standard_bytes }
     }
 
-    /// A free slab with room for a frame of `bytes`; none if all of that class are in use, or none is that large.
+    /// An empty slab with room for a frame of `bytes`; none if all of that class are in use, or none is that large.
     #[inline]
     pub(super) fn take(&self, bytes: usize) -> Option<Box<Slab>> {
-        if bytes > self.standard_bytes {
-            return self.large.pop();
-        }
-        // Once more, for one that came back between the two looks.
-        self.warm.pop().or_else(|| self.standard.pop()).or_else(|| self.warm.pop())
+        let mut slab = if bytes > self.standard_bytes {
+            self.large.pop()
+        } else {
+            // Once more, for one that came back between the two looks.
+            self.warm.pop().or_else(|| self.standard.pop()).or_else(|| self.warm.pop())
+        }?;
+        slab.clear();
+        Some(slab)
     }
 
-    /// Takes a slab back and clears it.
+    /// Takes a slab back. What it holds is released here and cleared by whoever takes it next: what the recorder writes to would
+    /// have to come from its processor's cache, and a sampler would wait for that.
     pub fn give_back(&self, mut slab: Box<Slab>) {
-        slab.clear();
+        slab.release();
         let slab = if self.is_large(&slab) {
             self.large.push(slab)
         } else {

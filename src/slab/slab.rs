@@ -150,10 +150,15 @@ impl Slab {
         self.runs.first().map(|run| run.first_mono_ns)
     }
 
+    /// Nobody needs the frames any more, not even after a kill.
+    pub(super) fn release(&mut self) {
+        self.committed.get().store(0, Ordering::Release);
+    }
+
     /// Forgets the frames, keeps the memory.
     pub fn clear(&mut self) {
+        self.release();
         self.length = 0;
-        self.committed.get().store(0, Ordering::Release);
         self.heads_bytes = 0;
         self.frames = 0;
         self.runs.clear();
