@@ -10,6 +10,7 @@
 #     open files, threads     no more
 #     processor time          at most 1.2 x, or half a percent of a core more
 #     lateness p50 and p99    at most 1.2 x, or 10 us more (medians over the segments of a quarter)
+#     ticks missed            at most 1.2 x, or 5 % of all ticks more (likewise): who reads less takes less
 # and nothing lost, and what is left on the disk verified. Exit status: 0 all flat, 1 something is not, 2 it could not be run.
 # Needs Python 3.
 set -euo pipefail
@@ -117,8 +118,11 @@ whole = segments[:-1] if len(segments) > 4 else segments
 late = [[] for _ in range(4)]
 for at, segment in enumerate(whole):
     sources = segment["sources"]
+    missed_here = sum(source["missed"] for source in sources)
+    ticks_here = missed_here + sum(source["recorded"] + source["lost"] for source in sources)
     late[at * 4 // len(whole)].append(
         [median(source["lateness_ns"][which] for source in sources) / 1e3 for which in ("p50", "p99")]
+        + [missed_here / max(ticks_here, 1) * 100]
     )
 
 def row(name, unit, values, ratio, slack):
@@ -137,6 +141,7 @@ flat = [
     row("processor time", "% of one", [[value[3] for value in quarter] for quarter in quarters], 1.2, 0.5),
     row("lateness p50", "us", [[value[0] for value in quarter] for quarter in late], 1.2, 10),
     row("lateness p99", "us", [[value[1] for value in quarter] for quarter in late], 1.2, 10),
+    row("ticks missed", "% of all", [[value[2] for value in quarter] for quarter in late], 1.2, 5),
 ]
 print(f"recorded {recorded}, lost {lost}, missed {missed} ticks; record ended with {status}, verify with {verified}")
 sys.exit(0 if all(flat) and lost == 0 and status == "0" and verified == "0" else 1)

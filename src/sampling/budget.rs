@@ -139,12 +139,27 @@ impl Budget {
         if is_open && cap == self.cap {
             return None;
         }
-        let change = self.judge(now_ns, is_open, cap.max(1));
-        Some(Verdict { change, demand: self.rate / self.own_stride })
+        Some(self.judge(now_ns, is_open, cap.max(1)))
+    }
+
+    /// The same between two readings: what the agent leaves each source may have become another, and the next reading be far off.
+    pub(super) fn allow(&mut self, now_ns: u64, cap: u64) -> Option<Verdict> {
+        let cap = cap.max(1);
+        (cap != self.cap).then(|| self.judge(now_ns, true, cap))
+    }
+
+    /// Whether the agent's budget keeps the source from being read as often as its own allows.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.change.limit == Limit::Agent
     }
 
     #[cold]
-    fn judge(&mut self, now_ns: u64, is_open: bool, cap: u64) -> Option<Change> {
+    fn judge(&mut self, now_ns: u64, is_open: bool, cap: u64) -> Verdict {
+        let change = self.changed(now_ns, is_open, cap);
+        Verdict { change, demand: self.rate / self.own_stride }
+    }
+
+    fn changed(&mut self, now_ns: u64, is_open: bool, cap: u64) -> Option<Change> {
         // Whoever decides on the cap has waited already until it was calm.
         let mut is_calm = cap > self.cap;
         self.cap = cap;
@@ -320,6 +335,21 @@ mod tests {
         assert_eq!(window(&mut budget, &mut now, reading, 2 * percent), at(2, Limit::Source));
         assert_eq!(demand(&budget), 3 * percent / 2);
         assert_eq!(window(&mut budget, &mut now, reading, percent), at(3, Limit::Agent));
+    }
+
+    // Goal: what the agent gives back is given between two readings, once, and what it takes too. Method: no reading behind the one that
+    // made the cost known.
+    #[test]
+    fn the_agent_needs_no_reading() {
+        let (mut now, mut budget) = (0, Budget::new(10_000, MS, 0));
+        window(&mut budget, &mut now, cost(20_000), NO_CAP);
+        let change = |verdict: Option<Verdict>| verdict.and_then(|verdict| verdict.change);
+        assert_eq!(budget.allow(now, NO_CAP), None);
+        let least = Change { stride: STRIDE_MAX, limit: Limit::Agent };
+        assert_eq!((change(budget.allow(now, 1)), budget.is_held_back()), (Some(least), true));
+        assert_eq!(budget.allow(now + 1, 1), None);
+        let all = Change { stride: 1, limit: Limit::Source };
+        assert_eq!((change(budget.allow(now + 2, NO_CAP)), budget.is_held_back()), (Some(all), false));
     }
 
     // Goal: what a thread does beside its readings is shared out among them, once. Method: 10 readings of 1 ms within 30 ms of a

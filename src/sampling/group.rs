@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::budget::{Budget, Cost, Overhead, ProcessorTime, Verdict};
+use super::budget::{Budget, Change, Cost, Overhead, ProcessorTime, Verdict};
 use super::errand::{Errand, Made, News};
 use super::privileges;
 use super::sampler::{Opened, ReadError};
@@ -87,7 +87,8 @@ pub struct Group {
     publish_ns: u64,
     processor_time: ProcessorTime,
     overhead: Overhead,
-    has_errands: bool, // whether any source is read by a thread of its own
+    has_errands: bool,  // whether any source is read by a thread of its own
+    is_held_back: bool, // whether the agent's budget keeps any source from being read
 }
 
 #[derive(Debug)]
@@ -154,6 +155,7 @@ impl Group {
         Ok(Self {
             name,
             has_errands,
+            is_held_back: false,
             schedule,
             sources: sources.into_iter().map(active).collect::<io::Result<_>>()?,
             waiter: Waiter::new(config.timing, stop),
@@ -175,6 +177,7 @@ impl Group {
         let mut now = 0;
         while let Some(next) = self.schedule.next_ns() {
             let next = if self.has_errand_out() { next.min(now + ERRAND_LOOK_NS) } else { next };
+            let next = if self.is_held_back { next.min(now + PUBLISH_INTERVAL_NS) } else { next };
             if self.waiter.until(next, now) == Woken::Set {
                 break;
             }
@@ -223,6 +226,9 @@ impl Group {
             self.publish_ns = end + PUBLISH_INTERVAL_NS;
             self.latencies.publish();
             self.overhead.settle(thread_cpu_ns());
+            if self.is_held_back {
+                self.look_at_cap(end);
+            }
         }
         end
     }
@@ -302,11 +308,33 @@ impl Group {
         let around_ns = self.overhead.share(if is_here { own_ns } else { source.build_ns });
         let cost = Cost { own_ns, all_ns: own_ns + around_ns };
         metrics.spent.add(cost.all_ns);
-        if let Some(Verdict { change, demand }) = source.budget.spend(now_ns, cost, cap(&self.metrics)) {
-            metrics.demand.set(demand);
-            if let Some(change) = change {
-                self.schedule.set_stride(index, change.stride);
-                metrics.set_pace(change.stride, change.limit);
+        if let Some(verdict) = source.budget.spend(now_ns, cost, cap(&self.metrics)) {
+            self.obey(index, now_ns, verdict);
+        }
+    }
+
+    /// Reads a source as often as its budget says from now on.
+    #[cold]
+    fn obey(&mut self, index: usize, now_ns: u64, Verdict { change, demand }: Verdict) {
+        let Some(source) = self.sources.get(index) else { return };
+        let Some(metrics) = self.metrics.sources.get(usize::from(source.envelope.source())) else { return };
+        metrics.demand.set(demand);
+        if let Some(Change { stride, limit }) = change {
+            self.schedule.set_stride(index, stride, now_ns);
+            metrics.set_pace(stride, limit);
+            self.is_held_back = self.sources.iter().any(|source| source.budget.is_held_back());
+        }
+    }
+
+    /// What the agent's budget took comes back when there is room again, and not only when the source is read next: that may be hours
+    /// away.
+    #[cold]
+    fn look_at_cap(&mut self, now_ns: u64) {
+        let cap = cap(&self.metrics);
+        for index in 0..self.sources.len() {
+            let verdict = self.sources.get_mut(index).and_then(|source| source.budget.allow(now_ns, cap));
+            if let Some(verdict) = verdict {
+                self.obey(index, now_ns, verdict);
             }
         }
     }
@@ -449,5 +477,88 @@ fn cap(metrics: &Metrics) -> u64 {
     match metrics.source_cap.get() {
         0 => u64::MAX,
         cap => cap,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::metrics::{SourceMetrics, exchange};
+    use crate::os::thread;
+    use crate::sampling::sources::synthetic::Synthetic;
+    use crate::slab::{Arena, Geometry, HandOverSettings, LossLedger, OnFull, SlabPool, slab_queue};
+    use crate::stream::ChecksumKind;
+
+    const PERIOD_NS: u64 = 10_000_000;
+
+    /// A group of one source, and the counters and the event that it shares.
+    fn group() -> (Group, Arc<Metrics>, Arc<Event>) {
+        let metrics = vec![SourceMetrics::new("synthetic".to_owned(), PERIOD_NS)];
+        let metrics = Arc::new(Metrics::new(metrics.into_boxed_slice(), Box::default()));
+        let geometry =
+            Geometry { sources: 1, slabs: 8, slab_bytes: 4096, large_slabs: 1, large_slab_bytes: 8192 };
+        let arena = Arena::anonymous(geometry).unwrap();
+        let stop = Arc::new(Event::new());
+        let hand_over = HandOver::new(HandOverSettings {
+            begun: arena.begun(),
+            pool: Arc::new(SlabPool::new(arena)),
+            queue: slab_queue(4, OnFull::DropOldest).0,
+            ledger: Arc::new(LossLedger::new(1)),
+            wake: Arc::default(),
+            checksum: ChecksumKind::None,
+            frame_max: 4000,
+            interval_ns: NS_PER_S,
+            sources: 1,
+            metrics: Arc::default(),
+            stop: Arc::clone(&stop),
+        });
+        let source = GroupSource {
+            id: 0,
+            period_ns: PERIOD_NS,
+            budget: 10_000,
+            sampler: Opened::fixed(Synthetic::point(1)),
+            errand: None,
+        };
+        let group = Group::new(GroupSettings {
+            sources: vec![source],
+            name: GroupName::Fast,
+            config: Config::default().groups.fast,
+            start_ns: monotonic_ns(),
+            wall_offset: Arc::default(),
+            hand_over,
+            metrics: Arc::clone(&metrics),
+            latencies: exchange(|| GroupLatencies::new([0])).0,
+            stop: Arc::clone(&stop),
+        });
+        (group.unwrap(), metrics, stop)
+    }
+
+    fn eventually(what: &str, is_so: impl Fn() -> bool) {
+        let (never, deadline_ns) = (Event::new(), monotonic_ns() + 60 * NS_PER_S);
+        while !is_so() {
+            assert!(monotonic_ns() < deadline_ns, "{what}: not within a minute");
+            never.wait_until(monotonic_ns() + 1_000_000);
+        }
+    }
+
+    // Goal: a source from which the agent's budget took everything is read again as soon as that comes back, not after the 100 s
+    // that its longest stride takes. Method: a group at work; the least cap, and none again.
+    #[test]
+    fn what_the_agent_gives_back_is_taken_at_once() {
+        let (group, metrics, stop) = group();
+        let sampler = thread::spawn("sampler", move || group.run()).unwrap();
+        let source = &metrics.sources[0];
+        eventually("a cost that is known", || source.demand.get() > 0);
+        metrics.source_cap.set(1);
+        eventually("the longest stride", || source.stride() > 1000);
+        // The tick that was planned before it goes by, and the group sleeps.
+        Event::new().wait_until(monotonic_ns() + 20 * PERIOD_NS);
+        let begun = source.begun.get();
+        metrics.source_cap.set(0);
+        eventually("readings", || source.begun.get() > begun + 10);
+        assert_eq!(source.stride(), 1);
+        stop.set();
+        sampler.join().unwrap();
     }
 }

@@ -64,10 +64,17 @@ impl Schedule {
     }
 
     /// From the next reading on serves one in `stride` (at least 1) ticks of a source; those between count as missed when
-    /// they have gone by.
-    pub fn set_stride(&mut self, index: usize, stride: u64) {
-        if let Some(tick) = self.ticks.get_mut(index) {
-            tick.stride = stride.max(1);
+    /// they have gone by. The next reading itself comes no later than it would have come by this stride, but not before `now_ns`: with
+    /// a longer one it may have been hours away.
+    pub fn set_stride(&mut self, index: usize, stride: u64, now_ns: u64) {
+        let Some(tick) = self.ticks.get_mut(index) else { return };
+        tick.stride = stride.max(1);
+        let first_ns = tick.next_ns.saturating_sub(tick.skipped.saturating_mul(tick.period_ns));
+        let gone_by = now_ns.saturating_sub(first_ns).div_ceil(tick.period_ns);
+        let skipped = gone_by.max(tick.stride - 1);
+        if skipped < tick.skipped {
+            tick.skipped = skipped;
+            tick.next_ns = first_ns + skipped * tick.period_ns;
         }
     }
 }
@@ -114,37 +121,70 @@ mod tests {
     #[test]
     fn a_stride_counts_what_it_leaves_out() {
         let mut schedule = Schedule::new([100], 0);
-        schedule.set_stride(0, 3);
+        schedule.set_stride(0, 3, 0);
         assert_eq!(schedule.take_due(0), Some(Due { index: 0, lateness_ns: 0, missed: 0 }));
         assert_eq!((schedule.take_due(299), schedule.next_ns()), (None, Some(300)));
         let unserved = |schedule: &Schedule, now| schedule.unserved(now).next().unwrap();
         assert_eq!([99, 100, 299, 300, 400].map(|now| unserved(&schedule, now)), [0, 1, 2, 2, 3]);
         assert_eq!(schedule.take_due(450), Some(Due { index: 0, lateness_ns: 150, missed: 3 }));
         assert_eq!(schedule.next_ns(), Some(700), "one tick was late, two are left out");
-        schedule.set_stride(0, 1);
+        schedule.set_stride(0, 1, 610);
         assert_eq!(schedule.take_due(700), Some(Due { index: 0, lateness_ns: 0, missed: 2 }));
         assert_eq!(schedule.take_due(800), Some(Due { index: 0, lateness_ns: 0, missed: 0 }));
     }
 
+    // Goal: a shorter stride does not wait for the end of a long one, and makes nothing late. Method: a stride of 10,000, given up
+    // between two ticks, at a tick, and for one that is still long.
+    #[test]
+    fn a_shorter_stride_holds_at_once() {
+        let begun = || {
+            let mut schedule = Schedule::new([100], 0);
+            schedule.set_stride(0, 10_000, 0);
+            schedule.take_due(0).unwrap();
+            assert_eq!(schedule.next_ns(), Some(1_000_000));
+            schedule
+        };
+        for (stride, now, next, missed) in
+            [(1, 50, 100, 0), (1, 5_050, 5_100, 50), (1, 5_100, 5_100, 50), (30, 5, 3_000, 29)]
+        {
+            let mut schedule = begun();
+            schedule.set_stride(0, stride, now);
+            assert_eq!(schedule.next_ns(), Some(next));
+            assert_eq!(schedule.take_due(next), Some(Due { index: 0, lateness_ns: 0, missed }));
+            assert_eq!(schedule.next_ns(), Some(next + stride * 100));
+        }
+    }
+
     proptest! {
-        // Goal: begun + missed is the number of ticks that have come, for any times. Method: random clocks.
+        // Goal: begun + missed is the number of ticks that have come, for any times and any strides, none of which is served before it
+        // has come. Method: random clocks, strides that are set in between, and 1 at the end.
         #[test]
         fn begun_plus_missed_is_every_tick(
             periods in proptest::collection::vec(1_u64..1000, 1..5),
-            steps in proptest::collection::vec(0_u64..3000, 1..100),
+            steps in proptest::collection::vec((0_u64..3000, 0_usize..8, 1_u64..20), 1..100),
         ) {
             let mut schedule = Schedule::new(periods.clone(), 0);
             let mut served = vec![0_u64; periods.len()];
             let mut now = 0;
-            for step in steps {
+            for (step, index, stride) in steps {
                 now += step;
                 while let Some(due) = schedule.take_due(now) {
                     served[due.index] += 1 + due.missed;
                 }
                 prop_assert!(schedule.next_ns().unwrap() > now);
+                for (served, (unserved, period)) in served.iter().zip(schedule.unserved(now).zip(&periods)) {
+                    prop_assert_eq!(served + unserved, now / period + 1);
+                }
+                schedule.set_stride(index, stride, now);
+                prop_assert!(schedule.next_ns().unwrap() >= now);
             }
-            for (served, period) in served.iter().zip(periods) {
-                prop_assert_eq!(*served, now / period + 1);
+            (0..periods.len()).for_each(|index| schedule.set_stride(index, 1, now));
+            while let Some(due) = schedule.take_due(now) {
+                served[due.index] += 1 + due.missed;
+            }
+            for (index, period) in periods.iter().enumerate() {
+                let unserved = schedule.unserved(now).nth(index).unwrap();
+                prop_assert_eq!(served[index] + unserved, now / period + 1);
             }
         }
     }

@@ -13,7 +13,7 @@ const WARM_SLABS: usize = 8;
 /// start; lock-free.
 #[derive(Debug)]
 pub struct SlabPool {
-    warm: ArrayQueue<Box<Slab>>, // standard ones that were used last: taken first
+    warm: ArrayQueue<Box<Slab>>, // standard ones that go round: taken first
     standard: ArrayQueue<Box<Slab>>,
     large: ArrayQueue<Box<Slab>>,
     standard_bytes: usize,

@@ -58,7 +58,7 @@ fn overload(rig: &Rig, on_full: &str, stops_frozen: bool) -> Option<Outcome> {
     // The run's own account: begun minus recorded is lost.
     let row = called.err.lines().find(|line| line.trim_start().starts_with("synthetic ")).unwrap();
     let account: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(account[2..4], [recorded.to_string(), lost.to_string()], "{row}");
+    assert_eq!(account[4..6], [recorded.to_string(), lost.to_string()], "{row}");
     let causes = verify["losses"].to_string();
     Some(Outcome { called, recorded, lost, causes })
 }
