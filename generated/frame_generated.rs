@@ -210,7 +210,7 @@ impl<'a> FrameHeader {
     }
   }
 
-  /// Bit 0: partial, some values could not be read and are marked absent. Other bits are 0.
+  /// Bit 0: partial, some values could not be read and are marked absent; bits 1 to 5 say why. Other bits are 0.
   pub fn flags(&self) -> u16 {
     let mut mem = ::core::mem::MaybeUninit::<<u16 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

@@ -2802,7 +2802,7 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, Bucket>>>(SourceTotals::VT_READ_DURATION, None)}
   }
-  /// Recorded readings that lacked something, as far as the sampler had reported them.
+  /// Readings that lacked something, as far as the sampler had reported them. Some of them may be among the lost ones.
   #[inline]
   pub fn partial(&self) -> u64 {
     // Safety:

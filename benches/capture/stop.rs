@@ -37,7 +37,7 @@ pub fn measure(length: Length) -> Measured {
     let room = Config::parse("stop.toml", CONFIG)?.memory();
     Ok(vec![Row {
         name: "stop",
-        what: "SIGTERM to the end, queue full: longest".to_owned(),
+        what: "SIGTERM to the end, queue three quarters full: longest".to_owned(),
         target: "<= 1 s, nothing lost".to_owned(),
         reached: format!("{}, nothing lost", time(longest)),
         met: Some(longest <= 1e9),

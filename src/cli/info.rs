@@ -290,7 +290,7 @@ fn source(run_id: u64, id: u16, sum: Sum) -> Source {
         first_seq: sum.totals.span.map(|span| span.first_seq),
         last_seq: sum.totals.span.map(|span| span.last_seq),
         asked_hz: text::asked_hz(sum.period_ns),
-        achieved_hz: sum.totals.achieved_hz(),
+        achieved_hz: sum.totals.achieved_hz(sum.period_ns),
         lateness_ns: latency(&sum.totals.lateness),
         read_duration_ns: latency(&sum.totals.read_duration),
     }

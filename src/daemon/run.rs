@@ -156,7 +156,7 @@ fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool {
     if let Err(error) = &result {
         tracing::warn!(
             %error,
-            "[agent] lock_memory = true: the kernel refuses, memory may be swapped out; grant CAP_IPC_LOCK, or set \
+            "[agent] lock_memory = true: the kernel refuses to lock all of it, some may be swapped out; grant CAP_IPC_LOCK, or set \
              LimitMEMLOCK=infinity for the service"
         );
     }
@@ -172,7 +172,7 @@ struct Place {
 /// The threads of a run.
 struct Run {
     id: u64,
-    mapper: JoinHandle<()>,
+    mapper: Option<JoinHandle<()>>,
     start_ns: u64,
     samplers: Vec<(String, JoinHandle<()>)>,
     recorder: JoinHandle<RecorderReport>,
@@ -250,8 +250,11 @@ impl Run {
             let thread = thread::spawn(&name, move || group.run()).map_err(start("a sampler"))?;
             samplers.push((name, thread));
         }
-        // Beside the first samples, which need a few pages of it: all take longer than the start may.
-        let mapper = thread::spawn("map-slabs", move || pages.populate()).map_err(start("a thread"))?;
+        // Beside the first samples, which need a few pages of it: all take longer than the start may. Whoever needs a page before that,
+        // or without it, waits for it then.
+        let mapper = thread::spawn("map-slabs", move || pages.populate())
+            .inspect_err(|error| tracing::warn!(%error, "cannot start the thread that maps the slabs ahead"))
+            .ok();
         if is_locked {
             lock_memory(config, memory::lock_what_is_used);
         }
@@ -271,7 +274,9 @@ impl Run {
             let joined = join(name, thread, deadline_ns, SAMPLERS_STOP_MAX_NS);
             ended = ended.and(joined);
         }
-        ended = ended.and(join("map-slabs".to_owned(), self.mapper, deadline_ns, SAMPLERS_STOP_MAX_NS));
+        if let Some(mapper) = self.mapper {
+            ended = ended.and(join("map-slabs".to_owned(), mapper, deadline_ns, SAMPLERS_STOP_MAX_NS));
+        }
         let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
         let report = join("recorder".to_owned(), self.recorder, deadline_ns, RECORDER_STOP_MAX_NS)?;
         ended.map(|()| report)

@@ -65,6 +65,17 @@ impl Envelope {
         frame.into()
     }
 
+    /// Copies what [`around`](Self::around) has made to where a frame will stand: its envelope, to be stamped, and its payload, to
+    /// be patched.
+    ///
+    /// # Panics
+    /// The two differ in length: a mistake of the caller.
+    #[inline]
+    pub fn copy<'f>(frame: &'f mut [u8], around: &[u8]) -> (&'f mut [u8], &'f mut [u8]) {
+        copy(frame, around);
+        frame.split_at_mut(ENVELOPE_BYTES)
+    }
+
     /// Writes the stamp into an envelope. Value by value, as the checksum reads them next: a processor waits for what it reads in
     /// larger pieces than it has just written.
     #[inline]

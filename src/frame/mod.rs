@@ -11,3 +11,5 @@ pub use builders::Builders;
 pub use envelope::{ENVELOPE_BYTES, Envelope, Stamp};
 pub use model::model;
 pub use shortfall::Shortfall;
+
+pub use crate::stream::{FrameTemplate, List, Slot};

@@ -91,7 +91,11 @@ impl Recorder {
                     source.name
                 ),
             };
-            tracing::warn!(source = source.name.as_str(), stride, "{text}");
+            if stride == 1 {
+                tracing::info!(source = source.name.as_str(), stride, "{text}");
+            } else {
+                tracing::warn!(source = source.name.as_str(), stride, "{text}");
+            }
             let wall_ns = self.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(now);
             let marker = Marker { mono_ns: now, wall_ns, origin: MarkerOrigin::Recorder, text };
             self.append_control(now, |writer| writer.append_marker(&marker));

@@ -17,7 +17,6 @@ use crate::metrics::{GroupLatencies, Metrics, Producer};
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::event::{Event, Woken};
 use crate::slab::{Causes, HandOver, Reading};
-use crate::stream::copy;
 
 /// One build of a source in this many is timed: two clock reads cost more than a small build.
 const BUILD_TIMED_EVERY: u64 = 64;
@@ -372,8 +371,7 @@ impl Group {
         match sampler {
             Some(Opened::Fixed(sampler)) => {
                 self.hand_over.append(reading, source.model.len(), |frame| {
-                    copy(frame, &source.model);
-                    let (envelope, payload) = frame.split_at_mut(ENVELOPE_BYTES);
+                    let (envelope, payload) = Envelope::copy(frame, &source.model);
                     stamp.shortfall = sampler.patch(reading.seq, payload);
                     build_end = now_if_timed();
                     source.envelope.stamp(envelope, &stamp);

@@ -5,9 +5,8 @@ use std::io;
 
 use flatbuffers::FlatBufferBuilder;
 
-use crate::frame::Shortfall;
+use crate::frame::{FrameTemplate, Shortfall};
 use crate::os::program::Leash;
-use crate::stream::FrameTemplate;
 
 /// One source, opened: its files, its buffers, its way from text to a payload that is built anew each time.
 ///

@@ -32,13 +32,14 @@ impl Waiter {
         }
         match self.timing {
             Timing::Relaxed | Timing::Precise => self.stop.wait_until(deadline_ns),
-            Timing::Spin => self.spin_until(deadline_ns, now_ns),
+            Timing::Spin => self.spin_until(deadline_ns),
         }
     }
 
-    fn spin_until(&mut self, deadline_ns: u64, now_ns: u64) -> Woken {
+    fn spin_until(&mut self, deadline_ns: u64) -> Woken {
         let wake_ns = deadline_ns.saturating_sub(self.lead.ns());
-        if wake_ns <= now_ns {
+        // By a clock read of its own: what the thread has done since its last one is no late sleep.
+        if wake_ns <= monotonic_ns() {
             self.lead.not_slept();
         } else if self.stop.wait_until(wake_ns) == Woken::Set {
             return Woken::Set;

@@ -86,12 +86,16 @@ impl Totals {
             .for_each(|(value_ns, count)| self.read_duration.add_bucket(value_ns, count));
     }
 
-    /// Readings recorded a second between the first and the last; none for fewer than two.
-    pub fn achieved_hz(&self) -> Option<f64> {
+    /// Readings recorded a second, of a source with this period: between the first and the last, or, if that is less, as often as
+    /// ticks were kept. Between those two nothing is seen of ticks that were missed at either end. None for fewer than two.
+    #[allow(clippy::cast_precision_loss, reason = "a rate for people: 53 bits are plenty")]
+    pub fn achieved_hz(&self, period_ns: u64) -> Option<f64> {
         let span = self.span.filter(|_| self.recorded > 1)?;
         let elapsed_ns = span.last_mono_ns.checked_sub(span.first_mono_ns).filter(|ns| *ns > 0)?;
-        #[allow(clippy::cast_precision_loss, reason = "a rate for people: 53 bits are plenty")]
-        Some((self.recorded - 1) as f64 / (elapsed_ns as f64 / 1e9))
+        let between = (self.recorded - 1) as f64 / (elapsed_ns as f64 / 1e9);
+        let ticks = self.recorded.saturating_add(self.lost).saturating_add(self.missed);
+        let kept = self.recorded as f64 / ticks as f64;
+        Some(if period_ns > 0 { between.min(1e9 / period_ns as f64 * kept) } else { between })
     }
 
     pub(super) fn read(totals: wire::SourceTotals<'_>) -> Self {

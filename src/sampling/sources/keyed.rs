@@ -5,14 +5,13 @@ use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use super::counters::{Keyed, Keys, Layout, Part};
 use super::network::of_namespace;
 use super::{Entry, OWN, Opening, Unavailable};
-use crate::frame::model;
+use crate::frame::{FrameTemplate, Slot, model};
 use crate::os::host::Records;
 use crate::sampling::{FixedSampler, Opened, ReadError, Shortfall};
 use crate::schema::host::{
     Memory, MemoryArgs, MemoryCounters, Netstat, NetstatArgs, NetstatCounters, SocketCounters, Sockets,
     SocketsArgs, Vmstat, VmstatArgs, VmstatCounters,
 };
-use crate::stream::{FrameTemplate, Slot};
 
 /// The only field of each of the tables.
 const FIELD: &str = "counters";

@@ -2,11 +2,10 @@
 
 use super::text;
 use super::{Entry, OWN, host_file};
-use crate::frame::model;
+use crate::frame::{FrameTemplate, Slot, model};
 use crate::os::host::{HostFile, Records};
 use crate::sampling::{FixedSampler, Opened, ReadError, Shortfall};
 use crate::schema::host::{Load, LoadArgs};
-use crate::stream::{FrameTemplate, Slot};
 
 const FILE: &str = "proc/loadavg";
 

@@ -1,10 +1,9 @@
 //! `synthetic`: made-up values, a function of the sequence number, so that a reader can check them.
 
 use super::OWN;
-use crate::frame::model;
+use crate::frame::{FrameTemplate, List, Slot, model};
 use crate::sampling::{FixedSampler, ReadError, Shortfall};
 use crate::schema::synthetic as wire;
-use crate::stream::{FrameTemplate, List, Slot};
 
 /// Full name of the root table of three scalars.
 pub const POINT_ROOT: &str = "flatcap.synthetic.Point";
