@@ -72,8 +72,12 @@ impl Envelope {
     /// The two differ in length: a mistake of the caller.
     #[inline]
     pub fn copy<'f>(frame: &'f mut [u8], around: &[u8]) -> (&'f mut [u8], &'f mut [u8]) {
-        copy(frame, around);
-        frame.split_at_mut(ENVELOPE_BYTES)
+        let (envelope, payload) = frame.split_at_mut(ENVELOPE_BYTES);
+        let (own, model) = around.split_at(ENVELOPE_BYTES);
+        // The first of a length that the compiler knows, the second of one that is mostly short.
+        envelope.copy_from_slice(own);
+        copy(payload, model);
+        (envelope, payload)
     }
 
     /// Writes the stamp into an envelope. Value by value, as the checksum reads them next: a processor waits for what it reads in

@@ -1,7 +1,7 @@
 //! Copying and comparing payloads: short ones without the call that an unknown length costs.
 
 /// Longest copy that is done in place; beyond it the call is worth its price.
-const SHORT_BYTES_MAX: usize = 128;
+const SHORT_BYTES_MAX: usize = 64;
 
 /// Copies `from` to `to`.
 ///
@@ -10,8 +10,7 @@ const SHORT_BYTES_MAX: usize = 128;
 #[inline]
 pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
     match from.len() {
-        65..=SHORT_BYTES_MAX => copy_ends::<64>(to, from),
-        33..=64 => copy_ends::<32>(to, from),
+        33..=SHORT_BYTES_MAX => copy_ends::<32>(to, from),
         17..=32 => copy_ends::<16>(to, from),
         8..=16 => copy_ends::<8>(to, from),
         4..=7 => copy_ends::<4>(to, from),

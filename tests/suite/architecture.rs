@@ -10,7 +10,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("os", &[]),
     ("metrics", &[]),
     ("config", &[]),
-    ("frame", &["schema"]),
+    ("frame", &["schema", "stream"]),
     ("slab", &["stream", "os", "metrics", "schema"]),
     ("sampling", &["frame", "slab", "os", "metrics", "config", "schema"]),
     ("segment", &["stream", "schema", "os", "metrics"]),
