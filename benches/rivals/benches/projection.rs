@@ -15,6 +15,7 @@ use flatbuffers::root;
 use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::config::Config;
 use flatcap::os::host::HostRoot;
+use flatcap::sampling::Opened;
 use flatcap::sampling::sources::{CATALOG, Opening};
 use flatcap::schema::frame::root_as_telemetry_frame;
 use flatcap::schema::host::Cpu;
@@ -88,7 +89,9 @@ fn sampler(host: &HostRoot) -> impl FnMut(&mut Vec<u8>) + use<> {
     let entry = CATALOG.iter().find(|entry| entry.name == "cpu").unwrap();
     let config = Config::default();
     let source = config.sources.iter().find(|source| source.name.as_str() == "cpu").unwrap();
-    let mut sampler = (entry.open)(&Opening { host, config: source }).unwrap();
+    let Opened::Built(mut sampler) = (entry.open)(&Opening { host, config: source }).unwrap() else {
+        panic!("the cores of a host come and go")
+    };
     let mut builders = Builders::default();
     move |payload| {
         let builder = builders.for_size(8192);

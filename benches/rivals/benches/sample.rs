@@ -8,9 +8,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+use flatcap::frame::{Envelope, Shortfall, Stamp};
 use flatcap::os::event::Event;
-use flatcap::sampling::Sampler;
+use flatcap::sampling::FixedSampler;
 use flatcap::sampling::sources::synthetic::{Synthetic, point};
 use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, OnFull, Reading, SlabPool, slab_queue};
 use flatcap::stream::{ChecksumKind, StreamWriter};
@@ -78,19 +78,18 @@ fn benches(criterion: &mut Criterion) {
             metrics: Arc::default(),
             stop: Arc::default(),
         });
-        let mut builders = Builders::default();
         let mut sampler = Synthetic::point(0);
         let envelope = Envelope::new(0);
+        let model = envelope.around(sampler.model().payload());
         let mut seq = 0;
         group.bench_function(format!("flatcap slab {kind}"), |bencher| {
             bencher.iter(|| {
-                let builder = builders.for_size(48);
-                sampler.build(seq, builder);
-                let payload = builder.finished_data();
                 hand_over.begin(0, seq);
                 let reading = Reading { source: 0, seq, mono_ns: seq * 1000, wall_offset_ns: 0 };
-                hand_over.append(reading, ENVELOPE_BYTES + payload.len(), |frame| {
-                    envelope.write(frame, &stamp(seq), payload);
+                hand_over.append(&reading, model.len(), |frame| {
+                    let (front, payload) = Envelope::copy(frame, &model);
+                    sampler.patch(seq, payload);
+                    envelope.stamp(front, &stamp(seq));
                 });
                 seq += 1;
                 while let Ok(slab) = slabs.try_recv() {
@@ -102,18 +101,16 @@ fn benches(criterion: &mut Criterion) {
 
     // The same frame through the stream writer into a vector, as a program without slabs would.
     let mut writer = StreamWriter::new(Vec::with_capacity(1 << 20), ChecksumKind::Xxh3);
-    let mut builders = Builders::default();
     let mut sampler = Synthetic::point(0);
     let envelope = Envelope::new(0);
-    let mut frame = Vec::new();
+    let model = envelope.around(sampler.model().payload());
+    let mut frame = vec![0; model.len()];
     let mut seq = 0;
     group.bench_function("flatcap stream writer xxh3", |bencher| {
         bencher.iter(|| {
-            let builder = builders.for_size(48);
-            sampler.build(seq, builder);
-            let payload = builder.finished_data();
-            frame.resize(ENVELOPE_BYTES + payload.len(), 0);
-            envelope.write(&mut frame, &stamp(seq), payload);
+            let (front, payload) = Envelope::copy(&mut frame, &model);
+            sampler.patch(seq, payload);
+            envelope.stamp(front, &stamp(seq));
             if writer.get_ref().len() > 1 << 19 {
                 writer.get_mut().clear();
             }

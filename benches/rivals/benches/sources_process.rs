@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use flatbuffers::FlatBufferBuilder;
 use flatcap::config::Config;
 use flatcap::os::host::HostRoot;
-use flatcap::sampling::Sampler;
+use flatcap::sampling::{Opened, Sampler};
 use flatcap::sampling::sources::{CATALOG, Opening};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -49,7 +49,10 @@ fn sampler(keys: &str) -> Box<dyn Sampler> {
     let entry = CATALOG.iter().find(|entry| entry.name == "process").unwrap();
     let config = Config::parse("bench.toml", &format!("[source.process]\n{keys}\n")).unwrap();
     let config = config.sources.iter().find(|source| source.name.as_str() == "process").unwrap();
-    (entry.open)(&Opening { host: &HostRoot::new("/"), config }).unwrap()
+    match (entry.open)(&Opening { host: &HostRoot::new("/"), config }).unwrap() {
+        Opened::Built(sampler) => sampler,
+        Opened::Fixed(_) => panic!("processes come and go"),
+    }
 }
 
 fn main() {
