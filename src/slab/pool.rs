@@ -5,8 +5,7 @@ use crossbeam_queue::ArrayQueue;
 use super::arena::Arena;
 use super::slab::Slab;
 
-/// Standard slabs that go round while the recorder keeps up: half a megabyte of the usual size, which stays in a processor's cache. A
-/// slab that has been out of it for long costs its group a microsecond of misses (docs/BENCHMARKS.md, "Capture").
+/// Standard slabs that go round while the recorder keeps up: half a megabyte of the usual size, which stays in a processor's cache.
 const WARM_SLABS: usize = 8;
 
 /// Free slabs of two classes: the standard size, and one for frames that fit no standard slab. All are there from the
