@@ -11,7 +11,7 @@ const SIGNIFICANT_DIGITS: u8 = 2;
 
 /// Latencies of one interval, filled by the thread that measures: the counters of an `hdrhistogram` of these digits, and nothing
 /// beside them. With that library counting its two latencies took 121 of a small sample's 827 instructions, and takes a quarter of
-/// that this way (docs/BENCHMARKS.md, "Capture"); everything else is done by the library, from [`buckets`](Self::buckets).
+/// that this way (docs/BENCHMARKS.md, "Capture"); everything else is done by the library, from its buckets.
 #[derive(Debug, Clone)]
 pub struct Interval {
     counts: Box<[u32; BUCKETS]>,
