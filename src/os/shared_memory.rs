@@ -159,13 +159,8 @@ pub struct Piece {
 impl Piece {
     /// How many bytes it has.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn length(&self) -> usize {
         self.length
-    }
-
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
     }
 
     /// Its bytes.

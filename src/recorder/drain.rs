@@ -16,14 +16,12 @@ use crate::os::event::Event;
 use crate::os::storage::Storage;
 use crate::segment::{Frames, Gap, SegmentName, SegmentWriter, Span};
 use crate::slab::{Causes, Inbox, Loss, LossLedger, RUNS_MAX, Run, Slab, SlabPool, TryRecvError};
-use crate::stream::{ChecksumKind, SliceFramer};
+use crate::stream::{ChecksumKind, HEADER_BYTES_MAX, SliceFramer};
 
 /// Most slabs in one write: 256 KiB of the smallest slabs there are (16 KiB).
 const BATCH_SLABS_MAX: usize = 16;
-/// Longest header of a frame: its length and 8 bytes of checksum.
-const HEAD_BYTES_MAX: usize = 12;
 /// Longest frame of a gap.
-const GAP_FRAME_BYTES_MAX: usize = HEAD_BYTES_MAX + 100;
+const GAP_FRAME_BYTES_MAX: usize = HEADER_BYTES_MAX + 100;
 /// How often latencies are collected.
 pub(super) const COLLECT_INTERVAL_NS: u64 = NS_PER_S;
 
@@ -408,7 +406,7 @@ impl GapBuffers {
         Self {
             gaps: Vec::with_capacity(gaps),
             frames: Vec::with_capacity(gaps * GAP_FRAME_BYTES_MAX),
-            heads: Vec::with_capacity(gaps * HEAD_BYTES_MAX),
+            heads: Vec::with_capacity(gaps * HEADER_BYTES_MAX),
             progress: Vec::with_capacity(sources),
         }
     }
@@ -430,7 +428,7 @@ impl GapBuffers {
 /// What a recorder takes at its start for losses and gaps, beside what it shares: for each source, and for each slab that it
 /// writes at once.
 pub const LOSS_BYTES: (usize, usize) =
-    (LossBook::SOURCE_BYTES, RUNS_MAX * (size_of::<Gap>() + GAP_FRAME_BYTES_MAX + HEAD_BYTES_MAX));
+    (LossBook::SOURCE_BYTES, RUNS_MAX * (size_of::<Gap>() + GAP_FRAME_BYTES_MAX + HEADER_BYTES_MAX));
 
 fn span_of(run: &Run) -> Span {
     let wall_offset_ns = run.wall_offset_ns;

@@ -20,6 +20,5 @@ pub use group::{Group, GroupSettings, GroupSource};
 pub use sampler::{FixedSampler, Opened, ReadError, Sampler};
 pub use schedule::{Due, Schedule};
 pub use selection::{Chosen, Selection};
-pub use wait::Waiter;
 
 pub use crate::frame::Shortfall;

@@ -10,7 +10,7 @@ use crate::os::event::{Event, Woken};
 
 /// Waits for deadlines, one after the other, on one thread.
 #[derive(Debug)]
-pub struct Waiter {
+pub(super) struct Waiter {
     timing: Timing,
     lead: Lead,
     stop: Arc<Event>,
@@ -19,14 +19,14 @@ pub struct Waiter {
 impl Waiter {
     /// Waits as `timing` says, and no longer than until `stop` is set. The timer slack is the thread's own matter
     /// ([`crate::os::thread::wake_precisely`]).
-    pub fn new(timing: Timing, stop: Arc<Event>) -> Self {
+    pub(super) fn new(timing: Timing, stop: Arc<Event>) -> Self {
         Self { timing, lead: Lead::default(), stop }
     }
 
     /// Waits until the deadline, in monotonic nanoseconds, or until the stop; `now_ns` is a time that has just been. A deadline
     /// that has passed is not waited for.
     #[inline]
-    pub fn until(&mut self, deadline_ns: u64, now_ns: u64) -> Woken {
+    pub(super) fn until(&mut self, deadline_ns: u64, now_ns: u64) -> Woken {
         if deadline_ns <= now_ns {
             return if self.stop.is_set() { Woken::Set } else { Woken::Deadline };
         }

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::os::shared_memory::{Piece, SharedNumber};
+use crate::stream::HEADER_BYTES_MAX;
 
 /// Most runs that one slab can tell apart; a slab with more is handed over early. A run ends where a source's
 /// numbers jump, so this bounds how many losses one slab can show, not how many frames it holds.
@@ -11,8 +12,6 @@ pub const RUNS_MAX: usize = 256;
 const FRAMES_MAX: usize = 4096;
 /// Shortest frame there is in a slab: an envelope.
 const FRAME_BYTES_MIN: usize = 64;
-/// Longest frame header: length and XXH3-64.
-const HEAD_BYTES_MAX: usize = 12;
 
 /// Readings of one source with consecutive sequence numbers, all in one slab, stamped under one pairing of the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +84,7 @@ impl Slab {
             committed,
             length: 0,
             // Of ones, as zeros need not be written: the lists are in memory now and not at some later frame.
-            heads: vec![1; frames_max * HEAD_BYTES_MAX].into_boxed_slice(),
+            heads: vec![1; frames_max * HEADER_BYTES_MAX].into_boxed_slice(),
             heads_bytes: 0,
             frames: 0,
             frames_max,
@@ -111,7 +110,7 @@ impl Slab {
 
     /// What a slab of so many bytes takes beside them: its lists of headers and runs.
     pub const fn side_bytes(bytes: usize) -> usize {
-        Self::frames_max(bytes) * HEAD_BYTES_MAX + RUNS_MAX * size_of::<Run>()
+        Self::frames_max(bytes) * HEADER_BYTES_MAX + RUNS_MAX * size_of::<Run>()
     }
 
     /// The frames, one after the other.
@@ -169,7 +168,7 @@ impl Slab {
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.runs.len() < RUNS_MAX
             && self.frames < self.frames_max
-            && self.buffer.len().checked_sub(self.length).is_some_and(|left| bytes <= left)
+            && self.buffer.length().checked_sub(self.length).is_some_and(|left| bytes <= left)
     }
 
     /// Where there [is room](Self::has_room): the place of a frame of `bytes` and that of a copy of its header, both to be filled
@@ -177,7 +176,7 @@ impl Slab {
     #[inline]
     pub(super) fn reserve(&mut self, bytes: usize) -> Option<(&mut [u8], &mut [u8])> {
         let frame = self.buffer.bytes_mut().get_mut(self.length..self.length + bytes)?;
-        Some((frame, self.heads.get_mut(self.heads_bytes..self.heads_bytes + HEAD_BYTES_MAX)?))
+        Some((frame, self.heads.get_mut(self.heads_bytes..self.heads_bytes + HEADER_BYTES_MAX)?))
     }
 
     /// Keeps the frame that was filled behind the last one.
