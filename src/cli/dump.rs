@@ -149,7 +149,7 @@ impl<'a> Dump<'a> {
     /// Prints what comes, until a signal.
     fn follow(&mut self, reader: &mut MergedReader) -> Result<(), CliError> {
         let stop = Arc::new(Event::new());
-        let _signals = SignalWatch::start(Arc::clone(&stop), || {})?;
+        let _signals = SignalWatch::stop(Arc::clone(&stop))?;
         loop {
             self.printer.flush()?;
             if stop.wait_until(monotonic_ns() + FOLLOW_INTERVAL_NS) == Woken::Set {

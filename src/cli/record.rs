@@ -8,8 +8,8 @@ use comfy_table::{CellAlignment, Table};
 
 use super::error::CliError;
 use super::{Outcome, text};
-use crate::config::{self, Config};
-use crate::daemon::{self, Progress, RunSummary};
+use crate::config::{self, Config, ConfigErrors};
+use crate::daemon::{self, Progress, RunSummary, Surroundings};
 use crate::frame::Shortfall;
 use crate::metrics::{Limit, Total};
 use crate::recorder::{RecorderReport, SourceReport};
@@ -36,6 +36,31 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<Outcome, CliError> {
+    let config = configuration(args)?;
+    let voice = Voice { quiet: args.quiet, live: !args.quiet && io::stderr().is_terminal() };
+    voice.begin(&config);
+    let mut seen = Seen::default();
+    let surroundings = Surroundings {
+        duration: args.duration,
+        watch: &mut |progress| {
+            if voice.live {
+                Voice::live_line(&progress, &mut seen);
+            }
+        },
+        reread: &mut || configuration(args).map_err(|errors| errors.to_string()),
+        set_log: &mut |_filter| Err("the log cannot be changed in this version".to_owned()),
+    };
+    let summary = daemon::record(&config, surroundings);
+    voice.end_live_line();
+    let summary = summary?;
+    voice.summary(&summary);
+    let is_lossy =
+        summary.report.storage_errors > 0 || summary.report.sources.iter().any(|source| source.lost > 0);
+    Ok(if is_lossy { Outcome::DataLoss } else { Outcome::Done })
+}
+
+/// The configuration as the arguments change it.
+fn configuration(args: &Args) -> Result<Config, ConfigErrors> {
     let mut config = match &args.config {
         Some(path) => Config::read(path)?,
         None => Config::default(),
@@ -44,20 +69,7 @@ pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<Outcome, CliError
         config.agent.data_dir.clone_from(data_dir);
     }
     config.select_sources(&args.sources)?;
-    let voice = Voice { quiet: args.quiet, live: !args.quiet && io::stderr().is_terminal() };
-    voice.begin(&config);
-    let mut seen = Seen::default();
-    let summary = daemon::record(&config, args.duration, &mut |progress| {
-        if voice.live {
-            Voice::live_line(&progress, &mut seen);
-        }
-    });
-    voice.end_live_line();
-    let summary = summary?;
-    voice.summary(&summary);
-    let is_lossy =
-        summary.report.storage_errors > 0 || summary.report.sources.iter().any(|source| source.lost > 0);
-    Ok(if is_lossy { Outcome::DataLoss } else { Outcome::Done })
+    Ok(config)
 }
 
 /// A duration that is not zero.

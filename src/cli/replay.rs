@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     }
     let filter = args.selection.filter()?;
     let stop = Arc::new(Event::new());
-    let _signals = SignalWatch::start(Arc::clone(&stop), || {})?;
+    let _signals = SignalWatch::stop(Arc::clone(&stop))?;
     let sink =
         Sink::connect(&args.to, out).map_err(|error| CliError::Send { to: args.to.to_string(), error })?;
     let mut player = Player {

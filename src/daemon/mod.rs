@@ -6,11 +6,15 @@
 //! Ending is ownership: the stop event ends the samplers, they hand over their last slabs and drop their senders, the
 //! recorder sees the queue disconnected, drains, seals and ends; joined in that order, each with a deadline.
 
+mod error;
+mod plan;
 mod processor;
 mod recovery;
 mod run;
+mod service;
 mod sources;
 
+pub use error::DaemonError;
 pub use recovery::{memories, recover_all};
-pub use run::{DaemonError, Progress, RunSummary, record};
+pub use service::{Progress, RunSummary, Surroundings, record};
 pub use sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};

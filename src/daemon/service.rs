@@ -1,0 +1,166 @@
+//! A run and all around it: signals, requests, budget, the recovery of earlier runs. One loop that acts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::{DaemonError, start};
+use super::plan::{forget_memory, retention, run_dir};
+use super::processor::ProcessorWatch;
+use super::recovery::Recovery;
+use super::run::{Place, Run};
+use super::sources::{OpenedSources, SkippedSource, open_sources};
+use crate::config::Config;
+use crate::control::{Answer, Call, Calls, Refusal, RefusalKind, Request, calls};
+use crate::metrics::Metrics;
+use crate::os::clock::monotonic_ns;
+use crate::os::event::Event;
+use crate::os::signal::SignalWatch;
+use crate::os::storage::DataDirectory;
+use crate::recorder::{Capped, RecorderReport};
+
+/// How often the loop looks at what rings no bell.
+const LOOK_INTERVAL_NS: u64 = 200_000_000;
+
+/// How a run is going, for whoever watches.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// Time since the first tick, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// All counters.
+    pub metrics: &'a Metrics,
+}
+
+#[allow(missing_debug_implementations, reason = "three closures: nothing to show")]
+/// What the daemon asks of the program around it, which alone knows its arguments and its log.
+pub struct Surroundings<'a> {
+    /// How long to record; none for until a signal.
+    pub duration: Option<Duration>,
+    /// Told several times a second.
+    pub watch: &'a mut dyn FnMut(Progress<'_>),
+    /// Reads the configuration anew; the error says all that is wrong with it.
+    pub reread: &'a mut dyn FnMut() -> Result<Config, String>,
+    /// Sets the filter of the log; the error says what is wrong with it.
+    pub set_log: &'a mut dyn FnMut(&str) -> Result<(), String>,
+}
+
+/// What a run has come to.
+#[derive(Debug)]
+pub struct RunSummary {
+    /// Where the segments are.
+    pub data_dir: PathBuf,
+    /// The run's id, in every segment and name.
+    pub run_id: u64,
+    /// From the first tick to the stop, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Configured sources that this host lacks.
+    pub skipped: Vec<SkippedSource>,
+    /// What was recorded and lost.
+    pub report: RecorderReport,
+}
+
+/// Records as configured until a signal, or for a duration.
+///
+/// # Errors
+/// Every kind of [`DaemonError`].
+pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSummary, DaemonError> {
+    let bell = Arc::new(Event::new());
+    let signals = SignalWatch::all(Arc::clone(&bell)).map_err(start("signal handling"))?;
+    let OpenedSources { sources, skipped, metrics } = open_sources(config)?;
+    for source in &skipped {
+        tracing::warn!(source = source.name.as_str(), "skipped: {}", source.reason);
+    }
+    let directory = DataDirectory::open(&config.agent.data_dir)?;
+    let data_dir = directory.path().to_owned();
+    let place = Place {
+        directory: directory.identity(),
+        storage: Arc::new(Capped::new(Arc::new(directory), retention(config))),
+    };
+    let run = Run::start(config, sources, &place, &metrics)?;
+    let recovery = Recovery::start(place.storage, run.id, run_dir(config), place.directory)
+        .map_err(start("the recovery of earlier runs"))?;
+    let (run_id, start_ns) = (run.id, run.start_ns);
+    let (_caller, calls) = calls(Arc::clone(&bell));
+    let mut service = Service {
+        processor: ProcessorWatch::new(&config.agent, &metrics),
+        metrics,
+        bell,
+        signals,
+        calls,
+        run,
+        recovery,
+        surroundings,
+    };
+    service.serve();
+    let Service { run, recovery, .. } = service;
+    let elapsed_ns = monotonic_ns() - start_ns;
+    let report = run.finish()?;
+    recovery.finish();
+    if report.storage_errors == 0 {
+        // Everything is in the files. After an error it may not be, and the next run looks.
+        forget_memory(config, run_id);
+    }
+    Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
+}
+
+/// A run that is watched and answers.
+struct Service<'a> {
+    metrics: Arc<Metrics>,
+    bell: Arc<Event>,
+    signals: SignalWatch,
+    calls: Calls,
+    processor: ProcessorWatch,
+    run: Run,
+    recovery: Recovery,
+    surroundings: Surroundings<'a>,
+}
+
+impl Service<'_> {
+    /// Until the end: a signal, the duration, or a thread that has ended by itself.
+    fn serve(&mut self) {
+        let start_ns = self.run.start_ns;
+        let end_ns = self.surroundings.duration.map_or(u64::MAX, |duration| {
+            start_ns.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+        });
+        let mut now = monotonic_ns();
+        while now < end_ns && !self.run.has_ended() && !self.signals.is_stop_asked() {
+            self.bell.wait_until(end_ns.min(now + LOOK_INTERVAL_NS));
+            self.bell.clear();
+            now = monotonic_ns();
+            if self.signals.take_reload() {
+                self.reload();
+            }
+            if self.signals.take_rotate() {
+                self.rotate();
+            }
+            while let Some(call) = self.calls.next() {
+                self.answer(call);
+            }
+            self.processor.look(now, &self.metrics, self.recovery.is_at_work());
+            (self.surroundings.watch)(Progress { elapsed_ns: now - start_ns, metrics: &self.metrics });
+        }
+    }
+
+    fn reload(&mut self) {
+        match (self.surroundings.reread)() {
+            Ok(_config) => tracing::info!("SIGHUP: ignored, this version cannot reload its configuration"),
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
+
+    #[allow(clippy::unused_self, reason = "the recorder is told by the run")]
+    fn rotate(&mut self) {
+        tracing::info!("SIGUSR1: ignored, this version cannot rotate");
+    }
+
+    fn answer(&mut self, call: Call) {
+        let invalid = |message| Refusal { kind: RefusalKind::Invalid, message };
+        let result = match &call.request {
+            Request::Log(filter) => (self.surroundings.set_log)(filter)
+                .map(|()| Answer::Done(format!("logging by the filter {filter}")))
+                .map_err(invalid),
+            _ => Err(invalid("this version cannot do that".to_owned())),
+        };
+        call.answer(result);
+    }
+}
