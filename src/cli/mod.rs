@@ -10,9 +10,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod check_config;
+mod completions;
 mod dump;
 mod error;
 mod info;
+mod manual;
 mod record;
 mod recover;
 mod replay;
@@ -49,6 +51,10 @@ enum Verb {
     Dump(dump::Args),
     Replay(replay::Args),
     Recover(recover::Args),
+    #[command(hide = true)]
+    Completions(completions::Args),
+    #[command(hide = true)]
+    Manual(manual::Args),
 }
 
 /// How a verb ended.
@@ -109,6 +115,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Out
         Verb::Dump(args) => dump::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
+        Verb::Completions(args) => completions::run(&args, out),
+        Verb::Manual(args) => manual::run(&args, out),
     };
     match result {
         Ok(outcome) => outcome,
