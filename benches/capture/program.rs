@@ -58,6 +58,7 @@ impl Program {
             .args(arguments)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
+            .env_remove(table::REPORT_VARIABLE) // no setting of the program
             .env("FLATCAP_LOG", "warn");
         command.env("RUNTIME_DIRECTORY", self.run_dir.path());
         command

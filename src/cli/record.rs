@@ -104,7 +104,7 @@ impl Voice {
         self.say(&format!(
             "recording {} to {}; buffers take {} of memory, all of it now; Ctrl-C ends",
             sources.join(", "),
-            config.agent.data_dir.display(),
+            daemon::data_dir(config).display(),
             text::bytes(config.memory().sum_bytes())
         ));
     }

@@ -11,7 +11,7 @@ use super::error::{ConfigErrors, Place, Problem};
 use super::event::Perf;
 use super::instance::instance;
 use super::readout::{Origin, Provenance, Readout, Rights};
-use super::settings::{Agent, Config, Group, Groups, Handover, Storage, Sync, SyncWord};
+use super::settings::{Agent, Config, Control, Group, Groups, Handover, Storage, Sync, SyncWord};
 use super::source::{Cgroup, Process, Shape, ShapeWord, Source, SourceName, Synthetic};
 use super::syntax;
 use super::table::Table;
@@ -120,6 +120,7 @@ fn document(root: &mut Table<'_, '_>) -> Config {
     let (agent, memory_max) = root.table("agent", agent);
     let (handover, slab_size) = root.table("handover", handover);
     let (storage, frame_max) = root.table("storage", storage);
+    let control = root.table("control", control);
     let groups = root.table("group", |table| {
         let groups = Groups::default();
         Groups {
@@ -138,14 +139,14 @@ fn document(root: &mut Table<'_, '_>) -> Config {
         }
         sources.into_iter().unzip()
     });
-    let config = Config { agent, handover, storage, groups, sources };
+    let config = Config { agent, handover, storage, control, groups, sources };
     check::across_tables(root, &config, &Written { memory_max, slab_size, frame_max, sources: written });
     config
 }
 
 fn agent(table: &mut Table<'_, '_>) -> (Agent, Given<u64>) {
     let agent = Agent::default();
-    let data_dir = table.path("data_dir", agent.data_dir).value;
+    let data_dir = table.path_or_empty("data_dir", agent.data_dir).value;
     let run_dir = table.path_or_empty("run_dir", agent.run_dir).value;
     let host_root = table.path("host_root", agent.host_root).value;
     let memory_max = table.size("memory_max", agent.memory_max, &default::MEMORY_MAX_RANGE);
@@ -199,6 +200,15 @@ fn storage(table: &mut Table<'_, '_>) -> (Storage, Given<u64>) {
         frame_max: u32::try_from(frame_max.value).unwrap_or(u32::MAX),
     };
     (storage, frame_max)
+}
+
+fn control(table: &mut Table<'_, '_>) -> Control {
+    let control = Control::default();
+    Control {
+        enabled: table.flag("enabled", control.enabled).value,
+        socket: table.socket_path("socket", control.socket).value,
+        metrics_listen: table.socket_address("metrics_listen").value,
+    }
 }
 
 fn group(table: &mut Table<'_, '_>, group: &Group) -> Group {
@@ -283,7 +293,7 @@ mod tests {
 
     use super::*;
     use crate::config::GroupName;
-    use crate::config::error::Wanted;
+    use crate::config::wanted::Wanted;
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
     const MINIMAL: &str = include_str!("../../config/minimal.toml");
@@ -369,7 +379,7 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(shown, 6 + 3 + 10 + 3 * 4 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
+        assert_eq!(shown, 6 + 3 + 10 + 3 + 3 * 4 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
     }
 
     #[test]
@@ -389,6 +399,7 @@ mod tests {
             [handover]\nslab_size = \"128KiB\"\nhand_over = \"6ms\"\ndrain = \"7ms\"\n\
             [storage]\nchecksum = \"crc16\"\nsegment_size = \"1GiB\"\nsegment_age = \"8s\"\nsync = \"interval\"\n\
             sync_interval = \"9s\"\npreallocate = \"1MiB\"\nframe_max = \"2MiB\"\n\
+            [control]\nenabled = false\nsocket = \"/s\"\nmetrics_listen = \"[::1]:9598\"\n\
             [group.fast]\ntiming = \"relaxed\"\npriority = 5\non_full = \"drop-oldest\"\n\
             [group.slow]\ntiming = \"precise\"\ncpus = [3, 0]\non_full = \"block\"\n\
             [group.blocking]\ntiming = \"spin\"\n\
@@ -418,6 +429,12 @@ mod tests {
             frame_max: 2 << 20,
         };
         assert_eq!(config.storage, storage);
+        let control = Control {
+            enabled: false,
+            socket: "/s".into(),
+            metrics_listen: Some("[::1]:9598".parse().unwrap()),
+        };
+        assert_eq!(config.control, control);
         let on_full = GroupName::ALL.iter().map(|name| config.groups.get(*name).on_full.as_str());
         assert_eq!(on_full.collect::<Vec<_>>(), ["drop-oldest", "block", "drop-newest"]);
         let groups = GroupName::ALL.iter().map(|name| config.groups.get(*name));
@@ -630,8 +647,8 @@ mod tests {
             ),
             (
                 "[seal]",
-                "f.toml:1:2: [seal]: no such table; the tables are [agent], [handover], [storage], [group] and \
-                 [source]",
+                "f.toml:1:2: [seal]: no such table; the tables are [agent], [handover], [storage], [control], \
+                 [group] and [source]",
             ),
         ]);
     }
@@ -746,6 +763,57 @@ mod tests {
                 "f.toml:2:13: [agent] host_root = \"\": not a path, since it is empty or holds a zero byte; write a path in quotes",
             ),
         ]);
+    }
+
+    #[test]
+    fn what_listens() {
+        // Proves that a port alone means this host alone, and that no address is guessed.
+        let listen = |text: &str| {
+            let config = Config::parse("f.toml", &format!("[control]\nmetrics_listen = \"{text}\""));
+            config.map(|config| config.control.metrics_listen.map(|address| address.to_string()))
+        };
+        for (text, expected) in [
+            ("", None),
+            ("9598", Some("127.0.0.1:9598")),
+            ("0.0.0.0:9598", Some("0.0.0.0:9598")),
+            ("[::]:65535", Some("[::]:65535")),
+        ] {
+            assert_eq!(listen(text).unwrap().as_deref(), expected, "{text}");
+        }
+        let wanted = "write a port for this host alone, such as \"9598\", an address and a port, such as \
+            \"0.0.0.0:9598\" or \"[::1]:9598\", or \"\" for none";
+        for text in [
+            ":9598",
+            "localhost:9598",
+            "0",
+            "127.0.0.1:0",
+            "70000",
+            "127.0.0.1",
+            "::1:9598",
+            "+9598",
+            " 9598",
+        ] {
+            assert_eq!(
+                listen(text).unwrap_err().to_string(),
+                format!(
+                    "f.toml:2:18: [control] metrics_listen = \"{text}\": not a port, nor an address and a port; {wanted}"
+                )
+            );
+        }
+        let socket = |path: &str| errors(&format!("[control]\nsocket = \"{path}\""));
+        assert_eq!(socket(""), "no error");
+        assert_eq!(socket(&format!("/{}", "s".repeat(106))), "no error");
+        for wrong in [format!("/{}", "s".repeat(107)), "run/control.sock".to_owned(), "/a\\u0000".to_owned()]
+        {
+            assert!(
+                socket(&wrong).ends_with(
+                    "not an absolute path, or too long for a socket; write an absolute path in quotes, of up to 107 \
+                     bytes, or \"\""
+                ),
+                "{}",
+                socket(&wrong)
+            );
+        }
     }
 
     #[test]

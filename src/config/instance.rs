@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use super::default;
 use super::document::{WrittenSource, common};
-use super::error::{Problem, Wanted};
+use super::error::Problem;
 use super::readout::{Command, Format, FormatWord, Origin, Readout};
 use super::source::{Source, SourceName};
 use super::table::Table;
+use super::wanted::Wanted;
 
 /// One instance of `name` from its own table.
 pub(super) fn instance(

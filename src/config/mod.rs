@@ -20,10 +20,11 @@ mod syntax;
 mod table;
 mod units;
 mod walk;
+mod wanted;
 mod word;
 
 pub use document::FILE_BYTES_MAX;
-pub use error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem, Wanted};
+pub use error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem};
 pub use event::{PROCESSES_MAX, Perf, PerfEvent};
 pub use memory::{
     BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, TOTAL_BYTES, Term,
@@ -35,10 +36,12 @@ pub use readout::{
     Provenance, Readout, Rights, WORD_BYTES_MAX, WORDS_MAX,
 };
 pub use settings::{
-    Agent, Checksum, Config, Group, Groups, Handover, KeepFree, OnFull, Storage, Sync, Timing,
+    Agent, Checksum, Config, Control, Group, Groups, Handover, KeepFree, OnFull, SOCKET_PATH_BYTES_MAX,
+    Storage, Sync, Timing,
 };
 pub use source::{
     Cgroup, CpuShare, GROUP_FAST_PERIOD_MAX, GroupName, Process, ProcessRank, Shape, Source, SourceName,
     Synthetic,
 };
 pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};
+pub use wanted::Wanted;

@@ -5,7 +5,7 @@ use super::default;
 use super::memory::Memory;
 use super::pattern::Pattern;
 use super::readout::{Format, Origin, Readout};
-use super::settings::{Config, Group, KeepFree, Sync};
+use super::settings::{Config, Control, Group, KeepFree, Sync};
 use super::source::{Cgroup, GroupName, Process, Shape, Source, Synthetic};
 use super::units::{format_duration, format_size};
 
@@ -19,6 +19,7 @@ impl Config {
         lines.agent(self);
         lines.handover(self);
         lines.storage(self);
+        lines.control(&self.control);
         for name in GroupName::ALL {
             lines.group(self, *name, self.groups.get(*name));
         }
@@ -103,6 +104,14 @@ impl Lines {
             KeepFree::Percent(percent) => self.quoted("keep_free", &format!("{percent}%")),
         }
         self.quoted("frame_max", &format_size(u64::from(storage.frame_max)));
+    }
+
+    fn control(&mut self, control: &Control) {
+        self.table("control");
+        self.plain("enabled", control.enabled);
+        self.quoted("socket", &control.socket.to_string_lossy());
+        let address = control.metrics_listen.map(|address| address.to_string());
+        self.quoted("metrics_listen", &address.unwrap_or_default());
     }
 
     fn group(&mut self, config: &Config, name: GroupName, group: &Group) {
@@ -426,6 +435,13 @@ mod tests {
             .prop_map(|(events, processes)| Perf { events, processes: processes.into_iter().collect() })
     }
 
+    fn control() -> impl Strategy<Value = Control> {
+        let address = (any::<std::net::IpAddr>(), 1..=u16::MAX).prop_map(std::net::SocketAddr::from);
+        let socket = prop_oneof![Just(String::new()), "/[a-z \u{e4}]{1,20}"].prop_map(PathBuf::from);
+        (any::<bool>(), socket, prop::option::of(address))
+            .prop_map(|(enabled, socket, metrics_listen)| Control { enabled, socket, metrics_listen })
+    }
+
     fn config() -> impl Strategy<Value = Config> {
         let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
         let cpu_budget = (10..=100_000_u32).prop_map(CpuShare::of_basis_points);
@@ -449,11 +465,12 @@ mod tests {
             sources.extend(instances);
             sources
         });
-        (agent, handover, storage(), groups, sources).prop_map(
-            |(agent, handover, storage, groups, sources)| Config {
+        (agent, handover, storage(), control(), groups, sources).prop_map(
+            |(agent, handover, storage, control, groups, sources)| Config {
                 agent,
                 handover,
                 storage,
+                control,
                 groups,
                 sources,
             },

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem, Wanted};
+use super::error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem};
+use super::wanted::Wanted;
 
 /// Characters of a value that a message repeats.
 const VALUE_CHARS_MAX: usize = 60;
