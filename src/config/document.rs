@@ -1,24 +1,25 @@
-//! Which settings does a file make? It is read within a limit, parsed, and every key taken from its table.
+//! Which settings do texts make? Every key is taken from its table, text by text and from what all of them say together.
 
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::collections::BTreeMap;
 use std::path::Path;
+
+use toml::de::DeTable;
 
 use super::check;
 use super::default;
-use super::error::{ConfigErrors, Place, Problem};
+use super::error::{ConfigError, ConfigErrors, Place, Problem};
 use super::event::Perf;
+use super::file::FILE_BYTES_MAX;
 use super::instance::instance;
-use super::readout::{Origin, Provenance, Readout, Rights};
+use super::layers::Layers;
+use super::merge::lay_over;
 use super::settings::{Agent, Config, Control, Group, Groups, Handover, Storage, Sync, SyncWord};
 use super::source::{Cgroup, Process, Shape, ShapeWord, Source, SourceName, Synthetic};
 use super::syntax;
 use super::table::Table;
-use super::walk::{Given, Walk, place};
-
-/// A longer file is refused unread: a full configuration with all its comments has a hundredth of this.
-pub const FILE_BYTES_MAX: usize = 1 << 20;
+use super::texts::Texts;
+use super::variable;
+use super::walk::{Findings, Given, Known, Walk};
 
 /// What checks across tables need to know of single keys.
 #[derive(Debug)]
@@ -41,79 +42,81 @@ pub(super) struct WrittenSource {
 }
 
 impl Config {
-    /// Reads and checks the file at `path`.
+    /// Reads and checks the file at `path` and the drop-ins beside it, as [`Layers`] do; no environment.
     ///
     /// # Errors
-    /// A file that cannot be read, exceeds [`FILE_BYTES_MAX`], is not UTF-8 or not TOML; then everything
-    /// that is wrong with its settings, at once.
+    /// As [`Layers::read`].
     pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
-        let file_name = path.display().to_string();
-        let in_file = |problem| ConfigErrors::one(Place::File(file_name.clone()), problem);
-        let file = File::open(path).map_err(|error| in_file(Problem::Unreadable(error)))?;
-        let provenance = provenance(path, &file).map_err(|error| in_file(Problem::Unreadable(error)))?;
-        let mut bytes = Vec::new();
-        // One byte more than the limit tells a file at the limit from a longer one.
-        let limit = FILE_BYTES_MAX as u64 + 1;
-        file.take(limit).read_to_end(&mut bytes).map_err(|error| in_file(Problem::Unreadable(error)))?;
-        if bytes.len() > FILE_BYTES_MAX {
-            return Err(in_file(Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 }));
-        }
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => {
-                let mut config = Self::parse(&file_name, text)?;
-                config.name_commands(&provenance);
-                Ok(config)
-            }
-            Err(error) => {
-                let offset = error.valid_up_to();
-                let before = bytes.get(..offset).and_then(|valid| std::str::from_utf8(valid).ok());
-                let place = place(&file_name, before.unwrap_or_default(), offset);
-                Err(ConfigErrors::one(place, Problem::NotUtf8 { offset }))
-            }
-        }
-    }
-
-    /// Notes which file names the commands.
-    fn name_commands(&mut self, provenance: &Provenance) {
-        for source in &mut self.sources {
-            if let Some(Readout { origin: Origin::Command(command), .. }) = &mut source.readout {
-                command.named_in = Some(provenance.clone());
-            }
-        }
+        Layers::file(path).read().map(|layered| layered.config)
     }
 
     /// Checks a text; `file_name` is for messages alone.
     ///
     /// # Errors
-    /// As [`Self::read`], without those of the file system.
+    /// As [`Layers::read`], without those of the file system.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         if text.len() > FILE_BYTES_MAX {
             let problem = Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 };
             return Err(ConfigErrors::one(Place::File(file_name.to_owned()), problem));
         }
-        let mut walk = Walk::new(text);
-        match walk_document(&mut walk, text) {
-            Some(config) if walk.is_clean() => Ok(config),
-            _ => Err(walk.into_errors(file_name)),
-        }
+        let texts = Texts::of_file(file_name, text);
+        settle(&texts, Vec::new()).map(|settled| settled.config)
     }
 }
 
-/// Who may change the file that was opened, and who may put another one in its place.
-fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
-    let rights = |metadata: &Metadata| Rights { owner: metadata.uid(), mode: metadata.mode() & 0o7777 };
-    let whole = path.canonicalize()?;
-    Ok(Provenance {
-        path: path.to_owned(),
-        file: rights(&file.metadata()?),
-        directory: rights(&whole.parent().unwrap_or(&whole).metadata()?),
-    })
+/// What texts come to.
+#[derive(Debug)]
+pub(super) struct Settled {
+    pub(super) config: Config,
+    /// Where the value of each key stands that a text gives, by `table.key`.
+    pub(super) written: BTreeMap<String, usize>,
 }
 
-/// The settings as far as they could be read; none where the text is not TOML.
-pub(super) fn walk_document<'t>(walk: &mut Walk<'t>, text: &'t str) -> Option<Config> {
-    let tree = syntax::parse(walk, text)?;
-    Some(Table::root(walk, tree, document))
+/// Checks texts, each by itself and all together; `unread` are errors of those that could not be had.
+///
+/// While one of them is missing or no TOML, nothing is said of how they fit together.
+pub(super) fn settle(texts: &Texts, unread: Vec<ConfigError>) -> Result<Settled, ConfigErrors> {
+    let mut findings = Findings::default();
+    let mut merged = DeTable::new();
+    let mut is_whole = unread.is_empty();
+    for (start, text) in texts.files() {
+        let mut walk = Walk::new(texts);
+        match syntax::parse(&mut walk, start, text) {
+            Some(tree) => {
+                Table::root(&mut walk, tree.clone(), document);
+                lay_over(&mut merged, tree);
+            }
+            None => is_whole = false,
+        }
+        findings.add(walk.into_own_findings());
+    }
+    let mut walk = Walk::new(texts);
+    let tree = variable::tree(&mut walk, texts, &merged);
+    Table::root(&mut walk, tree.clone(), document);
+    lay_over(&mut merged, tree);
+    findings.add(walk.into_own_findings());
+    let mut walk = Walk::new(texts);
+    let config = Table::root(&mut walk, merged, document);
+    let written = walk.written().clone();
+    if is_whole {
+        findings.add(walk.into_joint_findings());
+    }
+    if is_whole && findings.is_none() {
+        Ok(Settled { config, written })
+    } else {
+        Err(findings.into_errors(texts, unread))
+    }
+}
+
+/// All keys there are; those of instances by the names `file.name` and `command.name`.
+pub(super) fn known_keys() -> Vec<Known> {
+    let tables = "[source.file.name]\n[source.command.name]\n";
+    let texts = Texts::of_file("", tables);
+    let mut walk = Walk::new(&texts);
+    if let Some(tree) = syntax::parse(&mut walk, 0, tables) {
+        Table::root(&mut walk, tree, document);
+    }
+    walk.into_known()
 }
 
 fn document(root: &mut Table<'_, '_>) -> Config {
@@ -171,7 +174,8 @@ fn storage(table: &mut Table<'_, '_>) -> (Storage, Given<u64>) {
     let sync = table.word("sync", default::SYNC);
     let sync_interval =
         table.duration("sync_interval", default::SYNC_INTERVAL, &default::SYNC_INTERVAL_RANGE);
-    if sync.is_sound && sync.value != SyncWord::Interval && sync_interval.is_written() {
+    let is_unused = sync.value != SyncWord::Interval && !table.is_overruled(&sync_interval, &sync);
+    if sync.is_sound && is_unused && sync_interval.is_written() {
         table.reject(&sync_interval, Problem::IntervalUnused { sync: sync.value.as_str() });
     }
     let preallocate = default::PREALLOCATE.min(segment_size.value);
@@ -268,7 +272,7 @@ fn synthetic(table: &mut Table<'_, '_>) -> (Synthetic, Given<u64>) {
     let seed = table.number("seed", default::SYNTHETIC_SEED, &default::SYNTHETIC_SEED_RANGE).value;
     if shape.is_sound && shape.value == ShapeWord::Point {
         for given in [&fields, &payload] {
-            if given.is_written() {
+            if given.is_written() && !table.is_overruled(given, &shape) {
                 table.reject(given, Problem::WideOnly);
             }
         }
@@ -292,8 +296,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::GroupName;
     use crate::config::wanted::Wanted;
+    use crate::config::{GroupName, Origin, Readout};
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
     const MINIMAL: &str = include_str!("../../config/minimal.toml");
@@ -339,16 +343,18 @@ mod tests {
     #[test]
     fn file_shows_every_key_with_its_limits() {
         // Proves that each key the code knows has a line in its table, under a comment with its limits.
-        let mut walk = Walk::new("");
-        walk_document(&mut walk, "").unwrap();
+        let known_keys: Vec<_> =
+            known_keys().into_iter().filter(|known| !known.table.ends_with(".name")).collect();
         let lines: Vec<&str> = FILE.lines().collect();
         let common = lines.iter().find(|line| line.starts_with("# A source is one kind")).unwrap();
         let common_at = lines.iter().position(|line| line == common).unwrap();
         let mut shown = 0;
-        for known in walk.known() {
+        for known in &known_keys {
             let header = match &known.wanted {
                 Wanted::Table(name)
-                    if ["group", "source", "source.file", "source.command"].contains(&name.as_str()) =>
+                    if ["group", "source"].contains(&name.as_str())
+                        || name.starts_with("source.file")
+                        || name.starts_with("source.command") =>
                 {
                     continue;
                 }

@@ -48,6 +48,29 @@ pub enum Place {
     },
     /// An argument of the command line, as written.
     Argument(String),
+    /// An environment variable.
+    Variable(String),
+    /// Nowhere: neither a file nor a variable says it.
+    Default,
+}
+
+impl Problem {
+    /// Whether it lies between settings, of which another file may give one: nothing to say of a file alone.
+    pub(super) fn is_of_several(&self) -> bool {
+        matches!(
+            self,
+            Self::Missing { .. }
+                | Self::TooManyInstances { .. }
+                | Self::RegexOnly
+                | Self::PreallocateTooLarge { .. }
+                | Self::RetainTooLittle { .. }
+                | Self::IntervalUnused { .. }
+                | Self::WideOnly
+                | Self::FrameTooLarge { .. }
+                | Self::NoSource
+                | Self::MemoryTooSmall { .. }
+        )
+    }
 }
 
 /// What is wrong. Each message ends in what to do.
@@ -63,6 +86,48 @@ pub enum Problem {
         /// Bytes a file may have.
         limit: u64,
     },
+    /// Something that has no text of its own, or none that ends.
+    #[error("is {found}; write the path of a file")]
+    NotAFile {
+        /// What it is.
+        found: &'static str,
+    },
+    /// Files and variables that are small enough each, and too much together.
+    #[error(
+        "too much with what was read before it; all files and variables together may have {}",
+        format_size(*limit)
+    )]
+    AllTooLarge {
+        /// Bytes that they may have.
+        limit: u64,
+    },
+    /// More drop-ins in one folder than anybody writes.
+    #[error("holds more than {limit} files that end in .toml; merge some")]
+    TooManyFiles {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// More variables than there are settings worth setting so.
+    #[error("one of more than {limit} variables; write a file instead")]
+    TooManyVariables {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A variable that names no setting.
+    #[error("no such setting; {}", VariableHint(near))]
+    UnknownVariable {
+        /// The variable that was probably meant.
+        near: Option<String>,
+    },
+    /// A variable in whose name an instance cannot be told from another one.
+    #[error("means each of the instances {}; set it in a file", listed(names, "and"))]
+    AmbiguousVariable {
+        /// The instances.
+        names: Vec<String>,
+    },
+    /// A variable that is no text.
+    #[error("not UTF-8; write it as UTF-8")]
+    VariableNotUtf8,
     /// Not a text: save it as UTF-8.
     #[error("byte {offset} is not UTF-8; save the file as UTF-8")]
     NotUtf8 {
@@ -353,9 +418,11 @@ impl fmt::Display for ConfigError {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(file) => f.write_str(file),
-            Self::Line { file, line, column } => write!(f, "{file}:{line}:{column}"),
+            Self::File(file) => f.write_str(&printable(file)),
+            Self::Line { file, line, column } => write!(f, "{}:{line}:{column}", printable(file)),
             Self::Argument(argument) => f.write_str(argument),
+            Self::Variable(name) => write!(f, "environment variable {}", printable(name)),
+            Self::Default => f.write_str("built-in default"),
         }
     }
 }
@@ -366,6 +433,27 @@ struct Hint<'a> {
     elsewhere: &'a Option<String>,
     known: &'a [String],
     what: &'static str,
+}
+
+/// The text in one line, without control characters: a name may hold any.
+pub(super) fn printable(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(plain).collect()
+}
+
+/// What the writer of an unknown variable may have meant.
+struct VariableHint<'a>(&'a Option<String>);
+
+impl fmt::Display for VariableHint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(near) => write!(f, "did you mean {near}?"),
+            None => f.write_str(
+                "the names are FLATCAP_, the table and the key in capitals, with two underscores between: \
+                 FLATCAP_STORAGE__SEGMENT_SIZE",
+            ),
+        }
+    }
 }
 
 impl fmt::Display for Hint<'_> {

@@ -50,7 +50,7 @@ fn format(table: &mut Table<'_, '_>) -> Option<Format> {
     let format = table.word("format", default::FORMAT);
     let expression = table.expression("pattern");
     if format.value == FormatWord::Pairs {
-        if format.is_sound && expression.is_written() {
+        if format.is_sound && expression.is_written() && !table.is_overruled(&expression, &format) {
             table.reject(&expression, Problem::RegexOnly);
         }
         return Some(Format::Pairs);

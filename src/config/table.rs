@@ -336,6 +336,12 @@ impl<'t> Table<'_, 't> {
         self.walk.reject_at(self.at.unwrap_or(0), &given.key, Problem::Missing { wanted });
     }
 
+    /// Whether a value gave a key its sense away: `by` lies over it, in a later file or a variable. Whoever wrote `by` need not
+    /// know of it and could not take it back.
+    pub(super) fn is_overruled<T, U>(&self, given: &Given<T>, by: &Given<U>) -> bool {
+        matches!((by.offset(), given.offset()), (Some(by), Some(given)) if self.walk.is_over(by, given))
+    }
+
     /// Notes what is wrong with a value that reads well by itself.
     pub(super) fn reject<T>(&mut self, given: &Given<T>, problem: Problem) {
         self.walk.reject(given, problem);
@@ -363,6 +369,9 @@ impl<'t> Table<'_, 't> {
             return given;
         };
         given.span = Some(value.span());
+        if !is_table {
+            self.walk.note_written(joined(&self.path, key), value.span().start);
+        }
         match parse(value.into_inner(), wanted) {
             Ok(value) => given.value = value,
             Err(problem) => {

@@ -127,7 +127,9 @@ impl From<Output> for Called {
 /// Takes away what the environment of the tests would tell the program: settings, of which the tests' own variables would be
 /// misspelt ones, and a service's directories.
 pub fn without_settings(command: &mut Command) {
-    let ours = std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("FLATCAP_"));
+    let ours = std::env::vars_os()
+        .map(|(name, _)| name)
+        .filter(|name| name.to_string_lossy().starts_with("FLATCAP_"));
     for name in ours.chain(["CONFIGURATION_DIRECTORY", "STATE_DIRECTORY"].map(Into::into)) {
         command.env_remove(name);
     }
