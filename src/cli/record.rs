@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table};
 
+use super::configuration::{self, layers};
 use super::error::CliError;
 use super::{Outcome, text};
 use crate::config::{self, Config, ConfigErrors};
@@ -17,11 +18,12 @@ use crate::sampling::sources::CATALOG;
 
 /// Capture in the foreground until a signal or the end of --for; what the service runs.
 #[derive(Debug, clap::Args)]
+#[command(after_help = configuration::HELP)]
 pub(super) struct Args {
-    /// Configuration file; without one, the built-in default.
+    /// Configuration file; its drop-ins are read, too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where segments go; created if missing [default: the configuration's, ./flatcap-data].
+    /// Where segments go; created if missing [default: the configuration's, else $STATE_DIRECTORY, else ./flatcap-data].
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Stop after this long: 250us, 10ms, 1s, 15m, 7d.
@@ -61,10 +63,7 @@ pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<Outcome, CliError
 
 /// The configuration as the arguments change it.
 fn configuration(args: &Args) -> Result<Config, ConfigErrors> {
-    let mut config = match &args.config {
-        Some(path) => Config::read(path)?,
-        None => Config::default(),
-    };
+    let mut config = layers(args.config.as_deref()).read()?.config;
     if let Some(data_dir) = &args.data_dir {
         config.agent.data_dir.clone_from(data_dir);
     }
@@ -104,7 +103,7 @@ impl Voice {
         self.say(&format!(
             "recording {} to {}; buffers take {} of memory, all of it now; Ctrl-C ends",
             sources.join(", "),
-            config.agent.data_dir.display(),
+            daemon::data_dir(config).display(),
             text::bytes(config.memory().sum_bytes())
         ));
     }

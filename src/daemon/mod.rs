@@ -15,6 +15,7 @@ mod service;
 mod sources;
 
 pub use error::DaemonError;
+pub use plan::{data_dir, run_dir};
 pub use recovery::{memories, recover_all};
 pub use service::{Progress, RunSummary, Surroundings, record};
 pub use sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{DaemonError, start};
-use super::plan::{forget_memory, retention, run_dir};
+use super::plan::{data_dir, forget_memory, retention, run_dir};
 use super::processor::ProcessorWatch;
 use super::recovery::Recovery;
 use super::run::{Place, Run};
@@ -70,7 +70,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     for source in &skipped {
         tracing::warn!(source = source.name.as_str(), "skipped: {}", source.reason);
     }
-    let directory = DataDirectory::open(&config.agent.data_dir)?;
+    let directory = DataDirectory::open(&data_dir(config))?;
     let data_dir = directory.path().to_owned();
     let place = Place {
         directory: directory.identity(),
