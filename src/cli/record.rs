@@ -8,6 +8,7 @@ use comfy_table::{CellAlignment, Table};
 
 use super::configuration::{self, layers};
 use super::error::CliError;
+use super::logging::Log;
 use super::{Outcome, text};
 use crate::config::{self, Config, ConfigErrors};
 use crate::daemon::{self, Progress, RunSummary, Surroundings};
@@ -37,7 +38,7 @@ pub(super) struct Args {
     quiet: bool,
 }
 
-pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<Outcome, CliError> {
     let config = configuration(args)?;
     let voice = Voice { quiet: args.quiet, live: !args.quiet && io::stderr().is_terminal() };
     voice.begin(&config);
@@ -45,15 +46,25 @@ pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<Outcome, CliError
     let surroundings = Surroundings {
         duration: args.duration,
         watch: &mut |progress| {
+            if let Some(log) = log {
+                let [left_out, lost] = log.missing();
+                progress.metrics.log_lines_left_out.set(left_out);
+                progress.metrics.log_lines_lost.set(lost);
+            }
             if voice.live {
                 Voice::live_line(&progress, &mut seen);
             }
         },
         reread: &mut || configuration(args).map_err(|errors| errors.to_string()),
-        set_log: &mut |_filter| Err("the log cannot be changed in this version".to_owned()),
+        set_log: &mut |filter| match log {
+            Some(log) => log.set_filter(filter),
+            None => Err("this process does not log".to_owned()),
+        },
     };
     let summary = daemon::record(&config, surroundings);
     voice.end_live_line();
+    // What was logged stands in front of the summary, which speaks of it.
+    log.inspect(|log| log.flush());
     let summary = summary?;
     voice.summary(&summary);
     let is_lossy =

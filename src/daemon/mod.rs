@@ -7,12 +7,15 @@
 //! recorder sees the queue disconnected, drains, seals and ends; joined in that order, each with a deadline.
 
 mod error;
+mod manager;
 mod plan;
 mod processor;
 mod recovery;
 mod run;
 mod service;
 mod sources;
+mod status_line;
+mod watchdog;
 
 pub use error::DaemonError;
 pub use plan::{data_dir, run_dir};
