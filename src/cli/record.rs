@@ -17,7 +17,7 @@ use crate::metrics::{Limit, Total};
 use crate::recorder::{RecorderReport, SourceReport};
 use crate::sampling::sources::CATALOG;
 
-/// Capture in the foreground until a signal or the end of --for; what the service runs.
+/// Capture in the foreground, until a signal or the end of --for; what the service runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = configuration::HELP)]
 pub(super) struct Args {
