@@ -2,12 +2,13 @@
 
 use super::check;
 use super::default::PERIOD_RANGE;
-use super::error::{ConfigError, ConfigErrors, Place, Problem, Wanted};
+use super::error::{ConfigError, ConfigErrors, Place, Problem};
 use super::settings::Config;
 use super::source::Source;
 use super::table::with_unit;
 use super::units::parse_duration;
 use super::walk::nearest;
+use super::wanted::Wanted;
 
 impl Config {
     /// Reads the named sources and no others, each as `NAME` or `NAME@PERIOD`; no argument leaves everything

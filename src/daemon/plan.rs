@@ -10,7 +10,7 @@ use crate::config::{Config, GroupName, LARGE_SLABS, Memory, Sync};
 use crate::metrics::GroupMetrics;
 use crate::os::clock::ClockReading;
 use crate::os::host::{HostIdentity, HostRoot, boot_number};
-use crate::os::shared_memory;
+use crate::os::{shared_memory, storage};
 use crate::recorder::{KeepFree, RetentionLimits, RunPlan, SyncPolicy};
 use crate::segment::{Attachment, Header, SourceInfo};
 use crate::slab::{
@@ -47,8 +47,14 @@ pub(super) fn arena(
     })
 }
 
+/// Where segments go.
+pub fn data_dir(config: &Config) -> PathBuf {
+    let given = &config.agent.data_dir;
+    if given.as_os_str().is_empty() { storage::default_directory() } else { given.clone() }
+}
+
 /// Where runs keep what is not written yet.
-pub(super) fn run_dir(config: &Config) -> PathBuf {
+pub fn run_dir(config: &Config) -> PathBuf {
     let given = &config.agent.run_dir;
     if given.as_os_str().is_empty() { shared_memory::default_directory() } else { given.clone() }
 }

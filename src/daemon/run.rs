@@ -146,26 +146,33 @@ impl Run {
         self.recorder.is_finished() || self.samplers.iter().any(|(_, thread)| thread.is_finished())
     }
 
-    /// Stops the samplers, and joins in the order of ownership.
-    pub(super) fn finish(self) -> Result<RecorderReport, DaemonError> {
+    /// Stops the samplers, and joins in the order of ownership. `meanwhile` is called with the time while that goes on.
+    pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) -> Result<RecorderReport, DaemonError> {
         self.stop.set();
         let mut ended = Ok(());
         let deadline_ns = monotonic_ns() + SAMPLERS_STOP_MAX_NS;
         for (name, thread) in self.samplers {
-            let joined = join(name, thread, deadline_ns, SAMPLERS_STOP_MAX_NS);
+            let joined = join(name, thread, (deadline_ns, SAMPLERS_STOP_MAX_NS), meanwhile);
             ended = ended.and(joined);
         }
         if let Some(mapper) = self.mapper {
-            ended = ended.and(join("map-slabs".to_owned(), mapper, deadline_ns, SAMPLERS_STOP_MAX_NS));
+            let limit = (deadline_ns, SAMPLERS_STOP_MAX_NS);
+            ended = ended.and(join("map-slabs".to_owned(), mapper, limit, meanwhile));
         }
         let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
-        let report = join("recorder".to_owned(), self.recorder, deadline_ns, RECORDER_STOP_MAX_NS)?;
+        let limit = (deadline_ns, RECORDER_STOP_MAX_NS);
+        let report = join("recorder".to_owned(), self.recorder, limit, meanwhile)?;
         ended.map(|()| report)
     }
 }
 
-/// Waits for a thread until the deadline; the standard library can only wait without one.
-fn join<T>(name: String, thread: JoinHandle<T>, deadline_ns: u64, waited_ns: u64) -> Result<T, DaemonError> {
+/// Waits for a thread until the deadline, which is a time from now; the standard library can only wait without one.
+fn join<T>(
+    name: String,
+    thread: JoinHandle<T>,
+    (deadline_ns, waited_ns): (u64, u64),
+    meanwhile: &mut dyn FnMut(u64),
+) -> Result<T, DaemonError> {
     const LOOK_EVERY_NS: u64 = 1_000_000;
     let never = Event::new();
     while !thread.is_finished() {
@@ -173,6 +180,7 @@ fn join<T>(name: String, thread: JoinHandle<T>, deadline_ns: u64, waited_ns: u64
         if now >= deadline_ns {
             return Err(DaemonError::ThreadStuck { name, seconds: waited_ns / 1_000_000_000 });
         }
+        meanwhile(now);
         never.wait_until(now + LOOK_EVERY_NS);
     }
     thread.join().map_err(|_panic| DaemonError::ThreadEnded { name })

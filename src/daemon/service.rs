@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{DaemonError, start};
-use super::plan::{forget_memory, retention, run_dir};
+use super::manager::Manager;
+use super::plan::{data_dir, forget_memory, retention, run_dir};
 use super::processor::ProcessorWatch;
 use super::recovery::Recovery;
 use super::run::{Place, Run};
@@ -70,7 +71,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     for source in &skipped {
         tracing::warn!(source = source.name.as_str(), "skipped: {}", source.reason);
     }
-    let directory = DataDirectory::open(&config.agent.data_dir)?;
+    let directory = DataDirectory::open(&data_dir(config))?;
     let data_dir = directory.path().to_owned();
     let place = Place {
         directory: directory.identity(),
@@ -81,7 +82,10 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         .map_err(start("the recovery of earlier runs"))?;
     let (run_id, start_ns) = (run.id, run.start_ns);
     let (_caller, calls) = calls(Arc::clone(&bell));
+    let mut manager = Manager::find(&metrics);
+    manager.ready(&metrics);
     let mut service = Service {
+        manager,
         processor: ProcessorWatch::new(&config.agent, &metrics),
         metrics,
         bell,
@@ -92,10 +96,12 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         surroundings,
     };
     service.serve();
-    let Service { run, recovery, .. } = service;
+    let Service { run, recovery, mut manager, metrics, .. } = service;
     let elapsed_ns = monotonic_ns() - start_ns;
-    let report = run.finish()?;
-    recovery.finish();
+    manager.end_begins();
+    let mut meanwhile = |now_ns| manager.look_at_end(now_ns, &metrics);
+    let report = run.finish(&mut meanwhile)?;
+    recovery.finish(&mut meanwhile);
     if report.storage_errors == 0 {
         // Everything is in the files. After an error it may not be, and the next run looks.
         forget_memory(config, run_id);
@@ -105,6 +111,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
 
 /// A run that is watched and answers.
 struct Service<'a> {
+    manager: Manager,
     metrics: Arc<Metrics>,
     bell: Arc<Event>,
     signals: SignalWatch,
@@ -136,16 +143,19 @@ impl Service<'_> {
             while let Some(call) = self.calls.next() {
                 self.answer(call);
             }
+            self.manager.look(now, &self.metrics);
             self.processor.look(now, &self.metrics, self.recovery.is_at_work());
             (self.surroundings.watch)(Progress { elapsed_ns: now - start_ns, metrics: &self.metrics });
         }
     }
 
     fn reload(&mut self) {
+        self.manager.reload_begins();
         match (self.surroundings.reread)() {
             Ok(_config) => tracing::info!("SIGHUP: ignored, this version cannot reload its configuration"),
-            Err(error) => tracing::error!("{error}"),
+            Err(error) => tracing::error!("the configuration is not taken over: {error}"),
         }
+        self.manager.reload_ends(&self.metrics);
     }
 
     #[allow(clippy::unused_self, reason = "the recorder is told by the run")]

@@ -48,6 +48,10 @@ pub struct Metrics {
     pub recorder: RecorderMetrics,
     /// What the agent's budget leaves each source, in nanoseconds of a core a second; 0 for no limit. Written by the daemon.
     pub source_cap: Counter,
+    /// Log lines left out since one place in the program logged too often. Written by the daemon.
+    pub log_lines_left_out: Counter,
+    /// Log lines lost since nobody took them. Written by the daemon.
+    pub log_lines_lost: Counter,
 }
 
 /// Which budget decides how often a source is read.
@@ -62,7 +66,14 @@ pub enum Limit {
 impl Metrics {
     /// The counters of these sources and groups, all zero.
     pub fn new(sources: Box<[SourceMetrics]>, groups: Box<[Arc<GroupMetrics>]>) -> Self {
-        Self { sources, groups, recorder: RecorderMetrics::default(), source_cap: Counter::default() }
+        Self {
+            sources,
+            groups,
+            recorder: RecorderMetrics::default(),
+            source_cap: Counter::default(),
+            log_lines_left_out: Counter::default(),
+            log_lines_lost: Counter::default(),
+        }
     }
 }
 
@@ -191,6 +202,9 @@ impl GroupMetrics {
     }
 }
 
+/// A call of the storage that takes longer than this is a stall, in nanoseconds.
+pub const STORAGE_STALL_NS: u64 = 1_000_000_000;
+
 /// Counters of the recorder thread, all written by it.
 #[derive(Debug, Default)]
 pub struct RecorderMetrics {
@@ -206,6 +220,14 @@ pub struct RecorderMetrics {
     pub slabs_queued: Counter,
     /// Slabs that were free when the last second ended.
     pub slabs_free: Counter,
+    /// Turns of its loop. While it neither turns nor waits for the storage, the service's watchdog is not fed.
+    pub turns: Counter,
+    /// Since when it waits for the storage, on the monotonic clock in nanoseconds; 0 if it does not.
+    pub in_storage_since: Counter,
+    /// Calls of the storage that have taken longer than [`STORAGE_STALL_NS`]; one under way is not among them yet.
+    pub storage_stalls: Counter,
+    /// Time that these have taken, in nanoseconds.
+    pub storage_stalled_ns: Counter,
     /// Building a payload; one in 64 is timed.
     pub build: PublishedLatency,
     /// Handing a slab to the queue.
@@ -216,4 +238,60 @@ pub struct RecorderMetrics {
     pub write: PublishedLatency,
     /// One fdatasync.
     pub sync: PublishedLatency,
+}
+
+impl RecorderMetrics {
+    /// The recorder asks the storage for something, at this time of the monotonic clock. Only for the recorder.
+    #[inline]
+    pub fn enter_storage(&self, now_ns: u64) {
+        self.in_storage_since.set(now_ns);
+    }
+
+    /// The storage has answered. Only for the recorder.
+    #[inline]
+    pub fn leave_storage(&self, now_ns: u64) {
+        let taken_ns = now_ns.saturating_sub(self.in_storage_since.get());
+        self.in_storage_since.set(0);
+        if taken_ns > STORAGE_STALL_NS {
+            self.storage_stalls.add(1);
+            self.storage_stalled_ns.add(taken_ns);
+        }
+    }
+
+    /// How long the call of the storage that is under way has taken, if that is a stall already.
+    pub fn stall_ns(&self, now_ns: u64) -> Option<u64> {
+        let since_ns = self.in_storage_since.get();
+        let taken_ns = now_ns.saturating_sub(since_ns);
+        (since_ns != 0 && taken_ns > STORAGE_STALL_NS).then_some(taken_ns)
+    }
+
+    /// Time that the storage has stood still so far, in nanoseconds, with the call under way: what grows while it does.
+    pub fn stalled_ns(&self, now_ns: u64) -> u64 {
+        self.storage_stalled_ns.get().saturating_add(self.stall_ns(now_ns).unwrap_or(0))
+    }
+}
+
+#[cfg(all(test, not(flatcap_model)))]
+mod tests {
+    use super::*;
+
+    // Goal: a stall is known while it lasts, and counted once when it is over; a call that is quick is none. Method: times given by hand.
+    #[test]
+    fn stalls_are_counted() {
+        let metrics = RecorderMetrics::default();
+        let s = STORAGE_STALL_NS;
+        metrics.enter_storage(5 * s);
+        metrics.leave_storage(6 * s);
+        assert_eq!(
+            (metrics.storage_stalls.get(), metrics.stalled_ns(9 * s)),
+            (0, 0),
+            "not longer than the limit"
+        );
+        metrics.enter_storage(10 * s);
+        assert_eq!((metrics.stall_ns(11 * s), metrics.stalled_ns(11 * s)), (None, 0));
+        assert_eq!((metrics.stall_ns(14 * s), metrics.stalled_ns(14 * s)), (Some(4 * s), 4 * s));
+        metrics.leave_storage(15 * s);
+        assert_eq!((metrics.stall_ns(16 * s), metrics.stalled_ns(16 * s)), (None, 5 * s));
+        assert_eq!((metrics.storage_stalls.get(), metrics.storage_stalled_ns.get()), (1, 5 * s));
+    }
 }

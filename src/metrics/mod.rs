@@ -8,6 +8,6 @@ mod latency;
 #[cfg(all(test, flatcap_model))]
 mod models;
 
-pub use counter::{Counter, GroupMetrics, Limit, Metrics, RecorderMetrics, SourceMetrics};
+pub use counter::{Counter, GroupMetrics, Limit, Metrics, RecorderMetrics, STORAGE_STALL_NS, SourceMetrics};
 pub use exchange::{Consumer, Producer, exchange};
 pub use latency::{GroupLatencies, Interval, LatencySummary, PublishedLatency, SourceLatencies, Total};

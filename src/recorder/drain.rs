@@ -9,6 +9,7 @@ use super::losses::LossBook;
 use super::policy::{self, SyncPolicy};
 use super::settings::{RecorderSettings, RunPlan};
 use super::syncer::{Done, Syncer};
+use super::upkeep::in_storage;
 use super::{GroupReport, RecorderReport, SourceReport};
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockWatch, NS_PER_S, WallOffset, monotonic_ns};
@@ -144,6 +145,8 @@ impl Recorder {
     pub fn run(mut self) -> RecorderReport {
         let mut batch = Vec::with_capacity(BATCH_SLABS_MAX);
         loop {
+            // Whoever watches sees by this that the loop is not stuck.
+            self.metrics.recorder.turns.add(1);
             let queued = self.take(&mut batch);
             if !batch.is_empty() {
                 self.record(&mut batch);
@@ -244,12 +247,15 @@ impl Recorder {
         let frames = batch.iter().map(|slab| slab.frames() as u64).sum::<u64>() + buffers.gaps.len() as u64;
         let begin = monotonic_ns();
         let bytes_before = segment.writer.bytes();
-        segment.writer.append(Frames {
+        self.metrics.recorder.enter_storage(begin);
+        let result = segment.writer.append(Frames {
             pieces: pieces.get_mut(..=batch.len()).unwrap_or_default(),
             heads: heads.get(..=batch.len()).unwrap_or_default(),
             count: frames,
-        })?;
+        });
         let end = monotonic_ns();
+        self.metrics.recorder.leave_storage(end);
+        result?;
         self.latencies.write.record(end - begin);
         self.metrics.recorder.bytes.add(segment.writer.bytes() - bytes_before);
         for run in runs() {
@@ -308,7 +314,7 @@ impl Recorder {
         self.seal();
         self.latencies.collect();
         let Self { syncer, metrics, latencies, .. } = self;
-        for done in syncer.finish() {
+        for done in in_storage(&metrics.recorder, || syncer.finish()) {
             match done {
                 Done::Publish { result: Ok(()), .. } => metrics.recorder.segments_sealed.add(1),
                 Done::Sync { result: Ok(()), .. } | Done::Tidy(_) => {}
@@ -377,7 +383,7 @@ impl Recorder {
             }
         }
         let before = segment.writer.bytes();
-        match segment.writer.append_gaps(&gaps) {
+        match in_storage(&self.metrics.recorder, || segment.writer.append_gaps(&gaps)) {
             Ok(()) => {
                 self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
                 for gap in &gaps {

@@ -6,11 +6,19 @@ use std::sync::Arc;
 use super::drain::{COLLECT_INTERVAL_NS, OpenSegment, Recorder};
 use super::policy::{self, RotationLimits, SegmentState};
 use super::syncer::Done;
-use crate::metrics::Limit;
+use crate::metrics::{Limit, RecorderMetrics};
 use crate::os::clock::{ClockChange, ClockReading, NS_PER_S, monotonic_ns};
 use crate::segment::{
     ClockCause, ClockSync, Header, Marker, MarkerOrigin, SegmentName, SegmentWriter, State,
 };
+
+/// A call that the storage may hold up, and that is seen to be one while it does: nobody takes it for a loop that is stuck.
+pub(super) fn in_storage<T>(metrics: &RecorderMetrics, call: impl FnOnce() -> T) -> T {
+    metrics.enter_storage(monotonic_ns());
+    let result = call();
+    metrics.leave_storage(monotonic_ns());
+    result
+}
 
 impl Recorder {
     /// What is due now and has nothing to do with what is queued.
@@ -146,7 +154,7 @@ impl Recorder {
     fn append_control(&mut self, now: u64, append: impl FnOnce(&mut SegmentWriter) -> io::Result<()>) {
         let Some(mut segment) = self.segment.take() else { return };
         let before = segment.writer.bytes();
-        match append(&mut segment.writer) {
+        match in_storage(&self.metrics.recorder, || append(&mut segment.writer)) {
             Ok(()) => {
                 self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
                 segment.first_unsynced_ns.get_or_insert(now);
@@ -163,7 +171,8 @@ impl Recorder {
         });
         let Some(mut segment) = due else { return };
         let before = segment.writer.bytes();
-        match segment.writer.append_index(segment.synced_offset) {
+        let synced_offset = segment.synced_offset;
+        match in_storage(&self.metrics.recorder, || segment.writer.append_index(synced_offset)) {
             Ok(()) => {
                 self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
                 segment.first_unindexed_ns = None;
@@ -205,7 +214,7 @@ impl Recorder {
     pub(super) fn sync_inline(&mut self) {
         let Some(segment) = &mut self.segment else { return };
         segment.first_unsynced_ns = None;
-        let done = self.syncer.sync_inline(&segment.writer);
+        let done = in_storage(&self.metrics.recorder, || self.syncer.sync_inline(&segment.writer));
         self.note(done, monotonic_ns());
     }
 
@@ -247,7 +256,7 @@ impl Recorder {
             (progress.missed_before, progress.partial_before) = (missed, partial);
         }
         let before = segment.writer.bytes();
-        match segment.writer.seal() {
+        match in_storage(&self.metrics.recorder, || segment.writer.seal()) {
             Ok(sealed) => {
                 self.metrics.recorder.bytes.add(sealed.bytes() - before);
                 self.syncer.publish(sealed);
@@ -319,7 +328,9 @@ impl Recorder {
             state: State::Active,
         };
         let (attachments, preallocate) = (&self.plan.attachments, self.plan.preallocate);
-        let writer = SegmentWriter::create(&*self.storage, name, header, attachments, preallocate)?;
+        let writer = in_storage(&self.metrics.recorder, || {
+            SegmentWriter::create(&*self.storage, name, header, attachments, preallocate)
+        })?;
         self.metrics.recorder.bytes.add(writer.bytes());
         Ok(OpenSegment {
             writer,
