@@ -39,14 +39,14 @@ impl Filter {
         }
         let missing = missing_users(&config.users, &known_users);
         if !missing.is_empty() {
-            let named = missing.join(", ");
+            let users = missing.join(", ");
             if missing.len() == config.users.len() {
-                let error = format!("no user {named} there; correct users, or write the user's number");
+                let error = format!("no user {users} there; correct users, or write the user's number");
                 return Err(io::Error::new(ErrorKind::NotFound, error));
             }
             tracing::warn!(
                 source = "process",
-                "users: {named}: not in {}; processes of the other users are recorded",
+                "users: {users}: not in {}; processes of the other users are recorded",
                 host.path(PASSWD).display()
             );
         }
