@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// Configuration file; its drop-ins are read, too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where segments go; created if missing [default: the configuration's, else $STATE_DIRECTORY, else ./flatcap-data].
+    /// Where segments go; created if missing [default: the configuration's, else the service's, else ./flatcap-data].
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Stop after this long: 250us, 10ms, 1s, 15m, 7d.
