@@ -59,7 +59,8 @@ boot() {
     cat >etc/systemd/system/flatcap-test.service <<'UNIT'
 [Unit]
 Description=The test
-After=basic.target systemd-journald.service
+# Who names a unit keeps it loaded: what its last end came to would else be forgotten with it.
+After=basic.target systemd-journald.service flatcap.service
 [Service]
 Type=oneshot
 ExecStart=/bin/bash /run/flatcap-test/inside.sh
