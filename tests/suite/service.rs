@@ -81,8 +81,10 @@ fn thread(child: &Child, name: &str) -> i32 {
     tasks
         .flatten()
         .find(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
-        .map(|task| task.file_name().to_str().unwrap().parse().unwrap())
-        .unwrap_or_else(|| panic!("no thread {name}"))
+        .map_or_else(
+            || panic!("no thread {name}"),
+            |task| task.file_name().to_str().unwrap().parse().unwrap(),
+        )
 }
 
 // Goal: the service manager hears what the protocol asks for, in its order: ready with the first segment, fed, reloading with the time
@@ -193,6 +195,23 @@ fn a_log_that_nobody_reads_holds_up_nothing() {
     eventually("the end", || child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(rig.verify()["intact"], true);
+}
+
+// Goal: standard error whose reader has gone ends nothing and changes no status. Method: a pipe without a reader, with a line to log;
+// then with an error.
+#[test]
+fn a_log_whose_reader_has_gone_changes_nothing() {
+    let rig = Rig::new();
+    for (args, status) in
+        [(["--for", "100ms", "--source", "load@10ms"], 0), (["--config", "absent.toml", "--for", "1s"], 2)]
+    {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = rig.command(&[&["record", "--quiet"][..], &args].concat());
+        command.env("FLATCAP_LOG", "loud").stdout(Stdio::null()).stderr(writer);
+        assert_eq!(command.status().unwrap().code(), Some(status), "{args:?}");
+    }
+    assert!(rig.verify()["frames"].as_u64().unwrap() > 0);
 }
 
 // Goal: a filter that is none is named and passed over, not obeyed in silence. Method: the variable as people get it wrong.

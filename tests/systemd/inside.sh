@@ -105,15 +105,13 @@ starts() {
     compgen -G "/run/flatcap/*.slabs" >/dev/null || fail "no slabs in the runtime directory: $begin"
 }
 
-sources_are_seen() {
-    local list='import json, sys
+list='import json, sys
 for row in json.load(sys.stdin):
     print(row["name"], "default" if row["default_enabled"] else "other", row["available"])'
-    sed -e 's/^Type=.*/Type=oneshot/; s/^Restart=.*//; s/^WatchdogSec=.*//; s/^\(Exec\|RestartPrevent\|RuntimeDirectory\).*//' \
-        -e 's/^User=/ExecStart=\/usr\/bin\/flatcap sources --json\nStandardOutput=file:\/run\/sources.json\nStandardError=journal\nUser=/' \
-        /lib/systemd/system/flatcap.service >/run/systemd/system/flatcap-sources.service
-    systemctl daemon-reload
-    systemctl start flatcap-sources.service || fail "sources under the unit"
+
+sources_are_seen() {
+    under_the_unit "flatcap sources --json" ""
+    mv /run/out /run/sources.json
     /usr/bin/flatcap sources --json 2>/dev/null | python3 -c "$list" >/run/outside
     python3 -c "$list" </run/sources.json >/run/inside
     diff <(grep ' default ' /run/outside) <(grep ' default ' /run/inside) || fail "a default source is not seen under the unit"
@@ -126,6 +124,57 @@ import json, sys
 print(sum(source["partial"] for source in json.load(sys.stdin)["sources"]))')
     [ "$partial" = 0 ] || fail "$partial samples lack something under the unit"
     step "  no sample of them lacks anything"
+}
+
+# Runs a command once as the unit would run the recorder, with these lines more.
+under_the_unit() { # COMMAND LINES
+    sed -e 's/^Type=.*/Type=oneshot/; s/^Restart=.*//; s/^WatchdogSec=.*//; s/^\(Exec\|RestartPrevent\|RuntimeDirectory\).*//' \
+        -e "s#^User=#ExecStart=/usr/bin/$1\nStandardOutput=truncate:/run/out\nStandardError=truncate:/run/err\nUser=#" \
+        /lib/systemd/system/flatcap.service >/run/systemd/system/flatcap-once.service
+    mkdir -p /run/systemd/system/flatcap-once.service.d
+    printf '[Service]\n%s\n' "$2" >/run/systemd/system/flatcap-once.service.d/more.conf
+    systemctl daemon-reload
+    systemctl start flatcap-once.service || fail "$1 under the unit: $(cat /run/err)"
+}
+
+drop_ins_give_back() {
+    local lines partial
+    lines='AmbientCapabilities=CAP_SYS_PTRACE
+CapabilityBoundingSet=CAP_SYS_PTRACE
+AmbientCapabilities=CAP_DAC_READ_SEARCH
+CapabilityBoundingSet=CAP_DAC_READ_SEARCH
+AmbientCapabilities=CAP_PERFMON
+CapabilityBoundingSet=CAP_PERFMON
+SystemCallFilter=perf_event_open
+AmbientCapabilities=CAP_SYS_NICE
+CapabilityBoundingSet=CAP_SYS_NICE
+RestrictRealtime=no
+AmbientCapabilities=CAP_IPC_LOCK
+CapabilityBoundingSet=CAP_IPC_LOCK'
+    under_the_unit "flatcap sources --json" "$lines"
+    python3 -c "$list" </run/out >/run/with
+    diff /run/outside /run/with || fail "a source is not seen with the capabilities of the document"
+    step "with the document's capabilities: every source that root sees outside"
+    cat >/run/capable.toml <<'CONFIG'
+[agent]
+lock_memory = true
+[group.fast]
+priority = 5
+[source.synthetic]
+enabled = true
+period = "10ms"
+[source.process]
+enabled = true
+CONFIG
+    local command="flatcap record --for 2s --config /run/capable.toml --source synthetic --source process --data-dir $data/capable"
+    under_the_unit "$command" ""
+    [ "$(grep -c 'the kernel refuses' /run/err)" = 2 ] || fail "without them nothing is refused: $(cat /run/err)"
+    grep -q 'process: .* lacked something' /run/err || fail "without them process lacks nothing: $(cat /run/err)"
+    rm -r "$data/capable"
+    under_the_unit "$command" "$lines"
+    ! grep -E 'refuses|lacked something' /run/err || fail "something is refused or lacks with them"
+    rm -r "$data/capable"
+    step "  priority, lock_memory and process: refused and partial without, neither with them"
 }
 
 score() {
@@ -299,6 +348,7 @@ else
 fi
 starts
 sources_are_seen
+drop_ins_give_back
 score
 reloads
 is_shared_by_nobody

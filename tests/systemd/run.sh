@@ -6,7 +6,7 @@
 #   tests/systemd/run.sh [flatcap.deb [newer.deb]]
 #
 # Without a package the built binary and deploy/ are installed as the package would (FLATCAP_BINARY names another binary). Needs root,
-# systemd, overlayfs and cgroup2; says so and passes where they are not there. Takes two minutes, most of which is waiting.
+# systemd, overlayfs and cgroup2; says so and passes where they are not there. Takes a minute, most of which is waiting.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
