@@ -43,6 +43,7 @@ pub(super) struct StatusLine {
     shown: String,
     standing: Standing,
     next_ns: u64,
+    dropped: u64, // slabs, when last looked at
 }
 
 impl StatusLine {
@@ -53,6 +54,7 @@ impl StatusLine {
             shown: String::new(),
             standing: Standing::Recording,
             next_ns: 0,
+            dropped: 0,
         }
     }
 
@@ -91,11 +93,16 @@ impl StatusLine {
                 line
             }
             Standing::Recording => format!("recording {}, {} lost", sources(metrics), grouped(lost)),
-            Standing::Stalled(ns) => format!(
-                "the storage has not answered for {} s; sampling goes on into memory, {} lost so far",
-                grouped(ns / NS_PER_S),
-                grouped(lost)
-            ),
+            Standing::Stalled(ns) => {
+                // What is lost meanwhile is not counted before the recorder goes on; the samplers know that they give up some.
+                let dropped: u64 = metrics.groups.iter().map(|group| group.slabs_dropped.get()).sum();
+                let is_full = std::mem::replace(&mut self.dropped, dropped) < dropped;
+                format!(
+                    "the storage has not answered for {} s; sampling goes on into memory{}",
+                    grouped(ns / NS_PER_S),
+                    if is_full { ", which is full: readings are lost" } else { "" }
+                )
+            }
             Standing::Stuck(ns) => format!(
                 "the recorder is stuck outside the storage for {} s; the watchdog is not fed",
                 grouped(ns / NS_PER_S)
@@ -184,9 +191,7 @@ mod tests {
             line.look(at_ns, &metrics, standing).map(str::to_owned)
         };
         let expected = |seconds| {
-            Some(format!(
-                "the storage has not answered for {seconds} s; sampling goes on into memory, 0 lost so far"
-            ))
+            Some(format!("the storage has not answered for {seconds} s; sampling goes on into memory"))
         };
         assert_eq!(stalled(&mut line, 4 * NS_PER_S), expected(1));
         assert_eq!(stalled(&mut line, 4 * NS_PER_S + NS_PER_S / 5), None);

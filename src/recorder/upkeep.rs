@@ -102,7 +102,7 @@ impl Recorder {
             if stride == 1 {
                 tracing::info!(source = source.name.as_str(), stride, "{text}");
             } else {
-                tracing::warn!(source = source.name.as_str(), stride, "{text}");
+                tracing::warn!(source = source.name.as_str(), stride, "kept within its budget: {text}");
             }
             let wall_ns = self.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(now);
             let marker = Marker { mono_ns: now, wall_ns, origin: MarkerOrigin::Recorder, text };

@@ -37,6 +37,9 @@ mod rescue;
 mod rig;
 mod sampling;
 mod seeking;
+mod service;
 mod sources;
 mod template;
+#[path = "../../benches/capture/tracer.rs"]
+mod tracer;
 mod walker;
