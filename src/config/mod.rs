@@ -26,8 +26,8 @@ pub use document::FILE_BYTES_MAX;
 pub use error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem, Wanted};
 pub use event::{PROCESSES_MAX, Perf, PerfEvent};
 pub use memory::{
-    BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, TOTAL_BYTES, Term,
-    WRITE_BATCH_BYTES,
+    BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, RUN_SOURCES_MAX,
+    TOTAL_BYTES, Term, WRITE_BATCH_BYTES,
 };
 pub use pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX, Pattern};
 pub use readout::{
