@@ -245,7 +245,7 @@ fn count(number: u64, noun: &str) -> String {
 fn sources_table(report: &RecorderReport) -> Table {
     let mut table = table(super::info::SOURCE_COLUMNS);
     for source in &report.sources {
-        let (late, read) = (source.lateness.summary(), source.read_duration.summary());
+        let (late, read) = (source.lateness, source.read_duration);
         let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
         let mut row = vec![
             source.name.clone(),

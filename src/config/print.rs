@@ -305,8 +305,8 @@ mod tests {
         let text = Config::default().to_toml();
         for line in [
             "# memory that follows from these settings:",
-            "#   128KiB  2 slabs being filled",
-            "# 19776KiB  309 slabs queued",
+            "#   192KiB  3 slabs being filled",
+            "# 17216KiB  269 slabs queued",
             "# sources: cpu, memory, disk, network",
             "# sources: vmstat, load, pressure, self",
         ] {
