@@ -13,12 +13,14 @@ mod check_config;
 mod dump;
 mod error;
 mod info;
+mod orders;
 mod record;
 mod recover;
 mod replay;
 mod rows;
 mod selection;
 mod sources;
+mod status;
 mod text;
 mod verify;
 
@@ -49,6 +51,12 @@ enum Verb {
     Dump(dump::Args),
     Replay(replay::Args),
     Recover(recover::Args),
+    Status(status::Args),
+    Rotate(orders::RotateArgs),
+    Mark(orders::MarkArgs),
+    Reload(orders::ReloadArgs),
+    Flush(orders::FlushArgs),
+    LogLevel(orders::LogLevelArgs),
 }
 
 /// How a verb ended.
@@ -109,6 +117,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Out
         Verb::Dump(args) => dump::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
+        Verb::Status(args) => status::run(&args, out),
+        Verb::Rotate(args) => orders::rotate(&args, out),
+        Verb::Mark(args) => orders::mark(&args, out),
+        Verb::Reload(args) => orders::reload(&args, out),
+        Verb::Flush(args) => orders::flush(&args, out),
+        Verb::LogLevel(args) => orders::log_level(&args, out),
     };
     match result {
         Ok(outcome) => outcome,

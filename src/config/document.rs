@@ -11,7 +11,7 @@ use super::error::{ConfigErrors, Place, Problem};
 use super::event::Perf;
 use super::instance::instance;
 use super::readout::{Origin, Provenance, Readout, Rights};
-use super::settings::{Agent, Config, Group, Groups, Handover, Storage, Sync, SyncWord};
+use super::settings::{Agent, Config, Control, Group, Groups, Handover, Storage, Sync, SyncWord};
 use super::source::{Cgroup, Process, Shape, ShapeWord, Source, SourceName, Synthetic};
 use super::syntax;
 use super::table::Table;
@@ -138,7 +138,7 @@ fn document(root: &mut Table<'_, '_>) -> Config {
         }
         sources.into_iter().unzip()
     });
-    let config = Config { agent, handover, storage, groups, sources };
+    let config = Config { agent, handover, storage, groups, control: Control::default(), sources };
     check::across_tables(root, &config, &Written { memory_max, slab_size, frame_max, sources: written });
     config
 }

@@ -35,7 +35,7 @@ pub use readout::{
     Provenance, Readout, Rights, WORD_BYTES_MAX, WORDS_MAX,
 };
 pub use settings::{
-    Agent, Checksum, Config, Group, Groups, Handover, KeepFree, OnFull, Storage, Sync, Timing,
+    Agent, Checksum, Config, Control, Group, Groups, Handover, KeepFree, OnFull, Storage, Sync, Timing,
 };
 pub use source::{
     Cgroup, CpuShare, GROUP_FAST_PERIOD_MAX, GroupName, Process, ProcessRank, Shape, Source, SourceName,

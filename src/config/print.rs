@@ -451,6 +451,7 @@ mod tests {
         });
         (agent, handover, storage(), groups, sources).prop_map(
             |(agent, handover, storage, groups, sources)| Config {
+                control: crate::config::Control::default(),
                 agent,
                 handover,
                 storage,

@@ -1,5 +1,6 @@
 //! What has been decided, once everything is checked? One slice a room, each handed on by value.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub struct Config {
     pub storage: Storage,
     /// The sampler threads.
     pub groups: Groups,
+    /// How the running agent is asked.
+    pub control: Control,
     /// All sources in the order of [`SourceName::ALL`], those that are off too; instances by their names.
     pub sources: Vec<Source>,
 }
@@ -49,6 +52,17 @@ pub struct Agent {
     pub lock_memory: bool,
     /// Most of a core that all threads together may take, 0.1 % to 1,000 %; periods are lengthened where they take more.
     pub cpu_budget: CpuShare,
+}
+
+/// How the running agent is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// Whether there is a control socket.
+    pub enabled: bool,
+    /// Its path; empty for the default, which depends on who runs the agent.
+    pub socket: PathBuf,
+    /// Where metrics are told over TCP; nowhere if none.
+    pub metrics_listen: Option<SocketAddr>,
 }
 
 /// How frames get from samplers to the recorder.
@@ -213,6 +227,7 @@ impl Default for Config {
             handover: Handover::default(),
             storage: Storage::default(),
             groups: Groups::default(),
+            control: Control::default(),
             sources: SourceName::single().map(Source::by_default).collect(),
         }
     }
@@ -228,6 +243,12 @@ impl Default for Agent {
             lock_memory: default::LOCK_MEMORY,
             cpu_budget: default::CPU_BUDGET,
         }
+    }
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self { enabled: true, socket: PathBuf::new(), metrics_listen: None }
     }
 }
 

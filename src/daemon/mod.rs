@@ -6,6 +6,7 @@
 //! Ending is ownership: the stop event ends the samplers, they hand over their last slabs and drop their senders, the
 //! recorder sees the queue disconnected, drains, seals and ends; joined in that order, each with a deadline.
 
+mod control;
 mod error;
 mod plan;
 mod processor;
@@ -13,6 +14,7 @@ mod recovery;
 mod run;
 mod service;
 mod sources;
+mod status;
 
 pub use error::DaemonError;
 pub use recovery::{memories, recover_all};

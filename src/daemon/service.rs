@@ -4,16 +4,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::control::ControlThread;
 use super::error::{DaemonError, start};
 use super::plan::{forget_memory, retention, run_dir};
 use super::processor::ProcessorWatch;
 use super::recovery::Recovery;
 use super::run::{Place, Run};
 use super::sources::{OpenedSources, SkippedSource, open_sources};
+use super::status::StatusBook;
 use crate::config::Config;
-use crate::control::{Answer, Call, Calls, Refusal, RefusalKind, Request, calls};
+use crate::control::{Answer, Call, Calls, Refusal, RefusalKind, Request, Status, calls};
 use crate::metrics::Metrics;
-use crate::os::clock::monotonic_ns;
+use crate::os::clock::{ClockReading, NS_PER_S, monotonic_ns};
 use crate::os::event::Event;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::DataDirectory;
@@ -74,15 +76,22 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     let data_dir = directory.path().to_owned();
     let place = Place {
         directory: directory.identity(),
-        storage: Arc::new(Capped::new(Arc::new(directory), retention(config))),
+        storage: Arc::new(Capped::published(
+            Arc::new(directory),
+            retention(config),
+            Arc::clone(&metrics.directory),
+        )),
     };
     let run = Run::start(config, sources, &place, &metrics)?;
     let recovery = Recovery::start(place.storage, run.id, run_dir(config), place.directory)
         .map_err(start("the recovery of earlier runs"))?;
     let (run_id, start_ns) = (run.id, run.start_ns);
-    let (_caller, calls) = calls(Arc::clone(&bell));
+    let (caller, calls) = calls(Arc::clone(&bell));
+    let control = ControlThread::start(&config.control, run_id, caller, &metrics);
+    metrics.daemon.note_config(wall_s());
     let mut service = Service {
         processor: ProcessorWatch::new(&config.agent, &metrics),
+        status: StatusBook::new(run_id, &data_dir, start_ns),
         metrics,
         bell,
         signals,
@@ -92,7 +101,10 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         surroundings,
     };
     service.serve();
-    let Service { run, recovery, .. } = service;
+    let Service { run, recovery, calls, .. } = service;
+    // Who still waits for an answer is told that this is the end.
+    drop(calls);
+    control.finish();
     let elapsed_ns = monotonic_ns() - start_ns;
     let report = run.finish()?;
     recovery.finish();
@@ -110,6 +122,7 @@ struct Service<'a> {
     signals: SignalWatch,
     calls: Calls,
     processor: ProcessorWatch,
+    status: StatusBook,
     run: Run,
     recovery: Recovery,
     surroundings: Surroundings<'a>,
@@ -136,15 +149,25 @@ impl Service<'_> {
             while let Some(call) = self.calls.next() {
                 self.answer(call);
             }
+            self.status.look(now, &self.metrics);
             self.processor.look(now, &self.metrics, self.recovery.is_at_work());
             (self.surroundings.watch)(Progress { elapsed_ns: now - start_ns, metrics: &self.metrics });
         }
     }
 
+    /// How it is now.
+    fn state(&self) -> Status {
+        self.status.status(monotonic_ns(), &self.metrics, self.recovery.is_at_work())
+    }
+
     fn reload(&mut self) {
         match (self.surroundings.reread)() {
             Ok(_config) => tracing::info!("SIGHUP: ignored, this version cannot reload its configuration"),
-            Err(error) => tracing::error!("{error}"),
+            Err(error) => {
+                self.metrics.daemon.note_failed_reload();
+                self.status.last_reload = Some(error.clone());
+                tracing::error!("{error}");
+            }
         }
     }
 
@@ -156,6 +179,7 @@ impl Service<'_> {
     fn answer(&mut self, call: Call) {
         let invalid = |message| Refusal { kind: RefusalKind::Invalid, message };
         let result = match &call.request {
+            Request::Status => Ok(Answer::Status(self.state().to_json())),
             Request::Log(filter) => (self.surroundings.set_log)(filter)
                 .map(|()| Answer::Done(format!("logging by the filter {filter}")))
                 .map_err(invalid),
@@ -163,4 +187,9 @@ impl Service<'_> {
         };
         call.answer(result);
     }
+}
+
+/// Seconds since 1970, as the wall clock says.
+fn wall_s() -> u64 {
+    u64::try_from(ClockReading::now().wall_ns / NS_PER_S.cast_signed()).unwrap_or_default()
 }

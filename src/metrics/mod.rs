@@ -8,6 +8,12 @@ mod latency;
 #[cfg(all(test, flatcap_model))]
 mod models;
 
-pub use counter::{Counter, GroupMetrics, Limit, Metrics, RecorderMetrics, SourceMetrics};
+pub use counter::{
+    ControlMetrics, Counter, DaemonMetrics, DirectoryMetrics, GroupMetrics, Limit, Metrics, RecorderMetrics,
+    SourceMetrics,
+};
 pub use exchange::{Consumer, Producer, exchange};
-pub use latency::{GroupLatencies, Interval, LatencySummary, PublishedLatency, SourceLatencies, Total};
+pub use latency::{
+    BOUNDS_NS, Distribution, GroupLatencies, Interval, LatencySummary, PublishedLatency, SourceLatencies,
+    Total,
+};

@@ -7,6 +7,7 @@ pub mod ethtool;
 pub mod event;
 pub mod host;
 pub mod host_node;
+pub mod local_socket;
 pub mod mapped_file;
 #[cfg(test)]
 mod medium;
@@ -15,6 +16,7 @@ pub mod mount;
 pub mod nvml;
 pub mod perf;
 pub mod process_events;
+pub mod process_usage;
 pub mod program;
 pub mod shared_memory;
 pub mod signal;
