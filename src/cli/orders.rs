@@ -7,6 +7,10 @@ use super::Outcome;
 use super::error::CliError;
 use crate::control::{Client, ClientError, MARK_BYTES_MAX};
 
+/// Not a comment of the field: the names would want marks that a terminal shows.
+const FILTER_HELP: &str =
+    "As in FLATCAP_LOG: off, error, warn, info, debug, trace, or \"info,flatcap::recorder=debug\"";
+
 /// Which agent.
 #[derive(Debug, clap::Args)]
 pub(super) struct Agent {
@@ -56,8 +60,7 @@ pub(super) struct FlushArgs {
 /// Let the running agent log by another filter, until it ends.
 #[derive(Debug, clap::Args)]
 pub(super) struct LogLevelArgs {
-    /// As in FLATCAP_LOG: off, error, warn, info, debug, trace, or "info,flatcap::recorder=debug".
-    #[arg(value_name = "FILTER")]
+    #[arg(value_name = "FILTER", help = FILTER_HELP)]
     filter: String,
     #[command(flatten)]
     agent: Agent,

@@ -1,5 +1,6 @@
 //! `status`: how the running agent is.
 
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
@@ -105,13 +106,13 @@ impl Page {
             text::bytes(storage.keep_free_bytes),
         );
         if let Some(rate) = storage.bytes_per_s {
-            line += &format!("; {}/s", text::bytes(rounded(rate)));
+            let _infallible = write!(line, "; {}/s", text::bytes(rounded(rate)));
         }
         if let Some(ns) = storage.time_to_full_ns {
-            line += &format!(", the oldest segments go in {}", long_time(ns));
+            let _infallible = write!(line, ", the oldest segments go in {}", long_time(ns));
         }
         if storage.removed > 0 {
-            line += &format!("; {} files removed for room or age", storage.removed);
+            let _infallible = write!(line, "; {} files removed for room or age", storage.removed);
         }
         let is_near = used >= NEAR || storage.free_bytes <= storage.keep_free_bytes;
         let mut lines = vec![self.tint(if is_near { Mood::Heed } else { Mood::Calm }, line)];

@@ -228,7 +228,7 @@ impl Client {
         beside(asked, course).await
     }
 
-    fn nonsense(&self, reason: impl ToString) -> ClientError {
+    fn nonsense(&self, reason: impl std::fmt::Display) -> ClientError {
         ClientError::Nonsense { path: self.socket.clone(), reason: reason.to_string() }
     }
 }

@@ -1,4 +1,4 @@
-//! All counters as Prometheus reads them: OpenMetrics text, or the older text format for who knows no other.
+//! All counters as Prometheus reads them: `OpenMetrics` text, or the older text format for who knows no other.
 //!
 //! One table a subject: name, help, unit, and where the number is. To add a metric is to add a line, and one to
 //! docs/OPERATIONS.md.
@@ -23,7 +23,7 @@ use crate::os::process_usage::ProcessUsage;
 /// In which format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
-    /// OpenMetrics 1.0.
+    /// `OpenMetrics` 1.0.
     OpenMetrics,
     /// Prometheus text, version 0.0.4.
     Prometheus,
@@ -220,7 +220,7 @@ pub(super) fn now_s() -> u64 {
     u64::try_from(ClockReading::now().wall_ns / NS_PER_S.cast_signed()).unwrap_or_default()
 }
 
-/// OpenMetrics text in the format before it: no units, no end, no info; a counter's family has the name of its lines.
+/// `OpenMetrics` text in the format before it: no units, no end, no info; a counter's family has the name of its lines.
 fn older(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = "";
@@ -269,7 +269,9 @@ mod tests {
         metrics.sources[1].lost.set(3);
         metrics.groups[0].waited_ns.set(1_500_000_000);
         let mut interval = Interval::default();
-        [900, 900, 2_000_000, 30_000_000_000].iter().for_each(|ns| interval.record(*ns));
+        for ns in [900, 900, 2_000_000, 30_000_000_000] {
+            interval.record(ns);
+        }
         metrics.sources[0].lateness.publish(&interval);
         let text = exposition.text(Format::OpenMetrics);
         for line in [

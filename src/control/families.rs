@@ -61,7 +61,7 @@ pub(super) const SOURCES: &[Family<SourceMetrics>] = &[
     }),
     Family::counter(
         "flatcap_source_lost",
-        "Readings begun that are in no file; the file says why.",
+        "Readings that the files account for as lost, with the cause; of a source that fails all the time with its next frame, or at the end.",
         |source| Whole(source.lost.get()),
     ),
     Family::counter("flatcap_source_missed", "Ticks at which no reading was begun.", |source| {
@@ -72,12 +72,12 @@ pub(super) const SOURCES: &[Family<SourceMetrics>] = &[
         "Readings that lacked something and are marked so.",
         |source| Whole(source.partial.get()),
     ),
-    Family::counter("flatcap_source_failed", "Readings that failed; part of the lost ones.", |source| {
+    Family::counter("flatcap_source_failed", "Readings that failed; lost, sooner or later.", |source| {
         Whole(source.failed.get())
     }),
     Family::counter(
         "flatcap_source_timed_out",
-        "Readings that did not come back in time; part of the lost ones.",
+        "Readings that did not come back in time; lost, sooner or later.",
         |source| Whole(source.timed_out.get()),
     ),
     Family::counter(

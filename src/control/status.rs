@@ -68,7 +68,8 @@ pub struct SourceStatus {
     pub begun: u64,
     /// Readings handed to the kernel.
     pub recorded: u64,
-    /// Readings that are in no file; each has its cause there.
+    /// Readings that the files account for as lost, each with its cause. Those of a source that fails all the time come with its next
+    /// frame, or at the end of the run.
     pub lost: u64,
     /// Why, all together; none where nothing was lost.
     pub lost_causes: Option<String>,
@@ -76,17 +77,17 @@ pub struct SourceStatus {
     pub missed: u64,
     /// Readings that lacked something.
     pub partial: u64,
-    /// Readings that failed; part of the lost ones.
+    /// Readings that failed; lost, sooner or later.
     pub failed: u64,
     /// Why the last of them did.
     pub failure: Option<String>,
-    /// Readings that did not come back in time; part of the lost ones.
+    /// Readings that did not come back in time; lost, sooner or later.
     pub timed_out: u64,
     /// Every how many periods it is read: 1, or more where a budget was exceeded.
     pub stride: u64,
     /// Which budget that is: `source` or `agent`; none where it is read every period.
     pub limited_by: Option<String>,
-    /// Begin of a reading minus its deadline, over the last second in which there was one.
+    /// Begin of a reading minus its deadline, over the last second; zeros where there was none in it.
     pub lateness_ns: Latency,
     /// How long a reading took, over the same second.
     pub read_duration_ns: Latency,
@@ -218,7 +219,8 @@ pub struct GroupStatus {
 impl Status {
     /// Whether this run has lost a reading, or its storage has failed.
     pub fn is_lossy(&self) -> bool {
-        self.storage.errors > 0 || self.sources.iter().any(|source| source.lost > 0)
+        let is_lossy = |source: &SourceStatus| source.lost > 0 || source.failed > 0 || source.timed_out > 0;
+        self.storage.errors > 0 || self.sources.iter().any(is_lossy)
     }
 
     /// As JSON.

@@ -316,7 +316,9 @@ mod tests {
         let mut interval = Interval::default();
         let latencies = [0, 999, 1_000, 1_010, 2_450, 9_800_000_000, 11_000_000_000];
         for _ in 0..2 {
-            latencies.iter().for_each(|ns| interval.record(*ns));
+            for ns in latencies {
+                interval.record(ns);
+            }
             published.publish(&interval);
             interval.clear();
         }

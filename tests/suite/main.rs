@@ -19,6 +19,7 @@
 
 mod architecture;
 mod arguments;
+mod control;
 mod corpus;
 mod crafted;
 mod damage;
@@ -28,6 +29,7 @@ mod follow;
 mod hosts;
 mod judges;
 mod medium;
+mod metrics;
 mod overload;
 mod privileges;
 mod recording;
