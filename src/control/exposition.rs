@@ -209,10 +209,10 @@ pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// Wall nanoseconds as seconds since 1970.
-#[allow(clippy::cast_precision_loss, reason = "to a quarter of a microsecond, these days")]
+/// Wall nanoseconds as seconds since 1970, to a quarter of a microsecond these days.
+#[allow(clippy::cast_precision_loss, reason = "whole seconds apart, so that the fraction is rounded once")]
 pub(super) fn wall_seconds(ns: i64) -> f64 {
-    ns as f64 / 1e9
+    ns.div_euclid(1_000_000_000) as f64 + ns.rem_euclid(1_000_000_000) as f64 / 1e9
 }
 
 /// Seconds since 1970, now.
