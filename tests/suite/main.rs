@@ -31,6 +31,7 @@ mod medium;
 mod overload;
 mod privileges;
 mod recording;
+mod reloading;
 mod replaying;
 mod rescue;
 mod rig;
