@@ -34,6 +34,7 @@ mod metrics;
 mod overload;
 mod privileges;
 mod recording;
+mod reloading;
 mod replaying;
 mod rescue;
 mod rig;

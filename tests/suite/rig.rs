@@ -150,6 +150,7 @@ pub fn signal(child: &Child, name: &str) {
         "TERM" => Signal::TERM,
         "INT" => Signal::INT,
         "HUP" => Signal::HUP,
+        "USR1" => Signal::USR1,
         other => panic!("no signal {other} here"),
     };
     kill_process(Pid::from_child(child), signal).unwrap();
