@@ -10,10 +10,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod check_config;
+mod completions;
+mod configuration;
 mod dump;
 mod error;
 mod info;
 mod logging;
+mod manual;
 mod record;
 mod recover;
 mod replay;
@@ -51,6 +54,10 @@ enum Verb {
     Dump(dump::Args),
     Replay(replay::Args),
     Recover(recover::Args),
+    #[command(hide = true)]
+    Completions(completions::Args),
+    #[command(hide = true)]
+    Manual(manual::Args),
 }
 
 /// How a verb ended.
@@ -117,6 +124,8 @@ fn call(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, log: Opti
         Verb::Dump(args) => dump::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
+        Verb::Completions(args) => completions::run(&args, out),
+        Verb::Manual(args) => manual::run(&args, out),
     };
     match result {
         Ok(outcome) => outcome,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table};
 
+use super::configuration::{self, layers};
 use super::error::CliError;
 use super::logging::Log;
 use super::{Outcome, text};
@@ -16,13 +17,14 @@ use crate::metrics::{Limit, Total};
 use crate::recorder::{RecorderReport, SourceReport};
 use crate::sampling::sources::CATALOG;
 
-/// Capture in the foreground until a signal or the end of --for; what the service runs.
+/// Capture in the foreground, until a signal or the end of --for; what the service runs.
 #[derive(Debug, clap::Args)]
+#[command(after_help = configuration::HELP)]
 pub(super) struct Args {
-    /// Configuration file; without one, the built-in default.
+    /// Configuration file; its drop-ins are read, too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where segments go; created if missing [default: the configuration's, ./flatcap-data].
+    /// Where segments go; created if missing [default: the configuration's, else the service's, else ./flatcap-data].
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Stop after this long: 250us, 10ms, 1s, 15m, 7d.
@@ -72,10 +74,7 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<Outcome, CliError> {
 
 /// The configuration as the arguments change it.
 fn configuration(args: &Args) -> Result<Config, ConfigErrors> {
-    let mut config = match &args.config {
-        Some(path) => Config::read(path)?,
-        None => Config::default(),
-    };
+    let mut config = layers(args.config.as_deref()).read()?.config;
     if let Some(data_dir) = &args.data_dir {
         config.agent.data_dir.clone_from(data_dir);
     }
@@ -115,7 +114,7 @@ impl Voice {
         self.say(&format!(
             "recording {} to {}; buffers take {} of memory, all of it now; Ctrl-C ends",
             sources.join(", "),
-            config.agent.data_dir.display(),
+            daemon::data_dir(config).display(),
             text::bytes(config.memory().sum_bytes())
         ));
     }
@@ -246,7 +245,7 @@ fn count(number: u64, noun: &str) -> String {
 fn sources_table(report: &RecorderReport) -> Table {
     let mut table = table(super::info::SOURCE_COLUMNS);
     for source in &report.sources {
-        let (late, read) = (source.lateness.summary(), source.read_duration.summary());
+        let (late, read) = (source.lateness, source.read_duration);
         let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
         let mut row = vec![
             source.name.clone(),

@@ -1,11 +1,15 @@
 //! What has been decided, once everything is checked? One slice a room, each handed on by value.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::default;
 use super::source::{CpuShare, GroupName, Source, SourceName};
 use super::word::words;
+
+/// Longest path of a socket, in bytes: what the kernel's address holds before its zero byte.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// A checked configuration. Its values lie within their ranges and fit each other.
 ///
@@ -27,6 +31,8 @@ pub struct Config {
     pub handover: Handover,
     /// How segments are written.
     pub storage: Storage,
+    /// What may be asked of the running agent, and where.
+    pub control: Control,
     /// The sampler threads.
     pub groups: Groups,
     /// All sources in the order of [`SourceName::ALL`], those that are off too; instances by their names.
@@ -36,7 +42,7 @@ pub struct Config {
 /// Where the agent reads and writes, and what memory it may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
-    /// The directory of the segments. Never empty.
+    /// The directory of the segments; empty for the default, which depends on who runs the agent.
     pub data_dir: PathBuf,
     /// The directory on tmpfs that holds samples until they are written; empty for the default, which depends on who
     /// runs the agent.
@@ -83,6 +89,18 @@ pub struct Storage {
     pub keep_free: KeepFree,
     /// Bytes of the largest frame, 64 KiB to 1 GiB.
     pub frame_max: u32,
+}
+
+/// What may be asked of the running agent, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// Whether the agent listens at all.
+    pub enabled: bool,
+    /// The socket for status and orders, an absolute path of at most [`SOCKET_PATH_BYTES_MAX`] bytes; empty for the default,
+    /// which depends on who runs the agent.
+    pub socket: PathBuf,
+    /// Where metrics alone can be read over TCP; none for nowhere.
+    pub metrics_listen: Option<SocketAddr>,
 }
 
 /// What stays free of a file system.
@@ -212,6 +230,7 @@ impl Default for Config {
             agent: Agent::default(),
             handover: Handover::default(),
             storage: Storage::default(),
+            control: Control::default(),
             groups: Groups::default(),
             sources: SourceName::single().map(Source::by_default).collect(),
         }
@@ -221,7 +240,7 @@ impl Default for Config {
 impl Default for Agent {
     fn default() -> Self {
         Self {
-            data_dir: PathBuf::from(default::DATA_DIR),
+            data_dir: PathBuf::new(),
             run_dir: PathBuf::new(),
             host_root: PathBuf::from(default::HOST_ROOT),
             memory_max: default::MEMORY_MAX,
@@ -254,6 +273,12 @@ impl Default for Storage {
             keep_free: default::KEEP_FREE,
             frame_max: u32::try_from(default::FRAME_MAX).unwrap_or(u32::MAX),
         }
+    }
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self { enabled: default::CONTROL, socket: PathBuf::new(), metrics_listen: None }
     }
 }
 

@@ -158,7 +158,7 @@ mod tests {
 
     fn metrics() -> Metrics {
         let sources = ["cpu", "disk"].map(|name| SourceMetrics::new(name.to_owned(), NS_PER_S));
-        Metrics::new(Box::new(sources), Box::default())
+        Metrics::new(sources, 2, Box::default())
     }
 
     // Goal: rates are those of the last five seconds, and a line is given once. Method: counters and times by hand.
@@ -166,13 +166,13 @@ mod tests {
     fn rates_are_of_the_last_seconds() {
         let metrics = metrics();
         let mut line = StatusLine::new(NS_PER_S, &metrics);
-        metrics.sources[0].recorded.add(20_500);
-        metrics.sources[1].lost.add(1234);
+        metrics.sources.get(0).unwrap().recorded.add(20_500);
+        metrics.sources.get(1).unwrap().lost.add(1234);
         metrics.recorder.bytes.add(2_050_000);
         assert_eq!(line.look(5 * NS_PER_S, &metrics, Standing::Recording), None);
         let expected = "recording 2 sources, 4,100 readings/s, 1,234 lost, 410 KB/s";
         assert_eq!(line.look(6 * NS_PER_S, &metrics, Standing::Recording), Some(expected));
-        metrics.sources[1].recorded.add(20_500);
+        metrics.sources.get(1).unwrap().recorded.add(20_500);
         metrics.recorder.bytes.add(2_050_000);
         assert_eq!(line.look(11 * NS_PER_S, &metrics, Standing::Recording), None, "the same again");
         assert_eq!(

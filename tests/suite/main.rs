@@ -27,6 +27,7 @@ mod dumping;
 mod follow;
 mod hosts;
 mod judges;
+mod layers;
 mod medium;
 mod overload;
 mod privileges;

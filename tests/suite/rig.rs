@@ -49,7 +49,8 @@ impl Rig {
 
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatcap"));
-        command.args(args).current_dir(self.folder.path()).stdin(Stdio::null()).env_remove("FLATCAP_LOG");
+        command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
+        without_settings(&mut command);
         command.env("RUNTIME_DIRECTORY", self.memory.path());
         command
     }
@@ -120,6 +121,17 @@ impl From<Output> for Called {
         };
         called.assert_composed();
         called
+    }
+}
+
+/// Takes away what the environment of the tests would tell the program: settings, of which the tests' own variables would be
+/// misspelt ones, and a service's directories.
+pub fn without_settings(command: &mut Command) {
+    let ours = std::env::vars_os()
+        .map(|(name, _)| name)
+        .filter(|name| name.to_string_lossy().starts_with("FLATCAP_"));
+    for name in ours.chain(["CONFIGURATION_DIRECTORY", "STATE_DIRECTORY"].map(Into::into)) {
+        command.env_remove(name);
     }
 }
 
