@@ -1,6 +1,6 @@
 //! The agent under a service manager: what it tells, when its watchdog is fed, and a log that nobody reads.
 
-use std::io::{ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Stdio};
@@ -195,6 +195,37 @@ fn a_log_that_nobody_reads_holds_up_nothing() {
     eventually("the end", || child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(rig.verify()["intact"], true);
+}
+
+// Goal: one place that logs without end is cut off after 50 lines, and one line says how many were left out. Method: segments that are
+// removed all the time, each with a line; what stands in front of the first such line.
+#[test]
+fn a_flood_of_lines_is_cut_off() {
+    let rig = Rig::new();
+    let config = rig.write(
+        "flood.toml",
+        "[agent]\ncpu_budget = \"400%\"\n[storage]\nsegment_size = \"256KiB\"\nretain_bytes = \"4MiB\"\nkeep_free = \"0%\"\n\
+         [source.synthetic]\nperiod = \"200us\"\nshape = \"wide\"\nfields = 200\nbudget = \"100%\"\n",
+    );
+    let args = ["record", "--quiet", "--config", config.to_str().unwrap(), "--source", "synthetic"];
+    let mut child = rig.start(&args);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut removed = 0;
+    let summary = lines
+        .by_ref()
+        .inspect(|line| removed += usize::from(line.contains("removed: the oldest")))
+        .find(|line| line.contains("log lines were left out"))
+        .unwrap();
+    signal(&child, "TERM");
+    drop(lines);
+    // A busy machine may lose some.
+    assert!(matches!(child.wait().unwrap().code(), Some(0 | 3)));
+    let left_out = summary.split("lines=").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(
+        left_out.parse::<u64>().unwrap() > 0 && summary.contains("at=src/recorder/capped.rs:"),
+        "{summary}"
+    );
+    assert_eq!(removed, 50, "{summary}");
 }
 
 // Goal: standard error whose reader has gone ends nothing and changes no status. Method: a pipe without a reader, with a line to log;

@@ -13,6 +13,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tracing::Subscriber;
 use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
@@ -46,16 +47,22 @@ impl Log {
                 Err(mistake) => (EnvFilter::new(DEFAULT_FILTER), Some(mistake)),
             },
         };
-        let (filter_layer, filter) = reload::Layer::new(filter);
-        let (sink, is_journal) = sink();
-        let queue = Queue::start(sink);
-        let subscriber = Registry::default().with(filter_layer).with(Forward::new(Arc::clone(&queue)));
+        let (subscriber, log) = Self::wire(filter, sink());
         // It fails only where somebody else logs already; then that goes on.
         let _is_first = tracing::subscriber::set_global_default(subscriber);
         if let Some(mistake) = mistake {
             tracing::warn!("FLATCAP_LOG is passed over, the log is as by \"{DEFAULT_FILTER}\": {mistake}");
         }
-        Self { filter, queue, is_journal }
+        log
+    }
+
+    /// What is logged to, and the rest of it.
+    fn wire(filter: EnvFilter, sink: Sink) -> (impl Subscriber + Send + Sync, Self) {
+        let (layer, filter) = reload::Layer::new(filter);
+        let is_journal = sink.is_journal;
+        let queue = Queue::start(sink);
+        let subscriber = Registry::default().with(layer).with(Forward::new(Arc::clone(&queue)));
+        (subscriber, Self { filter, queue, is_journal })
     }
 
     /// Logs by this filter from now on.
@@ -103,8 +110,8 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::builder().parse(directives.join(",")).map_err(|error| format!("\"{text}\": {error}"))
 }
 
-/// Where lines go, and whether that is the journal.
-fn sink() -> (Sink, bool) {
+/// Where lines go.
+fn sink() -> Sink {
     if journal::takes(io::stderr()) {
         // Without a journal behind its name, standard error is as good as it ever was.
         if let Ok(layer) = tracing_journald::layer() {
@@ -119,7 +126,7 @@ fn sink() -> (Sink, bool) {
                     trace: Priority::Debug,
                 });
             let subscriber = Box::new(Registry::default().with(layer));
-            return (Sink { subscriber, time: LineTime::default(), is_journal: true }, true);
+            return Sink { subscriber, time: LineTime::default(), is_journal: true };
         }
     }
     let time = LineTime::default();
@@ -130,12 +137,59 @@ fn sink() -> (Sink, bool) {
         // Its complaint would go where the line could not go, and end this thread.
         .log_internal_errors(false)
         .with_timer(time.clone());
-    (Sink { subscriber: Box::new(Registry::default().with(layer)), time, is_journal: false }, false)
+    Sink { subscriber: Box::new(Registry::default().with(layer)), time, is_journal: false }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
+
+    /// Keeps what is written.
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    // Goal: the filter holds from the moment it is set, a wrong one changes nothing, and all that was logged is there after a flush.
+    // Method: a log into memory.
+    #[test]
+    fn the_filter_is_set_while_running() {
+        let (out, time) = (Shared::default(), LineTime::default());
+        let writer = out.clone();
+        let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
+        let subscriber = Box::new(Registry::default().with(layer.with_timer(time.clone())));
+        let (subscriber, log) =
+            Log::wire(EnvFilter::new("info"), Sink { subscriber, time, is_journal: false });
+        tracing::subscriber::with_default(subscriber, || {
+            let say = |word: &str| {
+                tracing::debug!("debug {word}");
+                tracing::warn!("warn {word}");
+            };
+            say("first");
+            log.set_filter("flatcap::cli=debug").unwrap();
+            say("second");
+            log.set_filter("loud").unwrap_err();
+            say("third");
+            log.set_filter("off").unwrap();
+            say("fourth");
+        });
+        log.flush();
+        let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
+        let said: Vec<&str> = text.lines().map(|line| line.split("tests: ").nth(1).unwrap()).collect();
+        assert_eq!(said, ["warn first", "debug second", "warn second", "debug third", "warn third"]);
+        assert_eq!(log.missing(), [0, 0]);
+    }
 
     // Goal: a filter says what it says, and a word that is none is named instead of taken for a target that logs nothing. Method:
     // what people write.
