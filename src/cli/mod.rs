@@ -137,14 +137,15 @@ fn call(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, log: Opti
     }
 }
 
-#[allow(clippy::print_stderr, reason = "the program's own voice: one error at its end")]
 fn complain(error: &CliError, log: Option<&Log>) {
     // What was logged before stands before it.
     log.inspect(|log| log.flush());
     // The journal takes this for a line's priority: an error.
     let priority = if log.is_some_and(Log::is_journal) { "<3>" } else { "" };
     for (number, line) in error.to_string().lines().enumerate() {
-        eprintln!("{priority}{}{line}", if number == 0 { "flatcap: " } else { "" });
+        let name = if number == 0 { "flatcap: " } else { "" };
+        // Where nobody reads, the status says it still.
+        let _gone = writeln!(io::stderr(), "{priority}{name}{line}");
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// Configuration file; its drop-ins are read, too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where segments go; created if missing [default: the configuration's, else $STATE_DIRECTORY, else ./flatcap-data].
+    /// Where segments go; created if missing [default: the configuration's, else the service's, else ./flatcap-data].
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Stop after this long: 250us, 10ms, 1s, 15m, 7d.
@@ -245,7 +245,7 @@ fn count(number: u64, noun: &str) -> String {
 fn sources_table(report: &RecorderReport) -> Table {
     let mut table = table(super::info::SOURCE_COLUMNS);
     for source in &report.sources {
-        let (late, read) = (source.lateness.summary(), source.read_duration.summary());
+        let (late, read) = (source.lateness, source.read_duration);
         let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
         let mut row = vec![
             source.name.clone(),

@@ -52,7 +52,7 @@ impl TextFile {
     ///
     /// # Errors
     /// As its kind says: what cannot be opened, is no file, is too long, is not UTF-8.
-    pub(super) fn read(path: &Path, room: &mut usize) -> Result<Self, ConfigError> {
+    pub(super) fn read(path: &Path, room: &mut usize) -> Result<Self, Box<ConfigError>> {
         let in_file = |problem| error(path, problem);
         let unreadable = |error| in_file(Problem::Unreadable(error));
         let file = open(path).map_err(unreadable)?;
@@ -75,7 +75,7 @@ impl TextFile {
             let offset = error.utf8_error().valid_up_to();
             let before = error.as_bytes().get(..offset).and_then(|valid| std::str::from_utf8(valid).ok());
             let place = place(&path.display().to_string(), before.unwrap_or_default(), offset);
-            ConfigError { place, key: None, value: None, problem: Problem::NotUtf8 { offset } }
+            Box::new(ConfigError { place, key: None, value: None, problem: Problem::NotUtf8 { offset } })
         })?;
         Ok(Self { path: path.to_owned(), text, provenance })
     }
@@ -86,7 +86,7 @@ impl DropIns {
     ///
     /// # Errors
     /// It cannot be read, or holds more than [`DROP_INS_MAX`].
-    pub(super) fn list(folder: &Path) -> Result<Self, ConfigError> {
+    pub(super) fn list(folder: &Path) -> Result<Self, Box<ConfigError>> {
         let unreadable = |io| error(folder, Problem::Unreadable(io));
         let entries = match std::fs::read_dir(folder) {
             Ok(entries) => entries,
@@ -151,6 +151,7 @@ fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
     })
 }
 
-fn error(path: &Path, problem: Problem) -> ConfigError {
-    ConfigError { place: Place::File(path.display().to_string()), key: None, value: None, problem }
+fn error(path: &Path, problem: Problem) -> Box<ConfigError> {
+    let place = Place::File(path.display().to_string());
+    Box::new(ConfigError { place, key: None, value: None, problem })
 }

@@ -114,7 +114,7 @@ impl Layers {
         let Some(file) = &self.file else { return Default::default() };
         let folder = file.with_file_name(DROP_IN_FOLDER);
         let drop_ins = DropIns::list(&folder).unwrap_or_else(|error| {
-            unread.push(error);
+            unread.push(*error);
             DropIns::default()
         });
         let is_passed = self.may_lack_file && file.symlink_metadata().is_err_and(|error| is_absent(&error));
@@ -123,7 +123,7 @@ impl Layers {
         for path in first.into_iter().chain(&drop_ins.paths) {
             match TextFile::read(path, room) {
                 Ok(file) => files.push(file),
-                Err(error) => unread.push(error),
+                Err(error) => unread.push(*error),
             }
         }
         (files, drop_ins.passed_over)
@@ -164,8 +164,10 @@ fn is_absent(error: &std::io::Error) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the files are the tests' own")]
 mod tests {
     use std::fs;
+    use std::os::unix::ffi::OsStringExt;
 
     use proptest::prelude::*;
 
@@ -473,7 +475,6 @@ mod tests {
         // Proves that a byte that is not UTF-8 has a line, in a file and in a variable, and that a byte order mark is none.
         let folder = Folder::new(&[("flatcap.toml", "\u{feff}[agent]\nx = 1\n")]);
         fs::write(folder.path("conf.d/1.toml"), b"[agent]\n# caf\xe9\n").unwrap();
-        use std::os::unix::ffi::OsStringExt;
         let wrong = OsString::from_vec(vec![b'/', 0xE9]);
         let set = vec![
             ("FLATCAP_AGENT__DATA_DIR".into(), wrong.clone()),
@@ -553,7 +554,8 @@ mod tests {
                 given.filter_map(|((table, key, values), at)| at.map(|at| (*table, *key, values[at]))).collect()
             };
             let text = |settings: &[(&str, &str, &str)]| -> String {
-                settings.iter().map(|(table, key, value)| format!("{table}.{key} = {value}\n")).collect()
+                let lines = settings.iter().map(|(table, key, value)| format!("{table}.{key} = {value}\n"));
+                lines.collect::<Vec<_>>().concat()
             };
             let mut last = [None; 6];
             for (number, choice) in choices.iter().enumerate() {

@@ -8,18 +8,17 @@ pub(super) fn lay_over<'t>(under: &mut DeTable<'t>, over: DeTable<'t>) {
     for (key, value) in over {
         let name: &str = key.get_ref();
         let below = under.get_mut(name).map(Spanned::get_mut);
-        match (below, value.get_ref()) {
-            (Some(DeValue::Table(below)), DeValue::Table(_)) => {
-                if let DeValue::Table(above) = value.into_inner() {
-                    lay_over(below, above);
-                }
+        let span = value.span();
+        let value = match (below, value.into_inner()) {
+            (Some(DeValue::Table(below)), DeValue::Table(above)) => {
+                lay_over(below, above);
+                continue;
             }
-            _ => {
-                // The key that stays is the one beside the value that stays.
-                under.remove(name);
-                under.insert(key, value);
-            }
-        }
+            (_, value) => Spanned::new(span, value),
+        };
+        // The key that stays is the one beside the value that stays.
+        under.remove(name);
+        under.insert(key, value);
     }
 }
 

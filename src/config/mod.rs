@@ -34,8 +34,8 @@ pub use event::{PROCESSES_MAX, Perf, PerfEvent};
 pub use file::{DROP_INS_MAX, FILE_BYTES_MAX, PassedOver};
 pub use layers::{DROP_IN_FOLDER, FILE_NAME, Layered, Layers};
 pub use memory::{
-    BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, TOTAL_BYTES, Term,
-    WRITE_BATCH_BYTES,
+    BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, RUN_SOURCES_MAX,
+    TOTAL_BYTES, Term, WRITE_BATCH_BYTES,
 };
 pub use pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX, Pattern};
 pub use readout::{

@@ -22,7 +22,7 @@ impl Config {
 
     /// The same; behind each value its place, where `origins` has one.
     pub(super) fn to_toml_with(&self, origins: Option<&Origins>) -> String {
-        let mut lines = Lines { lines: Vec::new(), table: String::new(), origins };
+        let mut lines = Lines { written: Vec::new(), table: String::new(), origins };
         lines.agent(self);
         lines.handover(self);
         lines.storage(self);
@@ -33,7 +33,7 @@ impl Config {
         for source in &self.sources {
             lines.source(source);
         }
-        lines.lines.join("\n") + "\n"
+        lines.written.join("\n") + "\n"
     }
 
     /// The same, to be kept in a recording that others will read: values of keys that name a secret are left out.
@@ -60,7 +60,7 @@ fn redacted(line: &str) -> String {
 }
 
 struct Lines<'o> {
-    lines: Vec<String>,
+    written: Vec<String>,
     /// The table that the next key belongs to.
     table: String,
     origins: Option<&'o Origins>,
@@ -195,17 +195,17 @@ impl Lines<'_> {
     }
 
     fn table(&mut self, name: &str) {
-        if !self.lines.is_empty() {
-            self.lines.push(String::new());
+        if !self.written.is_empty() {
+            self.written.push(String::new());
         }
-        self.lines.push(format!("[{name}]"));
+        self.written.push(format!("[{name}]"));
         name.clone_into(&mut self.table);
     }
 
     fn plain(&mut self, key: &str, value: impl std::fmt::Display) {
         let origin = self.origins.and_then(|origins| origins.of(&joined(&self.table, key)));
         let comment = origin.map(|origin| format!(" # {origin}")).unwrap_or_default();
-        self.lines.push(format!("{key} = {value}{comment}"));
+        self.written.push(format!("{key} = {value}{comment}"));
     }
 
     fn list(&mut self, key: &str, patterns: &[Pattern]) {
@@ -227,7 +227,7 @@ impl Lines<'_> {
     }
 
     fn note(&mut self, text: &str) {
-        self.lines.push(format!("# {text}"));
+        self.written.push(format!("# {text}"));
     }
 }
 
@@ -305,8 +305,8 @@ mod tests {
         let text = Config::default().to_toml();
         for line in [
             "# memory that follows from these settings:",
-            "#   128KiB  2 slabs being filled",
-            "# 19776KiB  309 slabs queued",
+            "#   192KiB  3 slabs being filled",
+            "# 17216KiB  269 slabs queued",
             "# sources: cpu, memory, disk, network",
             "# sources: vmstat, load, pressure, self",
         ] {

@@ -51,13 +51,11 @@ pub(super) fn add(
             reject(Problem::TooManyVariables { limit: VARIABLES_MAX });
             break;
         }
-        match room.checked_sub(name.len() + value.len()) {
-            Some(left) => *room = left,
-            None => {
-                reject(Problem::AllTooLarge { limit: FILE_BYTES_MAX as u64 });
-                break;
-            }
-        }
+        let Some(left) = room.checked_sub(name.len() + value.len()) else {
+            reject(Problem::AllTooLarge { limit: FILE_BYTES_MAX as u64 });
+            break;
+        };
+        *room = left;
         texts.add_variable(&name, value);
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
@@ -192,15 +190,13 @@ fn value<'t>(walk: &mut Walk<'t>, variable: &Variable<'t>, setting: &Setting<'_>
         }
         _ => return Some(DeValue::String(Cow::Borrowed(variable.value))),
     };
-    match DeValue::parse(variable.value) {
-        Ok(value) => Some(value.into_inner()),
-        Err(_) => {
-            let key = format!("[{}] {}", setting.table, setting.key);
-            let problem = Problem::WrongType { found, wanted: setting.wanted.clone() };
-            walk.reject_value(variable.value_span.clone(), key, problem);
-            None
-        }
+    let parsed = DeValue::parse(variable.value).map(Spanned::into_inner);
+    if parsed.is_err() {
+        let key = format!("[{}] {}", setting.table, setting.key);
+        let problem = Problem::WrongType { found, wanted: setting.wanted.clone() };
+        walk.reject_value(variable.value_span.clone(), key, problem);
     }
+    parsed.ok()
 }
 
 /// A tree of one value.
@@ -393,15 +389,16 @@ mod tests {
         );
     }
 
+    fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
+        pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+
     #[test]
     fn many_variables_are_refused() {
         // Proves the limits on their number and size, that the same name twice is an error, and that a flood of unknown ones is cut.
         let many = |count: usize| -> Vec<(String, String)> {
             (0..count).map(|at| (format!("FLATCAP_SOURCE__FILE__N{at}__PERIOD"), "1s".to_owned())).collect()
         };
-        fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
-            pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
-        }
         let text = errors(&borrowed(&many(VARIABLES_MAX + 50)));
         assert_eq!(text.matches("one of more than 256 variables").count(), 1, "{text}");
         assert!(errors(&borrowed(&many(VARIABLES_MAX))).contains("more than 64 of them"));

@@ -6,11 +6,14 @@
 //! Ending is ownership: the stop event ends the samplers, they hand over their last slabs and drop their senders, the
 //! recorder sees the queue disconnected, drains, seals and ends; joined in that order, each with a deadline.
 
+mod changes;
 mod error;
 mod manager;
 mod plan;
 mod processor;
 mod recovery;
+mod reload;
+mod replan;
 mod run;
 mod service;
 mod sources;

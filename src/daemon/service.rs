@@ -9,6 +9,8 @@ use super::manager::Manager;
 use super::plan::{data_dir, forget_memory, retention, run_dir};
 use super::processor::ProcessorWatch;
 use super::recovery::Recovery;
+use super::reload::{ReloadDesk, answer_of};
+use super::replan::InForce;
 use super::run::{Place, Run};
 use super::sources::{OpenedSources, SkippedSource, open_sources};
 use crate::config::Config;
@@ -18,7 +20,7 @@ use crate::os::clock::monotonic_ns;
 use crate::os::event::Event;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::DataDirectory;
-use crate::recorder::{Capped, RecorderReport};
+use crate::recorder::{Capped, Order, RecorderReport};
 
 /// How often the loop looks at what rings no bell.
 const LOOK_INTERVAL_NS: u64 = 200_000_000;
@@ -77,6 +79,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         directory: directory.identity(),
         storage: Arc::new(Capped::new(Arc::new(directory), retention(config))),
     };
+    let configured = sources.iter().map(|source| source.config.clone()).collect();
     let run = Run::start(config, sources, &place, &metrics)?;
     let recovery = Recovery::start(place.storage, run.id, run_dir(config), place.directory)
         .map_err(start("the recovery of earlier runs"))?;
@@ -84,6 +87,9 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     let (_caller, calls) = calls(Arc::clone(&bell));
     let mut manager = Manager::find(&metrics);
     manager.ready(&metrics);
+    let in_force =
+        InForce::new(config, configured, run.header.clone(), Arc::clone(&metrics), run.controls.clone());
+    let reloads = ReloadDesk::start(in_force, Arc::clone(&bell)).map_err(start("the thread that reloads"))?;
     let mut service = Service {
         manager,
         processor: ProcessorWatch::new(&config.agent, &metrics),
@@ -92,15 +98,18 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         signals,
         calls,
         run,
+        reloads,
         recovery,
         surroundings,
     };
     service.serve();
-    let Service { run, recovery, mut manager, metrics, .. } = service;
+    let Service { run, reloads, recovery, mut manager, metrics, .. } = service;
     let elapsed_ns = monotonic_ns() - start_ns;
     manager.end_begins();
     let mut meanwhile = |now_ns| manager.look_at_end(now_ns, &metrics);
-    let report = run.finish(&mut meanwhile)?;
+    let report = run.finish(&mut meanwhile);
+    reloads.finish();
+    let report = report?;
     recovery.finish(&mut meanwhile);
     if report.storage_errors == 0 {
         // Everything is in the files. After an error it may not be, and the next run looks.
@@ -118,6 +127,7 @@ struct Service<'a> {
     calls: Calls,
     processor: ProcessorWatch,
     run: Run,
+    reloads: ReloadDesk,
     recovery: Recovery,
     surroundings: Surroundings<'a>,
 }
@@ -135,7 +145,7 @@ impl Service<'_> {
             self.bell.clear();
             now = monotonic_ns();
             if self.signals.take_reload() {
-                self.reload();
+                self.reloads.wish();
             }
             if self.signals.take_rotate() {
                 self.rotate();
@@ -143,34 +153,66 @@ impl Service<'_> {
             while let Some(call) = self.calls.next() {
                 self.answer(call);
             }
+            if self.reloads.begin(now) {
+                self.begin_reload();
+            }
+            if let Some(cpu_budget) = self.reloads.ended() {
+                self.processor.set_budget(cpu_budget);
+                self.end_reload();
+            }
             self.manager.look(now, &self.metrics);
             self.processor.look(now, &self.metrics, self.recovery.is_at_work());
             (self.surroundings.watch)(Progress { elapsed_ns: now - start_ns, metrics: &self.metrics });
         }
     }
 
-    fn reload(&mut self) {
+    /// A reload begins: its thread is told what is wanted.
+    fn begin_reload(&mut self) {
         self.manager.reload_begins();
-        match (self.surroundings.reread)() {
-            Ok(_config) => tracing::info!("SIGHUP: ignored, this version cannot reload its configuration"),
-            Err(error) => tracing::error!("the configuration is not taken over: {error}"),
+        let has_gone = match (self.surroundings.reread)() {
+            Ok(wanted) => self.reloads.go(wanted),
+            Err(message) => {
+                self.reloads.refuse(Refusal { kind: RefusalKind::Invalid, message });
+                false
+            }
+        };
+        if !has_gone {
+            self.end_reload();
+        }
+    }
+
+    /// A reload has ended, well or not.
+    fn end_reload(&mut self) {
+        match self.reloads.last.as_ref().map(|last| &last.result) {
+            Some(Ok(changes)) => tracing::info!("reloaded: {changes}"),
+            Some(Err(refusal)) => tracing::error!("not reloaded, all goes on as it was: {refusal}"),
+            None => {}
         }
         self.manager.reload_ends(&self.metrics);
     }
 
-    #[allow(clippy::unused_self, reason = "the recorder is told by the run")]
     fn rotate(&mut self) {
-        tracing::info!("SIGUSR1: ignored, this version cannot rotate");
+        self.run.controls.orders.give(Order::Rotate, |result| match result {
+            Ok(done) => tracing::info!("rotated: {done}"),
+            Err(error) => tracing::error!("not rotated: {error}"),
+        });
     }
 
     fn answer(&mut self, call: Call) {
         let invalid = |message| Refusal { kind: RefusalKind::Invalid, message };
-        let result = match &call.request {
-            Request::Log(filter) => (self.surroundings.set_log)(filter)
-                .map(|()| Answer::Done(format!("logging by the filter {filter}")))
-                .map_err(invalid),
-            _ => Err(invalid("this version cannot do that".to_owned())),
+        let order = match &call.request {
+            Request::Reload => return self.reloads.wish_for(call),
+            Request::Flush => return self.reloads.flush(call),
+            Request::Rotate => Order::Rotate,
+            Request::Mark(text) => Order::Mark(text.clone()),
+            Request::Log(filter) => {
+                let result = (self.surroundings.set_log)(filter)
+                    .map(|()| Answer::Done(format!("logging by the filter {filter}")))
+                    .map_err(invalid);
+                return call.answer(result);
+            }
+            Request::Status => return call.answer(Err(invalid("this version cannot do that".to_owned()))),
         };
-        call.answer(result);
+        self.run.controls.orders.give(order, answer_of(call));
     }
 }

@@ -43,6 +43,7 @@ pub(super) struct StatusLine {
     shown: String,
     standing: Standing,
     next_ns: u64,
+    dropped: u64, // slabs, when last looked at
 }
 
 impl StatusLine {
@@ -53,6 +54,7 @@ impl StatusLine {
             shown: String::new(),
             standing: Standing::Recording,
             next_ns: 0,
+            dropped: 0,
         }
     }
 
@@ -91,11 +93,16 @@ impl StatusLine {
                 line
             }
             Standing::Recording => format!("recording {}, {} lost", sources(metrics), grouped(lost)),
-            Standing::Stalled(ns) => format!(
-                "the storage has not answered for {} s; sampling goes on into memory, {} lost so far",
-                grouped(ns / NS_PER_S),
-                grouped(lost)
-            ),
+            Standing::Stalled(ns) => {
+                // What is lost meanwhile is not counted before the recorder goes on; the samplers know that they give up some.
+                let dropped: u64 = metrics.groups.iter().map(|group| group.slabs_dropped.get()).sum();
+                let is_full = std::mem::replace(&mut self.dropped, dropped) < dropped;
+                format!(
+                    "the storage has not answered for {} s; sampling goes on into memory{}",
+                    grouped(ns / NS_PER_S),
+                    if is_full { ", which is full: readings are lost" } else { "" }
+                )
+            }
             Standing::Stuck(ns) => format!(
                 "the recorder is stuck outside the storage for {} s; the watchdog is not fed",
                 grouped(ns / NS_PER_S)
@@ -151,7 +158,7 @@ mod tests {
 
     fn metrics() -> Metrics {
         let sources = ["cpu", "disk"].map(|name| SourceMetrics::new(name.to_owned(), NS_PER_S));
-        Metrics::new(Box::new(sources), Box::default())
+        Metrics::new(sources, 2, Box::default())
     }
 
     // Goal: rates are those of the last five seconds, and a line is given once. Method: counters and times by hand.
@@ -159,13 +166,13 @@ mod tests {
     fn rates_are_of_the_last_seconds() {
         let metrics = metrics();
         let mut line = StatusLine::new(NS_PER_S, &metrics);
-        metrics.sources[0].recorded.add(20_500);
-        metrics.sources[1].lost.add(1234);
+        metrics.sources.get(0).unwrap().recorded.add(20_500);
+        metrics.sources.get(1).unwrap().lost.add(1234);
         metrics.recorder.bytes.add(2_050_000);
         assert_eq!(line.look(5 * NS_PER_S, &metrics, Standing::Recording), None);
         let expected = "recording 2 sources, 4,100 readings/s, 1,234 lost, 410 KB/s";
         assert_eq!(line.look(6 * NS_PER_S, &metrics, Standing::Recording), Some(expected));
-        metrics.sources[1].recorded.add(20_500);
+        metrics.sources.get(1).unwrap().recorded.add(20_500);
         metrics.recorder.bytes.add(2_050_000);
         assert_eq!(line.look(11 * NS_PER_S, &metrics, Standing::Recording), None, "the same again");
         assert_eq!(
@@ -184,9 +191,7 @@ mod tests {
             line.look(at_ns, &metrics, standing).map(str::to_owned)
         };
         let expected = |seconds| {
-            Some(format!(
-                "the storage has not answered for {seconds} s; sampling goes on into memory, 0 lost so far"
-            ))
+            Some(format!("the storage has not answered for {seconds} s; sampling goes on into memory"))
         };
         assert_eq!(stalled(&mut line, 4 * NS_PER_S), expected(1));
         assert_eq!(stalled(&mut line, 4 * NS_PER_S + NS_PER_S / 5), None);

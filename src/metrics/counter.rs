@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::atomic::{AtomicU64, Ordering};
 
 use super::latency::PublishedLatency;
+use super::slots::Slots;
 
 /// The kernel's number for a file that is too large.
 const TOO_LARGE: u64 = 27;
@@ -40,9 +41,9 @@ impl Counter {
 /// Everything that is counted in one run of the recorder.
 #[derive(Debug)]
 pub struct Metrics {
-    /// One a source, in the order of source ids.
-    pub sources: Box<[SourceMetrics]>,
-    /// One a sampler group in use.
+    /// One a source, in the order of source ids. More may come while others read.
+    pub sources: Slots<Arc<SourceMetrics>>,
+    /// One a sampler group.
     pub groups: Box<[Arc<GroupMetrics>]>,
     /// The recorder's own.
     pub recorder: RecorderMetrics,
@@ -64,10 +65,14 @@ pub enum Limit {
 }
 
 impl Metrics {
-    /// The counters of these sources and groups, all zero.
-    pub fn new(sources: Box<[SourceMetrics]>, groups: Box<[Arc<GroupMetrics>]>) -> Self {
+    /// These counters of sources, with places for so many sources in all, and those of groups.
+    pub fn new(
+        sources: impl IntoIterator<Item = SourceMetrics>,
+        sources_max: usize,
+        groups: Box<[Arc<GroupMetrics>]>,
+    ) -> Self {
         Self {
-            sources,
+            sources: Slots::new(sources.into_iter().map(Arc::new), sources_max),
             groups,
             recorder: RecorderMetrics::default(),
             source_cap: Counter::default(),
@@ -82,8 +87,10 @@ impl Metrics {
 pub struct SourceMetrics {
     /// The source's name.
     pub name: String,
-    /// Nominal period, in nanoseconds.
-    pub period_ns: u64,
+    /// Nominal period, in nanoseconds, as now configured. Written by the daemon.
+    pub period_ns: Counter,
+    /// 1 once the source was taken away while the run goes on: nothing is read for it any more. Written by the daemon.
+    pub removed: Counter,
     /// Readings begun; the next sequence number. Written by the sampler.
     pub begun: Counter,
     /// Ticks that were never begun. Written by the sampler.
@@ -121,9 +128,12 @@ pub struct SourceMetrics {
 impl SourceMetrics {
     /// All zero.
     pub fn new(name: String, period_ns: u64) -> Self {
+        let period = Counter::default();
+        period.set(period_ns);
         Self {
             name,
-            period_ns,
+            period_ns: period,
+            removed: Counter::default(),
             begun: Counter::default(),
             missed: Counter::default(),
             partial: Counter::default(),

@@ -1,13 +1,15 @@
 //! What does the recorder know about itself? Counters and latency histograms, each with one writer.
 //!
-//! Never: locks, allocates after the start, imports another room.
+//! Never: locks, allocates in steady state, imports another room.
 
 mod counter;
 mod exchange;
 mod latency;
 #[cfg(all(test, flatcap_model))]
 mod models;
+mod slots;
 
 pub use counter::{Counter, GroupMetrics, Limit, Metrics, RecorderMetrics, STORAGE_STALL_NS, SourceMetrics};
 pub use exchange::{Consumer, Producer, exchange};
 pub use latency::{GroupLatencies, Interval, LatencySummary, PublishedLatency, SourceLatencies, Total};
+pub use slots::Slots;

@@ -28,13 +28,13 @@ pub struct Capped {
 #[derive(Debug)]
 struct Shared {
     inner: Arc<dyn Storage>,
-    limits: RetentionLimits,
     /// Held while room is made and taken, so that no two take the same.
     books: Mutex<Books>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Books {
+    limits: RetentionLimits,
     /// When segments of this process were begun, by their numbers: their names tell it by a clock that may be set.
     begun_ns: BTreeMap<u64, u64>,
     wall_s: i64, // set by the recorder
@@ -52,7 +52,13 @@ struct CappedFile {
 impl Capped {
     /// Over another storage.
     pub fn new(inner: Arc<dyn Storage>, limits: RetentionLimits) -> Self {
-        Self { shared: Arc::new(Shared { inner, limits, books: Mutex::default() }) }
+        let books = Books { limits, begun_ns: BTreeMap::new(), wall_s: 0, removed: 0 };
+        Self { shared: Arc::new(Shared { inner, books: Mutex::new(books) }) }
+    }
+
+    /// Keeps these limits from now on. Returns those before.
+    pub fn set_limits(&self, limits: RetentionLimits) -> RetentionLimits {
+        std::mem::replace(&mut self.shared.books().limits, limits)
     }
 
     /// Removes what is too old, and what is above the limits since others have taken room. `wall_s` is the time by which ages
@@ -80,18 +86,19 @@ impl Shared {
 
     /// Sees to room for `more` bytes.
     fn make_room(&self, books: &mut Books, more: u64) -> io::Result<()> {
-        if self.limits == RetentionLimits::NONE {
+        let limits = books.limits;
+        if limits == RetentionLimits::NONE {
             return Ok(());
         }
         let now_ns = monotonic_ns();
         let files: Vec<StoredFile> =
             self.inner.entries()?.into_iter().map(|entry| stored(entry, books, now_ns)).collect();
         let space = self.inner.space()?;
-        let (names, shortage) = match choose(&files, &self.limits, space, more) {
+        let (names, shortage) = match choose(&files, &limits, space, more) {
             Ok(names) => (names, None),
             // No room can be made, but what is too old goes all the same.
             Err(shortage) => {
-                let limits = RetentionLimits { age_ns: self.limits.age_ns, ..RetentionLimits::NONE };
+                let limits = RetentionLimits { age_ns: limits.age_ns, ..RetentionLimits::NONE };
                 (choose(&files, &limits, space, 0).unwrap_or_default(), Some(shortage))
             }
         };
@@ -184,10 +191,14 @@ impl Storage for Capped {
 impl CappedFile {
     /// Does what takes room up to `end`, once there is some.
     fn grow<T>(&self, end: u64, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if end <= self.granted.load(Ordering::Relaxed) || self.shared.limits == RetentionLimits::NONE {
+        if end <= self.granted.load(Ordering::Relaxed) {
             return act();
         }
         let mut books = self.shared.books();
+        if books.limits == RetentionLimits::NONE {
+            drop(books);
+            return act();
+        }
         let more = |end: u64| -> io::Result<u64> {
             let wanted = end.next_multiple_of(BLOCK_BYTES).saturating_add(OVERHEAD_BYTES);
             Ok(wanted.saturating_sub(self.file.allocated()?))

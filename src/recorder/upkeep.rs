@@ -102,7 +102,7 @@ impl Recorder {
             if stride == 1 {
                 tracing::info!(source = source.name.as_str(), stride, "{text}");
             } else {
-                tracing::warn!(source = source.name.as_str(), stride, "{text}");
+                tracing::warn!(source = source.name.as_str(), stride, "kept within its budget: {text}");
             }
             let wall_ns = self.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(now);
             let marker = Marker { mono_ns: now, wall_ns, origin: MarkerOrigin::Recorder, text };
@@ -151,7 +151,11 @@ impl Recorder {
     }
 
     /// Appends a frame of the recorder's own, if there is a segment to append to.
-    fn append_control(&mut self, now: u64, append: impl FnOnce(&mut SegmentWriter) -> io::Result<()>) {
+    pub(super) fn append_control(
+        &mut self,
+        now: u64,
+        append: impl FnOnce(&mut SegmentWriter) -> io::Result<()>,
+    ) {
         let Some(mut segment) = self.segment.take() else { return };
         let before = segment.writer.bytes();
         match in_storage(&self.metrics.recorder, || append(&mut segment.writer)) {
@@ -246,7 +250,8 @@ impl Recorder {
     pub(super) fn seal(&mut self) {
         let Some(mut segment) = self.segment.take() else { return };
         self.latencies.collect();
-        self.latencies.settle(&mut segment.writer);
+        let closed = self.latencies.settle(&mut segment.writer);
+        closed.into_iter().for_each(|source| self.forget_losses(source));
         for (id, (source, progress)) in (0..).zip(self.metrics.sources.iter().zip(&mut self.progress)) {
             let (missed, partial) = (source.missed.get(), source.partial.get());
             if let Some(totals) = segment.writer.totals_mut(id) {

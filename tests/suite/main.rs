@@ -27,6 +27,7 @@ mod dumping;
 mod follow;
 mod hosts;
 mod judges;
+mod layers;
 mod medium;
 mod overload;
 mod privileges;
@@ -36,6 +37,9 @@ mod rescue;
 mod rig;
 mod sampling;
 mod seeking;
+mod service;
 mod sources;
 mod template;
+#[path = "../../benches/capture/tracer.rs"]
+mod tracer;
 mod walker;

@@ -127,6 +127,8 @@ fn sink() -> (Sink, bool) {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
+        // Its complaint would go where the line could not go, and end this thread.
+        .log_internal_errors(false)
         .with_timer(time.clone());
     (Sink { subscriber: Box::new(Registry::default().with(layer)), time, is_journal: false }, false)
 }
