@@ -62,11 +62,7 @@ install_by_hand() {
     install -m 755 "$shared/flatcap" /usr/bin/flatcap
     install -D -m 644 "$shared/deploy/flatcap.service" /lib/systemd/system/flatcap.service
     install -D -m 644 "$shared/config/flatcap.toml" "$config"
-    if [ -d "$shared/deploy/sysusers.d" ]; then
-        systemd-sysusers "$shared"/deploy/sysusers.d/*.conf
-    else
-        echo 'u flatcap - "flatcap" /var/lib/flatcap' | systemd-sysusers -
-    fi
+    systemd-sysusers "$shared/deploy/flatcap.sysusers"
     systemctl daemon-reload
 }
 
@@ -225,11 +221,15 @@ survives_kill() {
 
 reloads() {
     local pid begin
-    pid=$(property MainPID)
+    pid=$(property MainPID) begin=$(now)
+    mkdir -p /etc/flatcap/conf.d
+    printf '[source.load]\nperiod = "500ms"\n' >/etc/flatcap/conf.d/50-load.toml
     systemctl reload flatcap.service || fail "reload"
+    eventually "the change in the journal" journal_has "$begin" "load: period"
     eventually "ready after a reload" status_has "recording"
     expect MainPID "$pid"
-    step "reload: the same process records on"
+    step "reload with a new drop-in: \"$(journalctl --no-pager --output cat --unit flatcap.service --since "$begin" | grep -F 'load: period')\", by the same process"
+    rm /etc/flatcap/conf.d/50-load.toml
     cp "$config" /run/flatcap.toml.good
     printf '[storage]\nsegment_size = "many"\n' >"$config"
     begin=$(now)
@@ -293,7 +293,7 @@ stalled_is_not_killed() {
 stop_takes_its_time() {
     cat >"$config" <<'CONFIG'
 [agent]
-memory_max = "8MiB"
+memory_max = "12MiB"
 cpu_budget = "400%"
 [storage]
 frame_max = "64KiB"
@@ -310,7 +310,7 @@ CONFIG
     systemctl start flatcap.service
     sleep 1
     fsfreeze --freeze "$data"
-    sleep 2
+    sleep 3
     systemctl stop --no-block flatcap.service
     sleep 6
     is_state deactivating || fail "it did not outlast TimeoutStopSec=3s: $(property ActiveState)"
