@@ -32,9 +32,11 @@ one() { # PATTERN: the newest file that fits
     ls -t $1 2>/dev/null | head -n 1
 }
 
-deb=$(one "$packages/flatcap_*.deb")
-rpm=$(one "$packages/flatcap-*.rpm")
-archive=$(one "$packages/flatcap-*-linux-*.tar.gz")
+# Those of this version: packages for trying upgrades may lie beside them.
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+deb=$(one "$packages/flatcap_$version-1_*.deb")
+rpm=$(one "$packages/flatcap-$version-1.*.rpm")
+archive=$(one "$packages/flatcap-$version-linux-*.tar.gz")
 there "${deb:-/none}" "${rpm:-/none}" || failed "no packages in $packages: run scripts/package.sh"
 
 mounted() { # ROOT: what a program finds in every root: a /proc, devices, an empty /run and /tmp

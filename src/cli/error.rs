@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::Outcome;
 use crate::config::ConfigErrors;
+use crate::control::ClientError;
 use crate::daemon::{DaemonError, SourceError};
 use crate::replay::TimeError;
 use crate::segment::SegmentError;
@@ -31,6 +32,12 @@ pub enum CliError {
     /// A file.
     #[error(transparent)]
     Segment(#[from] SegmentError),
+    /// The running agent.
+    #[error(transparent)]
+    Control(#[from] ClientError),
+    /// What it says of itself.
+    #[error("the agent's answer makes no sense: {0}; is it of another version?")]
+    Status(String),
     /// Paths without a single segment.
     #[error("no segments in {}", list(.0))]
     NoSegments(Vec<PathBuf>),

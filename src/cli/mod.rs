@@ -17,12 +17,14 @@ mod error;
 mod info;
 mod logging;
 mod manual;
+mod orders;
 mod record;
 mod recover;
 mod replay;
 mod rows;
 mod selection;
 mod sources;
+mod status;
 mod text;
 mod verify;
 
@@ -58,6 +60,12 @@ enum Verb {
     Completions(completions::Args),
     #[command(hide = true)]
     Manual(manual::Args),
+    Status(status::Args),
+    Rotate(orders::RotateArgs),
+    Mark(orders::MarkArgs),
+    Reload(orders::ReloadArgs),
+    Flush(orders::FlushArgs),
+    LogLevel(orders::LogLevelArgs),
 }
 
 /// How a verb ended.
@@ -126,6 +134,12 @@ fn call(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, log: Opti
         Verb::Recover(args) => recover::run(&args, out),
         Verb::Completions(args) => completions::run(&args, out),
         Verb::Manual(args) => manual::run(&args, out),
+        Verb::Status(args) => status::run(&args, out),
+        Verb::Rotate(args) => orders::rotate(&args, out),
+        Verb::Mark(args) => orders::mark(&args, out),
+        Verb::Reload(args) => orders::reload(&args, out),
+        Verb::Flush(args) => orders::flush(&args, out),
+        Verb::LogLevel(args) => orders::log_level(&args, out),
     };
     match result {
         Ok(outcome) => outcome,

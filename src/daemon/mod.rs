@@ -7,6 +7,7 @@
 //! recorder sees the queue disconnected, drains, seals and ends; joined in that order, each with a deadline.
 
 mod changes;
+mod control;
 mod error;
 mod manager;
 mod plan;
@@ -17,6 +18,7 @@ mod replan;
 mod run;
 mod service;
 mod sources;
+mod status;
 mod status_line;
 mod watchdog;
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::control::ControlThread;
 use super::error::{DaemonError, start};
 use super::manager::Manager;
 use super::plan::{data_dir, forget_memory, retention, run_dir};
@@ -13,10 +14,11 @@ use super::reload::{ReloadDesk, answer_of};
 use super::replan::InForce;
 use super::run::{Place, Run};
 use super::sources::{OpenedSources, SkippedSource, open_sources};
+use super::status::StatusBook;
 use crate::config::Config;
-use crate::control::{Answer, Call, Calls, Refusal, RefusalKind, Request, calls};
+use crate::control::{Answer, Call, Calls, Refusal, RefusalKind, Request, Status, calls};
 use crate::metrics::Metrics;
-use crate::os::clock::monotonic_ns;
+use crate::os::clock::{ClockReading, NS_PER_S, monotonic_ns};
 use crate::os::event::Event;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::DataDirectory;
@@ -77,14 +79,20 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     let data_dir = directory.path().to_owned();
     let place = Place {
         directory: directory.identity(),
-        storage: Arc::new(Capped::new(Arc::new(directory), retention(config))),
+        storage: Arc::new(Capped::published(
+            Arc::new(directory),
+            retention(config),
+            Arc::clone(&metrics.directory),
+        )),
     };
     let configured = sources.iter().map(|source| source.config.clone()).collect();
     let run = Run::start(config, sources, &place, &metrics)?;
     let recovery = Recovery::start(place.storage, run.id, run_dir(config), place.directory)
         .map_err(start("the recovery of earlier runs"))?;
     let (run_id, start_ns) = (run.id, run.start_ns);
-    let (_caller, calls) = calls(Arc::clone(&bell));
+    let (caller, calls) = calls(Arc::clone(&bell));
+    let control = ControlThread::start(&config.control, run_id, caller, &metrics);
+    metrics.daemon.note_config(wall_s());
     let mut manager = Manager::find(&metrics);
     manager.ready(&metrics);
     let in_force =
@@ -93,6 +101,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     let mut service = Service {
         manager,
         processor: ProcessorWatch::new(&config.agent, &metrics),
+        status: StatusBook::new(run_id, &data_dir, start_ns),
         metrics,
         bell,
         signals,
@@ -103,7 +112,10 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         surroundings,
     };
     service.serve();
-    let Service { run, reloads, recovery, mut manager, metrics, .. } = service;
+    let Service { run, reloads, recovery, calls, mut manager, metrics, .. } = service;
+    // Who still waits for an answer is told that this is the end.
+    drop(calls);
+    control.finish();
     let elapsed_ns = monotonic_ns() - start_ns;
     manager.end_begins();
     let mut meanwhile = |now_ns| manager.look_at_end(now_ns, &metrics);
@@ -126,6 +138,7 @@ struct Service<'a> {
     signals: SignalWatch,
     calls: Calls,
     processor: ProcessorWatch,
+    status: StatusBook,
     run: Run,
     reloads: ReloadDesk,
     recovery: Recovery,
@@ -161,9 +174,15 @@ impl Service<'_> {
                 self.end_reload();
             }
             self.manager.look(now, &self.metrics);
+            self.status.look(now, &self.metrics);
             self.processor.look(now, &self.metrics, self.recovery.is_at_work());
             (self.surroundings.watch)(Progress { elapsed_ns: now - start_ns, metrics: &self.metrics });
         }
+    }
+
+    /// How it is now.
+    fn state(&self) -> Status {
+        self.status.status(monotonic_ns(), &self.metrics, self.recovery.is_at_work())
     }
 
     /// A reload begins: its thread is told what is wanted.
@@ -183,10 +202,19 @@ impl Service<'_> {
 
     /// A reload has ended, well or not.
     fn end_reload(&mut self) {
-        match self.reloads.last.as_ref().map(|last| &last.result) {
-            Some(Ok(changes)) => tracing::info!("reloaded: {changes}"),
-            Some(Err(refusal)) => tracing::error!("not reloaded, all goes on as it was: {refusal}"),
-            None => {}
+        if let Some(last) = &self.reloads.last {
+            self.status.last_reload = Some(match &last.result {
+                Ok(changes) => {
+                    self.metrics.daemon.note_reload(wall_s());
+                    tracing::info!("reloaded: {changes}");
+                    changes.clone()
+                }
+                Err(refusal) => {
+                    self.metrics.daemon.note_failed_reload();
+                    tracing::error!("not reloaded, all goes on as it was: {refusal}");
+                    refusal.message.clone()
+                }
+            });
         }
         self.manager.reload_ends(&self.metrics);
     }
@@ -211,8 +239,16 @@ impl Service<'_> {
                     .map_err(invalid);
                 return call.answer(result);
             }
-            Request::Status => return call.answer(Err(invalid("this version cannot do that".to_owned()))),
+            Request::Status => {
+                let state = self.state().to_json();
+                return call.answer(Ok(Answer::Status(state)));
+            }
         };
         self.run.controls.orders.give(order, answer_of(call));
     }
+}
+
+/// Seconds since 1970, as the wall clock says.
+fn wall_s() -> u64 {
+    u64::try_from(ClockReading::now().wall_ns / NS_PER_S.cast_signed()).unwrap_or_default()
 }

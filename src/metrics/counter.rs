@@ -13,6 +13,8 @@ use super::slots::Slots;
 
 /// The kernel's number for a file that is too large.
 const TOO_LARGE: u64 = 27;
+/// And for a medium without room.
+const NO_SPACE: u64 = 28;
 
 /// A number with one writer: adding is a load and a store, not an atomic exchange.
 #[derive(Debug, Default)]
@@ -53,6 +55,12 @@ pub struct Metrics {
     pub log_lines_left_out: Counter,
     /// Log lines lost since nobody took them. Written by the daemon.
     pub log_lines_lost: Counter,
+    /// The data directory's.
+    pub directory: Arc<DirectoryMetrics>,
+    /// The control server's.
+    pub control: ControlMetrics,
+    /// The daemon's own.
+    pub daemon: DaemonMetrics,
 }
 
 /// Which budget decides how often a source is read.
@@ -78,7 +86,21 @@ impl Metrics {
             source_cap: Counter::default(),
             log_lines_left_out: Counter::default(),
             log_lines_lost: Counter::default(),
+            directory: Arc::default(),
+            control: ControlMetrics::default(),
+            daemon: DaemonMetrics::default(),
         }
+    }
+
+    /// The sources that are read, with their ids: without those that were removed, and of two with one name, of which a reload is
+    /// removing the first, without that. So each name is there once.
+    pub fn current_sources(&self) -> Vec<(u16, &SourceMetrics)> {
+        let all: Vec<(u16, &SourceMetrics)> = (0..).zip(self.sources.iter().map(Arc::as_ref)).collect();
+        let is_current = |(id, source): &(u16, &SourceMetrics)| {
+            source.removed.get() == 0
+                && !all.iter().any(|(later, other)| later > id && other.name == source.name)
+        };
+        all.iter().copied().filter(is_current).collect()
     }
 }
 
@@ -115,6 +137,8 @@ pub struct SourceMetrics {
     pace: Counter,
     /// Frames handed to the kernel. Written by the recorder.
     pub recorded: Counter,
+    /// Bytes of those frames. Written by the recorder.
+    pub bytes: Counter,
     /// Readings that are in Gap frames. Written by the recorder.
     pub lost: Counter,
     /// Why those were lost, all together, as the frames say it. Written by the recorder.
@@ -145,6 +169,7 @@ impl SourceMetrics {
             demand: Counter::default(),
             pace: Counter::default(),
             recorded: Counter::default(),
+            bytes: Counter::default(),
             lost: Counter::default(),
             causes: Counter::default(),
             lateness: PublishedLatency::default(),
@@ -167,21 +192,13 @@ impl SourceMetrics {
 
     /// A reading failed for this. Only for the sampler.
     pub fn note_failure(&self, error: &io::Error) {
-        let number = match error.raw_os_error() {
-            Some(number) => u64::from(number.unsigned_abs()),
-            None if error.kind() == ErrorKind::FileTooLarge => TOO_LARGE,
-            None => 0,
-        };
-        self.error.set(number);
+        self.error.set(number_of(error));
         self.failed.add(1);
     }
 
     /// Why the last of the readings that failed did so.
     pub fn failure(&self) -> io::Error {
-        match i32::try_from(self.error.get()) {
-            Ok(number @ 1..) => io::Error::from_raw_os_error(number),
-            _ => io::Error::other("for no reason that the kernel gave"),
-        }
+        error_of(self.error.get())
     }
 
     /// It is read every so many periods from now on, for the sake of this budget. Only for the sampler.
@@ -226,6 +243,20 @@ pub struct RecorderMetrics {
     pub segments_sealed: Counter,
     /// Writes, syncs, creations and renames that failed.
     pub storage_errors: Counter,
+    /// The kernel's error number of the last of those; 0 if it gave none.
+    storage_error: Counter,
+    /// Whether a segment is open: 1, or 0 where the next one cannot be begun.
+    pub segment_open: Counter,
+    /// The number of the segment that is open, or was last.
+    pub segment_number: Counter,
+    /// When that was begun by the wall clock, in seconds since 1970.
+    pub segment_created_s: Counter,
+    /// When it was begun, in monotonic nanoseconds.
+    pub segment_begun_ns: Counter,
+    /// Bytes in it.
+    pub segment_bytes: Counter,
+    /// Frames in it, the recorder's own too.
+    pub segment_frames: Counter,
     /// Most slabs that waited in all queues in the last second.
     pub slabs_queued: Counter,
     /// Slabs that were free when the last second ended.
@@ -279,11 +310,126 @@ impl RecorderMetrics {
     pub fn stalled_ns(&self, now_ns: u64) -> u64 {
         self.storage_stalled_ns.get().saturating_add(self.stall_ns(now_ns).unwrap_or(0))
     }
+
+    /// The storage failed. Only for the recorder.
+    pub fn note_storage_error(&self, error: &io::Error) {
+        self.storage_error.set(number_of(error));
+        self.storage_errors.add(1);
+    }
+
+    /// Why it failed the last time; none if it never did.
+    pub fn storage_failure(&self) -> Option<io::Error> {
+        (self.storage_errors.get() > 0).then(|| error_of(self.storage_error.get()))
+    }
+}
+
+/// What is in the data directory, as it was when room was last looked for, about once a second. Whoever looks for room writes
+/// it, one at a time.
+#[derive(Debug, Default)]
+pub struct DirectoryMetrics {
+    /// Bytes that its files occupy.
+    pub bytes: Counter,
+    /// Bytes that they may occupy (`retain_bytes`).
+    pub bytes_max: Counter,
+    /// Bytes that are free in its file system.
+    pub free_bytes: Counter,
+    /// Bytes that shall stay free (`keep_free`).
+    pub keep_free_bytes: Counter,
+    /// Bytes of the file system.
+    pub total_bytes: Counter,
+    /// Closed segments, and files that were set aside of such.
+    pub segments: Counter,
+    /// The lowest number of those.
+    pub oldest_number: Counter,
+    /// When that one was begun, in seconds since 1970, as its name says; 0 if there is none.
+    pub oldest_created_s: Counter,
+    /// Files removed to keep the limits.
+    pub removed: Counter,
+}
+
+/// Counters of the control server, all written by its thread.
+#[derive(Debug, Default)]
+pub struct ControlMetrics {
+    /// Connections taken.
+    pub connections: Counter,
+    /// Connections that are open.
+    pub connections_open: Counter,
+    /// Connections ended since the client was too slow.
+    pub timed_out: Counter,
+    /// Requests answered.
+    pub requests: Counter,
+    /// Requests refused, for whatever reason.
+    pub refused: Counter,
+}
+
+/// Counters of the daemon, all written by its thread.
+#[derive(Debug, Default)]
+pub struct DaemonMetrics {
+    /// Reloads that were asked for and have ended.
+    pub reloads: Counter,
+    /// Those of them that changed nothing since the configuration was wrong or could not be put into effect.
+    pub reloads_failed: Counter,
+    /// 1 if the configuration in effect is the one that was read last, 0 if a reload has failed since.
+    pub config_current: Counter,
+    /// When the configuration in effect was read, in seconds since 1970.
+    pub config_read_s: Counter,
+}
+
+impl DaemonMetrics {
+    /// The configuration of the start is in effect; read at this wall time.
+    pub fn note_config(&self, read_s: u64) {
+        self.config_current.set(1);
+        self.config_read_s.set(read_s);
+    }
+
+    /// A reload has ended well; what is in effect was read at this wall time.
+    pub fn note_reload(&self, read_s: u64) {
+        self.note_config(read_s);
+        self.reloads.add(1);
+    }
+
+    /// A reload has changed nothing since something is wrong.
+    pub fn note_failed_reload(&self) {
+        self.config_current.set(0);
+        self.reloads.add(1);
+        self.reloads_failed.add(1);
+    }
+}
+
+/// The kernel's number of an error; 0 if it has none.
+fn number_of(error: &io::Error) -> u64 {
+    match (error.raw_os_error(), error.kind()) {
+        (Some(number), _) => u64::from(number.unsigned_abs()),
+        (None, ErrorKind::FileTooLarge) => TOO_LARGE,
+        (None, ErrorKind::StorageFull) => NO_SPACE,
+        (None, _) => 0,
+    }
+}
+
+fn error_of(number: u64) -> io::Error {
+    match i32::try_from(number) {
+        Ok(number @ 1..) => io::Error::from_raw_os_error(number),
+        _ => io::Error::other("for no reason that the kernel gave"),
+    }
 }
 
 #[cfg(all(test, not(flatcap_model)))]
 mod tests {
     use super::*;
+
+    // Goal: each name is there once, and nothing that was removed. Method: a source that moves to another id, before and after the first
+    // is removed; and one that only goes.
+    #[test]
+    fn current_sources_have_one_name_each() {
+        let source = |name: &str| SourceMetrics::new(name.to_owned(), 1);
+        let metrics = Metrics::new(["a", "b", "c"].map(source), 4, Box::default());
+        assert!(metrics.sources.push(Arc::new(source("a"))).is_ok());
+        let ids = || metrics.current_sources().iter().map(|(id, _)| *id).collect::<Vec<_>>();
+        assert_eq!(ids(), [1, 2, 3]);
+        metrics.sources.get(0).unwrap().removed.set(1);
+        metrics.sources.get(2).unwrap().removed.set(1);
+        assert_eq!(ids(), [1, 3]);
+    }
 
     // Goal: a stall is known while it lasts, and counted once when it is over; a call that is quick is none. Method: times given by hand.
     #[test]

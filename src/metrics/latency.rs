@@ -190,22 +190,76 @@ impl LatencySummary {
     }
 }
 
-/// The last interval's summary, for every thread to read. A reader may see two intervals mixed: for display.
+/// Upper bounds of the published buckets, in nanoseconds: 1 us to 10 s in steps of 1, 2.5 and 5. What is longer is in none.
+pub const BOUNDS_NS: [u64; 22] = [
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
+
+/// The last interval's summary and the run's distribution, for every thread to read. A reader may see two intervals mixed: for
+/// display.
 #[derive(Debug, Default)]
 pub struct PublishedLatency {
     count: Counter,
     p50_ns: Counter,
     p99_ns: Counter,
     max_ns: Counter,
+    buckets: [Counter; BOUNDS_NS.len() + 1], // the last one of what is longer than every bound
+    sum_ns: Counter,
+}
+
+/// The distribution of a run in few buckets. A latency is taken for the longest one of its fine bucket: up to 1 % too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Distribution {
+    /// How many latencies are above the bound before and at most at the one of [`BOUNDS_NS`] in this place; the last one: how many
+    /// are longer than every bound.
+    pub counts: [u64; BOUNDS_NS.len() + 1],
+    /// All of them together, in nanoseconds.
+    pub sum_ns: u64,
 }
 
 impl PublishedLatency {
-    /// Publishes a summary. Only for the one writer.
-    pub fn publish(&self, summary: LatencySummary) {
+    /// Publishes an interval. Only for the one writer.
+    pub fn publish(&self, interval: &Interval) {
+        for (longest_ns, count) in interval.buckets() {
+            let place = BOUNDS_NS.partition_point(|bound| *bound < longest_ns);
+            if let Some(bucket) = self.buckets.get(place) {
+                bucket.add(count);
+            }
+            self.sum_ns.add(longest_ns.wrapping_mul(count));
+        }
+        let summary = interval.summary();
         self.count.set(summary.count);
         self.p50_ns.set(summary.p50_ns);
         self.p99_ns.set(summary.p99_ns);
         self.max_ns.set(summary.max_ns);
+    }
+
+    /// The run's distribution up to the last published interval.
+    pub fn distribution(&self) -> Distribution {
+        let mut counts = [0; BOUNDS_NS.len() + 1];
+        counts.iter_mut().zip(&self.buckets).for_each(|(count, bucket)| *count = bucket.get());
+        Distribution { counts, sum_ns: self.sum_ns.get() }
     }
 
     /// The last published summary.
@@ -252,6 +306,30 @@ mod tests {
         let mut copy = Total::default();
         total.buckets().for_each(|(value_ns, count)| copy.add_bucket(value_ns, count));
         assert_eq!(copy.summary(), summary);
+    }
+
+    // Goal: a distribution counts every latency once, in the bucket that its bound says, up to 1 % early; the sum is that near.
+    // Method: latencies on both sides of bounds, two intervals.
+    #[test]
+    fn distributions_grow_by_intervals() {
+        let published = PublishedLatency::default();
+        let mut interval = Interval::default();
+        let latencies = [0, 999, 1_000, 1_010, 2_450, 9_800_000_000, 11_000_000_000];
+        for _ in 0..2 {
+            for ns in latencies {
+                interval.record(ns);
+            }
+            published.publish(&interval);
+            interval.clear();
+        }
+        let distribution = published.distribution();
+        let filled: Vec<(usize, u64)> =
+            distribution.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect();
+        // 1,000 is in a fine bucket that ends at 1,003.
+        assert_eq!(filled, [(0, 4), (1, 6), (21, 2), (22, 2)]);
+        let exact = 2 * latencies.iter().sum::<u64>();
+        assert!((exact..=exact + exact / 100).contains(&distribution.sum_ns), "{distribution:?}");
+        assert_eq!(published.get().count, 7, "the summary is the last interval's");
     }
 
     // Goal: a histogram takes the memory that the configuration counts. Method: the number of its counters.

@@ -9,7 +9,13 @@ mod latency;
 mod models;
 mod slots;
 
-pub use counter::{Counter, GroupMetrics, Limit, Metrics, RecorderMetrics, STORAGE_STALL_NS, SourceMetrics};
+pub use counter::{
+    ControlMetrics, Counter, DaemonMetrics, DirectoryMetrics, GroupMetrics, Limit, Metrics, RecorderMetrics,
+    STORAGE_STALL_NS, SourceMetrics,
+};
 pub use exchange::{Consumer, Producer, exchange};
-pub use latency::{GroupLatencies, Interval, LatencySummary, PublishedLatency, SourceLatencies, Total};
+pub use latency::{
+    BOUNDS_NS, Distribution, GroupLatencies, Interval, LatencySummary, PublishedLatency, SourceLatencies,
+    Total,
+};
 pub use slots::Slots;

@@ -9,6 +9,7 @@ pub mod event;
 pub mod host;
 pub mod host_node;
 pub mod journal;
+pub mod local_socket;
 pub mod mapped_file;
 #[cfg(test)]
 mod medium;
@@ -17,6 +18,7 @@ pub mod mount;
 pub mod nvml;
 pub mod perf;
 pub mod process_events;
+pub mod process_usage;
 pub mod program;
 pub mod service_manager;
 pub mod shared_memory;

@@ -43,6 +43,15 @@ pub fn default_directory() -> PathBuf {
     given.unwrap_or_else(|| PathBuf::from(format!("/dev/shm/flatcap-{}", rustix::process::getuid().as_raw())))
 }
 
+/// Makes a directory that is ours and closed to others, if there is none.
+///
+/// # Errors
+/// What the kernel says; `PermissionDenied` where it is there and not ours, or others may write into it.
+pub fn own_directory(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+    open_trusted(directory).map(drop)
+}
+
 /// A stretch of memory, zero at first.
 #[derive(Debug)]
 pub struct SharedMemory {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::retention::{RetentionLimits, StoredFile, choose};
+use crate::metrics::DirectoryMetrics;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
 use crate::segment::{Aside, SegmentName, State};
@@ -30,6 +31,8 @@ struct Shared {
     inner: Arc<dyn Storage>,
     /// Held while room is made and taken, so that no two take the same.
     books: Mutex<Books>,
+    /// Written while `books` is held, so by one thread at a time.
+    metrics: Arc<DirectoryMetrics>,
 }
 
 #[derive(Debug)]
@@ -52,8 +55,17 @@ struct CappedFile {
 impl Capped {
     /// Over another storage.
     pub fn new(inner: Arc<dyn Storage>, limits: RetentionLimits) -> Self {
+        Self::published(inner, limits, Arc::default())
+    }
+
+    /// The same, which says in `metrics` what there is.
+    pub fn published(
+        inner: Arc<dyn Storage>,
+        limits: RetentionLimits,
+        metrics: Arc<DirectoryMetrics>,
+    ) -> Self {
         let books = Books { limits, begun_ns: BTreeMap::new(), wall_s: 0, removed: 0 };
-        Self { shared: Arc::new(Shared { inner, books: Mutex::new(books) }) }
+        Self { shared: Arc::new(Shared { inner, books: Mutex::new(books), metrics }) }
     }
 
     /// Keeps these limits from now on. Returns those before.
@@ -94,6 +106,7 @@ impl Shared {
         let files: Vec<StoredFile> =
             self.inner.entries()?.into_iter().map(|entry| stored(entry, books, now_ns)).collect();
         let space = self.inner.space()?;
+        self.publish(&files, space, books);
         let (names, shortage) = match choose(&files, &limits, space, more) {
             Ok(names) => (names, None),
             // No room can be made, but what is too old goes all the same.
@@ -115,6 +128,25 @@ impl Shared {
             }
         }
         shortage.map_or(Ok(()), |shortage| Err(io::Error::new(ErrorKind::StorageFull, shortage)))
+    }
+
+    fn publish(&self, files: &[StoredFile], space: Space, books: &Books) {
+        let metrics = &self.metrics;
+        metrics.bytes.set(files.iter().fold(0, |sum, file| sum.saturating_add(file.allocated)));
+        metrics.bytes_max.set(books.limits.bytes);
+        metrics.free_bytes.set(space.available);
+        metrics.keep_free_bytes.set(books.limits.keep_free.bytes(space.total));
+        metrics.total_bytes.set(space.total);
+        metrics.segments.set(files.iter().filter(|file| file.removable.is_some()).count() as u64);
+        let oldest = files.iter().filter(|file| file.removable.is_some()).min_by_key(|file| file.removable);
+        let created_s = oldest.and_then(|file| {
+            let name =
+                SegmentName::parse(&file.name).or_else(|| Some(SegmentName::parse_aside(&file.name)?.0))?;
+            u64::try_from(name.created_s).ok()
+        });
+        metrics.oldest_number.set(oldest.and_then(|file| file.removable).unwrap_or_default());
+        metrics.oldest_created_s.set(created_s.unwrap_or_default());
+        metrics.removed.set(books.removed);
     }
 
     fn wrap(self: &Arc<Self>, file: Arc<dyn StorageFile>) -> io::Result<Arc<dyn StorageFile>> {

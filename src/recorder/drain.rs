@@ -292,6 +292,7 @@ impl Recorder {
             segment.writer.tally(run.source, run.count(), span_of(run));
             if let Some(source) = self.metrics.sources.get(usize::from(run.source)) {
                 source.recorded.add(run.count());
+                source.bytes.add(u64::from(run.bytes));
             }
             self.losses.settle(run.source, run.first_seq);
         }
@@ -349,7 +350,7 @@ impl Recorder {
                 Done::Publish { result: Ok(()), .. } => metrics.recorder.segments_sealed.add(1),
                 Done::Sync { result: Ok(()), .. } | Done::Tidy(_) => {}
                 Done::Sync { result: Err(error), .. } | Done::Publish { result: Err(error), .. } => {
-                    metrics.recorder.storage_errors.add(1);
+                    metrics.recorder.note_storage_error(&error);
                     tracing::error!(%error, "cannot bring the last segment to the medium");
                 }
             }

@@ -108,16 +108,16 @@ impl LatencyBook {
                     let (Some(book), Some(published)) = (sources.get_mut(id), metrics.sources.get(id)) else {
                         continue;
                     };
-                    published.lateness.publish(measured.lateness.summary());
-                    published.read_duration.publish(measured.read_duration.summary());
+                    published.lateness.publish(&measured.lateness);
+                    published.read_duration.publish(&measured.read_duration);
                     let SourceBook::Open { run, segment } = book else { continue };
                     for totals in [run, segment] {
                         totals.lateness.add(&measured.lateness);
                         totals.read_duration.add(&measured.read_duration);
                     }
                 }
-                metrics.recorder.build.publish(group.build.summary());
-                metrics.recorder.hand_over.publish(group.hand_over.summary());
+                metrics.recorder.build.publish(&group.build);
+                metrics.recorder.hand_over.publish(&group.hand_over);
                 run.build.add(&group.build);
                 run.hand_over.add(&group.hand_over);
                 group.clear();
@@ -130,7 +130,7 @@ impl LatencyBook {
             (&mut self.write, &mut run.write, &metrics.recorder.write),
             (&mut self.sync, &mut run.sync, &metrics.recorder.sync),
         ] {
-            published.publish(interval.summary());
+            published.publish(interval);
             total.add(interval);
             interval.clear();
         }

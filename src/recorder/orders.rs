@@ -239,3 +239,139 @@ fn no_segment() -> OrderError {
             .to_owned(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::super::SyncPolicy;
+    use super::super::rig::{Item, Looker, Script};
+    use super::*;
+    use crate::os::simulated::{CrashKind, SimulatedStorage};
+    use crate::segment::FrameKind;
+    use crate::slab::HandOver;
+
+    /// A recorder that records when it is told to, what tells it, and what it has answered.
+    struct Rig {
+        recorder: Recorder,
+        orders: Orders,
+        answers: Arc<Mutex<Vec<Result<String, OrderError>>>>,
+        storage: SimulatedStorage,
+        hand_over: HandOver,
+    }
+
+    fn rig() -> Rig {
+        let storage = SimulatedStorage::new(0);
+        let (mut settings, hand_over) = Script::fixed(SyncPolicy::Never).settings(&storage, 8, 4);
+        let (orders, book) = orders(Arc::clone(&settings.wake));
+        settings.orders = book;
+        let recorder = Recorder::start(settings).unwrap();
+        Rig { recorder, orders, answers: Arc::default(), storage, hand_over }
+    }
+
+    impl Rig {
+        fn give(&self, order: Order) {
+            let answers = Arc::clone(&self.answers);
+            self.orders.give(order, move |answer| answers.lock().unwrap().push(answer));
+        }
+
+        /// What it answers to an order that it carries out now.
+        fn answer(&mut self, order: Order) -> Result<String, OrderError> {
+            self.give(order);
+            self.recorder.obey(0);
+            self.answers.lock().unwrap().pop().expect("an answer")
+        }
+
+        fn replan(&self) -> Replan {
+            let mut plan = self.recorder.plan.clone();
+            let mut third = plan.header.sources[1].clone();
+            (third.id, third.name) = (2, "third".to_owned());
+            plan.header.sources.push(third);
+            plan.segment_bytes = 1 << 20;
+            let limits = RetentionLimits { bytes: 1 << 30, ..RetentionLimits::NONE };
+            Replan { plan, limits, latencies: Vec::new(), removed: Vec::new() }
+        }
+    }
+
+    // Goal: a mark is in the file, by a person, and makes a segment that may be sealed; one without anything is not sealed; what no
+    // file can hold is refused. Method: rotations before and behind a mark; marks of no byte, of as many as there may be, and of one more.
+    #[test]
+    fn marks_and_rotations() {
+        let mut rig = rig();
+        assert!(rig.answer(Order::Rotate).unwrap().contains("nothing to seal"));
+        for (bytes, is_taken) in [(0, false), (MARK_BYTES_MAX, true), (MARK_BYTES_MAX + 1, false)] {
+            rig.give(Order::Mark("x".repeat(bytes)));
+            rig.recorder.obey(0);
+            let answer = rig.answers.lock().unwrap().pop().unwrap();
+            assert_eq!(answer.is_ok(), is_taken, "{bytes}: {answer:?}");
+        }
+        assert_eq!(rig.answer(Order::Rotate).unwrap(), "segment 0 is sealed, segment 1 is open");
+        let files = Looker::new().look(&rig.storage.crash_image(0, CrashKind::ProcessKilled));
+        let is_marker = |item: &&Item| matches!(item, Item::Other { kind: FrameKind::Marker });
+        let markers: Vec<usize> =
+            files.iter().map(|(_, file)| file.items.iter().filter(is_marker).count()).collect();
+        assert_eq!(markers, [1, 0]);
+    }
+
+    // Goal: another plan that cannot begin changes nothing: neither plan nor limits nor books; with room it is in the next header, with
+    // the numbers of those that stay. Method: a medium that is full, and is not any more.
+    #[test]
+    fn a_full_medium_refuses_a_plan() {
+        let mut rig = rig();
+        rig.recorder.progress[1].next_seq = 7;
+        let before = (rig.recorder.plan.segment_bytes, rig.recorder.plan.header.sources.len());
+        rig.storage.set_capacity(0);
+        let replan = rig.replan();
+        let refused = rig.answer(Order::Replan(Box::new(replan))).unwrap_err();
+        assert!(refused.to_string().starts_with("cannot create a segment"), "{refused}");
+        assert_eq!((rig.recorder.plan.segment_bytes, rig.recorder.plan.header.sources.len()), before);
+        assert_eq!(rig.recorder.storage.set_limits(RetentionLimits::NONE), RetentionLimits::NONE);
+        assert!(rig.recorder.segment.is_some() && rig.recorder.progress.len() == 2);
+        rig.storage.set_capacity(1 << 30);
+        let replan = rig.replan();
+        rig.answer(Order::Replan(Box::new(replan))).unwrap();
+        let header = rig.recorder.segment.as_ref().unwrap().writer.header();
+        let found: Vec<_> = header.sources.iter().map(|source| (source.id, source.next_seq)).collect();
+        assert_eq!(found, [(0, 0), (1, 7), (2, 0)]);
+        assert_eq!((rig.recorder.progress.len(), rig.recorder.plan.segment_bytes), (3, 1 << 20));
+        rig.recorder.segment = None;
+        let replan = rig.replan();
+        assert!(matches!(rig.answer(Order::Replan(Box::new(replan))), Err(OrderError::Failed(_))));
+    }
+
+    // Goal: a flush is answered when what was handed over before it is written and nothing is being synced, not before. Method: the
+    // time up to which slabs were taken, by hand.
+    #[test]
+    fn a_flush_waits_for_its_slabs() {
+        let mut rig = rig();
+        rig.give(Order::Flush);
+        let given_ns = monotonic_ns();
+        for taken_ns in [0, 0, given_ns - given_ns / 2] {
+            rig.recorder.obey(taken_ns);
+            assert!(rig.answers.lock().unwrap().is_empty());
+        }
+        rig.recorder.obey(given_ns + 1);
+        let answer = rig.answers.lock().unwrap().pop().unwrap();
+        assert_eq!(answer.unwrap(), "segment 0 is on the medium up to here");
+    }
+
+    // Goal: orders are bounded, and each is answered, also those of a run that ends. Method: more than may wait while nobody carries
+    // them out; then the end; then one more.
+    #[test]
+    fn every_order_is_answered() {
+        let Rig { recorder, orders, answers, hand_over, .. } = {
+            let rig = rig();
+            (0..ORDERS_MAX).for_each(|_| rig.give(Order::Rotate));
+            assert!(rig.answers.lock().unwrap().is_empty());
+            rig.give(Order::Flush);
+            assert_eq!(rig.answers.lock().unwrap().pop(), Some(Err(OrderError::Busy)));
+            rig
+        };
+        drop(hand_over);
+        recorder.run();
+        assert_eq!(answers.lock().unwrap().iter().filter(|answer| answer.is_ok()).count(), ORDERS_MAX);
+        let late = Arc::clone(&answers);
+        orders.give(Order::Flush, move |answer| late.lock().unwrap().push(answer));
+        assert_eq!(answers.lock().unwrap().pop(), Some(Err(OrderError::Ending)));
+    }
+}

@@ -30,7 +30,7 @@ impl RetentionLimits {
 }
 
 impl KeepFree {
-    fn bytes(self, total: u64) -> u64 {
+    pub(super) fn bytes(self, total: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::BasisPoints(points) => {

@@ -112,7 +112,7 @@ impl Script {
         1_000_000 + seq
     }
 
-    fn header() -> Header {
+    pub(super) fn header() -> Header {
         let source = |id: u16| SourceInfo {
             id,
             name: format!("source{id}"),
@@ -191,7 +191,7 @@ impl Script {
         recorder.join().unwrap()
     }
 
-    fn settings(
+    pub(super) fn settings(
         &self,
         storage: &SimulatedStorage,
         slabs: usize,

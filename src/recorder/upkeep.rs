@@ -48,6 +48,20 @@ impl Recorder {
             segment.first_unsynced_ns = None;
         }
         self.rotate_if_due(0, now);
+        self.publish_segment();
+    }
+
+    /// Says what the open segment is and holds.
+    fn publish_segment(&self) {
+        let metrics = &self.metrics.recorder;
+        metrics.segment_open.set(u64::from(self.segment.is_some()));
+        let Some(segment) = &self.segment else { return };
+        let name = segment.writer.name();
+        metrics.segment_number.set(name.number);
+        metrics.segment_created_s.set(u64::try_from(name.created_s).unwrap_or_default());
+        metrics.segment_begun_ns.set(segment.created_ns);
+        metrics.segment_bytes.set(segment.writer.bytes());
+        metrics.segment_frames.set(segment.writer.frames());
     }
 
     /// Sees to it that a segment is open in which there is place for `bytes`, if that can be.
@@ -204,12 +218,12 @@ impl Recorder {
             }
             Done::Tidy(Ok(())) => {}
             Done::Tidy(Err(error)) => {
-                self.metrics.recorder.storage_errors.add(1);
+                self.metrics.recorder.note_storage_error(&error);
                 tracing::warn!(%error, "cannot keep the limits of the data directory");
             }
             Done::Publish { result: Ok(()), .. } => self.metrics.recorder.segments_sealed.add(1),
             Done::Publish { name, result: Err(error) } => {
-                self.metrics.recorder.storage_errors.add(1);
+                self.metrics.recorder.note_storage_error(&error);
                 tracing::error!(segment = %name, %error, "cannot publish the sealed segment; it keeps the name .active");
             }
         }
@@ -267,7 +281,7 @@ impl Recorder {
                 self.syncer.publish(sealed);
             }
             Err(error) => {
-                self.metrics.recorder.storage_errors.add(1);
+                self.metrics.recorder.note_storage_error(&error);
                 tracing::error!(%error, "cannot seal the segment; it stays unsealed, its frames are whole");
             }
         }
@@ -296,7 +310,7 @@ impl Recorder {
 
     #[cold]
     fn fail_segment(&mut self, action: &str, error: &io::Error, now: u64) {
-        self.metrics.recorder.storage_errors.add(1);
+        self.metrics.recorder.note_storage_error(error);
         if self.failures > 0 && now < self.retry_ns {
             // Said already; it is tried again with each batch, but not said with each.
             return;

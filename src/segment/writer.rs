@@ -126,6 +126,11 @@ impl SegmentWriter {
         self.tally.bytes()
     }
 
+    /// Frames written so far.
+    pub fn frames(&self) -> u64 {
+        self.tally.frames()
+    }
+
     /// About how many bytes footer and trailer will take: the footer repeats the header, and its totals take some
     /// kilobytes a source, most of them histograms; an entry of the index takes some hundred bytes.
     pub fn seal_bytes(&self) -> u64 {

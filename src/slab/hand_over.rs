@@ -277,6 +277,11 @@ impl HandOver {
         }
     }
 
+    /// What it does with a slab that finds the queue full.
+    pub fn on_full(&self) -> OnFull {
+        self.settings.queue.on_full()
+    }
+
     /// From now on does this with a slab that finds the queue full.
     pub fn set_on_full(&mut self, on_full: OnFull) {
         self.settings.queue.set_on_full(on_full);

@@ -28,6 +28,8 @@ pub struct Run {
     pub last_mono_ns: u64,
     /// What was added to monotonic time to get wall time, in nanoseconds.
     pub wall_offset_ns: i64,
+    /// Bytes of their frames, headers too. No slab has more than 32 bits tell, and here they find room beside the source.
+    pub bytes: u32,
 }
 
 /// What a slab is told of a frame that it keeps.
@@ -52,6 +54,7 @@ impl Run {
         first_mono_ns: 0,
         last_mono_ns: 0,
         wall_offset_ns: 0,
+        bytes: 0,
     };
 
     /// How many readings.
@@ -188,12 +191,15 @@ impl Slab {
         // The frame's bytes are in memory before its length says so, whenever the process is killed.
         self.committed.get().store(self.length as u64, Ordering::Release);
         self.frames += 1;
+        #[allow(clippy::cast_possible_truncation, reason = "no frame has more than 1 GiB")]
+        let frame_bytes = bytes as u32;
         // Few sources share a slab and the latest runs stand last, so a short walk finds the open run.
         let open = self.runs.iter_mut().rev().find(|run| run.source == source);
         match open {
             Some(run) if run.last_seq + 1 == seq && run.wall_offset_ns == wall_offset_ns => {
                 run.last_seq = seq;
                 run.last_mono_ns = mono_ns;
+                run.bytes += frame_bytes;
             }
             _ => self.runs.push(Run {
                 source,
@@ -202,6 +208,7 @@ impl Slab {
                 first_mono_ns: mono_ns,
                 last_mono_ns: mono_ns,
                 wall_offset_ns,
+                bytes: frame_bytes,
             }),
         }
     }
@@ -243,6 +250,7 @@ mod tests {
         }
         let seen: Vec<_> = slab.runs().iter().map(|run| (run.source, run.first_seq, run.last_seq)).collect();
         assert_eq!(seen, [(1, 5, 6), (2, 0, 2), (1, 9, 9)]);
+        assert_eq!(slab.runs().iter().map(|run| run.bytes).collect::<Vec<_>>(), [16, 24, 8]);
         assert_eq!((slab.bytes().len(), slab.heads().len(), slab.frames()), (48, 24, 6));
         assert_eq!(slab.first_mono_ns(), Some(1005));
         slab.clear();

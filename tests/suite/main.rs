@@ -19,6 +19,7 @@
 
 mod architecture;
 mod arguments;
+mod control;
 mod corpus;
 mod crafted;
 mod damage;
@@ -29,9 +30,11 @@ mod hosts;
 mod judges;
 mod layers;
 mod medium;
+mod metrics;
 mod overload;
 mod privileges;
 mod recording;
+mod reloading;
 mod replaying;
 mod rescue;
 mod rig;

@@ -41,6 +41,11 @@ impl Rig {
         self.path("flatcap-data")
     }
 
+    /// Where a recording of this rig is asked.
+    pub fn socket(&self) -> PathBuf {
+        self.memory.path().join("control.sock")
+    }
+
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, content).unwrap();
@@ -145,6 +150,7 @@ pub fn signal(child: &Child, name: &str) {
         "TERM" => Signal::TERM,
         "INT" => Signal::INT,
         "HUP" => Signal::HUP,
+        "USR1" => Signal::USR1,
         other => panic!("no signal {other} here"),
     };
     kill_process(Pid::from_child(child), signal).unwrap();

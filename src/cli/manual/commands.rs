@@ -48,7 +48,8 @@ fn page(command: &Command, date: Date) -> Page {
         .source(concat!("flatcap ", env!("CARGO_PKG_VERSION")));
     let mut made = Vec::new();
     man.render(&mut made).expect("writing to memory does not fail");
-    let made = String::from_utf8_lossy(&made);
+    // What a verb says behind its help has no name of its own there.
+    let made = String::from_utf8_lossy(&made).replace(".SH EXTRA\n", ".SH NOTES\n");
     Page { file: format!("{name}.1"), text: fill(&format!("{made}{prose}")) }
 }
 

@@ -1,0 +1,352 @@
+//! The server: connections on one thread, each with limits on what it takes and how long.
+//!
+//! One request a connection: whoever asks again connects again. So a connection has one course, and its limits add up to how long
+//! it can stay. Those that come over TCP have places of their own, and never take those of the control socket.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request as Asked, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener as AsyncTcpListener, UnixListener as AsyncUnixListener};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::LocalSet;
+use tokio::time::{sleep, timeout};
+
+use super::exposition::{Exposition, Format, RunLabels};
+use super::request::{Answer, Caller};
+use super::route::{Origin, Rejection, Route, may_change};
+use crate::metrics::Metrics;
+use crate::os::local_socket::{LocalSocket, Peer, own_account, peer};
+
+/// Connections at once of each listener; further ones wait in the kernel's backlog.
+const CONNECTIONS_MAX: usize = 64;
+/// A request's line and headers are there within this, or the connection ends.
+const HEADERS_WAIT: Duration = Duration::from_secs(3);
+/// A request's body is there within this, or it is refused.
+const BODY_WAIT: Duration = Duration::from_secs(3);
+/// An answer is taken within this, or the connection ends.
+const READ_WAIT: Duration = Duration::from_secs(5);
+/// Bytes of a request's line and headers together, and of what is read ahead; more are refused.
+const HEADERS_BYTES_MAX: usize = 16 << 10;
+/// Headers of a request; more are refused.
+const HEADERS_MAX: usize = 64;
+/// Bytes of a request's body; more are refused.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// At the end, answers that are under way have this long.
+const END_WAIT: Duration = Duration::from_millis(300);
+/// Where a connection cannot be taken (too many open files), it is tried again after this.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// A server that is ready to be run on a thread of its own.
+#[derive(Debug)]
+pub struct Server {
+    stop: oneshot::Receiver<()>,
+    socket: Option<(LocalSocket, UnixListener)>,
+    metrics_listener: Option<TcpListener>,
+    caller: Caller,
+    metrics: Arc<Metrics>,
+    exposition: Exposition,
+}
+
+/// Ends the server when it goes.
+#[derive(Debug)]
+#[must_use = "the server ends when this goes"]
+pub struct ServerStop {
+    _stop: oneshot::Sender<()>,
+}
+
+impl Server {
+    /// A server on these sockets.
+    pub fn new(
+        socket: Option<LocalSocket>,
+        metrics_listener: Option<TcpListener>,
+        caller: Caller,
+        metrics: Arc<Metrics>,
+        run: RunLabels,
+    ) -> (Self, ServerStop) {
+        let (stop, stopped) = oneshot::channel();
+        let socket = socket.and_then(|mut socket| {
+            let listener = socket.take_listener()?;
+            Some((socket, listener))
+        });
+        let exposition = Exposition::new(Arc::clone(&metrics), run);
+        (
+            Self { stop: stopped, socket, metrics_listener, caller, metrics, exposition },
+            ServerStop { _stop: stop },
+        )
+    }
+
+    /// Serves until it is told to end; then the socket's file goes.
+    ///
+    /// # Errors
+    /// The kernel refuses what it takes to wait for connections.
+    pub fn run(self) -> io::Result<()> {
+        let Self { stop, socket, metrics_listener, caller, metrics, exposition } = self;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let tasks = LocalSet::new();
+        let desk = Rc::new(Desk { caller, metrics, exposition, open: Cell::new(0), own: own_account() });
+        let served = tasks.block_on(&runtime, async move {
+            let mut places = Vec::new();
+            let mut file = None;
+            if let Some((socket, listener)) = socket {
+                file = Some(socket);
+                let listener = AsyncUnixListener::from_std(listener)?;
+                let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+                places.push(Arc::clone(&free));
+                tokio::task::spawn_local(take_local(listener, Rc::clone(&desk), free));
+            }
+            if let Some(listener) = metrics_listener {
+                let listener = AsyncTcpListener::from_std(listener)?;
+                let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+                places.push(Arc::clone(&free));
+                tokio::task::spawn_local(take_network(listener, Rc::clone(&desk), free));
+            }
+            let _told_or_gone = stop.await;
+            drop(file);
+            // Nobody is taken any more: a place that is taken here is not given away again.
+            let all_done = async {
+                for free in places {
+                    let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
+                    let _never_closed =
+                        free.acquire_many(all).await.map(tokio::sync::SemaphorePermit::forget);
+                }
+            };
+            let _in_time = timeout(END_WAIT, all_done).await;
+            Ok(())
+        });
+        // Whoever is still connected is cut off with the tasks.
+        drop(tasks);
+        runtime.shutdown_background();
+        served
+    }
+}
+
+/// Binds the address for metrics.
+///
+/// # Errors
+/// What the kernel says: the address is in use, or not one of this host.
+pub fn listen_for_metrics(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Desk {
+    caller: Caller,
+    metrics: Arc<Metrics>,
+    exposition: Exposition,
+    open: Cell<u64>,
+    own: (u32, u32),
+}
+
+impl Desk {
+    fn count_open(&self, open: u64) {
+        self.open.set(open);
+        self.metrics.control.connections_open.set(open);
+    }
+}
+
+async fn take_local(listener: AsyncUnixListener, desk: Rc<Desk>, free: Arc<Semaphore>) {
+    while let Ok(place) = Arc::clone(&free).acquire_owned().await {
+        match listener.accept().await {
+            Ok((connection, _)) => {
+                let desk = Rc::clone(&desk);
+                tokio::task::spawn_local(async move {
+                    // Who cannot be asked for is told nothing.
+                    if let Ok(peer) = peer(&connection) {
+                        serve(TokioIo::new(connection), Origin::Local(peer), desk).await;
+                    }
+                    drop(place);
+                });
+            }
+            Err(_too_many_files) => sleep(ACCEPT_AGAIN).await,
+        }
+    }
+}
+
+async fn take_network(listener: AsyncTcpListener, desk: Rc<Desk>, free: Arc<Semaphore>) {
+    while let Ok(place) = Arc::clone(&free).acquire_owned().await {
+        match listener.accept().await {
+            Ok((connection, _)) => {
+                let desk = Rc::clone(&desk);
+                tokio::task::spawn_local(async move {
+                    serve(TokioIo::new(connection), Origin::Network, desk).await;
+                    drop(place);
+                });
+            }
+            Err(_too_many_files) => sleep(ACCEPT_AGAIN).await,
+        }
+    }
+}
+
+/// One connection from its begin to its end.
+async fn serve<I>(connection: I, origin: Origin, desk: Rc<Desk>)
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+{
+    let control = &desk.metrics.control;
+    control.connections.add(1);
+    desk.count_open(desk.open.get() + 1);
+    let (answered, is_answered) = oneshot::channel();
+    let answered = Cell::new(Some(answered));
+    let service = service_fn(|asked| {
+        let (desk, origin, answered) = (&desk, &origin, &answered);
+        async move {
+            let response = desk.answer(asked, origin).await;
+            desk.metrics.control.requests.add(1);
+            if response.status().is_client_error() || response.status().is_server_error() {
+                desk.metrics.control.refused.add(1);
+            }
+            if let Some(answered) = answered.take() {
+                // The connection waits for it.
+                let _taken = answered.send(());
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let course = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_WAIT)
+        .max_buf_size(HEADERS_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .keep_alive(false)
+        .serve_connection(connection, service);
+    let slow = async {
+        if is_answered.await.is_err() {
+            std::future::pending::<()>().await; // over without an answer: the other one knows
+        }
+        sleep(READ_WAIT).await;
+    };
+    let timed_out = match first(course, slow).await {
+        First::Left(Ok(())) => false,
+        First::Left(Err(error)) => error.is_timeout(),
+        First::Right(()) => true,
+    };
+    control.timed_out.add(u64::from(timed_out));
+    desk.count_open(desk.open.get().saturating_sub(1));
+}
+
+enum First<A, B> {
+    Left(A),
+    Right(B),
+}
+
+/// Whichever is over first; the other one is given up.
+async fn first<A: Future, B: Future>(left: A, right: B) -> First<A::Output, B::Output> {
+    let (mut left, mut right) = (pin!(left), pin!(right));
+    poll_fn(|context| {
+        if let Poll::Ready(output) = left.as_mut().poll(context) {
+            return Poll::Ready(First::Left(output));
+        }
+        right.as_mut().poll(context).map(First::Right)
+    })
+    .await
+}
+
+impl Desk {
+    async fn answer(&self, asked: Asked<Incoming>, origin: &Origin) -> Response<Full<Bytes>> {
+        self.respond(asked, origin).await.unwrap_or_else(|rejection| {
+            let mut response = text(rejection.text);
+            *response.status_mut() = rejection.status;
+            if let Some(allow) = rejection.allow {
+                response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+            }
+            response
+        })
+    }
+
+    async fn respond(
+        &self,
+        asked: Asked<Incoming>,
+        origin: &Origin,
+    ) -> Result<Response<Full<Bytes>>, Rejection> {
+        let route = Route::find(asked.method(), asked.uri().path(), origin)?;
+        let described = format!("{} {}", asked.method(), asked.uri().path());
+        if route.changes() {
+            may_change(origin, self.own)
+                .inspect_err(|_| note(origin, &described, "refused: no right to it"))?;
+        }
+        let accept = asked.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        let format = Format::accepted(accept);
+        let body = if *asked.method() == Method::POST || *asked.method() == Method::PUT {
+            read(asked.into_body()).await?
+        } else {
+            Bytes::new()
+        };
+        let Some(request) = route.request(&body)? else {
+            return Ok(match route {
+                Route::Metrics => typed(self.exposition.text(format), format.media_type()),
+                _ => text(Route::index(origin).to_owned()),
+            });
+        };
+        let answer = self.caller.ask(request).await;
+        if route.changes() {
+            let said = match &answer {
+                Ok(Answer::Done(said) | Answer::Status(said)) => said.clone(),
+                Err(refusal) => format!("refused: {refusal}"),
+            };
+            note(origin, &described, &said);
+        }
+        Ok(match answer? {
+            Answer::Status(json) => typed(json + "\n", "application/json"),
+            Answer::Done(said) => text(said),
+        })
+    }
+}
+
+/// Who has asked for a change, and what came of it.
+fn note(origin: &Origin, asked: &str, said: &str) {
+    let Origin::Local(Peer { user, process, .. }) = origin else { return };
+    let pid = process.unwrap_or_default();
+    tracing::info!(request = asked, uid = user, pid, "control: {said}");
+}
+
+/// The whole body of a request.
+async fn read(body: Incoming) -> Result<Bytes, Rejection> {
+    let whole = timeout(BODY_WAIT, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    let Ok(read) = whole else {
+        let waited = BODY_WAIT.as_secs();
+        return Err(Rejection::new(
+            StatusCode::REQUEST_TIMEOUT,
+            format!("the body did not come within {waited} s"),
+        ));
+    };
+    match read {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Rejection::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("a body has at most {BODY_BYTES_MAX} bytes"),
+        )),
+        Err(error) => {
+            Err(Rejection::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))
+        }
+    }
+}
+
+fn text(text: String) -> Response<Full<Bytes>> {
+    let text = if text.ends_with('\n') { text } else { text + "\n" };
+    typed(text, "text/plain; charset=utf-8")
+}
+
+fn typed(body: String, media_type: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}

@@ -1,0 +1,323 @@
+//! How the agent is, in numbers: what `status` is answered with. Rates need two looks, so it looks once a second.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use crate::control::{
+    AgentStatus, GroupStatus, QueueStatus, ReloadStatus, SegmentStatus, SourceStatus, Status, StorageStatus,
+};
+use crate::metrics::{DirectoryMetrics, Limit, Metrics, RecorderMetrics, SourceMetrics};
+use crate::os::clock::{NS_PER_S, process_cpu_ns};
+use crate::os::process_usage::ProcessUsage;
+use crate::segment::{SegmentName, State};
+use crate::slab::Causes;
+
+/// How often it looks.
+const LOOK_INTERVAL_NS: u64 = NS_PER_S;
+/// Looks kept for the rate at which the directory grows: a minute.
+const LOOKS_MAX: usize = 60;
+/// Periods over which the rate of a slow source is measured.
+const PERIODS: u64 = 2;
+
+/// What it takes to say how a run is going.
+#[derive(Debug)]
+pub(super) struct StatusBook {
+    run_id: u64,
+    data_dir: String,
+    start_ns: u64,
+    start_cpu_ns: u64,
+    next_ns: u64,
+    written: VecDeque<(u64, u64)>, // when, and bytes by then; the latest last
+    cpu: [(u64, u64); 2],          // the last two looks: when, and processor time by then
+    sources: Vec<SourceBook>,      // by id
+    /// What was said of the last reload.
+    pub(super) last_reload: Option<String>,
+}
+
+/// One source's last look, and what it made.
+#[derive(Debug, Clone, Copy, Default)]
+struct SourceBook {
+    seen: Option<Seen>,
+    rates: Option<(f64, f64)>, // readings and bytes a second
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    at_ns: u64,
+    recorded: u64,
+    bytes: u64,
+}
+
+impl StatusBook {
+    pub(super) fn new(run_id: u64, data_dir: &Path, start_ns: u64) -> Self {
+        let start_cpu_ns = process_cpu_ns();
+        Self {
+            run_id,
+            // As whoever asks sees it, from another working directory.
+            data_dir: std::path::absolute(data_dir).as_deref().unwrap_or(data_dir).display().to_string(),
+            start_ns,
+            start_cpu_ns,
+            next_ns: start_ns,
+            written: VecDeque::with_capacity(LOOKS_MAX),
+            cpu: [(start_ns, start_cpu_ns); 2],
+            sources: Vec::new(),
+            last_reload: None,
+        }
+    }
+
+    /// If it is time to look.
+    pub(super) fn look(&mut self, now_ns: u64, metrics: &Metrics) {
+        if now_ns < self.next_ns {
+            return;
+        }
+        self.next_ns = now_ns + LOOK_INTERVAL_NS;
+        if self.written.len() == LOOKS_MAX {
+            self.written.pop_front();
+        }
+        self.written.push_back((now_ns, metrics.recorder.bytes.get()));
+        self.cpu = [self.cpu[1], (now_ns, process_cpu_ns())];
+        self.sources.resize(metrics.sources.len(), SourceBook::default());
+        for (book, source) in self.sources.iter_mut().zip(metrics.sources.iter()) {
+            book.look(now_ns, source);
+        }
+    }
+
+    /// How it is.
+    pub(super) fn status(&self, now_ns: u64, metrics: &Metrics, recovering: bool) -> Status {
+        let usage = ProcessUsage::now().unwrap_or_default();
+        let [(before_ns, before), (last_ns, last)] = self.cpu;
+        Status {
+            agent: AgentStatus {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                pid: std::process::id(),
+                run_id: format!("{:016x}", self.run_id),
+                data_dir: self.data_dir.clone(),
+                uptime_ns: now_ns.saturating_sub(self.start_ns),
+                cpu: ratio(
+                    usage.cpu_ns.saturating_sub(self.start_cpu_ns),
+                    now_ns.saturating_sub(self.start_ns),
+                )
+                .unwrap_or_default(),
+                cpu_now: ratio(last.saturating_sub(before), last_ns.saturating_sub(before_ns))
+                    .unwrap_or_default(),
+                resident_bytes: usage.resident_bytes,
+                recovering,
+            },
+            sources: metrics
+                .current_sources()
+                .into_iter()
+                .map(|(id, source)| {
+                    let rates = self.sources.get(usize::from(id)).and_then(|book| book.rates);
+                    source_status(id, source, rates)
+                })
+                .collect(),
+            segment: self.segment(now_ns, &metrics.recorder),
+            storage: self.storage(metrics),
+            reload: ReloadStatus {
+                count: metrics.daemon.reloads.get(),
+                failed: metrics.daemon.reloads_failed.get(),
+                current: metrics.daemon.config_current.get() == 1,
+                read_s: metrics.daemon.config_read_s.get(),
+                last: self.last_reload.clone(),
+            },
+            queues: QueueStatus {
+                slabs_queued: metrics.recorder.slabs_queued.get(),
+                slabs_free: metrics.recorder.slabs_free.get(),
+                groups: metrics
+                    .groups
+                    .iter()
+                    .map(|group| GroupStatus {
+                        name: group.name.to_owned(),
+                        slabs: group.slabs.get(),
+                        slabs_dropped: group.slabs_dropped.get(),
+                        waited_ns: group.waited_ns.get(),
+                    })
+                    .collect(),
+            },
+        }
+    }
+
+    fn segment(&self, now_ns: u64, recorder: &RecorderMetrics) -> SegmentStatus {
+        let name = SegmentName {
+            number: recorder.segment_number.get(),
+            created_s: i64::try_from(recorder.segment_created_s.get()).unwrap_or(i64::MAX),
+            run_id: self.run_id,
+            state: State::Active,
+        };
+        SegmentStatus {
+            open: recorder.segment_open.get() == 1,
+            name: name.to_string(),
+            number: name.number,
+            bytes: recorder.segment_bytes.get(),
+            frames: recorder.segment_frames.get(),
+            age_ns: now_ns.saturating_sub(recorder.segment_begun_ns.get()),
+            sealed: recorder.segments_sealed.get(),
+        }
+    }
+
+    fn storage(&self, metrics: &Metrics) -> StorageStatus {
+        let (directory, recorder) = (&*metrics.directory, &metrics.recorder);
+        let first = self.written.front().zip(self.written.back());
+        let bytes_per_s = first.and_then(|(first, last)| {
+            ratio(last.1.saturating_sub(first.1), last.0.saturating_sub(first.0)).map(|bytes| bytes * 1e9)
+        });
+        let segments = directory.segments.get();
+        StorageStatus {
+            data_bytes: directory.bytes.get(),
+            retain_bytes: directory.bytes_max.get(),
+            free_bytes: directory.free_bytes.get(),
+            keep_free_bytes: directory.keep_free_bytes.get(),
+            total_bytes: directory.total_bytes.get(),
+            bytes_per_s,
+            time_to_full_ns: bytes_per_s.and_then(|rate| time_to_full_ns(directory, rate)),
+            segments,
+            oldest_number: (segments > 0).then(|| directory.oldest_number.get()),
+            oldest_created_s: (segments > 0).then(|| directory.oldest_created_s.get()),
+            removed: directory.removed.get(),
+            written_bytes: recorder.bytes.get(),
+            errors: recorder.storage_errors.get(),
+            last_error: recorder.storage_failure().map(|error| error.to_string()),
+        }
+    }
+}
+
+impl SourceBook {
+    /// Looks at a source that has had time for some readings since the last time.
+    fn look(&mut self, now_ns: u64, source: &SourceMetrics) {
+        let now = Seen { at_ns: now_ns, recorded: source.recorded.get(), bytes: source.bytes.get() };
+        let least_ns = source.period_ns.get().saturating_mul(source.stride()).saturating_mul(PERIODS);
+        match self.seen {
+            Some(seen) if now_ns.saturating_sub(seen.at_ns) < least_ns => return,
+            Some(seen) => {
+                let elapsed_ns = now_ns.saturating_sub(seen.at_ns);
+                let a_second = |count| ratio(count, elapsed_ns).map(|count| count * 1e9);
+                self.rates = a_second(now.recorded.saturating_sub(seen.recorded))
+                    .zip(a_second(now.bytes.saturating_sub(seen.bytes)));
+            }
+            None => {}
+        }
+        self.seen = Some(now);
+    }
+}
+
+fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> SourceStatus {
+    let (begun, missed, lost) = (source.begun.get(), source.missed.get(), source.lost.get());
+    let recorded = source.recorded.get();
+    let asked_hz = ratio(NS_PER_S, source.period_ns.get()).unwrap_or_default();
+    let (stride, limit) = source.pace();
+    let causes = Causes::from_bits(u32::try_from(source.causes.get()).unwrap_or(u32::MAX));
+    SourceStatus {
+        name: source.name.clone(),
+        id,
+        period_ns: source.period_ns.get(),
+        asked_hz,
+        achieved_hz: rates.map(|(readings, _)| readings),
+        achieved_hz_run: ratio(recorded, begun.saturating_add(missed)).map(|share| share * asked_hz),
+        begun,
+        recorded,
+        lost,
+        lost_causes: (lost > 0).then(|| causes.to_string()),
+        missed,
+        partial: source.partial.get(),
+        failed: source.failed.get(),
+        failure: (source.failed.get() > 0).then(|| source.failure().to_string()),
+        timed_out: source.timed_out.get(),
+        stride,
+        limited_by: (stride > 1).then(|| match limit {
+            Limit::Source => "source".to_owned(),
+            Limit::Agent => "agent".to_owned(),
+        }),
+        lateness_ns: source.lateness.get().into(),
+        read_duration_ns: source.read_duration.get().into(),
+        cost_ns: source.spent.get().checked_div(begun),
+        bytes: source.bytes.get(),
+        bytes_per_s: rates.map(|(_, bytes)| bytes),
+    }
+}
+
+/// When the first limit is reached at so many bytes a second.
+fn time_to_full_ns(directory: &DirectoryMetrics, bytes_per_s: f64) -> Option<u64> {
+    let room = directory.bytes_max.get().saturating_sub(directory.bytes.get());
+    let free = directory.free_bytes.get().saturating_sub(directory.keep_free_bytes.get());
+    #[allow(clippy::cast_precision_loss, reason = "a forecast")]
+    let seconds = room.min(free) as f64 / bytes_per_s;
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a cast from f64 saturates; no part is negative"
+    )]
+    seconds.is_finite().then_some((seconds * 1e9) as u64)
+}
+
+/// A quotient; none of nothing.
+#[allow(clippy::cast_precision_loss, reason = "rates and shares for people and graphs")]
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metrics() -> Metrics {
+        let sources = [
+            SourceMetrics::new("cpu".to_owned(), 10_000_000),
+            SourceMetrics::new("slow".to_owned(), 4 * NS_PER_S),
+        ];
+        Metrics::new(sources, 2, Box::new([]))
+    }
+
+    // Goal: rates are those of the last second, or of two periods where that is longer. Method: looks at known times and counts.
+    #[test]
+    fn rates_are_measured() {
+        let metrics = metrics();
+        let mut book = StatusBook::new(7, Path::new("/data"), 0);
+        for second in 0..=20_u64 {
+            metrics.sources.get(0).unwrap().recorded.set(90 * second);
+            metrics.sources.get(0).unwrap().bytes.set(9_000 * second);
+            metrics.sources.get(1).unwrap().recorded.set(second / 4);
+            metrics.recorder.bytes.set(9_100 * second);
+            book.look(second * NS_PER_S, &metrics);
+            book.look(second * NS_PER_S + 200, &metrics);
+        }
+        let status = book.status(20 * NS_PER_S, &metrics, false);
+        let rates: Vec<_> =
+            status.sources.iter().map(|source| (source.achieved_hz, source.bytes_per_s)).collect();
+        assert_eq!(rates, [(Some(90.0), Some(9_000.0)), (Some(0.25), Some(0.0))]);
+        assert_eq!((status.sources[0].asked_hz, status.sources[1].asked_hz), (100.0, 0.25));
+        assert_eq!(status.storage.bytes_per_s, Some(9_100.0));
+        assert_eq!(
+            (status.agent.run_id.as_str(), status.agent.uptime_ns),
+            ("0000000000000007", 20 * NS_PER_S)
+        );
+    }
+
+    // Goal: the first limit is the one that counts, and where nothing comes there is no end. Method: each of the two limits.
+    #[test]
+    fn the_first_limit_counts() {
+        let directory = DirectoryMetrics::default();
+        directory.bytes_max.set(10_000);
+        directory.bytes.set(4_000);
+        directory.free_bytes.set(9_000);
+        directory.keep_free_bytes.set(1_000);
+        assert_eq!(time_to_full_ns(&directory, 1_000.0), Some(6 * NS_PER_S));
+        directory.keep_free_bytes.set(8_000);
+        assert_eq!(time_to_full_ns(&directory, 1_000.0), Some(NS_PER_S));
+        directory.bytes.set(11_000);
+        assert_eq!(time_to_full_ns(&directory, 1_000.0), Some(0));
+        assert_eq!(time_to_full_ns(&directory, 0.0), None);
+    }
+
+    // Goal: nothing is said of what is not known. Method: a run that has just begun.
+    #[test]
+    fn a_run_that_begins_has_no_rates() {
+        let metrics = metrics();
+        let mut book = StatusBook::new(7, Path::new("/data"), 100);
+        book.look(100, &metrics);
+        let status = book.status(100, &metrics, true);
+        let source = &status.sources[0];
+        assert_eq!((source.achieved_hz, source.achieved_hz_run, source.cost_ns), (None, None, None));
+        assert_eq!((status.storage.bytes_per_s, status.storage.time_to_full_ns), (None, None));
+        assert!(status.agent.recovering && !status.is_lossy() && status.storage.oldest_number.is_none());
+    }
+}

@@ -1,0 +1,60 @@
+//! What this process itself takes: memory, processors, open files.
+
+use std::fs;
+use std::io;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::clock::process_cpu_ns;
+use super::host::page_bytes;
+
+/// What this process takes now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProcessUsage {
+    /// Time of all its threads on processors, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Memory that is mapped, in bytes.
+    pub virtual_bytes: u64,
+    /// Memory that is resident, in bytes; the file on tmpfs that holds the slabs counts.
+    pub resident_bytes: u64,
+    /// Open files.
+    pub open_files: u64,
+    /// How many there may be.
+    pub open_files_max: u64,
+}
+
+impl ProcessUsage {
+    /// Asks the kernel.
+    ///
+    /// # Errors
+    /// `/proc` is not mounted, or not readable.
+    pub fn now() -> io::Result<Self> {
+        let statm = fs::read_to_string("/proc/self/statm")?;
+        let mut pages = statm.split_ascii_whitespace().map(|field| field.parse::<u64>().unwrap_or_default());
+        let mut bytes = || pages.next().unwrap_or_default().saturating_mul(page_bytes());
+        let (virtual_bytes, resident_bytes) = (bytes(), bytes());
+        // The list itself is an open file while it is read.
+        let open_files = (fs::read_dir("/proc/self/fd")?.count() as u64).saturating_sub(1);
+        let open_files_max = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Ok(Self { cpu_ns: process_cpu_ns(), virtual_bytes, resident_bytes, open_files, open_files_max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the numbers are this process's. Method: take memory and files, and look again.
+    #[test]
+    fn what_is_taken_shows() {
+        let before = ProcessUsage::now().unwrap();
+        let memory = vec![1_u8; 32 << 20];
+        let files: Vec<_> = (0..40).map(|_| fs::File::open("/proc/self/statm").unwrap()).collect();
+        let after = ProcessUsage::now().unwrap();
+        // Other tests of this process come and go meanwhile.
+        assert!(after.resident_bytes >= before.resident_bytes + (16 << 20), "{before:?} {after:?}");
+        assert!(after.open_files >= files.len() as u64 && after.open_files <= after.open_files_max);
+        assert!(after.virtual_bytes >= after.resident_bytes && after.cpu_ns >= before.cpu_ns);
+        drop(memory);
+    }
+}

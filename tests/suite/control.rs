@@ -1,0 +1,400 @@
+//! The running agent is asked: by its own verbs, by plain HTTP, by clients that wish it no good, and where there is no socket to be had.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde_json::Value;
+
+use crate::rig::{Called, Rig, eventually, finish, number, signal};
+
+/// Most resident memory that an attack may add: connections, requests, and what the allocator keeps of them.
+const ATTACK_KIB_MAX: u64 = 16 << 10;
+
+/// Starts a recording, and waits until it can be asked.
+pub fn start(rig: &Rig, args: &[&str]) -> Child {
+    let child = rig.start(&[&["record", "--quiet"], args].concat());
+    eventually("an agent that answers", || UnixStream::connect(rig.socket()).is_ok());
+    child
+}
+
+/// What comes back for a request line, with these headers and this body.
+pub fn ask(socket: &Path, line: &str, headers: &str, body: &str) -> String {
+    let mut connection = UnixStream::connect(socket).unwrap();
+    connection.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let length = body.len();
+    let request = format!("{line} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{headers}\r\n{body}");
+    connection.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Ends a recording, which must have lost nothing, and proves it by its files.
+fn end(rig: &Rig, child: Child) -> Called {
+    signal(&child, "TERM");
+    let called = finish(child);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    let verify = rig.verify();
+    let sums = (verify["intact"].as_bool(), number(&verify["unexplained"]), number(&verify["lost"]));
+    assert_eq!(sums, (Some(true), 0, 0), "{verify}");
+    called
+}
+
+fn status_line(answer: &str) -> &str {
+    answer.lines().next().unwrap_or_default()
+}
+
+/// Peak of the resident memory, in KiB.
+fn peak_kib(child: &Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+fn has_thread(child: &Child, name: &str) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    tasks
+        .flatten()
+        .any(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
+}
+
+// Goal: `status` says what runs, in JSON and for people, and its numbers are those of the run; behind the end there is no agent and
+// no socket. Method: a recording of two sources, its own files.
+#[test]
+fn a_running_agent_says_how_it_is() {
+    let rig = Rig::new();
+    let child = start(&rig, &["--source", "cpu@10ms", "--source", "synthetic@1ms"]);
+    let mut status = Value::Null;
+    eventually("rates", || {
+        let called = rig.call(&["status", "--json"]);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        status = called.json();
+        let sources = status["sources"].as_array().unwrap();
+        let is_known =
+            |source: &Value| source["achieved_hz"].is_number() && number(&source["lateness_ns"]["count"]) > 0;
+        sources.iter().all(is_known) && number(&status["storage"]["data_bytes"]) > 0
+    });
+    assert_eq!(number(&status["agent"]["pid"]), u64::from(child.id()));
+    assert_eq!(status["agent"]["data_dir"], rig.data().canonicalize().unwrap().to_str().unwrap());
+    let segment = status["segment"]["name"].as_str().unwrap();
+    assert!(rig.data().join(segment).is_file(), "{status}");
+    assert!(segment.contains(status["agent"]["run_id"].as_str().unwrap()), "{status}");
+    assert!(number(&status["segment"]["frames"]) > 0 && number(&status["segment"]["bytes"]) > 0, "{status}");
+    let free = number(&status["storage"]["free_bytes"]);
+    assert!(free > 0 && number(&status["storage"]["total_bytes"]) >= free, "{status}");
+    for (source, (name, hz)) in
+        status["sources"].as_array().unwrap().iter().zip([("cpu", 100.0), ("synthetic", 1000.0)])
+    {
+        assert_eq!((source["name"].as_str(), source["asked_hz"].as_f64()), (Some(name), Some(hz)));
+        let (begun, recorded) = (number(&source["begun"]), number(&source["recorded"]));
+        assert!(recorded > 0 && recorded <= begun && number(&source["lost"]) == 0, "{source}");
+        assert!(number(&source["bytes"]) >= 64 * recorded && number(&source["cost_ns"]) > 0, "{source}");
+    }
+    let page = rig.call(&["status"]);
+    assert_eq!(page.status, Some(0), "{page:?}");
+    let text = page.text();
+    assert!(text.contains("synthetic") && text.contains(segment) && !text.contains('\x1b'), "{text}");
+    end(&rig, child);
+    assert!(!rig.socket().exists());
+    let called = rig.call(&["status"]);
+    assert_eq!(called.status, Some(1), "{called:?}");
+    assert!(called.err.contains("no running flatcap") && called.err.contains("control.sock"), "{called:?}");
+}
+
+// Goal: `status` ends with 3 where readings were lost. Method: a source that cannot be read any more.
+#[test]
+fn a_lossy_agent_says_so() {
+    let rig = Rig::new();
+    let value = rig.write("value", "a 1\n");
+    let config = rig.write("file.toml", format!("[source.file.x]\npath = {value:?}\n"));
+    let child = start(&rig, &["--config", config.to_str().unwrap(), "--source", "file.x@10ms"]);
+    std::fs::remove_file(&value).unwrap();
+    eventually("a loss that is known", || rig.call(&["status"]).status == Some(3));
+    let page = rig.call(&["status"]).text();
+    assert!(page.contains("file.x: ") && page.contains("the last one: No such file"), "{page}");
+    signal(&child, "TERM");
+    assert_eq!(finish(child).status, Some(3));
+}
+
+// Goal: the recorder does what it is told, and says so. Method: each order, and what it leaves in the files.
+#[test]
+#[ignore = "the recorder takes no orders yet"]
+fn orders_are_done() {
+    let rig = Rig::new();
+    let child = start(&rig, &["--source", "synthetic@10ms"]);
+    let order = |args: &[&str]| {
+        let called = rig.call(args);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        assert_eq!(called.text().lines().count(), 1, "{called:?}");
+    };
+    order(&["mark", "deploy 42 begins"]);
+    order(&["flush"]);
+    order(&["rotate"]);
+    eventually("a closed segment", || rig.segments("bin").len() == 1);
+    order(&["reload"]);
+    order(&["log-level", "debug"]);
+    end(&rig, child);
+    assert_eq!(rig.segments("bin").len(), 2);
+    let dump = rig.call(&["dump", "flatcap-data"]);
+    assert!(dump.err.contains("deploy 42 begins"), "{}", dump.err);
+}
+
+// Goal: orders that make no sense are refused by one line, whoever sends them. Method: the verbs and plain HTTP.
+#[test]
+fn bad_orders_are_refused() {
+    let rig = Rig::new();
+    let child = start(&rig, &["--source", "cpu"]);
+    let long = "x".repeat(4097);
+    for (text, status, said) in [
+        ("", 1, "this is empty"),
+        ("two\nlines", 1, "control characters"),
+        ("\u{1b}[31mred", 1, "control characters"),
+        (long.as_str(), 2, "4097 bytes"),
+    ] {
+        let called = rig.call(&["mark", text]);
+        assert_eq!(called.status, Some(status), "{called:?}");
+        assert!(called.err.contains(said) && called.err.lines().count() == 1, "{called:?}");
+    }
+    for (line, body, status) in [
+        ("DELETE /status", "", "HTTP/1.1 405 Method Not Allowed"),
+        ("GET /rotate", "", "HTTP/1.1 405 Method Not Allowed"),
+        ("GET /nothing", "", "HTTP/1.1 404 Not Found"),
+        ("POST /mark", "a\tb", "HTTP/1.1 422 Unprocessable Entity"),
+        ("POST /mark", &"x".repeat(70_000), "HTTP/1.1 413 Payload Too Large"),
+    ] {
+        // The server may end the connection before it has read everything.
+        let answer = std::panic::catch_unwind(|| ask(&rig.socket(), line, "", body));
+        assert!(answer.is_err() && body.len() > 4096 || status_line(&answer.unwrap()) == status, "{line}");
+    }
+    end(&rig, child);
+}
+
+// Goal: who may not change anything may read, and is told why. Method: another account, without and with the agent's group; both may
+// connect, as an administrator has opened the socket to all.
+#[test]
+fn changes_are_for_the_agents_own() {
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let rig = Rig::new();
+    let child = start(&rig, &["--source", "cpu"]);
+    for folder in rig.folders() {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let called = |groups: &str, verb: &str| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args([
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            groups,
+            env!("CARGO_BIN_EXE_flatcap"),
+            verb,
+            "--socket",
+        ]);
+        Called::from(command.arg(rig.socket()).output().unwrap())
+    };
+    let (alone, member) = ("--clear-groups", "--groups=0,7");
+    let closed = called(alone, "status");
+    assert_eq!(closed.status, Some(1));
+    assert!(closed.err.contains("user root and group root (mode 660)"), "{closed:?}");
+    assert_eq!(called(member, "status").status, Some(0));
+    std::fs::set_permissions(rig.socket(), std::fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(called(alone, "status").status, Some(0));
+    let refused = called(alone, "rotate");
+    assert_eq!(refused.status, Some(1));
+    assert!(refused.err.contains("members of group 0"), "{refused:?}");
+    // Whatever the recorder makes of it, the right is there.
+    assert!(!called(member, "rotate").err.contains("members of group"));
+    let err = end(&rig, child).err;
+    assert!(err.contains("refused: no right to it") && err.contains("uid=65534"), "{err}");
+}
+
+// Goal: a socket of a dead agent is replaced; what is no socket, and what lives, is left alone; without a socket recording goes on, and
+// one warning says so. Method: each of them at the place.
+#[test]
+fn a_place_that_is_taken_costs_a_warning() {
+    for (what, said) in [
+        ("stale", ""),
+        ("file", "which is no socket"),
+        ("directory", "which is no socket"),
+        ("link", "which is no socket"),
+        ("live", "another process answers there"),
+    ] {
+        let rig = Rig::new();
+        let path = rig.socket();
+        let mut live = None;
+        match what {
+            "stale" => drop(UnixListener::bind(&path).unwrap()),
+            "live" => live = Some(UnixListener::bind(&path).unwrap()),
+            "file" => std::fs::write(&path, "mine").unwrap(),
+            "directory" => std::fs::create_dir(&path).unwrap(),
+            _ => std::os::unix::fs::symlink("/etc/passwd", &path).unwrap(),
+        }
+        let kind = || std::fs::symlink_metadata(&path).map(|metadata| metadata.file_type());
+        let before = kind().unwrap();
+        let called = rig.record(&["--for", "300ms", "--quiet", "--source", "cpu"]);
+        let warnings = called.err.lines().filter(|line| line.contains("no control socket")).count();
+        assert_eq!(warnings, usize::from(!said.is_empty()), "{what}: {called:?}");
+        assert!(called.err.contains(said), "{what}: {called:?}");
+        if what == "stale" {
+            assert!(kind().is_err(), "it is gone with the run");
+        } else {
+            assert_eq!(kind().unwrap(), before, "{what} is left as it was");
+            assert_eq!(before.is_socket(), what == "live");
+        }
+        drop(live);
+    }
+}
+
+// Goal: where there is no runtime directory, one warning says so. Method: one that nobody can make.
+#[test]
+fn a_missing_directory_costs_a_warning() {
+    let rig = Rig::new();
+    let mut command = rig.command(&["record", "--for", "300ms", "--quiet", "--source", "cpu"]);
+    let called = Called::from(command.env("RUNTIME_DIRECTORY", "/proc/none").output().unwrap());
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert_eq!(called.err.matches("no control socket").count(), 1, "{called:?}");
+    assert!(called.err.contains("/proc/none/control.sock"), "{called:?}");
+}
+
+// Goal: several recordings of one user have a socket each; verbs want one to be named, and find the one that is left; what a killed one
+// left goes with the next start. Method: an account that nobody else uses, two directories.
+#[test]
+fn several_recordings_are_told_apart() {
+    /// An account of this test alone: its directory under /dev/shm is shared by whoever has it.
+    const ACCOUNT: u32 = 65_117;
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let directory = format!("/dev/shm/flatcap-{ACCOUNT}");
+    let (one, other) = (Rig::new(), Rig::new());
+    let command = |rig: &Rig, args: &[&str]| {
+        let mut command = rig.command(args);
+        command.env_remove("RUNTIME_DIRECTORY").uid(ACCOUNT).gid(ACCOUNT);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let record = ["record", "--quiet", "--source", "cpu"];
+    let mut children = Vec::new();
+    for rig in [&one, &other] {
+        rig.folders().iter().for_each(|folder| chown(folder, Some(ACCOUNT), Some(ACCOUNT)).unwrap());
+        children.push(command(rig, &record).spawn().unwrap());
+    }
+    let status = |args: &[&str]| Called::from(command(&one, args).output().unwrap());
+    let mut several = status(&["status"]);
+    eventually("two that answer", || {
+        several = status(&["status"]);
+        several.err.contains("several recordings")
+    });
+    assert_eq!(several.status, Some(1));
+    let listed: Vec<&str> = several.err.lines().filter(|line| line.contains("--socket /")).collect();
+    assert_eq!(listed.len(), 2, "{several:?}");
+    for (child, rig) in children.iter().zip([&one, &other]) {
+        let data = rig.data().canonicalize().unwrap();
+        let line = listed.iter().find(|line| line.contains(&format!("(pid {},", child.id()))).unwrap();
+        assert!(line.contains(data.to_str().unwrap()), "{line}");
+        let socket = line.split_whitespace().nth(1).unwrap();
+        assert_eq!(
+            number(&status(&["status", "--json", "--socket", socket]).json()["agent"]["pid"]),
+            u64::from(child.id())
+        );
+    }
+    let mut killed = children.remove(0);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let left = status(&["status", "--json"]);
+    assert_eq!(number(&left.json()["agent"]["pid"]), u64::from(children[0].id()));
+    let sockets = || {
+        let entries = std::fs::read_dir(&directory).unwrap().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("control-")).count()
+    };
+    assert_eq!(sockets(), 2, "the killed one's is still there");
+    let again = Called::from(command(&one, &[&record[..], &["--for", "200ms"]].concat()).output().unwrap());
+    assert_eq!(again.status, Some(0), "{again:?}");
+    assert_eq!(sockets(), 1);
+    signal(&children[0], "TERM");
+    assert_eq!(finish(children.remove(0)).status, Some(0));
+    assert_eq!(sockets(), 0);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// Connects without waiting; none where the kernel refuses, since too many wait.
+fn connect_now(socket: &Path) -> Option<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    connect(&fd, &SocketAddrUnix::new(socket).unwrap()).ok()?;
+    Some(UnixStream::from(fd))
+}
+
+// Goal: ten thousand connections cost no reading and little memory, whatever they do; then the agent answers as before. Method: ten
+// thousand tries of clients that stay and do nothing, or send half a request, or never read; then ten thousand whole requests, from four
+// at a time; a source at 1 kHz beside them.
+#[test]
+fn ten_thousand_connections_cost_nothing() {
+    const TRIES: usize = 10_000;
+    let rig = Rig::new();
+    let child = start(&rig, &["--source", "synthetic@1ms", "--source", "cpu@10ms"]);
+    let socket = rig.socket();
+    ask(&socket, "GET /metrics", "", "");
+    eventually("mapped slabs", || !has_thread(&child, "map-slabs"));
+    let before_kib = peak_kib(&child);
+    let mut kept = Vec::new();
+    let mut refused = 0;
+    for number in 0..TRIES {
+        let Some(mut connection) = connect_now(&socket) else {
+            refused += 1;
+            continue;
+        };
+        let bytes: &[u8] = match number % 3 {
+            0 => b"",
+            1 => b"GET /status HTTP/1.1\r\nHos",
+            _ => b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+        };
+        match connection.write_all(bytes) {
+            Err(error) if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                panic!("{error}")
+            }
+            _ => kept.push(connection),
+        }
+    }
+    assert_eq!(kept.len() + refused, TRIES);
+    assert!(refused > 0, "the kernel holds only so many back");
+    // Behind all who wait before it.
+    let answer = loop {
+        match UnixStream::connect(&socket) {
+            Ok(_) => break ask(&socket, "GET /status", "", ""),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    };
+    assert_eq!(status_line(&answer), "HTTP/1.1 200 OK");
+    drop(kept);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..TRIES / 4 {
+                    assert_eq!(status_line(&ask(&socket, "GET /", "", "")), "HTTP/1.1 200 OK");
+                }
+            });
+        }
+    });
+    let metrics = ask(&socket, "GET /metrics", "", "");
+    let count = |name: &str| -> u64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap();
+        line.parse().unwrap()
+    };
+    assert!(count("flatcap_control_connections_total") > TRIES as u64, "{metrics}");
+    assert!(count("flatcap_control_connections_timed_out_total") > 0);
+    assert!(count("flatcap_control_connections_open") <= 64);
+    let added_kib = peak_kib(&child) - before_kib;
+    assert!(added_kib < ATTACK_KIB_MAX, "{added_kib} KiB");
+    println!("{refused} of {TRIES} tries refused by the kernel; {added_kib} KiB more resident at most");
+    end(&rig, child);
+}

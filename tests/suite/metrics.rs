@@ -1,0 +1,176 @@
+//! Metrics as others see them: the parsers of Prometheus, the document, the alert rules and the dashboard.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::control::{ask, start};
+use crate::rig::{Rig, eventually, finish, signal};
+
+/// What `prometheus_client`, the official parser, makes of a text: a line a family.
+const PARSER: &str = "import sys\n\
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
+    for family in parse(sys.stdin.read()): print(family.name, family.type, family.unit or '-', len(family.samples))";
+
+/// Both texts of an agent that has recorded for a second.
+fn texts() -> (String, String) {
+    let rig = Rig::new();
+    let child = start(&rig, &["--source", "cpu@10ms", "--source", "synthetic@1ms"]);
+    let body = |accept: &str| {
+        let answer = ask(&rig.socket(), "GET /metrics", accept, "");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    };
+    let has_latencies =
+        || body("").1.contains("flatcap_source_lateness_seconds_count{source=\"synthetic\"} 0");
+    eventually("latencies", || !has_latencies());
+    let (head, newer) = body("");
+    assert!(
+        head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        "{head}"
+    );
+    let (head, older) = body("Accept: text/plain\r\n");
+    assert!(head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
+    signal(&child, "TERM");
+    assert_eq!(finish(child).status, Some(0));
+    (newer, older)
+}
+
+/// What a program says of a text on its standard input; none, in one line, where it is not here.
+fn judged(program: &str, args: &[&str], text: &str) -> Option<(bool, String)> {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut judge) = command.spawn() else {
+        println!("passed over: {program} is not here");
+        return None;
+    };
+    let mut input = judge.stdin.take().unwrap();
+    // One that has seen enough does not read on.
+    let _unread = input.write_all(text.as_bytes());
+    drop(input);
+    let output = judge.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    Some((output.status.success(), said))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// Names and types of all metrics, as their lines are called.
+fn metrics() -> BTreeMap<String, String> {
+    let types = texts().1;
+    let types = types
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .map(|line| line.split_once(' ').unwrap());
+    types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
+}
+
+/// The names of metrics in a text, without what is said behind a histogram's name.
+fn named(text: &str, metrics: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let ours = words.filter(|word| word.starts_with("flatcap_") || word.starts_with("process_"));
+    ours.map(|word| {
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| word.strip_suffix(end));
+        let histogram = family.filter(|family| metrics.get(*family).is_some_and(|kind| kind == "histogram"));
+        histogram.unwrap_or(word).to_owned()
+    })
+    .collect()
+}
+
+// Goal: both texts are what Prometheus reads. Method: its official parser of OpenMetrics, and promtool, where they are here.
+#[test]
+fn the_judges_of_prometheus_are_content() {
+    let (newer, older) = texts();
+    if let Some((is_content, said)) = judged("promtool", &["check", "metrics"], &older) {
+        assert!(is_content && said.trim().is_empty(), "{said}");
+    }
+    // The host's own first: where its packages are.
+    for python in ["/usr/bin/python3", "python3"] {
+        let Some((is_content, said)) = judged(python, &["-c", PARSER], &newer) else { continue };
+        if said.contains("No module named 'prometheus_client'") {
+            println!("passed over: {python} has no prometheus_client");
+        } else {
+            assert!(is_content, "{said}");
+            let families = newer.lines().filter(|line| line.starts_with("# TYPE ")).count();
+            assert_eq!(said.lines().count(), families, "{said}");
+            assert!(said.contains("flatcap_source_lateness_seconds histogram seconds 50"), "{said}");
+            let broken = newer.replace("# EOF\n", "");
+            assert!(!judged(python, &["-c", PARSER], &broken).unwrap().0, "it judges nothing");
+        }
+    }
+}
+
+// Goal: every metric is in the operator's document with its type, and every metric there exists. Method: its table against an agent's
+// answer.
+#[test]
+fn every_metric_is_in_the_document() {
+    let mut told = BTreeMap::new();
+    for (name, kind) in metrics() {
+        // The older format knows no info.
+        let kind = if name.ends_with("_info") { "info".to_owned() } else { kind };
+        told.insert(name, kind);
+    }
+    let document = read("docs/OPERATIONS.md");
+    let rows =
+        document.lines().filter(|line| line.starts_with("| `flatcap_") || line.starts_with("| `process_"));
+    let listed: BTreeMap<String, String> = rows
+        .map(|row| {
+            let mut cells = row.split('|').map(str::trim).skip(1);
+            (cells.next().unwrap().trim_matches('`').to_owned(), cells.next().unwrap().to_owned())
+        })
+        .collect();
+    assert_eq!(listed, told);
+}
+
+// Goal: rules and dashboard name no metric that is not there, and each rule's runbook exists. Method: their words against an agent's
+// answer, their links against the document's headings.
+#[test]
+fn rules_and_dashboard_name_what_is_there() {
+    let metrics = metrics();
+    let (rules, dashboard) = (read("deploy/prometheus/alerts.yaml"), read("deploy/grafana/flatcap.json"));
+    for (what, text, least) in [("rules", &rules, 12), ("dashboard", &dashboard, 25)] {
+        let named = named(text, &metrics);
+        let missing: Vec<&String> = named.iter().filter(|name| !metrics.contains_key(*name)).collect();
+        assert!(missing.is_empty() && named.len() >= least, "{what}: {missing:?} of {named:?}");
+    }
+    let document = read("docs/OPERATIONS.md");
+    let anchors: BTreeSet<String> = document
+        .lines()
+        .filter_map(|line| line.strip_prefix("### "))
+        .map(|heading| format!("docs/OPERATIONS.md#{}", heading.to_lowercase().replace(' ', "-")))
+        .collect();
+    let runbooks: Vec<&str> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("runbook: ")).collect();
+    assert_eq!(runbooks.len(), rules.matches("- alert: ").count());
+    for runbook in runbooks {
+        assert!(anchors.contains(runbook), "no heading for {runbook}");
+    }
+    let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    assert!(panels.iter().all(|panel| panel["type"] == "row" || panel["targets"][0]["expr"].is_string()));
+}
+
+// Goal: the rules are rules, and fire where they should. Method: promtool, where it is here, with series by hand.
+#[test]
+fn the_rules_fire_where_they_should() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for args in [
+        ["check", "rules", "deploy/prometheus/alerts.yaml"],
+        ["test", "rules", "tests/data/prometheus/alerts.test.yaml"],
+    ] {
+        match Command::new("promtool").args(args).current_dir(root).output() {
+            Ok(output) => assert!(
+                output.status.success(),
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            ),
+            Err(_) => println!("passed over: promtool is not here"),
+        }
+    }
+}
