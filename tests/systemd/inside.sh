@@ -228,18 +228,21 @@ reloads() {
     eventually "the change in the journal" journal_has "$begin" "load: period"
     eventually "ready after a reload" status_has "recording"
     expect MainPID "$pid"
-    step "reload with a new drop-in: \"$(journalctl --no-pager --output cat --unit flatcap.service --since "$begin" | grep -F 'load: period')\", by the same process"
+    step "reload with a new drop-in: \"$(journalctl --no-pager --output cat --unit flatcap.service --since "$begin" | grep -F 'reloaded: load: period')\", by the same process"
     rm /etc/flatcap/conf.d/50-load.toml
     cp "$config" /run/flatcap.toml.good
     printf '[storage]\nsegment_size = "many"\n' >"$config"
     begin=$(now)
-    # A reload that waits for its outcome may fail here.
-    systemctl reload flatcap.service || true
+    ! systemctl reload flatcap.service 2>/dev/null || fail "a reload of an invalid configuration is none that succeeds"
     eventually "the mistake in the journal" journal_has "$begin" "flatcap.toml:2"
     eventually "ready after a reload" status_has "recording"
     is_state active || fail "an invalid configuration has ended it"
     expect MainPID "$pid"
-    step "reload with an invalid configuration: said in the journal with its line, the same process records on"
+    step "reload with an invalid configuration: it fails, the journal has the line, the same process records on"
+    systemctl kill --signal HUP --kill-who main flatcap.service
+    sleep 1
+    eventually "ready after SIGHUP" status_has "recording"
+    expect MainPID "$pid"
     cp /run/flatcap.toml.good "$config"
 }
 
