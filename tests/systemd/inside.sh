@@ -68,7 +68,8 @@ install_by_hand() {
 
 package_is_installed() {
     dpkg --install "$shared/flatcap.deb" >/dev/null || fail "dpkg --install"
-    step "installed $(dpkg-query --show flatcap)"
+    eventually "the package starts the service" is_state active
+    step "installed $(dpkg-query --show flatcap), and started"
 }
 
 package_is_upgraded_and_purged() {
