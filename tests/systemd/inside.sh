@@ -62,17 +62,14 @@ install_by_hand() {
     install -m 755 "$shared/flatcap" /usr/bin/flatcap
     install -D -m 644 "$shared/deploy/flatcap.service" /lib/systemd/system/flatcap.service
     install -D -m 644 "$shared/config/flatcap.toml" "$config"
-    if [ -d "$shared/deploy/sysusers.d" ]; then
-        systemd-sysusers "$shared"/deploy/sysusers.d/*.conf
-    else
-        echo 'u flatcap - "flatcap" /var/lib/flatcap' | systemd-sysusers -
-    fi
+    systemd-sysusers "$shared/deploy/flatcap.sysusers"
     systemctl daemon-reload
 }
 
 package_is_installed() {
     dpkg --install "$shared/flatcap.deb" >/dev/null || fail "dpkg --install"
-    step "installed $(dpkg-query --show flatcap)"
+    eventually "the package starts the service" is_state active
+    step "installed $(dpkg-query --show flatcap), and started"
 }
 
 package_is_upgraded_and_purged() {
@@ -225,21 +222,28 @@ survives_kill() {
 
 reloads() {
     local pid begin
-    pid=$(property MainPID)
+    pid=$(property MainPID) begin=$(now)
+    mkdir -p /etc/flatcap/conf.d
+    printf '[source.load]\nperiod = "500ms"\n' >/etc/flatcap/conf.d/50-load.toml
     systemctl reload flatcap.service || fail "reload"
+    eventually "the change in the journal" journal_has "$begin" "load: period"
     eventually "ready after a reload" status_has "recording"
     expect MainPID "$pid"
-    step "reload: the same process records on"
+    step "reload with a new drop-in: \"$(journalctl --no-pager --output cat --unit flatcap.service --since "$begin" | grep -F 'reloaded: load: period')\", by the same process"
+    rm /etc/flatcap/conf.d/50-load.toml
     cp "$config" /run/flatcap.toml.good
     printf '[storage]\nsegment_size = "many"\n' >"$config"
     begin=$(now)
-    # A reload that waits for its outcome may fail here.
-    systemctl reload flatcap.service || true
+    ! systemctl reload flatcap.service 2>/dev/null || fail "a reload of an invalid configuration is none that succeeds"
     eventually "the mistake in the journal" journal_has "$begin" "flatcap.toml:2"
     eventually "ready after a reload" status_has "recording"
     is_state active || fail "an invalid configuration has ended it"
     expect MainPID "$pid"
-    step "reload with an invalid configuration: said in the journal with its line, the same process records on"
+    step "reload with an invalid configuration: it fails, the journal has the line, the same process records on"
+    systemctl kill --signal HUP --kill-who main flatcap.service
+    sleep 1
+    eventually "ready after SIGHUP" status_has "recording"
+    expect MainPID "$pid"
     cp /run/flatcap.toml.good "$config"
 }
 
@@ -293,7 +297,7 @@ stalled_is_not_killed() {
 stop_takes_its_time() {
     cat >"$config" <<'CONFIG'
 [agent]
-memory_max = "8MiB"
+memory_max = "12MiB"
 cpu_budget = "400%"
 [storage]
 frame_max = "64KiB"
@@ -310,7 +314,7 @@ CONFIG
     systemctl start flatcap.service
     sleep 1
     fsfreeze --freeze "$data"
-    sleep 2
+    sleep 3
     systemctl stop --no-block flatcap.service
     sleep 6
     is_state deactivating || fail "it did not outlast TimeoutStopSec=3s: $(property ActiveState)"
