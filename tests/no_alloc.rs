@@ -21,7 +21,7 @@ use flatcap::os::host::HostRoot;
 use flatcap::sampling::sources::agent::AgentSampler;
 use flatcap::sampling::sources::synthetic::Synthetic;
 use flatcap::sampling::sources::{CATALOG, Entry, Opening, Unavailable};
-use flatcap::sampling::{Group, GroupSettings, GroupSource, Opened};
+use flatcap::sampling::{Group, GroupSettings, GroupSource, Mailbox, Opened};
 use flatcap::schema::{Place, Plan, Value, Visitor};
 use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, OnFull, SlabPool, slab_queue};
 use flatcap::stream::ChecksumKind;
@@ -92,7 +92,7 @@ fn a_warm_group_allocates_nothing() {
     // Starting a program allocates; group `blocking` has its sources read on threads of their own.
     let is_program = |name: &&str| *name == "command";
     let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), 1));
-    let metrics = Arc::new(Metrics::new(counters.collect(), Box::default()));
+    let metrics = Arc::new(Metrics::new(counters, names.len(), Box::default()));
     for (id, name) in (0_u16..).zip(&names).filter(|(_, name)| !is_program(name)) {
         let sampler = match sampler(name, &metrics) {
             Ok(sampler) => sampler,
@@ -120,7 +120,14 @@ fn a_warm_group_allocates_nothing() {
             stop: Arc::default(),
         });
         let mut group = Group::new(GroupSettings {
-            sources: vec![GroupSource { id, period_ns: 1, budget: 10_000, sampler, errand: None }],
+            sources: vec![GroupSource {
+                id,
+                period_ns: 1,
+                budget: 10_000,
+                sampler,
+                errand: None,
+                metrics: Arc::clone(metrics.sources.get(usize::from(id)).unwrap()),
+            }],
             name: GroupName::Slow,
             config: Config::default().groups.slow,
             start_ns: monotonic_ns(),
@@ -128,7 +135,7 @@ fn a_warm_group_allocates_nothing() {
             hand_over,
             metrics: Arc::clone(&metrics),
             latencies,
-            stop: Arc::new(Event::new()),
+            mailbox: Mailbox::silent(Arc::new(Event::new())),
         })
         .unwrap();
         let mut run = |readings: u64| {
@@ -144,7 +151,10 @@ fn a_warm_group_allocates_nothing() {
         };
         run(200);
         assert_eq!(run(2_000), 0, "allocations of {name} in 2,000 readings");
-        assert!(metrics.sources[usize::from(id)].begun.get() == 2_200, "{name} was read each time");
+        assert!(
+            metrics.sources.get(usize::from(id)).unwrap().begun.get() == 2_200,
+            "{name} was read each time"
+        );
         // What these do once a second.
         if ["cgroup", "perf", "process"].contains(name) {
             Event::new().wait_until(monotonic_ns() + 1_100_000_000);

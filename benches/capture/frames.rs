@@ -103,7 +103,7 @@ impl Producer {
     /// Appends until it is to end; how many frames.
     fn run(mut self, until: Until) -> u64 {
         let envelope = Envelope::new(self.source);
-        let metrics = &self.metrics.sources[usize::from(self.source)];
+        let metrics = self.metrics.sources.get(usize::from(self.source)).expect("one a source");
         let bytes = ENVELOPE_BYTES + self.payload.len();
         let begin = monotonic_ns();
         let mut seq = 0;

@@ -12,10 +12,10 @@ use flatcap::os::event::Event;
 use flatcap::os::storage::Storage;
 use flatcap::os::thread;
 use flatcap::recorder::{
-    Capped, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy,
+    Capped, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy, orders,
 };
 use flatcap::sampling::sources::synthetic;
-use flatcap::sampling::{Group, GroupSettings, GroupSource};
+use flatcap::sampling::{Group, GroupSettings, GroupSource, Mailbox};
 use flatcap::segment::{Header, HostName, SourceInfo, SourceKind};
 use flatcap::slab::{
     Arena, Begun, Geometry, HandOver, HandOverSettings, Inbox, LossLedger, OnFull, Owner, QueueReceiver,
@@ -91,7 +91,7 @@ impl Lines {
         let (senders, receivers) = (0..groups).map(|_| slab_queue(each, on_full)).unzip();
         let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), period_ns));
         Ok(Self {
-            metrics: Arc::new(Metrics::new(counters.collect(), Box::default())),
+            metrics: Arc::new(Metrics::new(counters, names.len(), Box::default())),
             wall_offset: Arc::new(WallOffset::new(&ClockReading::now())),
             begun: arena.begun(),
             pool: Arc::new(SlabPool::new(arena)),
@@ -124,7 +124,12 @@ impl Lines {
     }
 
     /// A group of these samplers, all of one period.
-    pub fn group(&mut self, sources: Vec<GroupSource>) -> Result<ReadyGroup, Box<dyn Error>> {
+    pub fn group(&mut self, mut sources: Vec<GroupSource>) -> Result<ReadyGroup, Box<dyn Error>> {
+        for source in &mut sources {
+            let counters =
+                self.metrics.sources.get(usize::from(source.id)).ok_or("a source without a name")?;
+            source.metrics = Arc::clone(counters);
+        }
         let ids: Vec<u16> = sources.iter().map(|source| source.id).collect();
         let (producer, latencies) = exchange(|| GroupLatencies::new(ids.iter().copied()));
         let stop = Arc::new(Event::new());
@@ -138,7 +143,7 @@ impl Lines {
             hand_over: self.hand_over(&stop)?,
             metrics: Arc::clone(&self.metrics),
             latencies: producer,
-            stop: Arc::clone(&stop),
+            mailbox: Mailbox::silent(Arc::clone(&stop)),
         })?;
         Ok(ReadyGroup { group, latencies, stop, start_ns })
     }
@@ -162,6 +167,7 @@ impl Lines {
             latencies: Vec::new(),
             clock_watch: Box::new(ClockTimer::start()?),
             wall_offset: self.wall_offset,
+            orders: orders(Arc::default()).1,
         })?;
         Ok(Recording { thread: thread::spawn("recorder", move || recorder.run())? })
     }

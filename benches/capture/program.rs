@@ -58,6 +58,7 @@ impl Program {
             .args(arguments)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
+            .env_remove("FLATCAP_CAPTURE_REPORT") // the bench's own, no setting
             .env("FLATCAP_LOG", "warn");
         command.env("RUNTIME_DIRECTORY", self.run_dir.path());
         command

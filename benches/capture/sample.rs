@@ -11,6 +11,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use flatcap::metrics::SourceMetrics;
 use flatcap::os::clock::monotonic_ns;
 use flatcap::os::event::Event;
 use flatcap::os::thread;
@@ -162,6 +163,7 @@ fn beside_a_consumer<T: Send + 'static>(
         budget: 10_000,
         sampler: Opened::fixed(Synthetic::point(1)),
         errand: None,
+        metrics: Arc::new(SourceMetrics::new("synthetic".to_owned(), period_ns)),
     };
     let mut ready = lines.group(vec![source])?;
     let mut inbox = lines.inbox();
@@ -198,6 +200,10 @@ fn beside_a_consumer<T: Send + 'static>(
     ended.store(true, Ordering::Release);
     lines.wake.set();
     let frames = consumer.join().map_err(|_panic| "the consumer ended by a panic")?;
-    must_be_equal("frames that came", frames, lines.metrics.sources[0].begun.get())?;
+    must_be_equal(
+        "frames that came",
+        frames,
+        lines.metrics.sources.get(0).map_or(0, |source| source.begun.get()),
+    )?;
     Ok((result, frames))
 }

@@ -11,7 +11,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use flatcap::config::Config;
-use flatcap::metrics::{Consumer, GroupLatencies, Total};
+use flatcap::metrics::{Consumer, GroupLatencies, SourceMetrics, Total};
 use flatcap::os::clock::{NS_PER_S, monotonic_ns};
 use flatcap::os::event::Event;
 use flatcap::os::host::HostRoot;
@@ -110,7 +110,15 @@ fn host_samplers() -> Result<Vec<GroupSource>, Box<dyn Error>> {
         let source = config.sources.iter().find(|source| source.name.as_str() == name);
         let opening = Opening { host: &host, config: source.ok_or("an unknown source")? };
         let sampler = (entry.open)(&opening)?;
-        sources.push(GroupSource { id, period_ns: PERIOD_NS, budget: 10_000, sampler, errand: None });
+        let metrics = Arc::new(SourceMetrics::new(name.to_owned(), PERIOD_NS));
+        sources.push(GroupSource {
+            id,
+            period_ns: PERIOD_NS,
+            budget: 10_000,
+            sampler,
+            errand: None,
+            metrics,
+        });
     }
     Ok(sources)
 }

@@ -44,6 +44,15 @@ pub enum CliError {
     /// Standard output.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
+    /// A manual page.
+    #[error("cannot write {}: {error}; name a directory that can be written", path.display())]
+    Manual {
+        /// The directory or the page.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        error: io::Error,
+    },
     /// Where a replay goes.
     #[error("cannot send to {to}: {error}")]
     Send {

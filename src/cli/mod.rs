@@ -4,15 +4,19 @@
 //! Never: decides anything that another program could not ask of the library.
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 mod check_config;
+mod completions;
+mod configuration;
 mod dump;
 mod error;
 mod info;
+mod logging;
+mod manual;
 mod orders;
 mod record;
 mod recover;
@@ -25,6 +29,7 @@ mod text;
 mod verify;
 
 pub use error::CliError;
+use logging::Log;
 
 use crate::replay::Notice;
 
@@ -51,6 +56,10 @@ enum Verb {
     Dump(dump::Args),
     Replay(replay::Args),
     Recover(recover::Args),
+    #[command(hide = true)]
+    Completions(completions::Args),
+    #[command(hide = true)]
+    Manual(manual::Args),
     Status(status::Args),
     Rotate(orders::RotateArgs),
     Mark(orders::MarkArgs),
@@ -85,21 +94,27 @@ impl From<Outcome> for ExitCode {
 
 /// The whole program, with the process's own arguments and streams.
 pub fn main() -> Outcome {
-    start_logging();
+    let log = Log::start();
     let mut out = io::BufWriter::with_capacity(256 << 10, io::stdout().lock());
-    let outcome = run(std::env::args_os(), &mut out);
+    let outcome = call(std::env::args_os(), &mut out, Some(&log));
     // The reader of a pipe that went away has seen what it wanted.
-    match out.flush() {
+    let outcome = match out.flush() {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            complain(&CliError::Output(error));
+            complain(&CliError::Output(error), Some(&log));
             Outcome::Failed
         }
         _ => outcome,
-    }
+    };
+    log.flush();
+    outcome
 }
 
 /// One call of the program. Data goes to `out`, errors to standard error.
 pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Outcome {
+    call(args, out, None)
+}
+
+fn call(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, log: Option<&Log>) -> Outcome {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -109,7 +124,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Out
         }
     };
     let result = match cli.verb {
-        Verb::Record(args) => record::run(&args, out),
+        Verb::Record(args) => record::run(&args, log),
         Verb::CheckConfig(args) => check_config::run(&args, out),
         Verb::Sources(args) => sources::run(&args, out),
         Verb::Info(args) => info::run(&args, out),
@@ -117,6 +132,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Out
         Verb::Dump(args) => dump::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
+        Verb::Completions(args) => completions::run(&args, out),
+        Verb::Manual(args) => manual::run(&args, out),
         Verb::Status(args) => status::run(&args, out),
         Verb::Rotate(args) => orders::rotate(&args, out),
         Verb::Mark(args) => orders::mark(&args, out),
@@ -128,15 +145,22 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Out
         Ok(outcome) => outcome,
         Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Outcome::Done,
         Err(error) => {
-            complain(&error);
+            complain(&error, log);
             error.outcome()
         }
     }
 }
 
-#[allow(clippy::print_stderr, reason = "the program's own voice: one error at its end")]
-fn complain(error: &CliError) {
-    eprintln!("flatcap: {error}");
+fn complain(error: &CliError, log: Option<&Log>) {
+    // What was logged before stands before it.
+    log.inspect(|log| log.flush());
+    // The journal takes this for a line's priority: an error.
+    let priority = if log.is_some_and(Log::is_journal) { "<3>" } else { "" };
+    for (number, line) in error.to_string().lines().enumerate() {
+        let name = if number == 0 { "flatcap: " } else { "" };
+        // Where nobody reads, the status says it still.
+        let _gone = writeln!(io::stderr(), "{priority}{name}{line}");
+    }
 }
 
 /// Says what is wrong with a file while reading goes on, and what that makes of the outcome.
@@ -161,16 +185,4 @@ fn notice(notice: &Notice) -> Result<Outcome, CliError> {
         Notice::Unreadable(error) => writeln!(err, "flatcap: {error}"),
     }?;
     Ok(Outcome::DataLoss)
-}
-
-/// Log lines go to standard error, from `info` on or as `FLATCAP_LOG` says.
-fn start_logging() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("FLATCAP_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .init();
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table};
 
+use super::configuration::{self, layers};
 use super::error::CliError;
+use super::logging::Log;
 use super::{Outcome, text};
 use crate::config::{self, Config, ConfigErrors};
 use crate::daemon::{self, Progress, RunSummary, Surroundings};
@@ -15,13 +17,14 @@ use crate::metrics::{Limit, Total};
 use crate::recorder::{RecorderReport, SourceReport};
 use crate::sampling::sources::CATALOG;
 
-/// Capture in the foreground until a signal or the end of --for; what the service runs.
+/// Capture in the foreground, until a signal or the end of --for; what the service runs.
 #[derive(Debug, clap::Args)]
+#[command(after_help = configuration::HELP)]
 pub(super) struct Args {
-    /// Configuration file; without one, the built-in default.
+    /// Configuration file; its drop-ins are read, too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where segments go; created if missing [default: the configuration's, ./flatcap-data].
+    /// Where segments go; created if missing [default: the configuration's, else the service's, else ./flatcap-data].
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Stop after this long: 250us, 10ms, 1s, 15m, 7d.
@@ -35,7 +38,7 @@ pub(super) struct Args {
     quiet: bool,
 }
 
-pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<Outcome, CliError> {
     let config = configuration(args)?;
     let voice = Voice { quiet: args.quiet, live: !args.quiet && io::stderr().is_terminal() };
     voice.begin(&config);
@@ -43,15 +46,25 @@ pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<Outcome, CliError
     let surroundings = Surroundings {
         duration: args.duration,
         watch: &mut |progress| {
+            if let Some(log) = log {
+                let [left_out, lost] = log.missing();
+                progress.metrics.log_lines_left_out.set(left_out);
+                progress.metrics.log_lines_lost.set(lost);
+            }
             if voice.live {
                 Voice::live_line(&progress, &mut seen);
             }
         },
         reread: &mut || configuration(args).map_err(|errors| errors.to_string()),
-        set_log: &mut |_filter| Err("the log cannot be changed in this version".to_owned()),
+        set_log: &mut |filter| match log {
+            Some(log) => log.set_filter(filter),
+            None => Err("this process does not log".to_owned()),
+        },
     };
     let summary = daemon::record(&config, surroundings);
     voice.end_live_line();
+    // What was logged stands in front of the summary, which speaks of it.
+    log.inspect(|log| log.flush());
     let summary = summary?;
     voice.summary(&summary);
     let is_lossy =
@@ -61,10 +74,7 @@ pub(super) fn run(args: &Args, _out: &mut dyn Write) -> Result<Outcome, CliError
 
 /// The configuration as the arguments change it.
 fn configuration(args: &Args) -> Result<Config, ConfigErrors> {
-    let mut config = match &args.config {
-        Some(path) => Config::read(path)?,
-        None => Config::default(),
-    };
+    let mut config = layers(args.config.as_deref()).read()?.config;
     if let Some(data_dir) = &args.data_dir {
         config.agent.data_dir.clone_from(data_dir);
     }
@@ -104,7 +114,7 @@ impl Voice {
         self.say(&format!(
             "recording {} to {}; buffers take {} of memory, all of it now; Ctrl-C ends",
             sources.join(", "),
-            config.agent.data_dir.display(),
+            daemon::data_dir(config).display(),
             text::bytes(config.memory().sum_bytes())
         ));
     }
@@ -235,7 +245,7 @@ fn count(number: u64, noun: &str) -> String {
 fn sources_table(report: &RecorderReport) -> Table {
     let mut table = table(super::info::SOURCE_COLUMNS);
     for source in &report.sources {
-        let (late, read) = (source.lateness.summary(), source.read_duration.summary());
+        let (late, read) = (source.lateness, source.read_duration);
         let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
         let mut row = vec![
             source.name.clone(),

@@ -15,8 +15,6 @@ const GIB: u64 = 1 << 30;
 const HOUR_SECONDS: u64 = 60 * 60;
 const DAY_SECONDS: u64 = 24 * HOUR_SECONDS;
 
-/// Beside the caller, so that a first run needs no rights; the service sets its own.
-pub(super) const DATA_DIR: &str = "./flatcap-data";
 /// The host itself. Containers mount the host's trees elsewhere.
 pub(super) const HOST_ROOT: &str = "/";
 /// Half goes to the two slabs for frames of `frame_max`; the rest buffers more than a second of the default
@@ -96,6 +94,9 @@ pub(super) const KEEP_FREE_RANGE: RangeInclusive<u64> = 0..=1024 * 1024 * GIB;
 pub(super) const FRAME_MAX: u64 = 16 * MIB;
 /// The smallest holds a large host's cpu sample; the largest keeps lengths far from 32 bits.
 pub(super) const FRAME_MAX_RANGE: RangeInclusive<u64> = 64 * KIB..=GIB;
+
+/// Whoever runs an agent wants to ask how it is; the socket is open to nobody else.
+pub(super) const CONTROL: bool = true;
 
 /// What blocks is late by itself.
 pub(super) const TIMING_BLOCKING: Timing = Timing::Relaxed;

@@ -1,24 +1,25 @@
-//! Which settings does a file make? It is read within a limit, parsed, and every key taken from its table.
+//! Which settings do texts make? Every key is taken from its table, text by text and from what all of them say together.
 
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::collections::BTreeMap;
 use std::path::Path;
+
+use toml::de::DeTable;
 
 use super::check;
 use super::default;
-use super::error::{ConfigErrors, Place, Problem};
+use super::error::{ConfigError, ConfigErrors, Place, Problem};
 use super::event::Perf;
+use super::file::FILE_BYTES_MAX;
 use super::instance::instance;
-use super::readout::{Origin, Provenance, Readout, Rights};
+use super::layers::Layers;
+use super::merge::lay_over;
 use super::settings::{Agent, Config, Control, Group, Groups, Handover, Storage, Sync, SyncWord};
 use super::source::{Cgroup, Process, Shape, ShapeWord, Source, SourceName, Synthetic};
 use super::syntax;
 use super::table::Table;
-use super::walk::{Given, Walk, place};
-
-/// A longer file is refused unread: a full configuration with all its comments has a hundredth of this.
-pub const FILE_BYTES_MAX: usize = 1 << 20;
+use super::texts::Texts;
+use super::variable;
+use super::walk::{Findings, Given, Known, Walk};
 
 /// What checks across tables need to know of single keys.
 #[derive(Debug)]
@@ -41,85 +42,88 @@ pub(super) struct WrittenSource {
 }
 
 impl Config {
-    /// Reads and checks the file at `path`.
+    /// Reads and checks the file at `path` and the drop-ins beside it, as [`Layers`] do; no environment.
     ///
     /// # Errors
-    /// A file that cannot be read, exceeds [`FILE_BYTES_MAX`], is not UTF-8 or not TOML; then everything
-    /// that is wrong with its settings, at once.
+    /// As [`Layers::read`].
     pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
-        let file_name = path.display().to_string();
-        let in_file = |problem| ConfigErrors::one(Place::File(file_name.clone()), problem);
-        let file = File::open(path).map_err(|error| in_file(Problem::Unreadable(error)))?;
-        let provenance = provenance(path, &file).map_err(|error| in_file(Problem::Unreadable(error)))?;
-        let mut bytes = Vec::new();
-        // One byte more than the limit tells a file at the limit from a longer one.
-        let limit = FILE_BYTES_MAX as u64 + 1;
-        file.take(limit).read_to_end(&mut bytes).map_err(|error| in_file(Problem::Unreadable(error)))?;
-        if bytes.len() > FILE_BYTES_MAX {
-            return Err(in_file(Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 }));
-        }
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => {
-                let mut config = Self::parse(&file_name, text)?;
-                config.name_commands(&provenance);
-                Ok(config)
-            }
-            Err(error) => {
-                let offset = error.valid_up_to();
-                let before = bytes.get(..offset).and_then(|valid| std::str::from_utf8(valid).ok());
-                let place = place(&file_name, before.unwrap_or_default(), offset);
-                Err(ConfigErrors::one(place, Problem::NotUtf8 { offset }))
-            }
-        }
-    }
-
-    /// Notes which file names the commands.
-    fn name_commands(&mut self, provenance: &Provenance) {
-        for source in &mut self.sources {
-            if let Some(Readout { origin: Origin::Command(command), .. }) = &mut source.readout {
-                command.named_in = Some(provenance.clone());
-            }
-        }
+        Layers::file(path).read().map(|layered| layered.config)
     }
 
     /// Checks a text; `file_name` is for messages alone.
     ///
     /// # Errors
-    /// As [`Self::read`], without those of the file system.
+    /// As [`Layers::read`], without those of the file system.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         if text.len() > FILE_BYTES_MAX {
             let problem = Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 };
             return Err(ConfigErrors::one(Place::File(file_name.to_owned()), problem));
         }
-        let mut walk = Walk::new(text);
-        match walk_document(&mut walk, text) {
-            Some(config) if walk.is_clean() => Ok(config),
-            _ => Err(walk.into_errors(file_name)),
-        }
+        let texts = Texts::of_file(file_name, text);
+        settle(&texts, Vec::new()).map(|settled| settled.config)
     }
 }
 
-/// Who may change the file that was opened, and who may put another one in its place.
-fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
-    let rights = |metadata: &Metadata| Rights { owner: metadata.uid(), mode: metadata.mode() & 0o7777 };
-    let whole = path.canonicalize()?;
-    Ok(Provenance {
-        path: path.to_owned(),
-        file: rights(&file.metadata()?),
-        directory: rights(&whole.parent().unwrap_or(&whole).metadata()?),
-    })
+/// What texts come to.
+#[derive(Debug)]
+pub(super) struct Settled {
+    pub(super) config: Config,
+    /// Where the value of each key stands that a text gives, by `table.key`.
+    pub(super) written: BTreeMap<String, usize>,
 }
 
-/// The settings as far as they could be read; none where the text is not TOML.
-pub(super) fn walk_document<'t>(walk: &mut Walk<'t>, text: &'t str) -> Option<Config> {
-    let tree = syntax::parse(walk, text)?;
-    Some(Table::root(walk, tree, document))
+/// Checks texts, each by itself and all together; `unread` are errors of those that could not be had.
+///
+/// While one of them is missing or no TOML, nothing is said of how they fit together.
+pub(super) fn settle(texts: &Texts, unread: Vec<ConfigError>) -> Result<Settled, ConfigErrors> {
+    let mut findings = Findings::default();
+    let mut merged = DeTable::new();
+    let mut is_whole = unread.is_empty();
+    for (start, text) in texts.files() {
+        let mut walk = Walk::new(texts);
+        match syntax::parse(&mut walk, start, text) {
+            Some(tree) => {
+                Table::root(&mut walk, tree.clone(), document);
+                lay_over(&mut merged, tree);
+            }
+            None => is_whole = false,
+        }
+        findings.add(walk.into_own_findings());
+    }
+    let mut walk = Walk::new(texts);
+    let tree = variable::tree(&mut walk, texts, &merged);
+    Table::root(&mut walk, tree.clone(), document);
+    lay_over(&mut merged, tree);
+    findings.add(walk.into_own_findings());
+    let mut walk = Walk::new(texts);
+    let config = Table::root(&mut walk, merged, document);
+    let written = walk.written().clone();
+    if is_whole {
+        findings.add(walk.into_joint_findings());
+    }
+    if is_whole && findings.is_none() {
+        Ok(Settled { config, written })
+    } else {
+        Err(findings.into_errors(texts, unread))
+    }
+}
+
+/// All keys there are; those of instances by the names `file.name` and `command.name`.
+pub(super) fn known_keys() -> Vec<Known> {
+    let tables = "[source.file.name]\n[source.command.name]\n";
+    let texts = Texts::of_file("", tables);
+    let mut walk = Walk::new(&texts);
+    if let Some(tree) = syntax::parse(&mut walk, 0, tables) {
+        Table::root(&mut walk, tree, document);
+    }
+    walk.into_known()
 }
 
 fn document(root: &mut Table<'_, '_>) -> Config {
     let (agent, memory_max) = root.table("agent", agent);
     let (handover, slab_size) = root.table("handover", handover);
     let (storage, frame_max) = root.table("storage", storage);
+    let control = root.table("control", control);
     let groups = root.table("group", |table| {
         let groups = Groups::default();
         Groups {
@@ -138,14 +142,14 @@ fn document(root: &mut Table<'_, '_>) -> Config {
         }
         sources.into_iter().unzip()
     });
-    let config = Config { agent, handover, storage, groups, control: Control::default(), sources };
+    let config = Config { agent, handover, storage, control, groups, sources };
     check::across_tables(root, &config, &Written { memory_max, slab_size, frame_max, sources: written });
     config
 }
 
 fn agent(table: &mut Table<'_, '_>) -> (Agent, Given<u64>) {
     let agent = Agent::default();
-    let data_dir = table.path("data_dir", agent.data_dir).value;
+    let data_dir = table.path_or_empty("data_dir", agent.data_dir).value;
     let run_dir = table.path_or_empty("run_dir", agent.run_dir).value;
     let host_root = table.path("host_root", agent.host_root).value;
     let memory_max = table.size("memory_max", agent.memory_max, &default::MEMORY_MAX_RANGE);
@@ -170,7 +174,8 @@ fn storage(table: &mut Table<'_, '_>) -> (Storage, Given<u64>) {
     let sync = table.word("sync", default::SYNC);
     let sync_interval =
         table.duration("sync_interval", default::SYNC_INTERVAL, &default::SYNC_INTERVAL_RANGE);
-    if sync.is_sound && sync.value != SyncWord::Interval && sync_interval.is_written() {
+    let is_unused = sync.value != SyncWord::Interval && !table.is_overruled(&sync_interval, &sync);
+    if sync.is_sound && is_unused && sync_interval.is_written() {
         table.reject(&sync_interval, Problem::IntervalUnused { sync: sync.value.as_str() });
     }
     let preallocate = default::PREALLOCATE.min(segment_size.value);
@@ -199,6 +204,15 @@ fn storage(table: &mut Table<'_, '_>) -> (Storage, Given<u64>) {
         frame_max: u32::try_from(frame_max.value).unwrap_or(u32::MAX),
     };
     (storage, frame_max)
+}
+
+fn control(table: &mut Table<'_, '_>) -> Control {
+    let control = Control::default();
+    Control {
+        enabled: table.flag("enabled", control.enabled).value,
+        socket: table.socket_path("socket", control.socket).value,
+        metrics_listen: table.socket_address("metrics_listen").value,
+    }
 }
 
 fn group(table: &mut Table<'_, '_>, group: &Group) -> Group {
@@ -258,7 +272,7 @@ fn synthetic(table: &mut Table<'_, '_>) -> (Synthetic, Given<u64>) {
     let seed = table.number("seed", default::SYNTHETIC_SEED, &default::SYNTHETIC_SEED_RANGE).value;
     if shape.is_sound && shape.value == ShapeWord::Point {
         for given in [&fields, &payload] {
-            if given.is_written() {
+            if given.is_written() && !table.is_overruled(given, &shape) {
                 table.reject(given, Problem::WideOnly);
             }
         }
@@ -282,8 +296,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::GroupName;
-    use crate::config::error::Wanted;
+    use crate::config::wanted::Wanted;
+    use crate::config::{GroupName, Origin, Readout};
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
     const MINIMAL: &str = include_str!("../../config/minimal.toml");
@@ -329,16 +343,18 @@ mod tests {
     #[test]
     fn file_shows_every_key_with_its_limits() {
         // Proves that each key the code knows has a line in its table, under a comment with its limits.
-        let mut walk = Walk::new("");
-        walk_document(&mut walk, "").unwrap();
+        let known_keys: Vec<_> =
+            known_keys().into_iter().filter(|known| !known.table.contains(".name")).collect();
         let lines: Vec<&str> = FILE.lines().collect();
         let common = lines.iter().find(|line| line.starts_with("# A source is one kind")).unwrap();
         let common_at = lines.iter().position(|line| line == common).unwrap();
         let mut shown = 0;
-        for known in walk.known() {
+        for known in &known_keys {
             let header = match &known.wanted {
                 Wanted::Table(name)
-                    if ["group", "source", "source.file", "source.command"].contains(&name.as_str()) =>
+                    if ["group", "source"].contains(&name.as_str())
+                        || name.starts_with("source.file")
+                        || name.starts_with("source.command") =>
                 {
                     continue;
                 }
@@ -369,7 +385,7 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(shown, 6 + 3 + 10 + 3 * 4 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
+        assert_eq!(shown, 6 + 3 + 10 + 3 + 3 * 4 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
     }
 
     #[test]
@@ -389,6 +405,7 @@ mod tests {
             [handover]\nslab_size = \"128KiB\"\nhand_over = \"6ms\"\ndrain = \"7ms\"\n\
             [storage]\nchecksum = \"crc16\"\nsegment_size = \"1GiB\"\nsegment_age = \"8s\"\nsync = \"interval\"\n\
             sync_interval = \"9s\"\npreallocate = \"1MiB\"\nframe_max = \"2MiB\"\n\
+            [control]\nenabled = false\nsocket = \"/s\"\nmetrics_listen = \"[::1]:9598\"\n\
             [group.fast]\ntiming = \"relaxed\"\npriority = 5\non_full = \"drop-oldest\"\n\
             [group.slow]\ntiming = \"precise\"\ncpus = [3, 0]\non_full = \"block\"\n\
             [group.blocking]\ntiming = \"spin\"\n\
@@ -418,6 +435,12 @@ mod tests {
             frame_max: 2 << 20,
         };
         assert_eq!(config.storage, storage);
+        let control = Control {
+            enabled: false,
+            socket: "/s".into(),
+            metrics_listen: Some("[::1]:9598".parse().unwrap()),
+        };
+        assert_eq!(config.control, control);
         let on_full = GroupName::ALL.iter().map(|name| config.groups.get(*name).on_full.as_str());
         assert_eq!(on_full.collect::<Vec<_>>(), ["drop-oldest", "block", "drop-newest"]);
         let groups = GroupName::ALL.iter().map(|name| config.groups.get(*name));
@@ -630,8 +653,8 @@ mod tests {
             ),
             (
                 "[seal]",
-                "f.toml:1:2: [seal]: no such table; the tables are [agent], [handover], [storage], [group] and \
-                 [source]",
+                "f.toml:1:2: [seal]: no such table; the tables are [agent], [handover], [storage], [control], \
+                 [group] and [source]",
             ),
         ]);
     }
@@ -749,6 +772,57 @@ mod tests {
     }
 
     #[test]
+    fn what_listens() {
+        // Proves that a port alone means this host alone, and that no address is guessed.
+        let listen = |text: &str| {
+            let config = Config::parse("f.toml", &format!("[control]\nmetrics_listen = \"{text}\""));
+            config.map(|config| config.control.metrics_listen.map(|address| address.to_string()))
+        };
+        for (text, expected) in [
+            ("", None),
+            ("9598", Some("127.0.0.1:9598")),
+            ("0.0.0.0:9598", Some("0.0.0.0:9598")),
+            ("[::]:65535", Some("[::]:65535")),
+        ] {
+            assert_eq!(listen(text).unwrap().as_deref(), expected, "{text}");
+        }
+        let wanted = "write a port for this host alone, such as \"9598\", an address and a port, such as \
+            \"0.0.0.0:9598\" or \"[::1]:9598\", or \"\" for none";
+        for text in [
+            ":9598",
+            "localhost:9598",
+            "0",
+            "127.0.0.1:0",
+            "70000",
+            "127.0.0.1",
+            "::1:9598",
+            "+9598",
+            " 9598",
+        ] {
+            assert_eq!(
+                listen(text).unwrap_err().to_string(),
+                format!(
+                    "f.toml:2:18: [control] metrics_listen = \"{text}\": not a port, nor an address and a port; {wanted}"
+                )
+            );
+        }
+        let socket = |path: &str| errors(&format!("[control]\nsocket = \"{path}\""));
+        assert_eq!(socket(""), "no error");
+        assert_eq!(socket(&format!("/{}", "s".repeat(106))), "no error");
+        for wrong in [format!("/{}", "s".repeat(107)), "run/control.sock".to_owned(), "/a\\u0000".to_owned()]
+        {
+            assert!(
+                socket(&wrong).ends_with(
+                    "not an absolute path, or too long for a socket; write an absolute path in quotes, of up to 107 \
+                     bytes, or \"\""
+                ),
+                "{}",
+                socket(&wrong)
+            );
+        }
+    }
+
+    #[test]
     fn what_is_asked_of_the_processor_and_the_scheduler() {
         // Proves that shares, priorities, processors and words of timing have limits, and lists their form.
         assert_errors(&[
@@ -836,24 +910,24 @@ mod tests {
     #[test]
     fn memory_that_does_not_suffice() {
         // Proves that the sum is shown, at the key or, for a default, at the file, and that the advice holds.
-        let terms = "8 slabs queued (512KiB) + 2 slabs looked at (128KiB) + 2 slabs for frames of frame_max";
-        let sum = "18 lists of what is in a slab (504KiB) + 6 frame builders (2184KiB) + 25 lists of losses (321KiB) + \
-             4 buffers of gaps (164KiB) + 100 histograms (2055KiB)";
+        let terms = "12 slabs queued (768KiB) + 3 slabs looked at (192KiB) + 2 slabs for frames of frame_max";
+        let sum = "24 lists of what is in a slab (648KiB) + 9 frame builders (3276KiB) + 9 lists of losses (344KiB) + \
+             256 places for sources (256KiB) + 4 buffers of gaps (164KiB) + 106 histograms (2145KiB)";
         assert_errors(&[
             (
                 "[agent]\nmemory_max = \"8MiB\"",
                 &format!(
-                    "f.toml:2:14: [agent] memory_max = \"8MiB\": too little: 2 slabs being filled \
-                     (128KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 39028KiB exceeds \"8MiB\"; write at \
-                     least \"39MiB\""
+                    "f.toml:2:14: [agent] memory_max = \"8MiB\": too little: 3 slabs being filled \
+                     (192KiB) + 4 slabs being written (256KiB) + {terms} (32776KiB) + {sum} = 41017KiB exceeds \"8MiB\"; write at \
+                     least \"41MiB\""
                 ),
             ),
-            ("[agent]\nmemory_max = \"39MiB\"", "no error"),
+            ("[agent]\nmemory_max = \"41MiB\"", "no error"),
             (
                 "[storage]\nframe_max = \"32MiB\"",
                 &format!(
-                    "f.toml: [agent] memory_max: too little: 2 slabs being filled (128KiB) + 4 slabs \
-                     being written (256KiB) + {terms} (65544KiB) + {sum} = 71796KiB exceeds \"64MiB\"; write at least \"71MiB\""
+                    "f.toml: [agent] memory_max: too little: 3 slabs being filled (192KiB) + 4 slabs \
+                     being written (256KiB) + {terms} (65544KiB) + {sum} = 73785KiB exceeds \"64MiB\"; write at least \"73MiB\""
                 ),
             ),
         ]);

@@ -2,15 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::ops::RangeInclusive;
-use std::time::Duration;
 
-use super::event::PROCESSES_MAX;
 use super::memory::Memory;
-use super::pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX};
-use super::readout::{EXPRESSION_BYTES_MAX, INSTANCE_NAME_BYTES_MAX, WORD_BYTES_MAX, WORDS_MAX};
-use super::source::CpuShare;
-use super::units::{UnitError, format_duration, format_size};
+use super::readout::INSTANCE_NAME_BYTES_MAX;
+use super::units::{UnitError, format_size};
+use super::wanted::Wanted;
 
 /// This many errors are kept; a file with more of them is not a configuration, and the rest is counted.
 pub const ERRORS_MAX: usize = 100;
@@ -52,6 +48,29 @@ pub enum Place {
     },
     /// An argument of the command line, as written.
     Argument(String),
+    /// An environment variable.
+    Variable(String),
+    /// Nowhere: neither a file nor a variable says it.
+    Default,
+}
+
+impl Problem {
+    /// Whether it lies between settings, of which another file may give one: nothing to say of a file alone.
+    pub(super) fn is_of_several(&self) -> bool {
+        matches!(
+            self,
+            Self::Missing { .. }
+                | Self::TooManyInstances { .. }
+                | Self::RegexOnly
+                | Self::PreallocateTooLarge { .. }
+                | Self::RetainTooLittle { .. }
+                | Self::IntervalUnused { .. }
+                | Self::WideOnly
+                | Self::FrameTooLarge { .. }
+                | Self::NoSource
+                | Self::MemoryTooSmall { .. }
+        )
+    }
 }
 
 /// What is wrong. Each message ends in what to do.
@@ -67,6 +86,48 @@ pub enum Problem {
         /// Bytes a file may have.
         limit: u64,
     },
+    /// Something that has no text of its own, or none that ends.
+    #[error("is {found}; write the path of a file")]
+    NotAFile {
+        /// What it is.
+        found: &'static str,
+    },
+    /// Files and variables that are small enough each, and too much together.
+    #[error(
+        "too much with what was read before it; all files and variables together may have {}",
+        format_size(*limit)
+    )]
+    AllTooLarge {
+        /// Bytes that they may have.
+        limit: u64,
+    },
+    /// More drop-ins in one folder than anybody writes.
+    #[error("holds more than {limit} files that end in .toml; merge some")]
+    TooManyFiles {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// More variables than there are settings worth setting so.
+    #[error("one of more than {limit} variables; write a file instead")]
+    TooManyVariables {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A variable that names no setting.
+    #[error("no such setting; {}", VariableHint(near))]
+    UnknownVariable {
+        /// The variable that was probably meant.
+        near: Option<String>,
+    },
+    /// A variable in whose name an instance cannot be told from another one.
+    #[error("means each of the instances {}; set it in a file", listed(names, "and"))]
+    AmbiguousVariable {
+        /// The instances.
+        names: Vec<String>,
+    },
+    /// A variable that is no text.
+    #[error("not UTF-8; write it as UTF-8")]
+    VariableNotUtf8,
     /// Not a text: save it as UTF-8.
     #[error("byte {offset} is not UTF-8; save the file as UTF-8")]
     NotUtf8 {
@@ -213,6 +274,18 @@ pub enum Problem {
         /// What to write.
         wanted: Wanted,
     },
+    /// A path that the kernel takes for no socket.
+    #[error("not an absolute path, or too long for a socket; {wanted}")]
+    BadSocketPath {
+        /// What to write.
+        wanted: Wanted,
+    },
+    /// Nothing to listen on.
+    #[error("not a port, nor an address and a port; {wanted}")]
+    BadSocketAddress {
+        /// What to write.
+        wanted: Wanted,
+    },
     /// A word that this key does not know.
     #[error("not one of the allowed values; {wanted}")]
     NotAllowed {
@@ -272,44 +345,6 @@ pub enum Problem {
         /// The least whole MiB that do.
         least: u64,
     },
-}
-
-/// What a key takes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Wanted {
-    /// A duration within limits.
-    Duration(RangeInclusive<Duration>),
-    /// A size within limits, in bytes.
-    Size(RangeInclusive<u64>),
-    /// A size, or a share in percent up to a limit.
-    Share(u8),
-    /// A share of one core within limits, in percent.
-    CpuShare(RangeInclusive<CpuShare>),
-    /// A list of patterns.
-    Patterns,
-    /// A number within limits.
-    Number(RangeInclusive<u64>),
-    /// A list of numbers within limits.
-    Numbers(RangeInclusive<u64>),
-    /// One of these words.
-    Word(Vec<&'static str>),
-    /// Some of these words.
-    Words(Vec<&'static str>),
-    /// Numbers or names of processes.
-    Processes,
-    /// Yes or no.
-    Flag,
-    /// A path that is not empty.
-    Path,
-    /// A path from the root on.
-    AbsolutePath,
-    /// A program and its arguments.
-    Command,
-    /// A regular expression.
-    Expression,
-    /// A table of this name.
-    Table(String),
 }
 
 impl ConfigErrors {
@@ -383,71 +418,11 @@ impl fmt::Display for ConfigError {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(file) => f.write_str(file),
-            Self::Line { file, line, column } => write!(f, "{file}:{line}:{column}"),
+            Self::File(file) => f.write_str(&printable(file)),
+            Self::Line { file, line, column } => write!(f, "{}:{line}:{column}", printable(file)),
             Self::Argument(argument) => f.write_str(argument),
-        }
-    }
-}
-
-impl Wanted {
-    /// The limits or the allowed values alone, for kinds of value that have them.
-    pub(super) fn limits(&self) -> Option<String> {
-        match self {
-            Self::Duration(range) => {
-                let (least, most) = (format_duration(*range.start()), format_duration(*range.end()));
-                Some(format!("from {least} to {most}"))
-            }
-            Self::Size(range) => {
-                Some(format!("from {} to {}", format_size(*range.start()), format_size(*range.end())))
-            }
-            Self::Share(most) => Some(format!("from 0% to {most}%, or a size")),
-            Self::CpuShare(range) => Some(format!("from {} to {}", range.start(), range.end())),
-            Self::Patterns => {
-                Some(format!("up to {PATTERNS_MAX} patterns of up to {PATTERN_BYTES_MAX} bytes"))
-            }
-            Self::Number(range) | Self::Numbers(range) => {
-                Some(format!("from {} to {}", range.start(), range.end()))
-            }
-            Self::Word(words) => Some(listed(&quoted(words), "or")),
-            Self::Words(words) => Some(listed(&quoted(words), "and")),
-            Self::Processes => Some(format!("up to {PROCESSES_MAX} numbers or names")),
-            Self::Flag => Some("true or false".to_owned()),
-            Self::Command => {
-                let arguments = WORDS_MAX - 1;
-                Some(format!("up to {arguments} arguments of up to {WORD_BYTES_MAX} bytes"))
-            }
-            Self::Expression => Some(format!("of up to {EXPRESSION_BYTES_MAX} bytes")),
-            Self::Path | Self::AbsolutePath | Self::Table(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for Wanted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limits = self.limits().unwrap_or_default();
-        match self {
-            Self::Duration(_) => write!(f, "write a number with ns, us, ms, s, m, h or d, {limits}"),
-            Self::Size(_) => write!(f, "write a number with B, KiB, MiB, GiB or TiB, {limits}"),
-            Self::Share(_) => write!(f, "write a number with B, KiB, MiB, GiB, TiB or %, {limits}"),
-            Self::CpuShare(_) => write!(f, "write a number with %, {limits}"),
-            Self::Patterns => write!(f, "write a list such as [\"sd*\", \"nvme*\"], {limits}"),
-            Self::Number(_) => write!(f, "write a whole number without quotes, {limits}"),
-            Self::Numbers(_) => write!(f, "write a list such as [0, 1] of whole numbers {limits}"),
-            Self::Word(_) => write!(f, "write {limits}"),
-            Self::Flag => write!(f, "write {limits} without quotes"),
-            Self::Words(_) => write!(f, "write a list of some of {limits}"),
-            Self::Processes => write!(f, "write a list such as [\"4711\", \"sshd\"], {limits}, none twice"),
-            Self::Path => write!(f, "write a path in quotes"),
-            Self::AbsolutePath => write!(f, "write an absolute path in quotes, without \"..\""),
-            Self::Command => {
-                write!(
-                    f,
-                    "write a list such as [\"/usr/bin/program\", \"argument\"], an absolute path and {limits}"
-                )
-            }
-            Self::Expression => write!(f, "write one in quotes, {limits}"),
-            Self::Table(name) => write!(f, "write a table, [{name}], once"),
+            Self::Variable(name) => write!(f, "environment variable {}", printable(name)),
+            Self::Default => f.write_str("built-in default"),
         }
     }
 }
@@ -458,6 +433,27 @@ struct Hint<'a> {
     elsewhere: &'a Option<String>,
     known: &'a [String],
     what: &'static str,
+}
+
+/// The text in one line, without control characters: a name may hold any.
+pub(super) fn printable(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(plain).collect()
+}
+
+/// What the writer of an unknown variable may have meant.
+struct VariableHint<'a>(&'a Option<String>);
+
+impl fmt::Display for VariableHint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(near) => write!(f, "did you mean {near}?"),
+            None => f.write_str(
+                "the names are FLATCAP_, the table and the key in capitals, with two underscores between: \
+                 FLATCAP_STORAGE__SEGMENT_SIZE",
+            ),
+        }
+    }
 }
 
 impl fmt::Display for Hint<'_> {
@@ -471,12 +467,8 @@ impl fmt::Display for Hint<'_> {
     }
 }
 
-fn quoted(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| format!("\"{word}\"")).collect()
-}
-
 /// `a, b and c`
-fn listed(items: &[String], and: &str) -> String {
+pub(super) fn listed(items: &[String], and: &str) -> String {
     match items {
         [] => "none".to_owned(),
         [only] => only.clone(),

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use super::default;
 use super::document::{WrittenSource, common};
-use super::error::{Problem, Wanted};
+use super::error::Problem;
 use super::readout::{Command, Format, FormatWord, Origin, Readout};
 use super::source::{Source, SourceName};
 use super::table::Table;
+use super::wanted::Wanted;
 
 /// One instance of `name` from its own table.
 pub(super) fn instance(
@@ -49,7 +50,7 @@ fn format(table: &mut Table<'_, '_>) -> Option<Format> {
     let format = table.word("format", default::FORMAT);
     let expression = table.expression("pattern");
     if format.value == FormatWord::Pairs {
-        if format.is_sound && expression.is_written() {
+        if format.is_sound && expression.is_written() && !table.is_overruled(&expression, &format) {
             table.reject(&expression, Problem::RegexOnly);
         }
         return Some(Format::Pairs);

@@ -32,6 +32,13 @@ pub const TOTAL_BYTES: u64 = 30 << 10;
 const INTERVAL_SETS: u64 = 3;
 /// Each source: how late it began, how long it took; both by interval, for the run and for the open segment.
 const OF_SOURCE: Histograms = Histograms { intervals: INTERVAL_SETS * 2, totals: 2 * 2 };
+/// Sources for whose histograms and lists there is room beyond those in use, if the limit leaves any: what a reload may add.
+const SPARE_SOURCES: u64 = 8;
+/// Most sources that a run can have, one after the other: each gets a number of its own that is not used again. Every name there is,
+/// and some 150 changes by which a source becomes another one.
+pub const RUN_SOURCES_MAX: u64 = 256;
+/// Each of these: its counters, 1 KiB at most, and its place in the source `self`, for three groups that may read it.
+const OF_RUN_SOURCE: u64 = 1 << 10;
 /// Each group: building and handing over, by interval.
 const OF_GROUP: Histograms = Histograms { intervals: INTERVAL_SETS * 2, totals: 0 };
 /// Waiting in the queue, writing and syncing by interval; these and the two of the groups for the run.
@@ -39,7 +46,7 @@ const OF_RECORDER: Histograms = Histograms { intervals: 3, totals: 5 };
 
 /// Losses on their way to the recorder: 4,096.
 const LEDGER_BYTES: u64 = 4096 * 32;
-/// Each source: 1,024 losses that no gap covers yet; and in each group one that may still grow.
+/// Each source: 1,024 losses that no gap covers yet. Each that a run can have: in each group one that may still grow.
 const OF_SOURCE_LOSSES: (u64, u64) = (1024 * 24, 32);
 /// Each slab being written: a gap for each of its runs, its frame, and that one's header.
 const GAPS_BYTES: u64 = 256 * (40 + 112 + 12);
@@ -56,21 +63,21 @@ struct Histograms {
 pub struct Memory {
     /// Bytes of a slab.
     pub slab_bytes: u64,
-    /// Slabs that samplers fill: one a group in use.
+    /// Slabs that samplers fill: one a group.
     pub filling: u64,
     /// Slabs that the recorder writes at once, at least 1.
     pub writing: u64,
     /// Length of each group's queue, in the order of [`GroupName::ALL`]: at least [`QUEUE_SLABS_MIN`], all together at most
-    /// [`QUEUE_SLABS_MAX`]; 0 for a group that is not in use. The more slabs a second a group can hand over, the
+    /// [`QUEUE_SLABS_MAX`]. The more slabs a second a group can hand over, the
     /// longer, so that all of them bridge a stall of one length.
     pub queues: [u64; GroupName::ALL.len()],
-    /// Slabs that the recorder has taken to see which was handed over first: one a group in use.
+    /// Slabs that the recorder has taken to see which was handed over first: one a group.
     pub looked_at: u64,
     /// Bytes of a slab for one frame of `frame_max`, whole pages.
     pub large_slab_bytes: u64,
-    /// Groups in use, each with one builder a size class.
+    /// Groups, each with one builder a size class. One without sources has them, too: a reload may bring it some.
     pub groups: u64,
-    /// Sources in use, each with a list of losses.
+    /// Sources that there is room for at the same time, each with a list of losses: those in use, and up to 8 that a reload adds.
     pub sources: u64,
     /// Histograms of intervals.
     pub intervals: u64,
@@ -98,29 +105,36 @@ impl Config {
 
 impl Memory {
     fn of(config: &Config) -> Self {
-        let in_use = |group: &&GroupName| config.sources_of(**group).next().is_some();
-        let groups = GroupName::ALL.iter().filter(in_use).count() as u64;
-        let rates =
-            [GroupName::Fast, GroupName::Slow, GroupName::Blocking].map(|group| slab_rate(config, group));
-        let sources = config.enabled_sources().count() as u64;
+        let in_use = config.enabled_sources().count() as u64;
+        let with_spare = (0..=SPARE_SOURCES).rev().map(|spare| Self::of_sources(config, in_use + spare));
+        // Where not even those in use have room, the sum says so.
+        let least = with_spare
+            .into_iter()
+            .find(|least| least.sum_bytes() <= config.agent.memory_max)
+            .unwrap_or_else(|| Self::of_sources(config, in_use));
+        let rest = config.agent.memory_max.saturating_sub(least.sum_bytes());
+        let each = least.slab_bytes.saturating_add(Self::slab_side_bytes(least.slab_bytes));
+        let more = (rest / each).min(QUEUE_SLABS_MAX - least.queued());
+        Self { queues: shares(more, rates(config)), ..least }
+    }
+
+    /// The least that so many sources need.
+    fn of_sources(config: &Config, sources: u64) -> Self {
+        let groups = GroupName::ALL.len() as u64;
         let slab_bytes = (config.handover.slab_size as u64).max(1);
         let large_slab_bytes = u64::from(config.storage.frame_max) + FRAME_HEADER_BYTES;
-        let least = Self {
+        Self {
             slab_bytes,
             filling: groups,
             writing: (WRITE_BATCH_BYTES / slab_bytes).max(1),
-            queues: shares(0, rates),
+            queues: shares(0, rates(config)),
             looked_at: groups,
             large_slab_bytes: large_slab_bytes.next_multiple_of(PAGE_BYTES),
             groups,
             sources,
             intervals: OF_SOURCE.intervals * sources + OF_GROUP.intervals * groups + OF_RECORDER.intervals,
             totals: OF_SOURCE.totals * sources + OF_GROUP.totals * groups + OF_RECORDER.totals,
-        };
-        let rest = config.agent.memory_max.saturating_sub(least.sum_bytes());
-        let each = slab_bytes.saturating_add(Self::slab_side_bytes(slab_bytes));
-        let more = (rest / each).min(QUEUE_SLABS_MAX - least.queued());
-        Self { queues: shares(more, rates), ..least }
+        }
     }
 
     /// Slabs in all queues together.
@@ -145,10 +159,11 @@ impl Memory {
         (bytes / frame).clamp(1, frames_max) * head + SLAB_RUNS_BYTES
     }
 
-    /// What so many sources and groups take for losses, in whole KiB.
-    pub fn losses_bytes(sources: u64, groups: u64) -> u64 {
+    /// What so many sources and all groups take for losses, in whole KiB.
+    pub fn losses_bytes(sources: u64) -> u64 {
         let (of_source, of_group) = OF_SOURCE_LOSSES;
-        (LEDGER_BYTES + sources * (of_source + groups * of_group)).next_multiple_of(1 << 10)
+        let growing = RUN_SOURCES_MAX * GroupName::ALL.len() as u64 * of_group;
+        (LEDGER_BYTES + sources * of_source + growing).next_multiple_of(1 << 10)
     }
 
     /// What each slab being written takes for the gaps in front of it.
@@ -157,7 +172,7 @@ impl Memory {
     }
 
     /// The terms of the sum.
-    pub fn terms(&self) -> [Term; 10] {
+    pub fn terms(&self) -> [Term; 11] {
         let slabs = |count: u64, holder| Term { count, holder, bytes: count.saturating_mul(self.slab_bytes) };
         let class_bytes: u64 = BUILDER_BYTES.iter().sum();
         [
@@ -182,9 +197,14 @@ impl Memory {
                 bytes: self.groups * class_bytes,
             },
             Term {
-                count: 1 + self.sources * (1 + self.groups),
+                count: 1 + self.sources,
                 holder: "lists of losses",
-                bytes: Self::losses_bytes(self.sources, self.groups),
+                bytes: Self::losses_bytes(self.sources),
+            },
+            Term {
+                count: RUN_SOURCES_MAX,
+                holder: "places for sources",
+                bytes: RUN_SOURCES_MAX * OF_RUN_SOURCE,
             },
             Term { count: self.writing, holder: "buffers of gaps", bytes: self.writing * Self::gaps_bytes() },
             Term {
@@ -201,8 +221,13 @@ impl Memory {
     }
 }
 
+/// Of each group, in the order of [`GroupName::ALL`].
+fn rates(config: &Config) -> [u64; GroupName::ALL.len()] {
+    [GroupName::Fast, GroupName::Slow, GroupName::Blocking].map(|group| slab_rate(config, group))
+}
+
 /// Most slabs that a group hands over in 1,000 s, as long as none is full before its time: one a tick, and one a hand-over
-/// interval. 0 for a group that is not in use, else at least 1.
+/// interval. 0 for a group without sources, else at least 1.
 fn slab_rate(config: &Config, group: GroupName) -> u64 {
     let per_1000_s = |period: Duration| {
         u64::try_from(Duration::from_secs(1000).as_nanos() / period.as_nanos().max(1)).unwrap_or(u64::MAX)
@@ -211,11 +236,11 @@ fn slab_rate(config: &Config, group: GroupName) -> u64 {
     ticks.min(per_1000_s(config.handover.hand_over))
 }
 
-/// The least for each queue in use, and `more` slabs by their rates; what division leaves goes to the busiest.
+/// The least for each queue, and `more` slabs by their rates; what division leaves goes to the busiest.
 fn shares<const GROUPS: usize>(more: u64, rates: [u64; GROUPS]) -> [u64; GROUPS] {
     let sum = rates.iter().sum::<u64>().max(1);
     // At most 4,096 slabs times 3 x 10^7.
-    let mut queues = rates.map(|rate| if rate == 0 { 0 } else { QUEUE_SLABS_MIN + more * rate / sum });
+    let mut queues = rates.map(|rate| QUEUE_SLABS_MIN + more * rate / sum);
     let given: u64 = rates.iter().map(|rate| more * rate / sum).sum();
     if let Some((queue, _)) = queues.iter_mut().zip(rates).max_by_key(|(_, rate)| *rate) {
         *queue += more - given;
@@ -246,19 +271,20 @@ mod tests {
         assert_eq!(
             terms,
             [
-                (2, 128 << 10),
+                (3, 192 << 10),
                 (4, 256 << 10),
-                (309, 309 * (64 << 10)),
-                (2, 128 << 10),
+                (269, 269 * (64 << 10)),
+                (3, 192 << 10),
                 (2, 2 * ((16 << 20) + (4 << 10))),
-                (319, 317 * (24 << 10) + 2 * (60 << 10)),
-                (6, (2 * (4 + 64 + 1024)) << 10),
-                (25, 321 << 10), // 128 + 8 x 24 KiB, and 8 x 2 x 32 bytes
+                (281, 279 * (24 << 10) + 2 * (60 << 10)),
+                (9, (3 * (4 + 64 + 1024)) << 10),
+                (17, (128 + 16 * 24 + 24) << 10), // 8 sources in use and 8 to spare; 256 x 3 x 32 bytes
+                (256, 256 << 10),
                 (4, 4 * 256 * 164),
-                (100, (63 * 15 + 37 * 30) << 10),
+                (186, (117 * 15 + 69 * 30) << 10),
             ]
         );
-        assert_eq!(memory.slabs(), 317);
+        assert_eq!(memory.slabs(), 279);
         assert!(memory.sum_bytes() <= 64 << 20);
         assert!(
             memory.sum_bytes() + memory.slab_bytes + (24 << 10) > 64 << 20,
@@ -281,29 +307,34 @@ mod tests {
         // Proves that slabs are shared out by how often a group can hand one over, and none gets less than the least: by
         // default the fast group has ticks every 5 ms or more rarely, the slow one 22 a second.
         let memory = Config::default().memory();
-        assert_eq!(memory.queued(), 309);
+        assert_eq!(memory.queued(), 269);
         let rates = [GroupName::Fast, GroupName::Slow].map(|name| slab_rate(&Config::default(), name));
         // In ms, rounded down; at least what all slabs beyond the least ones make together.
         let stalls = [0, 1].map(|group: usize| memory.queues[group] * 1_000_000 / rates[group]);
-        let least = (309 - 2 * QUEUE_SLABS_MIN) * 1_000_000 / rates.iter().sum::<u64>();
+        let least = (269 - 3 * QUEUE_SLABS_MIN) * 1_000_000 / rates.iter().sum::<u64>();
         assert!(stalls.iter().all(|stall| *stall >= least - 10), "{stalls:?} {least}");
         assert!(stalls[0] < least * 11 / 10, "the busiest decides: {stalls:?} {least}");
-        assert_eq!(memory.queue_of(GroupName::Blocking), 0);
-        assert_eq!(shares(0, [5, 0, 1]), [4, 0, 4]);
+        assert_eq!(memory.queue_of(GroupName::Blocking), QUEUE_SLABS_MIN);
+        assert_eq!(shares(0, [5, 0, 1]), [4, 4, 4]);
         assert_eq!(shares(10, [200_000, 1, 1]), [14, 4, 4]);
         assert_eq!(shares(10, [1, 1, 1]), [7, 7, 8]);
-        assert_eq!(shares(100, [300, 100, 0]), [79, 29, 0]);
+        assert_eq!(shares(100, [300, 100, 0]), [79, 29, 4]);
     }
 
     #[test]
-    fn only_groups_in_use_hold_memory() {
-        // Proves that a group without sources takes neither slab nor builder.
+    fn a_reload_has_room() {
+        // Proves that a group without sources is counted, and eight sources beyond those in use, but no more than there is room for.
         let mut config = Config::default();
         for source in &mut config.sources {
             source.enabled = source.name == crate::config::SourceName::Load;
         }
         let memory = config.memory();
-        assert_eq!((memory.groups, memory.filling, memory.looked_at), (1, 1, 1));
-        assert_eq!((memory.intervals, memory.totals), (6 + 6 + 3, 4 + 5));
+        assert_eq!((memory.groups, memory.filling, memory.looked_at), (3, 3, 3));
+        assert_eq!((memory.sources, memory.queues[0]), (9, QUEUE_SLABS_MIN));
+        assert_eq!((memory.intervals, memory.totals), (9 * 6 + 3 * 6 + 3, 9 * 4 + 5));
+        config.agent.memory_max = 40 << 20;
+        let memory = config.memory();
+        assert_eq!(memory.sources, 7);
+        assert!(memory.sum_bytes() <= 40 << 20 && Memory::of_sources(&config, 8).sum_bytes() > 40 << 20);
     }
 }

@@ -2,12 +2,14 @@
 //! follows from them as comments.
 
 use super::default;
+use super::layers::Origins;
 use super::memory::Memory;
 use super::pattern::Pattern;
 use super::readout::{Format, Origin, Readout};
-use super::settings::{Config, Group, KeepFree, Sync};
+use super::settings::{Config, Control, Group, KeepFree, Sync};
 use super::source::{Cgroup, GroupName, Process, Shape, Source, Synthetic};
 use super::units::{format_duration, format_size};
+use super::walk::joined;
 
 impl Config {
     /// The whole configuration as TOML, defaults filled in, which [`Config::parse`] reads back as an equal
@@ -15,17 +17,23 @@ impl Config {
     ///
     /// Bytes of a path that are not UTF-8, which only a command line can bring, come out as U+FFFD.
     pub fn to_toml(&self) -> String {
-        let mut lines = Lines(Vec::new());
+        self.to_toml_with(None)
+    }
+
+    /// The same; behind each value its place, where `origins` has one.
+    pub(super) fn to_toml_with(&self, origins: Option<&Origins>) -> String {
+        let mut lines = Lines { written: Vec::new(), table: String::new(), origins };
         lines.agent(self);
         lines.handover(self);
         lines.storage(self);
+        lines.control(&self.control);
         for name in GroupName::ALL {
             lines.group(self, *name, self.groups.get(*name));
         }
         for source in &self.sources {
             lines.source(source);
         }
-        lines.0.join("\n") + "\n"
+        lines.written.join("\n") + "\n"
     }
 
     /// The same, to be kept in a recording that others will read: values of keys that name a secret are left out.
@@ -51,9 +59,14 @@ fn redacted(line: &str) -> String {
     }
 }
 
-struct Lines(Vec<String>);
+struct Lines<'o> {
+    written: Vec<String>,
+    /// The table that the next key belongs to.
+    table: String,
+    origins: Option<&'o Origins>,
+}
 
-impl Lines {
+impl Lines<'_> {
     fn agent(&mut self, config: &Config) {
         let agent = &config.agent;
         self.table("agent");
@@ -103,6 +116,14 @@ impl Lines {
             KeepFree::Percent(percent) => self.quoted("keep_free", &format!("{percent}%")),
         }
         self.quoted("frame_max", &format_size(u64::from(storage.frame_max)));
+    }
+
+    fn control(&mut self, control: &Control) {
+        self.table("control");
+        self.plain("enabled", control.enabled);
+        self.quoted("socket", &control.socket.to_string_lossy());
+        let address = control.metrics_listen.map(|address| address.to_string());
+        self.quoted("metrics_listen", &address.unwrap_or_default());
     }
 
     fn group(&mut self, config: &Config, name: GroupName, group: &Group) {
@@ -174,14 +195,17 @@ impl Lines {
     }
 
     fn table(&mut self, name: &str) {
-        if !self.0.is_empty() {
-            self.0.push(String::new());
+        if !self.written.is_empty() {
+            self.written.push(String::new());
         }
-        self.0.push(format!("[{name}]"));
+        self.written.push(format!("[{name}]"));
+        name.clone_into(&mut self.table);
     }
 
     fn plain(&mut self, key: &str, value: impl std::fmt::Display) {
-        self.0.push(format!("{key} = {value}"));
+        let origin = self.origins.and_then(|origins| origins.of(&joined(&self.table, key)));
+        let comment = origin.map(|origin| format!(" # {origin}")).unwrap_or_default();
+        self.written.push(format!("{key} = {value}{comment}"));
     }
 
     fn list(&mut self, key: &str, patterns: &[Pattern]) {
@@ -203,7 +227,7 @@ impl Lines {
     }
 
     fn note(&mut self, text: &str) {
-        self.0.push(format!("# {text}"));
+        self.written.push(format!("# {text}"));
     }
 }
 
@@ -281,8 +305,8 @@ mod tests {
         let text = Config::default().to_toml();
         for line in [
             "# memory that follows from these settings:",
-            "#   128KiB  2 slabs being filled",
-            "# 19776KiB  309 slabs queued",
+            "#   192KiB  3 slabs being filled",
+            "# 17216KiB  269 slabs queued",
             "# sources: cpu, memory, disk, network",
             "# sources: vmstat, load, pressure, self",
         ] {
@@ -426,6 +450,13 @@ mod tests {
             .prop_map(|(events, processes)| Perf { events, processes: processes.into_iter().collect() })
     }
 
+    fn control() -> impl Strategy<Value = Control> {
+        let address = (any::<std::net::IpAddr>(), 1..=u16::MAX).prop_map(std::net::SocketAddr::from);
+        let socket = prop_oneof![Just(String::new()), "/[a-z \u{e4}]{1,20}"].prop_map(PathBuf::from);
+        (any::<bool>(), socket, prop::option::of(address))
+            .prop_map(|(enabled, socket, metrics_listen)| Control { enabled, socket, metrics_listen })
+    }
+
     fn config() -> impl Strategy<Value = Config> {
         let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
         let cpu_budget = (10..=100_000_u32).prop_map(CpuShare::of_basis_points);
@@ -449,12 +480,12 @@ mod tests {
             sources.extend(instances);
             sources
         });
-        (agent, handover, storage(), groups, sources).prop_map(
-            |(agent, handover, storage, groups, sources)| Config {
-                control: crate::config::Control::default(),
+        (agent, handover, storage(), control(), groups, sources).prop_map(
+            |(agent, handover, storage, control, groups, sources)| Config {
                 agent,
                 handover,
                 storage,
+                control,
                 groups,
                 sources,
             },

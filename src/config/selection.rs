@@ -2,12 +2,13 @@
 
 use super::check;
 use super::default::PERIOD_RANGE;
-use super::error::{ConfigError, ConfigErrors, Place, Problem, Wanted};
+use super::error::{ConfigError, ConfigErrors, Place, Problem};
 use super::settings::Config;
 use super::source::Source;
 use super::table::with_unit;
 use super::units::parse_duration;
 use super::walk::nearest;
+use super::wanted::Wanted;
 
 impl Config {
     /// Reads the named sources and no others, each as `NAME` or `NAME@PERIOD`; no argument leaves everything
@@ -151,14 +152,15 @@ mod tests {
 
     #[test]
     fn a_selection_must_fit_into_memory() {
-        // Proves that a selection that needs a second group is checked against memory_max again.
-        let text = "[agent]\nmemory_max = \"35MiB\"\n[source.synthetic]\nenabled = true\n";
+        // Proves that a selection of more sources is checked against memory_max again.
+        let text = "[agent]\nmemory_max = \"39MiB\"\n[source.synthetic]\nenabled = true\n";
         let off = ["cpu", "memory", "vmstat", "load", "disk", "network", "pressure", "self"];
-        let off = off.map(|name| format!("[source.{name}]\nenabled = false\n")).concat();
-        let mut config = Config::parse("f.toml", &(text.to_owned() + &off)).unwrap();
-        let errors = config.select_sources(&["cpu".to_owned(), "load".to_owned()]).unwrap_err().to_string();
+        let off = off.map(str::to_owned);
+        let all_off = off.each_ref().map(|name| format!("[source.{name}]\nenabled = false\n")).concat();
+        let mut config = Config::parse("f.toml", &(text.to_owned() + &all_off)).unwrap();
+        let errors = config.select_sources(&off).unwrap_err().to_string();
         assert!(
-            errors.starts_with("--source: [agent] memory_max: too little: 2 slabs being filled"),
+            errors.starts_with("--source: [agent] memory_max: too little: 3 slabs being filled"),
             "{errors}"
         );
         assert!(config.select_sources(&["cpu".to_owned()]).is_ok());

@@ -8,6 +8,9 @@ use super::default;
 use super::source::{CpuShare, GroupName, Source, SourceName};
 use super::word::words;
 
+/// Longest path of a socket, in bytes: what the kernel's address holds before its zero byte.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
 /// A checked configuration. Its values lie within their ranges and fit each other.
 ///
 /// ```
@@ -28,10 +31,10 @@ pub struct Config {
     pub handover: Handover,
     /// How segments are written.
     pub storage: Storage,
+    /// What may be asked of the running agent, and where.
+    pub control: Control,
     /// The sampler threads.
     pub groups: Groups,
-    /// How the running agent is asked.
-    pub control: Control,
     /// All sources in the order of [`SourceName::ALL`], those that are off too; instances by their names.
     pub sources: Vec<Source>,
 }
@@ -39,7 +42,7 @@ pub struct Config {
 /// Where the agent reads and writes, and what memory it may take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
-    /// The directory of the segments. Never empty.
+    /// The directory of the segments; empty for the default, which depends on who runs the agent.
     pub data_dir: PathBuf,
     /// The directory on tmpfs that holds samples until they are written; empty for the default, which depends on who
     /// runs the agent.
@@ -52,17 +55,6 @@ pub struct Agent {
     pub lock_memory: bool,
     /// Most of a core that all threads together may take, 0.1 % to 1,000 %; periods are lengthened where they take more.
     pub cpu_budget: CpuShare,
-}
-
-/// How the running agent is asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Control {
-    /// Whether there is a control socket.
-    pub enabled: bool,
-    /// Its path; empty for the default, which depends on who runs the agent.
-    pub socket: PathBuf,
-    /// Where metrics are told over TCP; nowhere if none.
-    pub metrics_listen: Option<SocketAddr>,
 }
 
 /// How frames get from samplers to the recorder.
@@ -97,6 +89,18 @@ pub struct Storage {
     pub keep_free: KeepFree,
     /// Bytes of the largest frame, 64 KiB to 1 GiB.
     pub frame_max: u32,
+}
+
+/// What may be asked of the running agent, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// Whether the agent listens at all.
+    pub enabled: bool,
+    /// The socket for status and orders, an absolute path of at most [`SOCKET_PATH_BYTES_MAX`] bytes; empty for the default,
+    /// which depends on who runs the agent.
+    pub socket: PathBuf,
+    /// Where metrics alone can be read over TCP; none for nowhere.
+    pub metrics_listen: Option<SocketAddr>,
 }
 
 /// What stays free of a file system.
@@ -226,8 +230,8 @@ impl Default for Config {
             agent: Agent::default(),
             handover: Handover::default(),
             storage: Storage::default(),
-            groups: Groups::default(),
             control: Control::default(),
+            groups: Groups::default(),
             sources: SourceName::single().map(Source::by_default).collect(),
         }
     }
@@ -236,19 +240,13 @@ impl Default for Config {
 impl Default for Agent {
     fn default() -> Self {
         Self {
-            data_dir: PathBuf::from(default::DATA_DIR),
+            data_dir: PathBuf::new(),
             run_dir: PathBuf::new(),
             host_root: PathBuf::from(default::HOST_ROOT),
             memory_max: default::MEMORY_MAX,
             lock_memory: default::LOCK_MEMORY,
             cpu_budget: default::CPU_BUDGET,
         }
-    }
-}
-
-impl Default for Control {
-    fn default() -> Self {
-        Self { enabled: true, socket: PathBuf::new(), metrics_listen: None }
     }
 }
 
@@ -275,6 +273,12 @@ impl Default for Storage {
             keep_free: default::KEEP_FREE,
             frame_max: u32::try_from(default::FRAME_MAX).unwrap_or(u32::MAX),
         }
+    }
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self { enabled: default::CONTROL, socket: PathBuf::new(), metrics_listen: None }
     }
 }
 

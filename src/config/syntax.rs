@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use toml::de::{DeTable, Error};
 
 use super::error::Problem;
+use super::merge::moved;
 use super::walk::Walk;
 
 /// What the parser says of a key or a table that was there before; the tree keeps the first.
@@ -14,15 +15,16 @@ const BLINDING: [&str; 2] = ["key with no value", "unclosed table"];
 /// Each parse looks behind the blinding lines of the one before. What five do not see, the next run tells.
 const PARSES_MAX: usize = 5;
 
-/// The tree of a text; none where it is not TOML. What is wrong is noted in `walk`, one error a line, since
-/// what follows on the same line is mostly an echo of the first.
-pub(super) fn parse<'t>(walk: &mut Walk<'t>, text: &'t str) -> Option<DeTable<'t>> {
+/// The tree of a text that begins at `start` of all texts, with the places in them; none where it is not TOML. What is wrong is
+/// noted in `walk`, one error a line, since what follows on the same line is mostly an echo of the first.
+pub(super) fn parse<'t>(walk: &mut Walk<'t>, start: usize, text: &'t str) -> Option<DeTable<'t>> {
     let (tree, errors) = DeTable::parse_recoverable(text);
     if errors.iter().all(|error| error.message() == DUPLICATE) {
         for error in &errors {
-            walk.reject_key(error.span().unwrap_or_default(), Problem::Duplicate);
+            let span = error.span().unwrap_or_default();
+            walk.reject_key(start + span.start..start + span.end, Problem::Duplicate);
         }
-        return Some(tree.into_inner());
+        return Some(moved(tree.into_inner(), start));
     }
     let mut broken = BTreeMap::new();
     note(&mut broken, text, errors);
@@ -42,7 +44,7 @@ pub(super) fn parse<'t>(walk: &mut Walk<'t>, text: &'t str) -> Option<DeTable<'t
         }
     }
     for (offset, message) in broken.into_values() {
-        walk.reject_text(offset, Problem::Syntax { message });
+        walk.reject_text(start + offset, Problem::Syntax { message });
     }
     None
 }
@@ -68,12 +70,18 @@ fn blank(text: &mut [u8], line_start: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::texts::Texts;
 
     fn errors(text: &str) -> String {
-        let mut walk = Walk::new(text);
-        match parse(&mut walk, text) {
-            Some(_) if walk.is_clean() => "no error".to_owned(),
-            _ => walk.into_errors("f.toml").to_string(),
+        let texts = Texts::of_file("f.toml", text);
+        let mut walk = Walk::new(&texts);
+        let tree = parse(&mut walk, 0, text);
+        let findings = walk.into_own_findings();
+        assert!(tree.is_some() || !findings.is_none());
+        if findings.is_none() {
+            "no error".to_owned()
+        } else {
+            findings.into_errors(&texts, Vec::new()).to_string()
         }
     }
 

@@ -1,5 +1,6 @@
 //! How is a parsed TOML table emptied key by key, so that nothing in it goes unnoticed?
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,14 +8,15 @@ use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
 use super::default::{KEEP_FREE_PERCENT_MAX, PAGE_BYTES};
-use super::error::{Problem, Wanted};
+use super::error::Problem;
 use super::event::PROCESSES_MAX;
 use super::pattern::{PATTERNS_MAX, Pattern};
 use super::readout::{Expression, INSTANCES_MAX, WORD_BYTES_MAX, WORDS_MAX, is_instance_name};
-use super::settings::KeepFree;
+use super::settings::{KeepFree, SOCKET_PATH_BYTES_MAX};
 use super::source::CpuShare;
 use super::units::{UnitError, parse_duration, parse_size};
 use super::walk::{Given, Known, Unknown, Walk, joined};
+use super::wanted::Wanted;
 use super::word::Word;
 
 /// A table of the document from which keys are taken.
@@ -250,6 +252,32 @@ impl<'t> Table<'_, 't> {
         })
     }
 
+    /// Takes an absolute path that fits into the address of a socket, or an empty text for none.
+    pub(super) fn socket_path(&mut self, key: &'static str, default: PathBuf) -> Given<PathBuf> {
+        let is_fit =
+            |text: &str| text.is_empty() || (is_absolute(text) && text.len() <= SOCKET_PATH_BYTES_MAX);
+        self.take(key, Wanted::SocketPath, default, |value, wanted| match value {
+            DeValue::String(text) if is_fit(&text) => Ok(PathBuf::from(text.into_owned())),
+            DeValue::String(_) => Err(Problem::BadSocketPath { wanted }),
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
+    /// Takes an address to listen on; none where it is empty. A port alone is one of the loopback address.
+    pub(super) fn socket_address(&mut self, key: &'static str) -> Given<Option<SocketAddr>> {
+        self.take(key, Wanted::SocketAddress, None, |value, wanted| match value {
+            DeValue::String(text) if text.is_empty() => Ok(None),
+            DeValue::String(text) => {
+                let is_port = text.bytes().all(|byte| byte.is_ascii_digit());
+                let port = || text.parse().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok();
+                let address = if is_port { port() } else { text.parse().ok() };
+                let address = address.filter(|address| address.port() != 0);
+                address.map(Some).ok_or(Problem::BadSocketAddress { wanted })
+            }
+            other => Err(wrong_type(&other, wanted)),
+        })
+    }
+
     /// Takes a program's absolute path and its arguments.
     pub(super) fn command(&mut self, key: &'static str) -> Given<Vec<String>> {
         let is_word = |word: &String| word.len() <= WORD_BYTES_MAX && !word.contains('\0');
@@ -308,6 +336,12 @@ impl<'t> Table<'_, 't> {
         self.walk.reject_at(self.at.unwrap_or(0), &given.key, Problem::Missing { wanted });
     }
 
+    /// Whether a value gave a key its sense away: `by` lies over it, in a later file or a variable. Whoever wrote `by` need not
+    /// know of it and could not take it back.
+    pub(super) fn is_overruled<T, U>(&self, given: &Given<T>, by: &Given<U>) -> bool {
+        matches!((by.offset(), given.offset()), (Some(by), Some(given)) if self.walk.is_over(by, given))
+    }
+
     /// Notes what is wrong with a value that reads well by itself.
     pub(super) fn reject<T>(&mut self, given: &Given<T>, problem: Problem) {
         self.walk.reject(given, problem);
@@ -335,6 +369,9 @@ impl<'t> Table<'_, 't> {
             return given;
         };
         given.span = Some(value.span());
+        if !is_table {
+            self.walk.note_written(joined(&self.path, key), value.span().start);
+        }
         match parse(value.into_inner(), wanted) {
             Ok(value) => given.value = value,
             Err(problem) => {

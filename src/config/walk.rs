@@ -1,8 +1,11 @@
 //! What was found in one pass over a document: what is wrong and where, and which keys there are?
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem, Wanted};
+use super::error::{ConfigError, ConfigErrors, ERRORS_MAX, Problem};
+use super::texts::Texts;
+use super::wanted::Wanted;
 
 /// Characters of a value that a message repeats.
 const VALUE_CHARS_MAX: usize = 60;
@@ -14,10 +17,18 @@ const SIMILARITY_MIN: f64 = 0.8;
 /// One pass over a document: what is wrong so far, and which keys there are.
 #[derive(Debug)]
 pub(super) struct Walk<'t> {
-    text: &'t str,
+    texts: &'t Texts,
     found: Vec<Found>,
     unknown: Vec<Unknown>,
     known: Vec<Known>,
+    written: BTreeMap<String, usize>,
+}
+
+/// What is wrong with one text or with several.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    found: Vec<Found>,
+    uncounted: usize, // beyond those in `found`
 }
 
 /// A value that holds, and whether the file says so or it is the default.
@@ -60,8 +71,9 @@ pub(super) struct Unknown {
 }
 
 impl<'t> Walk<'t> {
-    pub(super) fn new(text: &'t str) -> Self {
-        Self { text, found: Vec::new(), unknown: Vec::new(), known: Vec::new() }
+    pub(super) fn new(texts: &'t Texts) -> Self {
+        let (found, unknown, known) = (Vec::new(), Vec::new(), Vec::new());
+        Self { texts, found, unknown, known, written: BTreeMap::new() }
     }
 
     /// Notes that a table knows a key.
@@ -76,7 +88,7 @@ impl<'t> Walk<'t> {
 
     /// Notes what is wrong at `span`, whose text is the key.
     pub(super) fn reject_key(&mut self, span: Range<usize>, problem: Problem) {
-        let key = self.text.get(span.clone()).map(|key| shortened(key, KEY_CHARS_MAX));
+        let key = Some(shortened(self.texts.text(span.clone()), KEY_CHARS_MAX));
         self.found.push(Found { offset: Some(span.start), key, value: None, problem });
     }
 
@@ -91,45 +103,53 @@ impl<'t> Walk<'t> {
         self.found.push(Found { offset: Some(offset), key: None, value: None, problem });
     }
 
+    /// Notes what is wrong with the value at `span`, whose key is told.
+    pub(super) fn reject_value(&mut self, span: Range<usize>, key: String, problem: Problem) {
+        self.reject(&Given { value: (), key, span: Some(span), is_sound: false }, problem);
+    }
+
     /// Notes what is wrong with a value; a default is shown by the problem, if at all.
     pub(super) fn reject<T>(&mut self, given: &Given<T>, problem: Problem) {
-        let value = given.span.as_ref().and_then(|span| self.text.get(span.clone()));
-        let value = value.map(|value| shortened(value, VALUE_CHARS_MAX));
+        let value = given.span.clone().map(|span| shortened(self.texts.text(span), VALUE_CHARS_MAX));
         self.found.push(Found { offset: given.offset(), key: Some(given.key.clone()), value, problem });
     }
 
-    /// Whether nothing is wrong so far.
-    pub(super) fn is_clean(&self) -> bool {
-        self.found.is_empty() && self.unknown.is_empty()
+    /// Notes where a key's value stands.
+    pub(super) fn note_written(&mut self, key: String, offset: usize) {
+        self.written.insert(key, offset);
     }
 
-    #[cfg(test)]
-    pub(super) fn known(&self) -> &[Known] {
-        &self.known
+    /// Whether one place lies over another: in a later file, or in a variable over a file.
+    pub(super) fn is_over(&self, offset: usize, under: usize) -> bool {
+        self.texts.is_over(offset, under)
     }
 
-    /// Everything found, in the order of the text.
-    pub(super) fn into_errors(mut self, file: &str) -> ConfigErrors {
+    /// Which keys there are.
+    pub(super) fn into_known(self) -> Vec<Known> {
+        self.known
+    }
+
+    /// Where each key's value stands, by `table.key`.
+    pub(super) fn written(&self) -> &BTreeMap<String, usize> {
+        &self.written
+    }
+
+    /// What is wrong with a text whatever others say.
+    pub(super) fn into_own_findings(mut self) -> Findings {
         // Only what can be kept is explained; a file of nothing but unknown keys costs no more than this.
         self.unknown.sort_by_key(|unknown| unknown.offset);
         let uncounted = self.unknown.len().saturating_sub(ERRORS_MAX);
         self.unknown.truncate(ERRORS_MAX);
         let explained: Vec<Found> = self.unknown.iter().map(|unknown| self.explain(unknown)).collect();
+        self.found.retain(|found| !found.problem.is_of_several());
         self.found.extend(explained);
-        self.found.sort_by_key(|found| found.offset.unwrap_or(usize::MAX));
-        let uncounted = uncounted + self.found.len().saturating_sub(ERRORS_MAX);
-        self.found.truncate(ERRORS_MAX);
-        let text = self.text;
-        let errors = self.found.into_iter().map(|found| ConfigError {
-            place: match found.offset {
-                Some(offset) => place(file, text, offset),
-                None => Place::File(file.to_owned()),
-            },
-            key: found.key,
-            value: found.value,
-            problem: found.problem,
-        });
-        ConfigErrors::new(errors.collect(), uncounted)
+        Findings { found: self.found, uncounted }
+    }
+
+    /// What is wrong between keys, which may stand in several texts.
+    pub(super) fn into_joint_findings(mut self) -> Findings {
+        self.found.retain(|found| found.problem.is_of_several());
+        Findings { found: self.found, uncounted: 0 }
     }
 
     fn explain(&self, unknown: &Unknown) -> Found {
@@ -162,6 +182,32 @@ impl<'t> Walk<'t> {
     }
 }
 
+impl Findings {
+    /// Whether nothing is wrong.
+    pub(super) fn is_none(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// Adds others. No more are kept than can be told.
+    pub(super) fn add(&mut self, others: Self) {
+        self.found.extend(others.found);
+        self.found.sort_by_key(|found| found.offset.unwrap_or(usize::MAX));
+        self.uncounted += others.uncounted + self.found.len().saturating_sub(ERRORS_MAX);
+        self.found.truncate(ERRORS_MAX);
+    }
+
+    /// Everything found, in the order of the texts; `first` are errors that stand in no text.
+    pub(super) fn into_errors(self, texts: &Texts, mut first: Vec<ConfigError>) -> ConfigErrors {
+        first.extend(self.found.into_iter().map(|found| ConfigError {
+            place: texts.place(found.offset),
+            key: found.key,
+            value: found.value,
+            problem: found.problem,
+        }));
+        ConfigErrors::new(first, self.uncounted)
+    }
+}
+
 impl<T> Given<T> {
     /// Whether the file gives this value, be it good or bad.
     pub(super) fn is_written(&self) -> bool {
@@ -185,17 +231,6 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
         .max_by(|left, right| left.0.total_cmp(&right.0))
         .map(|(_, candidate)| candidate.to_owned())
-}
-
-/// Line and column of a byte of `text`; a byte order mark has no column.
-pub(super) fn place(file: &str, text: &str, offset: usize) -> Place {
-    let before = text.get(..offset).unwrap_or(text).trim_start_matches('\u{feff}');
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    Place::Line {
-        file: file.to_owned(),
-        line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
-        column: before.get(line_start..).unwrap_or_default().chars().count() + 1,
-    }
 }
 
 /// The full name of a key or a table.

@@ -97,8 +97,8 @@ impl Collector for Everything {
         let build = [("version", env!("CARGO_PKG_VERSION")), ("run_id", self.run.run_id.as_str())];
         let help = "Always 1; which version records, and the run's id as in the names of its segments.";
         encoder.encode_descriptor("flatcap_build", help, None, MetricType::Info)?.encode_info(&build)?;
-        let sources =
-            || metrics.sources.iter().map(|source| (Some(("source", source.name.as_str())), source));
+        let current = metrics.current_sources();
+        let sources = || current.iter().map(|(_, source)| (Some(("source", source.name.as_str())), *source));
         for family in SOURCES {
             family.encode_each(&mut encoder, sources())?;
         }
@@ -254,7 +254,7 @@ mod tests {
         let sources =
             [SourceMetrics::new("cpu".to_owned(), 10_000_000), SourceMetrics::new("disk".to_owned(), 7)];
         let groups = [Arc::new(GroupMetrics::new("fast", 0))];
-        let metrics = Arc::new(Metrics::new(Box::new(sources), Box::new(groups)));
+        let metrics = Arc::new(Metrics::new(sources, 2, Box::new(groups)));
         let run =
             RunLabels { run_id: "00000000000000af".to_owned(), start_wall_ns: 1_700_000_000_250_000_000 };
         (Exposition::new(Arc::clone(&metrics), run), metrics)
@@ -265,14 +265,14 @@ mod tests {
     #[test]
     fn what_is_counted_is_told() {
         let (exposition, metrics) = exposition();
-        metrics.sources[0].begun.set(42);
-        metrics.sources[1].lost.set(3);
+        metrics.sources.get(0).unwrap().begun.set(42);
+        metrics.sources.get(1).unwrap().lost.set(3);
         metrics.groups[0].waited_ns.set(1_500_000_000);
         let mut interval = Interval::default();
         for ns in [900, 900, 2_000_000, 30_000_000_000] {
             interval.record(ns);
         }
-        metrics.sources[0].lateness.publish(&interval);
+        metrics.sources.get(0).unwrap().lateness.publish(&interval);
         let text = exposition.text(Format::OpenMetrics);
         for line in [
             "# TYPE flatcap_source_begun counter",

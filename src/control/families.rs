@@ -4,6 +4,7 @@ use super::exposition::{Moment, now_s, seconds, wall_seconds};
 use crate::metrics::{
     DirectoryMetrics, GroupMetrics, Limit, Metrics, PublishedLatency, RecorderMetrics, SourceMetrics,
 };
+use crate::os::clock::monotonic_ns;
 
 /// A value.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +47,7 @@ use Number::{Real, Whole};
 /// One line a source each.
 pub(super) const SOURCES: &[Family<SourceMetrics>] = &[
     Family::gauge("flatcap_source_period_seconds", "Configured period of the source.", |source| {
-        Real(seconds(source.period_ns))
+        Real(seconds(source.period_ns.get()))
     }),
     Family::counter(
         "flatcap_source_begun",
@@ -173,6 +174,16 @@ pub(super) const RECORDER: &[Family<RecorderMetrics>] = &[
         "Writes, syncs, creations and renames that failed.",
         |recorder| Whole(recorder.storage_errors.get()),
     ),
+    Family::counter(
+        "flatcap_storage_stalls",
+        "Calls of the storage that took the recorder longer than a second and have ended.",
+        |recorder| Whole(recorder.storage_stalls.get()),
+    ),
+    Family::counter(
+        "flatcap_storage_stalled_seconds",
+        "How long such calls took, the one under way too.",
+        |recorder| Real(seconds(recorder.stalled_ns(monotonic_ns()))),
+    ),
     Family::gauge(
         "flatcap_queue_slabs",
         "Most slabs that waited in all queues in the last second.",
@@ -288,6 +299,14 @@ pub(super) const AGENT: &[Family<Metrics>] = &[
         "Requests refused, for whatever reason.",
         |metrics| Whole(metrics.control.refused.get()),
     ),
+    Family::counter(
+        "flatcap_log_lines_left_out",
+        "Lines not logged since one place in the program had logged too often.",
+        |metrics| Whole(metrics.log_lines_left_out.get()),
+    ),
+    Family::counter("flatcap_log_lines_lost", "Lines lost since nobody took them.", |metrics| {
+        Whole(metrics.log_lines_lost.get())
+    }),
     Family::gauge(
         "flatcap_wall_clock_timestamp_seconds",
         "The wall clock, since 1970: what the other times are measured by.",

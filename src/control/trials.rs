@@ -37,7 +37,7 @@ impl Stage {
     fn new(sources: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let sources = (0..sources).map(|id| SourceMetrics::new(format!("source-{id}"), 1));
-        let metrics = Arc::new(Metrics::new(sources.collect(), Box::new([])));
+        let metrics = Arc::new(Metrics::new(sources, 256, Box::new([])));
         let bell = Arc::new(Event::new());
         let (caller, calls) = calls(Arc::clone(&bell));
         let socket = LocalSocket::listen(&folder.path().join("control.sock")).unwrap();

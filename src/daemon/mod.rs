@@ -6,17 +6,24 @@
 //! Ending is ownership: the stop event ends the samplers, they hand over their last slabs and drop their senders, the
 //! recorder sees the queue disconnected, drains, seals and ends; joined in that order, each with a deadline.
 
+mod changes;
 mod control;
 mod error;
+mod manager;
 mod plan;
 mod processor;
 mod recovery;
+mod reload;
+mod replan;
 mod run;
 mod service;
 mod sources;
 mod status;
+mod status_line;
+mod watchdog;
 
 pub use error::DaemonError;
+pub use plan::{data_dir, run_dir};
 pub use recovery::{memories, recover_all};
 pub use service::{Progress, RunSummary, Surroundings, record};
 pub use sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};

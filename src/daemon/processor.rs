@@ -1,7 +1,7 @@
 //! Sees to it that the whole agent keeps its budget: the one who asks the governor, and publishes what it says.
 
 use crate::config::{Agent, CpuShare};
-use crate::metrics::{Metrics, SourceMetrics};
+use crate::metrics::Metrics;
 use crate::os::clock::process_cpu_ns;
 use crate::sampling::{Allowance, GOVERN_INTERVAL_NS, Governor, Spent};
 
@@ -22,6 +22,14 @@ impl ProcessorWatch {
         Self { governor, budget, next_ns: 0, is_said: false }
     }
 
+    /// Keeps another budget from now on. What sources are left stays until it has looked.
+    pub(super) fn set_budget(&mut self, budget: CpuShare) {
+        if budget != self.budget {
+            self.governor.set_budget(budget.basis_points());
+            (self.budget, self.is_said) = (budget, false);
+        }
+    }
+
     /// If it is time to look. While `is_recovering`, what the process takes does not count: that will end, and it is no reason to record
     /// less of what comes after a crash.
     pub(super) fn look(&mut self, now_ns: u64, metrics: &Metrics, is_recovering: bool) {
@@ -36,8 +44,8 @@ impl ProcessorWatch {
             self.governor.pass_over(spent);
             return;
         }
-        let demand = |source: &SourceMetrics| source.demand.get();
-        let allowance = self.governor.judge(spent, metrics.sources.iter().map(demand));
+        let demands = metrics.sources.iter().map(|source| source.demand.get());
+        let allowance = self.governor.judge(spent, demands);
         metrics.source_cap.set(match allowance {
             Allowance::All => 0,
             Allowance::Cap(cap) => cap,

@@ -39,16 +39,18 @@ impl Recovery {
         !self.thread.is_finished()
     }
 
-    /// Waits for it, up to a limit.
-    pub(super) fn finish(self) {
+    /// Waits for it, up to a limit. `meanwhile` is called with the time while that goes on.
+    pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         let never = Event::new();
         let deadline_ns = monotonic_ns() + STOP_MAX_NS;
         while !self.thread.is_finished() {
-            if monotonic_ns() >= deadline_ns {
+            let now = monotonic_ns();
+            if now >= deadline_ns {
                 tracing::warn!("the recovery of earlier runs is not finished; the next run goes on with it");
                 return;
             }
-            never.wait_until(monotonic_ns() + 1_000_000);
+            meanwhile(now);
+            never.wait_until(now + 1_000_000);
         }
         // A panic in there was reported by the panic hook; the segments stay as they are.
         let _panicked = self.thread.join();

@@ -6,18 +6,19 @@ use std::thread::JoinHandle;
 
 use super::error::{DaemonError, start};
 use super::plan::{
-    arena, assert_slabs, forget_memory, hand_over_settings, header, nanoseconds, queues, run_plan,
+    arena, assert_slabs, count, forget_memory, hand_over_settings, header, nanoseconds, queues, run_plan,
 };
 use super::sources::OpenedSource;
-use crate::config::{Config, GroupName};
-use crate::metrics::{Consumer, GroupLatencies, Metrics, exchange};
+use crate::config::{Config, GroupName, RUN_SOURCES_MAX};
+use crate::metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
 use crate::os::clock::{ClockTimer, WallOffset, monotonic_ns};
 use crate::os::event::Event;
 use crate::os::host::random_u64;
 use crate::os::memory;
 use crate::os::thread;
-use crate::recorder::{Capped, Recorder, RecorderReport, RecorderSettings};
-use crate::sampling::{Group, GroupSettings, GroupSource};
+use crate::recorder::{Capped, Orders, Recorder, RecorderReport, RecorderSettings, orders};
+use crate::sampling::{Group, GroupLink, GroupSettings, GroupSource, mailbox};
+use crate::segment::Header;
 use crate::slab::{Begun, HandOver, Inbox, LossLedger, SlabPool};
 
 /// The samplers end within one reading of the stop; one that hangs in the kernel is given up after this.
@@ -51,10 +52,23 @@ pub(super) struct Place {
 pub(super) struct Run {
     pub(super) id: u64,
     pub(super) start_ns: u64,
+    /// The header of the first segment.
+    pub(super) header: Header,
+    /// By which the threads are told what else to do.
+    pub(super) controls: Controls,
     stop: Arc<Event>,
     mapper: Option<JoinHandle<()>>,
     samplers: Vec<(String, JoinHandle<()>)>,
     recorder: JoinHandle<RecorderReport>,
+}
+
+/// The ways to the threads of a run that goes on.
+#[derive(Clone)]
+pub(super) struct Controls {
+    /// To each group, in the order of [`GroupName::ALL`].
+    pub(super) groups: Vec<(GroupName, GroupLink)>,
+    /// To the recorder.
+    pub(super) orders: Orders,
 }
 
 /// What the groups share with the recorder.
@@ -78,20 +92,21 @@ impl Run {
         let stop = Arc::new(Event::new());
         let memory = config.memory();
         let run_id = random_u64().map_err(start("a run id"))?;
-        let arena = arena(config, sources.len(), run_id, place.directory)?;
+        let arena = arena(config, count(RUN_SOURCES_MAX), run_id, place.directory)?;
         let pages = arena.pages();
         let shared = Shared {
-            sources: sources.len(),
+            sources: count(RUN_SOURCES_MAX),
             begun: arena.begun(),
             pool: Arc::new(SlabPool::new(arena)),
-            ledger: Arc::new(LossLedger::new(sources.len())),
+            ledger: Arc::new(LossLedger::new(count(RUN_SOURCES_MAX))),
             wake: Arc::new(Event::new()),
             stop: Arc::clone(&stop),
         };
         let header = header(config, run_id, sources.iter().map(|source| source.info.clone()).collect());
         let wall_offset = Arc::new(WallOffset::new(&header.clocks));
-        let plan = run_plan(config, &memory, header);
-        let (groups, latencies) = groups(sources);
+        let plan = run_plan(config, &memory, header.clone());
+        let (groups, latencies) = groups(sources, metrics);
+        let (orders, order_book) = orders(Arc::clone(&shared.wake));
         let (senders, receivers) = queues(config, &memory, groups.iter().map(|group| group.name));
         assert_slabs(&shared.pool, &receivers, &memory);
         let recorder = Recorder::start(RecorderSettings {
@@ -105,6 +120,7 @@ impl Run {
             latencies,
             clock_watch: Box::new(ClockTimer::start().map_err(start("a watch on the wall clock"))?),
             wall_offset: Arc::clone(&wall_offset),
+            orders: order_book,
         })
         .inspect_err(|_| forget_memory(config, run_id)) // nothing was sampled: restarts in a loop must not fill tmpfs
         .map_err(start("the first segment"))?;
@@ -113,8 +129,11 @@ impl Run {
         let is_locked = lock_memory(config, memory::lock_what_is_mapped);
         let start_ns = monotonic_ns();
         let mut samplers = Vec::new();
+        let mut links = Vec::new();
         for ((group, queue), counters) in groups.into_iter().zip(senders).zip(&metrics.groups) {
             let name = format!("sampler-{}", group.name.as_str());
+            let (link, mailbox) = mailbox(Arc::clone(&stop));
+            links.push((group.name, link));
             let group = Group::new(GroupSettings {
                 name: group.name,
                 config: config.groups.get(group.name).clone(),
@@ -124,7 +143,7 @@ impl Run {
                 hand_over: HandOver::new(hand_over_settings(config, &shared, queue, counters)),
                 metrics: Arc::clone(metrics),
                 latencies: group.latencies,
-                stop: Arc::clone(&stop),
+                mailbox,
             })
             .map_err(start("a thread for a source that may be held up"))?;
             let thread = thread::spawn(&name, move || group.run()).map_err(start("a sampler"))?;
@@ -138,7 +157,8 @@ impl Run {
         if is_locked {
             lock_memory(config, memory::lock_what_is_used);
         }
-        Ok(Self { id: run_id, start_ns, stop, mapper, samplers, recorder })
+        let controls = Controls { groups: links, orders };
+        Ok(Self { id: run_id, start_ns, header, controls, stop, mapper, samplers, recorder })
     }
 
     /// Whether a thread has ended by itself.
@@ -146,26 +166,34 @@ impl Run {
         self.recorder.is_finished() || self.samplers.iter().any(|(_, thread)| thread.is_finished())
     }
 
-    /// Stops the samplers, and joins in the order of ownership.
-    pub(super) fn finish(self) -> Result<RecorderReport, DaemonError> {
+    /// Stops the samplers, and joins in the order of ownership. `meanwhile` is called with the time while that goes on.
+    pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) -> Result<RecorderReport, DaemonError> {
         self.stop.set();
+        self.controls.groups.iter().for_each(|(_, link)| link.ring());
         let mut ended = Ok(());
         let deadline_ns = monotonic_ns() + SAMPLERS_STOP_MAX_NS;
         for (name, thread) in self.samplers {
-            let joined = join(name, thread, deadline_ns, SAMPLERS_STOP_MAX_NS);
+            let joined = join(name, thread, (deadline_ns, SAMPLERS_STOP_MAX_NS), meanwhile);
             ended = ended.and(joined);
         }
         if let Some(mapper) = self.mapper {
-            ended = ended.and(join("map-slabs".to_owned(), mapper, deadline_ns, SAMPLERS_STOP_MAX_NS));
+            let limit = (deadline_ns, SAMPLERS_STOP_MAX_NS);
+            ended = ended.and(join("map-slabs".to_owned(), mapper, limit, meanwhile));
         }
         let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
-        let report = join("recorder".to_owned(), self.recorder, deadline_ns, RECORDER_STOP_MAX_NS)?;
+        let limit = (deadline_ns, RECORDER_STOP_MAX_NS);
+        let report = join("recorder".to_owned(), self.recorder, limit, meanwhile)?;
         ended.map(|()| report)
     }
 }
 
-/// Waits for a thread until the deadline; the standard library can only wait without one.
-fn join<T>(name: String, thread: JoinHandle<T>, deadline_ns: u64, waited_ns: u64) -> Result<T, DaemonError> {
+/// Waits for a thread until the deadline, which is a time from now; the standard library can only wait without one.
+fn join<T>(
+    name: String,
+    thread: JoinHandle<T>,
+    (deadline_ns, waited_ns): (u64, u64),
+    meanwhile: &mut dyn FnMut(u64),
+) -> Result<T, DaemonError> {
     const LOOK_EVERY_NS: u64 = 1_000_000;
     let never = Event::new();
     while !thread.is_finished() {
@@ -173,6 +201,7 @@ fn join<T>(name: String, thread: JoinHandle<T>, deadline_ns: u64, waited_ns: u64
         if now >= deadline_ns {
             return Err(DaemonError::ThreadStuck { name, seconds: waited_ns / 1_000_000_000 });
         }
+        meanwhile(now);
         never.wait_until(now + LOOK_EVERY_NS);
     }
     thread.join().map_err(|_panic| DaemonError::ThreadEnded { name })
@@ -184,26 +213,36 @@ struct OpenedGroup {
     latencies: crate::metrics::Producer<GroupLatencies>,
 }
 
-/// Sorts the sources into their groups; a group without sources has no thread.
-fn groups(sources: Vec<OpenedSource>) -> (Vec<OpenedGroup>, Vec<Consumer<GroupLatencies>>) {
+/// A source as its group takes it.
+pub(super) fn group_source(source: OpenedSource, metrics: Arc<SourceMetrics>) -> GroupSource {
+    let errand = (source.config.group() == GroupName::Blocking)
+        .then(|| (format!("read-{}", source.info.name), nanoseconds(source.config.read_timeout())));
+    GroupSource {
+        id: source.info.id,
+        period_ns: source.info.period_ns,
+        budget: source.config.budget.basis_points(),
+        sampler: source.sampler,
+        errand,
+        metrics,
+    }
+}
+
+/// Sorts the sources into their groups. One without sources has a thread as well: a reload may bring it some.
+fn groups(
+    sources: Vec<OpenedSource>,
+    metrics: &Metrics,
+) -> (Vec<OpenedGroup>, Vec<Consumer<GroupLatencies>>) {
     let mut sorted: Vec<(GroupName, Vec<GroupSource>)> =
         GroupName::ALL.iter().map(|name| (*name, Vec::new())).collect();
     for source in sources {
         let name = source.config.group();
-        let errand = (name == GroupName::Blocking)
-            .then(|| (format!("read-{}", source.info.name), nanoseconds(source.config.read_timeout())));
-        let member = GroupSource {
-            id: source.info.id,
-            period_ns: source.info.period_ns,
-            budget: source.config.budget.basis_points(),
-            sampler: source.sampler,
-            errand,
-        };
-        if let Some((_, members)) = sorted.iter_mut().find(|(group, _)| *group == name) {
-            members.push(member);
+        let counters = metrics.sources.get(usize::from(source.info.id)).cloned();
+        if let (Some((_, members)), Some(counters)) =
+            (sorted.iter_mut().find(|(group, _)| *group == name), counters)
+        {
+            members.push(group_source(source, counters));
         }
     }
-    sorted.retain(|(_, members)| !members.is_empty());
     sorted
         .into_iter()
         .map(|(name, sources)| {

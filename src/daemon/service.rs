@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use super::control::ControlThread;
 use super::error::{DaemonError, start};
-use super::plan::{forget_memory, retention, run_dir};
+use super::manager::Manager;
+use super::plan::{data_dir, forget_memory, retention, run_dir};
 use super::processor::ProcessorWatch;
 use super::recovery::Recovery;
+use super::reload::{ReloadDesk, answer_of};
+use super::replan::InForce;
 use super::run::{Place, Run};
 use super::sources::{OpenedSources, SkippedSource, open_sources};
 use super::status::StatusBook;
@@ -19,7 +22,7 @@ use crate::os::clock::{ClockReading, NS_PER_S, monotonic_ns};
 use crate::os::event::Event;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::DataDirectory;
-use crate::recorder::{Capped, RecorderReport};
+use crate::recorder::{Capped, Order, RecorderReport};
 
 /// How often the loop looks at what rings no bell.
 const LOOK_INTERVAL_NS: u64 = 200_000_000;
@@ -72,7 +75,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     for source in &skipped {
         tracing::warn!(source = source.name.as_str(), "skipped: {}", source.reason);
     }
-    let directory = DataDirectory::open(&config.agent.data_dir)?;
+    let directory = DataDirectory::open(&data_dir(config))?;
     let data_dir = directory.path().to_owned();
     let place = Place {
         directory: directory.identity(),
@@ -82,6 +85,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
             Arc::clone(&metrics.directory),
         )),
     };
+    let configured = sources.iter().map(|source| source.config.clone()).collect();
     let run = Run::start(config, sources, &place, &metrics)?;
     let recovery = Recovery::start(place.storage, run.id, run_dir(config), place.directory)
         .map_err(start("the recovery of earlier runs"))?;
@@ -89,7 +93,13 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     let (caller, calls) = calls(Arc::clone(&bell));
     let control = ControlThread::start(&config.control, run_id, caller, &metrics);
     metrics.daemon.note_config(wall_s());
+    let mut manager = Manager::find(&metrics);
+    manager.ready(&metrics);
+    let in_force =
+        InForce::new(config, configured, run.header.clone(), Arc::clone(&metrics), run.controls.clone());
+    let reloads = ReloadDesk::start(in_force, Arc::clone(&bell)).map_err(start("the thread that reloads"))?;
     let mut service = Service {
+        manager,
         processor: ProcessorWatch::new(&config.agent, &metrics),
         status: StatusBook::new(run_id, &data_dir, start_ns),
         metrics,
@@ -97,17 +107,22 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         signals,
         calls,
         run,
+        reloads,
         recovery,
         surroundings,
     };
     service.serve();
-    let Service { run, recovery, calls, .. } = service;
+    let Service { run, reloads, recovery, calls, mut manager, metrics, .. } = service;
     // Who still waits for an answer is told that this is the end.
     drop(calls);
     control.finish();
     let elapsed_ns = monotonic_ns() - start_ns;
-    let report = run.finish()?;
-    recovery.finish();
+    manager.end_begins();
+    let mut meanwhile = |now_ns| manager.look_at_end(now_ns, &metrics);
+    let report = run.finish(&mut meanwhile);
+    reloads.finish();
+    let report = report?;
+    recovery.finish(&mut meanwhile);
     if report.storage_errors == 0 {
         // Everything is in the files. After an error it may not be, and the next run looks.
         forget_memory(config, run_id);
@@ -117,6 +132,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
 
 /// A run that is watched and answers.
 struct Service<'a> {
+    manager: Manager,
     metrics: Arc<Metrics>,
     bell: Arc<Event>,
     signals: SignalWatch,
@@ -124,6 +140,7 @@ struct Service<'a> {
     processor: ProcessorWatch,
     status: StatusBook,
     run: Run,
+    reloads: ReloadDesk,
     recovery: Recovery,
     surroundings: Surroundings<'a>,
 }
@@ -141,7 +158,7 @@ impl Service<'_> {
             self.bell.clear();
             now = monotonic_ns();
             if self.signals.take_reload() {
-                self.reload();
+                self.reloads.wish();
             }
             if self.signals.take_rotate() {
                 self.rotate();
@@ -149,6 +166,14 @@ impl Service<'_> {
             while let Some(call) = self.calls.next() {
                 self.answer(call);
             }
+            if self.reloads.begin(now) {
+                self.begin_reload();
+            }
+            if let Some(cpu_budget) = self.reloads.ended() {
+                self.processor.set_budget(cpu_budget);
+                self.end_reload();
+            }
+            self.manager.look(now, &self.metrics);
             self.status.look(now, &self.metrics);
             self.processor.look(now, &self.metrics, self.recovery.is_at_work());
             (self.surroundings.watch)(Progress { elapsed_ns: now - start_ns, metrics: &self.metrics });
@@ -160,32 +185,66 @@ impl Service<'_> {
         self.status.status(monotonic_ns(), &self.metrics, self.recovery.is_at_work())
     }
 
-    fn reload(&mut self) {
-        match (self.surroundings.reread)() {
-            Ok(_config) => tracing::info!("SIGHUP: ignored, this version cannot reload its configuration"),
-            Err(error) => {
-                self.metrics.daemon.note_failed_reload();
-                self.status.last_reload = Some(error.clone());
-                tracing::error!("{error}");
+    /// A reload begins: its thread is told what is wanted.
+    fn begin_reload(&mut self) {
+        self.manager.reload_begins();
+        let has_gone = match (self.surroundings.reread)() {
+            Ok(wanted) => self.reloads.go(wanted),
+            Err(message) => {
+                self.reloads.refuse(Refusal { kind: RefusalKind::Invalid, message });
+                false
             }
+        };
+        if !has_gone {
+            self.end_reload();
         }
     }
 
-    #[allow(clippy::unused_self, reason = "the recorder is told by the run")]
+    /// A reload has ended, well or not.
+    fn end_reload(&mut self) {
+        if let Some(last) = &self.reloads.last {
+            self.status.last_reload = Some(match &last.result {
+                Ok(changes) => {
+                    self.metrics.daemon.note_reload(wall_s());
+                    tracing::info!("reloaded: {changes}");
+                    changes.clone()
+                }
+                Err(refusal) => {
+                    self.metrics.daemon.note_failed_reload();
+                    tracing::error!("not reloaded, all goes on as it was: {refusal}");
+                    refusal.message.clone()
+                }
+            });
+        }
+        self.manager.reload_ends(&self.metrics);
+    }
+
     fn rotate(&mut self) {
-        tracing::info!("SIGUSR1: ignored, this version cannot rotate");
+        self.run.controls.orders.give(Order::Rotate, |result| match result {
+            Ok(done) => tracing::info!("rotated: {done}"),
+            Err(error) => tracing::error!("not rotated: {error}"),
+        });
     }
 
     fn answer(&mut self, call: Call) {
         let invalid = |message| Refusal { kind: RefusalKind::Invalid, message };
-        let result = match &call.request {
-            Request::Status => Ok(Answer::Status(self.state().to_json())),
-            Request::Log(filter) => (self.surroundings.set_log)(filter)
-                .map(|()| Answer::Done(format!("logging by the filter {filter}")))
-                .map_err(invalid),
-            _ => Err(invalid("this version cannot do that".to_owned())),
+        let order = match &call.request {
+            Request::Reload => return self.reloads.wish_for(call),
+            Request::Flush => return self.reloads.flush(call),
+            Request::Rotate => Order::Rotate,
+            Request::Mark(text) => Order::Mark(text.clone()),
+            Request::Log(filter) => {
+                let result = (self.surroundings.set_log)(filter)
+                    .map(|()| Answer::Done(format!("logging by the filter {filter}")))
+                    .map_err(invalid);
+                return call.answer(result);
+            }
+            Request::Status => {
+                let state = self.state().to_json();
+                return call.answer(Ok(Answer::Status(state)));
+            }
         };
-        call.answer(result);
+        self.run.controls.orders.give(order, answer_of(call));
     }
 }
 

@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::config::{Config, GroupName, Shape, Source, SourceName};
+use super::plan::{count, nanoseconds};
+use crate::config::{Config, GroupName, RUN_SOURCES_MAX, Shape, Source, SourceName};
 use crate::metrics::{GroupMetrics, Metrics, SourceMetrics};
 use crate::os::host::{HostFile, HostRoot};
 use crate::sampling::Opened;
@@ -65,10 +66,10 @@ pub enum SourceError {
 }
 
 /// A source that is there, before it is known which id it gets.
-struct Candidate {
-    config: Source,
-    root: &'static str,
-    schema: &'static [u8],
+pub(super) struct Candidate {
+    pub(super) config: Source,
+    pub(super) root: &'static str,
+    pub(super) schema: &'static [u8],
     kind: SourceKind,
     origin: Origin,
 }
@@ -77,6 +78,37 @@ enum Origin {
     Sampler(Opened),
     /// `self` samples the counters of all sources, which exist once it is known which those are.
     Itself(HostFile),
+}
+
+impl Candidate {
+    /// Its descriptor under this id.
+    pub(super) fn info(&self, id: u16) -> SourceInfo {
+        SourceInfo {
+            id,
+            name: self.config.full_name().into_owned(),
+            labels: Vec::new(),
+            kind: self.kind,
+            period_ns: nanoseconds(self.config.period),
+            root: self.root.to_owned(),
+            schema: self.schema.to_vec(),
+            next_seq: 0,
+        }
+    }
+
+    /// The source under this id; `metrics` are those of the run.
+    pub(super) fn open_as(self, id: u16, metrics: &Arc<Metrics>) -> OpenedSource {
+        let info = self.info(id);
+        let sampler = match self.origin {
+            Origin::Sampler(sampler) => sampler,
+            Origin::Itself(stat) => Opened::built(AgentSampler::new(stat, Arc::clone(metrics))),
+        };
+        OpenedSource { config: self.config, info, sampler }
+    }
+}
+
+/// Counters for a source, all zero.
+pub(super) fn counters(source: &Source) -> SourceMetrics {
+    SourceMetrics::new(source.full_name().into_owned(), nanoseconds(source.period))
 }
 
 /// The configured sources, as far as this host has them.
@@ -112,38 +144,19 @@ pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
         let (name, reason) = skipped.pop().map(|last| (last.name, last.reason)).unwrap_or_default();
         return Err(SourceError::NoneLeft { name, reason });
     }
-    let counters = candidates.iter().map(|candidate| {
-        SourceMetrics::new(candidate.config.full_name().into_owned(), period_ns(&candidate.config))
-    });
-    let has_sources = |group: GroupName| candidates.iter().any(|candidate| candidate.config.group() == group);
-    let groups = (0..).zip(GroupName::ALL).filter(|(_, group)| has_sources(**group));
+    let groups = (0..).zip(GroupName::ALL);
     let metrics = Arc::new(Metrics::new(
-        counters.collect(),
+        candidates.iter().map(|candidate| counters(&candidate.config)),
+        count(RUN_SOURCES_MAX),
         groups.map(|(number, group)| Arc::new(GroupMetrics::new(group.as_str(), number))).collect(),
     ));
-    let sources = candidates.into_iter().zip(0..).map(|(candidate, id)| {
-        let info = SourceInfo {
-            id,
-            name: candidate.config.full_name().into_owned(),
-            labels: Vec::new(),
-            kind: candidate.kind,
-            period_ns: period_ns(&candidate.config),
-            root: candidate.root.to_owned(),
-            schema: candidate.schema.to_vec(),
-            next_seq: 0,
-        };
-        let sampler = match candidate.origin {
-            Origin::Sampler(sampler) => sampler,
-            Origin::Itself(stat) => Opened::built(AgentSampler::new(stat, Arc::clone(&metrics))),
-        };
-        OpenedSource { config: candidate.config, info, sampler }
-    });
+    let sources = candidates.into_iter().zip(0..).map(|(candidate, id)| candidate.open_as(id, &metrics));
     let sources = sources.collect();
     Ok(OpenedSources { sources, skipped, metrics })
 }
 
 /// Opens one source; the error says what this host lacks.
-fn open(source: &Source, host: &HostRoot) -> Result<Candidate, String> {
+pub(super) fn open(source: &Source, host: &HostRoot) -> Result<Candidate, String> {
     let candidate =
         |root, schema, kind, origin| Candidate { config: source.clone(), root, schema, kind, origin };
     if source.name == SourceName::Itself {
@@ -164,9 +177,4 @@ fn open(source: &Source, host: &HostRoot) -> Result<Candidate, String> {
     let entry = entry.ok_or_else(|| "not in this build".to_owned())?;
     let sampler = (entry.open)(&Opening { host, config: source }).map_err(|error| error.to_string())?;
     Ok(candidate(entry.root, entry.schema, SourceKind::Host, Origin::Sampler(sampler)))
-}
-
-fn period_ns(source: &Source) -> u64 {
-    // At most an hour.
-    u64::try_from(source.period.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -76,9 +76,8 @@ impl StatusBook {
         }
         self.written.push_back((now_ns, metrics.recorder.bytes.get()));
         self.cpu = [self.cpu[1], (now_ns, process_cpu_ns())];
-        let sources = metrics.sources.iter();
-        self.sources.resize(sources.len().max(self.sources.len()), SourceBook::default());
-        for (book, source) in self.sources.iter_mut().zip(sources) {
+        self.sources.resize(metrics.sources.len(), SourceBook::default());
+        for (book, source) in self.sources.iter_mut().zip(metrics.sources.iter()) {
             book.look(now_ns, source);
         }
     }
@@ -87,7 +86,6 @@ impl StatusBook {
     pub(super) fn status(&self, now_ns: u64, metrics: &Metrics, recovering: bool) -> Status {
         let usage = ProcessUsage::now().unwrap_or_default();
         let [(before_ns, before), (last_ns, last)] = self.cpu;
-        let sources = (0..).zip(metrics.sources.iter());
         Status {
             agent: AgentStatus {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -105,7 +103,9 @@ impl StatusBook {
                 resident_bytes: usage.resident_bytes,
                 recovering,
             },
-            sources: sources
+            sources: metrics
+                .current_sources()
+                .into_iter()
                 .map(|(id, source)| {
                     let rates = self.sources.get(usize::from(id)).and_then(|book| book.rates);
                     source_status(id, source, rates)
@@ -185,7 +185,7 @@ impl SourceBook {
     /// Looks at a source that has had time for some readings since the last time.
     fn look(&mut self, now_ns: u64, source: &SourceMetrics) {
         let now = Seen { at_ns: now_ns, recorded: source.recorded.get(), bytes: source.bytes.get() };
-        let least_ns = source.period_ns.saturating_mul(source.stride()).saturating_mul(PERIODS);
+        let least_ns = source.period_ns.get().saturating_mul(source.stride()).saturating_mul(PERIODS);
         match self.seen {
             Some(seen) if now_ns.saturating_sub(seen.at_ns) < least_ns => return,
             Some(seen) => {
@@ -203,13 +203,13 @@ impl SourceBook {
 fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> SourceStatus {
     let (begun, missed, lost) = (source.begun.get(), source.missed.get(), source.lost.get());
     let recorded = source.recorded.get();
-    let asked_hz = ratio(NS_PER_S, source.period_ns).unwrap_or_default();
+    let asked_hz = ratio(NS_PER_S, source.period_ns.get()).unwrap_or_default();
     let (stride, limit) = source.pace();
     let causes = Causes::from_bits(u32::try_from(source.causes.get()).unwrap_or(u32::MAX));
     SourceStatus {
         name: source.name.clone(),
         id,
-        period_ns: source.period_ns,
+        period_ns: source.period_ns.get(),
         asked_hz,
         achieved_hz: rates.map(|(readings, _)| readings),
         achieved_hz_run: ratio(recorded, begun.saturating_add(missed)).map(|share| share * asked_hz),
@@ -264,7 +264,7 @@ mod tests {
             SourceMetrics::new("cpu".to_owned(), 10_000_000),
             SourceMetrics::new("slow".to_owned(), 4 * NS_PER_S),
         ];
-        Metrics::new(Box::new(sources), Box::new([]))
+        Metrics::new(sources, 2, Box::new([]))
     }
 
     // Goal: rates are those of the last second, or of two periods where that is longer. Method: looks at known times and counts.
@@ -273,9 +273,9 @@ mod tests {
         let metrics = metrics();
         let mut book = StatusBook::new(7, Path::new("/data"), 0);
         for second in 0..=20_u64 {
-            metrics.sources[0].recorded.set(90 * second);
-            metrics.sources[0].bytes.set(9_000 * second);
-            metrics.sources[1].recorded.set(second / 4);
+            metrics.sources.get(0).unwrap().recorded.set(90 * second);
+            metrics.sources.get(0).unwrap().bytes.set(9_000 * second);
+            metrics.sources.get(1).unwrap().recorded.set(second / 4);
             metrics.recorder.bytes.set(9_100 * second);
             book.look(second * NS_PER_S, &metrics);
             book.look(second * NS_PER_S + 200, &metrics);

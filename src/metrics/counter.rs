@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::atomic::{AtomicU64, Ordering};
 
 use super::latency::PublishedLatency;
+use super::slots::Slots;
 
 /// The kernel's number for a file that is too large.
 const TOO_LARGE: u64 = 27;
@@ -42,14 +43,18 @@ impl Counter {
 /// Everything that is counted in one run of the recorder.
 #[derive(Debug)]
 pub struct Metrics {
-    /// One a source, in the order of source ids.
-    pub sources: Box<[SourceMetrics]>,
-    /// One a sampler group in use.
+    /// One a source, in the order of source ids. More may come while others read.
+    pub sources: Slots<Arc<SourceMetrics>>,
+    /// One a sampler group.
     pub groups: Box<[Arc<GroupMetrics>]>,
     /// The recorder's own.
     pub recorder: RecorderMetrics,
     /// What the agent's budget leaves each source, in nanoseconds of a core a second; 0 for no limit. Written by the daemon.
     pub source_cap: Counter,
+    /// Log lines left out since one place in the program logged too often. Written by the daemon.
+    pub log_lines_left_out: Counter,
+    /// Log lines lost since nobody took them. Written by the daemon.
+    pub log_lines_lost: Counter,
     /// The data directory's.
     pub directory: Arc<DirectoryMetrics>,
     /// The control server's.
@@ -68,17 +73,34 @@ pub enum Limit {
 }
 
 impl Metrics {
-    /// The counters of these sources and groups, all zero.
-    pub fn new(sources: Box<[SourceMetrics]>, groups: Box<[Arc<GroupMetrics>]>) -> Self {
+    /// These counters of sources, with places for so many sources in all, and those of groups.
+    pub fn new(
+        sources: impl IntoIterator<Item = SourceMetrics>,
+        sources_max: usize,
+        groups: Box<[Arc<GroupMetrics>]>,
+    ) -> Self {
         Self {
-            sources,
+            sources: Slots::new(sources.into_iter().map(Arc::new), sources_max),
             groups,
             recorder: RecorderMetrics::default(),
             source_cap: Counter::default(),
+            log_lines_left_out: Counter::default(),
+            log_lines_lost: Counter::default(),
             directory: Arc::default(),
             control: ControlMetrics::default(),
             daemon: DaemonMetrics::default(),
         }
+    }
+
+    /// The sources that are read, with their ids: without those that were removed, and of two with one name, of which a reload is
+    /// removing the first, without that. So each name is there once.
+    pub fn current_sources(&self) -> Vec<(u16, &SourceMetrics)> {
+        let all: Vec<(u16, &SourceMetrics)> = (0..).zip(self.sources.iter().map(Arc::as_ref)).collect();
+        let is_current = |(id, source): &(u16, &SourceMetrics)| {
+            source.removed.get() == 0
+                && !all.iter().any(|(later, other)| later > id && other.name == source.name)
+        };
+        all.iter().copied().filter(is_current).collect()
     }
 }
 
@@ -87,8 +109,10 @@ impl Metrics {
 pub struct SourceMetrics {
     /// The source's name.
     pub name: String,
-    /// Nominal period, in nanoseconds.
-    pub period_ns: u64,
+    /// Nominal period, in nanoseconds, as now configured. Written by the daemon.
+    pub period_ns: Counter,
+    /// 1 once the source was taken away while the run goes on: nothing is read for it any more. Written by the daemon.
+    pub removed: Counter,
     /// Readings begun; the next sequence number. Written by the sampler.
     pub begun: Counter,
     /// Ticks that were never begun. Written by the sampler.
@@ -128,9 +152,12 @@ pub struct SourceMetrics {
 impl SourceMetrics {
     /// All zero.
     pub fn new(name: String, period_ns: u64) -> Self {
+        let period = Counter::default();
+        period.set(period_ns);
         Self {
             name,
-            period_ns,
+            period_ns: period,
+            removed: Counter::default(),
             begun: Counter::default(),
             missed: Counter::default(),
             partial: Counter::default(),
@@ -202,6 +229,9 @@ impl GroupMetrics {
     }
 }
 
+/// A call of the storage that takes longer than this is a stall, in nanoseconds.
+pub const STORAGE_STALL_NS: u64 = 1_000_000_000;
+
 /// Counters of the recorder thread, all written by it.
 #[derive(Debug, Default)]
 pub struct RecorderMetrics {
@@ -231,6 +261,14 @@ pub struct RecorderMetrics {
     pub slabs_queued: Counter,
     /// Slabs that were free when the last second ended.
     pub slabs_free: Counter,
+    /// Turns of its loop. While it neither turns nor waits for the storage, the service's watchdog is not fed.
+    pub turns: Counter,
+    /// Since when it waits for the storage, on the monotonic clock in nanoseconds; 0 if it does not.
+    pub in_storage_since: Counter,
+    /// Calls of the storage that have taken longer than [`STORAGE_STALL_NS`]; one under way is not among them yet.
+    pub storage_stalls: Counter,
+    /// Time that these have taken, in nanoseconds.
+    pub storage_stalled_ns: Counter,
     /// Building a payload; one in 64 is timed.
     pub build: PublishedLatency,
     /// Handing a slab to the queue.
@@ -244,6 +282,35 @@ pub struct RecorderMetrics {
 }
 
 impl RecorderMetrics {
+    /// The recorder asks the storage for something, at this time of the monotonic clock. Only for the recorder.
+    #[inline]
+    pub fn enter_storage(&self, now_ns: u64) {
+        self.in_storage_since.set(now_ns);
+    }
+
+    /// The storage has answered. Only for the recorder.
+    #[inline]
+    pub fn leave_storage(&self, now_ns: u64) {
+        let taken_ns = now_ns.saturating_sub(self.in_storage_since.get());
+        self.in_storage_since.set(0);
+        if taken_ns > STORAGE_STALL_NS {
+            self.storage_stalls.add(1);
+            self.storage_stalled_ns.add(taken_ns);
+        }
+    }
+
+    /// How long the call of the storage that is under way has taken, if that is a stall already.
+    pub fn stall_ns(&self, now_ns: u64) -> Option<u64> {
+        let since_ns = self.in_storage_since.get();
+        let taken_ns = now_ns.saturating_sub(since_ns);
+        (since_ns != 0 && taken_ns > STORAGE_STALL_NS).then_some(taken_ns)
+    }
+
+    /// Time that the storage has stood still so far, in nanoseconds, with the call under way: what grows while it does.
+    pub fn stalled_ns(&self, now_ns: u64) -> u64 {
+        self.storage_stalled_ns.get().saturating_add(self.stall_ns(now_ns).unwrap_or(0))
+    }
+
     /// The storage failed. Only for the recorder.
     pub fn note_storage_error(&self, error: &io::Error) {
         self.storage_error.set(number_of(error));
@@ -309,10 +376,16 @@ pub struct DaemonMetrics {
 }
 
 impl DaemonMetrics {
-    /// A configuration is in effect, at the start or since a reload that has ended; read at this wall time.
+    /// The configuration of the start is in effect; read at this wall time.
     pub fn note_config(&self, read_s: u64) {
         self.config_current.set(1);
         self.config_read_s.set(read_s);
+    }
+
+    /// A reload has ended well; what is in effect was read at this wall time.
+    pub fn note_reload(&self, read_s: u64) {
+        self.note_config(read_s);
+        self.reloads.add(1);
     }
 
     /// A reload has changed nothing since something is wrong.
@@ -337,5 +410,44 @@ fn error_of(number: u64) -> io::Error {
     match i32::try_from(number) {
         Ok(number @ 1..) => io::Error::from_raw_os_error(number),
         _ => io::Error::other("for no reason that the kernel gave"),
+    }
+}
+
+#[cfg(all(test, not(flatcap_model)))]
+mod tests {
+    use super::*;
+
+    // Goal: each name is there once, and nothing that was removed. Method: a source that moves to another id, before and after the first
+    // is removed; and one that only goes.
+    #[test]
+    fn current_sources_have_one_name_each() {
+        let source = |name: &str| SourceMetrics::new(name.to_owned(), 1);
+        let metrics = Metrics::new(["a", "b", "c"].map(source), 4, Box::default());
+        assert!(metrics.sources.push(Arc::new(source("a"))).is_ok());
+        let ids = || metrics.current_sources().iter().map(|(id, _)| *id).collect::<Vec<_>>();
+        assert_eq!(ids(), [1, 2, 3]);
+        metrics.sources.get(0).unwrap().removed.set(1);
+        metrics.sources.get(2).unwrap().removed.set(1);
+        assert_eq!(ids(), [1, 3]);
+    }
+
+    // Goal: a stall is known while it lasts, and counted once when it is over; a call that is quick is none. Method: times given by hand.
+    #[test]
+    fn stalls_are_counted() {
+        let metrics = RecorderMetrics::default();
+        let s = STORAGE_STALL_NS;
+        metrics.enter_storage(5 * s);
+        metrics.leave_storage(6 * s);
+        assert_eq!(
+            (metrics.storage_stalls.get(), metrics.stalled_ns(9 * s)),
+            (0, 0),
+            "not longer than the limit"
+        );
+        metrics.enter_storage(10 * s);
+        assert_eq!((metrics.stall_ns(11 * s), metrics.stalled_ns(11 * s)), (None, 0));
+        assert_eq!((metrics.stall_ns(14 * s), metrics.stalled_ns(14 * s)), (Some(4 * s), 4 * s));
+        metrics.leave_storage(15 * s);
+        assert_eq!((metrics.stall_ns(16 * s), metrics.stalled_ns(16 * s)), (None, 5 * s));
+        assert_eq!((metrics.storage_stalls.get(), metrics.storage_stalled_ns.get()), (1, 5 * s));
     }
 }

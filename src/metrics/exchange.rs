@@ -62,6 +62,12 @@ impl<T> Producer<T> {
 }
 
 impl<T> Consumer<T> {
+    /// Whether nobody fills sets any more: what is there now is the last.
+    pub fn is_last(&mut self) -> bool {
+        // The producer lets go of it behind its last set; this synchronizes with that.
+        Arc::get_mut(&mut self.full).is_some()
+    }
+
     /// Takes every set that was handed over; `take` reads it and clears it.
     pub fn drain(&self, mut take: impl FnMut(&mut T)) {
         while let Some(mut set) = self.full.pop() {
@@ -92,5 +98,18 @@ mod tests {
         producer.finish();
         consumer.drain(|set| arrived += std::mem::take(set));
         assert_eq!(arrived, 100);
+    }
+
+    // Goal: a consumer learns that its producer is gone, and finds the last set then. Method: one set, before and behind the end.
+    #[test]
+    fn a_consumer_knows_the_last_set() {
+        let (mut producer, mut consumer) = exchange(|| 0_u64);
+        *producer.current() = 7;
+        assert!(!consumer.is_last());
+        producer.finish();
+        assert!(consumer.is_last());
+        let mut seen = Vec::new();
+        consumer.drain(|set| seen.push(*set));
+        assert_eq!(seen, [7]);
     }
 }

@@ -386,10 +386,16 @@ pub fn boot_number() -> u128 {
 /// A number that no other run of any recorder is likely to have: 64 bits from the kernel's generator.
 ///
 /// # Errors
-/// What the kernel says of /dev/urandom.
+/// What the kernel says of getrandom(2), which needs no file: a container may have none.
 pub fn random_u64() -> io::Result<u64> {
-    use std::io::Read;
     let mut bytes = [0; 8];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     Ok(u64::from_le_bytes(bytes))
 }

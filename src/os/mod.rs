@@ -3,10 +3,12 @@
 //! Never: knows a frame, a segment or a source; keeps global state.
 
 pub mod clock;
+pub mod environment;
 pub mod ethtool;
 pub mod event;
 pub mod host;
 pub mod host_node;
+pub mod journal;
 pub mod local_socket;
 pub mod mapped_file;
 #[cfg(test)]
@@ -18,6 +20,7 @@ pub mod perf;
 pub mod process_events;
 pub mod process_usage;
 pub mod program;
+pub mod service_manager;
 pub mod shared_memory;
 pub mod signal;
 #[cfg(test)]

@@ -16,6 +16,7 @@ use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fstatfs};
 
 use super::clock::monotonic_ns;
+use super::environment;
 use super::event::Event;
 
 /// What `statfs(2)` says of tmpfs.
@@ -38,10 +39,7 @@ const ALIGNMENT: usize = 64;
 /// Where runs keep their memory if nobody says otherwise: the service's runtime directory, else one of the user's own under
 /// /dev/shm.
 pub fn default_directory() -> PathBuf {
-    let given = std::env::var_os("RUNTIME_DIRECTORY").and_then(|paths| {
-        // systemd gives several as a list with colons.
-        std::env::split_paths(&paths).find(|path| path.is_absolute())
-    });
+    let given = environment::directory("RUNTIME_DIRECTORY");
     given.unwrap_or_else(|| PathBuf::from(format!("/dev/shm/flatcap-{}", rustix::process::getuid().as_raw())))
 }
 

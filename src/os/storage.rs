@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::clock::monotonic_ns;
+use super::environment;
 use super::event::Event;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
@@ -19,6 +20,12 @@ const DIRECTORY_MODE: u32 = 0o750;
 const FILE_MODE: u32 = 0o640;
 /// The unit in which the kernel counts what a file occupies (stat(2)).
 const BLOCK_BYTES: u64 = 512;
+
+/// Where segments go if nobody says otherwise: the service's state directory, else one beside the caller, so that a first run
+/// needs no rights.
+pub fn default_directory() -> PathBuf {
+    environment::directory("STATE_DIRECTORY").unwrap_or_else(|| PathBuf::from("./flatcap-data"))
+}
 
 /// One directory that segments are written to.
 pub trait Storage: Debug + Send + Sync {

@@ -26,17 +26,37 @@ pub fn wake_precisely() -> io::Result<()> {
     Ok(set_current_timer_slack(NonZeroU64::new(1))?)
 }
 
+/// Lets the kernel bundle the calling thread's wake-ups again, as it did when the thread was started.
+///
+/// # Errors
+/// What `prctl(PR_SET_TIMERSLACK)` says.
+pub fn wake_leisurely() -> io::Result<()> {
+    Ok(set_current_timer_slack(None)?)
+}
+
 /// Lets the calling thread run before all that has no real-time priority, and before what has a lower one (`SCHED_FIFO`, 1 to 99).
 /// Threads and programs that it starts do not inherit this.
 ///
 /// # Errors
 /// What `sched_setscheduler` says: `PermissionDenied` without `CAP_SYS_NICE` where `RLIMIT_RTPRIO` is lower, `InvalidInput` for a
 /// priority that there is not. The thread then keeps what it has.
-#[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
 pub fn run_first(priority: u8) -> io::Result<()> {
+    schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
+}
+
+/// Takes the calling thread's real-time priority away again.
+///
+/// # Errors
+/// What `sched_setscheduler` says.
+pub fn run_among_others() -> io::Result<()> {
+    // The flag may not be given back without a privilege.
+    schedule(libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
+}
+
+#[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
+fn schedule(policy: libc::c_int, priority: u8) -> io::Result<()> {
     // The kernel's sched_param is this one number; a C library's may be longer (musl), and musl's own function refuses always.
     let parameters = libc::c_int::from(priority);
-    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the call reads one int behind the pointer, which lives until it returns; thread 0 is the calling one.
     let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameters) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -54,6 +74,16 @@ pub fn run_on(cpus: &[u32]) -> io::Result<Vec<u32>> {
     sched_setaffinity(None, &wanted)?;
     let given = sched_getaffinity(None)?;
     Ok(cpus.iter().copied().filter(|cpu| place(*cpu).is_none_or(|place| !given.is_set(place))).collect())
+}
+
+/// Lets the calling thread run on every processor that the kernel gives it.
+///
+/// # Errors
+/// What `sched_setaffinity` says.
+pub fn run_anywhere() -> io::Result<()> {
+    let mut all = CpuSet::new();
+    (0..CpuSet::MAX_CPU).for_each(|place| all.set(place));
+    Ok(sched_setaffinity(None, &all)?)
 }
 
 #[cfg(test)]
@@ -81,11 +111,17 @@ mod tests {
             list.split([',', '-']).next().unwrap().parse().unwrap()
         };
         let absent = 1023;
-        for (cpus, left_out) in [(vec![first], vec![]), (vec![first, absent, 9_999], vec![absent, 9_999])] {
-            let (result, list) = on_a_thread(move || (run_on(&cpus), status("Cpus_allowed_list:")));
-            assert_eq!((result.unwrap(), list), (left_out, first.to_string()));
-        }
         let before = status("Cpus_allowed_list:");
+        for (cpus, left_out) in [(vec![first], vec![]), (vec![first, absent, 9_999], vec![absent, 9_999])] {
+            let (result, list, behind) = on_a_thread(move || {
+                let result = run_on(&cpus);
+                let list = status("Cpus_allowed_list:");
+                run_anywhere().unwrap();
+                (result, list, status("Cpus_allowed_list:"))
+            });
+            assert_eq!((result.unwrap(), list), (left_out, first.to_string()));
+            assert!(behind == before || behind.len() > before.len(), "{behind} {before}");
+        }
         let (result, list) = on_a_thread(move || (run_on(&[absent]), status("Cpus_allowed_list:")));
         assert_eq!((result.unwrap_err().kind(), list), (io::ErrorKind::InvalidInput, before));
     }
@@ -101,9 +137,15 @@ mod tests {
             let fields: Vec<&str> = fields.split(' ').collect();
             (fields[37].to_owned(), fields[38].to_owned())
         };
-        let seen = on_a_thread(move || run_first(7).map(|()| (policy(), on_a_thread(policy))));
+        let seen = on_a_thread(move || {
+            run_first(7)?;
+            let (own, started) = (policy(), on_a_thread(policy));
+            run_among_others()?;
+            Ok::<_, io::Error>((own, started, policy()))
+        });
         match seen {
-            Ok((own, started)) => {
+            Ok((own, started, behind)) => {
+                assert_eq!((behind.0.as_str(), behind.1.as_str()), ("0", "0"), "given back");
                 assert_eq!((own.0.as_str(), own.1.as_str()), ("7", "1"), "SCHED_FIFO is 1");
                 assert_eq!((started.0.as_str(), started.1.as_str()), ("0", "0"), "not inherited");
             }

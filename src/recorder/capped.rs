@@ -29,15 +29,15 @@ pub struct Capped {
 #[derive(Debug)]
 struct Shared {
     inner: Arc<dyn Storage>,
-    limits: RetentionLimits,
     /// Held while room is made and taken, so that no two take the same.
     books: Mutex<Books>,
     /// Written while `books` is held, so by one thread at a time.
     metrics: Arc<DirectoryMetrics>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Books {
+    limits: RetentionLimits,
     /// When segments of this process were begun, by their numbers: their names tell it by a clock that may be set.
     begun_ns: BTreeMap<u64, u64>,
     wall_s: i64, // set by the recorder
@@ -64,7 +64,13 @@ impl Capped {
         limits: RetentionLimits,
         metrics: Arc<DirectoryMetrics>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { inner, limits, books: Mutex::default(), metrics }) }
+        let books = Books { limits, begun_ns: BTreeMap::new(), wall_s: 0, removed: 0 };
+        Self { shared: Arc::new(Shared { inner, books: Mutex::new(books), metrics }) }
+    }
+
+    /// Keeps these limits from now on. Returns those before.
+    pub fn set_limits(&self, limits: RetentionLimits) -> RetentionLimits {
+        std::mem::replace(&mut self.shared.books().limits, limits)
     }
 
     /// Removes what is too old, and what is above the limits since others have taken room. `wall_s` is the time by which ages
@@ -92,19 +98,20 @@ impl Shared {
 
     /// Sees to room for `more` bytes.
     fn make_room(&self, books: &mut Books, more: u64) -> io::Result<()> {
-        if self.limits == RetentionLimits::NONE {
+        let limits = books.limits;
+        if limits == RetentionLimits::NONE {
             return Ok(());
         }
         let now_ns = monotonic_ns();
         let files: Vec<StoredFile> =
             self.inner.entries()?.into_iter().map(|entry| stored(entry, books, now_ns)).collect();
         let space = self.inner.space()?;
-        self.publish(&files, space, books.removed);
-        let (names, shortage) = match choose(&files, &self.limits, space, more) {
+        self.publish(&files, space, books);
+        let (names, shortage) = match choose(&files, &limits, space, more) {
             Ok(names) => (names, None),
             // No room can be made, but what is too old goes all the same.
             Err(shortage) => {
-                let limits = RetentionLimits { age_ns: self.limits.age_ns, ..RetentionLimits::NONE };
+                let limits = RetentionLimits { age_ns: limits.age_ns, ..RetentionLimits::NONE };
                 (choose(&files, &limits, space, 0).unwrap_or_default(), Some(shortage))
             }
         };
@@ -123,12 +130,12 @@ impl Shared {
         shortage.map_or(Ok(()), |shortage| Err(io::Error::new(ErrorKind::StorageFull, shortage)))
     }
 
-    fn publish(&self, files: &[StoredFile], space: Space, removed: u64) {
+    fn publish(&self, files: &[StoredFile], space: Space, books: &Books) {
         let metrics = &self.metrics;
         metrics.bytes.set(files.iter().fold(0, |sum, file| sum.saturating_add(file.allocated)));
-        metrics.bytes_max.set(self.limits.bytes);
+        metrics.bytes_max.set(books.limits.bytes);
         metrics.free_bytes.set(space.available);
-        metrics.keep_free_bytes.set(self.limits.keep_free.bytes(space.total));
+        metrics.keep_free_bytes.set(books.limits.keep_free.bytes(space.total));
         metrics.total_bytes.set(space.total);
         metrics.segments.set(files.iter().filter(|file| file.removable.is_some()).count() as u64);
         let oldest = files.iter().filter(|file| file.removable.is_some()).min_by_key(|file| file.removable);
@@ -139,7 +146,7 @@ impl Shared {
         });
         metrics.oldest_number.set(oldest.and_then(|file| file.removable).unwrap_or_default());
         metrics.oldest_created_s.set(created_s.unwrap_or_default());
-        metrics.removed.set(removed);
+        metrics.removed.set(books.removed);
     }
 
     fn wrap(self: &Arc<Self>, file: Arc<dyn StorageFile>) -> io::Result<Arc<dyn StorageFile>> {
@@ -216,10 +223,14 @@ impl Storage for Capped {
 impl CappedFile {
     /// Does what takes room up to `end`, once there is some.
     fn grow<T>(&self, end: u64, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if end <= self.granted.load(Ordering::Relaxed) || self.shared.limits == RetentionLimits::NONE {
+        if end <= self.granted.load(Ordering::Relaxed) {
             return act();
         }
         let mut books = self.shared.books();
+        if books.limits == RetentionLimits::NONE {
+            drop(books);
+            return act();
+        }
         let more = |end: u64| -> io::Result<u64> {
             let wanted = end.next_multiple_of(BLOCK_BYTES).saturating_add(OVERHEAD_BYTES);
             Ok(wanted.saturating_sub(self.file.allocated()?))

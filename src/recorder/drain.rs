@@ -6,9 +6,11 @@ use std::sync::Arc;
 use super::capped::Capped;
 use super::latencies::LatencyBook;
 use super::losses::LossBook;
+use super::orders::OrderBook;
 use super::policy::{self, SyncPolicy};
 use super::settings::{RecorderSettings, RunPlan};
 use super::syncer::{Done, Syncer};
+use super::upkeep::in_storage;
 use super::{GroupReport, RecorderReport, SourceReport};
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockWatch, NS_PER_S, WallOffset, monotonic_ns};
@@ -32,12 +34,14 @@ pub struct Recorder {
     pub(super) storage: Arc<Capped>,
     inbox: Inbox,
     pub(super) most_queued: usize, // since the latencies were collected last
+    taken_ns: u64,                 // up to here all that was handed over was taken
     pub(super) pool: Arc<SlabPool>,
     ledger: Arc<LossLedger>,
     wake: Arc<Event>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) syncer: Syncer,
     losses: LossBook,
+    pub(super) orders: OrderBook,
     pub(super) latencies: LatencyBook,
     pub(super) progress: Vec<Progress>, // one a source, by id
     pub(super) segment: Option<OpenSegment>,
@@ -100,6 +104,7 @@ impl Recorder {
             latencies,
             clock_watch,
             wall_offset,
+            orders,
         } = settings;
         let entries = storage.entries()?;
         let segment = |name: &str| {
@@ -115,11 +120,13 @@ impl Recorder {
         let sources = metrics.sources.len();
         let mut recorder = Self {
             syncer: Syncer::start(Arc::clone(&storage))?,
-            losses: LossBook::new(sources),
+            losses: LossBook::default(),
             latencies: LatencyBook::new(latencies, Arc::clone(&metrics)),
-            progress: vec![Progress { stride: 1, ..Progress::default() }; sources],
+            progress: Vec::new(),
             segment: None,
             most_queued: 0,
+            taken_ns: 0,
+            orders,
             next_number,
             failures: 0,
             retry_ns: 0,
@@ -136,6 +143,7 @@ impl Recorder {
             wake,
             metrics,
         };
+        recorder.take_sources(sources);
         recorder.segment = Some(recorder.create_segment()?);
         Ok(recorder)
     }
@@ -144,12 +152,15 @@ impl Recorder {
     pub fn run(mut self) -> RecorderReport {
         let mut batch = Vec::with_capacity(BATCH_SLABS_MAX);
         loop {
+            // Whoever watches sees by this that the loop is not stuck.
+            self.metrics.recorder.turns.add(1);
             let queued = self.take(&mut batch);
             if !batch.is_empty() {
                 self.record(&mut batch);
             }
             let now = monotonic_ns();
             self.keep_up(now);
+            self.obey(self.taken_ns);
             match queued {
                 Queued::More => {}
                 Queued::Ended => return self.finish(),
@@ -168,13 +179,35 @@ impl Recorder {
             match self.inbox.try_recv() {
                 Ok(slab) => {
                     self.latencies.queue_wait.record(now.saturating_sub(slab.handed_over_ns));
+                    // What was handed over first comes first.
+                    self.taken_ns = slab.handed_over_ns;
                     batch.push(slab);
                 }
-                Err(TryRecvError::Empty) => return Queued::Nothing,
-                Err(TryRecvError::Disconnected) => return Queued::Ended,
+                Err(error) => {
+                    // A queue may be passed over for a moment; then there is more.
+                    self.taken_ns = if self.inbox.is_empty() { now } else { self.taken_ns };
+                    return if error == TryRecvError::Empty { Queued::Nothing } else { Queued::Ended };
+                }
             }
         }
         Queued::More
+    }
+
+    /// Makes room for the books of so many sources, those included that it has.
+    pub(super) fn take_sources(&mut self, sources: usize) {
+        self.progress.resize(sources.max(self.progress.len()), Progress { stride: 1, ..Progress::default() });
+        self.losses.take_sources(sources);
+    }
+
+    /// A source whose last reading is in the files needs no list of losses.
+    pub(super) fn forget_losses(&mut self, source: u16) {
+        let place = usize::from(source);
+        if let (Some(progress), Some(metrics)) = (self.progress.get(place), self.metrics.sources.get(place))
+            && metrics.removed.get() == 1
+            && progress.next_seq >= metrics.begun.get()
+        {
+            self.losses.forget(source);
+        }
     }
 
     /// Writes a batch, with the gaps that it shows in front, and gives its slabs back.
@@ -244,12 +277,15 @@ impl Recorder {
         let frames = batch.iter().map(|slab| slab.frames() as u64).sum::<u64>() + buffers.gaps.len() as u64;
         let begin = monotonic_ns();
         let bytes_before = segment.writer.bytes();
-        segment.writer.append(Frames {
+        self.metrics.recorder.enter_storage(begin);
+        let result = segment.writer.append(Frames {
             pieces: pieces.get_mut(..=batch.len()).unwrap_or_default(),
             heads: heads.get(..=batch.len()).unwrap_or_default(),
             count: frames,
-        })?;
+        });
         let end = monotonic_ns();
+        self.metrics.recorder.leave_storage(end);
+        result?;
         self.latencies.write.record(end - begin);
         self.metrics.recorder.bytes.add(segment.writer.bytes() - bytes_before);
         for run in runs() {
@@ -308,8 +344,8 @@ impl Recorder {
         self.write_last_gaps(now);
         self.seal();
         self.latencies.collect();
-        let Self { syncer, metrics, latencies, .. } = self;
-        for done in syncer.finish() {
+        let Self { syncer, metrics, latencies, orders, .. } = self;
+        for done in in_storage(&metrics.recorder, || syncer.finish()) {
             match done {
                 Done::Publish { result: Ok(()), .. } => metrics.recorder.segments_sealed.add(1),
                 Done::Sync { result: Ok(()), .. } | Done::Tidy(_) => {}
@@ -319,13 +355,14 @@ impl Recorder {
                 }
             }
         }
+        orders.close();
         let (run, sources) = latencies.finish();
         let sources = metrics.sources.iter().zip(sources);
         RecorderReport {
             sources: sources
                 .map(|(source, latencies)| SourceReport {
                     name: source.name.clone(),
-                    period_ns: source.period_ns,
+                    period_ns: source.period_ns.get(),
                     begun: source.begun.get(),
                     recorded: source.recorded.get(),
                     lost: source.begun.get() - source.recorded.get(),
@@ -378,7 +415,7 @@ impl Recorder {
             }
         }
         let before = segment.writer.bytes();
-        match segment.writer.append_gaps(&gaps) {
+        match in_storage(&self.metrics.recorder, || segment.writer.append_gaps(&gaps)) {
             Ok(()) => {
                 self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
                 for gap in &gaps {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::metrics::{Consumer, GroupLatencies, Interval, Metrics, Total};
+use crate::metrics::{Consumer, GroupLatencies, Interval, LatencySummary, Metrics, Total};
 use crate::segment::SegmentWriter;
 
 /// Latencies of one run beside those of its sources.
@@ -21,11 +21,13 @@ pub struct RunLatencies {
     pub sync: Total,
 }
 
-/// Latencies of one source: of the run, and of the open segment.
-#[derive(Debug, Clone, Default)]
-struct SourceBook {
-    run: SourceTotals,
-    segment: SourceTotals,
+/// Latencies of one source.
+#[derive(Debug, Clone)]
+enum SourceBook {
+    /// Of the run, and of the open segment.
+    Open { run: Box<SourceTotals>, segment: Box<SourceTotals> },
+    /// Of the run, of a source that was removed: nothing comes any more.
+    Closed(SourceSummary),
 }
 
 #[derive(Debug, Clone, Default)]
@@ -34,9 +36,32 @@ pub(super) struct SourceTotals {
     pub(super) read_duration: Total,
 }
 
+/// What one source's latencies have come to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SourceSummary {
+    pub(super) lateness: LatencySummary,
+    pub(super) read_duration: LatencySummary,
+}
+
+impl SourceBook {
+    fn open() -> Self {
+        Self::Open { run: Box::default(), segment: Box::default() }
+    }
+
+    fn summary(&self) -> SourceSummary {
+        match self {
+            Self::Open { run, .. } => {
+                SourceSummary { lateness: run.lateness.summary(), read_duration: run.read_duration.summary() }
+            }
+            Self::Closed(summary) => *summary,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct LatencyBook {
     consumers: Vec<Consumer<GroupLatencies>>,
+    removed: Vec<u16>, // sources of which something may still come
     metrics: Arc<Metrics>,
     sources: Vec<SourceBook>,
     /// The recorder's own, since the last collection.
@@ -50,7 +75,8 @@ impl LatencyBook {
     pub(super) fn new(consumers: Vec<Consumer<GroupLatencies>>, metrics: Arc<Metrics>) -> Self {
         Self {
             consumers,
-            sources: vec![SourceBook::default(); metrics.sources.len()],
+            removed: Vec::new(),
+            sources: vec![SourceBook::open(); metrics.sources.len()],
             metrics,
             queue_wait: Interval::default(),
             write: Interval::default(),
@@ -59,8 +85,21 @@ impl LatencyBook {
         }
     }
 
+    /// So many sources from now on, measured by these too; of some nothing comes any more once it is drained who measured them.
+    pub(super) fn change(
+        &mut self,
+        sources: usize,
+        consumers: Vec<Consumer<GroupLatencies>>,
+        removed: Vec<u16>,
+    ) {
+        self.sources.resize_with(sources.max(self.sources.len()), SourceBook::open);
+        self.consumers.extend(consumers);
+        self.removed.extend(removed);
+    }
+
     /// Takes everything measured since the last time.
     pub(super) fn collect(&mut self) {
+        let is_last: Vec<bool> = self.consumers.iter_mut().map(Consumer::is_last).collect();
         let (sources, run, metrics) = (&mut self.sources, &mut self.run, &self.metrics);
         for consumer in &self.consumers {
             consumer.drain(|group| {
@@ -71,7 +110,8 @@ impl LatencyBook {
                     };
                     published.lateness.publish(&measured.lateness);
                     published.read_duration.publish(&measured.read_duration);
-                    for totals in [&mut book.run, &mut book.segment] {
+                    let SourceBook::Open { run, segment } = book else { continue };
+                    for totals in [run, segment] {
                         totals.lateness.add(&measured.lateness);
                         totals.read_duration.add(&measured.read_duration);
                     }
@@ -83,6 +123,8 @@ impl LatencyBook {
                 group.clear();
             });
         }
+        let mut is_last = is_last.into_iter();
+        self.consumers.retain(|_| !is_last.next().unwrap_or(false));
         for (interval, total, published) in [
             (&mut self.queue_wait, &mut run.queue_wait, &metrics.recorder.queue_wait),
             (&mut self.write, &mut run.write, &metrics.recorder.write),
@@ -94,18 +136,28 @@ impl LatencyBook {
         }
     }
 
-    /// Gives the segment its share and starts the next one's.
-    pub(super) fn settle(&mut self, segment: &mut SegmentWriter) {
+    /// Gives the segment its share and starts the next one's. Returns the sources of which nothing comes any more.
+    pub(super) fn settle(&mut self, writer: &mut SegmentWriter) -> Vec<u16> {
         for (book, id) in self.sources.iter_mut().zip(0..) {
-            if let Some(totals) = segment.totals_mut(id) {
-                totals.lateness = std::mem::take(&mut book.segment.lateness);
-                totals.read_duration = std::mem::take(&mut book.segment.read_duration);
+            if let (Some(totals), SourceBook::Open { segment, .. }) = (writer.totals_mut(id), book) {
+                totals.lateness = std::mem::take(&mut segment.lateness);
+                totals.read_duration = std::mem::take(&mut segment.read_duration);
             }
         }
+        if self.consumers.len() > self.metrics.groups.len() {
+            return Vec::new();
+        }
+        let closed = std::mem::take(&mut self.removed);
+        for id in &closed {
+            if let Some(book) = self.sources.get_mut(usize::from(*id)) {
+                *book = SourceBook::Closed(book.summary());
+            }
+        }
+        closed
     }
 
     /// The run's latencies: its own, and each source's in the order of ids.
-    pub(super) fn finish(self) -> (RunLatencies, Vec<SourceTotals>) {
-        (self.run, self.sources.into_iter().map(|book| book.run).collect())
+    pub(super) fn finish(self) -> (RunLatencies, Vec<SourceSummary>) {
+        (self.run, self.sources.iter().map(SourceBook::summary).collect())
     }
 }

@@ -7,7 +7,7 @@ use crate::slab::{Causes, Loss, LossLedger};
 const LOSSES_MAX: usize = 1024;
 
 /// Reported losses that no gap in a file covers yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LossBook {
     sources: Vec<Vec<Loss>>,
 }
@@ -16,8 +16,17 @@ impl LossBook {
     /// What is kept of one source.
     pub(super) const SOURCE_BYTES: usize = LOSSES_MAX * size_of::<Loss>();
 
-    pub(super) fn new(sources: usize) -> Self {
-        Self { sources: (0..sources).map(|_| Vec::with_capacity(LOSSES_MAX)).collect() }
+    /// Makes lists for sources with ids below `sources`, as far as there are none.
+    pub(super) fn take_sources(&mut self, sources: usize) {
+        let missing = sources.saturating_sub(self.sources.len());
+        self.sources.extend((0..missing).map(|_| Vec::with_capacity(LOSSES_MAX)));
+    }
+
+    /// Gives back what the list of a source takes, which will have no loss any more.
+    pub(super) fn forget(&mut self, source: u16) {
+        if let Some(losses) = self.sources.get_mut(usize::from(source)) {
+            *losses = Vec::new();
+        }
     }
 
     /// Takes over what the samplers have written down.
@@ -79,7 +88,8 @@ mod tests {
     #[test]
     fn causes_belong_to_their_numbers() {
         let ledger = LossLedger::new(1);
-        let mut book = LossBook::new(1);
+        let mut book = LossBook::default();
+        book.take_sources(1);
         ledger.write(loss(5, 2, Causes::QUEUE_FULL));
         ledger.write(loss(7, 1, Causes::QUEUE_FULL));
         ledger.write(loss(20, 1, Causes::READ_FAILED));
@@ -96,7 +106,8 @@ mod tests {
     #[test]
     fn a_full_book_merges() {
         let ledger = LossLedger::new(1);
-        let mut book = LossBook::new(1);
+        let mut book = LossBook::default();
+        book.take_sources(1);
         for k in 0..2 * LOSSES_MAX as u64 {
             book.add(loss(k * 2, 1, Causes::POOL_EMPTY));
         }

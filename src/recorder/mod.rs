@@ -14,6 +14,7 @@ mod faults;
 mod judge;
 mod latencies;
 mod losses;
+mod orders;
 mod policy;
 #[cfg(test)]
 mod recoveries;
@@ -29,11 +30,12 @@ mod upkeep;
 pub use capped::Capped;
 pub use drain::{LOSS_BYTES, Recorder};
 pub use latencies::RunLatencies;
+pub use orders::{MARK_BYTES_MAX, Order, OrderBook, OrderError, Orders, Replan, Reply, orders};
 pub use policy::SyncPolicy;
 pub use retention::{KeepFree, RetentionLimits};
 pub use settings::{RecorderSettings, RunPlan};
 
-use crate::metrics::{Limit, Total};
+use crate::metrics::{LatencySummary, Limit};
 use crate::slab::Causes;
 
 /// What one run has come to.
@@ -98,7 +100,7 @@ pub struct SourceReport {
     /// Which budget that was.
     pub limit: Limit,
     /// Begin of a reading minus its deadline.
-    pub lateness: Total,
+    pub lateness: LatencySummary,
     /// How long the readings took.
-    pub read_duration: Total,
+    pub read_duration: LatencySummary,
 }

@@ -112,7 +112,7 @@ impl Script {
         1_000_000 + seq
     }
 
-    fn header() -> Header {
+    pub(super) fn header() -> Header {
         let source = |id: u16| SourceInfo {
             id,
             name: format!("source{id}"),
@@ -141,7 +141,7 @@ impl Script {
         for seq in 0..self.readings {
             for source in 0..SOURCES {
                 let reading = Reading { source, seq, mono_ns: Self::mono_ns(seq), wall_offset_ns: 0 };
-                metrics.sources[usize::from(source)].begun.set(seq + 1);
+                metrics.sources.get(usize::from(source)).unwrap().begun.set(seq + 1);
                 let Some(payload) = self.payload(source, seq) else {
                     hand_over.lose(reading, Causes::READ_FAILED);
                     continue;
@@ -191,14 +191,14 @@ impl Script {
         recorder.join().unwrap()
     }
 
-    fn settings(
+    pub(super) fn settings(
         &self,
         storage: &SimulatedStorage,
         slabs: usize,
         queued: usize,
     ) -> (RecorderSettings, HandOver) {
         let sources = (0..SOURCES).map(|id| SourceMetrics::new(format!("source{id}"), 1000));
-        let metrics = Arc::new(Metrics::new(sources.collect(), Box::default()));
+        let metrics = Arc::new(Metrics::new(sources, SOURCES.into(), Box::default()));
         let sources_count = SOURCES.into();
         let geometry = Geometry {
             sources: sources_count,
@@ -248,6 +248,7 @@ impl Script {
             latencies: Vec::new(),
             clock_watch: Box::new(StillClock),
             wall_offset: Arc::default(),
+            orders: super::orders(Arc::default()).1,
         };
         (settings, hand_over)
     }

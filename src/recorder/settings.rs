@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::capped::Capped;
+use super::orders::OrderBook;
 use super::policy::SyncPolicy;
 use crate::metrics::{Consumer, GroupLatencies, Metrics};
 use crate::os::clock::{ClockWatch, WallOffset};
@@ -10,7 +11,7 @@ use crate::os::event::Event;
 use crate::segment::{Attachment, Header};
 use crate::slab::{Inbox, LossLedger, SlabPool};
 
-/// What is the same in every segment of a run.
+/// What is the same in every segment of a run, until it is told otherwise.
 #[derive(Debug, Clone)]
 pub struct RunPlan {
     /// The header of the first segment; number, clocks and next sequence numbers are those of each segment's own.
@@ -54,4 +55,6 @@ pub struct RecorderSettings {
     pub clock_watch: Box<dyn ClockWatch>,
     /// By which the samplers stamp.
     pub wall_offset: Arc<WallOffset>,
+    /// What it is told while it records.
+    pub orders: OrderBook,
 }

@@ -74,6 +74,7 @@ pub(super) struct Syncer {
     thread: JoinHandle<()>,
     unsent: Vec<SealedSegment>, // sealed while the queue of jobs was full
     syncing: bool,
+    under_way: usize,                     // jobs that were sent and not answered
     named: Option<Weak<dyn StorageFile>>, // synced last, so its name need not be again
 }
 
@@ -102,7 +103,16 @@ impl Syncer {
                 }
             }
         })?;
-        Ok(Self { storage, jobs, done, thread, unsent: Vec::new(), syncing: false, named: None })
+        Ok(Self {
+            storage,
+            jobs,
+            done,
+            thread,
+            unsent: Vec::new(),
+            syncing: false,
+            under_way: 0,
+            named: None,
+        })
     }
 
     /// Asks for a sync. Says whether it was taken; it is not while another one runs.
@@ -110,8 +120,20 @@ impl Syncer {
         if self.syncing {
             return false;
         }
-        self.syncing = self.jobs.try_send(Job::Sync(self.unsynced(segment))).is_ok();
+        self.syncing = self.send(Job::Sync(self.unsynced(segment)));
         self.syncing
+    }
+
+    /// Whether it has done all that it was asked for.
+    pub(super) fn is_idle(&self) -> bool {
+        self.under_way == 0 && self.unsent.is_empty()
+    }
+
+    /// False if it is busy: the job is dropped then.
+    fn send(&mut self, job: Job) -> bool {
+        let is_sent = self.jobs.try_send(job).is_ok();
+        self.under_way += usize::from(is_sent);
+        is_sent
     }
 
     /// Syncs here and now.
@@ -135,7 +157,7 @@ impl Syncer {
 
     /// Asks for the limits on room and age to be kept. If it is busy, it will be asked again.
     pub(super) fn tidy(&mut self, wall_s: i64) {
-        drop(self.jobs.try_send(Job::Tidy(wall_s)));
+        self.send(Job::Tidy(wall_s));
     }
 
     /// Asks for a sealed segment to be published; kept until the syncer can take it.
@@ -147,6 +169,7 @@ impl Syncer {
     /// What has been done since the last time.
     pub(super) fn poll(&mut self) -> Vec<Done> {
         let done: Vec<Done> = self.done.try_iter().collect();
+        self.under_way -= done.len();
         self.syncing &= !done.iter().any(|done| matches!(done, Done::Sync { .. }));
         for done in &done {
             self.learn(done);
@@ -177,7 +200,8 @@ impl Syncer {
     fn send_unsent(&mut self) {
         while !self.unsent.is_empty() && !self.jobs.is_full() {
             // The recorder is the only sender, so a queue that is not full takes the job.
-            drop(self.jobs.try_send(Job::Publish(self.unsent.remove(0))));
+            let segment = self.unsent.remove(0);
+            self.send(Job::Publish(segment));
         }
     }
 }

@@ -6,11 +6,19 @@ use std::sync::Arc;
 use super::drain::{COLLECT_INTERVAL_NS, OpenSegment, Recorder};
 use super::policy::{self, RotationLimits, SegmentState};
 use super::syncer::Done;
-use crate::metrics::Limit;
+use crate::metrics::{Limit, RecorderMetrics};
 use crate::os::clock::{ClockChange, ClockReading, NS_PER_S, monotonic_ns};
 use crate::segment::{
     ClockCause, ClockSync, Header, Marker, MarkerOrigin, SegmentName, SegmentWriter, State,
 };
+
+/// A call that the storage may hold up, and that is seen to be one while it does: nobody takes it for a loop that is stuck.
+pub(super) fn in_storage<T>(metrics: &RecorderMetrics, call: impl FnOnce() -> T) -> T {
+    metrics.enter_storage(monotonic_ns());
+    let result = call();
+    metrics.leave_storage(monotonic_ns());
+    result
+}
 
 impl Recorder {
     /// What is due now and has nothing to do with what is queued.
@@ -108,7 +116,7 @@ impl Recorder {
             if stride == 1 {
                 tracing::info!(source = source.name.as_str(), stride, "{text}");
             } else {
-                tracing::warn!(source = source.name.as_str(), stride, "{text}");
+                tracing::warn!(source = source.name.as_str(), stride, "kept within its budget: {text}");
             }
             let wall_ns = self.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(now);
             let marker = Marker { mono_ns: now, wall_ns, origin: MarkerOrigin::Recorder, text };
@@ -157,10 +165,14 @@ impl Recorder {
     }
 
     /// Appends a frame of the recorder's own, if there is a segment to append to.
-    fn append_control(&mut self, now: u64, append: impl FnOnce(&mut SegmentWriter) -> io::Result<()>) {
+    pub(super) fn append_control(
+        &mut self,
+        now: u64,
+        append: impl FnOnce(&mut SegmentWriter) -> io::Result<()>,
+    ) {
         let Some(mut segment) = self.segment.take() else { return };
         let before = segment.writer.bytes();
-        match append(&mut segment.writer) {
+        match in_storage(&self.metrics.recorder, || append(&mut segment.writer)) {
             Ok(()) => {
                 self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
                 segment.first_unsynced_ns.get_or_insert(now);
@@ -177,7 +189,8 @@ impl Recorder {
         });
         let Some(mut segment) = due else { return };
         let before = segment.writer.bytes();
-        match segment.writer.append_index(segment.synced_offset) {
+        let synced_offset = segment.synced_offset;
+        match in_storage(&self.metrics.recorder, || segment.writer.append_index(synced_offset)) {
             Ok(()) => {
                 self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
                 segment.first_unindexed_ns = None;
@@ -219,7 +232,7 @@ impl Recorder {
     pub(super) fn sync_inline(&mut self) {
         let Some(segment) = &mut self.segment else { return };
         segment.first_unsynced_ns = None;
-        let done = self.syncer.sync_inline(&segment.writer);
+        let done = in_storage(&self.metrics.recorder, || self.syncer.sync_inline(&segment.writer));
         self.note(done, monotonic_ns());
     }
 
@@ -251,7 +264,8 @@ impl Recorder {
     pub(super) fn seal(&mut self) {
         let Some(mut segment) = self.segment.take() else { return };
         self.latencies.collect();
-        self.latencies.settle(&mut segment.writer);
+        let closed = self.latencies.settle(&mut segment.writer);
+        closed.into_iter().for_each(|source| self.forget_losses(source));
         for (id, (source, progress)) in (0..).zip(self.metrics.sources.iter().zip(&mut self.progress)) {
             let (missed, partial) = (source.missed.get(), source.partial.get());
             if let Some(totals) = segment.writer.totals_mut(id) {
@@ -261,7 +275,7 @@ impl Recorder {
             (progress.missed_before, progress.partial_before) = (missed, partial);
         }
         let before = segment.writer.bytes();
-        match segment.writer.seal() {
+        match in_storage(&self.metrics.recorder, || segment.writer.seal()) {
             Ok(sealed) => {
                 self.metrics.recorder.bytes.add(sealed.bytes() - before);
                 self.syncer.publish(sealed);
@@ -333,7 +347,9 @@ impl Recorder {
             state: State::Active,
         };
         let (attachments, preallocate) = (&self.plan.attachments, self.plan.preallocate);
-        let writer = SegmentWriter::create(&*self.storage, name, header, attachments, preallocate)?;
+        let writer = in_storage(&self.metrics.recorder, || {
+            SegmentWriter::create(&*self.storage, name, header, attachments, preallocate)
+        })?;
         self.metrics.recorder.bytes.add(writer.bytes());
         Ok(OpenSegment {
             writer,

@@ -70,6 +70,13 @@ impl Governor {
         }
     }
 
+    /// All sources together may take so many hundredths of a percent of a core from now on. What they are left stays until the next
+    /// judgements.
+    pub fn set_budget(&mut self, basis_points: u32) {
+        self.budget = u64::from(basis_points).max(1) * (NS_PER_S / 10_000);
+        self.calm = None;
+    }
+
     /// What belonged to no source in the last interval, in nanoseconds of a core a second.
     pub fn rest(&self) -> u64 {
         self.seen.map_or(0, |seen| seen.rest)

@@ -6,14 +6,16 @@ use std::io;
 use std::sync::Arc;
 
 use super::budget::{Budget, Change, Cost, Overhead, ProcessorTime, Verdict};
+use super::change::ReadySource;
 use super::errand::{Errand, Made, News};
+use super::mailbox::Mailbox;
 use super::privileges;
 use super::sampler::{Opened, ReadError};
 use super::schedule::{Due, Schedule};
 use super::wait::Waiter;
 use crate::config::{self, GroupName};
 use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
-use crate::metrics::{GroupLatencies, Metrics, Producer};
+use crate::metrics::{GroupLatencies, Metrics, Producer, SourceMetrics};
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::event::{Event, Woken};
 use crate::slab::{Causes, HandOver, Reading};
@@ -30,6 +32,8 @@ const ERRANDS_KILLED_NS: u64 = NS_PER_S / 10;
 const ERRANDS_END_LOOK_NS: u64 = 1_000_000;
 /// How often latencies are handed to the recorder.
 const PUBLISH_INTERVAL_NS: u64 = NS_PER_S;
+/// A group without sources waits for a word, and looks around this often.
+const IDLE_NS: u64 = 3600 * NS_PER_S;
 
 /// A source of a group, opened.
 #[derive(Debug)]
@@ -45,6 +49,8 @@ pub struct GroupSource {
     /// For a source that may be held up: how long a reading may take, in nanoseconds. It then has a thread of its own, which
     /// bears this name.
     pub errand: Option<(String, u64)>,
+    /// Its counters.
+    pub metrics: Arc<SourceMetrics>,
 }
 
 /// What a group works with. Shared things are shared with the recorder and the daemon.
@@ -66,45 +72,54 @@ pub struct GroupSettings {
     pub metrics: Arc<Metrics>,
     /// Latencies, on their way to the recorder.
     pub latencies: Producer<GroupLatencies>,
-    /// Ends the group.
-    pub stop: Arc<Event>,
+    /// Says what else it is to do, and when to end.
+    pub mailbox: Mailbox,
 }
 
 /// A sampler group at work.
 #[derive(Debug)]
 pub struct Group {
-    name: GroupName,
-    config: config::Group,
-    sources: Vec<ActiveSource>,
-    schedule: Schedule,
-    waiter: Waiter,
+    pub(super) name: GroupName,
+    pub(super) config: config::Group,
+    pub(super) sources: Vec<ActiveSource>,
+    pub(super) schedule: Schedule,
+    pub(super) start_ns: u64, // of the grid that all ticks lie on
+    pub(super) mailbox: Mailbox,
+    pub(super) waiter: Waiter,
     builders: Builders,
     wall_offset: Arc<WallOffset>,
-    hand_over: HandOver,
+    pub(super) hand_over: HandOver,
     metrics: Arc<Metrics>,
-    latencies: Producer<GroupLatencies>,
+    pub(super) latencies: Producer<GroupLatencies>,
     publish_ns: u64,
     processor_time: ProcessorTime,
     overhead: Overhead,
-    has_errands: bool,  // whether any source is read by a thread of its own
-    is_held_back: bool, // whether the agent's budget keeps any source from being read
+    pub(super) has_errands: bool, // whether any source is read by a thread of its own
+    pub(super) is_held_back: bool, // whether the agent's budget keeps any source from being read
 }
 
 #[derive(Debug)]
-struct ActiveSource {
-    way: Way,
-    envelope: Envelope,
-    model: Box<[u8]>, // a whole frame's payload, where those have one shape; else empty
-    next_seq: u64,
-    payload_bytes: usize, // of its last payload: tells the size class of the next
-    builds: u64,
-    build_ns: u64, // as last timed
-    budget: Budget,
+pub(super) struct ActiveSource {
+    pub(super) way: Way,
+    pub(super) envelope: Envelope,
+    pub(super) metrics: Arc<SourceMetrics>,
+    pub(super) model: Box<[u8]>, // a whole frame's payload, where those have one shape; else empty
+    pub(super) next_seq: u64,
+    pub(super) payload_bytes: usize, // of its last payload: tells the size class of the next
+    pub(super) builds: u64,
+    pub(super) build_ns: u64, // as last timed
+    pub(super) budget: Budget,
+}
+
+impl ActiveSource {
+    pub(super) fn id(&self) -> u16 {
+        self.envelope.source()
+    }
 }
 
 /// How a source is read.
 #[derive(Debug)]
-enum Way {
+pub(super) enum Way {
     /// By the group's own thread.
     Here(Opened),
     /// By a thread of its own, since it may be held up.
@@ -126,30 +141,11 @@ impl Group {
             hand_over,
             metrics,
             latencies,
-            stop,
+            mailbox,
         } = settings;
         let schedule = Schedule::new(sources.iter().map(|source| source.period_ns), start_ns);
-        let active = |source: GroupSource| {
-            let envelope = Envelope::new(source.id);
-            Ok(ActiveSource {
-                model: match &source.sampler {
-                    Opened::Built(_) => Box::default(),
-                    Opened::Fixed(sampler) => envelope.around(sampler.model().payload()),
-                },
-                envelope,
-                next_seq: 0,
-                payload_bytes: 0,
-                builds: 0,
-                build_ns: 0,
-                budget: Budget::new(source.budget, source.period_ns, start_ns),
-                way: match source.errand {
-                    None => Way::Here(source.sampler),
-                    Some((name, timeout_ns)) => {
-                        Way::Errand(Errand::start(&name, source.sampler, timeout_ns, config.cpus.clone())?)
-                    }
-                },
-            })
-        };
+        let active =
+            |source: GroupSource| ReadySource::new(source, &config.cpus, start_ns).map(|ready| ready.source);
         let has_errands = sources.iter().any(|source| source.errand.is_some());
         Ok(Self {
             name,
@@ -157,7 +153,9 @@ impl Group {
             is_held_back: false,
             schedule,
             sources: sources.into_iter().map(active).collect::<io::Result<_>>()?,
-            waiter: Waiter::new(config.timing, stop),
+            waiter: Waiter::new(config.timing, Arc::clone(&mailbox.bell)),
+            mailbox,
+            start_ns,
             config,
             builders: Builders::default(),
             wall_offset,
@@ -174,11 +172,17 @@ impl Group {
     pub fn run(mut self) {
         privileges::ask(self.name, &self.config);
         let mut now = 0;
-        while let Some(next) = self.schedule.next_ns() {
+        loop {
+            let next = self.schedule.next_ns().unwrap_or(now + IDLE_NS);
             let next = if self.has_errand_out() { next.min(now + ERRAND_LOOK_NS) } else { next };
             let next = if self.is_held_back { next.min(now + PUBLISH_INTERVAL_NS) } else { next };
             if self.waiter.until(next, now) == Woken::Set {
-                break;
+                if !self.listen() {
+                    break;
+                }
+                // What has become due meanwhile is served at once.
+                now = monotonic_ns();
+                continue;
             }
             now = self.tick();
         }
@@ -192,9 +196,7 @@ impl Group {
         self.await_errands(monotonic_ns() + ERRANDS_KILLED_NS);
         self.abandon_errands();
         for (source, unserved) in self.sources.iter().zip(self.schedule.unserved(end)) {
-            if let Some(metrics) = self.metrics.sources.get(usize::from(source.envelope.source())) {
-                metrics.missed.add(unserved);
-            }
+            source.metrics.missed.add(unserved);
         }
         // Before the sender goes: the recorder collects for the last time when it is gone.
         self.latencies.finish();
@@ -248,11 +250,9 @@ impl Group {
         };
         source.next_seq += 1;
         self.hand_over.begin(reading.source, reading.seq);
-        if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
-            metrics.begun.set(source.next_seq);
-            if due.missed > 0 {
-                metrics.missed.add(due.missed);
-            }
+        source.metrics.begun.set(source.next_seq);
+        if due.missed > 0 {
+            source.metrics.missed.add(due.missed);
         }
         let result = sampler.read();
         let end = monotonic_ns();
@@ -264,7 +264,7 @@ impl Group {
         self.charge(due.index, end, (cost_ns, true));
         match result {
             Ok(()) => self.frame(due.index, &reading, end),
-            Err(failure) => self.fail(&reading, &failure),
+            Err(failure) => self.fail(due.index, &reading, &failure),
         }
         end
     }
@@ -274,7 +274,7 @@ impl Group {
     fn send(&mut self, due: Due, begin: u64) {
         let Some(source) = self.sources.get_mut(due.index) else { return };
         let Way::Errand(errand) = &mut source.way else { return };
-        let Some(metrics) = self.metrics.sources.get(usize::from(source.envelope.source())) else { return };
+        let metrics = &source.metrics;
         if errand.is_out() {
             metrics.missed.add(due.missed + 1);
             return;
@@ -302,11 +302,10 @@ impl Group {
     #[inline]
     fn charge(&mut self, index: usize, now_ns: u64, (cost_ns, is_here): (u64, bool)) {
         let Some(source) = self.sources.get_mut(index) else { return };
-        let Some(metrics) = self.metrics.sources.get(usize::from(source.envelope.source())) else { return };
         let own_ns = cost_ns + source.build_ns;
         let around_ns = self.overhead.share(if is_here { own_ns } else { source.build_ns });
         let cost = Cost { own_ns, all_ns: own_ns + around_ns };
-        metrics.spent.add(cost.all_ns);
+        source.metrics.spent.add(cost.all_ns);
         if let Some(verdict) = source.budget.spend(now_ns, cost, cap(&self.metrics)) {
             self.obey(index, now_ns, verdict);
         }
@@ -316,7 +315,7 @@ impl Group {
     #[cold]
     fn obey(&mut self, index: usize, now_ns: u64, Verdict { change, demand }: Verdict) {
         let Some(source) = self.sources.get(index) else { return };
-        let Some(metrics) = self.metrics.sources.get(usize::from(source.envelope.source())) else { return };
+        let metrics = &source.metrics;
         metrics.demand.set(demand);
         if let Some(Change { stride, limit }) = change {
             self.schedule.set_stride(index, stride, now_ns);
@@ -340,9 +339,9 @@ impl Group {
 
     /// Writes down a reading that failed.
     #[cold]
-    fn fail(&mut self, reading: &Reading, failure: &ReadError) {
-        if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
-            metrics.note_failure(&failure.error);
+    fn fail(&mut self, index: usize, reading: &Reading, failure: &ReadError) {
+        if let Some(source) = self.sources.get(index) {
+            source.metrics.note_failure(&failure.error);
         }
         self.hand_over.lose(*reading, Causes::READ_FAILED);
     }
@@ -395,9 +394,8 @@ impl Group {
             source.build_ns = self.processor_time.cost(build_begin, build_end, thread_cpu_ns);
             self.latencies.current().build.record(build_end - build_begin);
         }
-        if !stamp.shortfall.is_none()
-            && let Some(metrics) = self.metrics.sources.get(usize::from(reading.source))
-        {
+        if !stamp.shortfall.is_none() {
+            let metrics = &source.metrics;
             metrics.lacked.set(metrics.lacked.get() | u64::from(stamp.shortfall.flags()));
             metrics.partial.add(1);
         }
@@ -410,7 +408,7 @@ impl Group {
 
     /// Takes what errands have brought, and gives up those that take too long. Returns the time.
     #[cold]
-    fn collect_errands(&mut self) -> u64 {
+    pub(super) fn collect_errands(&mut self) -> u64 {
         let now = monotonic_ns();
         for index in 0..self.sources.len() {
             let Some(source) = self.sources.get_mut(index) else { continue };
@@ -425,13 +423,11 @@ impl Group {
                     self.charge(index, end_ns, (cpu_ns, false));
                     match result {
                         Ok(()) => self.frame(index, &reading, end_ns),
-                        Err(failure) => self.fail(&reading, &failure),
+                        Err(failure) => self.fail(index, &reading, &failure),
                     }
                 }
                 News::TimedOut(reading) => {
-                    if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
-                        metrics.timed_out.add(1);
-                    }
+                    source.metrics.timed_out.add(1);
                     self.hand_over.lose(reading, Causes::TIMED_OUT);
                 }
             }
@@ -460,9 +456,7 @@ impl Group {
             if let Way::Errand(errand) = &mut source.way
                 && let Some(reading) = errand.abandon()
             {
-                if let Some(metrics) = self.metrics.sources.get(usize::from(reading.source)) {
-                    metrics.timed_out.add(1);
-                }
+                source.metrics.timed_out.add(1);
                 self.hand_over.lose(reading, Causes::TIMED_OUT);
             }
         }
@@ -492,8 +486,8 @@ mod tests {
 
     /// A group of one source, and the counters and the event that it shares.
     fn group() -> (Group, Arc<Metrics>, Arc<Event>) {
-        let metrics = vec![SourceMetrics::new("synthetic".to_owned(), PERIOD_NS)];
-        let metrics = Arc::new(Metrics::new(metrics.into_boxed_slice(), Box::default()));
+        let metrics = [SourceMetrics::new("synthetic".to_owned(), PERIOD_NS)];
+        let metrics = Arc::new(Metrics::new(metrics, 1, Box::default()));
         let geometry =
             Geometry { sources: 1, slabs: 8, slab_bytes: 4096, large_slabs: 1, large_slab_bytes: 8192 };
         let arena = Arena::anonymous(geometry).unwrap();
@@ -517,6 +511,7 @@ mod tests {
             budget: 10_000,
             sampler: Opened::fixed(Synthetic::point(1)),
             errand: None,
+            metrics: Arc::clone(metrics.sources.get(0).unwrap()),
         };
         let group = Group::new(GroupSettings {
             sources: vec![source],
@@ -527,7 +522,7 @@ mod tests {
             hand_over,
             metrics: Arc::clone(&metrics),
             latencies: exchange(|| GroupLatencies::new([0])).0,
-            stop: Arc::clone(&stop),
+            mailbox: Mailbox::silent(Arc::clone(&stop)),
         });
         (group.unwrap(), metrics, stop)
     }
@@ -546,7 +541,7 @@ mod tests {
     fn what_the_agent_gives_back_is_taken_at_once() {
         let (group, metrics, stop) = group();
         let sampler = thread::spawn("sampler", move || group.run()).unwrap();
-        let source = &metrics.sources[0];
+        let source = metrics.sources.get(0).unwrap();
         eventually("a cost that is known", || source.demand.get() > 0);
         metrics.source_cap.set(1);
         eventually("the longest stride", || source.stride() > 1000);

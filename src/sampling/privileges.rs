@@ -3,6 +3,24 @@
 use crate::config::{Group, GroupName, Timing};
 use crate::os::thread;
 
+/// Gives back what the configuration no longer says, and asks for what it says now, for the calling thread.
+pub(super) fn change(name: GroupName, before: &Group, group: &Group) {
+    let refused = |what: &str, error: std::io::Error| {
+        let name = name.as_str();
+        tracing::warn!(%error, "[group.{name}] {what}: the kernel refuses to give it up; restart the service");
+    };
+    if group.timing == Timing::Relaxed && before.timing != Timing::Relaxed {
+        thread::wake_leisurely().unwrap_or_else(|error| refused("timing", error));
+    }
+    if group.cpus.is_empty() && !before.cpus.is_empty() {
+        thread::run_anywhere().unwrap_or_else(|error| refused("cpus", error));
+    }
+    if group.priority == 0 && before.priority > 0 {
+        thread::run_among_others().unwrap_or_else(|error| refused("priority", error));
+    }
+    ask(name, group);
+}
+
 /// Asks for what the configuration says, for the calling thread.
 pub(super) fn ask(name: GroupName, group: &Group) {
     let name = name.as_str();

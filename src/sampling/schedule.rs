@@ -6,8 +6,9 @@ pub struct Schedule {
     ticks: Vec<Tick>, // one a source, in the group's order
 }
 
+/// The ticks of one source.
 #[derive(Debug, Clone, Copy)]
-struct Tick {
+pub(super) struct Tick {
     period_ns: u64, // > 0
     next_ns: u64,
     stride: u64,  // every how many ticks one is served; 1 unless a budget is short
@@ -23,6 +24,21 @@ pub struct Due {
     pub lateness_ns: u64,
     /// Ticks that went by since the last reading: counted, never caught up in a burst.
     pub missed: u64,
+}
+
+impl Tick {
+    /// Ticks of this period on the grid that began at `start_ns`; the first is the first one behind `now_ns`.
+    pub(super) fn behind(now_ns: u64, period_ns: u64, start_ns: u64) -> Self {
+        let period_ns = period_ns.max(1);
+        let past = now_ns.checked_sub(start_ns).map_or(0, |since_ns| since_ns / period_ns + 1);
+        let next_ns = start_ns.saturating_add(past.saturating_mul(period_ns));
+        Self { period_ns, next_ns, stride: 1, skipped: 0 }
+    }
+
+    /// Their period, in nanoseconds.
+    pub(super) fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
 }
 
 impl Schedule {
@@ -61,6 +77,22 @@ impl Schedule {
             let come = now_ns.checked_sub(first_ns).map_or(0, |since_ns| since_ns / tick.period_ns + 1);
             come - u64::from(now_ns >= tick.next_ns)
         })
+    }
+
+    /// Ticks that have come up to `now_ns` and were not served, in the group's order: all of them, also one that has just come.
+    pub(super) fn gone_by(&self, now_ns: u64) -> impl Iterator<Item = u64> {
+        let unserved = self.unserved(now_ns).zip(&self.ticks);
+        unserved.map(move |(unserved, tick)| unserved + u64::from(now_ns >= tick.next_ns))
+    }
+
+    /// The ticks of a source.
+    pub(super) fn tick(&self, index: usize) -> Option<Tick> {
+        self.ticks.get(index).copied()
+    }
+
+    /// These from now on, one a source in the group's order.
+    pub(super) fn set(&mut self, ticks: Vec<Tick>) {
+        self.ticks = ticks;
     }
 
     /// From the next reading on serves one in `stride` (at least 1) ticks of a source; those between count as missed when
@@ -131,6 +163,32 @@ mod tests {
         schedule.set_stride(0, 1, 610);
         assert_eq!(schedule.take_due(700), Some(Due { index: 0, lateness_ns: 0, missed: 2 }));
         assert_eq!(schedule.take_due(800), Some(Due { index: 0, lateness_ns: 0, missed: 0 }));
+    }
+
+    // Goal: whatever comes of a source's period while the run goes on, no tick leaves the books: each stretch has exactly the ticks of
+    // its period, on the grid of the run. Method: a period of 100 that becomes 30 and then 70, between ticks, at one, and behind some.
+    #[test]
+    fn ticks_of_changed_periods_add_up() {
+        for (first, second) in [(250, 480), (300, 510), (955, 957), (150, 151)] {
+            let mut schedule = Schedule::new([100], 0);
+            let mut served = 0;
+            let mut serve = |schedule: &mut Schedule, until: u64| {
+                while let Some(due) = schedule.take_due(until) {
+                    served += 1 + due.missed;
+                }
+            };
+            serve(&mut schedule, 150);
+            let mut missed = schedule.gone_by(first).next().unwrap();
+            schedule.set(vec![Tick::behind(first, 30, 0)]);
+            serve(&mut schedule, second - 1);
+            missed += schedule.gone_by(second).next().unwrap();
+            schedule.set(vec![Tick::behind(second, 70, 0)]);
+            assert!(schedule.next_ns().unwrap() > second && schedule.next_ns().unwrap().is_multiple_of(70));
+            serve(&mut schedule, 2000);
+            let ticks = |period: u64, from: u64, to: u64| to / period - from / period;
+            let expected = 1 + ticks(100, 0, first) + ticks(30, first, second) + ticks(70, second, 2000);
+            assert_eq!(served + missed, expected, "{first} {second}");
+        }
     }
 
     // Goal: a shorter stride does not wait for the end of a long one, and makes nothing late. Method: a stride of 10,000, given up

@@ -13,25 +13,30 @@ use crate::os::event::{Event, Woken};
 pub(super) struct Waiter {
     timing: Timing,
     lead: Lead,
-    stop: Arc<Event>,
+    bell: Arc<Event>,
 }
 
 impl Waiter {
-    /// Waits as `timing` says, and no longer than until `stop` is set. The timer slack is the thread's own matter
+    /// Waits as `timing` says, and no longer than until `bell` is set. The timer slack is the thread's own matter
     /// ([`crate::os::thread::wake_precisely`]).
-    pub(super) fn new(timing: Timing, stop: Arc<Event>) -> Self {
-        Self { timing, lead: Lead::default(), stop }
+    pub(super) fn new(timing: Timing, bell: Arc<Event>) -> Self {
+        Self { timing, lead: Lead::default(), bell }
     }
 
-    /// Waits until the deadline, in monotonic nanoseconds, or until the stop; `now_ns` is a time that has just been. A deadline
+    /// Waits as `timing` says from now on.
+    pub(super) fn set_timing(&mut self, timing: Timing) {
+        self.timing = timing;
+    }
+
+    /// Waits until the deadline, in monotonic nanoseconds, or until the bell rings; `now_ns` is a time that has just been. A deadline
     /// that has passed is not waited for.
     #[inline]
     pub(super) fn until(&mut self, deadline_ns: u64, now_ns: u64) -> Woken {
         if deadline_ns <= now_ns {
-            return if self.stop.is_set() { Woken::Set } else { Woken::Deadline };
+            return if self.bell.is_set() { Woken::Set } else { Woken::Deadline };
         }
         match self.timing {
-            Timing::Relaxed | Timing::Precise => self.stop.wait_until(deadline_ns),
+            Timing::Relaxed | Timing::Precise => self.bell.wait_until(deadline_ns),
             Timing::Spin => self.spin_until(deadline_ns),
         }
     }
@@ -41,12 +46,12 @@ impl Waiter {
         // By a clock read of its own: what the thread has done since its last one is no late sleep.
         if wake_ns <= monotonic_ns() {
             self.lead.not_slept();
-        } else if self.stop.wait_until(wake_ns) == Woken::Set {
+        } else if self.bell.wait_until(wake_ns) == Woken::Set {
             return Woken::Set;
         } else {
             self.lead.slept(monotonic_ns().saturating_sub(wake_ns));
         }
-        while !self.stop.is_set() {
+        while !self.bell.is_set() {
             if monotonic_ns() >= deadline_ns {
                 return Woken::Deadline;
             }

@@ -277,9 +277,19 @@ impl HandOver {
         }
     }
 
-    /// Writes a source's growing loss down, before a frame behind it can reach the recorder.
+    /// What it does with a slab that finds the queue full.
+    pub fn on_full(&self) -> OnFull {
+        self.settings.queue.on_full()
+    }
+
+    /// From now on does this with a slab that finds the queue full.
+    pub fn set_on_full(&mut self, on_full: OnFull) {
+        self.settings.queue.set_on_full(on_full);
+    }
+
+    /// Writes a source's growing loss down, before a frame behind it can reach the recorder, or since it has no next reading.
     #[inline]
-    fn settle(&mut self, source: u16) {
+    pub fn settle(&mut self, source: u16) {
         if let Some(loss) = self.pending.get_mut(usize::from(source)).and_then(Option::take) {
             self.settings.ledger.write(loss);
         }

@@ -34,13 +34,14 @@ pub enum OnFull {
 struct Shared {
     room: Event,            // set unless the group waits for room
     withdrawals: AtomicU64, // begun and ended: odd while one is not written down yet
+    is_over: AtomicU64,     // 1 once the recorder has ended
 }
 
 /// The group's end.
 #[derive(Debug)]
 pub struct QueueSender<T> {
     slabs: Sender<T>,
-    oldest: Option<Receiver<T>>, // to take from, if the oldest is given up
+    oldest: Receiver<T>, // to take from, if the oldest is given up
     on_full: OnFull,
     shared: Arc<Shared>,
 }
@@ -50,7 +51,6 @@ pub struct QueueSender<T> {
 pub struct QueueReceiver<T> {
     slabs: Receiver<T>,
     head: Option<T>, // taken to be looked at: the oldest
-    is_waited_for: bool,
     shared: Arc<Shared>,
 }
 
@@ -59,11 +59,9 @@ pub fn slab_queue<T>(capacity: usize, on_full: OnFull) -> (QueueSender<T>, Queue
     let (sender, receiver) = bounded(capacity);
     let shared = Arc::new(Shared::default());
     shared.room.set();
-    let oldest = (on_full == OnFull::DropOldest).then(|| receiver.clone());
-    let is_waited_for = on_full == OnFull::Block;
     (
-        QueueSender { slabs: sender, oldest, on_full, shared: Arc::clone(&shared) },
-        QueueReceiver { slabs: receiver, head: None, is_waited_for, shared },
+        QueueSender { slabs: sender, oldest: receiver.clone(), on_full, shared: Arc::clone(&shared) },
+        QueueReceiver { slabs: receiver, head: None, shared },
     )
 }
 
@@ -71,6 +69,11 @@ impl<T> QueueSender<T> {
     /// What becomes of a slab that finds the queue full.
     pub fn on_full(&self) -> OnFull {
         self.on_full
+    }
+
+    /// From now on this becomes of it.
+    pub fn set_on_full(&mut self, on_full: OnFull) {
+        self.on_full = on_full;
     }
 
     /// Slabs that wait, without the one that the recorder looks at.
@@ -91,9 +94,12 @@ impl<T> QueueSender<T> {
     /// Hands one over.
     ///
     /// # Errors
-    /// It comes back: the queue is full, or the recorder has ended. A queue that gives up its oldest does not notice the
-    /// latter.
+    /// It comes back: the queue is full, or the recorder has ended.
     pub fn try_send(&self, slab: T) -> Result<(), TrySendError<T>> {
+        // The channel does not tell: this end keeps it open, too.
+        if self.shared.is_over.load(Ordering::Acquire) == 1 {
+            return Err(TrySendError::Disconnected(slab));
+        }
         self.slabs.try_send(slab)
     }
 
@@ -103,7 +109,7 @@ impl<T> QueueSender<T> {
         let withdrawals = self.shared.withdrawals.load(Ordering::Relaxed);
         // Whoever takes the slab behind ours reads what taking ours has written, and so this mark as well.
         self.shared.withdrawals.store(withdrawals.wrapping_add(1), Ordering::Relaxed);
-        let slab = self.oldest.as_ref().and_then(|oldest| oldest.try_recv().ok());
+        let slab = self.oldest.try_recv().ok();
         if let Some(slab) = &slab {
             write_down(slab);
         }
@@ -182,9 +188,15 @@ impl<T> QueueReceiver<T> {
 
     /// Tells a group that waits that there may be room. Costs no system call where none does.
     pub fn tell_room(&self) {
-        if self.is_waited_for {
-            self.shared.room.set();
-        }
+        self.shared.room.set();
+    }
+}
+
+impl<T> Drop for QueueReceiver<T> {
+    fn drop(&mut self) {
+        self.shared.is_over.store(1, Ordering::Release);
+        // A group that waits looks again, and sees it.
+        self.shared.room.set();
     }
 }
 

@@ -227,3 +227,97 @@ fn the_operators_document_names_what_is_there() {
     }
     assert!(tests > 10, "{tests}");
 }
+
+/// The text that a logging macro shows, with `*` for what is put in, from what stands behind its parenthesis: the one literal that is an
+/// argument by itself.
+fn logged_text(arguments: &str) -> String {
+    let (mut depth, mut rest, mut text) = (1, arguments, None);
+    let mut before = ',';
+    while depth > 0 {
+        let next = rest.chars().next().unwrap();
+        rest = &rest[next.len_utf8()..];
+        match next {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            '"' => {
+                let mut end = rest.find('"').unwrap();
+                while rest[..end].ends_with('\\') {
+                    end += 1 + rest[end + 1..].find('"').unwrap();
+                }
+                if depth == 1 && before == ',' {
+                    text = Some(rest[..end].to_owned());
+                }
+                rest = &rest[end + 1..];
+            }
+            _ => {}
+        }
+        if !next.is_whitespace() {
+            before = next;
+        }
+    }
+    let text = text.unwrap_or_else(|| panic!("no literal text in {arguments:.80}"));
+    let text = text.split("\\\n").map(str::trim_start).collect::<String>().replace("\\\"", "\"");
+    let mut pieces = text.split('{');
+    let first = pieces.next().unwrap().to_owned();
+    pieces.fold(first, |text, piece| text + "*" + piece.split_once('}').unwrap().1)
+}
+
+/// Whether a text begins as a pattern says, in which `*` stands for anything.
+fn begins(text: &str, pattern: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let Some(mut rest) = text.strip_prefix(pieces.next().unwrap()) else { return false };
+    pieces.all(|piece| {
+        rest.find(piece).is_some_and(|at| {
+            rest = &rest[at + piece.len()..];
+            true
+        })
+    })
+}
+
+// Goal: an operator finds every line at warning or above, with its level, in exactly one row of the table, and no row is about a
+// line that there no longer is. Method: the texts of all logging macros against the first column.
+#[test]
+fn every_warning_is_in_the_operators_document() {
+    let document = std::fs::read_to_string(root().join("docs/OPERATIONS.md")).unwrap();
+    let table = document.split("\n## Log lines\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows: Vec<(&str, &str)> = table
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| {
+            let mut cells = line.trim_matches('|').split(" | ");
+            (cells.next().unwrap().trim().trim_matches('`'), cells.next().unwrap().trim())
+        })
+        .collect();
+    let (mut said, mut wrong) = (BTreeSet::new(), Vec::new());
+    for (path, text) in sources() {
+        if !path.starts_with("src") || is_for_tests(&path) {
+            continue;
+        }
+        for level in ["warn", "error"] {
+            for (at, name) in shipped(&text).match_indices(&format!("{level}!(")) {
+                let arguments = &text[at + name.len()..];
+                if text[..at].ends_with("compile_") {
+                    continue;
+                }
+                if !text[..at].ends_with("tracing::") {
+                    wrong.push(format!("{}: {level}! without tracing::", path.display()));
+                    continue;
+                }
+                let line = logged_text(arguments);
+                let found: Vec<_> = rows.iter().filter(|(pattern, _)| begins(&line, pattern)).collect();
+                match found.as_slice() {
+                    [(pattern, of)] if *of == level => {
+                        said.insert(*pattern);
+                    }
+                    [(_, of)] => wrong.push(format!("\"{line}\" is {level}, not {of}")),
+                    rows => wrong.push(format!("{}: \"{line}\" is in {} rows", path.display(), rows.len())),
+                }
+            }
+        }
+    }
+    wrong.extend(
+        rows.iter().filter(|(row, _)| !said.contains(row)).map(|(row, _)| format!("nobody says \"{row}\"")),
+    );
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(said.len() > 20, "{}", said.len());
+}

@@ -81,7 +81,13 @@ fn check_config_prints_what_it_reads() {
     assert_eq!(first.status, Some(0), "{first:?}");
     assert!(first.text().contains("period = \"1ms\"") && first.text().contains("sync_interval"));
     rig.write("printed.toml", &first.out);
-    assert_eq!(rig.call(&["check-config", "printed.toml"]).text(), first.text());
+    // Behind each value stands where it comes from, which is another file now.
+    let plain = |text: String| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| line.split(" # ").next().unwrap_or_default().to_owned()).collect()
+    };
+    let second = rig.call(&["check-config", "printed.toml"]);
+    assert_eq!(plain(second.text()), plain(first.text()));
 }
 
 // Goal: a misspelt source gets the nearest name. Method: on the command line of record and dump.
@@ -147,4 +153,51 @@ fn recover_touches_only_what_is_its_own() {
         (called.status, called.text().trim()),
         (Some(0), "nothing to recover: every segment is sealed")
     );
+}
+
+// Goal: every verb of the help has a manual page that tells its exit status, and the shells can complete it. Method: both are
+// made by the program, and the help's verbs are looked for.
+#[test]
+fn manual_and_completions_have_every_verb() {
+    let rig = Rig::new();
+    let called = rig.call(&["manual", "pages/man", "--date", "2026-01-02"]);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    let pages = called.text().lines().count();
+    assert_eq!(std::fs::read_dir(rig.path("pages/man")).unwrap().count(), pages);
+    let help = rig.call(&["--help"]).text();
+    let verbs =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let verbs: Vec<&str> = verbs
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|verb| *verb != "help")
+        .collect();
+    assert!(verbs.contains(&"record") && !verbs.contains(&"manual"), "{help}");
+    for verb in &verbs {
+        let page = std::fs::read_to_string(rig.path(&format!("pages/man/flatcap-{verb}.1"))).unwrap();
+        assert!(page.contains(".SH EXIT STATUS\n"), "{verb}");
+        for shell in ["bash", "zsh", "fish"] {
+            assert!(rig.call(&["completions", shell]).text().contains(verb), "{verb} in {shell}");
+        }
+    }
+    assert_eq!(pages, verbs.len() + 3, "flatcap.1, flatcap.toml.5, flatcap-service.8 and one page a verb");
+}
+
+// Goal: a manual that cannot be written says where and what to do. Method: a file in the place of the directory, a
+// directory in the place of a page, a date and a shell that are none.
+#[test]
+fn a_manual_that_cannot_be_written() {
+    let rig = Rig::new();
+    rig.write("file", "");
+    std::fs::create_dir_all(rig.path("pages/flatcap.1")).unwrap();
+    for (args, status, said) in [
+        (&["manual", "file"][..], 1, "file: "),
+        (&["manual", "pages"], 1, "flatcap.1: "),
+        (&["manual", "x", "--date", "yesterday"], 2, "--date"),
+        (&["completions", "cmd"], 2, "possible values: bash, zsh, fish"),
+    ] {
+        let called = rig.call(args);
+        assert_eq!(called.status, Some(status), "{called:?}");
+        assert!(called.err.contains(said), "{called:?}");
+    }
 }

@@ -209,7 +209,9 @@ fn a_directory_that_refuses_is_waited_for() {
     std::os::unix::fs::chown(&data, Some(65534), Some(65534)).unwrap();
     let config = rig.write("disk.toml", format!("[storage]\nsegment_size = \"256KiB\"\n{SOURCE}"));
     mode(&config, 0o644);
-    let child = Command::new("setpriv")
+    let mut command = Command::new("setpriv");
+    crate::rig::without_settings(&mut command);
+    let child = command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_flatcap")])
         .args([
             "record",
@@ -222,7 +224,6 @@ fn a_directory_that_refuses_is_waited_for() {
             text(&data),
         ])
         .current_dir(data.parent().unwrap())
-        .env_remove("FLATCAP_LOG")
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .stdout(Stdio::piped())

@@ -54,7 +54,8 @@ impl Rig {
 
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatcap"));
-        command.args(args).current_dir(self.folder.path()).stdin(Stdio::null()).env_remove("FLATCAP_LOG");
+        command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
+        without_settings(&mut command);
         command.env("RUNTIME_DIRECTORY", self.memory.path());
         command
     }
@@ -128,6 +129,17 @@ impl From<Output> for Called {
     }
 }
 
+/// Takes away what the environment of the tests would tell the program: settings, of which the tests' own variables would be
+/// misspelt ones, and a service's directories.
+pub fn without_settings(command: &mut Command) {
+    let ours = std::env::vars_os()
+        .map(|(name, _)| name)
+        .filter(|name| name.to_string_lossy().starts_with("FLATCAP_"));
+    for name in ours.chain(["CONFIGURATION_DIRECTORY", "STATE_DIRECTORY"].map(Into::into)) {
+        command.env_remove(name);
+    }
+}
+
 pub fn finish(child: Child) -> Called {
     Called::from(child.wait_with_output().unwrap())
 }
@@ -138,6 +150,7 @@ pub fn signal(child: &Child, name: &str) {
         "TERM" => Signal::TERM,
         "INT" => Signal::INT,
         "HUP" => Signal::HUP,
+        "USR1" => Signal::USR1,
         other => panic!("no signal {other} here"),
     };
     kill_process(Pid::from_child(child), signal).unwrap();

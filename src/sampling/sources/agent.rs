@@ -39,7 +39,7 @@ impl AgentSampler {
 
     /// A sampler of this file and these counters.
     pub fn new(stat: HostFile, metrics: Arc<Metrics>) -> Self {
-        let sources = Vec::with_capacity(metrics.sources.len());
+        let sources = Vec::with_capacity(metrics.sources.capacity());
         let groups = Vec::with_capacity(metrics.groups.len());
         Self { metrics, stat, sources, groups }
     }
@@ -56,10 +56,12 @@ impl Sampler for AgentSampler {
             None => (wire::Process::default(), Shortfall::UNREADABLE),
         };
         self.sources.clear();
-        self.sources.extend(self.metrics.sources.iter().zip(0..).map(|(source, id)| {
+        let sources = self.metrics.sources.iter().zip(0..);
+        let sources = sources.filter(|(source, _)| source.removed.get() == 0);
+        self.sources.extend(sources.map(|(source, id)| {
             wire::SourceState::new(
                 id,
-                source.period_ns,
+                source.period_ns.get(),
                 source.begun.get(),
                 source.missed.get(),
                 source.recorded.get(),

@@ -1,5 +1,7 @@
 //! Which processes are recorded: by name, by user, by control group.
 
+use std::io::{self, ErrorKind};
+
 use super::stat::NAME_BYTES;
 use super::table::Slot;
 use crate::config::{Pattern, Process};
@@ -8,7 +10,7 @@ use crate::sampling::Selection;
 use crate::sampling::sources::text;
 
 /// The users' names.
-const PASSWD: &str = "etc/passwd";
+pub(super) const PASSWD: &str = "etc/passwd";
 /// Most users whose names are known.
 const USERS_MAX: usize = 1 << 16;
 
@@ -23,8 +25,11 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Reads the users' names where they are asked for; a host without them has numbers alone.
-    pub(super) fn new(names: Selection, config: &Process, host: &HostRoot) -> Self {
+    /// Reads the users' names where they are asked for; a host without them has numbers alone. A name that nobody has is said.
+    ///
+    /// # Errors
+    /// Names are all that is asked for, and nobody has one of them: nothing would ever be recorded.
+    pub(super) fn new(names: Selection, config: &Process, host: &HostRoot) -> io::Result<Self> {
         let mut known_users = Vec::new();
         if !config.users.is_empty()
             && let Ok(mut file) = host.open(PASSWD)
@@ -32,7 +37,20 @@ impl Filter {
         {
             known_users.extend(users(file.content()).take(USERS_MAX));
         }
-        Self { names, users: config.users.clone(), groups: config.cgroups.clone(), known_users }
+        let missing = missing_users(&config.users, &known_users);
+        if !missing.is_empty() {
+            let users = missing.join(", ");
+            if missing.len() == config.users.len() {
+                let error = format!("no user {users} there; correct users, or write the user's number");
+                return Err(io::Error::new(ErrorKind::NotFound, error));
+            }
+            tracing::warn!(
+                source = "process",
+                "users: {users}: not in {}; processes of the other users are recorded",
+                host.path(PASSWD).display()
+            );
+        }
+        Ok(Self { names, users: config.users.clone(), groups: config.cgroups.clone(), known_users })
     }
 
     /// Whether a process is recorded.
@@ -70,6 +88,16 @@ fn until_zero(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
+/// What is plainly a name, and nobody's. Anything else may fit a number.
+fn missing_users<'p>(patterns: &'p [Pattern], known: &[(u64, String)]) -> Vec<&'p str> {
+    let is_name = |text: &&str| {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        !is_number && !text.contains(['*', '?', '[', '{', '\\'])
+    };
+    let is_known = |name: &str| known.iter().any(|(_, known)| known == name);
+    patterns.iter().map(Pattern::as_str).filter(is_name).filter(|name| !is_known(name)).collect()
+}
+
 /// Numbers and names of passwd(5).
 fn users(content: &[u8]) -> impl Iterator<Item = (u64, String)> {
     content.split(|byte| *byte == b'\n').filter_map(|line| {
@@ -89,5 +117,13 @@ mod tests {
     fn users_have_names() {
         let content = b"root:x:0:0:root:/root:/bin/sh\n# none\nbad:x:y:0::\nftp:x:14:50::/:\n";
         assert_eq!(users(content).collect::<Vec<_>>(), [(0, "root".to_owned()), (14, "ftp".to_owned())]);
+    }
+
+    // Goal: only what is plainly a name can be nobody's. Method: each kind of pattern.
+    #[test]
+    fn names_that_nobody_has() {
+        let patterns = ["root", "roots", "r?ot*", "12", "[ab]", "{x,y}", "a\\b", "7up"];
+        let patterns = patterns.map(|text| Pattern::new(text).unwrap());
+        assert_eq!(missing_users(&patterns, &[(0, "root".to_owned())]), ["roots", "7up"]);
     }
 }

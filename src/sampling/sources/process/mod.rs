@@ -72,12 +72,17 @@ fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
             ": it has no processes; mount the proc file system there",
         ));
     }
+    let filter = Filter::new(opening.selection(), config, opening.host).map_err(|error| Unavailable {
+        file: filter::PASSWD,
+        error,
+        hint: "",
+    })?;
     let room = table.room();
     Ok(Opened::built(ProcessSampler {
         table,
         told,
         listed_ns: 0,
-        filter: Filter::new(opening.selection(), config, opening.host),
+        filter,
         top: usize::try_from(config.top).unwrap_or(0),
         by: config.by,
         shows_groups: config.cgroup_paths,
@@ -383,6 +388,11 @@ mod tests {
         fs::create_dir(folder.path().join("etc")).unwrap();
         fs::write(folder.path().join("etc/passwd"), format!("own:x:{user}:0::/:\n")).unwrap();
         assert_eq!(chosen("users = [\"o?n\"]"), [7, 30, 100]);
+        assert_eq!(chosen("users = [\"own\", \"nobody-at-all\"]"), [7, 30, 100]);
+        let nobody = opened(&ENTRY, "users = [\"nobody-at-all\", \"nor-me\"]", folder.path()).unwrap_err();
+        let expected =
+            "/etc/passwd: no user nobody-at-all, nor-me there; correct users, or write the user's number";
+        assert_eq!(nobody.to_string(), expected);
         for (by, expected) in
             [("cpu", [7, 100]), ("memory", [30, 100]), ("io", [30, 100]), ("threads", [30, 100])]
         {

@@ -1,0 +1,8 @@
+# 0: the package goes for good. An upgrade leaves the service at work until postun restarts it.
+if [ "$1" -eq 0 ] && command -v systemctl >/dev/null; then
+    if [ -d /run/systemd/system ]; then
+        systemctl --no-reload disable --now flatcap.service || :
+    else
+        systemctl --no-reload disable flatcap.service || :
+    fi
+fi

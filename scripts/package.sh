@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Makes every package into target/package: flatcap_VERSION-1_ARCH.deb, flatcap-VERSION-1.ARCH.rpm, the static program and its
+# archive flatcap-VERSION-linux-ARCH.tar.gz. Needs the Rust toolchain, Python 3 and, for the static build, Debian's musl-tools.
+#
+#   --version-suffix TEXT   ~old makes a version before this one, +new one behind it: for trying upgrades
+#   --profile PROFILE       dev instead of release: quick, for trying the packages
+#   --no-static             without the static program and its archive
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo_deb_version=3.8.0
+cargo_generate_rpm_version=0.21.1
+tools=$PWD/target/tools
+suffix=
+profile=release
+static=yes
+while [ $# -gt 0 ]; do
+    case $1 in
+        --version-suffix) suffix=$2; shift 2 ;;
+        --profile) profile=$2; shift 2 ;;
+        --no-static) static=; shift ;;
+        *) echo "scripts/package.sh: unknown argument $1" >&2; exit 2 ;;
+    esac
+done
+
+# Built here unless the environment says otherwise; cargo's folder of the profile dev has a name of its own.
+built=${CARGO_TARGET_DIR:-target}
+folder=$profile
+[ "$profile" = dev ] && folder=debug
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)$suffix
+target=$(rustc -vV | sed -n 's/^host: //p')
+arch=${target%%-*}
+package=target/package
+stage=$package/stage
+
+# All times in the packages are that of the last change, so that the same state gives the same packages.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}
+export SOURCE_DATE_EPOCH
+date=$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)
+
+tool() { # NAME VERSION: what makes a package of one kind, in the version that is tried
+    if ! "$tools/bin/$1" --version 2>/dev/null | grep -qF "$2"; then
+        # Not optimized: it is built for longer than it runs.
+        cargo install --quiet --debug --locked --no-default-features --root "$tools" --target-dir "$tools/build" --version "$2" "$1"
+    fi
+}
+
+compress() { # FILE: as Debian wants it, without name and time
+    gzip -9n "$1"
+}
+
+stage_all() {
+    rm -rf "$stage"
+    mkdir -p "$stage/doc" "$stage/man"
+    cp "$built/$folder/flatcap" "$stage/flatcap"
+    strip "$stage/flatcap"
+    "$stage/flatcap" manual "$stage/man" --date "$date" >/dev/null
+    for page in "$stage"/man/*; do
+        mkdir -p "$stage/man${page##*.}"
+        mv "$page" "$stage/man${page##*.}/"
+    done
+    rmdir "$stage/man"
+    for page in "$stage"/man?/*; do compress "$page"; done
+    "$stage/flatcap" completions bash >"$stage/flatcap.bash"
+    "$stage/flatcap" completions zsh >"$stage/_flatcap"
+    "$stage/flatcap" completions fish >"$stage/flatcap.fish"
+    cp README.md docs/OPERATIONS.md docs/SOURCES.md docs/FORMAT.md "$stage/doc/"
+    cp CHANGELOG.md "$stage/doc/changelog"
+    python3 scripts/third_party.py "$target" >"$stage/doc/third-party-licenses"
+    for text in "$stage"/doc/*; do compress "$text"; done
+    cat >"$stage/changelog.Debian" <<END
+flatcap ($version-1) unstable; urgency=medium
+
+  * What has changed is in changelog.gz beside this file.
+
+ -- flatcap engineers <flatcap@packages.invalid>  $(date -u -d "@$SOURCE_DATE_EPOCH" -R)
+END
+}
+
+static_program() { # the program without any library, or a sentence why there is none
+    local musl=$arch-unknown-linux-musl flags=()
+    if ! { rustup target list --installed | grep -qx "$musl" || rustup target add "$musl"; } >/dev/null 2>&1; then
+        echo "passed over: no Rust for $musl can be installed here, so there is no static program"
+        return
+    fi
+    [ "$profile" = release ] && flags=(--release)
+    cargo build --quiet --locked --target "$musl" "${flags[@]}"
+    mkdir -p "$package/static"
+    cp "$built/$musl/$folder/flatcap" "$package/static/flatcap"
+    strip "$package/static/flatcap"
+    if ldd "$package/static/flatcap" 2>&1 | grep -q '=>'; then
+        echo "$package/static/flatcap needs libraries" >&2
+        exit 1
+    fi
+    mkdir -p "$package/static/empty"
+    local name=flatcap-$version-linux-$arch
+    rm -rf "${package:?}/$name"
+    mkdir -p "$package/$name"
+    cp "$package/static/flatcap" deploy/flatcap.toml deploy/flatcap.service deploy/flatcap.sysusers deploy/flatcap.tmpfiles \
+        README.md LICENSE-APACHE LICENSE-MIT "$stage/doc/third-party-licenses.gz" "$package/$name/"
+    cp -r "$stage"/man? "$stage/flatcap.bash" "$stage/_flatcap" "$stage/flatcap.fish" "$package/$name/"
+    tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --directory "$package" "$name" |
+        gzip -9n >"$package/$name.tar.gz"
+    rm -rf "${package:?}/$name"
+}
+
+tool cargo-deb "$cargo_deb_version"
+tool cargo-generate-rpm "$cargo_generate_rpm_version"
+cargo build --quiet --locked --profile "$profile"
+stage_all
+"$tools/bin/cargo-deb" --quiet --no-build --no-strip --deb-version "$version-1" --output "$package/"
+"$tools/bin/cargo-generate-rpm" --target-dir target --set-metadata "version = \"$version\"" --source-date "$SOURCE_DATE_EPOCH" \
+    --output "$package/" >/dev/null
+[ -n "$static" ] && static_program
+ls -l "$package"/*.deb "$package"/*.rpm "$package"/*.tar.gz 2>/dev/null || true

@@ -1,0 +1,69 @@
+//! Section 1: flatcap and one page a verb, from the definition of the arguments and what deploy/man/ adds.
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use jiff::civil::Date;
+
+use super::Page;
+use super::roff::fill;
+use crate::cli::Cli;
+
+/// What a verb's page says behind its options. A verb that is not here has [`STATUS`].
+const PROSE: [(&str, &str); 9] = [
+    ("flatcap", include_str!("../../../deploy/man/flatcap.1")),
+    ("check-config", include_str!("../../../deploy/man/flatcap-check-config.1")),
+    ("dump", include_str!("../../../deploy/man/flatcap-dump.1")),
+    ("info", include_str!("../../../deploy/man/flatcap-info.1")),
+    ("record", include_str!("../../../deploy/man/flatcap-record.1")),
+    ("recover", include_str!("../../../deploy/man/flatcap-recover.1")),
+    ("replay", include_str!("../../../deploy/man/flatcap-replay.1")),
+    ("sources", include_str!("../../../deploy/man/flatcap-sources.1")),
+    ("verify", include_str!("../../../deploy/man/flatcap-verify.1")),
+];
+
+/// The exit status of every verb, as flatcap(1) explains it.
+const STATUS: &str = ".SH EXIT STATUS\n0 done; 1 failed; 2 wrong usage or configuration;\n\
+    3 done, but something is wrong with the data.\n";
+
+pub(super) fn pages(date: Date) -> Vec<Page> {
+    // What is said of all verbs at the end of the help has a section of its own.
+    let mut program = Cli::command().disable_help_subcommand(true).after_help(None);
+    program.build();
+    let mut pages: Vec<Page> =
+        program.get_subcommands().filter(|verb| !verb.is_hide_set()).map(|verb| page(verb, date)).collect();
+    pages.push(page(&program, date));
+    pages
+}
+
+fn page(command: &Command, date: Date) -> Page {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    let prose = PROSE.iter().find(|(verb, _)| *verb == command.get_name()).map_or(STATUS, |(_, prose)| prose);
+    let whole = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    // What apropos prints: the first part of the sentence.
+    let short =
+        whole.split([':', ';', ',']).next().and_then(|part| part.split(". ").next()).unwrap_or_default();
+    let man = Man::new(command.clone().about(short.to_owned()).long_about(whole.clone()))
+        .title(name.to_uppercase())
+        .date(date.to_string())
+        .source(concat!("flatcap ", env!("CARGO_PKG_VERSION")));
+    let mut made = Vec::new();
+    man.render(&mut made).expect("writing to memory does not fail");
+    // What a verb says behind its help has no name of its own there.
+    let made = String::from_utf8_lossy(&made).replace(".SH EXTRA\n", ".SH NOTES\n");
+    Page { file: format!("{name}.1"), text: fill(&format!("{made}{prose}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: no prose is for a verb that is not there. Method: each name in the table against the definition.
+    #[test]
+    fn prose_is_for_verbs_that_there_are() {
+        let program = Cli::command();
+        for (name, text) in PROSE {
+            assert!(name == "flatcap" || program.find_subcommand(name).is_some(), "{name}");
+            assert!(text.contains(".SH EXIT STATUS\n"), "{name}: every page tells its exit status");
+        }
+    }
+}

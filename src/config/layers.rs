@@ -1,0 +1,578 @@
+//! Where is a configuration read from, and which of these places gave each value? A file, the drop-ins beside it, the environment.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::document::{Settled, settle};
+use super::error::{ConfigError, ConfigErrors, Place, printable};
+use super::file::{DropIns, FILE_BYTES_MAX, PassedOver, TextFile};
+use super::readout::{Origin, Provenance, Readout};
+use super::settings::Config;
+use super::texts::Texts;
+use super::variable;
+
+/// The folder of drop-ins beside a configuration file.
+pub const DROP_IN_FOLDER: &str = "conf.d";
+/// The configuration file in a directory that is given as a whole.
+pub const FILE_NAME: &str = "flatcap.toml";
+
+/// Places a configuration is read from, each over the one before: a file, the files of [`DROP_IN_FOLDER`] beside it whose names
+/// end in `.toml`, in byte order of their names, and variables of the environment. Tables are merged key by key, everything else
+/// is replaced as a whole.
+///
+/// ```
+/// use flatcap::config::Layers;
+///
+/// let variables = vec![("FLATCAP_SOURCE__CPU__PERIOD".into(), "1ms".into())];
+/// let layered = Layers::defaults().with_variables(variables).read()?;
+/// assert_eq!(layered.config.sources[0].period.as_millis(), 1);
+/// assert!(layered.to_toml().contains("period = \"1ms\" # FLATCAP_SOURCE__CPU__PERIOD\n"));
+/// # Ok::<(), flatcap::config::ConfigErrors>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Layers {
+    file: Option<PathBuf>,
+    may_lack_file: bool,
+    variables: Vec<(OsString, OsString)>,
+}
+
+/// What they come to.
+#[derive(Debug)]
+pub struct Layered {
+    /// The settings.
+    pub config: Config,
+    /// The files that were read, each over the one before.
+    pub files: Vec<PathBuf>,
+    /// The names of the variables that are settings, in order.
+    pub variables: Vec<String>,
+    /// Files in the folder of drop-ins whose names do not end in `.toml`.
+    pub passed_over: PassedOver,
+    origins: Origins,
+}
+
+/// Which place gave the value of a key; none for a default.
+#[derive(Debug, Default)]
+pub(super) struct Origins(BTreeMap<String, Place>);
+
+impl Layers {
+    /// What is built in, and nothing else.
+    pub fn defaults() -> Self {
+        Self::default()
+    }
+
+    /// A file, which must exist, and its drop-ins, which need not.
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self { file: Some(path.into()), ..Self::default() }
+    }
+
+    /// [`FILE_NAME`] in a directory and its drop-ins; none of them need exist.
+    pub fn directory(path: &Path) -> Self {
+        Self { file: Some(path.join(FILE_NAME)), may_lack_file: true, ..Self::default() }
+    }
+
+    /// Lays the settings among these variables over everything else. Others are passed over.
+    #[must_use]
+    pub fn with_variables(mut self, variables: Vec<(OsString, OsString)>) -> Self {
+        self.variables = variables;
+        self
+    }
+
+    /// Reads all of them and checks what they say, each by itself and all together. Nothing is changed or kept by it.
+    ///
+    /// # Errors
+    /// A file that cannot be read, exceeds [`FILE_BYTES_MAX`], is not UTF-8 or not TOML; a folder that cannot be read or holds
+    /// more than [`DROP_INS_MAX`](super::DROP_INS_MAX) files; a variable that names no setting; everything that is wrong with
+    /// settings: all at once, each with its file and line or its variable.
+    pub fn read(&self) -> Result<Layered, ConfigErrors> {
+        let mut unread = Vec::new();
+        let mut room = FILE_BYTES_MAX;
+        let (files, passed_over) = self.read_files(&mut room, &mut unread);
+        let mut texts = Texts::default();
+        for file in &files {
+            texts.add_file(&file.path.display().to_string(), &file.text);
+        }
+        if let Err(errors) = variable::add(&mut texts, &self.variables, &mut room) {
+            unread.extend(errors);
+        }
+        let Settled { mut config, written } = settle(&texts, unread)?;
+        name_commands(&mut config, |key| {
+            let at = texts.file_at(*written.get(key)?)?;
+            files.get(at).map(|file| file.provenance.clone())
+        });
+        let origins = written.into_iter().map(|(key, offset)| (key, texts.place(Some(offset))));
+        Ok(Layered {
+            config,
+            variables: texts.variables().map(|variable| variable.name.to_owned()).collect(),
+            passed_over,
+            origins: Origins(origins.collect()),
+            files: files.into_iter().map(|file| file.path).collect(),
+        })
+    }
+
+    fn read_files(&self, room: &mut usize, unread: &mut Vec<ConfigError>) -> (Vec<TextFile>, PassedOver) {
+        let Some(file) = &self.file else { return Default::default() };
+        let folder = file.with_file_name(DROP_IN_FOLDER);
+        let drop_ins = DropIns::list(&folder).unwrap_or_else(|error| {
+            unread.push(*error);
+            DropIns::default()
+        });
+        let is_passed = self.may_lack_file && file.symlink_metadata().is_err_and(|error| is_absent(&error));
+        let first = (!is_passed).then_some(file);
+        let mut files = Vec::new();
+        for path in first.into_iter().chain(&drop_ins.paths) {
+            match TextFile::read(path, room) {
+                Ok(file) => files.push(file),
+                Err(error) => unread.push(*error),
+            }
+        }
+        (files, drop_ins.passed_over)
+    }
+}
+
+impl Layered {
+    /// The whole configuration as [`Config::to_toml`] writes it, and behind each value that is no default a comment that says
+    /// which file and line or which variable gave it.
+    pub fn to_toml(&self) -> String {
+        self.config.to_toml_with(Some(&self.origins))
+    }
+}
+
+impl Origins {
+    /// The place of a key's value as a comment may hold it, by `table.key`.
+    pub(super) fn of(&self, key: &str) -> Option<String> {
+        Some(match self.0.get(key)? {
+            Place::Line { file, line, .. } => format!("{}:{line}", printable(file)),
+            Place::Variable(name) => printable(name),
+            other => other.to_string(),
+        })
+    }
+}
+
+/// Notes which file names each command: of all that describe an instance, the one with its words.
+fn name_commands(config: &mut Config, named_in: impl Fn(&str) -> Option<Provenance>) {
+    for source in &mut config.sources {
+        let key = format!("source.{}.command", source.full_name());
+        if let Some(Readout { origin: Origin::Command(command), .. }) = &mut source.readout {
+            command.named_in = named_in(&key);
+        }
+    }
+}
+
+fn is_absent(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the files are the tests' own")]
+mod tests {
+    use std::fs;
+    use std::os::unix::ffi::OsStringExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::{DROP_INS_MAX, Sync};
+
+    /// A folder with `flatcap.toml` and drop-ins.
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn new(files: &[(&str, &str)]) -> Self {
+            let folder = Self(tempfile::tempdir().unwrap());
+            fs::create_dir(folder.0.path().join("conf.d")).unwrap();
+            for (name, text) in files {
+                fs::write(folder.0.path().join(name), text).unwrap();
+            }
+            folder
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn layers(&self) -> Layers {
+            Layers::file(self.path("flatcap.toml"))
+        }
+
+        fn read(&self) -> Layered {
+            self.layers().read().unwrap()
+        }
+
+        /// The errors, without the path of the folder.
+        fn errors(&self, layers: &Layers) -> String {
+            match layers.read() {
+                Ok(_) => "no error".to_owned(),
+                Err(errors) => errors.to_string().replace(&format!("{}/", self.0.path().display()), ""),
+            }
+        }
+    }
+
+    fn variables(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
+        pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
+    }
+
+    /// The line of a key in a table of what is printed.
+    fn line<'t>(text: &'t str, table: &str, key: &str) -> &'t str {
+        let (_, table) = text.split_once(&format!("[{table}]\n")).unwrap();
+        table.lines().find(|line| line.starts_with(&format!("{key} = "))).unwrap()
+    }
+
+    #[test]
+    fn drop_ins_lie_over_the_file_in_the_order_of_their_names() {
+        // Proves the order (by bytes, so capitals come first and 9 behind 10), what is passed over, and that a table of a drop-in
+        // takes nothing away.
+        let folder = Folder::new(&[
+            (
+                "flatcap.toml",
+                "[source.cpu]\nperiod = \"1ms\"\nrequired = true\n[group.fast]\ncpus = [0, 1]\n",
+            ),
+            ("conf.d/9.toml", "[source.cpu]\nperiod = \"9ms\"\n"),
+            ("conf.d/10.toml", "[source.cpu]\nperiod = \"8ms\"\n[group.fast]\ncpus = [2]\n"),
+            ("conf.d/Z.toml", "source.cpu.period = \"7ms\"\nsource.cpu.budget = \"1%\"\n"),
+            ("conf.d/.hidden.toml", "not toml"),
+            ("conf.d/.toml", "not toml"),
+            ("conf.d/z.toml.dpkg-old", "not toml"),
+            ("conf.d/README", "not toml"),
+        ]);
+        let layered = folder.read();
+        let names = |paths: &[PathBuf]| -> Vec<String> {
+            paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&layered.files), ["flatcap.toml", "10.toml", "9.toml", "Z.toml"]);
+        assert_eq!(names(&layered.passed_over.paths), ["README", "z.toml.dpkg-old"]);
+        let cpu = &layered.config.sources[0];
+        assert_eq!((cpu.period.as_millis(), cpu.required, cpu.budget.basis_points()), (7, true, 100));
+        assert_eq!(layered.config.groups.fast.cpus, [2]);
+    }
+
+    #[test]
+    fn every_value_has_its_place() {
+        // Proves that the printed configuration names file and line or variable of each value, and of no default, and reads back
+        // as the same.
+        let folder = Folder::new(&[
+            (
+                "flatcap.toml",
+                "[storage]\nsegment_size = \"64MiB\"\nsync = \"never\"\n\n[source.file.a]\npath = \"/a\"\n",
+            ),
+            ("conf.d/1.toml", "\n\n[storage]\nsegment_size = \"32MiB\"\nsource.file.a.period = \"2s\"\n"),
+        ]);
+        // The second file has a key of another table in it by mistake, which is the mistake's own message.
+        assert!(folder.errors(&folder.layers()).starts_with("conf.d/1.toml:5:"));
+        fs::write(
+            folder.path("conf.d/1.toml"),
+            "source.file.a.period = \"2s\"\n\n[storage]\nsegment_size = \"32MiB\"\n",
+        )
+        .unwrap();
+        let set = variables(&[("FLATCAP_AGENT__DATA_DIR", "5"), ("HOME", "/"), ("FLATCAP_LOG", "info")]);
+        let layered = folder.layers().with_variables(set).read().unwrap();
+        let text = layered.to_toml();
+        let place = |name: &str| folder.path(name).display().to_string();
+        let (file, drop_in) = (place("flatcap.toml"), place("conf.d/1.toml"));
+        for (table, key, expected) in [
+            ("storage", "segment_size", format!("segment_size = \"32MiB\" # {drop_in}:4")),
+            ("storage", "sync", format!("sync = \"never\" # {file}:3")),
+            ("storage", "segment_age", "segment_age = \"15m\"".to_owned()),
+            ("agent", "data_dir", "data_dir = \"5\" # FLATCAP_AGENT__DATA_DIR".to_owned()),
+            ("source.file.a", "path", format!("path = \"/a\" # {file}:6")),
+            ("source.file.a", "period", format!("period = \"2s\" # {drop_in}:1")),
+            ("source.cpu", "period", "period = \"10ms\"".to_owned()),
+        ] {
+            assert_eq!(line(&text, table, key), expected);
+        }
+        assert_eq!(layered.variables, ["FLATCAP_AGENT__DATA_DIR"]);
+        assert_eq!(Config::parse("printed.toml", &text).unwrap(), layered.config);
+        assert_eq!(layered.config.to_toml().matches('#').count() + 5, text.matches('#').count());
+    }
+
+    #[test]
+    fn a_path_cannot_end_the_comment_that_names_it() {
+        // Proves that a file whose name has a newline in it adds no line to what is printed.
+        let folder = Folder::new(&[
+            ("flatcap.toml", ""),
+            ("conf.d/a\n[x]\n.toml", "[source.cpu]\nperiod = \"1ms\"\n"),
+        ]);
+        let layered = folder.read();
+        let text = layered.to_toml();
+        assert!(line(&text, "source.cpu", "period").ends_with("conf.d/a\\n[x]\\n.toml:2"));
+        assert_eq!(Config::parse("printed.toml", &text).unwrap(), layered.config);
+    }
+
+    #[test]
+    fn all_errors_of_all_places_at_once() {
+        // Proves that each mistake is told with its own place, also where a later file would overrule it, in the order of the
+        // places.
+        let folder = Folder::new(&[
+            ("flatcap.toml", "[source.cpu]\nperiod = \"10\"\nperiods = 1\n[agent]\nlock_memory = 1\n"),
+            ("conf.d/1.toml", "[source.cpu]\nperiods = 2\nperiod = \"1ms\"\nperiod = \"2ms\"\n"),
+            ("conf.d/2.toml", "[storage]\npreallocate = \"1GiB\"\n[sorce.cpu]\n"),
+        ]);
+        let set = variables(&[("FLATCAP_SOURCE__CPU__PERIOD", "0s"), ("FLATCAP_SOURCE__CPU__PERIODS", "1")]);
+        let errors = folder.errors(&folder.layers().with_variables(set));
+        let places: Vec<_> = errors.lines().map(|line| line.split_once(": ").unwrap().0).collect();
+        let expected = [
+            "flatcap.toml:2:10",
+            "flatcap.toml:3:1",
+            "flatcap.toml:5:15",
+            "conf.d/1.toml:2:1",
+            "conf.d/1.toml:4:1",
+            "conf.d/2.toml:2:15",
+            "conf.d/2.toml:3:2",
+            "environment variable FLATCAP_SOURCE__CPU__PERIOD",
+            "environment variable FLATCAP_SOURCE__CPU__PERIODS",
+        ];
+        assert_eq!(places, expected, "{errors}");
+        assert!(errors.contains("period: given twice; keep one"), "{errors}");
+        assert!(errors.contains("preallocate = \"1GiB\": more than a segment holds"), "{errors}");
+        assert!(errors.contains("PERIOD: [source.cpu] period = 0s: too small; write"), "{errors}");
+        assert!(errors.ends_with("no such setting; did you mean FLATCAP_SOURCE__CPU__PERIOD?"), "{errors}");
+    }
+
+    #[test]
+    fn a_broken_file_hides_no_mistake_of_the_others() {
+        // Proves that what is wrong whatever the broken file says is told, and what it might mend is not.
+        let folder = Folder::new(&[
+            ("flatcap.toml", "[source.file.a]\nperiod = \"1\"\n"),
+            ("conf.d/1.toml", "[source.file.a]\npath = /a\n"),
+        ]);
+        let errors = folder.errors(&folder.layers());
+        assert!(
+            errors.starts_with("flatcap.toml:2:10: [source.file.a] period = \"1\": no unit;"),
+            "{errors}"
+        );
+        assert!(errors.lines().nth(1).unwrap().starts_with("conf.d/1.toml:2:8: not TOML: "), "{errors}");
+        assert_eq!(errors.lines().count(), 2, "{errors}");
+        fs::remove_file(folder.path("conf.d/1.toml")).unwrap();
+        assert!(folder.errors(&folder.layers()).contains("[source.file.a] path: missing"));
+    }
+
+    #[test]
+    fn mistakes_between_files_blame_the_value_that_came_last() {
+        // Proves the place of errors between keys, and that a key which a later file leaves without effect is none.
+        let folder = Folder::new(&[
+            (
+                "flatcap.toml",
+                "[storage]\nsync_interval = \"2s\"\n[source.synthetic]\nshape = \"wide\"\npayload = \"1MiB\"\n",
+            ),
+            ("conf.d/1.toml", "[storage]\nframe_max = \"64KiB\"\n[source.synthetic]\nenabled = true\n"),
+            ("conf.d/2.toml", "[agent]\nmemory_max = \"8MiB\"\n"),
+        ]);
+        let errors = folder.errors(&folder.layers());
+        let lines: Vec<_> = errors.lines().collect();
+        assert!(
+            lines[0].starts_with("flatcap.toml:5:11: [source.synthetic] payload = \"1MiB\": a frame of"),
+            "{errors}"
+        );
+        assert_eq!(lines.len(), 1, "{errors}");
+        let set = |pairs: &[(&str, &str)]| folder.layers().with_variables(variables(pairs));
+        let point = ("FLATCAP_SOURCE__SYNTHETIC__SHAPE", "point");
+        let never = ("FLATCAP_STORAGE__SYNC", "never");
+        let config = set(&[point, never]).read().unwrap().config;
+        assert_eq!(config.storage.sync, Sync::Never);
+        let both = set(&[point, never, ("FLATCAP_STORAGE__SYNC_INTERVAL", "1s")]);
+        assert!(
+            folder.errors(&both).starts_with(
+                "environment variable FLATCAP_STORAGE__SYNC_INTERVAL: [storage] sync_interval = 1s: without effect"
+            )
+        );
+    }
+
+    #[test]
+    fn files_need_not_be_there_but_where_they_are_named() {
+        // Proves which absence is an error: a file that was named; not one in a directory, nor drop-ins.
+        let folder = Folder::new(&[("conf.d/1.toml", "[source.cpu]\nperiod = \"1ms\"\n")]);
+        assert_eq!(
+            folder.errors(&folder.layers()),
+            "flatcap.toml: cannot be read: No such file or directory (os error 2)"
+        );
+        let layered = Layers::directory(folder.0.path()).read().unwrap();
+        assert_eq!(layered.files, [folder.path("conf.d/1.toml")]);
+        assert_eq!(layered.config.sources[0].period.as_millis(), 1);
+        fs::remove_dir_all(folder.path("conf.d")).unwrap();
+        let layered = Layers::directory(folder.0.path()).read().unwrap();
+        assert_eq!((layered.config, layered.files.len()), (Config::default(), 0));
+        fs::write(folder.path("conf.d"), "").unwrap();
+        let errors = folder.errors(&Layers::directory(folder.0.path()));
+        assert_eq!(errors, "conf.d: cannot be read: Not a directory (os error 20)");
+        fs::remove_file(folder.path("conf.d")).unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.path("conf.d")).unwrap();
+        assert!(
+            folder.errors(&Layers::directory(folder.0.path())).starts_with("conf.d: cannot be read: No such")
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_is_told_and_not_waited_for() {
+        // Proves that pipes, directories, sockets, links in a circle and links to nowhere end in errors, each with its name, and
+        // that a drop-in can be masked by a link to /dev/null.
+        let folder = Folder::new(&[("flatcap.toml", "")]);
+        let conf_d = folder.path("conf.d");
+        let pipe = conf_d.join("1-pipe.toml");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+            .unwrap();
+        fs::create_dir(conf_d.join("2-folder.toml")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(conf_d.join("3-socket.toml")).unwrap();
+        let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, conf_d.join(name)).unwrap();
+        link("5-circle.toml", "4-circle.toml");
+        link("4-circle.toml", "5-circle.toml");
+        link("nowhere", "6-dangling.toml");
+        link("/dev/null", "7-masked.toml");
+        link("/dev/zero", "8-endless.toml");
+        assert_eq!(
+            folder.errors(&folder.layers()),
+            "conf.d/1-pipe.toml: is a pipe; write the path of a file\n\
+             conf.d/2-folder.toml: is a directory; write the path of a file\n\
+             conf.d/3-socket.toml: cannot be read: No such device or address (os error 6)\n\
+             conf.d/4-circle.toml: cannot be read: Too many levels of symbolic links (os error 40)\n\
+             conf.d/5-circle.toml: cannot be read: Too many levels of symbolic links (os error 40)\n\
+             conf.d/6-dangling.toml: cannot be read: No such file or directory (os error 2)\n\
+             conf.d/8-endless.toml: larger than 1MiB, the limit of a configuration file"
+        );
+        assert_eq!(
+            folder.errors(&Layers::file(&pipe)).lines().next(),
+            Some("conf.d/1-pipe.toml: is a pipe; write the path of a file")
+        );
+        assert!(Layers::file("/dev/null").read().is_ok());
+    }
+
+    #[test]
+    fn too_much_is_refused_unread() {
+        // Proves the limits on a file, on all together and on their number: a file of 1 GiB, 10,000 files, many names to pass over.
+        let folder = Folder::new(&[("flatcap.toml", "")]);
+        let huge = fs::File::create(folder.path("conf.d/huge.toml")).unwrap();
+        huge.set_len(1 << 30).unwrap();
+        assert_eq!(
+            folder.errors(&folder.layers()),
+            "conf.d/huge.toml: larger than 1MiB, the limit of a configuration file"
+        );
+        fs::remove_file(folder.path("conf.d/huge.toml")).unwrap();
+        for name in ["1", "2"] {
+            fs::write(folder.path(&format!("conf.d/{name}.toml")), "#".repeat(600 << 10)).unwrap();
+        }
+        assert_eq!(
+            folder.errors(&folder.layers()),
+            "conf.d/2.toml: too much with what was read before it; all files and variables together may have 1MiB"
+        );
+        for number in 0..DROP_INS_MAX {
+            fs::write(folder.path(&format!("conf.d/{number}.toml")), "").unwrap();
+            fs::write(folder.path(&format!("conf.d/{number:05}.txt")), "").unwrap();
+        }
+        let layered = folder.read();
+        assert_eq!(layered.files.len(), 1 + DROP_INS_MAX);
+        assert_eq!((layered.passed_over.paths.len(), layered.passed_over.more), (10, DROP_INS_MAX - 10));
+        assert_eq!(layered.passed_over.paths[9], folder.path("conf.d/00009.txt"));
+        for number in DROP_INS_MAX..10_000 {
+            fs::write(folder.path(&format!("conf.d/{number}.toml")), "").unwrap();
+        }
+        assert_eq!(
+            folder.errors(&folder.layers()),
+            "conf.d: holds more than 256 files that end in .toml; merge some"
+        );
+    }
+
+    #[test]
+    fn what_is_no_text_is_told_with_its_place() {
+        // Proves that a byte that is not UTF-8 has a line, in a file and in a variable, and that a byte order mark is none.
+        let folder = Folder::new(&[("flatcap.toml", "\u{feff}[agent]\nx = 1\n")]);
+        fs::write(folder.path("conf.d/1.toml"), b"[agent]\n# caf\xe9\n").unwrap();
+        let wrong = OsString::from_vec(vec![b'/', 0xE9]);
+        let set = vec![
+            ("FLATCAP_AGENT__DATA_DIR".into(), wrong.clone()),
+            (OsString::from_vec(b"FLATCAP_\xE9".to_vec()), wrong),
+        ];
+        let errors = folder.errors(&folder.layers().with_variables(set));
+        let lines: Vec<_> = errors.lines().collect();
+        assert_eq!(
+            lines[..3],
+            [
+                "conf.d/1.toml:2:6: byte 13 is not UTF-8; save the file as UTF-8",
+                "environment variable FLATCAP_AGENT__DATA_DIR: not UTF-8; write it as UTF-8",
+                "environment variable FLATCAP_\u{fffd}: not UTF-8; write it as UTF-8",
+            ]
+        );
+        assert!(lines[3].starts_with("flatcap.toml:2:1: [agent] x: no such key here;"), "{errors}");
+    }
+
+    #[test]
+    fn commands_are_named_by_the_file_that_has_their_words() {
+        // Proves whose rights decide whether a program is run: not those of a file that only changes its period.
+        let folder = Folder::new(&[
+            (
+                "flatcap.toml",
+                "[source.command.a]\ncommand = [\"/bin/a\"]\n[source.command.b]\ncommand = [\"/bin/b\"]\n",
+            ),
+            (
+                "conf.d/1.toml",
+                "[source.command.a]\nperiod = \"2s\"\n[source.command.b]\ncommand = [\"/bin/x\"]\n",
+            ),
+        ]);
+        let set = variables(&[("FLATCAP_SOURCE__COMMAND__C__COMMAND", "[\"/bin/c\"]")]);
+        let config = folder.layers().with_variables(set).read().unwrap().config;
+        let named_in = config.sources.iter().filter_map(|source| source.readout.as_ref()).map(|readout| {
+            let Origin::Command(command) = &readout.origin else { panic!() };
+            command.named_in.as_ref().map(|provenance| provenance.path.clone())
+        });
+        let expected = [Some(folder.path("flatcap.toml")), Some(folder.path("conf.d/1.toml")), None];
+        assert_eq!(named_in.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_hostile_tree_ends_in_errors() {
+        // Proves that nesting as deep as a file can hold neither overflows a stack nor takes time.
+        let folder = Folder::new(&[]);
+        for text in [
+            format!("{}b = 1\n", "a.".repeat(400_000)),
+            format!("[{}b]\n", "a.".repeat(400_000)),
+            format!("a = {}", "[".repeat(1_000_000)),
+            format!("a = {}", "{a=".repeat(300_000)),
+        ] {
+            fs::write(folder.path("flatcap.toml"), text).unwrap();
+            assert_ne!(folder.errors(&folder.layers()), "no error");
+        }
+    }
+
+    /// Some settings that fit each other in any choice, with two values each.
+    const SETTINGS: [(&str, &str, [&str; 2]); 6] = [
+        ("storage", "segment_size", ["\"64MiB\"", "\"32MiB\""]),
+        ("storage", "segment_age", ["\"1m\"", "\"2m\""]),
+        ("source.cpu", "period", ["\"1ms\"", "\"2ms\""]),
+        ("source.disk", "include", ["[\"sd*\"]", "[]"]),
+        ("group.fast", "priority", ["5", "6"]),
+        ("source.file.a", "path", ["\"/a\"", "\"/b\""]),
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn layers_are_the_merged_text(
+            choices in prop::collection::vec(prop::array::uniform6(prop::option::of(0..2_usize)), 1..4),
+        ) {
+            // Proves that files one over the other, and the last of them as variables, are one file with the last value of each key.
+            let folder = Folder::new(&[("flatcap.toml", "")]);
+            let given = |choice: &[Option<usize>; 6]| -> Vec<_> {
+                let given = SETTINGS.iter().zip(choice);
+                given.filter_map(|((table, key, values), at)| at.map(|at| (*table, *key, values[at]))).collect()
+            };
+            let text = |settings: &[(&str, &str, &str)]| -> String {
+                let lines = settings.iter().map(|(table, key, value)| format!("{table}.{key} = {value}\n"));
+                lines.collect::<Vec<_>>().concat()
+            };
+            let mut last = [None; 6];
+            for (number, choice) in choices.iter().enumerate() {
+                fs::write(folder.path(&format!("conf.d/{number}.toml")), text(&given(choice))).unwrap();
+                last.iter_mut().zip(choice).for_each(|(last, at)| *last = at.or(*last));
+            }
+            let merged = Config::parse("merged.toml", &text(&given(&last))).unwrap();
+            prop_assert_eq!(&folder.read().config, &merged);
+            let number = choices.len() - 1;
+            fs::remove_file(folder.path(&format!("conf.d/{number}.toml"))).unwrap();
+            let pairs = given(&choices[number]).into_iter().map(|(table, key, value)| {
+                let name = format!("FLATCAP_{}__{}", table.replace('.', "__"), key).to_uppercase();
+                (name.into(), value.trim_matches('"').into())
+            });
+            let layered = folder.layers().with_variables(pairs.collect()).read().unwrap();
+            prop_assert_eq!(&layered.config, &merged);
+            prop_assert_eq!(Config::parse("printed.toml", &layered.to_toml()).unwrap(), merged);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Reloading beside the loop: who asked, when the next one may begin, and the thread that does it.
+//!
+//! A wish is one wish, however often it comes: while a reload is under way, or the last one is less than a second old, all that
+//! is asked for waits for the next, which reads what is configured then.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
+
+use super::replan::{InForce, Unchanged};
+use crate::config::{Config, CpuShare};
+use crate::control::{Answer, Call, Refusal, RefusalKind};
+use crate::os::clock::{NS_PER_S, monotonic_ns};
+use crate::os::event::Event;
+use crate::os::thread;
+use crate::recorder::{Order, OrderError};
+
+/// A reload begins at most this often.
+const INTERVAL_NS: u64 = NS_PER_S;
+/// Calls that may wait for a reload; more are refused as busy.
+const CALLS_MAX: usize = 64;
+/// Jobs that may wait for the thread: one reload, and flushes; more are refused as busy.
+const JOBS_MAX: usize = 16;
+/// The end of a run waits so long for a reload that is under way. A source that hangs while it is opened is left behind.
+const STOP_MAX_NS: u64 = NS_PER_S;
+
+/// What the thread is asked for.
+enum Job {
+    Reload(Box<Config>),
+    Flush(Call),
+}
+
+/// What a reload has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reloaded {
+    /// When it ended, in monotonic nanoseconds.
+    pub(super) at_ns: u64,
+    /// One line that says what has changed, or why nothing has.
+    pub(super) result: Result<String, Refusal>,
+}
+
+/// A reload that has ended: that, and what the agent may take of a core from now on.
+struct Outcome {
+    result: Result<String, Refusal>,
+    cpu_budget: CpuShare,
+}
+
+/// Where reloads are asked for.
+pub(super) struct ReloadDesk {
+    jobs: Sender<Job>,
+    outcomes: Receiver<Outcome>,
+    thread: JoinHandle<()>,
+    is_wished: bool,
+    waiting: Vec<Call>,   // for the next reload
+    answering: Vec<Call>, // for the one under way
+    next_ns: u64,         // when the next may begin
+    /// Since when one has been under way, in monotonic nanoseconds.
+    pub(super) since_ns: Option<u64>,
+    /// What the last one has come to.
+    pub(super) last: Option<Reloaded>,
+}
+
+impl ReloadDesk {
+    /// Starts the thread, which changes what is in force. `bell` is rung when it has.
+    pub(super) fn start(in_force: InForce, bell: Arc<Event>) -> std::io::Result<Self> {
+        let (jobs, jobs_in) = bounded(JOBS_MAX);
+        let (outcomes_out, outcomes) = bounded(1);
+        let thread = thread::spawn("reload", move || work(in_force, &jobs_in, &outcomes_out, &bell))?;
+        Ok(Self {
+            jobs,
+            outcomes,
+            thread,
+            is_wished: false,
+            waiting: Vec::new(),
+            answering: Vec::new(),
+            next_ns: 0,
+            since_ns: None,
+            last: None,
+        })
+    }
+
+    /// A reload is wished for by nobody who waits.
+    pub(super) fn wish(&mut self) {
+        self.is_wished = true;
+    }
+
+    /// Somebody wishes for a reload and waits for what it comes to.
+    pub(super) fn wish_for(&mut self, call: Call) {
+        if self.waiting.len() >= CALLS_MAX {
+            return call.answer(Err(busy("the agent has too many requests to reload; ask again")));
+        }
+        self.is_wished = true;
+        self.waiting.push(call);
+    }
+
+    /// Whether one is to begin now. If so it has begun: [`go`](Self::go) or [`refuse`](Self::refuse) must follow.
+    pub(super) fn begin(&mut self, now_ns: u64) -> bool {
+        if !self.is_wished || self.since_ns.is_some() || now_ns < self.next_ns {
+            return false;
+        }
+        self.is_wished = false;
+        self.next_ns = now_ns.saturating_add(INTERVAL_NS);
+        self.since_ns = Some(now_ns);
+        self.answering.append(&mut self.waiting);
+        true
+    }
+
+    /// This is wanted. False if it was refused.
+    pub(super) fn go(&mut self, wanted: Config) -> bool {
+        // Flushes alone can fill the queue, and they are soon done.
+        let is_sent = self.jobs.try_send(Job::Reload(Box::new(wanted))).is_ok();
+        if !is_sent {
+            self.refuse(busy("the agent has too many flushes to do; ask again"));
+        }
+        is_sent
+    }
+
+    /// What is wanted makes no sense.
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
+        self.end(Err(refusal));
+    }
+
+    /// Takes what the one under way has come to, if it has ended: what the agent may take of a core from now on.
+    pub(super) fn ended(&mut self) -> Option<CpuShare> {
+        self.since_ns?;
+        match self.outcomes.try_recv() {
+            Ok(Outcome { result, cpu_budget }) => {
+                self.end(result);
+                Some(cpu_budget)
+            }
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                let message = "the thread that reloads has ended by a panic; restart the service".to_owned();
+                self.end(Err(Refusal { kind: RefusalKind::Failed, message }));
+                None
+            }
+        }
+    }
+
+    /// Hands over, writes and syncs, beside the loop; answers then.
+    pub(super) fn flush(&self, call: Call) {
+        let refused = match self.jobs.try_send(Job::Flush(call)) {
+            Ok(()) => return,
+            Err(TrySendError::Full(job)) => (job, busy("the agent has too many flushes to do; ask again")),
+            Err(TrySendError::Disconnected(job)) => (job, busy("the agent is ending")),
+        };
+        if let (Job::Flush(call), refusal) = refused {
+            call.answer(Err(refusal));
+        }
+    }
+
+    fn end(&mut self, result: Result<String, Refusal>) {
+        self.since_ns = None;
+        for call in self.answering.drain(..) {
+            call.answer(result.clone().map(Answer::Done));
+        }
+        self.last = Some(Reloaded { at_ns: monotonic_ns(), result });
+    }
+
+    /// The run has ended, and so does the thread.
+    pub(super) fn finish(self) {
+        let Self { jobs, thread, .. } = self;
+        drop(jobs);
+        let never = Event::new();
+        let deadline_ns = monotonic_ns() + STOP_MAX_NS;
+        while !thread.is_finished() {
+            if monotonic_ns() >= deadline_ns {
+                tracing::warn!("a reload is still under way at the end; it is left behind");
+                return;
+            }
+            never.wait_until(monotonic_ns() + 1_000_000);
+        }
+        // A panic in there was reported by the panic hook.
+        let _panicked = thread.join();
+    }
+}
+
+fn work(mut in_force: InForce, jobs: &Receiver<Job>, outcomes: &Sender<Outcome>, bell: &Event) {
+    for job in jobs {
+        match job {
+            Job::Reload(wanted) => {
+                let result = in_force.change(&wanted).map_err(refusal_of);
+                let cpu_budget = in_force.config().agent.cpu_budget;
+                if outcomes.send(Outcome { result, cpu_budget }).is_err() {
+                    return;
+                }
+                bell.set();
+            }
+            Job::Flush(call) => {
+                let controls = in_force.controls();
+                // A group that has ended has handed over.
+                for (_, link) in &controls.groups {
+                    let _has_ended = link.hand_over();
+                }
+                controls.orders.give(Order::Flush, answer_of(call));
+            }
+        }
+    }
+}
+
+/// Answers a call with what the recorder says.
+pub(super) fn answer_of(call: Call) -> impl FnOnce(Result<String, OrderError>) + Send + 'static {
+    |result| {
+        call.answer(result.map(Answer::Done).map_err(|error| {
+            let kind = match error {
+                OrderError::Invalid(_) => RefusalKind::Invalid,
+                OrderError::Busy | OrderError::Ending => RefusalKind::Busy,
+                OrderError::Failed(_) => RefusalKind::Failed,
+            };
+            Refusal { kind, message: error.to_string() }
+        }));
+    }
+}
+
+fn refusal_of(error: Unchanged) -> Refusal {
+    let kind = match error {
+        Unchanged::Invalid(_) => RefusalKind::Invalid,
+        Unchanged::Failed(_) => RefusalKind::Failed,
+        Unchanged::Ending => RefusalKind::Busy,
+    };
+    Refusal { kind, message: error.to_string() }
+}
+
+fn busy(message: &str) -> Refusal {
+    Refusal { kind: RefusalKind::Busy, message: message.to_owned() }
+}

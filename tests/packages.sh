@@ -1,0 +1,274 @@
+#!/usr/bin/env bash
+# Tries the packages as a new user would: the commands of deploy/README.md, and then wrongly. Each root file system is an
+# overlay over this host's in a mount and process namespace, gone at the end; nothing of the host is changed.
+#
+#   tests/packages.sh [FOLDER]     where scripts/package.sh has made them; target/package
+#
+# Needs root. Of lintian, mandoc, rpm, zsh and fish those are used that are there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "${1:-}" != --inside ]; then
+    if [ "$(id -u)" != 0 ]; then
+        echo "passed over: only root can lay out the file systems that the packages are tried in"
+        exit
+    fi
+    exec unshare --mount --propagation private --pid --fork --kill-child --uts --ipc "$0" --inside "${1:-target/package}"
+fi
+
+packages=$(realpath "$2")
+work=$(mktemp -d)
+mount -t tmpfs -o mode=0755 packages "$work"
+checked=0
+chroot=$(command -v chroot) # called with an empty environment, without a PATH
+
+passed() { checked=$((checked + 1)); echo "ok: $*"; }
+failed() { echo "FAILED: $*" >&2; exit 1; }
+absent() { echo "passed over: $1 is not there"; }
+there() { for path in "$@"; do [ -e "$path" ] || return 1; done; }
+gone() { for path in "$@"; do [ ! -e "$path" ] || return 1; done; }
+one() { # PATTERN: the newest file that fits
+    # shellcheck disable=SC2086,SC2012 # the pattern is expanded here; the names are ours
+    ls -t $1 2>/dev/null | head -n 1
+}
+
+# Those of this version: packages for trying upgrades may lie beside them.
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+deb=$(one "$packages/flatcap_$version-1_*.deb")
+rpm=$(one "$packages/flatcap-$version-1.*.rpm")
+archive=$(one "$packages/flatcap-$version-linux-*.tar.gz")
+there "${deb:-/none}" "${rpm:-/none}" || failed "no packages in $packages: run scripts/package.sh"
+
+mounted() { # ROOT: what a program finds in every root: a /proc, devices, an empty /run and /tmp
+    mkdir -p "$1/proc" "$1/dev" "$1/run" "$1/tmp"
+    mount -t proc proc "$1/proc"
+    mount --rbind /dev "$1/dev"
+    mount -t tmpfs -o mode=1777 shm "$1/dev/shm"
+    mount -t tmpfs run "$1/run"
+    mount -t tmpfs -o mode=1777 tmp "$1/tmp"
+}
+
+new_root() { # NAME: this host's file system, of which the changes go away, with the packages in /packages
+    local upper=$work/$1.upper root=$work/$1
+    mkdir -p "$upper" "$work/$1.work" "$root"
+    mount -t overlay -o "lowerdir=/,upperdir=$upper,workdir=$work/$1.work" overlay "$root"
+    mounted "$root"
+    mkdir "$root/packages"
+    cp "$deb" "$rpm" "$root/packages/"
+    [ -z "$archive" ] || cp "$archive" "$root/packages/"
+    # Neither a flatcap that is installed on this host nor its recordings.
+    rm -rf "$root/etc/flatcap" "$root/var/lib/flatcap"
+}
+
+inside() { # ROOT COMMAND...: as a person at a terminal would call it, with nothing of this environment
+    local root=$1
+    shift
+    chroot "$root" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
+        DEBIAN_FRONTEND=noninteractive "$@" </dev/null
+}
+
+follow_readme() { # ROOT SECTION: what the section says to type
+    awk -v heading="## $2" '
+        $0 == heading { here = 1; next }
+        /^## / { here = 0 }
+        /^```/ { code = here && $0 == "```sh"; next }
+        code' deploy/README.md >"$1/tmp/typed"
+    [ -s "$1/tmp/typed" ] || failed "deploy/README.md has nothing to type under $2"
+    inside "$1" bash -c 'cd /packages && exec bash -eux /tmp/typed' >"$work/log" 2>&1 ||
+        { cat "$work/log"; failed "deploy/README.md, $2"; }
+    passed "deploy/README.md, $2: $(grep -c '^+ ' "$work/log") commands"
+}
+
+quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; failed "$*"; }; }
+
+judged() { # What other programs say of the packages.
+    if command -v lintian >/dev/null; then
+        quietly lintian --allow-root --fail-on error,warning "$deb"
+        passed "lintian has nothing to say that is not explained"
+    else
+        absent lintian
+    fi
+    dpkg-deb --extract "$deb" "$work/unpacked"
+    local page
+    for page in "$work"/unpacked/usr/share/man/man?/*.gz; do
+        gunzip --keep "$page"
+        page=${page%.gz}
+        if command -v mandoc >/dev/null; then
+            # A verb's sentence in NAME is one line, however long.
+            mandoc -T lint "$page" >"$work/log" || { cat "$work/log"; failed "mandoc: $page"; }
+        fi
+        if command -v groff >/dev/null && command -v man >/dev/null; then
+            [ -z "$(man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null)" ] || failed "man: $page"
+            lexgrog "$page" >/dev/null || failed "lexgrog: $page"
+        fi
+    done
+    passed "manual pages are read without a warning"
+    local share=$work/unpacked/usr/share
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    bash -c '. "$1" && complete -p flatcap' bash "$share/bash-completion/completions/flatcap" >/dev/null || failed "bash"
+    ! command -v zsh >/dev/null || zsh -n "$share/zsh/vendor-completions/_flatcap" || failed "zsh"
+    ! command -v fish >/dev/null || fish -n "$share/fish/vendor_completions.d/flatcap.fish" || failed "fish"
+    passed "shells read their completions"
+}
+
+upgraded() { # An upgrade with a changed configuration; a version before this one whose own file was another.
+    local root=$work/upgrade
+    new_root upgrade
+    dpkg-deb --raw-extract "$deb" "$root/tmp/old"
+    echo "# as it was" >>"$root/tmp/old/etc/flatcap/flatcap.toml"
+    sed -i 's/^Version: .*/Version: 0.0.1-1/' "$root/tmp/old/DEBIAN/control"
+    quietly dpkg-deb --root-owner-group -Zgzip -z1 --build "$root/tmp/old" "$root/tmp/old.deb"
+    quietly inside "$root" dpkg -i /tmp/old.deb
+    printf '\n[storage]\nretain_bytes = "2GiB"\n' >>"$root/etc/flatcap/flatcap.toml"
+    echo "[source.cpu]" >"$root/etc/flatcap/conf.d/50-own.toml"
+    quietly inside "$root" apt-get install --yes -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "/packages/${deb##*/}"
+    grep -q 'retain_bytes = "2GiB"' "$root/etc/flatcap/flatcap.toml" || failed "the administrator's configuration is gone"
+    [ -e "$root/etc/flatcap/flatcap.toml.dpkg-dist" ] || failed "the new configuration was not laid beside the changed one"
+    [ -e "$root/etc/flatcap/conf.d/50-own.toml" ] || failed "a drop-in is gone"
+    quietly inside "$root" flatcap check-config /etc/flatcap/flatcap.toml
+    passed "an upgrade keeps a changed configuration and drop-ins"
+    quietly inside "$root" dpkg -i "/packages/${deb##*/}"
+    passed "installing the same version again changes nothing"
+}
+
+purged() { # Over what others have left, and with a recorder at work.
+    local root=$work/foreign data
+    new_root foreign
+    inside "$root" useradd --system --home-dir /srv/elsewhere --shell /bin/sh flatcap
+    data=$root/var/lib/flatcap
+    mkdir -p "$data/kept"
+    touch "$data/notes.txt" "$data/0000000001-not-ours.bin"
+    quietly inside "$root" dpkg -i "/packages/${deb##*/}"
+    inside "$root" getent passwd flatcap | grep -q /srv/elsewhere || failed "the account that was there was changed"
+    quietly inside "$root" flatcap record --quiet --config /etc/flatcap/flatcap.toml --for 1s
+    [ -n "$(one "$data/*Z-*.bin")" ] || failed "nothing was recorded"
+    quietly inside "$root" dpkg --purge flatcap
+    [ -z "$(one "$data/*Z-*.bin")" ] || failed "recordings outlive a purge"
+    there "$data/notes.txt" "$data/0000000001-not-ours.bin" "$data/kept" || failed "what is not ours is gone"
+    gone "$data/flatcap.lock" "$root/etc/flatcap" || failed "the lock or /etc/flatcap outlives a purge"
+    inside "$root" getent passwd flatcap >/dev/null || failed "the account is gone"
+    passed "a purge takes recordings and configuration, and nothing that is not flatcap's"
+
+    quietly inside "$root" dpkg -i "/packages/${deb##*/}"
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    inside "$root" sh -c 'echo $$ >/tmp/recorder; exec flatcap record --quiet --config /etc/flatcap/flatcap.toml' &
+    local recorder=$! waited=0
+    until [ -n "$(one "$data/*.bin.active")" ]; do
+        sleep 0.1
+        waited=$((waited + 1))
+        [ "$waited" -lt 600 ] || failed "no recorder at work after a minute"
+    done
+    inside "$root" dpkg --purge flatcap >"$work/log" 2>&1 || { cat "$work/log"; failed "a purge with a recorder at work"; }
+    grep -q "a recorder is still at work" "$work/log" || failed "a purge says nothing of a recorder at work"
+    [ -n "$(one "$data/*.bin.active")" ] || failed "a purge took the files of a recorder at work"
+    kill -TERM "$(cat "$root/tmp/recorder")"
+    wait "$recorder" || failed "the recorder did not end in order: $?"
+    cp "$work/unpacked/usr/bin/flatcap" "$root/tmp/flatcap"
+    quietly inside "$root" /tmp/flatcap verify /var/lib/flatcap
+    passed "a purge leaves a recorder at work its files, and it ends in order"
+}
+
+installed_by_rpm() {
+    if ! command -v rpm >/dev/null; then
+        absent rpm
+        return
+    fi
+    local root=$work/rpm
+    rpm -qp --scripts "$rpm" 2>/dev/null | grep -q 'postinstall scriptlet' || failed "the rpm has no scripts"
+    rpm -qp --configfiles "$rpm" 2>/dev/null | grep -qx /etc/flatcap/flatcap.toml || failed "the rpm's configuration is no configuration"
+    new_root rpm
+    # This host's libraries are in dpkg's books and not in rpm's.
+    quietly inside "$root" rpm --install --nodeps "/packages/${rpm##*/}"
+    quietly inside "$root" flatcap check-config /etc/flatcap/flatcap.toml
+    [ -d "$root/etc/flatcap/conf.d" ] || failed "no conf.d"
+    inside "$root" getent passwd flatcap >/dev/null || failed "no account"
+    echo "# mine" >>"$root/etc/flatcap/flatcap.toml"
+    quietly inside "$root" rpm --install --force --nodeps "/packages/${rpm##*/}"
+    grep -q "# mine" "$root/etc/flatcap/flatcap.toml" || failed "the rpm wrote over a changed configuration"
+    quietly inside "$root" rpm --erase flatcap
+    gone "$root/usr/bin/flatcap" || failed "the program outlives its package"
+    there "$root/etc/flatcap/flatcap.toml.rpmsave" || failed "a changed configuration is gone with the rpm"
+    passed "the rpm is installed, installed again, erased"
+}
+
+without_anything() { # The static program in an empty root: no library, no /proc of its own, no device.
+    local root=$work/empty
+    mkdir -p "$root/host/proc" "$root/host/sys" "$root/data"
+    cp "$packages/static/flatcap" "$root/flatcap"
+    mount --rbind /proc "$root/host/proc"
+    mount --rbind /sys "$root/host/sys"
+    printf '[agent]\nhost_root = "/host"\ndata_dir = "/data"\n' >"$root/flatcap.toml"
+    quietly env -i "$chroot" "$root" /flatcap record --config /flatcap.toml --for 2s
+    quietly env -i "$chroot" "$root" /flatcap verify --strict /data
+    passed "the static program records and verifies in an empty root"
+
+    # A driver without its library, and a program that can load none.
+    mkdir -p "$root/card/proc/driver/nvidia"
+    echo "NVRM version: none" >"$root/card/proc/driver/nvidia/version"
+    printf '[agent]\nhost_root = "/card"\n[source.gpu]\nenabled = true\nrequired = true\n' >"$root/gpu.toml"
+    if env -i "$chroot" "$root" /flatcap record --config /gpu.toml --source gpu --for 1s >"$work/log" 2>&1; then
+        failed "the static program says that it can ask NVIDIA's driver"
+    fi
+    grep -q "Dynamic loading not supported" "$work/log" || { cat "$work/log"; failed "no word why gpu is absent"; }
+    passed "the static program says why it has no gpu"
+}
+
+contained() { # What the Containerfile's own lines make, run as a container engine would.
+    local root=$work/container file=deploy/container/Containerfile line from to owner user variables=() command
+    mkdir -p "$root"
+    while read -r line; do
+        # shellcheck disable=SC2086 # words of the line
+        set -- $line
+        case $1 in
+            COPY)
+                owner=0:0
+                case $2 in --chown=*) owner=${2#--chown=}; shift ;; esac
+                from=${2/#target\/package/$packages} to=$root$3
+                if [ -d "$from" ]; then
+                    mkdir -p "$to"
+                    cp -r "$from/." "$to/"
+                else
+                    mkdir -p "$(dirname "$to")"
+                    cp "$from" "$to"
+                fi
+                chown "$owner" "$to"
+                ;;
+            USER) user=$2 ;;
+            ENV) variables+=("$2") ;;
+            ENTRYPOINT | CMD)
+                shift
+                command="${command:-} $(tr -d '[]",' <<<"$*")"
+                ;;
+            FROM) [ "$2" = scratch ] || failed "FROM $2" ;;
+            VOLUME | STOPSIGNAL) ;;
+            *) failed "$file: this test does not know $1" ;;
+        esac
+    done < <(grep -v -e '^#' -e '^$' "$file")
+    mounted "$root"
+    mkdir -p "$root/host/proc" "$root/host/sys"
+    mount --rbind -o ro /proc "$root/host/proc"
+    mount --rbind -o ro /sys "$root/host/sys"
+    # shellcheck disable=SC2086 # words of the command
+    set -- $command
+    local run=(env -i "${variables[@]}" "$chroot" "--userspec=$user" --groups= "$root")
+    quietly "${run[@]}" "$@" --for 2s
+    quietly "${run[@]}" "$1" verify --strict /var/lib/flatcap
+    quietly "${run[@]}" "$1" check-config /etc/flatcap/flatcap.toml
+    "${run[@]}" "$1" dump /var/lib/flatcap --source cpu --format jsonl 2>/dev/null | head -n 1 | grep -q '"cpu"' || failed "no row"
+    passed "the container's tree records as $user, verifies and checks its configuration"
+}
+
+judged
+new_root debian
+follow_readme "$work/debian" "Debian, Ubuntu"
+[ -z "$archive" ] || { new_root archive; follow_readme "$work/archive" "Any Linux, from the archive"; }
+upgraded
+purged
+installed_by_rpm
+if [ -n "$archive" ]; then
+    without_anything
+    contained
+else
+    absent "the static program"
+fi
+echo "$checked passed, 0 failed"

@@ -1,0 +1,206 @@
+//! A configuration in several places: drop-ins, variables and the service manager's directories, as the program reads them.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::rig::{Called, Rig, eventually, finish, has_segment, signal};
+
+/// Calls the program with these variables.
+fn call(rig: &Rig, args: &[&str], variables: &[(&str, &str)]) -> Called {
+    let mut command = rig.command(args);
+    command.envs(variables.iter().copied());
+    Called::from(command.output().unwrap())
+}
+
+/// A file and two drop-ins in a folder of their own.
+fn etc(rig: &Rig) -> String {
+    fs::create_dir_all(rig.path("etc/conf.d")).unwrap();
+    rig.write("etc/flatcap.toml", "[source.load]\nperiod = \"20ms\"\n[storage]\nsegment_size = \"3MiB\"\n");
+    rig.write("etc/conf.d/10-load.toml", "[source.load]\nperiod = \"30ms\"\n");
+    rig.write("etc/conf.d/20-load.toml", "# later\n[source.load]\nperiod = \"40ms\"\n");
+    rig.path("etc").to_str().unwrap().to_owned()
+}
+
+fn line<'t>(text: &'t str, start: &str) -> &'t str {
+    text.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("no {start} in {text}"))
+}
+
+// Goal: check-config shows what record reads, with its places, and that is a configuration again. Method: a file with drop-ins and
+// variables, by its name and by the service manager's directory; the printed text without its drop-ins; a recording's header.
+#[test]
+fn what_is_checked_is_what_is_recorded() {
+    let rig = Rig::new();
+    let etc = etc(&rig);
+    let directory = ("CONFIGURATION_DIRECTORY", etc.as_str());
+    let size = ("FLATCAP_STORAGE__SEGMENT_SIZE", "4MiB");
+    let named = call(&rig, &["check-config", "etc/flatcap.toml"], &[size]);
+    assert_eq!((named.status, named.err.as_str()), (Some(0), ""), "{named:?}");
+    let text = named.text();
+    assert_eq!(line(&text, "period = \"40ms\""), "period = \"40ms\" # etc/conf.d/20-load.toml:3");
+    assert_eq!(line(&text, "segment_size"), "segment_size = \"4MiB\" # FLATCAP_STORAGE__SEGMENT_SIZE");
+    let order = ["#   etc/flatcap.toml", "#   etc/conf.d/10-load.toml", "#   etc/conf.d/20-load.toml"];
+    let at: Vec<_> = order.iter().map(|name| text.find(name).unwrap()).collect();
+    assert!(at.is_sorted(), "{text}");
+
+    let found = call(&rig, &["check-config"], &[size, directory]);
+    assert_eq!(found.text(), text.replace("etc/", &format!("{etc}/")));
+    let printed = rig.write("printed.toml", &found.out);
+    let settings = |text: &str| -> Vec<String> {
+        text.lines()
+            .map(|line| line.split(" # ").next().unwrap().to_owned())
+            .filter(|line| !line.starts_with('#'))
+            .collect()
+    };
+    let again = rig.call(&["check-config", printed.to_str().unwrap()]);
+    assert_eq!(settings(&again.text()), settings(&text));
+
+    let recorded = call(&rig, &["record", "--for", "100ms", "--source", "load"], &[size, directory]);
+    assert_eq!(recorded.status, Some(0), "{recorded:?}");
+    let kept = rig.call(&["info", "flatcap-data", "--attachment", "flatcap.toml"]).text();
+    line(&kept, "segment_size = \"4MiB\"");
+    line(&kept, "period = \"40ms\"");
+    assert_eq!(rig.info()["sources"][0]["period_ns"], 40_000_000);
+}
+
+// Goal: arguments come last of all. Method: each of them against a file and a variable.
+#[test]
+fn arguments_lie_over_everything() {
+    let rig = Rig::new();
+    let etc = etc(&rig);
+    let variables = [
+        ("CONFIGURATION_DIRECTORY", etc.as_str()),
+        ("FLATCAP_SOURCE__LOAD__PERIOD", "50ms"),
+        ("FLATCAP_AGENT__DATA_DIR", "from-variable"),
+    ];
+    let args = ["record", "--for", "100ms", "--source", "load@10ms", "--data-dir", "flatcap-data"];
+    let called = call(&rig, &args, &variables);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert_eq!(rig.info()["sources"][0]["period_ns"], 10_000_000);
+    assert!(!rig.path("from-variable").exists());
+    let named = rig.write("other.toml", "[source.load]\nperiod = \"60ms\"\n");
+    let called = call(&rig, &["check-config", named.to_str().unwrap()], &variables[..1]);
+    assert!(
+        line(&called.text(), "period = \"60ms\"").ends_with("other.toml:2"),
+        "a named file comes before the directory"
+    );
+}
+
+// Goal: without a data_dir of its own a service records into the directory that its manager made. Method: the variable, a
+// relative one that is none, and data_dir beside it.
+#[test]
+fn the_state_directory_is_the_services() {
+    let rig = Rig::new();
+    let state = rig.path("state");
+    let state = state.to_str().unwrap();
+    let args = ["record", "--for", "50ms", "--source", "load@10ms"];
+    for (value, expected) in [(state, "state"), ("relative", "flatcap-data")] {
+        let called = call(&rig, &args, &[("STATE_DIRECTORY", value)]);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        assert!(has_segment(&rig.path(expected), 1), "{called:?}");
+    }
+    let both = [("STATE_DIRECTORY", state), ("FLATCAP_AGENT__DATA_DIR", "own")];
+    let checked = call(&rig, &["check-config"], &both);
+    assert_eq!(line(&checked.text(), "# Recordings"), "# Recordings go to own.");
+    assert_eq!(call(&rig, &args, &both).status, Some(0));
+    assert!(has_segment(&rig.path("own"), 1));
+    assert_eq!(
+        rig.call(&["record", "--data-dir", ""]).status,
+        Some(2),
+        "an empty argument is a slip of a script"
+    );
+}
+
+// Goal: every mistake of every place is told at once, by both verbs, with status 2, and nothing is recorded. Method: one in each
+// place, with a name that a terminal would obey.
+#[test]
+fn mistakes_are_told_with_their_places() {
+    let rig = Rig::new();
+    let etc = etc(&rig);
+    rig.write("etc/conf.d/30\u{1b}[2J.toml", "[storage]\nsegmnt_size = \"1MiB\"\n");
+    rig.write("etc/conf.d/40.toml", "[source.cpu]\nperiod = 10ms\n");
+    let variables = [
+        ("CONFIGURATION_DIRECTORY", etc.as_str()),
+        ("FLATCAP_STORAGE_SEGMENT_SIZE", "1MiB"),
+        ("FLATCAP_STORAGE__KEEP_FREE", "99%"),
+        ("FLATCAP_LOG", "warn"),
+    ];
+    for verb in [&["check-config"][..], &["record", "--for", "50ms"]] {
+        let called = call(&rig, verb, &variables);
+        assert_eq!(called.status, Some(2), "{called:?}");
+        for wanted in [
+            "/etc/conf.d/30\\u{1b}[2J.toml:2:1: [storage] segmnt_size: no such key here; did you mean segment_size?",
+            "/etc/conf.d/40.toml:2:10: not TOML: ",
+            "environment variable FLATCAP_STORAGE_SEGMENT_SIZE: no such setting; did you mean FLATCAP_STORAGE__SEGMENT_SIZE?",
+            "environment variable FLATCAP_STORAGE__KEEP_FREE: [storage] keep_free = 99%: too large;",
+        ] {
+            assert!(called.err.contains(wanted), "{wanted} in {}", called.err);
+        }
+        assert_eq!(called.err.lines().count(), 4, "{}", called.err);
+        assert!(called.out.is_empty() && !rig.data().exists());
+    }
+}
+
+// Goal: what is no file is neither waited for nor passed over, and what no key has room for neither. Method: a pipe, a folder that
+// may not be read, a value that is not UTF-8; a deadline of the test's own.
+#[test]
+fn what_cannot_be_read_is_told() {
+    let rig = Rig::new();
+    let etc = etc(&rig);
+    let pipe = rig.path("etc/conf.d/pipe.toml");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+        .unwrap();
+    let mut command = rig.command(&["check-config"]);
+    command.env("CONFIGURATION_DIRECTORY", &etc);
+    command.env("FLATCAP_AGENT__DATA_DIR", std::ffi::OsStr::from_bytes(b"/\xff"));
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    eventually("check-config ends", || child.try_wait().unwrap().is_some());
+    let called = finish(child);
+    assert_eq!(called.status, Some(2), "{called:?}");
+    assert!(called.err.contains("pipe.toml: is a pipe; write the path of a file"), "{called:?}");
+    assert!(called.err.contains("environment variable FLATCAP_AGENT__DATA_DIR: not UTF-8;"), "{called:?}");
+    fs::remove_dir_all(rig.path("etc/conf.d")).unwrap();
+    rig.write("etc/conf.d", "a file");
+    let called = call(&rig, &["record", "--for", "50ms"], &[("CONFIGURATION_DIRECTORY", &etc)]);
+    assert_eq!(called.status, Some(2), "{called:?}");
+    assert!(called.err.contains("etc/conf.d: cannot be read: Not a directory"), "{called:?}");
+}
+
+// Goal: a user that nobody is costs the source, not the recording, unless that source is required; the reason is said. Method: a
+// name that no host has.
+#[test]
+fn a_user_that_does_not_exist_is_said() {
+    let rig = Rig::new();
+    let set = ("FLATCAP_SOURCE__PROCESS__USERS", "[\"no-such-user-at-all\"]");
+    let on = ("FLATCAP_SOURCE__PROCESS__ENABLED", "true");
+    let reason = "/etc/passwd: no user no-such-user-at-all there; correct users, or write the user's number";
+    let called = call(&rig, &["record", "--for", "100ms"], &[set, on]);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert!(called.err.contains(reason), "{called:?}");
+    let called =
+        call(&rig, &["record", "--for", "100ms"], &[set, on, ("FLATCAP_SOURCE__PROCESS__REQUIRED", "true")]);
+    assert_eq!(called.status, Some(1), "{called:?}");
+    assert!(called.err.contains(reason), "{called:?}");
+}
+
+// Goal: whoever asks for the configuration again gets every mistake of it, and recording goes on. Method: SIGHUP after a drop-in
+// was spoiled.
+#[test]
+fn a_spoiled_drop_in_does_not_end_a_recording() {
+    let rig = Rig::new();
+    let etc = etc(&rig);
+    let mut command = rig.command(&["record", "--quiet", "--source", "load@10ms"]);
+    command.env("CONFIGURATION_DIRECTORY", &etc);
+    let log = rig.path("log");
+    let child = command.stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    eventually("the first segment", || has_segment(&rig.data(), 1));
+    rig.write("etc/conf.d/30.toml", "[storage]\nsegmnt_size = \"1MiB\"\n[source.cpu]\nperiod = \"1\"\n");
+    signal(&child, "HUP");
+    let said = || fs::read_to_string(&log).unwrap();
+    eventually("both mistakes are told", || {
+        said().contains("30.toml:2:1:") && said().contains("30.toml:4:10:")
+    });
+    signal(&child, "TERM");
+    let called = finish(child);
+    assert_eq!(called.status, Some(0), "{}", said());
+}

@@ -1,0 +1,322 @@
+//! Reloading and rotating a run that goes on: what has not changed is recorded without a gap, and a reload that fails changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::medium::Medium;
+use crate::rig::{Called, Rig, eventually, finish, number, signal};
+
+/// Two sources of one period in one group, and the agent itself: the tests leave them as they are.
+const LOAD: &str = "[source.synthetic]\nenabled = true\nperiod = \"1ms\"\nbudget = \"100%\"\n\
+     [source.softirqs]\nenabled = true\nperiod = \"1ms\"\nbudget = \"100%\"\n[agent]\ncpu_budget = \"1000%\"\n";
+
+/// A recorder at work by a configuration that can be changed, ended if the test fails.
+struct Recording<'a> {
+    rig: &'a Rig,
+    data: PathBuf,
+    child: Option<Child>,
+}
+
+impl<'a> Recording<'a> {
+    fn start(rig: &'a Rig, data: PathBuf, config: &str) -> Self {
+        let path = rig.write("reload.toml", config);
+        let args =
+            ["record", "--quiet", "--config", path.to_str().unwrap(), "--data-dir", data.to_str().unwrap()];
+        let log = std::fs::File::create(rig.path("log")).unwrap();
+        let child = rig.command(&args).stderr(log).spawn().unwrap();
+        let recording = Self { rig, child: Some(child), data };
+        eventually("frames on disk", || recording.bytes() > 400 << 10);
+        recording
+    }
+
+    /// How often it has said this so far.
+    fn said(&self, what: &str) -> usize {
+        std::fs::read_to_string(self.rig.path("log")).unwrap().matches(what).count()
+    }
+
+    /// Sends a signal, and waits until it is said that this was done.
+    fn signal_and_await(&self, name: &str, what: &str) {
+        let before = self.said(what);
+        signal(self.child(), name);
+        eventually(what, || self.said(what) > before);
+    }
+
+    fn child(&self) -> &Child {
+        self.child.as_ref().unwrap()
+    }
+
+    fn configure(&self, config: &str) {
+        // As an editor does: nobody reads half of it.
+        let path = self.rig.write("reload.toml.new", config);
+        std::fs::rename(path, self.rig.path("reload.toml")).unwrap();
+    }
+
+    /// Changes the configuration, and waits until it is in force.
+    fn reload(&self, config: &str) {
+        self.configure(config);
+        self.signal_and_await("HUP", "INFO reloaded: ");
+    }
+
+    fn segments(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.data).into_iter().flatten().flatten().map(|entry| entry.path());
+        // While one is renamed it may show under both names.
+        let name = |path: &PathBuf| path.to_str().unwrap().trim_end_matches(".active").to_owned();
+        let mut paths: Vec<PathBuf> =
+            entries.filter(|path| path.to_str().unwrap().contains(".bin")).collect();
+        paths.sort();
+        paths.dedup_by_key(|path| name(path));
+        paths
+    }
+
+    fn bytes(&self) -> u64 {
+        self.segments().iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
+    }
+
+    fn stop(mut self) -> Called {
+        signal(self.child(), "TERM");
+        let mut called = finish(self.child.take().unwrap());
+        called.err = std::fs::read_to_string(self.rig.path("log")).unwrap();
+        called.assert_composed();
+        called
+    }
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ended = child.kill();
+            let _ended = child.wait();
+        }
+    }
+}
+
+/// The sources of `info`, by name; of several of a name, all.
+fn sources(rig: &Rig, data: &Path) -> BTreeMap<String, Vec<Value>> {
+    let info = rig.call(&["info", "--json", data.to_str().unwrap()]).json();
+    let mut sources: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for source in info["sources"].as_array().unwrap() {
+        sources.entry(source["name"].as_str().unwrap().to_owned()).or_default().push(source.clone());
+    }
+    sources
+}
+
+fn assert_intact(rig: &Rig, data: &Path) -> Value {
+    let verify = rig.call(&["verify", "--json", data.to_str().unwrap()]).json();
+    assert_eq!(
+        (&verify["intact"], &verify["unexplained"]),
+        (&Value::from(true), &Value::from(0)),
+        "{verify}"
+    );
+    verify
+}
+
+/// Every number of this source stands in the files, in order, from the first on.
+fn assert_contiguous(rig: &Rig, data: &Path, name: &str) -> u64 {
+    let called = rig.call(&["dump", "--format", "jsonl", "--source", name, data.to_str().unwrap()]);
+    let mut next = 0;
+    for sample in called.lines() {
+        assert_eq!(number(&sample["seq"]), next, "{name}");
+        next += 1;
+    }
+    next
+}
+
+fn ticks(source: &Value) -> u64 {
+    ["recorded", "lost", "missed"].iter().map(|key| number(&source[*key])).sum()
+}
+
+fn reloads(called: &Called) -> Vec<&str> {
+    called.err.lines().filter_map(|line| Some(line.split_once("INFO reloaded: ")?.1)).collect()
+}
+
+// Goal: reloads under full load that add, remove, move and change sources, groups and the storage cost what stays the same no
+// number and no tick, and lose no reading of what changes. Method: two sources of 1 kHz that stay, 20 reloads; their numbers
+// over all segments; their ticks against each other's, which lie on the same grid.
+#[test]
+fn twenty_reloads_under_load() {
+    let changes = [
+        "[source.disk]\nenabled = false\n",
+        "[source.snmp]\nenabled = true\n[source.cpu]\nperiod = \"1ms\"\n",
+        "[source.cpu]\nperiod = \"2ms\"\nbudget = \"50%\"\n[storage]\nsegment_age = \"5m\"\nsync = \"never\"\n",
+        "[source.load]\nperiod = \"5ms\"\n[group.fast]\ntiming = \"spin\"\non_full = \"block\"\n[source.network]\nexclude = [\"lo\"]\n",
+        "[source.command.x]\ncommand = [\"/bin/echo\", \"a 1\"]\nformat = \"pairs\"\nperiod = \"50ms\"\n",
+    ];
+    let rig = Rig::new();
+    let recording = Recording::start(&rig, rig.data(), LOAD);
+    let reads = |path: &PathBuf| rig.call(&["info", "--attachment", "flatcap.toml", path.to_str().unwrap()]);
+    let mut wanted = vec![String::new()];
+    for round in 0..20 {
+        let change = if round % 2 == 0 { changes[round / 2 % changes.len()] } else { changes[round % 3] };
+        let change = if round % 7 == 6 { "" } else { change };
+        if wanted.last().is_some_and(|last| last == change) {
+            continue;
+        }
+        recording.reload(&format!("{LOAD}{change}"));
+        wanted.push(change.to_owned());
+    }
+    let called = recording.stop();
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert_eq!(reloads(&called).len(), wanted.len() - 1, "{called:?}");
+    assert!(wanted.len() > 15);
+    let verify = assert_intact(&rig, &rig.data());
+    assert_eq!(number(&verify["lost"]), 0, "{verify}");
+    let sources = sources(&rig, &rig.data());
+    let [synthetic, softirqs] = ["synthetic", "softirqs"].map(|name| {
+        let [only] = sources[name].as_slice() else { panic!("{name} has changed its id: {sources:?}") };
+        assert_eq!(assert_contiguous(&rig, &rig.data(), name), number(&only["recorded"]));
+        only
+    });
+    assert!(ticks(synthetic).abs_diff(ticks(softirqs)) <= 1, "{synthetic} {softirqs}");
+    assert!(sources["load"].len() > 1, "it has moved between two groups");
+    // One segment for each configuration, in order, each with its own.
+    let segments = rig.segments("bin");
+    assert_eq!(segments.len(), wanted.len());
+    for (segment, change) in segments.iter().zip(&wanted) {
+        let attached = reads(segment).text();
+        let has = |line: &str| attached.lines().any(|found| found == line);
+        assert_eq!(has("segment_age = \"5m\""), change.contains("segment_age"), "{segment:?}");
+        assert_eq!(has("[source.command.x]"), change.contains("command.x"), "{segment:?}");
+    }
+}
+
+// Goal: a configuration with mistakes changes nothing, every mistake is said, and what is right is taken later; what cannot change
+// while the run goes on is said and left. Method: three mistakes; then a change with a key of each kind; then nothing new.
+#[test]
+fn mistakes_change_nothing() {
+    let rig = Rig::new();
+    let recording = Recording::start(&rig, rig.data(), LOAD);
+    recording.configure(&format!(
+        "{LOAD}[source.cpu]\nperiod = \"10\"\n[storage]\nnonsense = 1\nsync = \"now\"\n"
+    ));
+    recording.signal_and_await("HUP", "ERROR not reloaded");
+    assert_eq!(recording.segments().len(), 1);
+    recording.reload(&format!(
+        "{LOAD}memory_max = \"100MiB\"\n[storage]\nchecksum = \"none\"\nretain_age = \"1d\"\n"
+    ));
+    recording.signal_and_await("HUP", "INFO reloaded: nothing has changed");
+    let called = recording.stop();
+    assert_eq!(called.status, Some(0), "{called:?}");
+    for said in [
+        "ERROR not reloaded, all goes on as it was",
+        "[source.cpu] period = \"10\"",
+        "nonsense",
+        "[storage] sync = \"now\"",
+        "WARN takes effect at the next start, not before: agent.memory_max: 64MiB -> 100MiB; storage.checksum: xxh3 -> none",
+    ] {
+        assert!(called.err.contains(said), "{said}: {called:?}");
+    }
+    assert_eq!(reloads(&called), ["storage.retain_age: 7d -> 1d", "nothing has changed"], "{called:?}");
+    assert_eq!(rig.segments("bin").len(), 2);
+    assert_intact(&rig, &rig.data());
+}
+
+// Goal: however often it is hung up, reloads stay few and the last configuration wins. Method: a hundred signals a second for three
+// seconds while the configuration changes to and fro.
+#[test]
+fn a_hundred_hangups_a_second() {
+    let rig = Rig::new();
+    let recording = Recording::start(&rig, rig.data(), LOAD);
+    let age = |seconds: u32| format!("{LOAD}[storage]\nsegment_age = \"{seconds}s\"\n");
+    for round in 0..300 {
+        recording.configure(&age(1000 + round));
+        signal(recording.child(), "HUP");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    recording.configure(&age(5000));
+    signal(recording.child(), "HUP");
+    let last_has = |line: &str| {
+        let last = recording.segments().pop().unwrap();
+        let called = rig.call(&["info", "--attachment", "flatcap.toml", last.to_str().unwrap()]);
+        called.status == Some(0) && called.text().contains(line)
+    };
+    eventually("the last configuration", || last_has("segment_age = \"5000s\""));
+    let called = recording.stop();
+    assert_eq!(called.status, Some(0), "{called:?}");
+    let count = reloads(&called).len();
+    assert!((2..=20).contains(&count), "{count} reloads: {called:?}");
+    assert_eq!(number(&assert_intact(&rig, &rig.data())["lost"]), 0);
+    assert_contiguous(&rig, &rig.data(), "synthetic");
+}
+
+// Goal: a source whose program hangs is taken away at once: the program is killed, the reading under way is lost and explained.
+// Method: a program that sleeps for a quarter of an hour, removed by a reload.
+#[test]
+fn a_hung_program_is_let_go() {
+    let rig = Rig::new();
+    let hung =
+        "[source.command.hung]\ncommand = [\"/bin/sleep\", \"911\"]\nformat = \"pairs\"\ntimeout = \"1m\"\n";
+    let recording = Recording::start(&rig, rig.data(), &format!("{LOAD}{hung}"));
+    let process = recording.child().id();
+    let programs = || -> BTreeSet<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+        let children =
+            tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
+        children.flat_map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+    };
+    eventually("a program at work", || !programs().is_empty());
+    recording.reload(LOAD);
+    eventually("no program", || programs().is_empty());
+    let called = recording.stop();
+    assert_eq!(called.status, Some(3), "a reading is lost: {called:?}");
+    assert_eq!(reloads(&called), ["command.hung: off"]);
+    let verify = assert_intact(&rig, &rig.data());
+    assert_eq!(number(&verify["lost"]), 1, "{verify}");
+    let hung = &sources(&rig, &rig.data())["command.hung"][0];
+    assert_eq!((number(&hung["lost"]), hung["lost_causes"].as_str()), (1, Some("timed_out")), "{hung}");
+    assert_contiguous(&rig, &rig.data(), "synthetic");
+}
+
+// Goal: on a full disk a reload is refused and says why, and all goes on as it was, also what was asked for without need of room;
+// with room it is done. Method: a small tmpfs with a ballast file; the configuration that asks for another source.
+#[test]
+fn a_full_disk_refuses_a_reload() {
+    let rig = Rig::new();
+    let Some(medium) = Medium::tmpfs(&rig, 8 << 20) else { return };
+    let (data, ballast) = (medium.path().join("data"), medium.path().join("ballast"));
+    let storage = "[storage]\npreallocate = \"0\"\nsegment_size = \"4MiB\"\nretain_bytes = \"64MiB\"\nkeep_free = \"0%\"\n";
+    let recording = Recording::start(&rig, data.clone(), &format!("{LOAD}{storage}"));
+    // As much as there is: what the open segment has reserved is its own.
+    let mut filler = std::fs::File::create(&ballast).unwrap();
+    while std::io::Write::write_all(&mut filler, &[1; 4096]).is_ok() {}
+    let segments = recording.segments().len();
+    recording.configure(&format!("{LOAD}{storage}[source.snmp]\nenabled = true\n"));
+    recording.signal_and_await("HUP", "ERROR not reloaded");
+    recording.signal_and_await("USR1", "ERROR not rotated");
+    assert_eq!(recording.segments().len(), segments, "neither a reload nor a rotation");
+    drop(filler);
+    std::fs::remove_file(&ballast).unwrap();
+    recording.reload(&format!("{LOAD}{storage}[source.snmp]\nenabled = true\n"));
+    let called = recording.stop();
+    assert!(
+        called.err.contains("ERROR not reloaded, all goes on as it was: cannot create a segment"),
+        "{called:?}"
+    );
+    assert!(called.err.contains("ERROR not rotated: cannot create a segment"), "{called:?}");
+    assert_eq!(reloads(&called), ["snmp: on"], "{called:?}");
+    assert_intact(&rig, &data);
+}
+
+// Goal: a signal begins a new segment, and costs nothing. Method: three, each awaited.
+#[test]
+fn a_signal_rotates() {
+    let rig = Rig::new();
+    let recording = Recording::start(&rig, rig.data(), LOAD);
+    let length =
+        || recording.segments().pop().and_then(|path| path.metadata().ok()).map_or(0, |file| file.len());
+    for _ in 0..3 {
+        recording.signal_and_await("USR1", "INFO rotated: ");
+        // One without a sample would not be sealed.
+        let header = length();
+        eventually("samples in it", || length() > header + (16 << 10));
+    }
+    let called = recording.stop();
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert!(called.err.contains("INFO rotated: segment 0 is sealed, segment 1 is open"), "{called:?}");
+    assert_eq!(rig.segments("bin").len(), 4);
+    assert_eq!(number(&assert_intact(&rig, &rig.data())["lost"]), 0);
+    assert_contiguous(&rig, &rig.data(), "synthetic");
+}

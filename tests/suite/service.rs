@@ -1,0 +1,262 @@
+//! The agent under a service manager: what it tells, when its watchdog is fed, and a log that nobody reads.
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use crate::medium::Medium;
+use crate::rig::{Rig, eventually, finish, has_segment, signal};
+use crate::tracer::Held;
+
+/// A service manager that only listens.
+struct Manager {
+    socket: UnixDatagram,
+    child: Option<Child>,
+}
+
+impl Manager {
+    /// Starts `record` as a service with a watchdog of three seconds, which is fed every second.
+    fn start(rig: &Rig, args: &[&str]) -> Self {
+        let path = rig.path("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let mut command = rig.command(&[&["record", "--quiet"], args].concat());
+        command.env("NOTIFY_SOCKET", path).env("WATCHDOG_USEC", "3000000");
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        Self { socket, child: Some(child) }
+    }
+
+    fn child(&self) -> &Child {
+        self.child.as_ref().unwrap()
+    }
+
+    /// The next message, if one comes within 100 ms.
+    fn next(&self) -> Option<String> {
+        let mut buffer = [0; 1024];
+        match self.socket.recv(&mut buffer) {
+            Ok(length) => Some(String::from_utf8(buffer[..length].to_vec()).unwrap()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Waits for a message with this in it, at most 30 s.
+    fn wait_for(&self, what: &str) -> String {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut seen = Vec::new();
+        while Instant::now() < deadline {
+            match self.next() {
+                Some(message) if message.contains(what) => return message,
+                Some(message) => seen.push(message),
+                None => {}
+            }
+        }
+        panic!("no {what} in 30 s, but {seen:?}")
+    }
+
+    fn stop(mut self) -> crate::rig::Called {
+        let child = self.child.take().unwrap();
+        signal(&child, "TERM");
+        self.wait_for("STOPPING=1");
+        finish(child)
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ended = child.kill();
+            let _ended = child.wait();
+        }
+    }
+}
+
+/// The number of a thread, by its name.
+fn thread(child: &Child, name: &str) -> i32 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    tasks
+        .flatten()
+        .find(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
+        .map_or_else(
+            || panic!("no thread {name}"),
+            |task| task.file_name().to_str().unwrap().parse().unwrap(),
+        )
+}
+
+// Goal: the service manager hears what the protocol asks for, in its order: ready with the first segment, fed, reloading with the time
+// and ready again, stopping. Method: a socket of our own.
+#[test]
+fn the_service_manager_is_told() {
+    let rig = Rig::new();
+    let manager = Manager::start(&rig, &["--source", "synthetic@100ms"]);
+    assert_eq!(manager.wait_for("READY=1"), "READY=1\nSTATUS=recording 1 source\n");
+    assert!(has_segment(&rig.data(), 1), "ready without a segment");
+    for _ in 0..2 {
+        assert_eq!(manager.wait_for("WATCHDOG"), "WATCHDOG=1\n");
+    }
+    assert!(manager.wait_for("readings/s").starts_with("STATUS=recording 1 source, "));
+    signal(manager.child(), "HUP");
+    let reloading = manager.wait_for("RELOADING=1");
+    let mono_us = reloading.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC=")).unwrap();
+    assert!(mono_us.parse::<u64>().unwrap() <= flatcap::os::clock::monotonic_ns() / 1000, "{reloading}");
+    manager.wait_for("READY=1");
+    let called = manager.stop();
+    assert_eq!(called.status, Some(0), "{called:?}");
+}
+
+// Goal: a recorder that is stuck outside its storage starves, though everything else goes on and says so; once it turns again it is
+// fed. Method: its thread alone is held by ptrace.
+#[test]
+fn a_stuck_recorder_is_not_fed() {
+    let rig = Rig::new();
+    let manager = Manager::start(&rig, &["--source", "synthetic@100ms"]);
+    manager.wait_for("WATCHDOG=1");
+    let recorder = thread(manager.child(), "recorder");
+    let held = loop {
+        let held = match Held::hold(recorder) {
+            Ok(held) => held,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                println!("passed over: ptrace is not allowed here");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        // It may have been in the storage just then, which is another matter.
+        if manager.wait_for("STATUS=the ").contains("stuck") {
+            break held;
+        }
+        held.release();
+    };
+    let end = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < end {
+        let message = manager.next().unwrap_or_default();
+        assert!(!message.contains("WATCHDOG"), "{message}");
+    }
+    assert!(manager.wait_for("STATUS").contains("stuck"), "the daemon's loop goes on");
+    held.release();
+    manager.wait_for("WATCHDOG=1");
+    manager.wait_for("STATUS=recording");
+    let called = manager.stop();
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert!(called.err.contains("the recorder is stuck, and not in the storage"), "{called:?}");
+}
+
+// Goal: a recorder that waits for its storage is fed for as long as it waits, the status says so, and begin and end are in the log.
+// Method: a frozen ext4.
+#[test]
+fn a_stalled_storage_is_fed() {
+    let rig = Rig::new();
+    let Some(medium) = Medium::ext4(&rig) else { return };
+    let data = medium.path().join("data/records");
+    let manager = Manager::start(&rig, &["--source", "synthetic@10ms", "--data-dir", data.to_str().unwrap()]);
+    manager.wait_for("READY=1");
+    let frozen = medium.freeze();
+    manager.wait_for("STATUS=the storage has not answered for ");
+    for _ in 0..4 {
+        manager.wait_for("WATCHDOG=1");
+    }
+    drop(frozen);
+    manager.wait_for("STATUS=recording");
+    let called = manager.stop();
+    assert_eq!(called.status, Some(0), "{called:?}");
+    for line in ["the storage does not answer; sampling goes on", "the storage answers again"] {
+        assert_eq!(called.err.matches(line).count(), 1, "{called:?}");
+    }
+}
+
+// Goal: standard error that nobody reads holds up neither the recording nor its end. Method: a pipe that is full from the start, a log
+// line at the start and one at a reload of a configuration that has become invalid.
+#[test]
+fn a_log_that_nobody_reads_holds_up_nothing() {
+    let rig = Rig::new();
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    let flags = fcntl_getfl(writer.as_fd()).unwrap();
+    fcntl_setfl(writer.as_fd(), flags | OFlags::NONBLOCK).unwrap();
+    while writer.write_all(&[b'x'; 512]).is_ok() {}
+    while writer.write_all(b"x").is_ok() {}
+    fcntl_setfl(writer.as_fd(), flags).unwrap();
+    let config = rig.write("flatcap.toml", "");
+    let args = ["record", "--quiet", "--source", "synthetic@10ms", "--config", config.to_str().unwrap()];
+    let mut command = rig.command(&args);
+    command.env("FLATCAP_LOG", "loud");
+    let mut child = command.stdout(Stdio::null()).stderr(writer).spawn().unwrap();
+    eventually("a segment with samples", || has_segment(&rig.data(), 16 << 10));
+    rig.write("flatcap.toml", "nonsense = 1");
+    signal(&child, "HUP");
+    eventually("more samples", || {
+        let called = rig.call(&["verify", "--json", "flatcap-data"]);
+        called.status.is_some() && called.json()["frames"].as_u64().is_some_and(|frames| frames > 100)
+    });
+    signal(&child, "TERM");
+    eventually("the end", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(rig.verify()["intact"], true);
+}
+
+// Goal: one place that logs without end is cut off after 50 lines, and one line says how many were left out. Method: segments that are
+// removed all the time, each with a line; what stands in front of the first such line.
+#[test]
+fn a_flood_of_lines_is_cut_off() {
+    let rig = Rig::new();
+    let config = rig.write(
+        "flood.toml",
+        "[agent]\ncpu_budget = \"400%\"\n[storage]\nsegment_size = \"256KiB\"\nretain_bytes = \"4MiB\"\nkeep_free = \"0%\"\n\
+         [source.synthetic]\nperiod = \"200us\"\nshape = \"wide\"\nfields = 200\nbudget = \"100%\"\n",
+    );
+    let args = ["record", "--quiet", "--config", config.to_str().unwrap(), "--source", "synthetic"];
+    let mut child = rig.start(&args);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut removed = 0;
+    let summary = lines
+        .by_ref()
+        .inspect(|line| removed += usize::from(line.contains("removed: the oldest")))
+        .find(|line| line.contains("log lines were left out"))
+        .unwrap();
+    signal(&child, "TERM");
+    drop(lines);
+    // A busy machine may lose some.
+    assert!(matches!(child.wait().unwrap().code(), Some(0 | 3)));
+    let left_out = summary.split("lines=").nth(1).unwrap().split(' ').next().unwrap();
+    assert!(
+        left_out.parse::<u64>().unwrap() > 0 && summary.contains("at=src/recorder/capped.rs:"),
+        "{summary}"
+    );
+    assert_eq!(removed, 50, "{summary}");
+}
+
+// Goal: standard error whose reader has gone ends nothing and changes no status. Method: a pipe without a reader, with a line to log;
+// then with an error.
+#[test]
+fn a_log_whose_reader_has_gone_changes_nothing() {
+    let rig = Rig::new();
+    for (args, status) in
+        [(["--for", "100ms", "--source", "load@10ms"], 0), (["--config", "absent.toml", "--for", "1s"], 2)]
+    {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = rig.command(&[&["record", "--quiet"][..], &args].concat());
+        command.env("FLATCAP_LOG", "loud").stdout(Stdio::null()).stderr(writer);
+        assert_eq!(command.status().unwrap().code(), Some(status), "{args:?}");
+    }
+    assert!(rig.verify()["frames"].as_u64().unwrap() > 0);
+}
+
+// Goal: a filter that is none is named and passed over, not obeyed in silence. Method: the variable as people get it wrong.
+#[test]
+fn an_invalid_log_filter_is_named() {
+    let rig = Rig::new();
+    let output = rig
+        .command(&["record", "--for", "50ms", "--source", "load@10ms"])
+        .env("FLATCAP_LOG", "verbose")
+        .output();
+    let called = crate::rig::Called::from(output.unwrap());
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert!(
+        called.err.contains("FLATCAP_LOG is passed over") && called.err.contains("\"verbose\" is no filter"),
+        "{called:?}"
+    );
+}

@@ -1,0 +1,364 @@
+#!/usr/bin/env bash
+# What run.sh lets PID 1's systemd start: every step of the service's life, each with a line that says what was seen.
+set -euo pipefail
+shared=/run/flatcap-test
+data=/var/lib/flatcap
+config=/etc/flatcap/flatcap.toml
+began=$SECONDS
+
+step() { printf '%3d s  %s\n' $((SECONDS - began)) "$*"; }
+
+fail() {
+    echo "FAILED: $*"
+    systemctl status --no-pager flatcap.service || true
+    journalctl --no-pager --lines 40 --unit flatcap.service || true
+    exit 1
+}
+
+property() { systemctl show --property "$1" --value flatcap.service; }
+
+expect() { # PROPERTY VALUE
+    local found
+    found=$(property "$1")
+    [ "$found" = "$2" ] || fail "$1 is \"$found\", not \"$2\""
+}
+
+# Waits up to 20 s for a command to succeed.
+eventually() { # WHAT COMMAND...
+    local what=$1 tries
+    shift
+    for ((tries = 0; tries < 200; tries++)); do
+        if "$@"; then return; fi
+        sleep 0.1
+    done
+    fail "not within 20 s: $what"
+}
+
+status_has() { [[ $(property StatusText) == *"$1"* ]]; }
+restarts_are() { [ "$(property NRestarts)" = "$1" ] && [ "$(property ActiveState)" = active ]; }
+is_state() { [ "$(property ActiveState)" = "$1" ]; }
+journal_has() { journalctl --no-pager --output cat --unit flatcap.service --since "$1" | grep -qF -- "$2"; }
+drop_in() { # NAME LINES
+    mkdir -p /etc/systemd/system/flatcap.service.d
+    printf '[Service]\n%s\n' "$2" >"/etc/systemd/system/flatcap.service.d/$1.conf"
+    systemctl daemon-reload
+}
+now() { date '+%F %T.%6N'; }
+
+# A number of `flatcap verify --json`.
+verified() {
+    /usr/bin/flatcap verify --json "$data" | python3 -c "import json, sys; print(json.load(sys.stdin)['$1'])"
+}
+
+assert_explained() { # LOST_MAX
+    local intact unexplained lost
+    intact=$(verified intact) unexplained=$(verified unexplained) lost=$(verified lost)
+    [ "$intact $unexplained" = "True 0" ] || fail "verify: intact $intact, unexplained $unexplained"
+    [ "$lost" -le "$1" ] || fail "verify: $lost readings lost, at most $1 may be"
+    step "  verify: intact, unexplained 0, lost $lost (at most $1)"
+}
+
+install_by_hand() {
+    install -m 755 "$shared/flatcap" /usr/bin/flatcap
+    install -D -m 644 "$shared/deploy/flatcap.service" /lib/systemd/system/flatcap.service
+    install -D -m 644 "$shared/config/flatcap.toml" "$config"
+    if [ -d "$shared/deploy/sysusers.d" ]; then
+        systemd-sysusers "$shared"/deploy/sysusers.d/*.conf
+    else
+        echo 'u flatcap - "flatcap" /var/lib/flatcap' | systemd-sysusers -
+    fi
+    systemctl daemon-reload
+}
+
+package_is_installed() {
+    dpkg --install "$shared/flatcap.deb" >/dev/null || fail "dpkg --install"
+    step "installed $(dpkg-query --show flatcap)"
+}
+
+package_is_upgraded_and_purged() {
+    if [ -e "$shared/newer.deb" ]; then
+        local before
+        before=$(property MainPID)
+        dpkg --install "$shared/newer.deb" >/dev/null || fail "upgrade"
+        eventually "the service runs after the upgrade" is_state active
+        [ "$(property MainPID)" != "$before" ] || fail "the upgrade has not restarted the service"
+        step "upgraded to $(dpkg-query --show flatcap), and restarted"
+        assert_explained 2
+    fi
+    dpkg --purge flatcap >/dev/null || fail "purge"
+    [ ! -e /usr/bin/flatcap ] || fail "a binary is left behind"
+    [ ! -e /etc/flatcap/flatcap.toml ] || fail "a configuration is left behind"
+    ! pgrep -x flatcap >/dev/null || fail "a process is left behind"
+    step "purged: neither binary nor configuration nor process is left"
+}
+
+starts() {
+    local begin
+    begin=$(now)
+    systemctl start flatcap.service || fail "start"
+    is_state active || fail "systemctl start returned before it was ready"
+    compgen -G "$data/*.bin.active" >/dev/null || fail "ready without a segment"
+    step "started: systemctl start returned when it was ready; the first segment is open"
+    eventually "a status" status_has "readings/s"
+    step "status: $(property StatusText)"
+    [ "$(stat -c '%U %a' "$data") $(stat -c '%U %a' /run/flatcap)" = "flatcap 750 flatcap 750" ] || fail "owners and modes"
+    compgen -G "/run/flatcap/*.slabs" >/dev/null || fail "no slabs in the runtime directory: $begin"
+}
+
+list='import json, sys
+for row in json.load(sys.stdin):
+    print(row["name"], "default" if row["default_enabled"] else "other", row["available"])'
+
+sources_are_seen() {
+    under_the_unit "flatcap sources --json" ""
+    mv /run/out /run/sources.json
+    /usr/bin/flatcap sources --json 2>/dev/null | python3 -c "$list" >/run/outside
+    python3 -c "$list" </run/sources.json >/run/inside
+    diff <(grep ' default ' /run/outside) <(grep ' default ' /run/inside) || fail "a default source is not seen under the unit"
+    step "default sources under the unit: $(grep -c ' default True' /run/inside), as many as outside"
+    step "  others that the unit takes away: $(comm -23 <(grep True /run/outside | sort) <(grep True /run/inside | sort) |
+        cut -d' ' -f1 | paste -sd' ' -)"
+    local partial
+    partial=$(/usr/bin/flatcap info --json "$data" | python3 -c '
+import json, sys
+print(sum(source["partial"] for source in json.load(sys.stdin)["sources"]))')
+    [ "$partial" = 0 ] || fail "$partial samples lack something under the unit"
+    step "  no sample of them lacks anything"
+}
+
+# Runs a command once as the unit would run the recorder, with these lines more.
+under_the_unit() { # COMMAND LINES
+    sed -e 's/^Type=.*/Type=oneshot/; s/^Restart=.*//; s/^WatchdogSec=.*//; s/^\(Exec\|RestartPrevent\|RuntimeDirectory\).*//' \
+        -e "s#^User=#ExecStart=/usr/bin/$1\nStandardOutput=truncate:/run/out\nStandardError=truncate:/run/err\nUser=#" \
+        /lib/systemd/system/flatcap.service >/run/systemd/system/flatcap-once.service
+    mkdir -p /run/systemd/system/flatcap-once.service.d
+    printf '[Service]\n%s\n' "$2" >/run/systemd/system/flatcap-once.service.d/more.conf
+    systemctl daemon-reload
+    systemctl start flatcap-once.service || fail "$1 under the unit: $(cat /run/err)"
+}
+
+drop_ins_give_back() {
+    local lines partial
+    lines='AmbientCapabilities=CAP_SYS_PTRACE
+CapabilityBoundingSet=CAP_SYS_PTRACE
+AmbientCapabilities=CAP_DAC_READ_SEARCH
+CapabilityBoundingSet=CAP_DAC_READ_SEARCH
+AmbientCapabilities=CAP_PERFMON
+CapabilityBoundingSet=CAP_PERFMON
+SystemCallFilter=perf_event_open
+AmbientCapabilities=CAP_SYS_NICE
+CapabilityBoundingSet=CAP_SYS_NICE
+RestrictRealtime=no
+AmbientCapabilities=CAP_IPC_LOCK
+CapabilityBoundingSet=CAP_IPC_LOCK'
+    under_the_unit "flatcap sources --json" "$lines"
+    python3 -c "$list" </run/out >/run/with
+    diff /run/outside /run/with || fail "a source is not seen with the capabilities of the document"
+    step "with the document's capabilities: every source that root sees outside"
+    cat >/run/capable.toml <<'CONFIG'
+[agent]
+lock_memory = true
+[group.fast]
+priority = 5
+[source.synthetic]
+enabled = true
+period = "10ms"
+[source.process]
+enabled = true
+CONFIG
+    local command="flatcap record --for 2s --config /run/capable.toml --source synthetic --source process --data-dir $data/capable"
+    under_the_unit "$command" ""
+    [ "$(grep -c 'the kernel refuses' /run/err)" = 2 ] || fail "without them nothing is refused: $(cat /run/err)"
+    grep -q 'process: .* lacked something' /run/err || fail "without them process lacks nothing: $(cat /run/err)"
+    rm -r "$data/capable"
+    under_the_unit "$command" "$lines"
+    ! grep -E 'refuses|lacked something' /run/err || fail "something is refused or lacks with them"
+    rm -r "$data/capable"
+    step "  priority, lock_memory and process: refused and partial without, neither with them"
+}
+
+score() {
+    local said
+    said=$(systemd-analyze security --no-pager flatcap.service | tail -n 1)
+    step "systemd-analyze security: ${said#*: }"
+    awk -v score="$(grep -o '[0-9][0-9.]*' <<<"${said#*: }" | head -n 1)" 'BEGIN { exit !(score <= 1.5) }' || fail "the score"
+}
+
+journal_is_structured() {
+    local begin=$1 line
+    line=$(journalctl --unit flatcap.service --since "$begin" --output json | grep -F "earlier run's segment is completed" | tail -n 1)
+    python3 - "$line" <<'CHECK' || fail "the journal's fields: $line"
+import json, sys
+line = json.loads(sys.argv[1])
+assert line["SYSLOG_IDENTIFIER"] == "flatcap" and line["PRIORITY"] == "6", line
+assert line["CODE_FILE"].startswith("src/") and line["CODE_LINE"].isdigit(), line
+assert int(line["FLATCAP_LOST"]) <= 2 and line["FLATCAP_SEGMENT"], line
+assert "lost=" + line["FLATCAP_LOST"] in line["MESSAGE"] and line["_TRANSPORT"] == "journal", line
+CHECK
+    [ "$(journalctl --unit flatcap.service --since "$begin" --output cat | grep -cF "earlier run's segment is completed")" = 1 ] ||
+        fail "the line stands there twice"
+    step "journal: the line has its fields (FLATCAP_SEGMENT, FLATCAP_LOST, CODE_FILE, PRIORITY=6), once"
+}
+
+survives_kill() {
+    local begin
+    begin=$(now)
+    systemctl kill --signal KILL flatcap.service
+    eventually "a restart after kill -9" restarts_are 1
+    eventually "the recovery" journal_has "$begin" "earlier run's segment is completed"
+    step "kill -9: restarted, and what was in memory is recovered"
+    systemctl stop flatcap.service
+    # One reading under way for each sampler thread.
+    assert_explained 2
+    journal_is_structured "$begin"
+    local lost
+    lost=$(verified lost)
+    systemctl start flatcap.service
+    sleep 1
+    systemctl stop flatcap.service
+    expect Result success
+    expect ExecMainStatus 0
+    step "plain stop and start: nothing is lost"
+    assert_explained "$lost"
+    systemctl start flatcap.service
+}
+
+reloads() {
+    local pid begin
+    pid=$(property MainPID)
+    systemctl reload flatcap.service || fail "reload"
+    eventually "ready after a reload" status_has "recording"
+    expect MainPID "$pid"
+    step "reload: the same process records on"
+    cp "$config" /run/flatcap.toml.good
+    printf '[storage]\nsegment_size = "many"\n' >"$config"
+    begin=$(now)
+    # A reload that waits for its outcome may fail here.
+    systemctl reload flatcap.service || true
+    eventually "the mistake in the journal" journal_has "$begin" "flatcap.toml:2"
+    eventually "ready after a reload" status_has "recording"
+    is_state active || fail "an invalid configuration has ended it"
+    expect MainPID "$pid"
+    step "reload with an invalid configuration: said in the journal with its line, the same process records on"
+    cp /run/flatcap.toml.good "$config"
+}
+
+is_shared_by_nobody() {
+    local said status=0
+    said=$(runuser -u flatcap -- /usr/bin/flatcap record --quiet --for 1s --data-dir "$data" 2>&1) || status=$?
+    [ "$status" = 1 ] || fail "a second recorder of the directory ended with $status: $said"
+    is_state active || fail "the first one has ended"
+    step "a second agent on the directory: status 1, \"${said##*flatcap: }\""
+}
+
+frozen_is_killed() {
+    local begin
+    drop_in watchdog 'WatchdogSec=4s'
+    systemctl restart flatcap.service
+    begin=$(now)
+    kill -STOP "$(property MainPID)"
+    eventually "a restart of the frozen agent" restarts_are 1
+    journal_has "$begin" "Watchdog timeout" || fail "nothing is said of the watchdog"
+    eventually "the recovery" journal_has "$begin" "earlier run's segment is completed"
+    step "a frozen agent (SIGSTOP): the watchdog has killed it, it is restarted"
+    systemctl stop flatcap.service
+    assert_explained 4
+}
+
+stalled_is_not_killed() {
+    truncate -s 128M /tmp/image
+    mkfs.ext4 -q /tmp/image
+    mount -o loop /tmp/image "$data" || fail "no loop device"
+    systemctl start flatcap.service
+    local pid begin
+    pid=$(property MainPID) begin=$(now)
+    sleep 1
+    fsfreeze --freeze "$data"
+    eventually "a status that says so" status_has "storage has not answered"
+    sleep 9
+    step "a stalled storage, WatchdogSec=4s, after ten seconds: $(property StatusText)"
+    is_state active || fail "it was killed"
+    expect MainPID "$pid"
+    fsfreeze --unfreeze "$data"
+    eventually "a status that it goes on" status_has "recording"
+    journal_has "$begin" "the storage does not answer" || fail "the stall is not in the journal"
+    eventually "the end of the stall in the journal" journal_has "$begin" "the storage answers again"
+    step "  it was not killed; the journal has begin and end of the stall; now: $(property StatusText)"
+    systemctl stop flatcap.service
+    expect ExecMainStatus 0
+    assert_explained 0
+}
+
+# A full queue at the stop, a storage that stands still for longer than TimeoutStopSec=, and losses: status 3 is a success.
+stop_takes_its_time() {
+    cat >"$config" <<'CONFIG'
+[agent]
+memory_max = "8MiB"
+cpu_budget = "400%"
+[storage]
+frame_max = "64KiB"
+segment_size = "16MiB"
+retain_bytes = "64MiB"
+[source.synthetic]
+enabled = true
+period = "50us"
+shape = "wide"
+fields = 200
+budget = "100%"
+CONFIG
+    drop_in stop 'TimeoutStopSec=3s'
+    systemctl start flatcap.service
+    sleep 1
+    fsfreeze --freeze "$data"
+    sleep 2
+    systemctl stop --no-block flatcap.service
+    sleep 6
+    is_state deactivating || fail "it did not outlast TimeoutStopSec=3s: $(property ActiveState)"
+    step "stop with a full queue and a stalled storage, 6 s later, TimeoutStopSec=3s: $(property StatusText)"
+    fsfreeze --unfreeze "$data"
+    eventually "the end" is_state inactive
+    expect Result success
+    expect ExecMainStatus 3
+    step "  ended with status 3, which is a success; not restarted"
+    assert_explained 1000000
+    rm /etc/systemd/system/flatcap.service.d/stop.conf
+    umount "$data"
+}
+
+invalid_does_not_restart() {
+    printf '[storage]\nsegment_size = "many"\n' >"$config"
+    systemctl daemon-reload
+    ! systemctl start flatcap.service 2>/dev/null || fail "it started with an invalid configuration"
+    sleep 4
+    is_state failed || fail "it is $(property ActiveState) with an invalid configuration"
+    expect NRestarts 0
+    expect ExecMainStatus 2
+    step "an invalid configuration: status 2, failed, not restarted"
+    cp /run/flatcap.toml.good "$config"
+    systemctl reset-failed flatcap.service
+}
+
+step "systemd $(systemctl --version | sed -n '1s/systemd \([^ ]*\).*/\1/p') is PID $(cat /proc/1/comm > /dev/null && echo 1) here"
+if [ -e "$shared/flatcap.deb" ]; then
+    package_is_installed
+    systemctl stop flatcap.service
+    rm -rf "${data:?}"/*
+else
+    install_by_hand
+fi
+starts
+sources_are_seen
+drop_ins_give_back
+score
+reloads
+is_shared_by_nobody
+survives_kill
+frozen_is_killed
+stalled_is_not_killed
+stop_takes_its_time
+invalid_does_not_restart
+if [ -e "$shared/flatcap.deb" ]; then
+    systemctl start flatcap.service
+    package_is_upgraded_and_purged
+fi
+step "all steps passed"
