@@ -124,7 +124,6 @@ fn a_lossy_agent_says_so() {
 
 // Goal: the recorder does what it is told, and says so. Method: each order, and what it leaves in the files.
 #[test]
-#[ignore = "the recorder takes no orders yet"]
 fn orders_are_done() {
     let rig = Rig::new();
     let child = start(&rig, &["--source", "synthetic@10ms"]);
@@ -143,6 +142,34 @@ fn orders_are_done() {
     assert_eq!(rig.segments("bin").len(), 2);
     let dump = rig.call(&["dump", "flatcap-data"]);
     assert!(dump.err.contains("deploy 42 begins"), "{}", dump.err);
+}
+
+// Goal: metrics are told over TCP where that is configured, and nothing else is; an address that is taken costs a warning. Method: a port
+// of loopback that was free a moment ago; then two recordings that want it.
+#[test]
+fn metrics_are_told_over_tcp() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let rig = Rig::new();
+    let config = rig.write("tcp.toml", format!("[control]\nmetrics_listen = \"{address}\"\n"));
+    let config = config.to_str().unwrap();
+    let called = rig.record(&["--for", "200ms", "--quiet", "--source", "cpu", "--config", config]);
+    assert_eq!(called.err.matches("no metrics over TCP").count(), 1, "{called:?}");
+    drop(listener);
+    let child = start(&rig, &["--source", "cpu", "--config", config]);
+    let answer = |line: &str| {
+        let mut connection = std::net::TcpStream::connect(address).unwrap();
+        connection.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        connection.write_all(format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(answer("GET /metrics").ends_with("# EOF\n"));
+    for line in ["GET /status", "POST /rotate", "PUT /log-level"] {
+        assert_eq!(status_line(&answer(line)), "HTTP/1.1 404 Not Found", "{line}");
+    }
+    end(&rig, child);
 }
 
 // Goal: orders that make no sense are refused by one line, whoever sends them. Method: the verbs and plain HTTP.
