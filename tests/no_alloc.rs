@@ -84,6 +84,11 @@ fn geometry(sources: usize) -> Geometry {
     Geometry { sources, slabs: 8, slab_bytes: 64 << 10, large_slabs: 1, large_slab_bytes: 1 << 20 }
 }
 
+fn metrics(names: &[&str]) -> Arc<Metrics> {
+    let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), 1));
+    Arc::new(Metrics::new(counters, names.len(), Box::default()))
+}
+
 // Goal: between two ticks of a warm group nothing is allocated, for every source. Method: a group that is always due,
 // its slabs emptied beside it; count over 2,000 readings of each source after 200 to warm up, and a second later.
 #[test]
@@ -91,8 +96,7 @@ fn a_warm_group_allocates_nothing() {
     let names: Vec<&str> = CATALOG.iter().map(|entry| entry.name).chain(["self", "point", "wide"]).collect();
     // Starting a program allocates; group `blocking` has its sources read on threads of their own.
     let is_program = |name: &&str| *name == "command";
-    let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), 1));
-    let metrics = Arc::new(Metrics::new(counters, names.len(), Box::default()));
+    let metrics = metrics(&names);
     for (id, name) in (0_u16..).zip(&names).filter(|(_, name)| !is_program(name)) {
         let sampler = match sampler(name, &metrics) {
             Ok(sampler) => sampler,
@@ -119,15 +123,11 @@ fn a_warm_group_allocates_nothing() {
             metrics: Arc::default(),
             stop: Arc::default(),
         });
+        let counters = Arc::clone(metrics.sources.get(usize::from(id)).unwrap());
+        let source =
+            GroupSource { id, period_ns: 1, budget: 10_000, sampler, errand: None, metrics: counters };
         let mut group = Group::new(GroupSettings {
-            sources: vec![GroupSource {
-                id,
-                period_ns: 1,
-                budget: 10_000,
-                sampler,
-                errand: None,
-                metrics: Arc::clone(metrics.sources.get(usize::from(id)).unwrap()),
-            }],
+            sources: vec![source],
             name: GroupName::Slow,
             config: Config::default().groups.slow,
             start_ns: monotonic_ns(),

@@ -124,7 +124,8 @@ impl Voice {
         let frames: u64 = sources.iter().map(|source| source.recorded.get()).sum();
         let lost: u64 = sources.iter().map(|source| source.lost.get()).sum();
         // Latencies come once a second: nothing is known in the first.
-        let known = sources.iter().map(|source| source.lateness.get()).filter(|summary| summary.count > 0);
+        let read = sources.iter().filter(|source| source.removed.get() == 0);
+        let known = read.map(|source| source.lateness.get()).filter(|summary| summary.count > 0);
         let late = known.map(|summary| summary.p99_ns).max().map_or_else(|| "-".to_owned(), text::latency);
         let bytes = progress.metrics.recorder.bytes.get();
         let per_second = |now: u64, before: u64| {

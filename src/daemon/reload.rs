@@ -24,6 +24,8 @@ const CALLS_MAX: usize = 64;
 const JOBS_MAX: usize = 16;
 /// The end of a run waits so long for a reload that is under way. A source that hangs while it is opened is left behind.
 const STOP_MAX_NS: u64 = NS_PER_S;
+/// A reload that takes longer is said, once: somebody waits for it.
+const SLOW_NS: u64 = 10 * NS_PER_S;
 
 /// What the thread is asked for.
 enum Job {
@@ -55,6 +57,7 @@ pub(super) struct ReloadDesk {
     waiting: Vec<Call>,   // for the next reload
     answering: Vec<Call>, // for the one under way
     next_ns: u64,         // when the next may begin
+    is_slow_said: bool,
     /// Since when one has been under way, in monotonic nanoseconds.
     pub(super) since_ns: Option<u64>,
     /// What the last one has come to.
@@ -75,6 +78,7 @@ impl ReloadDesk {
             waiting: Vec::new(),
             answering: Vec::new(),
             next_ns: 0,
+            is_slow_said: false,
             since_ns: None,
             last: None,
         })
@@ -101,7 +105,7 @@ impl ReloadDesk {
         }
         self.is_wished = false;
         self.next_ns = now_ns.saturating_add(INTERVAL_NS);
-        self.since_ns = Some(now_ns);
+        (self.since_ns, self.is_slow_said) = (Some(now_ns), false);
         self.answering.append(&mut self.waiting);
         true
     }
@@ -122,8 +126,15 @@ impl ReloadDesk {
     }
 
     /// Takes what the one under way has come to, if it has ended: what the agent may take of a core from now on.
-    pub(super) fn ended(&mut self) -> Option<CpuShare> {
-        self.since_ns?;
+    pub(super) fn ended(&mut self, now_ns: u64) -> Option<CpuShare> {
+        let since_ns = self.since_ns?;
+        if now_ns.saturating_sub(since_ns) >= SLOW_NS && !self.is_slow_said {
+            self.is_slow_said = true;
+            tracing::warn!(
+                "a reload has been under way for {} s, others wait: a source that is being opened hangs, or the storage is stalled",
+                SLOW_NS / NS_PER_S
+            );
+        }
         match self.outcomes.try_recv() {
             Ok(Outcome { result, cpu_budget }) => {
                 self.end(result);
@@ -180,7 +191,7 @@ fn work(mut in_force: InForce, jobs: &Receiver<Job>, outcomes: &Sender<Outcome>,
     for job in jobs {
         match job {
             Job::Reload(wanted) => {
-                let result = in_force.change(&wanted).map_err(refusal_of);
+                let result = in_force.change(&wanted).map_err(|error| refusal_of(&error));
                 let cpu_budget = in_force.config().agent.cpu_budget;
                 if outcomes.send(Outcome { result, cpu_budget }).is_err() {
                     return;
@@ -213,7 +224,7 @@ pub(super) fn answer_of(call: Call) -> impl FnOnce(Result<String, OrderError>) +
     }
 }
 
-fn refusal_of(error: Unchanged) -> Refusal {
+fn refusal_of(error: &Unchanged) -> Refusal {
     let kind = match error {
         Unchanged::Invalid(_) => RefusalKind::Invalid,
         Unchanged::Failed(_) => RefusalKind::Failed,

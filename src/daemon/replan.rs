@@ -9,12 +9,13 @@ use crossbeam_channel::bounded;
 
 use super::changes::{differences, in_force, one_line};
 use super::plan::{on_full, retention, run_plan};
-use super::run::{Controls, group_source};
+use super::run::{Controls, group_source, lock_memory};
 use super::sources::{Candidate, counters, open};
 use crate::config::{Config, GroupName, RUN_SOURCES_MAX, Source};
 use crate::metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
 use crate::os::clock::{ClockReading, monotonic_ns};
 use crate::os::host::HostRoot;
+use crate::os::memory;
 use crate::recorder::{Order, OrderError, Replan};
 use crate::sampling::{Change, ReadySource, Then};
 use crate::segment::{Header, SourceInfo};
@@ -100,7 +101,7 @@ impl InForce {
     /// Goes on as wanted. Returns what has changed, in one line.
     pub(super) fn change(&mut self, wanted: &Config) -> Result<String, Unchanged> {
         let config = in_force(&self.config, wanted);
-        self.check(&config, wanted)?;
+        check(&config, wanted)?;
         let plan = self.plan(&config)?;
         self.check_room(&config, &plan)?;
         let mut said = differences(&self.config, &config);
@@ -135,24 +136,16 @@ impl InForce {
             // What comes back is dropped here: closing files may take a while.
             drop(link.and_then(|link| link.change(change)).ok_or(Unchanged::Ending)?);
         }
+        if self.config.agent.lock_memory {
+            // What came with the change.
+            lock_memory(&self.config, memory::lock_what_is_used);
+        }
         for id in removed {
             if let Some(counters) = self.metrics.sources.get(usize::from(id)) {
                 counters.removed.set(1);
             }
         }
         Ok(one_line(&said))
-    }
-
-    /// What is wanted was checked with all its keys; what comes into force has some old ones.
-    fn check(&self, config: &Config, wanted: &Config) -> Result<(), Unchanged> {
-        if config == wanted {
-            return Ok(());
-        }
-        Config::parse("as it would come into force", &config.to_toml()).map(drop).map_err(|errors| {
-            Unchanged::Failed(format!(
-                "with what cannot change before the next start, the rest does not fit; restart the service: {errors}"
-            ))
-        })
     }
 
     /// Which sources stay, come, and go; opens those that come.
@@ -201,7 +194,7 @@ impl InForce {
         let (budget, required) = (before.config.budget, before.config.required);
         let group = source.group();
         let cpus_stay = self.config.groups.get(group).cpus == config.groups.get(group).cpus;
-        Source { budget, required, ..source.clone() } == before.config
+        Source { required, budget, ..source.clone() } == before.config
             && (cpus_stay || group != GroupName::Blocking)
     }
 
@@ -237,7 +230,8 @@ impl InForce {
         // Header and footer have them all.
         let bytes: u64 =
             plan.sources.iter().map(|source| source.schema.len() as u64 * 2 + FOOTER_BYTES).sum();
-        if plan.sources.len() > self.header.sources.len() && bytes > config.storage.segment_size / 2 {
+        let has_past_ones = plan.sources.len() > plan.active.len();
+        if has_past_ones && bytes > config.storage.segment_size / 2 {
             return restart(format!(
                 "to describe {} sources takes {bytes} bytes of each segment, more than half of segment_size",
                 plan.sources.len()
@@ -339,20 +333,29 @@ impl Plan {
                 info.id == before.id && info.root == candidate.root && info.schema == candidate.schema
             })
         });
-        let (id, is_new) = match same {
-            Some(info) => {
-                info.period_ns = nanoseconds(&source);
-                (info.id, false)
-            }
-            None => {
-                // At most one beyond the limit, which is checked before anything is done.
-                let id = u16::try_from(self.sources.len()).unwrap_or(u16::MAX);
-                self.sources.push(candidate.info(id));
-                (id, true)
-            }
+        let (id, is_new) = if let Some(info) = same {
+            info.period_ns = nanoseconds(&source);
+            (info.id, false)
+        } else {
+            // Few beyond the limit, if any; it is checked before anything is done.
+            let id = u16::try_from(self.sources.len()).unwrap_or(u16::MAX);
+            self.sources.push(candidate.info(id));
+            (id, true)
         };
         self.take(&source, id, Next::Opened { id, is_new, candidate: Box::new(candidate) });
     }
+}
+
+/// What is wanted was checked with all its keys; what comes into force has some old ones.
+fn check(config: &Config, wanted: &Config) -> Result<(), Unchanged> {
+    if config == wanted {
+        return Ok(());
+    }
+    Config::parse("as it would come into force", &config.to_toml()).map(drop).map_err(|errors| {
+        Unchanged::Failed(format!(
+            "with what cannot change before the next start, the rest does not fit; restart the service: {errors}"
+        ))
+    })
 }
 
 fn nanoseconds(source: &Source) -> u64 {

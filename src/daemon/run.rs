@@ -27,7 +27,7 @@ const SAMPLERS_STOP_MAX_NS: u64 = 5_000_000_000;
 const RECORDER_STOP_MAX_NS: u64 = 60_000_000_000;
 
 /// Keeps memory from being swapped out, if that is wanted.
-fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool {
+pub(super) fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool {
     if !config.agent.lock_memory {
         return false;
     }

@@ -169,7 +169,7 @@ impl Service<'_> {
             if self.reloads.begin(now) {
                 self.begin_reload();
             }
-            if let Some(cpu_budget) = self.reloads.ended() {
+            if let Some(cpu_budget) = self.reloads.ended(now) {
                 self.processor.set_budget(cpu_budget);
                 self.end_reload();
             }

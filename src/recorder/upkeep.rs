@@ -265,7 +265,9 @@ impl Recorder {
         let Some(mut segment) = self.segment.take() else { return };
         self.latencies.collect();
         let closed = self.latencies.settle(&mut segment.writer);
-        closed.into_iter().for_each(|source| self.forget_losses(source));
+        for source in closed {
+            self.forget_losses(source);
+        }
         for (id, (source, progress)) in (0..).zip(self.metrics.sources.iter().zip(&mut self.progress)) {
             let (missed, partial) = (source.missed.get(), source.partial.get());
             if let Some(totals) = segment.writer.totals_mut(id) {
