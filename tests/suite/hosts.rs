@@ -43,7 +43,7 @@ fn samples(host: &str, sources: &[&str]) -> Vec<Value> {
     let rig = Rig::new();
     let root = folder().join(host);
     let config = rig.write("host.toml", format!("[agent]\nhost_root = {:?}\n", root.to_str().unwrap()));
-    let mut arguments = vec!["--quiet", "--for", "50ms", "--config", config.to_str().unwrap()];
+    let mut arguments = vec!["--quiet", "--for", "500ms", "--config", config.to_str().unwrap()];
     arguments.extend(sources.iter().flat_map(|source| ["--source", source]));
     rig.record(&arguments);
     let rows = rig.call(&["dump", "flatcap-data", "--format", "jsonl"]).lines();
