@@ -8,16 +8,25 @@ use super::Page;
 use super::roff::fill;
 use crate::cli::Cli;
 
+/// What the verbs that tell the running agent to do something have in common.
+const ORDERS: &str = include_str!("../../../deploy/man/flatcap-orders.1");
+
 /// What a verb's page says behind its options. A verb that is not here has [`STATUS`].
-const PROSE: [(&str, &str); 9] = [
+const PROSE: [(&str, &str); 15] = [
     ("flatcap", include_str!("../../../deploy/man/flatcap.1")),
     ("check-config", include_str!("../../../deploy/man/flatcap-check-config.1")),
     ("dump", include_str!("../../../deploy/man/flatcap-dump.1")),
+    ("flush", ORDERS),
     ("info", include_str!("../../../deploy/man/flatcap-info.1")),
+    ("log-level", ORDERS),
+    ("mark", ORDERS),
     ("record", include_str!("../../../deploy/man/flatcap-record.1")),
     ("recover", include_str!("../../../deploy/man/flatcap-recover.1")),
+    ("reload", ORDERS),
     ("replay", include_str!("../../../deploy/man/flatcap-replay.1")),
+    ("rotate", ORDERS),
     ("sources", include_str!("../../../deploy/man/flatcap-sources.1")),
+    ("status", include_str!("../../../deploy/man/flatcap-status.1")),
     ("verify", include_str!("../../../deploy/man/flatcap-verify.1")),
 ];
 
