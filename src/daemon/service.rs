@@ -169,8 +169,8 @@ impl Service<'_> {
             if self.reloads.begin(now) {
                 self.begin_reload();
             }
-            if let Some(cpu_budget) = self.reloads.ended(now) {
-                self.processor.set_budget(cpu_budget);
+            if self.reloads.ended(now) {
+                self.processor.set_budget(self.reloads.cpu_budget);
                 self.end_reload();
             }
             self.manager.look(now, &self.metrics);
