@@ -291,6 +291,11 @@ pub(super) const AGENT: &[Family<Metrics>] = &[
         "Connections ended since the client was too slow.",
         |metrics| Whole(metrics.control.timed_out.get()),
     ),
+    Family::counter(
+        "flatcap_control_pauses",
+        "Times that nobody was taken for a while, since answering had taken its share of cpu_budget.",
+        |metrics| Whole(metrics.control.pauses.get()),
+    ),
     Family::counter("flatcap_control_requests", "Requests answered, refused ones too.", |metrics| {
         Whole(metrics.control.requests.get())
     }),

@@ -6,6 +6,7 @@ mod client;
 mod exposition;
 mod families;
 mod place;
+mod purse;
 mod request;
 mod route;
 mod server;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::config::Control;
+use crate::config::{Config, Control};
 use crate::control::{
     Caller, RunLabels, Server, ServerStop, SocketPlace, is_socket_of_a_run, listen_for_metrics,
 };
@@ -23,7 +23,9 @@ pub(super) struct ControlThread(Option<(ServerStop, JoinHandle<()>)>);
 
 impl ControlThread {
     /// Starts the server as configured. What cannot be had costs a warning.
-    pub(super) fn start(config: &Control, run_id: u64, caller: Caller, metrics: &Arc<Metrics>) -> Self {
+    pub(super) fn start(config: &Config, run_id: u64, caller: Caller, metrics: &Arc<Metrics>) -> Self {
+        let cpu_budget = config.agent.cpu_budget;
+        let config = &config.control;
         let socket = config.enabled.then(|| control_socket(config, run_id)).flatten();
         let listener = config.metrics_listen.and_then(|address| {
             let listener = listen_for_metrics(address).inspect_err(|error| {
@@ -43,6 +45,7 @@ impl ControlThread {
         let labels =
             RunLabels { run_id: format!("{run_id:016x}"), start_wall_ns: ClockReading::now().wall_ns };
         let (server, stop) = Server::new(socket, listener, caller, Arc::clone(metrics), labels);
+        let server = server.within(cpu_budget);
         let thread = thread::spawn("control", move || {
             if let Err(error) = server.run() {
                 tracing::warn!(%error, "the control socket has failed; recording goes on without it");

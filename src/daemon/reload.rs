@@ -248,7 +248,8 @@ fn not_taken(error: &TrySendError<Job>) -> Refusal {
 
 /// While the run goes on, only a panic ends the thread.
 fn no_thread() -> Refusal {
-    let message = "the thread that reloads and flushes has ended by a panic; recording goes on; restart the service";
+    let message =
+        "the thread that reloads and flushes has ended by a panic; recording goes on; restart the service";
     Refusal { kind: RefusalKind::Failed, message: message.to_owned() }
 }
 

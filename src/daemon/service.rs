@@ -91,7 +91,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         .map_err(start("the recovery of earlier runs"))?;
     let (run_id, start_ns) = (run.id, run.start_ns);
     let (caller, calls) = calls(Arc::clone(&bell));
-    let control = ControlThread::start(&config.control, run_id, caller, &metrics);
+    let control = ControlThread::start(config, run_id, caller, &metrics);
     metrics.daemon.note_config(wall_s());
     let mut manager = Manager::find(&metrics);
     manager.ready(&metrics);

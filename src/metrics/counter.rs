@@ -356,6 +356,8 @@ pub struct ControlMetrics {
     pub connections_open: Counter,
     /// Connections ended since the client was too slow.
     pub timed_out: Counter,
+    /// Times that a listener took nobody for a while, since answering had taken its share of the agent's budget.
+    pub pauses: Counter,
     /// Requests answered.
     pub requests: Counter,
     /// Requests refused, for whatever reason.
