@@ -179,11 +179,6 @@ pub(super) const RECORDER: &[Family<RecorderMetrics>] = &[
         "Calls of the storage that took the recorder longer than a second and have ended.",
         |recorder| Whole(recorder.storage_stalls.get()),
     ),
-    Family::counter(
-        "flatcap_storage_stalled_seconds",
-        "How long such calls took, the one under way too.",
-        |recorder| Real(seconds(recorder.stalled_ns(monotonic_ns()))),
-    ),
     Family::gauge(
         "flatcap_queue_slabs",
         "Most slabs that waited in all queues in the last second.",
@@ -255,6 +250,11 @@ pub(super) const DIRECTORY: &[Family<DirectoryMetrics>] = &[
 
 /// The agent's.
 pub(super) const AGENT: &[Family<Metrics>] = &[
+    Family::counter(
+        "flatcap_storage_stalled_seconds",
+        "How long such calls took, the one under way too.",
+        |metrics| Real(seconds(metrics.stalled_ns(monotonic_ns()))),
+    ),
     Family::gauge(
         "flatcap_source_cap_ratio",
         "What cpu_budget leaves each source, as a share of a core; 0 for no limit.",

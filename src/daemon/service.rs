@@ -23,6 +23,10 @@ use crate::os::event::Event;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::DataDirectory;
 use crate::recorder::{Capped, Order, RecorderReport};
+use crate::{control, recorder};
+
+/// Neither room knows the other: what the control server lets through, the recorder takes.
+const _: () = assert!(control::MARK_BYTES_MAX == recorder::MARK_BYTES_MAX);
 
 /// How often the loop looks at what rings no bell.
 const LOOK_INTERVAL_NS: u64 = 200_000_000;

@@ -52,6 +52,11 @@ pub fn own_directory(directory: &Path) -> io::Result<()> {
     open_trusted(directory).map(drop)
 }
 
+/// Whether a directory is there, ours, and closed to others: what is in it was put there by us.
+pub fn is_own_directory(directory: &Path) -> bool {
+    open_trusted(directory).is_ok()
+}
+
 /// A stretch of memory, zero at first.
 #[derive(Debug)]
 pub struct SharedMemory {

@@ -353,6 +353,35 @@ fn several_recordings_are_told_apart() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
+// Goal: a socket that somebody else has put where a user's own would be is not asked. Method: one that listens and never answers, in a
+// directory of root's with the name of an account that has none.
+#[test]
+fn a_strangers_socket_is_not_asked() {
+    /// An account of this test alone.
+    const ACCOUNT: u32 = 65_118;
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let directory = format!("/dev/shm/flatcap-{ACCOUNT}");
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{directory}/control-00000000000000af.sock");
+    let _gone = std::fs::remove_file(&path);
+    let stranger = UnixListener::bind(&path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let rig = Rig::new();
+    rig.folders().iter().for_each(|folder| chown(folder, Some(ACCOUNT), Some(ACCOUNT)).unwrap());
+    let mut command = rig.command(&["mark", "a secret"]);
+    let called =
+        Called::from(command.env_remove("RUNTIME_DIRECTORY").uid(ACCOUNT).gid(ACCOUNT).output().unwrap());
+    stranger.set_nonblocking(true).unwrap();
+    let asked = stranger.accept();
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(called.status, Some(1), "{called:?}");
+    assert!(called.err.contains("no running flatcap"), "{called:?}");
+    assert_eq!(asked.unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
 /// Connects without waiting; none where the kernel refuses, since too many wait.
 fn connect_now(socket: &Path) -> Option<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
