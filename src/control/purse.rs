@@ -11,7 +11,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(super) struct Purse {
     a_second_ns: i64, // > 0
-    saved_ns: i64,    // <= SAVED_MAX_S * a_second_ns; less than 0 is owed
+    saved: i64,       // in nanoseconds, <= SAVED_MAX_S * a_second_ns; less than 0 is owed
     at_ns: u64,
 }
 
@@ -20,12 +20,12 @@ impl Purse {
     pub(super) fn new(basis_points: u32, now_ns: u64) -> Self {
         let a_second_ns = u64::from(basis_points) * (NS_PER_S / 10_000) / BUDGET_PART;
         let a_second_ns = i64::try_from(a_second_ns).unwrap_or(i64::MAX).max(1);
-        Self { a_second_ns, saved_ns: a_second_ns.saturating_mul(SAVED_MAX_S), at_ns: now_ns }
+        Self { a_second_ns, saved: a_second_ns.saturating_mul(SAVED_MAX_S), at_ns: now_ns }
     }
 
     /// So much of a core was taken, in nanoseconds.
     pub(super) fn spend(&mut self, ns: u64) {
-        self.saved_ns = self.saved_ns.saturating_sub(i64::try_from(ns).unwrap_or(i64::MAX));
+        self.saved = self.saved.saturating_sub(i64::try_from(ns).unwrap_or(i64::MAX));
     }
 
     /// For how long nothing may be begun, in nanoseconds: until nothing is owed.
@@ -33,10 +33,10 @@ impl Purse {
         let passed_ns = now_ns.saturating_sub(self.at_ns);
         self.at_ns = now_ns;
         let got = i128::from(passed_ns) * i128::from(self.a_second_ns) / i128::from(NS_PER_S);
-        let saved = i128::from(self.saved_ns) + got;
+        let saved = i128::from(self.saved) + got;
         let most = self.a_second_ns.saturating_mul(SAVED_MAX_S);
-        self.saved_ns = i64::try_from(saved).unwrap_or(most).min(most);
-        let owed = u128::from(self.saved_ns.min(0).unsigned_abs());
+        self.saved = i64::try_from(saved).unwrap_or(most).min(most);
+        let owed = u128::from(self.saved.min(0).unsigned_abs());
         let wait_ns = (owed * u128::from(NS_PER_S)).div_ceil(u128::from(self.a_second_ns.unsigned_abs()));
         u64::try_from(wait_ns).unwrap_or(u64::MAX)
     }

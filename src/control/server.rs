@@ -133,7 +133,9 @@ impl Server {
             let _told_or_gone = stop.await;
             drop(file);
             // Nobody is taken any more, and the place for whoever would have come next is free.
-            doors.iter().for_each(|(taking, _)| taking.abort());
+            for (taking, _) in &doors {
+                taking.abort();
+            }
             let all_done = async {
                 for (_, door) in doors {
                     let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);

@@ -3,19 +3,22 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::config::{Config, Control};
+use crate::config::{Config, Control, SOCKET_PATH_BYTES_MAX};
 use crate::control::{
     Caller, RunLabels, Server, ServerStop, SocketPlace, is_socket_of_a_run, listen_for_metrics,
 };
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockReading, monotonic_ns};
 use crate::os::event::Event;
-use crate::os::local_socket::{LocalSocket, remove_stale};
+use crate::os::local_socket::{LocalSocket, PATH_BYTES_MAX, remove_stale};
 use crate::os::shared_memory::own_directory;
 use crate::os::thread;
 
 /// The server gives up connections at its end and needs no longer than this, unless the host gives it no processor.
 const STOP_MAX_NS: u64 = 1_000_000_000;
+
+/// What the configuration lets through can be made.
+const _: () = assert!(SOCKET_PATH_BYTES_MAX == PATH_BYTES_MAX);
 
 /// The server at work, or none.
 #[derive(Debug, Default)]

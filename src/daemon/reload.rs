@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use super::replan::{InForce, Unchanged};
-use crate::config::{Config, CpuShare};
+use super::service::Reread;
+use crate::config::CpuShare;
 use crate::control::{Answer, Call, Refusal, RefusalKind};
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::event::Event;
@@ -29,7 +30,7 @@ const SLOW_NS: u64 = 10 * NS_PER_S;
 
 /// What the thread is asked for.
 enum Job {
-    Reload(Box<Config>),
+    Reload,
     Flush(Call),
 }
 
@@ -67,10 +68,12 @@ pub(super) struct ReloadDesk {
 }
 
 impl ReloadDesk {
-    /// Starts the thread, which changes what is in force. `bell` is rung when it has.
-    pub(super) fn start(in_force: InForce, bell: Arc<Event>) -> std::io::Result<Self> {
+    /// Starts the thread, which reads what is wanted and changes what is in force. `bell` is rung when it has.
+    pub(super) fn start(in_force: InForce, reread: Reread, bell: Arc<Event>) -> std::io::Result<Self> {
         let cpu_budget = in_force.config().agent.cpu_budget;
-        Self::start_with(cpu_budget, move |jobs, outcomes| work(in_force, &jobs, &outcomes, &bell))
+        Self::start_with(cpu_budget, move |jobs, outcomes| {
+            work(in_force, reread, (&jobs, &outcomes), &bell);
+        })
     }
 
     fn start_with(
@@ -109,7 +112,7 @@ impl ReloadDesk {
         self.waiting.push(call);
     }
 
-    /// Whether one is to begin now. If so it has begun: [`go`](Self::go) or [`refuse`](Self::refuse) must follow.
+    /// Whether one is to begin now. If so it has begun: [`go`](Self::go) must follow.
     pub(super) fn begin(&mut self, now_ns: u64) -> bool {
         if !self.is_wished || self.since_ns.is_some() || now_ns < self.next_ns {
             return false;
@@ -121,18 +124,13 @@ impl ReloadDesk {
         true
     }
 
-    /// This is wanted. False if it was refused.
-    pub(super) fn go(&mut self, wanted: Config) -> bool {
-        let sent = self.jobs.try_send(Job::Reload(Box::new(wanted)));
+    /// The thread is told. False if it does not take it: then the reload has ended.
+    pub(super) fn go(&mut self) -> bool {
+        let sent = self.jobs.try_send(Job::Reload);
         if let Err(error) = &sent {
-            self.refuse(not_taken(error));
+            self.end(Err(not_taken(error)));
         }
         sent.is_ok()
-    }
-
-    /// What is wanted makes no sense.
-    pub(super) fn refuse(&mut self, refusal: Refusal) {
-        self.end(Err(refusal));
     }
 
     /// Whether the one under way has ended, well or not, or with the thread. What it has come to is in `last` then.
@@ -141,7 +139,8 @@ impl ReloadDesk {
         if now_ns.saturating_sub(since_ns) >= SLOW_NS && !self.is_slow_said {
             self.is_slow_said = true;
             tracing::warn!(
-                "a reload has been under way for {} s, others wait: a source that is being opened hangs, or the storage is stalled",
+                "a reload has been under way for {} s, others wait: a source that is being opened hangs, or a configuration file, or \
+                 the storage is stalled",
                 SLOW_NS / NS_PER_S
             );
         }
@@ -191,11 +190,18 @@ impl ReloadDesk {
     }
 }
 
-fn work(mut in_force: InForce, jobs: &Receiver<Job>, outcomes: &Sender<Outcome>, bell: &Event) {
+fn work(
+    mut in_force: InForce,
+    mut reread: Reread,
+    (jobs, outcomes): (&Receiver<Job>, &Sender<Outcome>),
+    bell: &Event,
+) {
     for job in jobs {
         match job {
-            Job::Reload(wanted) => {
-                let result = in_force.change(&wanted).map_err(|error| refusal_of(&error));
+            Job::Reload => {
+                let wanted = reread().map_err(|message| Refusal { kind: RefusalKind::Invalid, message });
+                let change = |wanted| in_force.change(&wanted).map_err(|error| refusal_of(&error));
+                let result = wanted.and_then(change);
                 let cpu_budget = in_force.config().agent.cpu_budget;
                 if outcomes.send(Outcome { result, cpu_budget }).is_err() {
                     return;
@@ -260,6 +266,7 @@ fn busy(message: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
     use crate::control::{Caller, Calls, Request, calls};
 
     /// Somebody who asks and waits, and the call as the daemon takes it.
@@ -297,7 +304,7 @@ mod tests {
         let mut desk = ReloadDesk::start_with(config.agent.cpu_budget, dies).unwrap();
         let (waits, call) = ask(&caller, &calls, Request::Reload);
         desk.wish_for(call);
-        assert!(desk.begin(NS_PER_S) && desk.go(config.clone()));
+        assert!(desk.begin(NS_PER_S) && desk.go());
         eventually(|| desk.ended(NS_PER_S).then_some(()));
         assert_eq!(desk.since_ns, None, "the next one may begin");
         let refusal = desk.last.clone().unwrap().result.unwrap_err();
@@ -305,7 +312,7 @@ mod tests {
         assert_eq!(waits.join().unwrap(), Err(no_thread()));
         assert_eq!(desk.cpu_budget, config.agent.cpu_budget);
         desk.wish();
-        assert!(desk.begin(3 * NS_PER_S) && !desk.go(config));
+        assert!(desk.begin(3 * NS_PER_S) && !desk.go());
         assert_eq!((desk.since_ns, desk.last.clone().unwrap().result), (None, Err(no_thread())));
         let (waits, call) = ask(&caller, &calls, Request::Flush);
         desk.flush(call);
