@@ -290,6 +290,7 @@ fn a_missing_directory_costs_a_warning() {
     assert_eq!(called.status, Some(0), "{called:?}");
     assert_eq!(called.err.matches("no control socket").count(), 1, "{called:?}");
     assert!(called.err.contains("/proc/none/control.sock"), "{called:?}");
+    assert!(!called.err.contains("cannot remove the memory"), "none was there: {called:?}");
 }
 
 // Goal: several recordings of one user have a socket each; verbs want one to be named, and find the one that is left; what a killed one
