@@ -124,10 +124,12 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     };
     service.serve();
     let Service { run, reloads, recovery, calls, mut manager, metrics, .. } = service;
+    // First of all: the end comes when it was asked for.
+    run.stop();
+    let elapsed_ns = monotonic_ns() - start_ns;
     // Who still waits for an answer is told that this is the end.
     drop(calls);
     control.finish();
-    let elapsed_ns = monotonic_ns() - start_ns;
     manager.end_begins();
     let mut meanwhile = |now_ns| manager.look_at_end(now_ns, &metrics);
     let report = run.finish(&mut meanwhile);
