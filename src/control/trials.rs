@@ -260,17 +260,24 @@ fn who_asks_without_end_waits() {
     assert_eq!(stage.finish(), [Request::Rotate]);
 }
 
-// Goal: the end does not wait for clients. Method: end with idle ones, and with one that waits for an answer that never comes.
+// Goal: the end does not wait for clients. Method: end with idle ones that are still within their time, and see that it was not their time
+// that was over; a machine so slow that it was is given another try.
 #[test]
 fn the_end_waits_for_nobody() {
-    let stage = Stage::new(1);
-    let idle: Vec<UnixStream> = (0..10).map(|_| stage.connect()).collect();
-    assert_eq!(status_of(&stage.ask("POST /rotate", "")), "200");
-    let before_ns = monotonic_ns();
-    assert_eq!(stage.finish(), [Request::Rotate]);
-    // The idle ones would have stayed for three seconds.
-    assert!(monotonic_ns() - before_ns < 2_500_000_000);
-    drop(idle);
+    for _ in 0..20 {
+        let stage = Stage::new(1);
+        let metrics = Arc::clone(&stage.metrics);
+        let idle: Vec<UnixStream> = (0..10).map(|_| stage.connect()).collect();
+        assert_eq!(status_of(&stage.ask("POST /rotate", "")), "200");
+        assert_eq!(metrics.control.connections.get(), 11);
+        let is_in_time = metrics.control.timed_out.get() == 0;
+        assert_eq!(stage.finish(), [Request::Rotate]);
+        drop(idle);
+        if is_in_time && metrics.control.timed_out.get() == 0 {
+            return;
+        }
+    }
+    panic!("twenty times the end came when the time of idle clients was over");
 }
 
 // Goal: the client does what the server says, and tells apart why not. Method: each order; no socket, a dead one, one that is none,
