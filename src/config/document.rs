@@ -808,12 +808,12 @@ mod tests {
         }
         let socket = |path: &str| errors(&format!("[control]\nsocket = \"{path}\""));
         assert_eq!(socket(""), "no error");
-        assert_eq!(socket(&format!("/{}", "s".repeat(106))), "no error");
-        for wrong in [format!("/{}", "s".repeat(107)), "run/control.sock".to_owned(), "/a\\u0000".to_owned()]
+        assert_eq!(socket(&format!("/{}", "s".repeat(102))), "no error");
+        for wrong in [format!("/{}", "s".repeat(103)), "run/control.sock".to_owned(), "/a\\u0000".to_owned()]
         {
             assert!(
                 socket(&wrong).ends_with(
-                    "not an absolute path, or too long for a socket; write an absolute path in quotes, of up to 107 \
+                    "not an absolute path, or too long for a socket; write an absolute path in quotes, of up to 103 \
                      bytes, or \"\""
                 ),
                 "{}",
