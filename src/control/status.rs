@@ -172,6 +172,8 @@ pub struct StorageStatus {
     pub errors: u64,
     /// Why the last of them did.
     pub last_error: Option<String>,
+    /// How long the call of it that is under way has taken, in nanoseconds; none where that is less than a second.
+    pub stalled_ns: Option<u64>,
 }
 
 /// The configuration.

@@ -112,7 +112,7 @@ impl StatusBook {
                 })
                 .collect(),
             segment: self.segment(now_ns, &metrics.recorder),
-            storage: self.storage(metrics),
+            storage: self.storage(now_ns, metrics),
             reload: ReloadStatus {
                 count: metrics.daemon.reloads.get(),
                 failed: metrics.daemon.reloads_failed.get(),
@@ -155,7 +155,7 @@ impl StatusBook {
         }
     }
 
-    fn storage(&self, metrics: &Metrics) -> StorageStatus {
+    fn storage(&self, now_ns: u64, metrics: &Metrics) -> StorageStatus {
         let (directory, recorder) = (&*metrics.directory, &metrics.recorder);
         let first = self.written.front().zip(self.written.back());
         let bytes_per_s = first.and_then(|(first, last)| {
@@ -177,6 +177,7 @@ impl StatusBook {
             written_bytes: recorder.bytes.get(),
             errors: recorder.storage_errors.get(),
             last_error: recorder.storage_failure().map(|error| error.to_string()),
+            stalled_ns: recorder.stall_ns(now_ns),
         }
     }
 }
