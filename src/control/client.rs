@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::place::candidates;
 use super::status::Status;
-use crate::os::local_socket::{access, account_name, connect_to};
+use crate::os::local_socket::{access, account_name, connect_to, is_socket};
 
 /// An agent says how it is within this; one that is stopped or stuck does not.
 const STATUS_WAIT: Duration = Duration::from_secs(5);
@@ -262,8 +262,11 @@ fn hint(path: &Path, error: &io::Error) -> String {
             ),
             Err(_) => "; its directory is closed to you: be its owner, or root".to_owned(),
         },
+        ErrorKind::ConnectionRefused if !is_socket(path).unwrap_or(true) => "; it is no socket".to_owned(),
         ErrorKind::ConnectionRefused => "; nobody answers: the agent that made it is dead".to_owned(),
-        ErrorKind::WouldBlock => "; too many wait already: is the agent stopped?".to_owned(),
+        ErrorKind::WouldBlock => "; too many connections wait there already: the agent is stopped, or somebody opens them faster than it \
+                                  can serve them (ss -xp tells who); ask again"
+            .to_owned(),
         ErrorKind::NotFound => "; is an agent running?".to_owned(),
         _ => String::new(),
     }

@@ -319,7 +319,8 @@ impl KeptMemory {
 #[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
 pub fn remove_if_there(path: &Path) {
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
+        // A file system that is read-only says so of a file that is not there, too.
+        Err(error) if error.kind() != ErrorKind::NotFound && path.symlink_metadata().is_ok() => {
             tracing::warn!(path = %path.display(), %error, "cannot remove the memory of a run that has ended");
         }
         _ => {}
