@@ -355,7 +355,7 @@ mod tests {
                 "[storage]\nsync_interval = \"2s\"\n[source.synthetic]\nshape = \"wide\"\npayload = \"1MiB\"\n",
             ),
             ("conf.d/1.toml", "[storage]\nframe_max = \"64KiB\"\n[source.synthetic]\nenabled = true\n"),
-            ("conf.d/2.toml", "[agent]\nmemory_max = \"8MiB\"\n"),
+            ("conf.d/2.toml", "[agent]\nmemory_max = \"12MiB\"\n"),
         ]);
         let errors = folder.errors(&folder.layers());
         let lines: Vec<_> = errors.lines().collect();
