@@ -18,7 +18,7 @@ use crate::recorder::{RecorderReport, SourceReport};
 use crate::sampling::sources::CATALOG;
 
 /// Capture in the foreground, until a signal or the end of --for; what the service runs.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_help = configuration::HELP)]
 pub(super) struct Args {
     /// Configuration file; its drop-ins are read, too.
@@ -55,7 +55,10 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<Outcome, CliError> {
                 Voice::live_line(&progress, &mut seen);
             }
         },
-        reread: &mut || configuration(args).map_err(|errors| errors.to_string()),
+        reread: Box::new({
+            let args = args.clone();
+            move || configuration(&args).map_err(|errors| errors.to_string())
+        }),
         set_log: &mut |filter| match log {
             Some(log) => log.set_filter(filter),
             None => Err("this process does not log".to_owned()),

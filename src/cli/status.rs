@@ -12,7 +12,7 @@ use super::record::table;
 use super::{Outcome, text};
 use crate::config;
 use crate::control::{
-    AgentStatus, QueueStatus, ReloadStatus, SegmentStatus, SourceStatus, Status, StorageStatus,
+    AgentStatus, FormerStatus, QueueStatus, ReloadStatus, SegmentStatus, SourceStatus, Status, StorageStatus,
 };
 
 /// Share of a limit from which on it is shown as near.
@@ -71,6 +71,7 @@ impl Page {
         lines.push(String::new());
         lines.push(self.sources(&status.sources).to_string());
         lines.extend(status.sources.iter().flat_map(|source| self.remarks(source)));
+        lines.extend(self.former_line(status.former));
         let lines = lines.iter().flat_map(|text| text.split('\n'));
         lines.fold(String::new(), |page, line| page + line.trim_end() + "\n")
     }
@@ -122,9 +123,9 @@ impl Page {
         let is_near = used >= NEAR || storage.free_bytes <= storage.keep_free_bytes;
         let mut lines = vec![self.tint(if is_near { Mood::Heed } else { Mood::Calm }, line)];
         if let Some(ns) = storage.stalled_ns {
+            let seconds = ns / 1_000_000_000;
             let text = format!(
-                "         the storage has not answered for {}; sampling goes on into memory",
-                text::elapsed(ns)
+                "         the storage has not answered for {seconds} s: sampling goes on into memory"
             );
             lines.push(self.tint(Mood::Bad, text));
         }
@@ -159,6 +160,16 @@ impl Page {
             "reload   {}",
             self.tint(mood, format!("{outcome}{}{more}", last.lines().next().unwrap_or_default()))
         ))
+    }
+
+    /// What those have lost that have no row.
+    fn former_line(&self, former: FormerStatus) -> Option<String> {
+        let FormerStatus { sources, lost, failed, timed_out } = former;
+        let text = format!(
+            "before a reload: {lost} lost, {failed} failed, {timed_out} not back in time, of {sources} source(s) that are read no more \
+             or count anew"
+        );
+        (lost > 0 || failed > 0 || timed_out > 0).then(|| self.tint(Mood::Bad, text))
     }
 
     fn sources(&self, sources: &[SourceStatus]) -> Table {
@@ -354,11 +365,15 @@ mod tests {
         status.storage = StorageStatus { retain_bytes: 100, free_bytes: 10, ..StorageStatus::default() };
         let calm = Page { coloured: true }.of(&status);
         assert!(!calm.contains("31m") && !calm.contains("33m"), "{calm:?}");
-        status.storage.stalled_ns = Some(7_000_000_000);
+        status.former = FormerStatus { sources: 2, ..FormerStatus::default() };
+        assert_eq!(Page { coloured: true }.of(&status), calm);
+        status.former.lost = 12;
+        let page = Page { coloured: true }.of(&status);
+        assert!(page.contains("\x1b[1;31mbefore a reload: 12 lost"), "{page:?}");
+        status.storage.stalled_ns = Some(9_999_999_999);
         assert!(
-            Page { coloured: true }
-                .of(&status)
-                .contains("\x1b[1;31m         the storage has not answered for 7")
+            Page { coloured: true }.of(&status).contains("the storage has not answered for 9 s"),
+            "{page:?}"
         );
         status.segment.open = false;
         assert!(Page { coloured: true }.of(&status).contains("\x1b[1;31mnone is open"));

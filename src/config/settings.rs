@@ -8,8 +8,8 @@ use super::default;
 use super::source::{CpuShare, GroupName, Source, SourceName};
 use super::word::words;
 
-/// Longest path of a socket, in bytes: what the kernel's address holds before its zero byte, less four for the name that it has while
-/// it is being made.
+/// Longest path of a socket, in bytes: what the kernel's address holds before its zero byte, less four that the name needs while the
+/// socket is being made.
 pub const SOCKET_PATH_BYTES_MAX: usize = 103;
 
 /// A checked configuration. Its values lie within their ranges and fit each other.

@@ -179,11 +179,6 @@ pub(super) const RECORDER: &[Family<RecorderMetrics>] = &[
         "Calls of the storage that took the recorder longer than a second and have ended.",
         |recorder| Whole(recorder.storage_stalls.get()),
     ),
-    Family::counter(
-        "flatcap_storage_stalled_seconds",
-        "How long such calls took, the one under way too.",
-        |recorder| Real(seconds(recorder.stalled_ns(monotonic_ns()))),
-    ),
     Family::gauge(
         "flatcap_queue_slabs",
         "Most slabs that waited in all queues in the last second.",
@@ -255,6 +250,11 @@ pub(super) const DIRECTORY: &[Family<DirectoryMetrics>] = &[
 
 /// The agent's.
 pub(super) const AGENT: &[Family<Metrics>] = &[
+    Family::counter(
+        "flatcap_storage_stalled_seconds",
+        "How long such calls took, the one under way too.",
+        |metrics| Real(seconds(metrics.stalled_ns(monotonic_ns()))),
+    ),
     Family::gauge(
         "flatcap_source_cap_ratio",
         "What cpu_budget leaves each source, as a share of a core; 0 for no limit.",
@@ -290,6 +290,11 @@ pub(super) const AGENT: &[Family<Metrics>] = &[
         "flatcap_control_connections_timed_out",
         "Connections ended since the client was too slow.",
         |metrics| Whole(metrics.control.timed_out.get()),
+    ),
+    Family::counter(
+        "flatcap_control_pauses",
+        "Times that nobody was taken for a while, since answering had taken its share of cpu_budget.",
+        |metrics| Whole(metrics.control.pauses.get()),
     ),
     Family::counter("flatcap_control_requests", "Requests answered, refused ones too.", |metrics| {
         Whole(metrics.control.requests.get())

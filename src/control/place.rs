@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::os::local_socket;
-use crate::os::shared_memory::default_directory;
+use crate::os::shared_memory::{default_directory, is_own_directory};
 
 /// The service's own.
 const SERVICE_SOCKET: &str = "/run/flatcap/control.sock";
@@ -53,7 +53,10 @@ pub(super) fn candidates() -> (Vec<PathBuf>, String) {
         return (vec![path], said);
     }
     let mut paths = vec![PathBuf::from(SERVICE_SOCKET)];
-    paths.extend(local_socket::sockets(&directory, is_socket_of_a_run));
+    // Anybody may make a directory of that name in /dev/shm, and answer there.
+    if is_own_directory(&directory) {
+        paths.extend(local_socket::sockets(&directory, is_socket_of_a_run));
+    }
     let said = format!("{SERVICE_SOCKET}, {}", directory.join(format!("{PREFIX}*{SUFFIX}")).display());
     (paths, said)
 }

@@ -110,7 +110,10 @@ impl Caller {
         match tokio::time::timeout(ANSWER_MAX, answer).await {
             Ok(Ok(result)) => result,
             Ok(Err(_dropped)) => Err(busy("the agent is ending")),
-            Err(_elapsed) => Err(busy("the agent has not answered for 30 s; its storage may be stalled")),
+            Err(_elapsed) => {
+                let seconds = ANSWER_MAX.as_secs();
+                Err(busy(&format!("the agent has not answered for {seconds} s; its storage may be stalled")))
+            }
         }
     }
 }

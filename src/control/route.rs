@@ -8,7 +8,7 @@ use crate::os::local_socket::Peer;
 /// Bytes of a mark's text.
 pub const MARK_BYTES_MAX: usize = 4096;
 /// Bytes of a log filter.
-pub const FILTER_BYTES_MAX: usize = 4096;
+pub const FILTER_BYTES_MAX: usize = 1024;
 
 /// What there is, for a client that asks for something else.
 const INDEX: &str = "flatcap's control socket:\n\

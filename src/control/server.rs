@@ -3,7 +3,7 @@
 //! One request a connection: whoever asks again connects again. So a connection has one course, and its limits add up to how long
 //! it can stay. Those that come over TCP have places of their own, and never take those of the control socket.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -23,14 +23,17 @@ use hyper::service::service_fn;
 use hyper::{Method, Request as Asked, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener as AsyncTcpListener, UnixListener as AsyncUnixListener};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use super::exposition::{Exposition, Format, RunLabels};
+use super::purse::Purse;
 use super::request::{Answer, Caller};
 use super::route::{Origin, Rejection, Route, may_change};
-use crate::metrics::Metrics;
+use crate::config::CpuShare;
+use crate::metrics::{ControlMetrics, Metrics};
+use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::os::local_socket::{LocalSocket, Peer, own_account, peer};
 
 /// Connections at once of each listener; further ones wait in the kernel's backlog.
@@ -61,6 +64,7 @@ pub struct Server {
     caller: Caller,
     metrics: Arc<Metrics>,
     exposition: Exposition,
+    cpu_budget: CpuShare,
 }
 
 /// Ends the server when it goes.
@@ -85,10 +89,19 @@ impl Server {
             Some((socket, listener))
         });
         let exposition = Exposition::new(Arc::clone(&metrics), run);
+        let cpu_budget = CpuShare::WHOLE;
         (
-            Self { stop: stopped, socket, metrics_listener, caller, metrics, exposition },
+            Self { stop: stopped, socket, metrics_listener, caller, metrics, exposition, cpu_budget },
             ServerStop { _stop: stop },
         )
+    }
+
+    /// Each listener takes no more than a tenth of this: who asks without end waits, and the sources keep what the agent has.
+    /// Without it, a tenth of a core.
+    #[must_use]
+    pub fn within(mut self, cpu_budget: CpuShare) -> Self {
+        self.cpu_budget = cpu_budget;
+        self
     }
 
     /// Serves until it is told to end; then the socket's file goes.
@@ -96,34 +109,37 @@ impl Server {
     /// # Errors
     /// The kernel refuses what it takes to wait for connections.
     pub fn run(self) -> io::Result<()> {
-        let Self { stop, socket, metrics_listener, caller, metrics, exposition } = self;
+        let Self { stop, socket, metrics_listener, caller, metrics, exposition, cpu_budget } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tasks = LocalSet::new();
         let desk = Rc::new(Desk { caller, metrics, exposition, open: Cell::new(0), own: own_account() });
         let served = tasks.block_on(&runtime, async move {
-            let mut places = Vec::new();
+            let mut doors = Vec::new();
+            let mut open = |taking: tokio::task::JoinHandle<()>, door| doors.push((taking, door));
             let mut file = None;
             if let Some((socket, listener)) = socket {
                 file = Some(socket);
                 let listener = AsyncUnixListener::from_std(listener)?;
-                let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-                places.push(Arc::clone(&free));
-                tokio::task::spawn_local(take_local(listener, Rc::clone(&desk), free));
+                let door = Rc::new(Door::new(cpu_budget));
+                let taking = take_local(listener, Rc::clone(&desk), Rc::clone(&door));
+                open(tokio::task::spawn_local(taking), door);
             }
             if let Some(listener) = metrics_listener {
                 let listener = AsyncTcpListener::from_std(listener)?;
-                let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-                places.push(Arc::clone(&free));
-                tokio::task::spawn_local(take_network(listener, Rc::clone(&desk), free));
+                let door = Rc::new(Door::new(cpu_budget));
+                let taking = take_network(listener, Rc::clone(&desk), Rc::clone(&door));
+                open(tokio::task::spawn_local(taking), door);
             }
             let _told_or_gone = stop.await;
             drop(file);
-            // Nobody is taken any more: a place that is taken here is not given away again.
+            // Nobody is taken any more, and the place for whoever would have come next is free.
+            for (taking, _) in &doors {
+                taking.abort();
+            }
             let all_done = async {
-                for free in places {
+                for (_, door) in doors {
                     let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
-                    let _never_closed =
-                        free.acquire_many(all).await.map(tokio::sync::SemaphorePermit::forget);
+                    let _never_closed = door.places.acquire_many(all).await.map(SemaphorePermit::forget);
                 }
             };
             let _in_time = timeout(END_WAIT, all_done).await;
@@ -156,22 +172,76 @@ struct Desk {
     own: (u32, u32),
 }
 
-impl Desk {
-    fn count_open(&self, open: u64) {
-        self.open.set(open);
-        self.metrics.control.connections_open.set(open);
+/// A connection that is open, as it is counted.
+struct Open<'a>(&'a Desk);
+
+impl<'a> Open<'a> {
+    fn new(desk: &'a Desk) -> Self {
+        let open = Self(desk);
+        open.count(desk.open.get() + 1);
+        open
+    }
+
+    fn count(&self, open: u64) {
+        self.0.open.set(open);
+        self.0.metrics.control.connections_open.set(open);
     }
 }
 
-async fn take_local(listener: AsyncUnixListener, desk: Rc<Desk>, free: Arc<Semaphore>) {
-    while let Ok(place) = Arc::clone(&free).acquire_owned().await {
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.count(self.0.open.get().saturating_sub(1));
+    }
+}
+
+/// What the connections of one listener share.
+#[derive(Debug)]
+struct Door {
+    places: Arc<Semaphore>,
+    purse: RefCell<Purse>,
+}
+
+impl Door {
+    fn new(cpu_budget: CpuShare) -> Self {
+        let purse = RefCell::new(Purse::new(cpu_budget.basis_points(), monotonic_ns()));
+        Self { places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), purse }
+    }
+
+    /// A place for the next connection, once there is one and the purse is not empty.
+    async fn place(&self, metrics: &ControlMetrics) -> Result<OwnedSemaphorePermit, AcquireError> {
+        let place = Arc::clone(&self.places).acquire_owned().await?;
+        loop {
+            let wait_ns = self.purse.borrow_mut().wait_ns(monotonic_ns());
+            if wait_ns == 0 {
+                return Ok(place);
+            }
+            metrics.pauses.add(1);
+            sleep(Duration::from_nanos(wait_ns)).await;
+        }
+    }
+
+    /// What a future comes to, with each poll paid for.
+    async fn paid<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            let before_ns = thread_cpu_ns();
+            let polled = future.as_mut().poll(context);
+            self.purse.borrow_mut().spend(thread_cpu_ns().saturating_sub(before_ns));
+            polled
+        })
+        .await
+    }
+}
+
+async fn take_local(listener: AsyncUnixListener, desk: Rc<Desk>, door: Rc<Door>) {
+    while let Ok(place) = door.place(&desk.metrics.control).await {
         match listener.accept().await {
             Ok((connection, _)) => {
-                let desk = Rc::clone(&desk);
+                let (desk, door) = (Rc::clone(&desk), Rc::clone(&door));
                 tokio::task::spawn_local(async move {
                     // Who cannot be asked for is told nothing.
                     if let Ok(peer) = peer(&connection) {
-                        serve(TokioIo::new(connection), Origin::Local(peer), desk).await;
+                        door.paid(serve(TokioIo::new(connection), Origin::Local(peer), &desk)).await;
                     }
                     drop(place);
                 });
@@ -181,13 +251,13 @@ async fn take_local(listener: AsyncUnixListener, desk: Rc<Desk>, free: Arc<Semap
     }
 }
 
-async fn take_network(listener: AsyncTcpListener, desk: Rc<Desk>, free: Arc<Semaphore>) {
-    while let Ok(place) = Arc::clone(&free).acquire_owned().await {
+async fn take_network(listener: AsyncTcpListener, desk: Rc<Desk>, door: Rc<Door>) {
+    while let Ok(place) = door.place(&desk.metrics.control).await {
         match listener.accept().await {
             Ok((connection, _)) => {
-                let desk = Rc::clone(&desk);
+                let (desk, door) = (Rc::clone(&desk), Rc::clone(&door));
                 tokio::task::spawn_local(async move {
-                    serve(TokioIo::new(connection), Origin::Network, desk).await;
+                    door.paid(serve(TokioIo::new(connection), Origin::Network, &desk)).await;
                     drop(place);
                 });
             }
@@ -197,17 +267,17 @@ async fn take_network(listener: AsyncTcpListener, desk: Rc<Desk>, free: Arc<Sema
 }
 
 /// One connection from its begin to its end.
-async fn serve<I>(connection: I, origin: Origin, desk: Rc<Desk>)
+async fn serve<I>(connection: I, origin: Origin, desk: &Desk)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
 {
     let control = &desk.metrics.control;
     control.connections.add(1);
-    desk.count_open(desk.open.get() + 1);
+    let _open = Open::new(desk);
     let (answered, is_answered) = oneshot::channel();
     let answered = Cell::new(Some(answered));
     let service = service_fn(|asked| {
-        let (desk, origin, answered) = (&desk, &origin, &answered);
+        let (origin, answered) = (&origin, &answered);
         async move {
             let response = desk.answer(asked, origin).await;
             desk.metrics.control.requests.add(1);
@@ -240,7 +310,6 @@ where
         First::Right(()) => true,
     };
     control.timed_out.add(u64::from(timed_out));
-    desk.count_open(desk.open.get().saturating_sub(1));
 }
 
 enum First<A, B> {

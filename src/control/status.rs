@@ -11,8 +11,10 @@ use crate::metrics::LatencySummary;
 pub struct Status {
     /// The process.
     pub agent: AgentStatus,
-    /// One a source, in the order of ids.
+    /// One a source that is read, in the order of ids.
     pub sources: Vec<SourceStatus>,
+    /// Those that this run has read before: a reload has taken them away, or they go on under other ids.
+    pub former: FormerStatus,
     /// The open segment, or the last one where the next cannot be begun.
     pub segment: SegmentStatus,
     /// The data directory.
@@ -99,6 +101,20 @@ pub struct SourceStatus {
     pub bytes_per_s: Option<f64>,
 }
 
+/// Sources that are read no more, and those under ids that they no longer have, all together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FormerStatus {
+    /// How many.
+    pub sources: u64,
+    /// Readings of theirs that the files account for as lost.
+    pub lost: u64,
+    /// Readings that failed.
+    pub failed: u64,
+    /// Readings that did not come back in time.
+    pub timed_out: u64,
+}
+
 /// A distribution in four numbers, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -172,8 +188,10 @@ pub struct StorageStatus {
     pub errors: u64,
     /// Why the last of them did.
     pub last_error: Option<String>,
-    /// How long the call of it that is under way has taken, in nanoseconds; none where that is less than a second.
+    /// For how long the call that is under way has not been answered, in nanoseconds, once that is more than a second; else none.
     pub stalled_ns: Option<u64>,
+    /// Calls that took longer than a second and have ended.
+    pub stalls: u64,
 }
 
 /// The configuration.
@@ -222,7 +240,12 @@ impl Status {
     /// Whether this run has lost a reading, or its storage has failed.
     pub fn is_lossy(&self) -> bool {
         let is_lossy = |source: &SourceStatus| source.lost > 0 || source.failed > 0 || source.timed_out > 0;
-        self.storage.errors > 0 || self.sources.iter().any(is_lossy)
+        let former = &self.former;
+        self.storage.errors > 0
+            || self.sources.iter().any(is_lossy)
+            || former.lost > 0
+            || former.failed > 0
+            || former.timed_out > 0
     }
 
     /// As JSON.
@@ -252,6 +275,10 @@ mod tests {
         let source = SourceStatus { lost: 1, achieved_hz: Some(99.5), ..SourceStatus::default() };
         let status = Status { sources: vec![source], ..status };
         assert!(status.is_lossy());
+        for former in [(1, 0, 0), (0, 1, 0), (0, 0, 1)] {
+            let former = FormerStatus { sources: 1, lost: former.0, failed: former.1, timed_out: former.2 };
+            assert!(Status { former, ..Status::default() }.is_lossy());
+        }
         assert_eq!(Status::from_json(&status.to_json()).unwrap(), status);
         assert!(Status::from_json("7").is_err() && Status::from_json("<html>").is_err());
     }

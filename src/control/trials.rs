@@ -236,6 +236,30 @@ fn who_does_nothing_goes() {
     assert!(stage.finish().is_empty());
 }
 
+// Goal: who asks over TCP without end is made to wait, is answered all the same, and takes nothing from the control socket's share.
+// Method: requests one behind the other, until there was a pause, and one behind it; then one to the socket.
+#[test]
+fn who_asks_without_end_waits() {
+    let stage = Stage::new(100);
+    let control = &stage.metrics.control;
+    let ask = || {
+        let mut connection = TcpStream::connect(stage.tcp).unwrap();
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        assert!(answer_of(&mut connection).ends_with("# EOF\n"));
+    };
+    let deadline_ns = monotonic_ns() + 4 * u64::try_from(PATIENCE.as_nanos()).unwrap();
+    while control.pauses.get() == 0 {
+        assert!(monotonic_ns() < deadline_ns, "{control:?}");
+        ask();
+    }
+    ask();
+    let pauses = control.pauses.get();
+    assert_eq!(status_of(&stage.ask("POST /rotate", "")), "200");
+    assert_eq!(control.pauses.get(), pauses, "nobody asks over TCP now");
+    assert_eq!(stage.finish(), [Request::Rotate]);
+}
+
 // Goal: the end does not wait for clients. Method: end with idle ones, and with one that waits for an answer that never comes.
 #[test]
 fn the_end_waits_for_nobody() {

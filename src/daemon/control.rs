@@ -3,19 +3,22 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::config::Control;
+use crate::config::{Config, Control, SOCKET_PATH_BYTES_MAX};
 use crate::control::{
     Caller, RunLabels, Server, ServerStop, SocketPlace, is_socket_of_a_run, listen_for_metrics,
 };
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockReading, monotonic_ns};
 use crate::os::event::Event;
-use crate::os::local_socket::{LocalSocket, remove_stale};
+use crate::os::local_socket::{LocalSocket, PATH_BYTES_MAX, remove_stale};
 use crate::os::shared_memory::own_directory;
 use crate::os::thread;
 
 /// The server gives up connections at its end and needs no longer than this, unless the host gives it no processor.
 const STOP_MAX_NS: u64 = 1_000_000_000;
+
+/// What the configuration lets through can be made.
+const _: () = assert!(SOCKET_PATH_BYTES_MAX == PATH_BYTES_MAX);
 
 /// The server at work, or none.
 #[derive(Debug, Default)]
@@ -23,7 +26,9 @@ pub(super) struct ControlThread(Option<(ServerStop, JoinHandle<()>)>);
 
 impl ControlThread {
     /// Starts the server as configured. What cannot be had costs a warning.
-    pub(super) fn start(config: &Control, run_id: u64, caller: Caller, metrics: &Arc<Metrics>) -> Self {
+    pub(super) fn start(config: &Config, run_id: u64, caller: Caller, metrics: &Arc<Metrics>) -> Self {
+        let cpu_budget = config.agent.cpu_budget;
+        let config = &config.control;
         let socket = config.enabled.then(|| control_socket(config, run_id)).flatten();
         let listener = config.metrics_listen.and_then(|address| {
             let listener = listen_for_metrics(address).inspect_err(|error| {
@@ -43,6 +48,7 @@ impl ControlThread {
         let labels =
             RunLabels { run_id: format!("{run_id:016x}"), start_wall_ns: ClockReading::now().wall_ns };
         let (server, stop) = Server::new(socket, listener, caller, Arc::clone(metrics), labels);
+        let server = server.within(cpu_budget);
         let thread = thread::spawn("control", move || {
             if let Err(error) = server.run() {
                 tracing::warn!(%error, "the control socket has failed; recording goes on without it");

@@ -25,5 +25,5 @@ mod watchdog;
 pub use error::DaemonError;
 pub use plan::{data_dir, run_dir};
 pub use recovery::{memories, recover_all};
-pub use service::{Progress, RunSummary, Surroundings, record};
+pub use service::{Progress, Reread, RunSummary, Surroundings, record};
 pub use sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};

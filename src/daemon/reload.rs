@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use super::replan::{InForce, Unchanged};
-use crate::config::{Config, CpuShare};
+use super::service::Reread;
+use crate::config::CpuShare;
 use crate::control::{Answer, Call, Refusal, RefusalKind};
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::event::Event;
@@ -29,7 +30,7 @@ const SLOW_NS: u64 = 10 * NS_PER_S;
 
 /// What the thread is asked for.
 enum Job {
-    Reload(Box<Config>),
+    Reload,
     Flush(Call),
 }
 
@@ -42,7 +43,7 @@ pub(super) struct Reloaded {
     pub(super) result: Result<String, Refusal>,
 }
 
-/// A reload that has ended: that, and what the agent may take of a core from now on.
+/// What the thread says of a reload that has ended: that, and what the agent may take of a core from now on.
 struct Outcome {
     result: Result<String, Refusal>,
     cpu_budget: CpuShare,
@@ -62,15 +63,28 @@ pub(super) struct ReloadDesk {
     pub(super) since_ns: Option<u64>,
     /// What the last one has come to.
     pub(super) last: Option<Reloaded>,
+    /// What the agent may take of a core, as the configuration in force says.
+    pub(super) cpu_budget: CpuShare,
 }
 
 impl ReloadDesk {
-    /// Starts the thread, which changes what is in force. `bell` is rung when it has.
-    pub(super) fn start(in_force: InForce, bell: Arc<Event>) -> std::io::Result<Self> {
+    /// Starts the thread, which reads what is wanted and changes what is in force. `bell` is rung when it has.
+    pub(super) fn start(in_force: InForce, reread: Reread, bell: Arc<Event>) -> std::io::Result<Self> {
+        let cpu_budget = in_force.config().agent.cpu_budget;
+        Self::start_with(cpu_budget, move |jobs, outcomes| {
+            work(in_force, reread, (&jobs, &outcomes), &bell);
+        })
+    }
+
+    fn start_with(
+        cpu_budget: CpuShare,
+        work: impl FnOnce(Receiver<Job>, Sender<Outcome>) + Send + 'static,
+    ) -> std::io::Result<Self> {
         let (jobs, jobs_in) = bounded(JOBS_MAX);
         let (outcomes_out, outcomes) = bounded(1);
-        let thread = thread::spawn("reload", move || work(in_force, &jobs_in, &outcomes_out, &bell))?;
+        let thread = thread::spawn("reload", move || work(jobs_in, outcomes_out))?;
         Ok(Self {
+            cpu_budget,
             jobs,
             outcomes,
             thread,
@@ -98,7 +112,7 @@ impl ReloadDesk {
         self.waiting.push(call);
     }
 
-    /// Whether one is to begin now. If so it has begun: [`go`](Self::go) or [`refuse`](Self::refuse) must follow.
+    /// Whether one is to begin now. If so it has begun: [`go`](Self::go) must follow.
     pub(super) fn begin(&mut self, now_ns: u64) -> bool {
         if !self.is_wished || self.since_ns.is_some() || now_ns < self.next_ns {
             return false;
@@ -110,53 +124,42 @@ impl ReloadDesk {
         true
     }
 
-    /// This is wanted. False if it was refused.
-    pub(super) fn go(&mut self, wanted: Config) -> bool {
-        // Flushes alone can fill the queue, and they are soon done.
-        let is_sent = self.jobs.try_send(Job::Reload(Box::new(wanted))).is_ok();
-        if !is_sent {
-            self.refuse(busy("the agent has too many flushes to do; ask again"));
+    /// The thread is told. False if it does not take it: then the reload has ended.
+    pub(super) fn go(&mut self) -> bool {
+        let sent = self.jobs.try_send(Job::Reload);
+        if let Err(error) = &sent {
+            self.end(Err(not_taken(error)));
         }
-        is_sent
+        sent.is_ok()
     }
 
-    /// What is wanted makes no sense.
-    pub(super) fn refuse(&mut self, refusal: Refusal) {
-        self.end(Err(refusal));
-    }
-
-    /// Takes what the one under way has come to, if it has ended: what the agent may take of a core from now on.
-    pub(super) fn ended(&mut self, now_ns: u64) -> Option<CpuShare> {
-        let since_ns = self.since_ns?;
+    /// Whether the one under way has ended, well or not, or with the thread. What it has come to is in `last` then.
+    pub(super) fn ended(&mut self, now_ns: u64) -> bool {
+        let Some(since_ns) = self.since_ns else { return false };
         if now_ns.saturating_sub(since_ns) >= SLOW_NS && !self.is_slow_said {
             self.is_slow_said = true;
             tracing::warn!(
-                "a reload has been under way for {} s, others wait: a source that is being opened hangs, or the storage is stalled",
+                "a reload has been under way for {} s, others wait: a source that is being opened hangs, or a configuration file, or \
+                 the storage is stalled",
                 SLOW_NS / NS_PER_S
             );
         }
         match self.outcomes.try_recv() {
             Ok(Outcome { result, cpu_budget }) => {
+                self.cpu_budget = cpu_budget;
                 self.end(result);
-                Some(cpu_budget)
             }
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                let message = "the thread that reloads has ended by a panic; restart the service".to_owned();
-                self.end(Err(Refusal { kind: RefusalKind::Failed, message }));
-                None
-            }
+            Err(TryRecvError::Empty) => return false,
+            Err(TryRecvError::Disconnected) => self.end(Err(no_thread())),
         }
+        true
     }
 
     /// Hands over, writes and syncs, beside the loop; answers then.
     pub(super) fn flush(&self, call: Call) {
-        let refused = match self.jobs.try_send(Job::Flush(call)) {
-            Ok(()) => return,
-            Err(TrySendError::Full(job)) => (job, busy("the agent has too many flushes to do; ask again")),
-            Err(TrySendError::Disconnected(job)) => (job, busy("the agent is ending")),
-        };
-        if let (Job::Flush(call), refusal) = refused {
+        let Err(error) = self.jobs.try_send(Job::Flush(call)) else { return };
+        let refusal = not_taken(&error);
+        if let Job::Flush(call) = error.into_inner() {
             call.answer(Err(refusal));
         }
     }
@@ -187,11 +190,18 @@ impl ReloadDesk {
     }
 }
 
-fn work(mut in_force: InForce, jobs: &Receiver<Job>, outcomes: &Sender<Outcome>, bell: &Event) {
+fn work(
+    mut in_force: InForce,
+    mut reread: Reread,
+    (jobs, outcomes): (&Receiver<Job>, &Sender<Outcome>),
+    bell: &Event,
+) {
     for job in jobs {
         match job {
-            Job::Reload(wanted) => {
-                let result = in_force.change(&wanted).map_err(|error| refusal_of(&error));
+            Job::Reload => {
+                let wanted = reread().map_err(|message| Refusal { kind: RefusalKind::Invalid, message });
+                let change = |wanted| in_force.change(&wanted).map_err(|error| refusal_of(&error));
+                let result = wanted.and_then(change);
                 let cpu_budget = in_force.config().agent.cpu_budget;
                 if outcomes.send(Outcome { result, cpu_budget }).is_err() {
                     return;
@@ -233,6 +243,80 @@ fn refusal_of(error: &Unchanged) -> Refusal {
     Refusal { kind, message: error.to_string() }
 }
 
+/// Why the thread did not take a job.
+fn not_taken(error: &TrySendError<Job>) -> Refusal {
+    match error {
+        // Flushes alone can fill the queue, and they are soon done.
+        TrySendError::Full(_) => busy("the agent has too many flushes to do; ask again"),
+        TrySendError::Disconnected(_) => no_thread(),
+    }
+}
+
+/// While the run goes on, only a panic ends the thread.
+fn no_thread() -> Refusal {
+    let message =
+        "the thread that reloads and flushes has ended by a panic; recording goes on; restart the service";
+    Refusal { kind: RefusalKind::Failed, message: message.to_owned() }
+}
+
 fn busy(message: &str) -> Refusal {
     Refusal { kind: RefusalKind::Busy, message: message.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::control::{Caller, Calls, Request, calls};
+
+    /// Somebody who asks and waits, and the call as the daemon takes it.
+    fn ask(caller: &Caller, calls: &Calls, request: Request) -> (JoinHandle<Result<Answer, Refusal>>, Call) {
+        let caller = caller.clone();
+        let asks = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(caller.ask(request))
+        };
+        let waits = thread::spawn("asks", asks).unwrap();
+        (waits, eventually(|| calls.next()))
+    }
+
+    fn eventually<T>(mut found: impl FnMut() -> Option<T>) -> T {
+        let (never, deadline_ns) = (Event::new(), monotonic_ns() + 60 * NS_PER_S);
+        loop {
+            if let Some(found) = found() {
+                return found;
+            }
+            assert!(monotonic_ns() < deadline_ns, "not within a minute");
+            never.wait_until(monotonic_ns() + 1_000_000);
+        }
+    }
+
+    // Goal: a thread that dies in a reload ends that reload, whoever waits is told why, and so is everybody after it. Method: a thread
+    // that panics over its first job.
+    #[test]
+    fn a_reload_ends_with_its_thread() {
+        let config = Config::default();
+        let (caller, calls) = calls(Arc::new(Event::new()));
+        let dies = |jobs: Receiver<Job>, _outcomes: Sender<Outcome>| {
+            drop(jobs.recv());
+            panic!("as the test wants it");
+        };
+        let mut desk = ReloadDesk::start_with(config.agent.cpu_budget, dies).unwrap();
+        let (waits, call) = ask(&caller, &calls, Request::Reload);
+        desk.wish_for(call);
+        assert!(desk.begin(NS_PER_S) && desk.go());
+        eventually(|| desk.ended(NS_PER_S).then_some(()));
+        assert_eq!(desk.since_ns, None, "the next one may begin");
+        let refusal = desk.last.clone().unwrap().result.unwrap_err();
+        assert!(refusal == no_thread() && refusal.message.contains("restart the service"));
+        assert_eq!(waits.join().unwrap(), Err(no_thread()));
+        assert_eq!(desk.cpu_budget, config.agent.cpu_budget);
+        desk.wish();
+        assert!(desk.begin(3 * NS_PER_S) && !desk.go());
+        assert_eq!((desk.since_ns, desk.last.clone().unwrap().result), (None, Err(no_thread())));
+        let (waits, call) = ask(&caller, &calls, Request::Flush);
+        desk.flush(call);
+        assert_eq!(waits.join().unwrap(), Err(no_thread()));
+        desk.finish();
+    }
 }

@@ -166,10 +166,15 @@ impl Run {
         self.recorder.is_finished() || self.samplers.iter().any(|(_, thread)| thread.is_finished())
     }
 
-    /// Stops the samplers, and joins in the order of ownership. `meanwhile` is called with the time while that goes on.
-    pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) -> Result<RecorderReport, DaemonError> {
+    /// Tells the samplers to end: nothing is begun from now on.
+    pub(super) fn stop(&self) {
         self.stop.set();
         self.controls.groups.iter().for_each(|(_, link)| link.ring());
+    }
+
+    /// Stops the samplers, and joins in the order of ownership. `meanwhile` is called with the time while that goes on.
+    pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) -> Result<RecorderReport, DaemonError> {
+        self.stop();
         let mut ended = Ok(());
         let deadline_ns = monotonic_ns() + SAMPLERS_STOP_MAX_NS;
         for (name, thread) in self.samplers {

@@ -23,6 +23,10 @@ use crate::os::event::Event;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::DataDirectory;
 use crate::recorder::{Capped, Order, RecorderReport};
+use crate::{control, recorder};
+
+/// Neither room knows the other: what the control server lets through, the recorder takes.
+const _: () = assert!(control::MARK_BYTES_MAX == recorder::MARK_BYTES_MAX);
 
 /// How often the loop looks at what rings no bell.
 const LOOK_INTERVAL_NS: u64 = 200_000_000;
@@ -36,6 +40,9 @@ pub struct Progress<'a> {
     pub metrics: &'a Metrics,
 }
 
+/// Reads the configuration anew; the error says all that is wrong with it.
+pub type Reread = Box<dyn FnMut() -> Result<Config, String> + Send>;
+
 #[allow(missing_debug_implementations, reason = "three closures: nothing to show")]
 /// What the daemon asks of the program around it, which alone knows its arguments and its log.
 pub struct Surroundings<'a> {
@@ -43,8 +50,8 @@ pub struct Surroundings<'a> {
     pub duration: Option<Duration>,
     /// Told several times a second.
     pub watch: &'a mut dyn FnMut(Progress<'_>),
-    /// Reads the configuration anew; the error says all that is wrong with it.
-    pub reread: &'a mut dyn FnMut() -> Result<Config, String>,
+    /// Reads the configuration anew. Called on a thread of its own: its files may be on a disk that does not answer.
+    pub reread: Reread,
     /// Sets the filter of the log; the error says what is wrong with it.
     pub set_log: &'a mut dyn FnMut(&str) -> Result<(), String>,
 }
@@ -91,13 +98,15 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         .map_err(start("the recovery of earlier runs"))?;
     let (run_id, start_ns) = (run.id, run.start_ns);
     let (caller, calls) = calls(Arc::clone(&bell));
-    let control = ControlThread::start(&config.control, run_id, caller, &metrics);
+    let control = ControlThread::start(config, run_id, caller, &metrics);
     metrics.daemon.note_config(wall_s());
     let mut manager = Manager::find(&metrics);
     manager.ready(&metrics);
     let in_force =
         InForce::new(config, configured, run.header.clone(), Arc::clone(&metrics), run.controls.clone());
-    let reloads = ReloadDesk::start(in_force, Arc::clone(&bell)).map_err(start("the thread that reloads"))?;
+    let Surroundings { duration, watch, reread, set_log } = surroundings;
+    let reloads =
+        ReloadDesk::start(in_force, reread, Arc::clone(&bell)).map_err(start("the thread that reloads"))?;
     let mut service = Service {
         manager,
         processor: ProcessorWatch::new(&config.agent, &metrics),
@@ -109,14 +118,18 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         run,
         reloads,
         recovery,
-        surroundings,
+        duration,
+        watch,
+        set_log,
     };
     service.serve();
     let Service { run, reloads, recovery, calls, mut manager, metrics, .. } = service;
+    // First of all: the end comes when it was asked for.
+    run.stop();
+    let elapsed_ns = monotonic_ns() - start_ns;
     // Who still waits for an answer is told that this is the end.
     drop(calls);
     control.finish();
-    let elapsed_ns = monotonic_ns() - start_ns;
     manager.end_begins();
     let mut meanwhile = |now_ns| manager.look_at_end(now_ns, &metrics);
     let report = run.finish(&mut meanwhile);
@@ -142,14 +155,16 @@ struct Service<'a> {
     run: Run,
     reloads: ReloadDesk,
     recovery: Recovery,
-    surroundings: Surroundings<'a>,
+    duration: Option<Duration>,
+    watch: &'a mut dyn FnMut(Progress<'_>),
+    set_log: &'a mut dyn FnMut(&str) -> Result<(), String>,
 }
 
 impl Service<'_> {
     /// Until the end: a signal, the duration, or a thread that has ended by itself.
     fn serve(&mut self) {
         let start_ns = self.run.start_ns;
-        let end_ns = self.surroundings.duration.map_or(u64::MAX, |duration| {
+        let end_ns = self.duration.map_or(u64::MAX, |duration| {
             start_ns.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
         });
         let mut now = monotonic_ns();
@@ -169,14 +184,14 @@ impl Service<'_> {
             if self.reloads.begin(now) {
                 self.begin_reload();
             }
-            if let Some(cpu_budget) = self.reloads.ended(now) {
-                self.processor.set_budget(cpu_budget);
+            if self.reloads.ended(now) {
+                self.processor.set_budget(self.reloads.cpu_budget);
                 self.end_reload();
             }
             self.manager.look(now, &self.metrics);
             self.status.look(now, &self.metrics);
             self.processor.look(now, &self.metrics, self.recovery.is_at_work());
-            (self.surroundings.watch)(Progress { elapsed_ns: now - start_ns, metrics: &self.metrics });
+            (self.watch)(Progress { elapsed_ns: now - start_ns, metrics: &self.metrics });
         }
     }
 
@@ -185,17 +200,10 @@ impl Service<'_> {
         self.status.status(monotonic_ns(), &self.metrics, self.recovery.is_at_work())
     }
 
-    /// A reload begins: its thread is told what is wanted.
+    /// A reload begins: its thread reads what is wanted.
     fn begin_reload(&mut self) {
         self.manager.reload_begins();
-        let has_gone = match (self.surroundings.reread)() {
-            Ok(wanted) => self.reloads.go(wanted),
-            Err(message) => {
-                self.reloads.refuse(Refusal { kind: RefusalKind::Invalid, message });
-                false
-            }
-        };
-        if !has_gone {
+        if !self.reloads.go() {
             self.end_reload();
         }
     }
@@ -234,7 +242,7 @@ impl Service<'_> {
             Request::Rotate => Order::Rotate,
             Request::Mark(text) => Order::Mark(text.clone()),
             Request::Log(filter) => {
-                let result = (self.surroundings.set_log)(filter)
+                let result = (self.set_log)(filter)
                     .map(|()| Answer::Done(format!("logging by the filter {filter}")))
                     .map_err(invalid);
                 return call.answer(result);

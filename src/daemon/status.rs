@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use crate::control::{
-    AgentStatus, GroupStatus, QueueStatus, ReloadStatus, SegmentStatus, SourceStatus, Status, StorageStatus,
+    AgentStatus, FormerStatus, GroupStatus, QueueStatus, ReloadStatus, SegmentStatus, SourceStatus, Status,
+    StorageStatus,
 };
 use crate::metrics::{DirectoryMetrics, Limit, Metrics, RecorderMetrics, SourceMetrics};
 use crate::os::clock::{NS_PER_S, process_cpu_ns};
@@ -86,6 +87,7 @@ impl StatusBook {
     pub(super) fn status(&self, now_ns: u64, metrics: &Metrics, recovering: bool) -> Status {
         let usage = ProcessUsage::now().unwrap_or_default();
         let [(before_ns, before), (last_ns, last)] = self.cpu;
+        let current = metrics.current_sources();
         Status {
             agent: AgentStatus {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -103,8 +105,8 @@ impl StatusBook {
                 resident_bytes: usage.resident_bytes,
                 recovering,
             },
-            sources: metrics
-                .current_sources()
+            former: former(&current, metrics),
+            sources: current
                 .into_iter()
                 .map(|(id, source)| {
                     let rates = self.sources.get(usize::from(id)).and_then(|book| book.rates);
@@ -178,6 +180,7 @@ impl StatusBook {
             errors: recorder.storage_errors.get(),
             last_error: recorder.storage_failure().map(|error| error.to_string()),
             stalled_ns: recorder.stall_ns(now_ns),
+            stalls: recorder.storage_stalls.get(),
         }
     }
 }
@@ -199,6 +202,18 @@ impl SourceBook {
         }
         self.seen = Some(now);
     }
+}
+
+/// All but the current sources.
+fn former(current: &[(u16, &SourceMetrics)], metrics: &Metrics) -> FormerStatus {
+    let is_current = |id: u16| current.iter().any(|(current, _)| *current == id);
+    let all = (0..).zip(metrics.sources.iter()).filter(|(id, _)| !is_current(*id));
+    all.fold(FormerStatus::default(), |sum, (_, source)| FormerStatus {
+        sources: sum.sources + 1,
+        lost: sum.lost.saturating_add(source.lost.get()),
+        failed: sum.failed.saturating_add(source.failed.get()),
+        timed_out: sum.timed_out.saturating_add(source.timed_out.get()),
+    })
 }
 
 fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> SourceStatus {
@@ -307,6 +322,41 @@ mod tests {
         directory.bytes.set(11_000);
         assert_eq!(time_to_full_ns(&directory, 1_000.0), Some(0));
         assert_eq!(time_to_full_ns(&directory, 0.0), None);
+    }
+
+    // Goal: what a source has lost is not forgotten when a reload takes it away, or gives it another id. Method: one of each.
+    #[test]
+    fn former_sources_are_summed_up() {
+        let source = |name: &str| SourceMetrics::new(name.to_owned(), 1);
+        let metrics = Metrics::new(["moved", "gone", "stays"].map(source), 4, Box::new([]));
+        let book = StatusBook::new(7, Path::new("/data"), 0);
+        for (id, lost) in [(0, 1), (1, 20), (2, 300)] {
+            metrics.sources.get(id).unwrap().lost.set(lost);
+        }
+        metrics.sources.get(1).unwrap().failed.set(7);
+        assert_eq!(book.status(0, &metrics, false).former, FormerStatus::default());
+        assert!(metrics.sources.push(std::sync::Arc::new(source("moved"))).is_ok());
+        metrics.sources.get(1).unwrap().removed.set(1);
+        let status = book.status(0, &metrics, false);
+        assert_eq!(status.former, FormerStatus { sources: 2, lost: 21, failed: 7, timed_out: 0 });
+        let ids: Vec<_> = status.sources.iter().map(|source| (source.id, source.lost)).collect();
+        assert_eq!(ids, [(2, 300), (3, 0)]);
+    }
+
+    // Goal: a storage that stands still is said while it does. Method: a call of ten seconds, and after it.
+    #[test]
+    fn a_stall_is_said() {
+        let metrics = metrics();
+        let book = StatusBook::new(7, Path::new("/data"), 0);
+        let said = |at_ns| {
+            let storage = book.status(at_ns, &metrics, false).storage;
+            (storage.stalled_ns, storage.stalls)
+        };
+        metrics.recorder.enter_storage(NS_PER_S);
+        assert_eq!(said(2 * NS_PER_S), (None, 0));
+        assert_eq!(said(10 * NS_PER_S), (Some(9 * NS_PER_S), 0));
+        metrics.recorder.leave_storage(11 * NS_PER_S);
+        assert_eq!(said(12 * NS_PER_S), (None, 1));
     }
 
     // Goal: nothing is said of what is not known. Method: a run that has just begun.

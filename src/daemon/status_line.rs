@@ -123,7 +123,7 @@ fn totals(at_ns: u64, metrics: &Metrics) -> Totals {
 }
 
 fn sources(metrics: &Metrics) -> String {
-    match metrics.sources.len() {
+    match metrics.current_sources().len() {
         1 => "1 source".to_owned(),
         count => format!("{count} sources"),
     }
@@ -179,6 +179,15 @@ mod tests {
             line.look(16 * NS_PER_S, &metrics, Standing::Recording),
             Some("recording 2 sources, 0 readings/s, 1,234 lost, 0 B/s")
         );
+    }
+
+    // Goal: sources are those that are read now. Method: one that a reload has taken away.
+    #[test]
+    fn removed_sources_do_not_count() {
+        let metrics = metrics();
+        assert_eq!(StatusLine::first(&metrics), "recording 2 sources");
+        metrics.sources.get(0).unwrap().removed.set(1);
+        assert_eq!(StatusLine::first(&metrics), "recording 1 source");
     }
 
     // Goal: what is wrong is shown at the next look, at most once a second; that it is over, too. Method: a stall of three seconds.

@@ -92,6 +92,14 @@ impl Metrics {
         }
     }
 
+    /// Time that the storage has stood still so far, in nanoseconds, with the call under way. Never less than the last time, although
+    /// the recorder ends a call in two steps. Only for the control server.
+    pub fn stalled_ns(&self, now_ns: u64) -> u64 {
+        let most_ns = self.control.stalled_ns.get().max(self.recorder.stalled_ns(now_ns));
+        self.control.stalled_ns.set(most_ns);
+        most_ns
+    }
+
     /// The sources that are read, with their ids: without those that were removed, and of two with one name, of which a reload is
     /// removing the first, without that. So each name is there once.
     pub fn current_sources(&self) -> Vec<(u16, &SourceMetrics)> {
@@ -307,7 +315,7 @@ impl RecorderMetrics {
     }
 
     /// Time that the storage has stood still so far, in nanoseconds, with the call under way: what grows while it does.
-    pub fn stalled_ns(&self, now_ns: u64) -> u64 {
+    fn stalled_ns(&self, now_ns: u64) -> u64 {
         self.storage_stalled_ns.get().saturating_add(self.stall_ns(now_ns).unwrap_or(0))
     }
 
@@ -356,10 +364,14 @@ pub struct ControlMetrics {
     pub connections_open: Counter,
     /// Connections ended since the client was too slow.
     pub timed_out: Counter,
+    /// Times that a listener took nobody for a while, since answering had taken its share of the agent's budget.
+    pub pauses: Counter,
     /// Requests answered.
     pub requests: Counter,
     /// Requests refused, for whatever reason.
     pub refused: Counter,
+    /// Most that [`Metrics::stalled_ns`] has ever come to.
+    stalled_ns: Counter,
 }
 
 /// Counters of the daemon, all written by its thread.
@@ -429,6 +441,19 @@ mod tests {
         metrics.sources.get(0).unwrap().removed.set(1);
         metrics.sources.get(2).unwrap().removed.set(1);
         assert_eq!(ids(), [1, 3]);
+    }
+
+    // Goal: what has been told of a stall is never taken back, not even while the recorder leaves the call. Method: its two steps by hand.
+    #[test]
+    fn stalled_time_never_falls() {
+        let metrics = Metrics::new([], 0, Box::default());
+        let (recorder, s) = (&metrics.recorder, STORAGE_STALL_NS);
+        recorder.enter_storage(10 * s);
+        assert_eq!(metrics.stalled_ns(14 * s), 4 * s);
+        recorder.in_storage_since.set(0);
+        assert_eq!((recorder.stalled_ns(15 * s), metrics.stalled_ns(15 * s)), (0, 4 * s));
+        recorder.storage_stalled_ns.add(5 * s);
+        assert_eq!(metrics.stalled_ns(16 * s), 5 * s);
     }
 
     // Goal: a stall is known while it lasts, and counted once when it is over; a call that is quick is none. Method: times given by hand.

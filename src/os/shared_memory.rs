@@ -52,6 +52,11 @@ pub fn own_directory(directory: &Path) -> io::Result<()> {
     open_trusted(directory).map(drop)
 }
 
+/// Whether a directory is there, ours, and closed to others: what is in it was put there by us.
+pub fn is_own_directory(directory: &Path) -> bool {
+    open_trusted(directory).is_ok()
+}
+
 /// A stretch of memory, zero at first.
 #[derive(Debug)]
 pub struct SharedMemory {
@@ -319,8 +324,8 @@ impl KeptMemory {
 #[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
 pub fn remove_if_there(path: &Path) {
     match std::fs::remove_file(path) {
-        // A file system that is read-only says so of a file that is not there, too.
-        Err(error) if error.kind() != ErrorKind::NotFound && path.symlink_metadata().is_ok() => {
+        // Where nothing may be written the kernel says that first, whether the file is there or not.
+        Err(error) if std::fs::symlink_metadata(path).is_ok() => {
             tracing::warn!(path = %path.display(), %error, "cannot remove the memory of a run that has ended");
         }
         _ => {}

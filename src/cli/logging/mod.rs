@@ -18,14 +18,13 @@ use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
+use crate::control::FILTER_BYTES_MAX;
 use crate::os::journal;
 use line::LineTime;
 use writer::{Forward, Queue, Sink};
 
 /// What is logged where nothing else is said.
 const DEFAULT_FILTER: &str = "info";
-/// Longest filter, in bytes; a longer one is refused.
-const FILTER_BYTES_MAX: usize = 1024;
 /// In front of the name of each field of a line in the journal, which would else stand among those of others: `FLATCAP_SOURCE`.
 const FIELD_PREFIX: &str = "FLATCAP";
 
