@@ -33,7 +33,7 @@ pub(super) struct RotateArgs {
     agent: Agent,
 }
 
-/// Write a line of text into the recording, with the time.
+/// Write a line of text into the recording, with the time; `flatcap dump` shows it on standard error.
 #[derive(Debug, clap::Args)]
 pub(super) struct MarkArgs {
     /// What to write: one line, at most 4096 bytes.

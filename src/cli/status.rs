@@ -36,11 +36,16 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     if args.json {
         writeln!(out, "{json}")?;
     } else {
-        let is_seen =
-            io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-        out.write_all(Page { coloured: is_seen }.of(&status).as_bytes())?;
+        out.write_all(Page { coloured: shows_colour() }.of(&status).as_bytes())?;
     }
     Ok(if status.is_lossy() { Outcome::DataLoss } else { Outcome::Done })
+}
+
+/// Whether standard output is a terminal that shows colours, and whoever sits there wants them.
+fn shows_colour() -> bool {
+    let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+    io::stdout().is_terminal() && !is_unwanted && !is_dumb
 }
 
 /// How much a number should worry.
@@ -113,13 +118,15 @@ impl Page {
             let _infallible = write!(line, ", the oldest segments go in {}", long_time(ns));
         }
         if storage.removed > 0 {
-            let _infallible = write!(line, "; {} files removed for room or age", storage.removed);
+            let _infallible = write!(line, "; {} file(s) removed for room or age", storage.removed);
         }
         let is_near = used >= NEAR || storage.free_bytes <= storage.keep_free_bytes;
         let mut lines = vec![self.tint(if is_near { Mood::Heed } else { Mood::Calm }, line)];
         if let Some(ns) = storage.stalled_ns {
             let seconds = ns / 1_000_000_000;
-            let text = format!("         no answer for {seconds} s: sampling goes on into memory");
+            let text = format!(
+                "         the storage has not answered for {seconds} s: sampling goes on into memory"
+            );
             lines.push(self.tint(Mood::Bad, text));
         }
         if storage.errors > 0 {
@@ -146,11 +153,12 @@ impl Page {
 
     fn reload_line(&self, reload: &ReloadStatus) -> Option<String> {
         let last = reload.last.as_deref()?;
-        let mood = if reload.current { Mood::Calm } else { Mood::Bad };
+        let (mood, outcome) =
+            if reload.current { (Mood::Calm, "") } else { (Mood::Bad, "refused, all goes on as it was: ") };
         let more = if last.lines().nth(1).is_some() { " (and more, see the log)" } else { "" };
         Some(format!(
             "reload   {}",
-            self.tint(mood, format!("{}{more}", last.lines().next().unwrap_or_default()))
+            self.tint(mood, format!("{outcome}{}{more}", last.lines().next().unwrap_or_default()))
         ))
     }
 
@@ -335,6 +343,18 @@ mod tests {
         assert!(page.lines().all(|line| !line.ends_with(' ')), "{page:?}");
     }
 
+    // Goal: a reload that was refused is told from one that was done. Method: the same words with each.
+    #[test]
+    fn a_refused_reload_is_called_so() {
+        let mut status = status();
+        status.reload =
+            ReloadStatus { current: true, last: Some("cpu: off".to_owned()), ..ReloadStatus::default() };
+        assert!(Page { coloured: false }.of(&status).contains("reload   cpu: off\n"));
+        status.reload.current = false;
+        let page = Page { coloured: false }.of(&status);
+        assert!(page.contains("reload   refused, all goes on as it was: cpu: off\n"), "{page}");
+    }
+
     // Goal: colour marks what is wrong and nothing else. Method: the page with and without losses.
     #[test]
     fn colour_marks_what_is_wrong() {
@@ -351,7 +371,10 @@ mod tests {
         let page = Page { coloured: true }.of(&status);
         assert!(page.contains("\x1b[1;31mbefore a reload: 12 lost"), "{page:?}");
         status.storage.stalled_ns = Some(9_999_999_999);
-        assert!(Page { coloured: true }.of(&status).contains("no answer for 9 s"), "{page:?}");
+        assert!(
+            Page { coloured: true }.of(&status).contains("the storage has not answered for 9 s"),
+            "{page:?}"
+        );
         status.segment.open = false;
         assert!(Page { coloured: true }.of(&status).contains("\x1b[1;31mnone is open"));
     }

@@ -1,7 +1,7 @@
 //! What is wrong with a configuration, where, and what would be right?
 
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 
 use super::memory::Memory;
 use super::readout::INSTANCE_NAME_BYTES_MAX;
@@ -78,7 +78,7 @@ impl Problem {
 #[non_exhaustive]
 pub enum Problem {
     /// The system would not open or read the file: mind its path and its rights.
-    #[error("cannot be read: {0}")]
+    #[error("cannot be read: {}{}", .0, unreadable_hint(.0))]
     Unreadable(#[source] io::Error),
     /// Longer than any configuration: probably another file was meant.
     #[error("larger than {}, the limit of a configuration file", format_size(*limit))]
@@ -473,5 +473,13 @@ pub(super) fn listed(items: &[String], and: &str) -> String {
         [] => "none".to_owned(),
         [only] => only.clone(),
         [first @ .., last] => format!("{} {and} {last}", first.join(", ")),
+    }
+}
+
+/// What to do about a file that cannot be read, where the error alone does not say it.
+fn unreadable_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => "; let the account that records read it, and enter its directory",
+        _ => "",
     }
 }

@@ -385,6 +385,12 @@ mod tests {
             folder.errors(&folder.layers()),
             "flatcap.toml: cannot be read: No such file or directory (os error 2)"
         );
+        let denied =
+            crate::config::Problem::Unreadable(std::io::ErrorKind::PermissionDenied.into()).to_string();
+        assert!(
+            denied.ends_with("; let the account that records read it, and enter its directory"),
+            "{denied}"
+        );
         let layered = Layers::directory(folder.0.path()).read().unwrap();
         assert_eq!(layered.files, [folder.path("conf.d/1.toml")]);
         assert_eq!(layered.config.sources[0].period.as_millis(), 1);

@@ -16,12 +16,14 @@ use tokio::time::timeout;
 
 use super::place::candidates;
 use super::status::Status;
-use crate::os::local_socket::{access, account_name, connect_to};
+use crate::os::local_socket::{access, account_name, connect_to, is_socket};
 
 /// An agent says how it is within this; one that is stopped or stuck does not.
 const STATUS_WAIT: Duration = Duration::from_secs(5);
 /// An agent does what it is told within this, a little longer than it gives itself.
 const ORDER_WAIT: Duration = Duration::from_secs(35);
+/// The rights of a group in a mode.
+const GROUP: u32 = 0o070;
 /// Bytes of an answer: a state of thousands of sources.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
@@ -254,17 +256,40 @@ fn list(found: &[Found]) -> String {
 /// What to do about an error, for whoever is not told enough by it.
 fn hint(path: &Path, error: &io::Error) -> String {
     match error.kind() {
-        ErrorKind::PermissionDenied => match access(path) {
-            Ok((user, group, mode)) => format!(
-                "; it is for user {} and group {} (mode {mode:o}): be one of them, or root",
-                account_name("/etc/passwd", user),
-                account_name("/etc/group", group)
-            ),
-            Err(_) => "; its directory is closed to you: be its owner, or root".to_owned(),
+        ErrorKind::PermissionDenied => match (access(path), path.parent().map(access)) {
+            (Ok(socket), _) => format!("; it {}", who_may(socket)),
+            (Err(_), Some(Ok(directory))) => format!("; its directory {}", who_may(directory)),
+            (Err(_), _) => "; its directory is closed to you: be its owner, or root".to_owned(),
         },
+        ErrorKind::ConnectionRefused if !is_socket(path).unwrap_or(true) => "; it is no socket".to_owned(),
         ErrorKind::ConnectionRefused => "; nobody answers: the agent that made it is dead".to_owned(),
-        ErrorKind::WouldBlock => "; too many wait already: is the agent stopped?".to_owned(),
+        ErrorKind::WouldBlock => "; too many connections wait there already: the agent is stopped, or somebody opens them faster than it \
+                                  can serve them (ss -xp tells who); ask again"
+            .to_owned(),
         ErrorKind::NotFound => "; is an agent running?".to_owned(),
         _ => String::new(),
+    }
+}
+
+/// Whom a file with this user, group and mode lets in.
+fn who_may((user, group, mode): (u32, u32, u32)) -> String {
+    let user = account_name("/etc/passwd", user);
+    if mode & GROUP == 0 {
+        return format!("is for user {user} (mode {mode:o}): be that one, or root");
+    }
+    let group = account_name("/etc/group", group);
+    format!("is for user {user} and group {group} (mode {mode:o}): be one of them, or root")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: who is kept out is told whom to be, of a directory as of a socket. Method: modes with and without rights of the group.
+    #[test]
+    fn who_may_is_told() {
+        assert_eq!(who_may((0, 0, 0o700)), "is for user root (mode 700): be that one, or root");
+        let both = "is for user root and group root (mode 750): be one of them, or root";
+        assert_eq!(who_may((0, 0, 0o750)), both);
     }
 }

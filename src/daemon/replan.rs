@@ -113,8 +113,9 @@ impl InForce {
         for skipped in &plan.skipped {
             tracing::warn!("skipped: {skipped}");
         }
+        let answer = answer(&said, &plan.skipped, &waiting);
         if said.is_empty() {
-            return Ok("nothing has changed".to_owned());
+            return Ok(answer);
         }
         let Plan { active, next, sources, removed, .. } = plan;
         let (changes, latencies, added) = self.make_ready(&config, next)?;
@@ -145,7 +146,7 @@ impl InForce {
                 counters.removed.set(1);
             }
         }
-        Ok(one_line(&said))
+        Ok(answer)
     }
 
     /// Which sources stay, come, and go; opens those that come.
@@ -346,6 +347,22 @@ impl Plan {
     }
 }
 
+/// What is said of a reload that was done: what has changed, and what of it is not in force, for whoever asked for it does not see the log.
+fn answer(said: &[String], skipped: &[String], waiting: &[String]) -> String {
+    let name = |phrase: &str| phrase.split(": ").next().unwrap_or_default().to_owned();
+    let is_skipped = |phrase: &str| skipped.iter().any(|other| name(other) == name(phrase));
+    // A source that is not on this host is not on.
+    let done: Vec<String> = said.iter().filter(|phrase| !is_skipped(phrase)).cloned().collect();
+    let mut parts = vec![if done.is_empty() { "nothing has changed".to_owned() } else { one_line(&done) }];
+    if !skipped.is_empty() {
+        parts.push(format!("skipped: {}", one_line(skipped)));
+    }
+    if !waiting.is_empty() {
+        parts.push(format!("takes effect at the next start, not before: {}", one_line(waiting)));
+    }
+    parts.join("; ")
+}
+
 /// What is wanted was checked with all its keys; what comes into force has some old ones.
 fn check(config: &Config, wanted: &Config) -> Result<(), Unchanged> {
     if config == wanted {
@@ -360,4 +377,36 @@ fn check(config: &Config, wanted: &Config) -> Result<(), Unchanged> {
 
 fn nanoseconds(source: &Source) -> u64 {
     super::plan::nanoseconds(source.period)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: whoever reloads is told what of it is not in force. Method: what changed, is skipped, and waits, each alone and together.
+    #[test]
+    fn an_answer_says_what_is_not_in_force() {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let said = |said: &[&str], skipped: &[&str], waiting: &[&str]| {
+            answer(&texts(said), &texts(skipped), &texts(waiting))
+        };
+        assert_eq!(said(&[], &[], &[]), "nothing has changed");
+        assert_eq!(
+            said(&["cpu: period 10ms -> 1ms", "snmp: on"], &[], &[]),
+            "cpu: period 10ms -> 1ms; snmp: on"
+        );
+        assert_eq!(
+            said(&["hwmon: on"], &["hwmon: no driver: none"], &[]),
+            "nothing has changed; skipped: hwmon: no driver: none"
+        );
+        assert_eq!(
+            said(
+                &["disk: off", "hwmon: on"],
+                &["hwmon: none"],
+                &["agent.data_dir: a -> b", "handover.drain: 1s -> 2s"]
+            ),
+            "disk: off; skipped: hwmon: none; takes effect at the next start, not before: agent.data_dir: a -> b; \
+             handover.drain: 1s -> 2s"
+        );
+    }
 }

@@ -180,7 +180,11 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-fn is_socket(path: &Path) -> io::Result<bool> {
+/// Whether a socket has this name; nothing at all is none.
+///
+/// # Errors
+/// What the kernel says.
+pub fn is_socket(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(metadata) => Ok(metadata.file_type().is_socket()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),

@@ -276,6 +276,13 @@ fn a_place_that_is_taken_costs_a_warning() {
         } else {
             assert_eq!(kind().unwrap(), before, "{what} is left as it was");
             assert_eq!(before.is_socket(), what == "live");
+            if what != "live" {
+                let asked = rig.call(&["status", "--socket", path.to_str().unwrap()]);
+                assert!(
+                    asked.status == Some(1) && asked.err.contains("it is no socket"),
+                    "{what}: {asked:?}"
+                );
+            }
         }
         drop(live);
     }

@@ -127,11 +127,13 @@ impl Visit for Fields {
     }
 }
 
-/// A text that ends at its limit.
+/// A text that ends at its limit and has no ends of lines: who reads the log line by line takes each for an event.
 struct Cut(String);
 
 impl Write for Cut {
     fn write_str(&mut self, text: &str) -> fmt::Result {
+        let one_line = text.contains('\n').then(|| text.replace('\n', "; "));
+        let text = one_line.as_deref().unwrap_or(text);
         let room = TEXT_BYTES_MAX.saturating_sub(self.0.len());
         if text.len() <= room {
             self.0.push_str(text);
@@ -166,8 +168,8 @@ impl FormatTime for LineTime {
 mod tests {
     use super::*;
 
-    // Goal: a text keeps its limit whatever is written to it, and stays text. Method: pieces up to, at and beyond the limit, in
-    // characters of several bytes.
+    // Goal: a text keeps its limit whatever is written to it, and stays text of one line. Method: pieces up to, at and beyond the limit,
+    // in characters of several bytes and with ends of lines.
     #[test]
     fn texts_are_cut_at_their_limit() {
         let mut text = Cut(String::new());
@@ -178,6 +180,9 @@ mod tests {
         let mut text = Cut(String::new());
         assert!(text.write_str(&"\u{20ac}".repeat(TEXT_BYTES_MAX)).is_err());
         assert!(text.0.len() <= TEXT_BYTES_MAX + 4 && text.0.ends_with("\u{20ac} ..."));
+        let mut text = Cut(String::new());
+        assert!(text.write_str("a\nb").is_ok() && text.write_str(&"\n".repeat(TEXT_BYTES_MAX)).is_err());
+        assert!(text.0.starts_with("a; b; ; ") && text.0.len() <= TEXT_BYTES_MAX + 4, "{}", text.0);
     }
 
     // Goal: a line with fields of every kind comes out as it went in, where the message alone is shown too. Method: logged to a queue
