@@ -148,6 +148,11 @@ impl Page {
         if dropped > 0 {
             line += &self.tint(Mood::Bad, format!("; {dropped} slabs given up"));
         }
+        if queues.losses_pending > 0 {
+            let text =
+                format!("; {} readings are lost that the table does not have yet", queues.losses_pending);
+            line += &self.tint(Mood::Bad, text);
+        }
         line
     }
 
@@ -370,6 +375,9 @@ mod tests {
         status.former.lost = 12;
         let page = Page { coloured: true }.of(&status);
         assert!(page.contains("\x1b[1;31mbefore a reload: 12 lost"), "{page:?}");
+        status.queues.losses_pending = 7;
+        let page = Page { coloured: true }.of(&status);
+        assert!(page.contains("\x1b[1;31m; 7 readings are lost"), "{page:?}");
         status.storage.stalled_ns = Some(9_999_999_999);
         assert!(
             Page { coloured: true }.of(&status).contains("the storage has not answered for 9 s"),

@@ -190,6 +190,11 @@ pub(super) const RECORDER: &[Family<RecorderMetrics>] = &[
         |recorder| Whole(recorder.slabs_free.get()),
     ),
     Family::gauge(
+        "flatcap_losses_pending",
+        "Readings that are lost and will be counted so with the next Gap, when the last second ended.",
+        |recorder| Whole(recorder.losses_pending.get()),
+    ),
+    Family::gauge(
         "flatcap_segment_open",
         "1 while a segment is open, 0 while readings are lost since none can be begun.",
         |recorder| Whole(recorder.segment_open.get()),

@@ -218,6 +218,8 @@ pub struct QueueStatus {
     pub slabs_queued: u64,
     /// Slabs that were free when it ended.
     pub slabs_free: u64,
+    /// Readings that are lost and will be counted so with the next Gap.
+    pub losses_pending: u64,
     /// One a sampler group in use.
     pub groups: Vec<GroupStatus>,
 }
@@ -242,6 +244,7 @@ impl Status {
         let is_lossy = |source: &SourceStatus| source.lost > 0 || source.failed > 0 || source.timed_out > 0;
         let former = &self.former;
         self.storage.errors > 0
+            || self.queues.losses_pending > 0
             || self.sources.iter().any(is_lossy)
             || former.lost > 0
             || former.failed > 0

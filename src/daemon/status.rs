@@ -125,6 +125,7 @@ impl StatusBook {
             queues: QueueStatus {
                 slabs_queued: metrics.recorder.slabs_queued.get(),
                 slabs_free: metrics.recorder.slabs_free.get(),
+                losses_pending: metrics.recorder.losses_pending.get(),
                 groups: metrics
                     .groups
                     .iter()

@@ -269,6 +269,8 @@ pub struct RecorderMetrics {
     pub slabs_queued: Counter,
     /// Slabs that were free when the last second ended.
     pub slabs_free: Counter,
+    /// Readings that are lost and not yet counted so by their sources, since no Gap in a file covers them, when the last second ended.
+    pub losses_pending: Counter,
     /// Turns of its loop. While it neither turns nor waits for the storage, the service's watchdog is not fed.
     pub turns: Counter,
     /// Since when it waits for the storage, on the monotonic clock in nanoseconds; 0 if it does not.

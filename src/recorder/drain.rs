@@ -40,7 +40,7 @@ pub struct Recorder {
     wake: Arc<Event>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) syncer: Syncer,
-    losses: LossBook,
+    pub(super) losses: LossBook,
     pub(super) orders: OrderBook,
     pub(super) latencies: LatencyBook,
     pub(super) progress: Vec<Progress>, // one a source, by id

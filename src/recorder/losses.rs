@@ -71,6 +71,16 @@ impl LossBook {
         }
     }
 
+    /// How many readings are lost that no gap covers yet: all of them, and those that the storage refused. Of losses that were merged
+    /// for want of room the numbers between them count, too.
+    pub(super) fn pending(&self) -> (u64, u64) {
+        let sum = |(all, refused), loss: &Loss| {
+            let is_refused = loss.causes | Causes::STORAGE == loss.causes;
+            (all + loss.count, refused + if is_refused { loss.count } else { 0 })
+        };
+        self.sources.iter().flatten().fold((0, 0), sum)
+    }
+
     fn of(&self, source: u16) -> &[Loss] {
         self.sources.get(usize::from(source)).map(Vec::as_slice).unwrap_or_default()
     }

@@ -153,7 +153,11 @@ impl Recorder {
             return;
         }
         self.sync_inline();
+        let (_, refused) = self.losses.pending();
         let result = match &self.segment {
+            Some(_) if refused > 0 => Err(OrderError::Failed(format!(
+                "{refused} readings could not be written and are lost; what was written before is on the medium; the log says why"
+            ))),
             Some(segment) => {
                 Ok(format!("segment {} is on the medium up to here", segment.writer.name().number))
             }
@@ -249,7 +253,7 @@ mod tests {
     use super::*;
     use crate::os::simulated::{CrashKind, SimulatedStorage};
     use crate::segment::FrameKind;
-    use crate::slab::HandOver;
+    use crate::slab::{Causes, HandOver, Loss};
 
     /// A recorder that records when it is told to, what tells it, and what it has answered.
     struct Rig {
@@ -353,6 +357,28 @@ mod tests {
         rig.recorder.obey(given_ns + 1);
         let answer = rig.answers.lock().unwrap().pop().unwrap();
         assert_eq!(answer.unwrap(), "segment 0 is on the medium up to here");
+    }
+
+    // Goal: a flush does not claim to have written what the storage has refused. Method: readings that were refused and are in no gap
+    // yet; others that are lost for another reason; then the gap.
+    #[test]
+    fn a_flush_says_what_is_lost() {
+        let mut rig = rig();
+        let flush = |rig: &mut Rig| {
+            rig.give(Order::Flush);
+            rig.recorder.obey(0); // taken
+            rig.recorder.obey(u64::MAX);
+            rig.answers.lock().unwrap().pop().unwrap()
+        };
+        let loss = |first_seq, causes| Loss { source: 1, first_seq, count: 3, causes };
+        rig.recorder.losses.add(loss(0, Causes::READ_FAILED));
+        assert!(flush(&mut rig).is_ok());
+        rig.recorder.losses.add(loss(3, Causes::STORAGE));
+        assert_eq!(rig.recorder.losses.pending(), (6, 3));
+        let refused = flush(&mut rig).unwrap_err().to_string();
+        assert!(refused.starts_with("3 readings could not be written and are lost"), "{refused}");
+        rig.recorder.losses.settle(1, 6);
+        assert!(flush(&mut rig).is_ok());
     }
 
     // Goal: orders are bounded, and each is answered, also those of a run that ends. Method: more than may wait while nobody carries

@@ -34,6 +34,7 @@ impl Recorder {
             self.latencies.collect();
             self.metrics.recorder.slabs_queued.set(std::mem::take(&mut self.most_queued) as u64);
             self.metrics.recorder.slabs_free.set(self.pool.free() as u64);
+            self.metrics.recorder.losses_pending.set(self.losses.pending().0);
             self.mark_periods(now);
             self.name_silent_sources();
             self.name_failing_sources();
