@@ -6,13 +6,17 @@
 use std::hint::black_box;
 use std::io::BufReader;
 
-use flatcap::schema::synthetic::{Point, PointArgs};
 use flatcap::stream::{
     ChecksumKind, FrameDecoder, FrameTemplate, Framer, KindDeframer, SliceFramer, SliceReader, Slot, StreamReader,
     StreamWriter, salvage,
 };
 use flatbuffers::FlatBufferBuilder;
 use gungraun::{library_benchmark, library_benchmark_group, main};
+use synthetic::flatcap::synthetic::{Point, PointArgs};
+
+#[path = "../../../generated/synthetic_generated.rs"]
+#[allow(warnings, reason = "generated code keeps the generator's own style")]
+mod synthetic;
 
 const FRAMES: usize = 1000;
 
