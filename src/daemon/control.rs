@@ -9,7 +9,6 @@ use crate::control::{
 };
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockReading, monotonic_ns};
-use crate::os::event::Event;
 use crate::os::local_socket::{LocalSocket, PATH_BYTES_MAX, remove_stale};
 use crate::os::shared_memory::own_directory;
 use crate::os::thread;
@@ -67,14 +66,9 @@ impl ControlThread {
     pub(super) fn finish(self) {
         let Some((stop, thread)) = self.0 else { return };
         drop(stop);
-        let never = Event::new();
-        let deadline_ns = monotonic_ns() + STOP_MAX_NS;
-        while !thread.is_finished() {
-            if monotonic_ns() >= deadline_ns {
-                tracing::warn!("the control server does not end; it is left behind");
-                return;
-            }
-            never.wait_until(monotonic_ns() + 1_000_000);
+        if !thread::ends_by(&thread, monotonic_ns() + STOP_MAX_NS, &mut |_| {}) {
+            tracing::warn!("the control server does not end; it is left behind");
+            return;
         }
         // A panic in there was reported by the panic hook.
         let _panicked = thread.join();

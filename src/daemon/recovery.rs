@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::os::clock::monotonic_ns;
-use crate::os::event::Event;
 use crate::os::thread;
 use crate::recorder::Capped;
 use crate::segment::{Completion, Leftovers, RecoverError, Recovered, SegmentName};
@@ -41,16 +40,9 @@ impl Recovery {
 
     /// Waits for it, up to a limit. `meanwhile` is called with the time while that goes on.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
-        let never = Event::new();
-        let deadline_ns = monotonic_ns() + STOP_MAX_NS;
-        while !self.thread.is_finished() {
-            let now = monotonic_ns();
-            if now >= deadline_ns {
-                tracing::warn!("the recovery of earlier runs is not finished; the next run goes on with it");
-                return;
-            }
-            meanwhile(now);
-            never.wait_until(now + 1_000_000);
+        if !thread::ends_by(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
+            tracing::warn!("the recovery of earlier runs is not finished; the next run goes on with it");
+            return;
         }
         // A panic in there was reported by the panic hook; the segments stay as they are.
         let _panicked = self.thread.join();

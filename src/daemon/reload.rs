@@ -176,14 +176,9 @@ impl ReloadDesk {
     pub(super) fn finish(self) {
         let Self { jobs, thread, .. } = self;
         drop(jobs);
-        let never = Event::new();
-        let deadline_ns = monotonic_ns() + STOP_MAX_NS;
-        while !thread.is_finished() {
-            if monotonic_ns() >= deadline_ns {
-                tracing::warn!("a reload is still under way at the end; it is left behind");
-                return;
-            }
-            never.wait_until(monotonic_ns() + 1_000_000);
+        if !thread::ends_by(&thread, monotonic_ns() + STOP_MAX_NS, &mut |_| {}) {
+            tracing::warn!("a reload is still under way at the end; it is left behind");
+            return;
         }
         // A panic in there was reported by the panic hook.
         let _panicked = thread.join();

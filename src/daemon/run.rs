@@ -192,22 +192,15 @@ impl Run {
     }
 }
 
-/// Waits for a thread until the deadline, which is a time from now; the standard library can only wait without one.
+/// Waits for a thread until the deadline, which is a time from now.
 fn join<T>(
     name: String,
     thread: JoinHandle<T>,
     (deadline_ns, waited_ns): (u64, u64),
     meanwhile: &mut dyn FnMut(u64),
 ) -> Result<T, DaemonError> {
-    const LOOK_EVERY_NS: u64 = 1_000_000;
-    let never = Event::new();
-    while !thread.is_finished() {
-        let now = monotonic_ns();
-        if now >= deadline_ns {
-            return Err(DaemonError::ThreadStuck { name, seconds: waited_ns / 1_000_000_000 });
-        }
-        meanwhile(now);
-        never.wait_until(now + LOOK_EVERY_NS);
+    if !thread::ends_by(&thread, deadline_ns, meanwhile) {
+        return Err(DaemonError::ThreadStuck { name, seconds: waited_ns / 1_000_000_000 });
     }
     thread.join().map_err(|_panic| DaemonError::ThreadEnded { name })
 }

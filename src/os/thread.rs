@@ -7,6 +7,9 @@ use std::thread::{Builder, JoinHandle};
 use rustix::process::getpid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 
+use super::clock::monotonic_ns;
+use super::event::Event;
+
 /// Starts a thread under a name that `ps -L` and a debugger show. The kernel keeps 15 bytes of it.
 ///
 /// # Errors
@@ -16,6 +19,22 @@ pub fn spawn<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     Builder::new().name(name.to_owned()).spawn(body)
+}
+
+/// Waits until a thread has ended; false if it has not by this time of the monotonic clock. The standard library can only wait without
+/// one. `meanwhile` is called with the time every millisecond.
+pub fn ends_by<T>(thread: &JoinHandle<T>, deadline_ns: u64, meanwhile: &mut dyn FnMut(u64)) -> bool {
+    const LOOK_EVERY_NS: u64 = 1_000_000;
+    let never = Event::new();
+    while !thread.is_finished() {
+        let now = monotonic_ns();
+        if now >= deadline_ns {
+            return false;
+        }
+        meanwhile(now);
+        never.wait_until(now + LOOK_EVERY_NS);
+    }
+    true
 }
 
 /// Asks the kernel to wake the calling thread within a nanosecond of its deadlines instead of bundling wake-ups in
