@@ -4,7 +4,6 @@
 #
 #   --version-suffix TEXT   ~old makes a version before this one, +new one behind it: for trying upgrades
 #   --profile PROFILE       dev instead of release: quick, for trying the packages
-#   --static-profile PROFILE  the same for the static program alone
 #   --no-static             without the static program and its archive
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,13 +13,11 @@ cargo_generate_rpm_version=0.21.1
 tools=$PWD/target/tools
 suffix=
 profile=release
-static_profile=
 static=yes
 while [ $# -gt 0 ]; do
     case $1 in
         --version-suffix) suffix=$2; shift 2 ;;
         --profile) profile=$2; shift 2 ;;
-        --static-profile) static_profile=$2; shift 2 ;;
         --no-static) static=; shift ;;
         *) echo "scripts/package.sh: unknown argument $1" >&2; exit 2 ;;
     esac
@@ -28,10 +25,8 @@ done
 
 # Built here unless the environment says otherwise; cargo's folder of the profile dev has a name of its own.
 built=${CARGO_TARGET_DIR:-target}
-folder() { # PROFILE
-    if [ "$1" = dev ]; then echo debug; else echo "$1"; fi
-}
-static_profile=${static_profile:-$profile}
+folder=$profile
+[ "$profile" = dev ] && folder=debug
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)$suffix
 target=$(rustc -vV | sed -n 's/^host: //p')
 arch=${target%%-*}
@@ -57,7 +52,7 @@ compress() { # FILE: as Debian wants it, without name and time
 stage_all() {
     rm -rf "$stage"
     mkdir -p "$stage/doc" "$stage/man"
-    cp "$built/$(folder "$profile")/flatcap" "$stage/flatcap"
+    cp "$built/$folder/flatcap" "$stage/flatcap"
     strip "$stage/flatcap"
     "$stage/flatcap" manual "$stage/man" --date "$date" >/dev/null
     for page in "$stage"/man/*; do
@@ -88,9 +83,9 @@ static_program() { # the program without any library, or a sentence why there is
         echo "passed over: no Rust for $musl can be installed here, so there is no static program"
         return
     fi
-    cargo build --quiet --locked --target "$musl" --profile "$static_profile"
+    cargo build --quiet --locked --target "$musl" --profile "$profile"
     mkdir -p "$package/static"
-    cp "$built/$musl/$(folder "$static_profile")/flatcap" "$package/static/flatcap"
+    cp "$built/$musl/$folder/flatcap" "$package/static/flatcap"
     strip "$package/static/flatcap"
     if ldd "$package/static/flatcap" 2>&1 | grep -q '=>'; then
         echo "$package/static/flatcap needs libraries" >&2
