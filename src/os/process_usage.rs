@@ -44,15 +44,15 @@ impl ProcessUsage {
 mod tests {
     use super::*;
 
-    // Goal: the numbers are this process's. Method: take memory and files, and look again.
+    // Goal: the numbers are this process's. Method: take memory and files, and look: that much is there at least, whatever the other
+    // tests of this process take and give back meanwhile.
     #[test]
     fn what_is_taken_shows() {
         let before = ProcessUsage::now().unwrap();
         let memory = vec![1_u8; 32 << 20];
         let files: Vec<_> = (0..40).map(|_| fs::File::open("/proc/self/statm").unwrap()).collect();
         let after = ProcessUsage::now().unwrap();
-        // Other tests of this process come and go meanwhile.
-        assert!(after.resident_bytes >= before.resident_bytes + (16 << 20), "{before:?} {after:?}");
+        assert!(after.resident_bytes >= memory.len() as u64, "{after:?}");
         assert!(after.open_files >= files.len() as u64 && after.open_files <= after.open_files_max);
         assert!(after.virtual_bytes >= after.resident_bytes && after.cpu_ns >= before.cpu_ns);
         drop(memory);
