@@ -3,8 +3,8 @@
 //!
 //! Never: samples, writes, prints.
 //!
-//! Ending is ownership: the stop event ends the samplers, they hand over their last slabs and drop their senders, the
-//! recorder sees the queue disconnected, drains, seals and ends; joined in that order, each with a deadline.
+//! Ending is ownership: the stop event, and a ring of their bells, ends the samplers, they hand over their last slabs and drop
+//! their senders, the recorder sees the queues disconnected, drains, seals and ends; joined in that order, each with a deadline.
 
 mod changes;
 mod control;

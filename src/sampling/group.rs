@@ -168,7 +168,7 @@ impl Group {
         })
     }
 
-    /// Samples until the stop event is set; then hands over what it has and drops its sender.
+    /// Samples until it is told to end; then hands over what it has and drops its sender.
     pub fn run(mut self) {
         privileges::ask(self.name, &self.config);
         let mut now = 0;
