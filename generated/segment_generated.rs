@@ -106,13 +106,14 @@ impl ::flatbuffers::SimpleToVerifyInSlice for ChecksumKind {}
 #[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
 pub const ENUM_MIN_SOURCE_KIND: u8 = 0;
 #[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
-pub const ENUM_MAX_SOURCE_KIND: u8 = 2;
+pub const ENUM_MAX_SOURCE_KIND: u8 = 3;
 #[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
 #[allow(non_camel_case_types)]
-pub const ENUM_VALUES_SOURCE_KIND: [SourceKind; 3] = [
+pub const ENUM_VALUES_SOURCE_KIND: [SourceKind; 4] = [
   SourceKind::Host,
   SourceKind::Agent,
   SourceKind::Synthetic,
+  SourceKind::Imported,
 ];
 
 /// Who makes the samples of a source.
@@ -124,13 +125,15 @@ impl SourceKind {
   pub const Host: Self = Self(0);
   pub const Agent: Self = Self(1);
   pub const Synthetic: Self = Self(2);
+  pub const Imported: Self = Self(3);
 
   pub const ENUM_MIN: u8 = 0;
-  pub const ENUM_MAX: u8 = 2;
+  pub const ENUM_MAX: u8 = 3;
   pub const ENUM_VALUES: &'static [Self] = &[
     Self::Host,
     Self::Agent,
     Self::Synthetic,
+    Self::Imported,
   ];
   /// Returns the variant's name or "" if unknown.
   pub fn variant_name(self) -> Option<&'static str> {
@@ -138,6 +141,7 @@ impl SourceKind {
       Self::Host => Some("Host"),
       Self::Agent => Some("Agent"),
       Self::Synthetic => Some("Synthetic"),
+      Self::Imported => Some("Imported"),
       _ => None,
     }
   }
@@ -214,6 +218,8 @@ mod bitflags_gap_cause {
       const Damaged = 64;
       /// The source did not answer in time.
       const TimedOut = 128;
+      /// Numbers of a feed that never reached whoever captured it.
+      const NotReceived = 256;
     }
   }
 }
@@ -1086,7 +1092,7 @@ impl<'a> SourceDescriptor<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(SourceDescriptor::VT_PERIOD_NS, Some(0)).unwrap()}
   }
-  /// Full name of the payload's root table.
+  /// Full name of the payload's root table; empty where the payload is opaque: bytes that nobody described.
   #[inline]
   pub fn root(&self) -> &'a str {
     // Safety:
@@ -1094,7 +1100,7 @@ impl<'a> SourceDescriptor<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(SourceDescriptor::VT_ROOT, None).unwrap()}
   }
-  /// Binary schema (.bfbs) of the payload.
+  /// Binary schema (.bfbs) of the payload; empty where it is opaque.
   #[inline]
   pub fn schema(&self) -> ::flatbuffers::Vector<'a, u8> {
     // Safety:

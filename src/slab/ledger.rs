@@ -60,7 +60,7 @@ impl BitOrAssign for Causes {
 
 impl fmt::Display for Causes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 8] = [
+        const NAMES: [&str; 9] = [
             "queue_full",
             "pool_empty",
             "too_large",
@@ -69,6 +69,7 @@ impl fmt::Display for Causes {
             "crash",
             "damaged",
             "timed_out",
+            "not_received",
         ];
         let mut names =
             NAMES.iter().enumerate().filter(|(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| name);

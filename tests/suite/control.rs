@@ -1,9 +1,8 @@
 //! The running agent is asked: by its own verbs, by plain HTTP, by clients that wish it no good, and where there is no socket to be had.
 
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -312,15 +311,13 @@ fn several_recordings_are_told_apart() {
     let directory = format!("/dev/shm/flatcap-{ACCOUNT}");
     let (one, other) = (Rig::new(), Rig::new());
     let command = |rig: &Rig, args: &[&str]| {
-        let mut command = rig.command(args);
-        command.env_remove("RUNTIME_DIRECTORY").uid(ACCOUNT).gid(ACCOUNT);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = rig.command_as(ACCOUNT, args);
+        command.env_remove("RUNTIME_DIRECTORY").stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
     let record = ["record", "--quiet", "--source", "cpu"];
     let mut children = Vec::new();
     for rig in [&one, &other] {
-        rig.folders().iter().for_each(|folder| chown(folder, Some(ACCOUNT), Some(ACCOUNT)).unwrap());
         children.push(command(rig, &record).spawn().unwrap());
     }
     let status = |args: &[&str]| Called::from(command(&one, args).output().unwrap());
@@ -378,10 +375,8 @@ fn a_strangers_socket_is_not_asked() {
     let stranger = UnixListener::bind(&path).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     let rig = Rig::new();
-    rig.folders().iter().for_each(|folder| chown(folder, Some(ACCOUNT), Some(ACCOUNT)).unwrap());
-    let mut command = rig.command(&["mark", "a secret"]);
-    let called =
-        Called::from(command.env_remove("RUNTIME_DIRECTORY").uid(ACCOUNT).gid(ACCOUNT).output().unwrap());
+    let mut command = rig.command_as(ACCOUNT, &["mark", "a secret"]);
+    let called = Called::from(command.env_remove("RUNTIME_DIRECTORY").output().unwrap());
     stranger.set_nonblocking(true).unwrap();
     let asked = stranger.accept();
     std::fs::remove_dir_all(&directory).unwrap();

@@ -1,7 +1,5 @@
 //! What the scheduler and the memory manager are asked for: that it is really so, and what is said where it is refused.
 
-use std::os::unix::fs::chown;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -26,12 +24,8 @@ fn first_cpu() -> String {
 /// Starts a recording that asks for all of it, and waits until it records.
 fn start(rig: &Rig, uid: u32) -> Child {
     let config = rig.write("asks.toml", CONFIG.replace("CPU", &first_cpu()));
-    let mut command = rig.command(&["record", "--config", config.to_str().unwrap(), "--for", "60s"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    if uid != rustix::process::getuid().as_raw() {
-        command.uid(uid).gid(uid);
-    }
-    let child = command.spawn().unwrap();
+    let mut command = rig.command_as(uid, &["record", "--config", config.to_str().unwrap(), "--for", "60s"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("frames on disk", || has_segment(&rig.data(), 300 << 10));
     child
 }
@@ -103,9 +97,6 @@ fn an_account_without_rights_is_told() {
         return;
     }
     let rig = Rig::new();
-    for path in rig.folders() {
-        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
     let child = start(&rig, NOBODY);
     assert_eq!(locked(&child), 0);
     assert!(threads(&child).iter().all(|thread| thread.1 == "0" && thread.2 == "0"));

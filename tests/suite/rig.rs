@@ -1,6 +1,8 @@
 //! The real binary in a fresh directory.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -53,7 +55,26 @@ impl Rig {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flatcap"));
+        self.command_of(env!("CARGO_BIN_EXE_flatcap").as_ref(), args)
+    }
+
+    /// The program as another account runs it: a copy of it, since that account may not come to where it was built. All of the rig is
+    /// that account's from now on.
+    pub fn command_as(&self, account: u32, args: &[&str]) -> Command {
+        let program = self.path("flatcap");
+        if !program.exists() {
+            std::fs::copy(env!("CARGO_BIN_EXE_flatcap"), &program).unwrap();
+            for folder in self.folders() {
+                chown(folder, Some(account), Some(account)).unwrap();
+            }
+        }
+        let mut command = self.command_of(&program, args);
+        command.uid(account).gid(account);
+        command
+    }
+
+    fn command_of(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
         without_settings(&mut command);
         command.env("RUNTIME_DIRECTORY", self.memory.path());
