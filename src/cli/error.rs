@@ -7,6 +7,7 @@ use super::Outcome;
 use crate::config::ConfigErrors;
 use crate::control::ClientError;
 use crate::daemon::{DaemonError, SourceError};
+use crate::import::ImportError;
 use crate::replay::TimeError;
 use crate::segment::SegmentError;
 
@@ -32,6 +33,9 @@ pub enum CliError {
     /// A file.
     #[error(transparent)]
     Segment(#[from] SegmentError),
+    /// A foreign recording.
+    #[error(transparent)]
+    Import(#[from] ImportError),
     /// The running agent.
     #[error(transparent)]
     Control(#[from] ClientError),
@@ -68,7 +72,9 @@ impl CliError {
     /// The exit status it calls for.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::Usage(_) | Self::Config(_) | Self::Time(_) => Outcome::Usage,
+            Self::Usage(_) | Self::Config(_) | Self::Time(_) | Self::Import(ImportError::Options(_)) => {
+                Outcome::Usage
+            }
             _ => Outcome::Failed,
         }
     }

@@ -14,6 +14,7 @@ mod completions;
 mod configuration;
 mod dump;
 mod error;
+mod import;
 mod info;
 mod logging;
 mod manual;
@@ -56,6 +57,7 @@ enum Verb {
     Dump(dump::Args),
     Replay(replay::Args),
     Recover(recover::Args),
+    Import(import::Args),
     #[command(hide = true)]
     Completions(completions::Args),
     #[command(hide = true)]
@@ -132,6 +134,7 @@ fn call(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, log: Opti
         Verb::Dump(args) => dump::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
+        Verb::Import(args) => import::run(&args, out),
         Verb::Completions(args) => completions::run(&args, out),
         Verb::Manual(args) => manual::run(&args, out),
         Verb::Status(args) => status::run(&args, out),

@@ -47,10 +47,19 @@ impl Envelope {
     #[inline]
     pub fn write(&self, frame: &mut [u8], stamp: &Stamp, payload: &[u8]) {
         let (envelope, body) = frame.split_at_mut(ENVELOPE_BYTES);
-        envelope.copy_from_slice(&PREFIX);
-        let length = u32::try_from(payload.len()).expect("the frame limit is a u32");
-        put(envelope, PAYLOAD_LENGTH_AT, length.to_le_bytes());
+        self.begin(envelope, payload.len(), stamp);
         copy(body, payload);
+    }
+
+    /// Writes the envelope of a payload of `payload_bytes` that is written behind it.
+    ///
+    /// # Panics
+    /// `envelope` is not exactly [`ENVELOPE_BYTES`] long, or the payload 4 GiB or longer: mistakes of the caller.
+    #[inline]
+    pub fn begin(&self, envelope: &mut [u8], payload_bytes: usize, stamp: &Stamp) {
+        envelope.copy_from_slice(&PREFIX);
+        let length = u32::try_from(payload_bytes).expect("the frame limit is a u32");
+        put(envelope, PAYLOAD_LENGTH_AT, length.to_le_bytes());
         self.stamp(envelope, stamp);
     }
 

@@ -107,16 +107,8 @@ impl Recorder {
             orders,
         } = settings;
         let entries = storage.entries()?;
-        let segment = |name: &str| {
-            SegmentName::parse(name)
-                .or_else(|| Some(SegmentName::parse_aside(name)?.0))
-                .map(|name| name.number)
-        };
-        let last = entries.iter().filter_map(|entry| segment(&entry.name)).max();
-        let next_number = match last {
-            None => 0,
-            Some(last) => SegmentName::next_number(last).ok_or(io::ErrorKind::StorageFull)?,
-        };
+        let next_number = SegmentName::number_behind(entries.iter().map(|entry| entry.name.as_str()))
+            .ok_or(io::ErrorKind::StorageFull)?;
         let sources = metrics.sources.len();
         let mut recorder = Self {
             syncer: Syncer::start(Arc::clone(&storage))?,

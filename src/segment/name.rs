@@ -102,6 +102,16 @@ impl SegmentName {
         })
     }
 
+    /// The number behind all that the names of a directory's files show, of segments and of what lies beside them; none when the last
+    /// number is reached.
+    pub fn number_behind<'a>(names: impl Iterator<Item = &'a str>) -> Option<u64> {
+        let shown = |name| Self::parse(name).or_else(|| Some(Self::parse_aside(name)?.0));
+        match names.filter_map(shown).map(|name| name.number).max() {
+            None => Some(0),
+            Some(last) => Self::next_number(last),
+        }
+    }
+
     /// The number after this one; none when the last number is reached (after 10 billion segments).
     pub fn next_number(number: u64) -> Option<u64> {
         number.checked_add(1).filter(|next| *next <= NUMBER_MAX)

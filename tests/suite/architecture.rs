@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Which rooms each room may import: docs/ARCHITECTURE.md, "Edges".
-const EDGES: [(&str, &[&str]); 15] = [
+const EDGES: [(&str, &[&str]); 16] = [
     ("stream", &[]),
     ("schema", &[]),
     ("os", &[]),
@@ -16,13 +16,14 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("segment", &["stream", "schema", "os", "metrics"]),
     ("recorder", &["slab", "segment", "stream", "os", "metrics"]),
     ("replay", &["segment", "stream"]),
+    ("import", &["segment", "stream", "frame", "schema", "os"]),
     ("control", &["metrics", "os", "config"]),
     ("daemon", &["config", "sampling", "slab", "recorder", "segment", "stream", "os", "metrics", "control"]),
     (
         "cli",
         &[
             "config", "sampling", "slab", "recorder", "segment", "stream", "os", "metrics", "daemon",
-            "replay", "schema", "frame", "control",
+            "replay", "schema", "frame", "control", "import",
         ],
     ),
     ("main", &["cli"]),

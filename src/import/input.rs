@@ -1,0 +1,162 @@
+//! A file to be imported: what is in it, unpacked, and how much of it has been read.
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::error::ImportError;
+
+/// How much is read at once, in bytes.
+const READ_BYTES: usize = 256 << 10;
+/// The first bytes of a file that gzip has packed (RFC 1952, 2.3.1).
+const GZIP_MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
+
+/// What is in a file.
+pub struct Input {
+    path: PathBuf,
+    reader: Box<dyn BufRead>,
+    is_packed: bool,
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Input")
+            .field("path", &self.path)
+            .field("is_packed", &self.is_packed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Input {
+    /// Opens a file; `-` is standard input. `bytes` counts what is read of it, packed.
+    pub(super) fn open(path: &Path, bytes: Rc<Cell<u64>>) -> Result<Self, ImportError> {
+        let source: Box<dyn Read> = if path == Path::new("-") {
+            Box::new(io::stdin())
+        } else {
+            let file = File::open(path).map_err(ImportError::read(path))?;
+            if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+                return Err(ImportError::read(path)(io::ErrorKind::IsADirectory.into()));
+            }
+            Box::new(file)
+        };
+        Self::new(path, source, bytes).map_err(ImportError::read(path))
+    }
+
+    fn new(path: &Path, source: Box<dyn Read>, bytes: Rc<Cell<u64>>) -> io::Result<Self> {
+        let mut start = Vec::new();
+        let mut counted = Counted { source, bytes };
+        (&mut counted).take(GZIP_MAGIC.len() as u64).read_to_end(&mut start)?;
+        let is_packed = start == GZIP_MAGIC;
+        let whole = BufReader::with_capacity(READ_BYTES, io::Cursor::new(start).chain(counted));
+        let reader: Box<dyn BufRead> = if is_packed {
+            Box::new(BufReader::with_capacity(READ_BYTES, MultiGzDecoder::new(whole)))
+        } else {
+            Box::new(whole)
+        };
+        Ok(Self { path: path.to_owned(), reader, is_packed })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file is packed: offsets are then those of what is in it.
+    pub fn is_packed(&self) -> bool {
+        self.is_packed
+    }
+
+    /// Whether an error of reading says that the packed file is damaged or cut, and not that it cannot be read.
+    pub fn is_damage(&self, error: &io::Error) -> bool {
+        use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+        self.is_packed && matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(buffer)
+    }
+}
+
+impl BufRead for Input {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.reader.consume(amount);
+    }
+}
+
+/// Counts what is read.
+struct Counted {
+    source: Box<dyn Read>,
+    bytes: Rc<Cell<u64>>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buffer)?;
+        self.bytes.set(self.bytes.get() + read as u64);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn gzip(content: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(content).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn read(content: Vec<u8>) -> (bool, io::Result<Vec<u8>>, u64, bool) {
+        let bytes = Rc::new(Cell::new(0));
+        let mut input =
+            Input::new(Path::new("a"), Box::new(io::Cursor::new(content)), Rc::clone(&bytes)).unwrap();
+        let mut whole = Vec::new();
+        let result = input.read_to_end(&mut whole);
+        let is_damage = result.as_ref().is_err_and(|error| input.is_damage(error));
+        (input.is_packed(), result.map(|_| whole), bytes.get(), is_damage)
+    }
+
+    // Goal: packed files are told by their content, members of one file follow one another, and what was read is counted. Method: plain
+    // ones shorter than the magic, one member, two.
+    #[test]
+    fn packed_files_are_told_by_their_content() {
+        for plain in [&b""[..], b"\x1F", b"\x1F\x8B", b"\x1F\x8B\x07 abc", b"plain"] {
+            let (is_packed, content, bytes, _) = read(plain.to_vec());
+            assert!(!is_packed && content.unwrap() == plain && bytes == plain.len() as u64);
+        }
+        let two = [gzip(b"one"), gzip(b"two")].concat();
+        let length = two.len() as u64;
+        let (is_packed, content, bytes, _) = read(two);
+        assert!(is_packed && content.unwrap() == b"onetwo" && bytes == length);
+    }
+
+    // Goal: a cut or damaged packed file is damage, not a file that cannot be read. Method: cut in the middle; a flipped bit.
+    #[test]
+    fn cut_and_flipped_packed_files_are_damage() {
+        let whole = gzip(&(0..200_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>());
+        let (_, result, _, is_damage) = read(whole[..whole.len() / 2].to_vec());
+        assert!(result.is_err() && is_damage);
+        let mut flipped = whole;
+        let middle = flipped.len() / 2;
+        flipped[middle] ^= 0x10;
+        let (_, result, _, is_damage) = read(flipped);
+        assert!(result.is_err() && is_damage);
+    }
+}
