@@ -50,6 +50,14 @@ pub mod host {
     pub use super::generated::vmstat::flatcap::host::*;
 }
 
+/// Recordings of markets (schemas/market/).
+pub mod market {
+    /// Messages and order books of LOBSTER (schemas/market/lobster.fbs).
+    pub mod lobster {
+        pub use crate::schema::generated::lobster::flatcap::market::lobster::*;
+    }
+}
+
 /// The frames that make a segment (schemas/segment.fbs).
 pub mod segment {
     pub use super::generated::segment::flatcap::segment::*;
