@@ -50,6 +50,14 @@ pub mod host {
     pub use super::generated::vmstat::flatcap::host::*;
 }
 
+/// What feeds of markets say (schemas/market/).
+pub mod market {
+    /// IEX DEEP and TOPS (schemas/market/iex.fbs).
+    pub mod iex {
+        pub use crate::schema::generated::iex::flatcap::market::iex::*;
+    }
+}
+
 /// The frames that make a segment (schemas/segment.fbs).
 pub mod segment {
     pub use super::generated::segment::flatcap::segment::*;
