@@ -61,12 +61,14 @@ fn hold_verifiers_together(bytes: &[u8]) {
         for change in [1, 2, 4, 8, 0x10, 0x40, 0x80, 0xFF] {
             let mut damaged = bytes.to_vec();
             damaged[at] ^= change;
-            let (ours, theirs) = (department::verify(&damaged).is_some(), department::read_verified(&damaged).is_ok());
+            let (ours, theirs) =
+                (department::verify(&damaged).is_some(), department::read_verified(&damaged).is_ok());
             assert_eq!(ours, theirs, "byte {at} changed by {change:#x} in {bytes:02x?}");
         }
     }
     for length in 0..bytes.len() {
-        let (ours, theirs) = (department::verify(&bytes[..length]), department::read_verified(&bytes[..length]));
+        let (ours, theirs) =
+            (department::verify(&bytes[..length]), department::read_verified(&bytes[..length]));
         assert_eq!(ours.is_some(), theirs.is_ok(), "{length} bytes of {bytes:02x?}");
     }
 }
@@ -157,7 +159,11 @@ fn serializing() -> [Way; 4] {
 fn deserializing() -> [Way; 5] {
     let group = "deserialize";
     [
-        Way { group, name: "FlatBuffers, verified", make: |forms| each(&forms.flat, |bytes| verified(bytes)) },
+        Way {
+            group,
+            name: "FlatBuffers, verified",
+            make: |forms| each(&forms.flat, |bytes| verified(bytes)),
+        },
         Way {
             group,
             name: "FlatBuffers, verified, each vtable once",
@@ -242,15 +248,24 @@ fn measure(ways: &[Way], forms: &Forms, (books, threads): (usize, usize)) {
 }
 
 fn main() {
-    println!("| books | threads | what | way | 1,000 operations/s | speed beside prost's best (middle half) |");
+    println!(
+        "| books | threads | what | way | 1,000 operations/s | speed beside prost's best (middle half) |"
+    );
     println!("|---|---|---|---|---|---|");
     for books in [1, 10] {
         let forms = Forms::new(books);
         let mean = |all: &[Vec<u8>]| all.iter().map(Vec::len).sum::<usize>() as f64 / all.len() as f64;
         let proto = mean(&forms.proto);
-        let sizes = [("FlatBuffers, as flatc generates it", &forms.flat), ("FlatBuffers, tables in one piece", &forms.flat_whole)];
+        let sizes = [
+            ("FlatBuffers, as flatc generates it", &forms.flat),
+            ("FlatBuffers, tables in one piece", &forms.flat_whole),
+        ];
         for (name, all) in sizes {
-            println!("| {books} | - | size | {name} | {:.0} B | {:.2} x the bytes |", mean(all), mean(all) / proto);
+            println!(
+                "| {books} | - | size | {name} | {:.0} B | {:.2} x the bytes |",
+                mean(all),
+                mean(all) / proto
+            );
         }
         println!("| {books} | - | size | prost | {proto:.0} B | 1.00 x the bytes |");
         for threads in [1, 4] {

@@ -106,8 +106,22 @@ impl Random {
 
     fn words(&mut self, count: u64) -> String {
         const WORDS: [&str; 16] = [
-            "River", "Night", "The", "Winter", "Garden", "Of", "Mathematics", "A", "Letters", "Stone", "History",
-            "Light", "Sea", "Introduction", "To", "Machine",
+            "River",
+            "Night",
+            "The",
+            "Winter",
+            "Garden",
+            "Of",
+            "Mathematics",
+            "A",
+            "Letters",
+            "Stone",
+            "History",
+            "Light",
+            "Sea",
+            "Introduction",
+            "To",
+            "Machine",
         ];
         let words: Vec<&str> = (0..count).map(|_| WORDS[self.below(WORDS.len() as u64) as usize]).collect();
         words.join(" ")

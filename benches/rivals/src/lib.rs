@@ -4,6 +4,7 @@
 //! set beside published ones.
 
 pub mod department;
+pub mod evolution;
 pub mod framing;
 pub mod rounds;
 pub mod segments;
