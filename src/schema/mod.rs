@@ -50,8 +50,13 @@ pub mod host {
     pub use super::generated::vmstat::flatcap::host::*;
 }
 
-/// Recordings of markets (schemas/market/).
+/// What feeds of markets say (schemas/market/).
 pub mod market {
+    /// IEX DEEP and TOPS (schemas/market/iex.fbs).
+    pub mod iex {
+        pub use crate::schema::generated::iex::flatcap::market::iex::*;
+    }
+
     /// Messages and order books of LOBSTER (schemas/market/lobster.fbs).
     pub mod lobster {
         pub use crate::schema::generated::lobster::flatcap::market::lobster::*;

@@ -29,6 +29,9 @@ mod follow;
 mod hosts;
 mod judges;
 mod layers;
+mod lobster;
+#[path = "../generators/lobster.rs"]
+mod lobster_generator;
 mod medium;
 mod metrics;
 mod overload;

@@ -70,11 +70,7 @@ impl OrderBookModel {
             let levels = builder.create_vector(&vec![wire::Level::default(); levels]);
             wire::OrderBook::create(builder, &wire::OrderBookArgs { levels: Some(levels), time: 0.0 })
         });
-        Self {
-            time: model.slot("time").expect(OWN),
-            levels: model.list("levels[]").expect(OWN),
-            model,
-        }
+        Self { time: model.slot("time").expect(OWN), levels: model.list("levels[]").expect(OWN), model }
     }
 
     pub(super) fn payload_bytes(&self) -> usize {
@@ -119,9 +115,10 @@ mod tests {
             model.fill(1.5, &room, &mut payload);
             let read = flatbuffers::root::<wire::OrderBook<'_>>(&payload).unwrap();
             assert_eq!((read.time().to_bits(), read.levels().len()), (1.5_f64.to_bits(), levels));
-            let numbers = read.levels().iter().flat_map(|level| {
-                [level.ask_price(), level.ask_size(), level.bid_price(), level.bid_size()]
-            });
+            let numbers = read
+                .levels()
+                .iter()
+                .flat_map(|level| [level.ask_price(), level.ask_size(), level.bid_price(), level.bid_size()]);
             assert!(numbers.eq((0..4 * i64::try_from(levels).unwrap()).map(|n| n * 7)));
         }
     }
