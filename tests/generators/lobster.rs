@@ -97,17 +97,17 @@ impl Market {
             return Event { kind: 7, order: 0, size: 0, price, direction: -1 };
         }
         let direction = if self.below(2) == 0 { -1 } else { 1 };
-        let side = if direction > 0 { &self.bids } else { &self.asks };
+        let prices = if direction > 0 { self.bids.len() } else { self.asks.len() };
         match self.below(100) {
-            _ if side.len() < 2 => self.add(direction),
+            _ if prices < 2 => self.add(direction),
             0..52 => self.add(direction),
             52..88 => self.take(3, direction),
             88..90 => self.take(2, direction),
             90..97 => self.take(4, direction),
             kind => {
-                let (size, price) = (100 + self.below(900), self.best(direction));
+                let (shares, price) = (100 + self.below(900), self.best(direction));
                 let order = if kind == 99 { -1 } else { 0 };
-                Event { kind: if kind == 99 { 6 } else { 5 }, order, size, price, direction }
+                Event { kind: if kind == 99 { 6 } else { 5 }, order, size: shares, price, direction }
             }
         }
     }
@@ -121,8 +121,8 @@ impl Market {
     fn add(&mut self, direction: i64) -> Event {
         let (size, away) = (1 + self.below(500), (1 + self.below(40)) * TICK);
         let price = (self.best(-direction) - direction * away).max(TICK);
-        let side = if direction > 0 { &mut self.bids } else { &mut self.asks };
-        *side.entry(price).or_default() += size;
+        let prices = if direction > 0 { &mut self.bids } else { &mut self.asks };
+        *prices.entry(price).or_default() += size;
         self.next_order += 9;
         Event { kind: 1, order: self.next_order, size, price, direction }
     }
@@ -132,16 +132,16 @@ impl Market {
         let depth = if kind == 4 { 0 } else { self.below(8) };
         let order = self.next_order - 9 * self.below(1000);
         let part = 1 + self.below(4);
-        let side = if direction > 0 { &mut self.bids } else { &mut self.asks };
-        let depth = usize::try_from(depth).expect("small").min(side.len() - 1);
-        let price = if direction > 0 { side.keys().rev().nth(depth) } else { side.keys().nth(depth) };
-        let price = *price.expect("the side has so many");
-        let there = side[&price];
+        let prices = if direction > 0 { &mut self.bids } else { &mut self.asks };
+        let depth = usize::try_from(depth).expect("small").min(prices.len() - 1);
+        let price = if direction > 0 { prices.keys().rev().nth(depth) } else { prices.keys().nth(depth) };
+        let price = *price.expect("there are so many");
+        let there = prices[&price];
         let size = if kind == 3 { there } else { (there / part).max(1) };
         if size == there {
-            side.remove(&price);
+            prices.remove(&price);
         } else {
-            side.insert(price, there - size);
+            prices.insert(price, there - size);
         }
         Event { kind, order, size, price, direction }
     }

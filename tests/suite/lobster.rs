@@ -64,7 +64,8 @@ fn expected_messages(text: &str) -> Vec<(u64, i128, Vec<String>)> {
     let rows = text.lines().enumerate().map(|(number, line)| {
         let mut fields: Vec<String> = line.split(',').map(str::to_owned).collect();
         let wall_ns = MIDNIGHT_NS + nanoseconds(&fields[0]);
-        fields[1] = EVENT_TYPES[fields[1].parse::<usize>().unwrap()].to_owned();
+        let event: usize = fields[1].parse().unwrap();
+        EVENT_TYPES[event].clone_into(&mut fields[1]);
         (number as u64, wall_ns, fields)
     });
     rows.collect()
@@ -114,7 +115,7 @@ fn texts(rows: u64, seed: u64) -> [String; 2] {
     Day { rows, levels: 10, seed }.texts()
 }
 
-/// A real file, where there are any: beside the checkout, or where FLATCAP_SHARED_DATA says.
+/// A real file, where there are any: beside the checkout, or where `FLATCAP_SHARED_DATA` says.
 fn real(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("FLATCAP_SHARED_DATA")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data"), PathBuf::from);
@@ -440,7 +441,10 @@ fn damaged_archives_give_what_is_whole() {
 fn other_files_are_refused() {
     let rig = Rig::new();
     let [message, _] = texts(10, 1);
-    let pandas: String = message.lines().enumerate().map(|(row, line)| format!("{row},{line}\n")).collect();
+    let pandas = message
+        .lines()
+        .enumerate()
+        .fold(String::new(), |text, (row, line)| text + &format!("{row},{line}\n"));
     let archive = zip(&[(MESSAGE, message.as_bytes())], CompressionMethod::Deflated);
     for (content, says) in [
         (pandas.into_bytes(), "neither a LOBSTER message file"),

@@ -32,10 +32,7 @@ impl Work<'_, '_> {
         let mut recording = Recording::begin(self.job.storage, self.job.plan.clone())?;
         let named = [&message, &book].into_iter().flatten().find_map(|part| part.name.clone());
         let named_ns = named.as_ref().and_then(|name| super::name::midnight_ns(name.date));
-        let levels = match book.as_ref().or(message.as_ref()).map(|part| part.levels()) {
-            Some(levels) => levels,
-            None => return Ok(()),
-        };
+        let levels = book.as_ref().or(message.as_ref()).and_then(Part::levels);
         let symbol = self.options.symbol.clone().or(named.as_ref().map(|name| name.symbol.clone()));
         let date = self.options.date.or(named.as_ref().map(|name| name.date));
         let source = |kind: &str, root: &str| {

@@ -154,7 +154,7 @@ fn look_into(path: &Path, parts: &mut Vec<Part>, report: &mut Report) -> Result<
             }
             // Archives bring a text that explains them.
             Found::Other if name.is_none() => {
-                report.pass_over("entries of archives that are no LOBSTER files")
+                report.pass_over("entries of archives that are no LOBSTER files");
             }
             Found::Other => {
                 report.flaw(&place.path(), 0, None, "no row of a message or an order book at its begin");

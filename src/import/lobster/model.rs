@@ -1,6 +1,6 @@
 //! Payloads of messages and order books: models that are copied and patched, nothing is built for a row.
 
-use super::row::{LEVEL_BYTES, Message};
+use super::row::Message;
 use crate::frame::{FrameTemplate, List, Slot, model};
 use crate::schema::market::lobster as wire;
 
@@ -77,13 +77,13 @@ impl OrderBookModel {
         self.model.payload_bytes()
     }
 
-    /// `levels` is what they are in a payload, [`LEVEL_BYTES`] each.
+    /// `levels` is what they are in a payload.
     #[inline]
     pub(super) fn fill(&self, seconds: f64, levels: &[u8], payload: &mut [u8]) {
         let mut patch = self.model.fill(payload);
         patch.set(self.time, seconds);
         let room = patch.elements(&self.levels);
-        debug_assert!(room.len() == levels.len() && levels.len() % LEVEL_BYTES == 0);
+        debug_assert!(room.len() == levels.len(), "a row of the file's levels");
         room.copy_from_slice(levels);
     }
 }
@@ -91,7 +91,7 @@ impl OrderBookModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::lobster::row;
+    use crate::import::lobster::row::{self, LEVEL_BYTES};
 
     // Goal: what is patched is what a reader sees, under the verifier. Method: rows with all values different, one of them with an event
     // type that has no name; books of several depths.

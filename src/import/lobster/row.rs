@@ -174,7 +174,7 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
 }
 
 /// What stands between commas.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Columns<'l>(Option<&'l [u8]>);
 
 impl<'l> Iterator for Columns<'l> {
