@@ -1,4 +1,6 @@
-//! Files as LOBSTER writes them, made up: the same seed gives the same bytes. No market has moved like this.
+//! Files as LOBSTER writes them, made up: the same seed gives the same bytes. No market has moved like this. Plain Rust, shared by tests and
+//! benches (`#[path]`).
+#![allow(dead_code, reason = "each user takes its part")]
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

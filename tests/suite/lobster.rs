@@ -466,6 +466,9 @@ fn other_files_are_refused() {
     assert_eq!(import(&rig, &[&path], &["--date", "21.6.2012"]).status, Some(2));
     assert_eq!(import(&rig, &[&path], &["--date", "9999-12-31"]).status, Some(2));
     assert!(rig.segments("bin").is_empty());
+    let called = import(&rig, &[&path, &path], &[]);
+    assert_eq!(called.status, Some(2), "{called:?}");
+    assert!(called.err.contains("another file has the same rows by its name"), "{called:?}");
     let nothing = rig.write("nothing", "");
     let called = import(&rig, &[&nothing], &[]);
     assert_eq!(

@@ -73,6 +73,12 @@ pub fn import(files: &[PathBuf], options: &Options, job: Job<'_, '_>) -> Result<
     for path in files {
         look(path, &mut parts, &mut report)?;
     }
+    if let Some(part) = pairing::repeated(&parts) {
+        let path = part.place.path();
+        let what =
+            format!("{}: another file has the same rows by its name: name one of them", path.display());
+        return Err(ImportError::Options(what));
+    }
     let pairs = pairing::pairs(&parts);
     let midnight_ns = match options.date {
         Some(date) if pairs.len() > 1 => {

@@ -14,7 +14,7 @@ const NEW_YORK_SINCE_2007: &str = "EST5EDT,M3.2.0,M11.1.0";
 /// What a name says: `SYMBOL_DATE_BEGIN_END_KIND_LEVELS.csv`, or without begin and end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
-    /// What files of one pair have in common: symbol, date, begin, end.
+    /// What files of one pair have in common: symbol, date, begin, end, levels.
     pub(super) day: String,
     pub(super) symbol: String,
     pub(super) date: Date,
@@ -44,7 +44,13 @@ impl Name {
                 [date, ..] => (day.strip_suffix(date)?.strip_suffix('_')?, date),
             };
         let (symbol, date) = (named.0, date(named.1)?);
-        is_symbol(symbol).then(|| Self { day: day.to_owned(), symbol: symbol.to_owned(), date, kind, levels })
+        is_symbol(symbol).then(|| Self {
+            day: format!("{day}_{levels}"),
+            symbol: symbol.to_owned(),
+            date,
+            kind,
+            levels,
+        })
     }
 }
 
@@ -79,10 +85,12 @@ mod tests {
         let name = Name::parse("AAPL_2012-06-21_34200000_57600000_message_10.csv").unwrap();
         assert_eq!((name.symbol.as_str(), name.date.to_string().as_str()), ("AAPL", "2012-06-21"));
         assert_eq!(name.kind, Kind::Message);
-        let book = Name::parse("AAPL_2012-06-21_34200000_57600000_orderbook_50.csv.gz").unwrap();
-        assert_eq!((book.kind, book.day), (Kind::OrderBook(50), name.day));
+        let book = Name::parse("AAPL_2012-06-21_34200000_57600000_orderbook_10.csv.gz").unwrap();
+        assert_eq!((book.kind, &book.day), (Kind::OrderBook(10), &name.day));
+        let deeper = Name::parse("AAPL_2012-06-21_34200000_57600000_orderbook_50.csv").unwrap();
+        assert_ne!(deeper.day, name.day);
         let short = Name::parse("INTC_2012-06-21_message_10.csv").unwrap();
-        assert_eq!((short.symbol.as_str(), short.day.as_str()), ("INTC", "INTC_2012-06-21"));
+        assert_eq!((short.symbol.as_str(), short.day.as_str()), ("INTC", "INTC_2012-06-21_10"));
         assert_eq!(Name::parse("BRK.B_2012-06-21_0_1_message_1.csv").unwrap().symbol, "BRK.B");
         assert_eq!(Name::parse("A_B_2012-06-21_0_1_message_1.csv").unwrap().symbol, "A_B");
         for other in [

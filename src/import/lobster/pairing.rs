@@ -1,11 +1,13 @@
 //! Which order books belong to which messages.
 
+use std::collections::BTreeSet;
+
 use super::{Kind, Part};
 
 /// Pairs of a message part and an order-book part, as indices; what has no partner stands alone. In the order of the input.
 ///
-/// Parts whose names say the same symbol, day and hours belong together, the first of each kind with the first of the other. So do parts whose
-/// names say nothing, and one of each kind that are alone, where only one of the two names says anything. Names that say
+/// Parts whose names say the same symbol, day, hours and levels belong together. So do parts whose names say nothing, the first of
+/// each kind with the first of the other, and one of each kind that are alone, where only one of the two names says anything. Names that say
 /// different days are never paired.
 pub(super) fn pairs(parts: &[Part]) -> Vec<(Option<usize>, Option<usize>)> {
     let described: Vec<_> = parts
@@ -13,6 +15,14 @@ pub(super) fn pairs(parts: &[Part]) -> Vec<(Option<usize>, Option<usize>)> {
         .map(|part| (part.kind == Kind::Message, part.name.as_ref().map(|name| name.day.as_str())))
         .collect();
     pairs_of(&described)
+}
+
+/// A part of the same kind and name as one before it: it would be imported twice.
+pub(super) fn repeated(parts: &[Part]) -> Option<&Part> {
+    let mut seen = BTreeSet::new();
+    parts.iter().find(|part| {
+        part.name.as_ref().is_some_and(|name| !seen.insert((part.kind == Kind::Message, name.day.as_str())))
+    })
 }
 
 /// The same of whether each is a message file, and the day that its name says.

@@ -200,7 +200,7 @@ fn message_fault(line: &[u8]) -> Fault {
     const NAMES: [&str; 6] = ["time", "event type", "order ID", "size", "price", "direction"];
     let count = Columns(Some(line)).count();
     if !matches!(count, 6 | 7) {
-        return Fault(format!("{count} columns, where a message has 6"));
+        return Fault(format!("{count} column(s), where a message has 6"));
     }
     for (number, (name, text)) in NAMES.into_iter().zip(Columns(Some(line))).enumerate() {
         let value = integer(text);
@@ -222,7 +222,7 @@ fn message_fault(line: &[u8]) -> Fault {
 fn order_book_fault(line: &[u8], levels: usize) -> Fault {
     let (count, wanted) = (Columns(Some(line)).count(), levels * LEVEL_COLUMNS);
     if count != wanted {
-        return Fault(format!("{count} columns, where the file's rows of {levels} levels have {wanted}"));
+        return Fault(format!("{count} column(s), where the file's rows of {levels} levels have {wanted}"));
     }
     for (number, text) in Columns(Some(line)).enumerate() {
         if integer(text).is_none() {
@@ -325,9 +325,9 @@ mod tests {
         assert!(message(b"34200.5,4,7,18,5,-1,NITE").unwrap().has_more);
         assert!(message(b"34200.5,4,7,18,5,-1,").unwrap().has_more);
         for (line, what, has_time) in [
-            (&b""[..], "1 columns, where a message has 6", false),
-            (b"1,2,3", "3 columns, where a message has 6", true),
-            (b"1.5,2,3,4,5,1,2,3", "8 columns, where a message has 6", true),
+            (&b""[..], "1 column(s), where a message has 6", false),
+            (b"1,2,3", "3 column(s), where a message has 6", true),
+            (b"1.5,2,3,4,5,1,2,3", "8 column(s), where a message has 6", true),
             (b"x,2,3,4,5,1", "time `x`: no decimal number below 90000", false),
             (b"1.5,256,3,4,5,1", "event type `256`: no number from 0 to 255", true),
             (b"1.5,1,3.0,4,5,1", "order ID `3.0`: no whole number of 64 bits", true),
@@ -353,8 +353,8 @@ mod tests {
         let numbers: Vec<i64> = room.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect();
         assert_eq!(numbers, [1, 2, 3, 4, 9_999_999_999, 0, -9_999_999_999, 0]);
         for (line, what) in [
-            (&b"1,2,3,4"[..], "4 columns, where the file's rows of 2 levels have 8"),
-            (b"1,2,3,4,5,6,7,8,9", "9 columns, where the file's rows of 2 levels have 8"),
+            (&b"1,2,3,4"[..], "4 column(s), where the file's rows of 2 levels have 8"),
+            (b"1,2,3,4,5,6,7,8,9", "9 column(s), where the file's rows of 2 levels have 8"),
             (b"1,2,3,4,5,6,,8", "bid price 2 ``: no whole number of 64 bits"),
             (b"1,2.5,3,4,5,6,7,8", "ask size 1 `2.5`: no whole number of 64 bits"),
         ] {
