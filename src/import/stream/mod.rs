@@ -119,9 +119,8 @@ fn given_names(given: &[String], files: usize) -> Result<Vec<String>, ImportErro
     match given.iter().find(|name| !name::is_valid(name) || !taken.insert(name.as_str())) {
         None => Ok(given.to_vec()),
         Some(name) => Err(ImportError::Options(format!(
-            "--name {name:?}: a name is of 1 to {} letters, digits, '.', '_' and '-', begins with neither '.' nor '-', and \
-             no other source has it",
-            name::NAME_BYTES_MAX
+            "--name {name:?}: a name is of 1 to 128 letters, digits, '.', '_' and '-', begins with neither '.' nor '-', and \
+             no other source has it"
         ))),
     }
 }
