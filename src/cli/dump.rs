@@ -115,7 +115,7 @@ struct Dump<'a> {
 
 /// A source that rows are printed of.
 enum Known {
-    Described(Decoder),
+    Described(Box<Decoder>),
     /// Its name: nobody described its payloads.
     Opaque(String),
 }
@@ -267,7 +267,7 @@ impl<'a> Dump<'a> {
     fn describe(&mut self, source: &SourceInfo, plan: Plan) {
         let name = source.name.clone();
         let decoder = Decoder { name, plan, rates: Rates::default(), row: Row::new() };
-        self.sources.insert(source.id, Known::Described(decoder));
+        self.sources.insert(source.id, Known::Described(Box::new(decoder)));
     }
 
     fn sample(&mut self, sample: &Telemetry<'_>) -> Result<(), CliError> {

@@ -20,7 +20,7 @@ use crate::stream::ChecksumKind;
 pub(super) struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// stream: payloads alone, framed plainly as flatstream and flatcap::stream read them, one file SOURCE.bin a source.
+    /// stream: payloads alone, framed plainly as flatstream reads them, one file SOURCE.bin a source.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
     /// Directory for the files; created if missing.

@@ -72,7 +72,8 @@ fn files() -> Vec<(String, Vec<u8>)> {
     };
     let imported = {
         let described = SourceInfo { kind: SourceKind::Imported, period_ns: 0, ..source(0, &schema) };
-        let opaque = SourceInfo { id: 1, root: String::new(), schema: Vec::new(), ..described.clone() };
+        let nothing = SourceInfo { root: String::new(), schema: Vec::new(), ..described.clone() };
+        let opaque = SourceInfo { id: 1, name: "opaque".into(), ..nothing };
         let mut maker = Maker::new(header(kind, vec![described, opaque]));
         maker.samples(0, 0..1);
         maker.sample_of(1, 0, b"bytes that nobody described");

@@ -15,8 +15,9 @@ use crate::stream::ChecksumKind;
 /// Least and most bytes that --frame-max can be: what a reader takes at least, and at most (docs/FORMAT.md, section 2).
 const FRAME_MAX_RANGE: std::ops::RangeInclusive<u64> = (64 << 10)..=((1 << 30) - ENVELOPE_BYTES as u64);
 
-/// Streams of plain frames: a length, a checksum or none, a payload, as flatstream and flatcap::stream write them. Each file becomes a
-/// source; payloads are kept byte for byte.
+/// Streams of plain frames, as flatstream and this program's library write them: a length, a checksum or none, a payload.
+///
+/// Each file becomes a source; payloads are kept byte for byte.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

@@ -215,7 +215,9 @@ impl Importer<'_, '_> {
             window.pass(length);
         }
         if let Some(hole) = hole.as_mut().filter(|_| self.frames == before) {
-            hole.why += &format!("; nowhere is a whole frame with the checksum {kind}: is it another one?");
+            hole.why += "; no whole frame with the checksum ";
+            hole.why += kind.name();
+            hole.why += " is anywhere: is it another one?";
         }
         self.tell(source, path, hole);
         Ok(goes_on)
