@@ -81,6 +81,7 @@ pub use json::{JsonWriter, append_json_value};
 pub use plan::{Field, Leaf, Meaning, Plan};
 pub use projection::Projection;
 pub use rate::Rates;
+pub use tables::Tables;
 pub use value::{Place, Value, Visitor};
 pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
 
@@ -95,6 +96,7 @@ mod project;
 mod projection;
 mod rate;
 mod select;
+mod tables;
 mod value;
 mod walk;
 
