@@ -53,15 +53,27 @@ pub use super::place::{Scalar, TemplateError};
 #[derive(Debug, Clone)]
 pub struct FrameTemplate {
     payload: Box<[u8]>,
-    /// As long as the payload: zero where a value changes, all ones elsewhere.
-    fixed: Box<[u8]>,
-    /// All bytes that change, if they stand side by side.
-    changing: Option<Range<usize>>,
+    fixed: Fixed,
     /// What may change, in the order of the paths it was made from.
     places: Box<[(Box<str>, Place)]>,
     /// Of all of the above. Templates that agree in it are the same, and so are their slots.
     fingerprint: u64,
 }
+
+/// Which bytes stay the same, in the form in which a payload is compared fastest.
+#[derive(Debug, Clone)]
+enum Fixed {
+    /// All but these.
+    Around(Range<usize>),
+    /// Few long pieces.
+    Pieces(Box<[Range<usize>]>),
+    /// Those where this, as long as the payload, is all ones; zero where a value changes.
+    Mask(Box<[u8]>),
+}
+
+/// How many bytes of a payload a piece must stand for on average, so that a comparison each takes less time than going
+/// through the whole payload with a mask.
+const PIECE_BYTES_MIN: usize = 32;
 
 /// A value that changes: where it stands in one template, and its type.
 pub struct Slot<T> {
@@ -101,21 +113,16 @@ impl FrameTemplate {
     }
 
     fn from_places(finished: &[u8], places: Vec<Place>, paths: &[&str]) -> Self {
-        let mut fixed = vec![0xFF; finished.len()];
+        let mut mask = vec![0xFF; finished.len()];
         for place in &places {
-            if let Some(changing) = fixed.get_mut(place.range()) {
+            if let Some(changing) = mask.get_mut(place.range()) {
                 changing.fill(0);
             }
         }
         let mut hasher = DefaultHasher::new();
-        (finished, &fixed, paths).hash(&mut hasher);
+        (finished, &mask, paths).hash(&mut hasher);
         let places = paths.iter().map(|path| Box::from(*path)).zip(places).collect();
-        let fingerprint = hasher.finish();
-        let start = fixed.iter().take_while(|&&byte| byte != 0).count();
-        let end = fixed.len() - fixed.iter().rev().take_while(|&&byte| byte != 0).count();
-        let is_together = fixed.iter().take(end).skip(start).all(|&byte| byte == 0);
-        let changing = is_together.then_some(start..end.max(start));
-        Self { payload: finished.into(), fixed: fixed.into(), changing, places, fingerprint }
+        Self { payload: finished.into(), fixed: Fixed::of(mask), places, fingerprint: hasher.finish() }
     }
 
     /// A template from a message, built with defaults forced.
@@ -231,13 +238,21 @@ impl FrameTemplate {
         if payload.len() != self.payload.len() {
             return false;
         }
-        // The values that change mostly stand side by side: what is fixed is compared in front of them and behind.
-        if let Some(Range { start, end }) = self.changing {
-            return equal(split(&self.payload, start).0, split(payload, start).0)
-                && equal(split(&self.payload, end).1, split(payload, end).1);
+        match &self.fixed {
+            // The values that change mostly stand side by side: what is fixed is compared in front of them and behind.
+            Fixed::Around(Range { start, end }) => {
+                equal(split(&self.payload, *start).0, split(payload, *start).0)
+                    && equal(split(&self.payload, *end).1, split(payload, *end).1)
+            }
+            Fixed::Pieces(pieces) => pieces.iter().all(|piece| {
+                let (ours, theirs) = (self.payload.get(piece.clone()), payload.get(piece.clone()));
+                equal(ours.unwrap_or_default(), theirs.unwrap_or_default())
+            }),
+            Fixed::Mask(mask) => {
+                let pairs = self.payload.iter().zip(payload).zip(mask);
+                pairs.fold(0, |sum, ((our, their), fixed)| sum | (our ^ their) & fixed) == 0
+            }
         }
-        let pairs = self.payload.iter().zip(payload).zip(&self.fixed);
-        pairs.fold(0, |sum, ((our, their), fixed)| sum | (our ^ their) & fixed) == 0
     }
 
     /// Where a slot's value stands.
@@ -245,6 +260,28 @@ impl FrameTemplate {
     fn place<T>(&self, slot: Slot<T>) -> Range<usize> {
         assert!(slot.fingerprint == self.fingerprint, "a slot belongs to the template that gave it");
         slot.at..slot.at + size_of::<T>()
+    }
+}
+
+impl Fixed {
+    /// From a mask of all ones where a byte is fixed, zero elsewhere.
+    fn of(mask: Vec<u8>) -> Self {
+        let mut pieces = Vec::new();
+        let mut end = 0;
+        for piece in mask.chunk_by(|one, next| one == next) {
+            if piece.first() == Some(&0xFF) {
+                pieces.push(end..end + piece.len());
+            }
+            end += piece.len();
+        }
+        match &pieces[..] {
+            [front, behind] if front.start == 0 && behind.end == mask.len() => {
+                Self::Around(front.end..behind.start)
+            }
+            [front] if front.start == 0 => Self::Around(front.end..mask.len()),
+            _ if mask.len() < PIECE_BYTES_MIN * pieces.len() => Self::Mask(mask.into()),
+            _ => Self::Pieces(pieces.into()),
+        }
     }
 }
 
@@ -298,7 +335,17 @@ pub struct View<'p> {
     payload: &'p [u8],
 }
 
-impl View<'_> {
+impl<'p> View<'p> {
+    /// The bytes of all elements of a list, where they stand in the payload: little-endian, one behind the other.
+    ///
+    /// # Panics
+    /// The list is another template's: a mistake of the caller.
+    #[inline]
+    pub fn elements(&self, list: &List) -> &'p [u8] {
+        assert!(list.fingerprint == self.template.fingerprint, "a list belongs to the template that gave it");
+        self.payload.get(list.place.clone()).unwrap_or_default()
+    }
+
     /// Reads a value.
     ///
     /// # Panics
@@ -334,7 +381,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::schema::synthetic::{Point, PointArgs};
+    use crate::schema::synthetic::{Point, PointArgs, Wide, WideArgs};
     use crate::stream::deframer::{SliceDeframer, Step};
     use crate::stream::kind::{ChecksumKind, KindDeframer};
 
@@ -407,6 +454,50 @@ mod tests {
         assert!(FrameTemplate::of(&Zero, schema, &["counter"]).is_ok());
         let error = FrameTemplate::of(&Zero, schema, &["counter", "wave"]).unwrap_err().to_string();
         assert!(error.contains("`wave`") && error.contains("not present"), "{error}");
+    }
+
+    // Goal: a payload has the template's shape as long as no fixed byte differs, and its lists are viewed where they stand.
+    // Method: every byte of templates whose values stand side by side, scattered, between long lists, and nowhere,
+    // changed in turn.
+    #[test]
+    fn every_fixed_byte_counts() {
+        let mut builder = FlatBufferBuilder::new();
+        let padding = builder.create_vector(&[9_u8; 70]);
+        let values = builder.create_vector(&[5_u64; 40]);
+        let wide = Wide::create(&mut builder, &WideArgs { values: Some(values), padding: Some(padding) });
+        builder.finish_minimal(wide);
+        let schema = include_bytes!("../../generated/synthetic.bfbs");
+        let root = (&schema[..], "flatcap.synthetic.Wide");
+        let wide = |paths| FrameTemplate::of_root(builder.finished_data(), root, paths).unwrap();
+        let templates = [
+            (template(&["counter", "wave", "noise"]), 24),
+            (template(&["noise", "counter"]), 16),
+            (template(&[]), 0),
+            (wide(&["values[]"]), 320),
+            (wide(&["values[]", "padding[]"]), 390),
+            (wide(&["values[1]", "values[3]", "values[5]", "values[7]"]), 32),
+        ];
+        let kinds = templates.each_ref().map(|(template, _)| std::mem::discriminant(&template.fixed));
+        assert!(kinds[0] != kinds[1] && kinds[1] != kinds[4] && kinds[4] != kinds[0], "all forms are here");
+        for (template, changing) in &templates {
+            let differs = |at: &usize| {
+                let mut payload = template.payload().to_vec();
+                payload[*at] ^= 0x40;
+                template.view(&payload).is_none()
+            };
+            assert_eq!(
+                (0..template.payload_bytes()).filter(differs).count(),
+                template.payload_bytes() - changing
+            );
+        }
+
+        let (template, _) = &templates[4];
+        let (values, padding) = (template.list("values[]").unwrap(), template.list("padding[]").unwrap());
+        let mut payload = template.payload().to_vec();
+        template.patch(&mut payload).elements(&padding).fill(3);
+        let view = template.view(&payload).unwrap();
+        assert_eq!(view.elements(&padding), [3; 70]);
+        assert_eq!(view.elements(&values), 5_u64.to_le_bytes().repeat(40));
     }
 
     // Goal: too little room is refused before anything is written. Method: one byte short.
