@@ -30,6 +30,9 @@ mod hosts;
 mod importing;
 mod judges;
 mod layers;
+mod lobster;
+#[path = "../generators/lobster.rs"]
+mod lobster_generator;
 mod medium;
 mod metrics;
 mod overload;

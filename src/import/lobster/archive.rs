@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use flate2::bufread::DeflateDecoder;
+use zip::CompressionMethod;
 use zip::read::{ZipArchive, ZipFile, read_zipfile_from_stream};
 use zip::result::{ZipError, ZipResult};
-use zip::CompressionMethod;
 
 use crate::import::error::ImportError;
 use crate::import::input::{Counted, Input};
@@ -141,7 +141,11 @@ fn by_headers(file: File, why: &ZipError) -> io::Result<Contents> {
             Ok(Some(entry)) => contents.add(&entry, at.get(), header_start),
             Ok(None) => break "the directory of the archive is damaged or cut off".to_owned(),
             Err(ZipError::Io(error)) if error.raw_os_error().is_some() => return Err(error),
-            Err(_) => break format!("the archive is damaged or cut off ({why}): unpack it with another program if more lies behind"),
+            Err(_) => {
+                break format!(
+                    "the archive is damaged or cut off ({why}): unpack it with another program if more lies behind"
+                );
+            }
         }
         if contents.entries.len() > ENTRIES_MAX {
             return Ok(contents);

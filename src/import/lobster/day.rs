@@ -32,10 +32,7 @@ impl Work<'_, '_> {
         let mut recording = Recording::begin(self.job.storage, self.job.plan.clone())?;
         let named = [&message, &book].into_iter().flatten().find_map(|part| part.name.clone());
         let named_ns = named.as_ref().and_then(|name| super::name::midnight_ns(name.date));
-        let levels = match book.as_ref().or(message.as_ref()).map(|part| part.levels()) {
-            Some(levels) => levels,
-            None => return Ok(()),
-        };
+        let levels = book.as_ref().or(message.as_ref()).and_then(Part::levels);
         let symbol = self.options.symbol.clone().or(named.as_ref().map(|name| name.symbol.clone()));
         let date = self.options.date.or(named.as_ref().map(|name| name.date));
         let source = |kind: &str, root: &str| {
@@ -46,7 +43,10 @@ impl Work<'_, '_> {
             ];
             Source {
                 name: format!("{}-{kind}", symbol.as_deref().unwrap_or("lobster")),
-                labels: labels.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect(),
+                labels: labels
+                    .into_iter()
+                    .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+                    .collect(),
                 root: root.to_owned(),
                 schema: SCHEMA.to_vec(),
             }
@@ -78,7 +78,14 @@ impl Work<'_, '_> {
             Some(lines) => lines,
             None => Lines::new(part.place.open(self.job.course.counter())?),
         };
-        Ok(RowFile { path: lines.path().to_owned(), lines, columns, is_first: true, has_ended: false, missing: 0 })
+        Ok(RowFile {
+            path: lines.path().to_owned(),
+            lines,
+            columns,
+            is_first: true,
+            has_ended: false,
+            missing: 0,
+        })
     }
 }
 
@@ -86,7 +93,9 @@ fn takes(recording: &Recording<'_>, payload_bytes: usize) -> Result<(), ImportEr
     if recording.takes(payload_bytes) {
         return Ok(());
     }
-    Err(ImportError::Options(format!("rows of {payload_bytes} bytes do not fit into the longest frame: raise its limit")))
+    Err(ImportError::Options(format!(
+        "rows of {payload_bytes} bytes do not fit into the longest frame: raise its limit"
+    )))
 }
 
 impl Part {
@@ -143,9 +152,9 @@ impl Day<'_> {
                 None => None,
             };
             let book = match &mut self.books {
-                Some(OrderBooks { file, levels, .. }) => {
-                    file.next(&mut work.report, |line| row::order_book(line, levels).map_err(|fault| (fault, None)))?
-                }
+                Some(OrderBooks { file, levels, .. }) => file.next(&mut work.report, |line| {
+                    row::order_book(line, levels).map_err(|fault| (fault, None))
+                })?,
                 None => None,
             };
             if let Some(Ok(row)) = &message {
@@ -173,7 +182,8 @@ impl Day<'_> {
         for file in files.into_iter().flatten() {
             work.report.bytes += file.lines.offset();
             if file.missing > 0 {
-                let what = "it has fewer rows than its partner: the rest of the partner's is imported without it";
+                let what =
+                    "it has fewer rows than its partner: the rest of the partner's is imported without it";
                 work.report.flaw(&file.path, file.lines.offset(), Some(file.missing), what);
             }
         }

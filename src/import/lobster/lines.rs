@@ -281,8 +281,10 @@ mod tests {
     // Goal: many lines over many buffers come out as they are. Method: lines of many lengths against `split`.
     #[test]
     fn lines_cross_buffers() {
-        let content: Vec<u8> = (1..3000_usize).flat_map(|n| [vec![b'x'; n % 977 + 1], vec![b'\n']].concat()).collect();
-        let expected: Vec<&[u8]> = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+        let content: Vec<u8> =
+            (1..3000_usize).flat_map(|n| [vec![b'x'; n % 977 + 1], vec![b'\n']].concat()).collect();
+        let expected: Vec<&[u8]> =
+            content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
         let found = all(&content);
         assert_eq!(found.len(), expected.len());
         for ((at, found), expected) in found.iter().zip(&expected) {

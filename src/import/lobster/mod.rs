@@ -76,7 +76,10 @@ pub fn import(files: &[PathBuf], options: &Options, job: Job<'_, '_>) -> Result<
     let pairs = pairing::pairs(&parts);
     let midnight_ns = match options.date {
         Some(date) if pairs.len() > 1 => {
-            let what = format!("the date {date} is that of one day, but the files hold {}: import them one by one", pairs.len());
+            let what = format!(
+                "the date {date} is that of one day, but the files hold {}: import them one by one",
+                pairs.len()
+            );
             return Err(ImportError::Options(what));
         }
         Some(date) => Some(name::midnight_ns(date).ok_or_else(|| {
@@ -106,7 +109,9 @@ fn look(path: &Path, parts: &mut Vec<Part>, report: &mut Report) -> Result<(), I
     }
     if ZIP_MAGICS.iter().any(|magic| begin.starts_with(magic)) {
         return if path.as_os_str() == "-" {
-            refuse("a ZIP archive cannot be read from standard input, since two of its entries are read at once: name it as a file")
+            refuse(
+                "a ZIP archive cannot be read from standard input, since two of its entries are read at once: name it as a file",
+            )
         } else if lines.is_packed() {
             refuse("a ZIP archive within gzip: unpack it first")
         } else {
@@ -148,7 +153,9 @@ fn look_into(path: &Path, parts: &mut Vec<Part>, report: &mut Report) -> Result<
                 report.flaw(&place.path(), 0, None, format!("nothing can be unpacked: {damage}"));
             }
             // Archives bring a text that explains them.
-            Found::Other if name.is_none() => report.pass_over("entries of archives that are no LOBSTER files"),
+            Found::Other if name.is_none() => {
+                report.pass_over("entries of archives that are no LOBSTER files");
+            }
             Found::Other => {
                 report.flaw(&place.path(), 0, None, "no row of a message or an order book at its begin");
             }

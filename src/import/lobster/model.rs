@@ -1,6 +1,6 @@
 //! Payloads of messages and order books: models that are copied and patched, nothing is built for a row.
 
-use super::row::{LEVEL_BYTES, Message};
+use super::row::Message;
 use crate::frame::{FrameTemplate, List, Slot, model};
 use crate::schema::market::lobster as wire;
 
@@ -70,24 +70,20 @@ impl OrderBookModel {
             let levels = builder.create_vector(&vec![wire::Level::default(); levels]);
             wire::OrderBook::create(builder, &wire::OrderBookArgs { levels: Some(levels), time: 0.0 })
         });
-        Self {
-            time: model.slot("time").expect(OWN),
-            levels: model.list("levels[]").expect(OWN),
-            model,
-        }
+        Self { time: model.slot("time").expect(OWN), levels: model.list("levels[]").expect(OWN), model }
     }
 
     pub(super) fn payload_bytes(&self) -> usize {
         self.model.payload_bytes()
     }
 
-    /// `levels` is what they are in a payload, [`LEVEL_BYTES`] each.
+    /// `levels` is what they are in a payload.
     #[inline]
     pub(super) fn fill(&self, seconds: f64, levels: &[u8], payload: &mut [u8]) {
         let mut patch = self.model.fill(payload);
         patch.set(self.time, seconds);
         let room = patch.elements(&self.levels);
-        debug_assert!(room.len() == levels.len() && levels.len() % LEVEL_BYTES == 0);
+        debug_assert!(room.len() == levels.len(), "a row of the file's levels");
         room.copy_from_slice(levels);
     }
 }
@@ -95,7 +91,7 @@ impl OrderBookModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::lobster::row;
+    use crate::import::lobster::row::{self, LEVEL_BYTES};
 
     // Goal: what is patched is what a reader sees, under the verifier. Method: rows with all values different, one of them with an event
     // type that has no name; books of several depths.
@@ -119,9 +115,10 @@ mod tests {
             model.fill(1.5, &room, &mut payload);
             let read = flatbuffers::root::<wire::OrderBook<'_>>(&payload).unwrap();
             assert_eq!((read.time().to_bits(), read.levels().len()), (1.5_f64.to_bits(), levels));
-            let numbers = read.levels().iter().flat_map(|level| {
-                [level.ask_price(), level.ask_size(), level.bid_price(), level.bid_size()]
-            });
+            let numbers = read
+                .levels()
+                .iter()
+                .flat_map(|level| [level.ask_price(), level.ask_size(), level.bid_price(), level.bid_size()]);
             assert!(numbers.eq((0..4 * i64::try_from(levels).unwrap()).map(|n| n * 7)));
         }
     }

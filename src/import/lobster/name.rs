@@ -38,10 +38,11 @@ impl Name {
         };
         let is_time = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let mut parts = day.rsplitn(4, '_');
-        let named = match [parts.next()?, parts.next()?, parts.next().unwrap_or(""), parts.next().unwrap_or("")] {
-            [end, begin, date, symbol] if is_time(end) && is_time(begin) => (symbol, date),
-            [date, ..] => (day.strip_suffix(date)?.strip_suffix('_')?, date),
-        };
+        let named =
+            match [parts.next()?, parts.next()?, parts.next().unwrap_or(""), parts.next().unwrap_or("")] {
+                [end, begin, date, symbol] if is_time(end) && is_time(begin) => (symbol, date),
+                [date, ..] => (day.strip_suffix(date)?.strip_suffix('_')?, date),
+            };
         let (symbol, date) = (named.0, date(named.1)?);
         is_symbol(symbol).then(|| Self { day: day.to_owned(), symbol: symbol.to_owned(), date, kind, levels })
     }

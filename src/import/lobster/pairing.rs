@@ -22,7 +22,9 @@ fn pairs_of(parts: &[(bool, Option<&str>)]) -> Vec<(Option<usize>, Option<usize>
     for (index, (is_message, day)) in parts.iter().enumerate() {
         let belongs = |other: Option<usize>| {
             let of_other = other.and_then(|other| parts.get(other)).map(|(_, day)| *day);
-            of_other.is_some_and(|of_other| of_other == *day || (are_two_alone && (of_other.is_none() || day.is_none())))
+            of_other.is_some_and(|of_other| {
+                of_other == *day || (are_two_alone && (of_other.is_none() || day.is_none()))
+            })
         };
         let partner = pairs.iter_mut().find(|pair| match (is_message, &pair) {
             (true, (None, book)) => belongs(*book),

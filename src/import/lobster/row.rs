@@ -86,7 +86,11 @@ pub(super) fn order_book(line: &[u8], levels: &mut [u8]) -> Result<(), Fault> {
         }
         None => false,
     });
-    if is_row && columns.next().is_none() { Ok(()) } else { Err(order_book_fault(line, levels.len() / LEVEL_BYTES)) }
+    if is_row && columns.next().is_none() {
+        Ok(())
+    } else {
+        Err(order_book_fault(line, levels.len() / LEVEL_BYTES))
+    }
 }
 
 /// How many levels a row of an order-book file has; none if it is no such row.
@@ -102,7 +106,8 @@ pub(super) fn levels(line: &[u8]) -> Option<usize> {
 /// Whether a first line names columns: as many as a row has, none of them a number.
 pub(super) fn is_header(line: &[u8], column_count: usize) -> bool {
     let is_name = |name: &[u8]| {
-        name.iter().any(u8::is_ascii_alphabetic) && name.iter().all(|byte| *byte == b'"' || !byte.is_ascii_control())
+        name.iter().any(u8::is_ascii_alphabetic)
+            && name.iter().all(|byte| *byte == b'"' || !byte.is_ascii_control())
     };
     let names = || Columns(Some(line));
     // A row may have a seventh column, and so may its header.
@@ -151,7 +156,11 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
         return None;
     }
     if digits.len() > SAFE_DIGITS {
-        return if digits.iter().all(u8::is_ascii_digit) { str::from_utf8(text).ok()?.parse().ok() } else { None };
+        return if digits.iter().all(u8::is_ascii_digit) {
+            str::from_utf8(text).ok()?.parse().ok()
+        } else {
+            None
+        };
     }
     let mut value = 0;
     for byte in digits {
@@ -165,7 +174,7 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
 }
 
 /// What stands between commas.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Columns<'l>(Option<&'l [u8]>);
 
 impl<'l> Iterator for Columns<'l> {
@@ -197,7 +206,9 @@ fn message_fault(line: &[u8]) -> Fault {
         let value = integer(text);
         let what = match number {
             0 if time(text).is_none() => format!("no decimal number below {SECONDS_MAX}"),
-            1 if value.is_none_or(|value| u8::try_from(value).is_err()) => "no number from 0 to 255".to_owned(),
+            1 if value.is_none_or(|value| u8::try_from(value).is_err()) => {
+                "no number from 0 to 255".to_owned()
+            }
             5 if value.is_none_or(|value| !(-1..=1).contains(&value)) => "none of -1, 0 and 1".to_owned(),
             2..=4 if value.is_none() => "no whole number of 64 bits".to_owned(),
             _ => continue,
@@ -249,10 +260,30 @@ mod tests {
         assert_eq!(ns("0.000000001000"), Some((1, false)));
         assert_eq!(ns("89999.999999999"), Some((89_999_999_999_999, false)));
         let finer = time(b"34200.12345678949").unwrap();
-        assert_eq!((finer.ns, finer.seconds.to_bits()), (34_200_123_456_789, 34_200.123_456_789_49_f64.to_bits()));
+        assert_eq!(
+            (finer.ns, finer.seconds.to_bits()),
+            (34_200_123_456_789, 34_200.123_456_789_49_f64.to_bits())
+        );
         for wrong in [
-            "", ".", ".5", "5.", "-1", "-0", "+1", "1e3", "1.5.5", " 1", "1 ", "90000", "nan", "inf", "1,5", "0x10",
-            "99999999999999999999", "1.2-", "\u{661}",
+            "",
+            ".",
+            ".5",
+            "5.",
+            "-1",
+            "-0",
+            "+1",
+            "1e3",
+            "1.5.5",
+            " 1",
+            "1 ",
+            "90000",
+            "nan",
+            "inf",
+            "1,5",
+            "0x10",
+            "99999999999999999999",
+            "1.2-",
+            "\u{661}",
         ] {
             assert_eq!(ns(wrong), None, "{wrong}");
         }
@@ -261,11 +292,26 @@ mod tests {
     // Goal: whole numbers are read in full or refused. Method: the limits of the type, dummies, signs, other characters.
     #[test]
     fn whole_numbers_are_exact() {
-        for value in [0, 1, -1, 9_999_999_999, -9_999_999_999, 10_i64.pow(18), i64::MAX, i64::MIN, i64::MIN + 1] {
+        for value in
+            [0, 1, -1, 9_999_999_999, -9_999_999_999, 10_i64.pow(18), i64::MAX, i64::MIN, i64::MIN + 1]
+        {
             assert_eq!(integer(value.to_string().as_bytes()), Some(value));
         }
         assert_eq!(integer(b"0000000000000000000000007"), Some(7));
-        for wrong in ["", "-", "--1", "+1", "1.0", "9223372036854775808", "-9223372036854775809", " 1", "1 ", "a", "1:", "/"] {
+        for wrong in [
+            "",
+            "-",
+            "--1",
+            "+1",
+            "1.0",
+            "9223372036854775808",
+            "-9223372036854775809",
+            " 1",
+            "1 ",
+            "a",
+            "1:",
+            "/",
+        ] {
             assert_eq!(integer(wrong.as_bytes()), None, "{wrong}");
         }
     }
@@ -286,7 +332,11 @@ mod tests {
             (b"1.5,256,3,4,5,1", "event type `256`: no number from 0 to 255", true),
             (b"1.5,1,3.0,4,5,1", "order ID `3.0`: no whole number of 64 bits", true),
             (b"1.5,1,3,\x1b[2J,5,1", "size `\\x1b[2J`: no whole number of 64 bits", true),
-            (b"1.5,1,3,4,9999999999999999999999999999,1", "price `999999999999999999999999...`: no whole number of 64 bits", true),
+            (
+                b"1.5,1,3,4,9999999999999999999999999999,1",
+                "price `999999999999999999999999...`: no whole number of 64 bits",
+                true,
+            ),
             (b"1.5,1,3,4,5,2", "direction `2`: none of -1, 0 and 1", true),
             (b"1.5,1,3,4,5,-", "direction `-`: none of -1, 0 and 1", true),
         ] {
