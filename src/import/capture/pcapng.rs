@@ -81,7 +81,8 @@ impl Pcapng {
         }
         let end = length as usize;
         let Some(block) = bytes.get(..end) else { return Step::Need(end) };
-        if self.number(block.get(end - 4..).unwrap_or_default()) != Some(length) {
+        // Both are of one byte order, which a section has changed.
+        if block.get(end - 4..) != block.get(4..8) {
             return Step::Damaged("a block's two lengths differ");
         }
         match kind {
@@ -108,7 +109,7 @@ impl Pcapng {
             return false;
         }
         let end = length as usize;
-        bytes.get(end - 4..end).is_some_and(|last| self.number(last) == Some(length))
+        bytes.get(end - 4..end).is_some_and(|last| Some(last) == bytes.get(4..8))
     }
 
     /// Type and length of the block.
@@ -194,7 +195,10 @@ impl Pcapng {
 
 impl Interface {
     fn new(description: &InterfaceDescriptionBlock<'_>, is_big_endian: bool) -> Option<Self> {
-        let units_per_second = description.ts_resolution().filter(|units| *units > 0)?;
+        // Not by the library, which takes every power of two for one beyond 64 bits (pcap-parser 0.17).
+        let exponent = u32::from(description.if_tsresol & 0x7F);
+        let base = if description.if_tsresol & 0x80 == 0 { 10_u64 } else { 2 };
+        let units_per_second = base.checked_pow(exponent)?;
         let mut options = description.options.iter();
         let offset = options.find(|option| option.code == OptionCode::IfTsoffset);
         let offset =

@@ -1,5 +1,7 @@
 //! IEX DEEP 1.0 and TOPS 1.6 from captures.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod message;
 mod order;
 mod transport;
@@ -11,7 +13,7 @@ use self::message::{Found, Models, Place, SCHEMA};
 use self::order::{Arrival, Order, Placement};
 use self::transport::{Carried, Segment};
 use super::capture::{Capture, Packet, datagram};
-use super::{Course, ImportError, Job, Recording, Report, Source};
+use super::{Course, ImportError, Input, Job, Recording, Report, Source};
 use crate::schema::market::iex::Header;
 use crate::schema::segment::GapCause;
 
@@ -56,21 +58,11 @@ impl Feed {
 /// Every kind of [`ImportError`]. What was recorded before is sealed.
 pub fn import(files: &[PathBuf], feed: Feed, job: Job<'_, '_>) -> Result<Report, ImportError> {
     let Job { storage, plan, mut course } = job;
-    let mut import = Import {
-        feed,
-        recording: Recording::begin(storage, plan)?,
-        models: Models::new(),
-        channels: Vec::new(),
-        report: Report::default(),
-    };
-    let result = files
-        .iter()
-        .try_for_each(|file| if import.report.stopped { Ok(()) } else { import.file(file, &mut course) });
-    let result = result.and_then(|()| import.release_all());
-    match (result, import.recording.finish()) {
-        (Ok(()), written) => Ok(Report { written: written?, ..import.report }),
-        (Err(error), _) => Err(error),
-    }
+    let mut import = Import::begin(feed, Recording::begin(storage, plan)?);
+    let result = files.iter().try_for_each(|file| {
+        if import.report.stopped { Ok(()) } else { import.read(course.open(file)?, &mut course) }
+    });
+    import.finish(result)
 }
 
 /// An import at work.
@@ -103,10 +95,23 @@ struct Origin {
     offset: u64,
 }
 
-impl Import<'_> {
-    fn file(&mut self, file: &Path, course: &mut Course<'_>) -> Result<(), ImportError> {
-        let mut capture = Capture::open(course.open(file)?)?;
-        let path: Rc<Path> = file.into();
+impl<'s> Import<'s> {
+    fn begin(feed: Feed, recording: Recording<'s>) -> Self {
+        let (models, channels, report) = (Models::new(), Vec::new(), Report::default());
+        Self { feed, recording, models, channels, report }
+    }
+
+    /// Seals what was recorded, whatever came in between.
+    fn finish(mut self, result: Result<(), ImportError>) -> Result<Report, ImportError> {
+        let result = result.and_then(|()| self.release_all());
+        let written = self.recording.finish();
+        result?;
+        Ok(Report { written: written?, ..self.report })
+    }
+
+    fn read(&mut self, input: Input, course: &mut Course<'_>) -> Result<(), ImportError> {
+        let mut capture = Capture::open(input)?;
+        let path: Rc<Path> = capture.path().into();
         while let Some(packet) = capture.next(&mut self.report)? {
             if packet.is_behind_damage {
                 self.channels.iter_mut().for_each(|channel| channel.order.damage());
@@ -373,3 +378,9 @@ fn tell(report: &mut Report, found: Found, message: &[u8], (path, offset): (&Rc<
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../../../tests/generators/iex.rs"]
+pub(super) mod generator;
+#[cfg(test)]
+mod tests;

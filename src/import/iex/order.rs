@@ -256,4 +256,73 @@ impl<T> Order<T> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn arrival(first: u64, count: u16, first_ns: i64) -> Arrival {
+        Arrival { session: 1, first, count, first_ns, send_ns: first_ns, wall_ns: first_ns }
+    }
+
+    // Goal: what is held back is bounded. Method: segments ahead of a hole, more than may be held by number, by bytes, and by time.
+    #[test]
+    fn what_is_held_is_bounded() {
+        let held = |bytes: usize, step_ns: i64| {
+            let mut order = Order::new();
+            order.record(&arrival(1, 1, 0), 0);
+            let mut number = 3;
+            while !order.is_overdue(i64::try_from(number).unwrap() * step_ns) {
+                let ahead = arrival(number, 1, i64::try_from(number).unwrap() * step_ns);
+                assert_eq!(order.place(&ahead), Placement::Ahead);
+                order.hold(ahead, bytes, ());
+                number += 1;
+            }
+            assert_eq!(order.give_up(), Some(Hole { count: 1, is_damage: false }));
+            let mut taken = 0;
+            while let Some((arrival, (), 0)) = order.take() {
+                order.record(&arrival, arrival.first_ns);
+                taken += 1;
+            }
+            assert_eq!(order.held_bytes, 0);
+            taken
+        };
+        assert_eq!(held(1, 1), HELD_SEGMENTS_MAX + 1);
+        assert_eq!(held(HELD_BYTES_MAX / 4, 1), 5);
+        assert_eq!(held(1, HELD_NS_MAX / 3), 4);
+    }
+
+    // Goal: a hole has the cause that took it. Method: damage of unknown size, damage of these numbers and of others, none.
+    #[test]
+    fn a_hole_has_its_cause() {
+        let hole = |prepare: &dyn Fn(&mut Order<()>)| {
+            let mut order = Order::new();
+            order.record(&arrival(1, 4, 10), 10);
+            prepare(&mut order);
+            order.hold(arrival(9, 1, 20), 1, ());
+            order.give_up()
+        };
+        let of = |is_damage| Some(Hole { count: 4, is_damage });
+        assert_eq!(hole(&|_| {}), of(false));
+        assert_eq!(hole(&|order| order.damage()), of(true));
+        assert_eq!(hole(&|order| order.damage_of(6..7)), of(true));
+        assert_eq!(hole(&|order| order.damage_of(9..12)), of(false));
+        assert_eq!(hole(&|order| (order.damage(), order.record(&arrival(5, 0, 11), 11)).1), of(false));
+    }
+
+    // Goal: numbers that nobody can believe neither panic nor wrap. Method: the highest numbers, 0, a heartbeat at the end of all.
+    #[test]
+    fn numbers_at_the_end_of_all() {
+        let mut order = Order::new();
+        order.record(&arrival(u64::MAX - 1, 5, 10), 10);
+        assert_eq!(order.place(&arrival(u64::MAX, 9, 5)), Placement::Next(0));
+        assert_eq!(order.place(&arrival(0, 1, 20)), Placement::Anew);
+        assert_eq!(order.place(&arrival(0, 1, 9)), Placement::Repeat);
+        order.begin(&arrival(0, 1, 20));
+        assert_eq!(order.place(&arrival(0, 1, 20)), Placement::Next(0));
+        order.record(&arrival(0, 1, 20), 20);
+        let last = Arrival { count: 0, ..arrival(u64::MAX, 0, 30) };
+        assert_eq!(order.place(&last), Placement::Ahead);
+        order.hold(last, 0, ());
+        assert_eq!(order.give_up(), Some(Hole { count: u64::MAX - 1, is_damage: false }));
+        assert!(order.take().is_none());
+    }
+}

@@ -1,1 +1,0 @@
-//! Feeds in every order.
