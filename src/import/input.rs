@@ -52,7 +52,8 @@ impl Input {
         Self { path: path.to_owned(), reader, is_packed }
     }
 
-    fn new(path: &Path, source: Box<dyn Read>, bytes: Rc<Cell<u64>>) -> io::Result<Self> {
+    /// What a source has, as if it were read from `path`.
+    pub(super) fn new(path: &Path, source: Box<dyn Read>, bytes: Rc<Cell<u64>>) -> io::Result<Self> {
         let mut start = Vec::new();
         let mut counted = Counted { source, bytes };
         (&mut counted).take(GZIP_MAGIC.len() as u64).read_to_end(&mut start)?;

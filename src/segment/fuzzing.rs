@@ -116,7 +116,7 @@ pub fn complete(data: &[u8]) {
 
 /// Files in memory.
 #[derive(Debug, Default)]
-struct Shelf(Mutex<BTreeMap<String, Arc<Kept>>>);
+pub(crate) struct Shelf(Mutex<BTreeMap<String, Arc<Kept>>>);
 
 #[derive(Debug, Default)]
 struct Kept(Mutex<Vec<u8>>);
@@ -126,11 +126,11 @@ impl Shelf {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, name: &str, content: &[u8]) {
+    pub(crate) fn put(&self, name: &str, content: &[u8]) {
         self.files().insert(name.to_owned(), Arc::new(Kept(Mutex::new(content.to_vec()))));
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.files().keys().cloned().collect()
     }
 }

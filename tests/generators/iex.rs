@@ -416,11 +416,7 @@ pub fn wrap(segment: &[u8], wrapping: Wrapping) -> Vec<u8> {
 }
 
 /// A capture of these packets.
-pub fn capture<'p>(
-    packets: impl IntoIterator<Item = &'p Packet>,
-    file: File,
-    wrapping: Wrapping,
-) -> Vec<u8> {
+pub fn capture<'p>(packets: impl IntoIterator<Item = &'p Packet>, file: File, wrapping: Wrapping) -> Vec<u8> {
     let mut bytes = file.begin();
     for packet in packets {
         file.packet(&mut bytes, packet.wall_ns, &wrap(&packet.segment, wrapping));
@@ -428,10 +424,10 @@ pub fn capture<'p>(
     bytes
 }
 
-/// The packets but for some: each lost one with a chance of one in `odds`, never the first of an epoch nor the last of all.
+/// The packets but for some: each lost one with a chance of one in `odds`, never the first nor the last of an epoch.
 pub fn lose(packets: &[Packet], seed: u64, odds: u64) -> Vec<Packet> {
     let mut random = Random(seed);
-    let last = packets.len().saturating_sub(1);
-    let kept = |(at, packet): &(usize, &Packet)| packet.first == 1 || *at == last || random.below(odds) != 0;
+    let is_last = |at: usize| packets.get(at + 1).is_none_or(|next| next.epoch != packets[at].epoch);
+    let kept = |(at, packet): &(usize, &Packet)| packet.first == 1 || is_last(*at) || random.below(odds) != 0;
     packets.iter().enumerate().filter(kept).map(|(_, packet)| packet.clone()).collect()
 }

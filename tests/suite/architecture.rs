@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Which rooms each room may import: docs/ARCHITECTURE.md, "Edges".
-const EDGES: [(&str, &[&str]); 16] = [
+const EDGES: [(&str, &[&str]); 17] = [
     ("stream", &[]),
     ("schema", &[]),
     ("os", &[]),
@@ -18,13 +18,14 @@ const EDGES: [(&str, &[&str]); 16] = [
     ("recorder", &["slab", "segment", "stream", "os", "metrics"]),
     ("replay", &["segment", "stream"]),
     ("import", &["segment", "stream", "frame", "schema", "os"]),
+    ("export", &["replay", "segment", "stream", "os"]),
     ("control", &["metrics", "os", "config"]),
     ("daemon", &["config", "sampling", "slab", "recorder", "segment", "stream", "os", "metrics", "control"]),
     (
         "cli",
         &[
             "config", "sampling", "slab", "recorder", "segment", "stream", "os", "metrics", "daemon",
-            "replay", "schema", "frame", "control", "import",
+            "replay", "schema", "frame", "control", "import", "export",
         ],
     ),
     ("main", &["cli"]),

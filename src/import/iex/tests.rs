@@ -1,0 +1,225 @@
+//! Captures of feeds, whole, repeated, in disorder, damaged.
+
+use proptest::prelude::*;
+
+use super::fuzzing::{capture, frames, import};
+use super::generator::{self, File, Packet, Random, Shape, Wrapping, lose};
+use super::*;
+use crate::schema::market::iex::{Message, TradingStatusCode};
+use crate::segment::fuzzing::Shelf;
+
+fn shape(messages: usize, seed: u64) -> Shape {
+    Shape { epochs: 3, ..Shape::real(generator::Feed::Deep, messages, seed) }
+}
+
+/// Epoch and number of each message that was recorded, how many are missing, and the report.
+fn recorded(bytes: &[u8]) -> (Vec<(u32, u64)>, u64, Report) {
+    let shelf = Shelf::default();
+    let report = import(bytes, Feed::Deep, &shelf).unwrap();
+    let (frames, lost) = frames(&shelf);
+    let numbers = frames.iter().map(|(_, _, payload)| {
+        let message = flatbuffers::root::<Message<'_>>(payload).unwrap();
+        (message.header().epoch(), message.header().sequence())
+    });
+    (numbers.collect(), lost, report)
+}
+
+fn numbers(packets: &[Packet]) -> Vec<(u32, u64)> {
+    let of = |packet: &Packet| {
+        let (epoch, first) = (packet.epoch, packet.first);
+        (first..first + u64::from(packet.count)).map(move |number| (epoch, number))
+    };
+    packets.iter().flat_map(of).collect()
+}
+
+fn pcap(packets: &[Packet]) -> Vec<u8> {
+    generator::capture(packets, File::PcapNanoseconds, Wrapping::default())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    // Goal: two lines that lose packets and are late by turns give the feed, and what both lost is exactly the gaps. Method: two copies of
+    // a feed with their own losses and delays within the window, merged by time, against the numbers that at least one has.
+    #[test]
+    fn two_lines_give_the_feed(seed in any::<u64>(), odds in 2_u64..40) {
+        let packets = generator::packets(&shape(3000, seed));
+        let lines = [lose(&packets, seed ^ 1, odds), lose(&packets, seed ^ 2, odds)];
+        let mut random = Random(seed);
+        let mut merged: Vec<Packet> = Vec::new();
+        for line in &lines {
+            for packet in line {
+                let delay = i64::try_from(random.below(u64::try_from(order::HELD_NS_MAX).unwrap() / 2)).unwrap();
+                merged.push(Packet { wall_ns: packet.wall_ns + delay, ..packet.clone() });
+            }
+        }
+        merged.sort_by_key(|packet| packet.wall_ns);
+        let (recorded, lost, report) = recorded(&pcap(&merged));
+        let has = |packet: &&Packet| lines.iter().any(|line| line.contains(packet));
+        let kept: Vec<Packet> = packets.iter().filter(has).cloned().collect();
+        prop_assert!(recorded == numbers(&kept), "{report:?}");
+        prop_assert_eq!(lost, (numbers(&packets).len() - recorded.len()) as u64);
+        prop_assert_eq!(report.passed_over["restarts of the feed's numbers"], 2);
+    }
+
+    // Goal: nothing panics, and what is recorded is whole. Method: captures of all kinds with some bytes changed, and their cuts.
+    #[test]
+    fn changed_captures_break_no_promise(seed in any::<u64>(), kind in 0..5_usize, changes in 1..20_usize) {
+        let packets = generator::packets(&shape(150, seed));
+        let mut bytes = generator::capture(&packets, File::ALL[kind], Wrapping::default());
+        let mut random = Random(seed);
+        for _ in 0..changes {
+            let at = usize::try_from(random.below(bytes.len() as u64)).unwrap();
+            bytes[at] = u8::try_from(random.below(256)).unwrap();
+        }
+        capture(&bytes);
+        let end = usize::try_from(random.below(bytes.len() as u64)).unwrap();
+        capture(&bytes[..end]);
+    }
+}
+
+// Goal: every message of a capture is recorded once, with its number, epoch and time; a repeat of all is nothing new. Method: a capture,
+// and the same with every packet twice.
+#[test]
+fn a_repeat_is_nothing_new() {
+    let packets = generator::packets(&shape(5000, 1));
+    let (once, lost, report) = recorded(&pcap(&packets));
+    assert_eq!((once == numbers(&packets), lost, report.is_whole()), (true, 0, true));
+    let twice: Vec<Packet> = packets.iter().flat_map(|packet| [packet.clone(), packet.clone()]).collect();
+    let (both, lost, report) = recorded(&pcap(&twice));
+    assert_eq!((both == once, lost), (true, 0));
+    let segments = packets.iter().filter(|packet| packet.count > 0).count();
+    assert_eq!(report.passed_over["repeated segments"], segments as u64);
+}
+
+// Goal: a capture that begins in the middle lacks nothing; a new session is an epoch; what comes after its gap was declared is late.
+// Method: a capture without its begin, with a packet moved far behind; the session changed half way.
+#[test]
+fn begin_session_and_lateness() {
+    let packets = generator::packets(&Shape { epochs: 1, ..shape(3000, 2) });
+    let middle: Vec<Packet> = packets[20..].to_vec();
+    let (seen, lost, _) = recorded(&pcap(&middle));
+    assert_eq!((seen == numbers(&middle), lost), (true, 0));
+
+    let mut moved = packets.clone();
+    let mut late = moved.remove(50);
+    late.wall_ns += 5 * order::HELD_NS_MAX;
+    let at = moved.partition_point(|packet| packet.wall_ns < late.wall_ns);
+    moved.insert(at, late.clone());
+    let (seen, lost, report) = recorded(&pcap(&moved));
+    assert_eq!(lost, u64::from(late.count));
+    assert_eq!(seen.len() as u64 + lost, numbers(&packets).len() as u64);
+    assert_eq!(report.passed_over["segments that came too late"], 1, "{report:?}");
+    assert!(!report.passed_over.contains_key("restarts of the feed's numbers"), "{report:?}");
+
+    let other = generator::packets(&Shape {
+        session: 5,
+        begin_ns: packets.last().unwrap().wall_ns + 10_000_000_000,
+        ..Shape { epochs: 1, ..shape(3000, 3) }
+    });
+    let both: Vec<Packet> = packets.iter().chain(&other).cloned().collect();
+    let (seen, lost, report) = recorded(&pcap(&both));
+    assert_eq!((seen.len(), lost), (numbers(&both).len(), 0));
+    assert_eq!(seen.last().unwrap().0, 1);
+    assert_eq!(report.passed_over["restarts of the feed's numbers"], 1);
+}
+
+// Goal: a segment that says more than it has gives what it has, and the rest is a gap of damage; on the other line it is whole. Method: a
+// packet cut within its messages, alone, and with the whole one behind it.
+#[test]
+fn a_cut_segment_gives_what_it_has() {
+    let packets = generator::packets(&Shape { epochs: 1, ..shape(3000, 4) });
+    let at = packets.iter().position(|packet| packet.count > 20).unwrap();
+    let mut cut = packets.clone();
+    let length = cut[at].segment.len() - 30;
+    cut[at].segment.truncate(length);
+    let (seen, lost, report) = recorded(&pcap(&cut));
+    assert!(lost > 0 && report.flaws.len() == 1, "{report:?}");
+    assert_eq!(report.flaws[0].count, Some(lost));
+    assert_eq!(seen.len() as u64 + lost, numbers(&packets).len() as u64);
+    let mut both = cut;
+    both.insert(at + 1, packets[at].clone());
+    let (seen, lost, report) = recorded(&pcap(&both));
+    assert_eq!((seen == numbers(&packets), lost, report.flaws.len()), (true, 0, 1));
+}
+
+// Goal: heartbeats tell of messages that are missing at the end. Method: the last packets are heartbeats of a number that was not seen.
+#[test]
+fn heartbeats_tell_what_is_missing() {
+    let mut packets = generator::packets(&Shape { epochs: 1, ..shape(3000, 5) });
+    let all = numbers(&packets).len() as u64;
+    let lost_packet = packets.pop().unwrap();
+    let mut heartbeat = lost_packet.clone();
+    heartbeat.count = 0;
+    heartbeat.first += u64::from(lost_packet.count);
+    heartbeat.segment.truncate(generator::HEADER_BYTES);
+    heartbeat.segment[12..16].fill(0);
+    heartbeat.segment[24..32].copy_from_slice(&heartbeat.first.to_le_bytes());
+    packets.push(heartbeat);
+    let (seen, lost, _) = recorded(&pcap(&packets));
+    assert_eq!((seen.len() as u64 + lost, lost), (all, u64::from(lost_packet.count)));
+}
+
+/// A capture of one segment with these messages.
+fn one_segment(messages: &[&[u8]]) -> Vec<u8> {
+    let payload: Vec<u8> = messages
+        .iter()
+        .flat_map(|message| [&u16::try_from(message.len()).unwrap().to_le_bytes()[..], message].concat())
+        .collect();
+    let mut segment = vec![1, 0, 4, 0x80, 1, 0, 0, 0, 2, 0, 0, 0];
+    segment.extend(u16::try_from(payload.len()).unwrap().to_le_bytes());
+    segment.extend(u16::try_from(messages.len()).unwrap().to_le_bytes());
+    segment.extend([0; 8]);
+    segment.extend(1_u64.to_le_bytes());
+    segment.extend(77_i64.to_le_bytes());
+    segment.extend(payload);
+    let packet = Packet { wall_ns: 1000, epoch: 0, first: 1, count: 0, segment };
+    pcap(&[packet])
+}
+
+// Goal: what the specification does not know is kept or counted, never guessed. Method: a message of an unknown type, one longer and
+// one shorter than its type, one of no bytes, an unknown code, symbols with and without spaces.
+#[test]
+fn what_is_not_known_is_kept() {
+    let status =
+        |code: u8, symbol: &[u8; 8]| [&[b'H', code][..], &5_i64.to_le_bytes(), symbol, b"T1  "].concat();
+    let (known, odd) = (status(b'T', b"ZIEXT   "), status(b'?', b"        "));
+    let longer = [status(b'H', b"ABCDEFGH"), vec![1, 2, 3]].concat();
+    let bytes = one_segment(&[&known, &odd, &longer, b"z1234567890", &known[..12], b""]);
+    let shelf = Shelf::default();
+    let report = import(&bytes, Feed::Deep, &shelf).unwrap();
+    let (frames, _) = frames(&shelf);
+    let messages: Vec<Message<'_>> =
+        frames.iter().map(|(_, _, payload)| flatbuffers::root::<Message<'_>>(payload).unwrap()).collect();
+    let status = |at: usize| messages[at].trading_status().unwrap();
+    let symbol = |at: usize| status(at).symbol().iter().collect::<Vec<u8>>();
+    assert_eq!(symbol(0), b"ZIEXT\0\0\0");
+    assert_eq!(status(0).reason().iter().collect::<Vec<u8>>(), b"T1\0\0");
+    assert_eq!((symbol(1), status(1).status()), (vec![0; 8], TradingStatusCode(b'?')));
+    assert_eq!((symbol(2), messages[2].header().unknown_bytes()), (b"ABCDEFGH".to_vec(), 3));
+    for (at, bytes) in [(3, &b"z1234567890"[..]), (4, &known[..12]), (5, b"")] {
+        assert_eq!(messages[at].other().unwrap().bytes(), bytes);
+    }
+    assert_eq!(messages[0].header().send_ns(), 77);
+    assert_eq!(messages[0].header().timestamp_ns(), 5);
+    assert_eq!(report.flaws.len(), 1, "{report:?}");
+    assert_eq!(report.passed_over["types of messages that are not known (their bytes are kept)"], 2);
+    assert_eq!(report.passed_over["fields behind those of the specification"], 1);
+}
+
+// Goal: the number of channels is bounded, and what is beyond is told. Method: one segment each of more channels than there may be.
+#[test]
+fn channels_are_bounded() {
+    let packets = generator::packets(&Shape { epochs: 1, ..shape(20, 6) });
+    let mut many = Vec::new();
+    for channel in 0..CHANNELS_MAX as u32 + 2 {
+        let mut packet = packets[0].clone();
+        packet.segment[4..8].copy_from_slice(&channel.to_le_bytes());
+        many.push(packet);
+    }
+    let shelf = Shelf::default();
+    let report = import(&pcap(&many), Feed::Deep, &shelf).unwrap();
+    assert_eq!((report.written.sources.len(), report.flaws.len()), (CHANNELS_MAX, 2));
+    assert_eq!(report.written.sources[1].name, "iex-deep.2");
+    frames(&shelf);
+}
