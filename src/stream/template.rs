@@ -54,9 +54,8 @@ pub use super::place::{Scalar, TemplateError};
 pub struct FrameTemplate {
     payload: Box<[u8]>,
     /// As long as the payload: zero where a value changes, all ones elsewhere.
-    fixed: Box<[u8]>,
-    /// All bytes that change, if they stand side by side.
-    changing: Option<Range<usize>>,
+    mask: Box<[u8]>,
+    fixed: Fixed,
     /// What may change, in the order of the paths it was made from.
     places: Box<[(Box<str>, Place)]>,
     /// Of all of the above. Templates that agree in it are the same, and so are their slots.
@@ -101,21 +100,18 @@ impl FrameTemplate {
     }
 
     fn from_places(finished: &[u8], places: Vec<Place>, paths: &[&str]) -> Self {
-        let mut fixed = vec![0xFF; finished.len()];
+        let mut mask = vec![0xFF; finished.len()];
         for place in &places {
-            if let Some(changing) = fixed.get_mut(place.range()) {
+            if let Some(changing) = mask.get_mut(place.range()) {
                 changing.fill(0);
             }
         }
         let mut hasher = DefaultHasher::new();
-        (finished, &fixed, paths).hash(&mut hasher);
+        (finished, &mask, paths).hash(&mut hasher);
         let places = paths.iter().map(|path| Box::from(*path)).zip(places).collect();
         let fingerprint = hasher.finish();
-        let start = fixed.iter().take_while(|&&byte| byte != 0).count();
-        let end = fixed.len() - fixed.iter().rev().take_while(|&&byte| byte != 0).count();
-        let is_together = fixed.iter().take(end).skip(start).all(|&byte| byte == 0);
-        let changing = is_together.then_some(start..end.max(start));
-        Self { payload: finished.into(), fixed: fixed.into(), changing, places, fingerprint }
+        let fixed = Fixed::new(finished, &mask);
+        Self { payload: finished.into(), mask: mask.into(), fixed, places, fingerprint }
     }
 
     /// A template from a message, built with defaults forced.
@@ -225,19 +221,35 @@ impl FrameTemplate {
         self.has_shape(payload).then_some(View { template: self, payload })
     }
 
+    /// The values of a payload that is taken to have this shape, for its writer is known to have used this template: of its own
+    /// length, nothing is compared. None if it has another.
+    ///
+    /// A payload of the same length and another shape gives values that mean nothing, as a fixed layout read by the wrong
+    /// schema does. So this is for streams of one's own, behind a checksum; of anything else ask [`view`](Self::view).
+    #[inline]
+    pub fn view_trusted<'p>(&'p self, payload: &'p [u8]) -> Option<View<'p>> {
+        (payload.len() == self.payload.len()).then_some(View { template: self, payload })
+    }
+
     /// Whether a payload is the model but for the values that change.
     #[inline]
     fn has_shape(&self, payload: &[u8]) -> bool {
-        if payload.len() != self.payload.len() {
-            return false;
-        }
-        // The values that change mostly stand side by side: what is fixed is compared in front of them and behind.
-        if let Some(Range { start, end }) = self.changing {
+        payload.len() == self.payload.len()
+            && match &self.fixed {
+                Fixed::Short(ends) => ends.are_in(payload),
+                Fixed::Long(ends) => ends.are_in(payload),
+                _ => self.is_fixed_in(payload),
+            }
+    }
+
+    /// Whether what is fixed is in a payload of the model's length. Apart, so that the short ways stay short.
+    #[inline(never)]
+    fn is_fixed_in(&self, payload: &[u8]) -> bool {
+        if let Fixed::Around(Range { start, end }) = self.fixed {
             return equal(split(&self.payload, start).0, split(payload, start).0)
                 && equal(split(&self.payload, end).1, split(payload, end).1);
         }
-        let pairs = self.payload.iter().zip(payload).zip(&self.fixed);
-        pairs.fold(0, |sum, ((our, their), fixed)| sum | (our ^ their) & fixed) == 0
+        is_equal_where_fixed(payload, &self.payload, &self.mask)
     }
 
     /// Where a slot's value stands.
@@ -246,6 +258,98 @@ impl FrameTemplate {
         assert!(slot.fingerprint == self.fingerprint, "a slot belongs to the template that gave it");
         slot.at..slot.at + size_of::<T>()
     }
+}
+
+/// The bytes of a model that do not change, by where they stand.
+#[derive(Debug, Clone)]
+enum Fixed {
+    /// Among the first 16 and the last 8: root, vtable and its offset of a table that has little but a structure.
+    Short(Ends<2>),
+    /// Among the first 32 and the last 8: those of a small table.
+    Long(Ends<4>),
+    /// In front of the values that change and behind them, which stand side by side.
+    Around(Range<usize>),
+    /// Anywhere.
+    Scattered,
+}
+
+impl Fixed {
+    fn new(payload: &[u8], fixed: &[u8]) -> Self {
+        let short = || Ends::new(payload, fixed).map(Self::Short);
+        let long = || Ends::new(payload, fixed).map(Self::Long);
+        short().or_else(long).unwrap_or_else(|| Self::around(fixed))
+    }
+
+    fn around(fixed: &[u8]) -> Self {
+        let start = fixed.iter().take_while(|&&byte| byte != 0).count();
+        let end = fixed.len() - fixed.iter().rev().take_while(|&&byte| byte != 0).count();
+        let is_together = fixed.iter().take(end).skip(start).all(|&byte| byte == 0);
+        if is_together { Self::Around(start..end.max(start)) } else { Self::Scattered }
+    }
+}
+
+/// Whether a payload is its model in each byte that is fixed. All three are of one length.
+fn is_equal_where_fixed(payload: &[u8], model: &[u8], fixed: &[u8]) -> bool {
+    const BLOCK_BYTES: usize = 32;
+    let difference = |((their, our), fixed): ((&[u8; BLOCK_BYTES], &[u8; BLOCK_BYTES]), &[u8; BLOCK_BYTES])| {
+        let words = their.as_chunks().0.iter().zip(our.as_chunks().0).zip(fixed.as_chunks().0);
+        words.fold(0, |sum, ((their, our), fixed)| sum | differs(their, our, fixed))
+    };
+    let blocks = payload.as_chunks().0.iter().zip(model.as_chunks().0).zip(fixed.as_chunks().0);
+    // What is no whole block at the end is looked at in the last block that there is, again in part.
+    let last = payload.last_chunk().zip(model.last_chunk()).zip(fixed.last_chunk());
+    match last {
+        Some(last) => blocks.fold(difference(last), |sum, block| sum | difference(block)) == 0,
+        None => payload.iter().zip(model).zip(fixed).all(|((their, our), fixed)| (their ^ our) & fixed == 0),
+    }
+}
+
+/// Both ends of a model, all that is fixed in it: the same few vector instructions for each such model, without a branch.
+#[derive(Debug, Clone)]
+struct Ends<const WORDS: usize> {
+    front: Masked<[[u8; 8]; WORDS]>,
+    back: Masked<[u8; 8]>,
+}
+
+/// A model's bytes, and where they are fixed: all ones.
+#[derive(Debug, Clone)]
+struct Masked<T> {
+    model: T,
+    fixed: T,
+}
+
+impl<const WORDS: usize> Ends<WORDS> {
+    /// None if other bytes are fixed too, or if the payload is too short for a front.
+    fn new(payload: &[u8], fixed: &[u8]) -> Option<Self> {
+        let between = fixed.get(8 * WORDS..fixed.len().saturating_sub(8)).unwrap_or_default();
+        if between.iter().any(|&byte| byte != 0) {
+            return None;
+        }
+        let front = Masked { model: words(payload)?, fixed: words(fixed)? };
+        Some(Self { front, back: Masked { model: *payload.last_chunk()?, fixed: *fixed.last_chunk()? } })
+    }
+
+    #[inline]
+    fn are_in(&self, payload: &[u8]) -> bool {
+        let Some(front) = words::<WORDS>(payload) else { return false };
+        let Some(back) = payload.last_chunk() else { return false };
+        let models = self.front.model.iter().zip(&self.front.fixed);
+        let differences = front.iter().zip(models).map(|(word, (model, fixed))| differs(word, model, fixed));
+        // One test for all of the front, which the compiler does in vectors.
+        differences.fold(0, |sum, word| sum | word) == 0
+            && (differs(back, &self.back.model, &self.back.fixed) == 0)
+    }
+}
+
+/// The first words of some bytes.
+#[inline]
+fn words<const WORDS: usize>(bytes: &[u8]) -> Option<[[u8; 8]; WORDS]> {
+    bytes.as_chunks().0.first_chunk().copied()
+}
+
+#[inline]
+fn differs(word: &[u8; 8], model: &[u8; 8], fixed: &[u8; 8]) -> u64 {
+    (u64::from_le_bytes(*word) ^ u64::from_le_bytes(*model)) & u64::from_le_bytes(*fixed)
 }
 
 /// A copy of the model, to be patched.
