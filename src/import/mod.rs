@@ -5,6 +5,7 @@
 //! it.
 
 mod batch;
+pub mod capture;
 mod course;
 mod error;
 pub mod iex;

@@ -121,3 +121,9 @@ pub mod perf;
 #[path = "../../generated/host/gpu_generated.rs"]
 #[rustfmt::skip]
 pub mod gpu;
+#[path = "../../generated/market/iex_generated.rs"]
+#[rustfmt::skip]
+pub mod iex;
+#[path = "../../generated/market/lobster_generated.rs"]
+#[rustfmt::skip]
+pub mod lobster;

@@ -12,8 +12,9 @@ use std::ops::Range;
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::copy::{copy, equal};
+use super::copy::copy;
 use super::error::Result;
+use super::fixed::Fixed;
 use super::framer::{SliceFramer, no_room};
 use super::message::StreamSerialize;
 use super::place::{self, Place};
@@ -53,8 +54,6 @@ pub use super::place::{Scalar, TemplateError};
 #[derive(Debug, Clone)]
 pub struct FrameTemplate {
     payload: Box<[u8]>,
-    /// As long as the payload: zero where a value changes, all ones elsewhere.
-    mask: Box<[u8]>,
     fixed: Fixed,
     /// What may change, in the order of the paths it was made from.
     places: Box<[(Box<str>, Place)]>,
@@ -109,9 +108,12 @@ impl FrameTemplate {
         let mut hasher = DefaultHasher::new();
         (finished, &mask, paths).hash(&mut hasher);
         let places = paths.iter().map(|path| Box::from(*path)).zip(places).collect();
-        let fingerprint = hasher.finish();
-        let fixed = Fixed::new(finished, &mask);
-        Self { payload: finished.into(), mask: mask.into(), fixed, places, fingerprint }
+        Self {
+            payload: finished.into(),
+            fixed: Fixed::of(finished, mask),
+            places,
+            fingerprint: hasher.finish(),
+        }
     }
 
     /// A template from a message, built with defaults forced.
@@ -234,22 +236,7 @@ impl FrameTemplate {
     /// Whether a payload is the model but for the values that change.
     #[inline]
     fn has_shape(&self, payload: &[u8]) -> bool {
-        payload.len() == self.payload.len()
-            && match &self.fixed {
-                Fixed::Short(ends) => ends.are_in(payload),
-                Fixed::Long(ends) => ends.are_in(payload),
-                _ => self.is_fixed_in(payload),
-            }
-    }
-
-    /// Whether what is fixed is in a payload of the model's length. Apart, so that the short ways stay short.
-    #[inline(never)]
-    fn is_fixed_in(&self, payload: &[u8]) -> bool {
-        if let Fixed::Around(Range { start, end }) = self.fixed {
-            return equal(split(&self.payload, start).0, split(payload, start).0)
-                && equal(split(&self.payload, end).1, split(payload, end).1);
-        }
-        is_equal_where_fixed(payload, &self.payload, &self.mask)
+        payload.len() == self.payload.len() && self.fixed.are_in(payload, &self.payload)
     }
 
     /// Where a slot's value stands.
@@ -258,98 +245,6 @@ impl FrameTemplate {
         assert!(slot.fingerprint == self.fingerprint, "a slot belongs to the template that gave it");
         slot.at..slot.at + size_of::<T>()
     }
-}
-
-/// The bytes of a model that do not change, by where they stand.
-#[derive(Debug, Clone)]
-enum Fixed {
-    /// Among the first 16 and the last 8: root, vtable and its offset of a table that has little but a structure.
-    Short(Ends<2>),
-    /// Among the first 32 and the last 8: those of a small table.
-    Long(Ends<4>),
-    /// In front of the values that change and behind them, which stand side by side.
-    Around(Range<usize>),
-    /// Anywhere.
-    Scattered,
-}
-
-impl Fixed {
-    fn new(payload: &[u8], fixed: &[u8]) -> Self {
-        let short = || Ends::new(payload, fixed).map(Self::Short);
-        let long = || Ends::new(payload, fixed).map(Self::Long);
-        short().or_else(long).unwrap_or_else(|| Self::around(fixed))
-    }
-
-    fn around(fixed: &[u8]) -> Self {
-        let start = fixed.iter().take_while(|&&byte| byte != 0).count();
-        let end = fixed.len() - fixed.iter().rev().take_while(|&&byte| byte != 0).count();
-        let is_together = fixed.iter().take(end).skip(start).all(|&byte| byte == 0);
-        if is_together { Self::Around(start..end.max(start)) } else { Self::Scattered }
-    }
-}
-
-/// Whether a payload is its model in each byte that is fixed. All three are of one length.
-fn is_equal_where_fixed(payload: &[u8], model: &[u8], fixed: &[u8]) -> bool {
-    const BLOCK_BYTES: usize = 32;
-    let difference = |((their, our), fixed): ((&[u8; BLOCK_BYTES], &[u8; BLOCK_BYTES]), &[u8; BLOCK_BYTES])| {
-        let words = their.as_chunks().0.iter().zip(our.as_chunks().0).zip(fixed.as_chunks().0);
-        words.fold(0, |sum, ((their, our), fixed)| sum | differs(their, our, fixed))
-    };
-    let blocks = payload.as_chunks().0.iter().zip(model.as_chunks().0).zip(fixed.as_chunks().0);
-    // What is no whole block at the end is looked at in the last block that there is, again in part.
-    let last = payload.last_chunk().zip(model.last_chunk()).zip(fixed.last_chunk());
-    match last {
-        Some(last) => blocks.fold(difference(last), |sum, block| sum | difference(block)) == 0,
-        None => payload.iter().zip(model).zip(fixed).all(|((their, our), fixed)| (their ^ our) & fixed == 0),
-    }
-}
-
-/// Both ends of a model, all that is fixed in it: the same few vector instructions for each such model, without a branch.
-#[derive(Debug, Clone)]
-struct Ends<const WORDS: usize> {
-    front: Masked<[[u8; 8]; WORDS]>,
-    back: Masked<[u8; 8]>,
-}
-
-/// A model's bytes, and where they are fixed: all ones.
-#[derive(Debug, Clone)]
-struct Masked<T> {
-    model: T,
-    fixed: T,
-}
-
-impl<const WORDS: usize> Ends<WORDS> {
-    /// None if other bytes are fixed too, or if the payload is too short for a front.
-    fn new(payload: &[u8], fixed: &[u8]) -> Option<Self> {
-        let between = fixed.get(8 * WORDS..fixed.len().saturating_sub(8)).unwrap_or_default();
-        if between.iter().any(|&byte| byte != 0) {
-            return None;
-        }
-        let front = Masked { model: words(payload)?, fixed: words(fixed)? };
-        Some(Self { front, back: Masked { model: *payload.last_chunk()?, fixed: *fixed.last_chunk()? } })
-    }
-
-    #[inline]
-    fn are_in(&self, payload: &[u8]) -> bool {
-        let Some(front) = words::<WORDS>(payload) else { return false };
-        let Some(back) = payload.last_chunk() else { return false };
-        let models = self.front.model.iter().zip(&self.front.fixed);
-        let differences = front.iter().zip(models).map(|(word, (model, fixed))| differs(word, model, fixed));
-        // One test for all of the front, which the compiler does in vectors.
-        differences.fold(0, |sum, word| sum | word) == 0
-            && (differs(back, &self.back.model, &self.back.fixed) == 0)
-    }
-}
-
-/// The first words of some bytes.
-#[inline]
-fn words<const WORDS: usize>(bytes: &[u8]) -> Option<[[u8; 8]; WORDS]> {
-    bytes.as_chunks().0.first_chunk().copied()
-}
-
-#[inline]
-fn differs(word: &[u8; 8], model: &[u8; 8], fixed: &[u8; 8]) -> u64 {
-    (u64::from_le_bytes(*word) ^ u64::from_le_bytes(*model)) & u64::from_le_bytes(*fixed)
 }
 
 /// A copy of the model, to be patched.
@@ -402,7 +297,17 @@ pub struct View<'p> {
     payload: &'p [u8],
 }
 
-impl View<'_> {
+impl<'p> View<'p> {
+    /// The bytes of all elements of a list, where they stand in the payload: little-endian, one behind the other.
+    ///
+    /// # Panics
+    /// The list is another template's: a mistake of the caller.
+    #[inline]
+    pub fn elements(&self, list: &List) -> &'p [u8] {
+        assert!(list.fingerprint == self.template.fingerprint, "a list belongs to the template that gave it");
+        self.payload.get(list.place.clone()).unwrap_or_default()
+    }
+
     /// Reads a value.
     ///
     /// # Panics
@@ -428,17 +333,12 @@ impl<T> fmt::Debug for Slot<T> {
     }
 }
 
-#[inline]
-fn split(bytes: &[u8], at: usize) -> (&[u8], &[u8]) {
-    bytes.split_at_checked(at).unwrap_or_default()
-}
-
 #[cfg(all(test, feature = "agent"))]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::schema::synthetic::{Point, PointArgs};
+    use crate::schema::synthetic::{Point, PointArgs, Wide, WideArgs};
     use crate::stream::deframer::{SliceDeframer, Step};
     use crate::stream::kind::{ChecksumKind, KindDeframer};
 
@@ -511,6 +411,63 @@ mod tests {
         assert!(FrameTemplate::of(&Zero, schema, &["counter"]).is_ok());
         let error = FrameTemplate::of(&Zero, schema, &["counter", "wave"]).unwrap_err().to_string();
         assert!(error.contains("`wave`") && error.contains("not present"), "{error}");
+    }
+
+    // Goal: a payload has the template's shape as long as no fixed byte differs, and its lists are viewed where they stand.
+    // Method: every byte of templates whose values stand side by side, scattered, between long lists, and nowhere,
+    // changed in turn.
+    #[test]
+    fn every_fixed_byte_counts() {
+        let mut builder = FlatBufferBuilder::new();
+        let padding = builder.create_vector(&[9_u8; 70]);
+        let values = builder.create_vector(&[5_u64; 40]);
+        let wide = Wide::create(&mut builder, &WideArgs { values: Some(values), padding: Some(padding) });
+        builder.finish_minimal(wide);
+        let schema = include_bytes!("../../generated/synthetic.bfbs");
+        let root = (&schema[..], "flatcap.synthetic.Wide");
+        let wide = |paths| FrameTemplate::of_root(builder.finished_data(), root, paths).unwrap();
+        let templates = [
+            (template(&["counter", "wave", "noise"]), 24),
+            (template(&["noise", "counter"]), 16),
+            (template(&[]), 0),
+            (wide(&["values[]"]), 320),
+            (wide(&["values[]", "padding[]"]), 390),
+            (wide(&["values[1]", "values[3]", "values[5]", "values[7]"]), 32),
+        ];
+        for (template, changing) in &templates {
+            let differs = |at: &usize| {
+                let mut payload = template.payload().to_vec();
+                payload[*at] ^= 0x40;
+                template.view(&payload).is_none()
+            };
+            assert_eq!(
+                (0..template.payload_bytes()).filter(differs).count(),
+                template.payload_bytes() - changing
+            );
+        }
+
+        let (template, _) = &templates[4];
+        let (values, padding) = (template.list("values[]").unwrap(), template.list("padding[]").unwrap());
+        let mut payload = template.payload().to_vec();
+        template.patch(&mut payload).elements(&padding).fill(3);
+        let view = template.view(&payload).unwrap();
+        assert_eq!(view.elements(&padding), [3; 70]);
+        assert_eq!(view.elements(&values), 5_u64.to_le_bytes().repeat(40));
+    }
+
+    // Goal: a trusted payload is read without its shape, but never beyond its end. Method: bytes of no shape at all, of the
+    // template's length and of others.
+    #[test]
+    fn a_trusted_payload_has_the_length_alone() {
+        let template = template(&["counter", "noise"]);
+        let slot = template.slot::<u64>("counter").unwrap();
+        let bytes = vec![0xA5; template.payload_bytes()];
+        assert!(template.view(&bytes).is_none());
+        assert_eq!(template.view_trusted(&bytes).unwrap().get(slot), 0xA5A5_A5A5_A5A5_A5A5);
+        for length in [0, 1, bytes.len() - 1] {
+            assert!(template.view_trusted(&bytes[..length]).is_none());
+        }
+        assert!(template.view_trusted(&[&bytes[..], &[0]].concat()).is_none());
     }
 
     // Goal: too little room is refused before anything is written. Method: one byte short.

@@ -27,6 +27,7 @@ mod disk;
 mod dumping;
 mod follow;
 mod hosts;
+mod importing;
 mod judges;
 mod layers;
 mod medium;

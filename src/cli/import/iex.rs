@@ -22,9 +22,9 @@ pub(super) struct TopsArgs {
 }
 
 pub(super) fn run_deep(args: &DeepArgs, out: &mut dyn Write) -> Result<Outcome, CliError> {
-    import(&args.common, |files, job| iex::import(files, &iex::Feed::default(), job), out)
+    import(&args.common, |files, job| iex::import(files, iex::Feed::Deep, job), out)
 }
 
 pub(super) fn run_tops(args: &TopsArgs, out: &mut dyn Write) -> Result<Outcome, CliError> {
-    import(&args.common, |files, job| iex::import(files, &iex::Feed::default(), job), out)
+    import(&args.common, |files, job| iex::import(files, iex::Feed::Tops, job), out)
 }

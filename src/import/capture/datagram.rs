@@ -1,0 +1,93 @@
+//! The UDP datagram in a packet.
+
+use etherparse::{
+    EtherType, IpNumber, LaxNetSlice, LaxSlicedPacket, LinuxSllProtocolType, LinuxSllSlice, TransportSlice,
+};
+
+/// `LINKTYPE_ETHERNET`.
+const ETHERNET: u32 = 1;
+/// `LINKTYPE_RAW`, and as some systems number it: a packet of IP, told by its version.
+const RAW: [u32; 3] = [101, 12, 14];
+/// `LINKTYPE_LINUX_SLL`: what Linux puts in place of the link where it captures several.
+const LINUX_COOKED: u32 = 113;
+/// `LINKTYPE_LINUX_SLL2`, whose header of 20 bytes begins with the `EtherType`.
+const LINUX_COOKED_2: u32 = 276;
+const LINUX_COOKED_2_BYTES: usize = 20;
+/// `LINKTYPE_IPV4` and `LINKTYPE_IPV6`.
+const IP: [u32; 2] = [228, 229];
+
+/// A UDP datagram.
+#[derive(Debug, Clone, Copy)]
+pub struct Datagram<'p> {
+    /// What it carries, as far as it was captured.
+    pub payload: &'p [u8],
+    /// Bytes of the payload that were not captured, or that its length claims beyond the packet.
+    pub missing: usize,
+}
+
+/// Why a packet is no datagram, in the words of a report.
+pub type NoDatagram = &'static str;
+
+/// The datagram in a packet of a link.
+///
+/// # Errors
+/// There is none: something else, or a part of one.
+#[inline]
+pub fn datagram(link: u32, packet: &[u8]) -> Result<Datagram<'_>, NoDatagram> {
+    let sliced = match link {
+        ETHERNET => {
+            LaxSlicedPacket::from_ethernet(packet).map_err(|_| "packets cut within their link header")?
+        }
+        _ => other_link(link, packet)?,
+    };
+    if let Some(TransportSlice::Udp(udp)) = &sliced.transport {
+        let claimed = usize::from(udp.length());
+        let payload = udp.payload();
+        // A length of 0 stands for all there is (RFC 2675).
+        let missing = claimed.saturating_sub(udp.header_len() + payload.len());
+        return Ok(Datagram { payload, missing });
+    }
+    Err(no_datagram(&sliced))
+}
+
+#[cold]
+fn other_link(link: u32, packet: &[u8]) -> Result<LaxSlicedPacket<'_>, NoDatagram> {
+    const CUT: NoDatagram = "packets cut within their link header";
+    if link == LINUX_COOKED {
+        let cooked = LinuxSllSlice::from_slice(packet).map_err(|_| CUT)?;
+        let LinuxSllProtocolType::EtherType(kind) = cooked.protocol_type() else {
+            return Err("packets that are not IP");
+        };
+        return Ok(LaxSlicedPacket::from_ether_type(kind, cooked.payload_slice()));
+    }
+    if link == LINUX_COOKED_2 {
+        let body = packet.get(LINUX_COOKED_2_BYTES..).ok_or(CUT)?;
+        let [high, low, ..] = *packet else { return Err(CUT) };
+        return Ok(LaxSlicedPacket::from_ether_type(EtherType(u16::from(high) << 8 | u16::from(low)), body));
+    }
+    if RAW.contains(&link) || IP.contains(&link) {
+        return LaxSlicedPacket::from_ip(packet).map_err(|_| "packets whose IP header cannot be read");
+    }
+    Err("packets of links that are not read: neither Ethernet, Linux cooked nor IP")
+}
+
+#[cold]
+fn no_datagram(sliced: &LaxSlicedPacket<'_>) -> NoDatagram {
+    let Some(net) = &sliced.net else {
+        return if sliced.stop_err.is_some() {
+            "packets whose headers cannot be read"
+        } else {
+            "packets that are not IP"
+        };
+    };
+    let (is_fragment, number) = match net {
+        LaxNetSlice::Ipv4(ip) => (ip.payload().fragmented, ip.payload().ip_number),
+        LaxNetSlice::Ipv6(ip) => (ip.payload().fragmented, ip.payload().ip_number),
+        LaxNetSlice::Arp(_) => return "packets that are not IP",
+    };
+    match number {
+        _ if is_fragment => "fragments of IP packets",
+        IpNumber::UDP => "packets whose headers cannot be read",
+        _ => "packets that are not UDP",
+    }
+}

@@ -1,0 +1,1 @@
+//! Captures that are whole, and those that are not.
