@@ -27,6 +27,7 @@ mod disk;
 mod dumping;
 mod follow;
 mod hosts;
+mod iex;
 mod importing;
 mod judges;
 mod layers;

@@ -18,6 +18,8 @@ mod built;
 mod by_template;
 #[path = "shootout/capnproto.rs"]
 mod capnproto;
+#[path = "shootout/frames.rs"]
+mod frames;
 #[path = "shootout/measure.rs"]
 mod measure;
 #[path = "shootout/messages.rs"]
@@ -35,6 +37,7 @@ mod shootout_capnp;
 mod shootout_generated;
 
 use built::Verified;
+use by_template::Shape;
 use measure::{ROUNDS, Row, Times, measure};
 use messages::Message;
 use sink::{Sink, Tally, of_messages};
@@ -51,10 +54,12 @@ pub trait Format {
 fn rows() -> Vec<Row> {
     vec![
         Row::new("SBE", sbe::Sbe),
-        Row::new("FlatBuffers by template", by_template::Structures::new()),
+        Row::new("FlatBuffers by template", by_template::Structures::new(Shape::Trusted)),
+        Row::new("FlatBuffers by template, shape compared", by_template::Structures::new(Shape::Compared)),
         Row::new("FlatBuffers built", built::Structures::new(Verified::No)),
         Row::new("FlatBuffers built, verified", built::Structures::new(Verified::Yes)),
-        Row::new("flat table, by template", by_template::Flat::new()),
+        Row::new("flat table, by template", by_template::Flat::new(Shape::Trusted)),
+        Row::new("flat table, by template, shape compared", by_template::Flat::new(Shape::Compared)),
         Row::new("flat table, built", built::Flat::new(Verified::No)),
         Row::new("flat table, built, verified", built::Flat::new(Verified::Yes)),
         Row::new("Cap'n Proto unpacked", capnproto::Unpacked::new()),
@@ -65,18 +70,18 @@ fn rows() -> Vec<Row> {
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let rounds = if arguments.iter().any(|argument| argument == "--quick") { 3 } else { ROUNDS };
-    let only = arguments.iter().position(|argument| argument == "--only");
-    let only = only.and_then(|at| arguments.get(at + 1)).map_or("", String::as_str);
+    let only: Vec<&str> =
+        arguments.windows(2).filter(|pair| pair[0] == "--only").map(|pair| pair[1].as_str()).collect();
     if let Some(capture) = messages::real_capture() {
-        run("the real capture", &messages::of_capture(&capture), rounds, only);
+        run("the real capture", &messages::of_capture(&capture), rounds, &only);
     }
 }
 
-fn run(name: &str, messages: &[Message], rounds: usize, only: &str) {
+fn run(name: &str, messages: &[Message], rounds: usize, only: &[&str]) {
     let symbols = of_messages(messages, Tally::default()).symbols();
     println!("\n{name}: {} messages of {symbols} symbols, {rounds} rounds", messages.len());
     let mut rows = rows();
-    rows.retain(|row| row.name.starts_with(only));
+    rows.retain(|row| only.is_empty() || only.iter().any(|only| row.name.starts_with(only)));
     measure(messages, &mut rows, rounds);
     print(&rows);
 }

@@ -20,6 +20,9 @@ use crate::schema::segment::GapCause;
 /// Most channels of a feed in one import; segments of others are a flaw.
 const CHANNELS_MAX: usize = 64;
 
+/// In a report: what is of this transport, and not of the feed that is wanted.
+const OTHER_FEEDS: &str = "segments of other feeds";
+
 /// What is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feed {
@@ -62,7 +65,18 @@ pub fn import(files: &[PathBuf], feed: Feed, job: Job<'_, '_>) -> Result<Report,
     let result = files.iter().try_for_each(|file| {
         if import.report.stopped { Ok(()) } else { import.read(course.open(file)?, &mut course) }
     });
-    import.finish(result)
+    let report = import.finish(result)?;
+    let others = report.passed_over.get(OTHER_FEEDS).copied().unwrap_or(0);
+    match files.first() {
+        Some(path) if report.written.sources.is_empty() && others > 0 => {
+            let what = format!(
+                "no segment of {}, but {others} of other feeds: import it as what it is (iex-deep, iex-tops)",
+                feed.label()
+            );
+            Err(ImportError::Kind { path: path.clone(), what })
+        }
+        _ => Ok(report),
+    }
 }
 
 /// An import at work.
@@ -147,7 +161,7 @@ impl<'s> Import<'s> {
             }
         };
         if segment.protocol != self.feed.protocol() {
-            self.report.pass_over("segments of other feeds");
+            self.report.pass_over(OTHER_FEEDS);
             return Ok(());
         }
         let Some(at) = self.channel(segment.channel)? else {

@@ -1,8 +1,9 @@
 //! FlatBuffers as they are usually made: built field by field in a reused builder, read by the generated accessors.
 
 use flatbuffers::{FlatBufferBuilder, Follow, Verifiable};
-use flatcap::stream::{DefaultDeframer, DefaultFramer, SliceFramer, SliceReader};
+use flatcap::stream::{DefaultFramer, SliceFramer};
 
+use super::frames::Frames;
 use super::Format;
 use super::messages::{Kind, Message, Side};
 use super::shootout_generated::shootout as schema;
@@ -51,16 +52,16 @@ impl Format for Structures {
     }
 
     fn read(&mut self, stream: &[u8], count: usize, sink: &mut impl Sink) -> usize {
-        let mut reader = SliceReader::new(stream, DefaultDeframer::new());
-        for payload in reader.by_ref().take(count) {
-            let message = root::<schema::Message<'_>>(payload.unwrap(), self.verified);
+        let mut frames = Frames(stream);
+        for payload in frames.by_ref().take(count) {
+            let message = root::<schema::Message<'_>>(payload, self.verified);
             if let Some(update) = message.level_update() {
                 sink.level_update(update, side(update.side()));
             } else if let Some(trade) = message.trade() {
                 sink.trade(trade, || trade.trade_id());
             }
         }
-        reader.offset()
+        stream.len() - frames.0.len()
     }
 }
 
@@ -76,16 +77,16 @@ impl Format for Flat {
     }
 
     fn read(&mut self, stream: &[u8], count: usize, sink: &mut impl Sink) -> usize {
-        let mut reader = SliceReader::new(stream, DefaultDeframer::new());
-        for payload in reader.by_ref().take(count) {
-            let message = root::<schema::FlatMessage<'_>>(payload.unwrap(), self.verified);
+        let mut frames = Frames(stream);
+        for payload in frames.by_ref().take(count) {
+            let message = root::<schema::FlatMessage<'_>>(payload, self.verified);
             if let Some(id) = message.trade_id() {
                 sink.trade(&message, || id);
             } else if let Some(of) = message.side() {
                 sink.level_update(&message, side(of));
             }
         }
-        reader.offset()
+        stream.len() - frames.0.len()
     }
 }
 

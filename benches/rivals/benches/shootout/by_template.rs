@@ -2,8 +2,9 @@
 //! model's shape is read where the model has its fields.
 
 use flatbuffers::FlatBufferBuilder;
-use flatcap::stream::{DefaultDeframer, DefaultFramer, FrameTemplate, Scalar, SliceReader, Slot, View};
+use flatcap::stream::{DefaultFramer, FrameTemplate, Scalar, Slot, View};
 
+use super::frames::Frames;
 use super::Format;
 use super::built::{build_flat, build_structure, level_update, side, trade};
 use super::messages::{Kind, Message, Side};
@@ -18,16 +19,35 @@ pub struct Structures {
     update_slot: Slot<[u8; size_of::<LevelUpdate>()]>,
     trade: FrameTemplate,
     trade_slot: Slot<[u8; size_of::<Trade>()]>,
+    shape: Shape,
+}
+
+/// Whether each payload is compared with its model before it is read.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape {
+    Compared,
+    /// As SBE does: what is of a message's length is that message.
+    Trusted,
+}
+
+impl Shape {
+    #[inline]
+    fn view<'p>(self, template: &'p FrameTemplate, payload: &'p [u8]) -> Option<View<'p>> {
+        match self {
+            Self::Compared => template.view(payload),
+            Self::Trusted => template.view_trusted(payload),
+        }
+    }
 }
 
 impl Structures {
-    pub fn new() -> Self {
+    pub fn new(shape: Shape) -> Self {
         let of = |kind, path| FrameTemplate::new(&zero(kind, build_structure), SCHEMA, &[path]).unwrap();
         let level_update = of(Kind::LevelUpdate(Side::Buy), "level_update");
         let trade = of(Kind::Trade { id: 0 }, "trade");
         let update_slot = level_update.slot("level_update").unwrap();
         let trade_slot = trade.slot("trade").unwrap();
-        Self { level_update, update_slot, trade, trade_slot }
+        Self { level_update, update_slot, trade, trade_slot, shape }
     }
 }
 
@@ -50,18 +70,17 @@ impl Format for Structures {
     }
 
     fn read(&mut self, stream: &[u8], count: usize, sink: &mut impl Sink) -> usize {
-        let mut reader = SliceReader::new(stream, DefaultDeframer::new());
-        for payload in reader.by_ref().take(count) {
-            let payload = payload.unwrap();
-            if let Some(view) = self.level_update.view(payload) {
+        let mut frames = Frames(stream);
+        for payload in frames.by_ref().take(count) {
+            if let Some(view) = self.shape.view(&self.level_update, payload) {
                 let update = LevelUpdate(view.get(self.update_slot));
                 sink.level_update(&update, side(update.side()));
-            } else if let Some(view) = self.trade.view(payload) {
+            } else if let Some(view) = self.shape.view(&self.trade, payload) {
                 let trade = Trade(view.get(self.trade_slot));
                 sink.trade(&trade, || trade.trade_id());
             }
         }
-        reader.offset()
+        stream.len() - frames.0.len()
     }
 }
 
@@ -78,6 +97,7 @@ fn zero(kind: Kind, build: fn(&Message, &mut FlatBufferBuilder<'_>)) -> Vec<u8> 
 pub struct Flat {
     level_update: Model<u8>,
     trade: Model<i64>,
+    shape: Shape,
 }
 
 /// A template and where its fields stand; `T` is the type of the field that the kind alone has.
@@ -97,10 +117,11 @@ struct Slots<T> {
 }
 
 impl Flat {
-    pub fn new() -> Self {
+    pub fn new(shape: Shape) -> Self {
         Self {
             level_update: Model::new(&zero(Kind::LevelUpdate(Side::Buy), build_flat), "side"),
             trade: Model::new(&zero(Kind::Trade { id: 0 }, build_flat), "trade_id"),
+            shape,
         }
     }
 }
@@ -138,8 +159,8 @@ impl<T: Scalar> Model<T> {
     }
 
     #[inline]
-    fn view<'v>(&'v self, payload: &'v [u8]) -> Option<OneOf<'v, T>> {
-        self.template.view(payload).map(|view| OneOf { view, slots: &self.slots })
+    fn view<'v>(&'v self, shape: Shape, payload: &'v [u8]) -> Option<OneOf<'v, T>> {
+        shape.view(&self.template, payload).map(|view| OneOf { view, slots: &self.slots })
     }
 }
 
@@ -164,17 +185,16 @@ impl Format for Flat {
     }
 
     fn read(&mut self, stream: &[u8], count: usize, sink: &mut impl Sink) -> usize {
-        let mut reader = SliceReader::new(stream, DefaultDeframer::new());
-        for payload in reader.by_ref().take(count) {
-            let payload = payload.unwrap();
-            if let Some(update) = self.level_update.view(payload) {
+        let mut frames = Frames(stream);
+        for payload in frames.by_ref().take(count) {
+            if let Some(update) = self.level_update.view(self.shape, payload) {
                 let is_buy = update.view.get(update.slots.own) == schema::Side::Buy.0;
                 sink.level_update(&update, if is_buy { Side::Buy } else { Side::Sell });
-            } else if let Some(trade) = self.trade.view(payload) {
+            } else if let Some(trade) = self.trade.view(self.shape, payload) {
                 sink.trade(&trade, || trade.view.get(trade.slots.own));
             }
         }
-        reader.offset()
+        stream.len() - frames.0.len()
     }
 }
 

@@ -41,10 +41,6 @@ impl Default for OfSymbol {
 }
 
 impl Tally {
-    fn of(&mut self, fields: &impl Fields) -> &mut OfSymbol {
-        self.0.entry(u64::from_le_bytes(fields.symbol())).or_default()
-    }
-
     pub fn symbols(&self) -> usize {
         self.0.len()
     }
@@ -53,29 +49,38 @@ impl Tally {
     pub fn restart(&mut self) {
         self.0.values_mut().for_each(|of| *of = OfSymbol::default());
     }
-}
 
-impl Sink for Tally {
-    #[inline]
-    fn level_update(&mut self, fields: &impl Fields, side: Side) {
-        // A size of zero takes a level away: it is no bid and no ask.
-        if fields.size() == 0 {
-            return;
-        }
-        let price = fields.price();
-        let of = self.of(fields);
+    // Not inlined: the same instructions for every format, however much of them the compiler would take into its loop.
+
+    #[inline(never)]
+    fn quoted(&mut self, symbol: [u8; 8], side: Side, price: i64) {
+        let of = self.0.entry(u64::from_le_bytes(symbol)).or_default();
         match side {
             Side::Buy => of.bid = of.bid.max(price),
             Side::Sell => of.ask = of.ask.min(price),
         }
     }
 
-    #[inline]
-    fn trade(&mut self, fields: &impl Fields, _: impl FnOnce() -> i64) {
-        let size = fields.size();
-        let of = self.of(fields);
+    #[inline(never)]
+    fn traded(&mut self, symbol: [u8; 8], size: u32) {
+        let of = self.0.entry(u64::from_le_bytes(symbol)).or_default();
         of.trades += 1;
         of.volume += u64::from(size);
+    }
+}
+
+impl Sink for Tally {
+    #[inline]
+    fn level_update(&mut self, fields: &impl Fields, side: Side) {
+        // A size of zero takes a level away: it is no bid and no ask.
+        if fields.size() > 0 {
+            self.quoted(fields.symbol(), side, fields.price());
+        }
+    }
+
+    #[inline]
+    fn trade(&mut self, fields: &impl Fields, _: impl FnOnce() -> i64) {
+        self.traded(fields.symbol(), fields.size());
     }
 }
 
