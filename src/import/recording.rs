@@ -19,7 +19,7 @@ use crate::stream::ChecksumKind;
 const INDEX_BYTES: u64 = 4 << 20;
 /// A segment takes room in so many steps. Fewer than the writer would take by itself: the kernel looks at all of a file on tmpfs in each,
 /// which at a step a megabyte cost four times the rest of an import.
-const RESERVE_STEPS: u64 = 8;
+const RESERVE_STEPS: u64 = 4;
 /// Most sources in one import.
 const SOURCES_MAX: usize = 1024;
 

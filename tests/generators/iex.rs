@@ -4,7 +4,7 @@
 //! The shape is that of 392,000 messages of DEEP 1.0 from April 2017: each epoch begins with a system event and three states of each
 //! symbol, packed into full packets (72 of 100 messages); then come trades (77 of 100) and price levels (23), one a packet but for some;
 //! 7 of 100 packets are heartbeats; messages are stamped up to half a second before those in front of them.
-#![allow(dead_code, reason = "each user takes its part")]
+#![allow(dead_code, unreachable_pub, reason = "each user takes its part")]
 #![allow(
     clippy::big_endian_bytes,
     clippy::cast_possible_truncation,
@@ -186,7 +186,7 @@ impl Maker {
     fn rare(&mut self, symbols: u64) {
         let name = name(self.random.below(symbols));
         let price = self.price();
-        let prices = [price; 6].map(|price| price.to_le_bytes());
+        let prices = [price; 6].map(i64::to_le_bytes);
         self.message(b'D', 0x20, &[&name, &100_u32.to_le_bytes(), &prices[0], &[1]]);
         self.message(b'I', b'A', &[&name]);
         self.message(b'X', b'Q', &[&name, &prices[0]]);
@@ -340,7 +340,7 @@ impl File {
                 body.extend([0xFF; 8]);
                 self.block(&mut bytes, 0x0A0D_0D0A, &body);
                 let resolutions: &[Option<u8>] =
-                    if self == Self::Pcapng { &[None] } else { &[Some(9), Some(0x80 | 20)] };
+                    if self == Self::Pcapng { &[None] } else { &[Some(9), Some(0x80 + 20)] };
                 for resolution in resolutions {
                     let mut body = [self.u16(1), self.u16(0)].concat();
                     body.extend(self.u32(65_535));

@@ -282,10 +282,10 @@ fn holes_are_gaps() {
     assert_eq!((&source["recorded"], &source["lost"]), (&count(&kept).into(), &lost.into()));
     let verdict = rig.verify();
     assert_eq!(verdict["intact"], true, "{verdict}");
-    let recorded = recorded(&rig);
-    assert_eq!(recorded.len() as u64, count(&kept));
-    let last = recorded.last().unwrap().0;
-    assert_eq!(last + 1, count(&packets), "a number for each message that was sent");
+    let messages = recorded(&rig);
+    assert_eq!(messages.len() as u64, count(&kept));
+    let end = messages.last().unwrap().0 + 1;
+    assert_eq!(end, count(&packets), "a number for each message that was sent");
 }
 
 // Goal: a mistake is told, and nothing is left behind by it. Method: the feed of the other name, a file that is no capture, a

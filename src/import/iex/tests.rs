@@ -212,7 +212,7 @@ fn what_is_not_known_is_kept() {
 fn channels_are_bounded() {
     let packets = generator::packets(&Shape { epochs: 1, ..shape(20, 6) });
     let mut many = Vec::new();
-    for channel in 0..CHANNELS_MAX as u32 + 2 {
+    for channel in 0..u32::try_from(CHANNELS_MAX).unwrap() + 2 {
         let mut packet = packets[0].clone();
         packet.segment[4..8].copy_from_slice(&channel.to_le_bytes());
         many.push(packet);
