@@ -41,6 +41,7 @@ pub fn to_streams(
         wanted,
         all: Vec::new(),
         by_name: BTreeMap::new(),
+        taken: BTreeSet::new(),
         by_id: BTreeMap::new(),
         buffered: 0,
     };
@@ -73,6 +74,7 @@ struct Files<'a> {
     wanted: BTreeSet<String>, // names of sources; empty for all
     all: Vec<OpenFile>,
     by_name: BTreeMap<String, usize>, // of sources, in `all`
+    taken: BTreeSet<String>,          // names of files, without their ending
     by_id: BTreeMap<u16, usize>,      // of the current run
     buffered: usize,
 }
@@ -108,9 +110,8 @@ impl Files<'_> {
         }
         let plain =
             Some(plain_name(source)).filter(|name| !name.is_empty()).unwrap_or_else(|| "_".to_owned());
-        let path = |name: &str| self.options.directory.join(format!("{name}.bin"));
-        let is_free = |name: &str| self.all.iter().all(|file| file.said.path != path(name));
-        let path = path(&numbered(&plain, is_free));
+        let name = numbered(&plain, |name| self.taken.insert(name.to_owned()));
+        let path = self.options.directory.join(format!("{name}.bin"));
         // Said before the work; publishing looks again.
         if !self.options.replaces && path.symlink_metadata().is_ok() {
             return Err(ExportError::Exists { path });

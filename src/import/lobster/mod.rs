@@ -21,7 +21,7 @@ use jiff::civil::Date;
 pub use archive::ENTRIES_MAX;
 pub use row::LEVELS_MAX;
 
-use super::{ImportError, Job, Report};
+use super::{Course, ImportError, Job, Report};
 use archive::Place;
 use day::Work;
 use lines::Lines;
@@ -55,7 +55,7 @@ struct Part {
     place: Place,
     name: Option<Name>,
     kind: Kind,
-    /// Standard input, which cannot be opened again.
+    /// Standard input or a pipe, which cannot be opened again.
     opened: Option<Lines>,
 }
 
@@ -71,7 +71,7 @@ pub fn import(files: &[PathBuf], options: &Options, job: Job<'_, '_>) -> Result<
     let mut report = Report::default();
     let mut parts = Vec::new();
     for path in files {
-        look(path, &mut parts, &mut report)?;
+        look(path, &job.course, &mut parts, &mut report)?;
     }
     if let Some(part) = pairing::repeated(&parts) {
         let path = part.place.path();
@@ -105,18 +105,27 @@ pub fn import(files: &[PathBuf], options: &Options, job: Job<'_, '_>) -> Result<
 }
 
 /// What a file holds, appended to `parts`.
-fn look(path: &Path, parts: &mut Vec<Part>, report: &mut Report) -> Result<(), ImportError> {
+fn look(
+    path: &Path,
+    course: &Course<'_>,
+    parts: &mut Vec<Part>,
+    report: &mut Report,
+) -> Result<(), ImportError> {
     let place = Place::File(path.to_owned());
-    let mut lines = Lines::new(place.open(Rc::default())?);
+    let is_pipe =
+        path.as_os_str() == "-" || std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+    // What is read again is counted then.
+    let bytes = if is_pipe { course.counter() } else { Rc::default() };
+    let mut lines = Lines::new(place.open(bytes)?);
     let begin = lines.peek()?;
     let refuse = |what: &str| Err(ImportError::Kind { path: path.to_owned(), what: what.to_owned() });
     if begin.starts_with(SEVEN_ZIP_MAGIC) {
         return refuse("a 7z archive: unpack it first");
     }
     if ZIP_MAGICS.iter().any(|magic| begin.starts_with(magic)) {
-        return if path.as_os_str() == "-" {
+        return if is_pipe {
             refuse(
-                "a ZIP archive cannot be read from standard input, since two of its entries are read at once: name it as a file",
+                "a ZIP archive cannot be read from standard input or a pipe, since two of its entries are read at once: name it as a file",
             )
         } else if lines.is_packed() {
             refuse("a ZIP archive within gzip: unpack it first")
@@ -127,7 +136,7 @@ fn look(path: &Path, parts: &mut Vec<Part>, report: &mut Report) -> Result<(), I
     let name = place.file_name().and_then(Name::parse);
     match found(&mut lines, name.as_ref())? {
         Found::Rows(kind) => {
-            let opened = (path.as_os_str() == "-").then_some(lines);
+            let opened = is_pipe.then_some(lines);
             parts.push(Part { place, name, kind, opened });
         }
         Found::Nothing => report.pass_over("empty files"),
