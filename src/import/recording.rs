@@ -157,7 +157,7 @@ impl<'s> Recording<'s> {
             self.flush()?;
         }
         if let Some(writer) = &mut self.writer {
-            writer.append_source(info.clone()).map_err(ImportError::Write)?;
+            writer.append_source(info.clone()).map_err(|error| self.fail(error))?;
         }
         self.header.sources.push(info);
         Ok(id)
@@ -272,7 +272,7 @@ impl<'s> Recording<'s> {
             Some(writer) => {
                 self.header.add_clocks(clocks);
                 let sync = ClockSync { clocks, cause: ClockCause::Stepped };
-                writer.append_clock_sync(&sync).map_err(ImportError::Write)?;
+                writer.append_clock_sync(&sync).map_err(|error| self.fail(error))?;
             }
         }
         Ok(())
@@ -299,7 +299,7 @@ impl<'s> Recording<'s> {
             written.lost += gap.count;
         }
         let writer = self.writer.as_mut().expect("there was a frame, or its clocks");
-        writer.append_gaps(&[gap]).map_err(ImportError::Write)
+        writer.append_gaps(&[gap]).map_err(|error| self.fail(error))
     }
 
     /// Writes the batch; ends an interval and a segment that are long enough.
@@ -311,18 +311,18 @@ impl<'s> Recording<'s> {
         let writer = self.writer.as_mut().expect("there is one from the first frame on");
         let result = self.batch.write(writer);
         self.batch.clear();
-        match result.and_then(|()| self.keep_up()) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                // What is there is sealed, if that is possible; after a write that failed half way it is not.
-                if error.kind() == io::ErrorKind::StorageFull
-                    && let Some(writer) = self.writer.take()
-                {
-                    let _best_effort = self.publish(writer);
-                }
-                Err(ImportError::Write(error))
-            }
+        result.and_then(|()| self.keep_up()).map_err(|error| self.fail(error))
+    }
+
+    /// After an error of the storage. What is there is sealed if only room is missing; after a write that may have failed half way
+    /// the segment stays as a killed recorder would leave it.
+    #[cold]
+    fn fail(&mut self, error: io::Error) -> ImportError {
+        let writer = self.writer.take().filter(|_| error.kind() == io::ErrorKind::StorageFull);
+        if let Some(writer) = writer {
+            let _best_effort = self.publish(writer);
         }
+        ImportError::Write(error)
     }
 
     fn keep_up(&mut self) -> io::Result<()> {

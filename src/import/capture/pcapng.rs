@@ -16,6 +16,8 @@ use crate::os::clock::NS_PER_S;
 const SECTION: u32 = 0x0A0D_0D0A;
 /// In a Section Header Block, in the byte order of the section.
 const BYTE_ORDER: [u8; 4] = [0x4D, 0x3C, 0x2B, 0x1A];
+/// The obsolete Packet Block, which nobody should write.
+const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
 /// Custom Block; all other types that are in use fit 16 bits, with the highest of 32 for local use.
@@ -66,7 +68,7 @@ impl Pcapng {
         if length < EMPTY_BYTES || !length.is_multiple_of(4) {
             return Step::Damaged("a block's length is less than 12 or no multiple of 4");
         }
-        let is_read = matches!(kind, SECTION | IDB_MAGIC | SIMPLE_PACKET | ENHANCED_PACKET);
+        let is_read = matches!(kind, SECTION | IDB_MAGIC | OLD_PACKET | SIMPLE_PACKET | ENHANCED_PACKET);
         if length > if is_read { BLOCK_BYTES_MAX } else { OTHER_BYTES_MAX } {
             return Step::Damaged(
                 "a block is said to be longer than 300 KiB, or one without packets than 64 MiB",
@@ -95,6 +97,10 @@ impl Pcapng {
             },
             IDB_MAGIC => self.interface(block),
             ENHANCED_PACKET => self.enhanced(block),
+            OLD_PACKET => Step::Unreadable {
+                end,
+                what: "a packet in the obsolete Packet Block: write the capture anew, by editcap -F pcapng",
+            },
             _ => self.simple(block),
         }
     }

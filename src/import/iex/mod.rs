@@ -250,7 +250,8 @@ impl Work<'_, '_> {
             session: segment.session,
             first: segment.first,
             count: whole,
-            first_ns: first_ns.unwrap_or(segment.send_ns),
+            // No message is newer than the segment it is sent in: one that claims so must not hide a restart.
+            first_ns: first_ns.unwrap_or(segment.send_ns).min(segment.send_ns),
             send_ns: segment.send_ns,
             wall_ns: packet.wall_ns,
         };
@@ -298,6 +299,15 @@ impl Work<'_, '_> {
             Placement::Heartbeat => self.report.pass_over("heartbeats"),
             Placement::Repeat => self.report.pass_over("repeated segments"),
             Placement::Late => self.report.pass_over("segments that came too late"),
+            Placement::Over => self.report.pass_over("segments of an epoch that is over"),
+            Placement::Before => {
+                let what = format!(
+                    "a segment of {} messages was captured before the epoch began that is recorded, and is of another: \
+                     give captures in the order of their times, and merge those of two lines first (mergecap)",
+                    arrival.count
+                );
+                self.report.flaw(&origin.path, origin.offset, Some(arrival.count.into()), what);
+            }
         }
         Ok(())
     }
@@ -371,7 +381,7 @@ impl Work<'_, '_> {
         for (number, message) in (segment.first..).zip(segment.messages()).skip(before.into()) {
             header.set_sequence(number);
             let found = self.models.append(&mut place, &mut header, message)?;
-            newest_ns = newest_ns.max(header.timestamp_ns());
+            newest_ns = newest_ns.max(header.timestamp_ns().min(segment.send_ns));
             if found != Found::Whole {
                 tell(self.report, found, message, (path, offset));
             }

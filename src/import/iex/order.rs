@@ -49,8 +49,12 @@ pub(super) enum Placement {
     Ahead,
     /// All of it was there before.
     Repeat,
-    /// It is in a gap already, or of an epoch that is over.
+    /// It is in a gap already.
     Late,
+    /// It is of an epoch that is over.
+    Over,
+    /// It is of an epoch before, and was captured before the one that is recorded began: captures come in the wrong order.
+    Before,
     /// It begins a new epoch: [`begin`](Order::begin), then ask again.
     Anew,
     /// It has no messages and tells nothing new.
@@ -71,6 +75,7 @@ pub(super) struct Hole {
 pub(super) struct Order<T> {
     session: u32,
     next: Option<u64>,            // sequence number; none before the first segment
+    begun_wall_ns: i64,           // when the epoch's first segment was captured
     newest_ns: i64,               // time of the epoch's newest message
     newest_send_ns: i64,          // and when it was sent
     over: Option<(i64, i64)>,     // both, of the epochs before
@@ -93,6 +98,7 @@ impl<T> Order<T> {
         Self {
             session: 0,
             next: None,
+            begun_wall_ns: i64::MIN,
             newest_ns: i64::MIN,
             newest_send_ns: i64::MIN,
             over: None,
@@ -133,10 +139,10 @@ impl<T> Order<T> {
         }
         let newer_ns = arrival.first_ns.saturating_sub(self.newest_ns);
         if self.is_over(arrival) {
-            return Placement::Late;
+            return self.former(arrival);
         }
         if session != self.session {
-            return if newer_ns > 0 { Placement::Anew } else { Placement::Late };
+            return if newer_ns > 0 { Placement::Anew } else { self.former(arrival) };
         }
         if first > next {
             return Placement::Ahead;
@@ -161,6 +167,11 @@ impl<T> Order<T> {
             && self.held.values().all(|held| is_newer(&held.arrival))
     }
 
+    /// What a segment of an epoch is that is not the one that is recorded.
+    fn former(&self, arrival: &Arrival) -> Placement {
+        if arrival.wall_ns < self.begun_wall_ns { Placement::Before } else { Placement::Over }
+    }
+
     /// Whether it was sent, and its first message made, before an epoch was over that is not this one.
     #[inline]
     fn is_over(&self, arrival: &Arrival) -> bool {
@@ -173,6 +184,7 @@ impl<T> Order<T> {
     pub(super) fn record(&mut self, arrival: &Arrival, newest_ns: i64) {
         if self.next.is_none() {
             self.session = arrival.session;
+            self.begun_wall_ns = arrival.wall_ns;
         }
         self.next = Some(arrival.first.saturating_add(arrival.count.into()));
         self.newest_ns = self.newest_ns.max(newest_ns);
@@ -258,6 +270,7 @@ impl<T> Order<T> {
         let (newest_ns, send_ns) = self.over.unwrap_or((i64::MIN, i64::MIN));
         self.over = Some((newest_ns.max(self.newest_ns), send_ns.max(self.newest_send_ns)));
         self.session = arrival.session;
+        self.begun_wall_ns = arrival.wall_ns;
         self.next = Some(arrival.first.min(1));
         (self.newest_ns, self.newest_send_ns) = (i64::MIN, i64::MIN);
         self.holes.clear();

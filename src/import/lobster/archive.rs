@@ -18,6 +18,8 @@ use crate::import::input::{Counted, Input};
 
 /// Most entries of an archive; one with more is refused.
 pub const ENTRIES_MAX: usize = 4096;
+/// Longest name of an entry, in bytes, as of a path; one with a longer name is a flaw.
+const NAME_BYTES_MAX: usize = 4096;
 /// Most bytes that are read of an archive to know its entries; one that takes more is refused.
 const DIRECTORY_BYTES_MAX: u64 = 64 << 20;
 /// How much is read at once, in bytes.
@@ -48,6 +50,7 @@ pub(super) struct Contents {
     pub(super) entries: Vec<Entry>,
     /// What cannot be read: where in the archive, and why.
     pub(super) flaws: Vec<(u64, String)>,
+    seen: usize, // entries of all kinds: <= ENTRIES_MAX + 1
 }
 
 impl Place {
@@ -107,7 +110,7 @@ pub(super) fn contents(path: &Path) -> Result<Contents, ImportError> {
         Err(error) => by_headers(open()?, &error),
     };
     let contents = contents.map_err(ImportError::read(path))?;
-    if contents.entries.len() > ENTRIES_MAX {
+    if contents.seen > ENTRIES_MAX {
         let what = format!("more than {ENTRIES_MAX} entries in one archive: unpack it and name the files");
         return Err(ImportError::Kind { path: path.to_owned(), what });
     }
@@ -147,7 +150,7 @@ fn by_headers(file: File, why: &ZipError) -> io::Result<Contents> {
                 );
             }
         }
-        if contents.entries.len() > ENTRIES_MAX {
+        if contents.seen > ENTRIES_MAX {
             return Ok(contents);
         }
     };
@@ -157,7 +160,12 @@ fn by_headers(file: File, why: &ZipError) -> io::Result<Contents> {
 
 impl Contents {
     fn add<R: Read>(&mut self, entry: &ZipFile<'_, R>, start: u64, header_start: u64) {
+        self.seen += 1;
         if entry.is_dir() {
+            return;
+        }
+        if entry.name_raw().len() > NAME_BYTES_MAX {
+            self.flaws.push((header_start, format!("an entry whose name has more than {NAME_BYTES_MAX} bytes")));
             return;
         }
         let name = String::from_utf8_lossy(entry.name_raw()).into_owned();
