@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Regenerates generated/ from schemas/ with the pinned flatc; with --check, says whether generated/ is fresh.
+# Regenerates generated/ from schemas/, and the like of tests and benches, with the pinned flatc; with --check, says whether
+# all is fresh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -46,12 +47,33 @@ if [ "${1:-}" = --check ]; then
     echo "generated/ is fresh"
 fi
 
+# Schemas that only benches beside rivals have. Not all that is generated there is by flatc.
+kept=benches/rivals/generated
+bindings=$kept
+if [ "${1:-}" = --check ]; then
+    bindings=$(mktemp -d)
+    trap 'rm -rf "$out" "$bindings"' EXIT
+fi
+for schema in benches/rivals/schemas/*.fbs; do
+    "$flatc" --rust -o "$bindings" "$schema"
+    "$flatc" --binary --schema --bfbs-comments --bfbs-builtins --bfbs-filenames benches/rivals/schemas -o "$bindings" "$schema"
+done
+if [ "${1:-}" = --check ]; then
+    for made in "$bindings"/*; do
+        if ! cmp "$made" "$kept/$(basename "$made")"; then
+            echo "$kept is not what its schemas give: run scripts/generate.sh and commit the result" >&2
+            exit 1
+        fi
+    done
+    echo "$kept is fresh"
+fi
+
 # Schemas and payloads that only tests decode. flatc is the judge of how a payload reads: NAME.judged.json.
 kept=tests/data/schema
 fixtures=$kept
 if [ "${1:-}" = --check ]; then
     fixtures=$(mktemp -d)
-    trap 'rm -rf "$out" "$fixtures"' EXIT
+    trap 'rm -rf "$out" "$bindings" "$fixtures"' EXIT
 fi
 for schema in "$kept"/*.fbs; do
     name=$(basename "$schema" .fbs)

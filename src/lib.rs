@@ -56,6 +56,9 @@ pub mod replay;
 pub mod import;
 
 #[cfg(feature = "agent")]
+pub mod export;
+
+#[cfg(feature = "agent")]
 pub mod schema;
 
 #[cfg(feature = "agent")]

@@ -49,7 +49,7 @@ enum Format {
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
     let filter = args.selection.filter()?;
-    let mut columns = Columns::new();
+    let (mut columns, mut has_opaque) = (Columns::new(), false);
     if args.format == Format::Csv {
         if args.follow {
             let why = "--follow: the columns of csv must be known before the first row; use jsonl";
@@ -64,13 +64,17 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
         }
         let mut widths = Dump::new(args, &filter, Printer::Widths(&mut columns));
         widths.read(&mut MergedReader::open(&args.selection.paths, filter.clone())?)?;
+        has_opaque = widths.has_opaque;
     }
     let zone = if io::stdout().is_terminal() { TimeZone::system() } else { TimeZone::UTC };
     let printer = match args.format {
         Format::Jsonl => Printer::Jsonl { out, line: Vec::new() },
-        Format::Csv => {
-            Printer::Csv { writer: csv::Writer::from_writer(out), columns: &columns, cell: Vec::new() }
-        }
+        Format::Csv => Printer::Csv {
+            writer: csv::Writer::from_writer(out),
+            columns: &columns,
+            has_opaque,
+            cell: Vec::new(),
+        },
         Format::Table if has_one_source(&args.selection, filter.sources.len())? => {
             Printer::Table { out, zone, heading: None }
         }
@@ -101,11 +105,28 @@ struct Dump<'a> {
     wanted: BTreeSet<String>, // names of sources; empty for all
     rate: bool,
     printer: Printer<'a>,
-    sources: BTreeMap<u16, Decoder>, // of the current header
+    sources: BTreeMap<u16, Known>, // of the current header
     outcome: Outcome,
     seen_header: bool,
     unreadable: u64,
     undecodable: u64, // samples whose payload does not fit its schema
+    has_opaque: bool,
+}
+
+/// A source that rows are printed of.
+enum Known {
+    Described(Box<Decoder>),
+    /// Its name: nobody described its payloads.
+    Opaque(String),
+}
+
+impl Known {
+    fn name(&self) -> &str {
+        match self {
+            Self::Described(decoder) => &decoder.name,
+            Self::Opaque(name) => name,
+        }
+    }
 }
 
 impl<'a> Dump<'a> {
@@ -120,6 +141,7 @@ impl<'a> Dump<'a> {
             seen_header: false,
             unreadable: 0,
             undecodable: 0,
+            has_opaque: false,
         }
     }
 
@@ -167,19 +189,19 @@ impl<'a> Dump<'a> {
         let mut unknown: Vec<Option<SchemaError>> = Vec::new(); // one a field, none once a source has it
         unknown.resize_with(self.fields.len(), || None);
         let mut known = vec![false; self.fields.len()];
-        for source in header
-            .sources
-            .iter()
-            .filter(|source| self.wanted.is_empty() || self.wanted.contains(&source.name))
+        let mut wanted: Vec<_> = header.sources.iter().collect();
+        wanted.retain(|source| self.wanted.is_empty() || self.wanted.contains(&source.name));
+        if !self.fields.is_empty()
+            && let Some(opaque) = wanted.first()
+            && wanted.iter().all(|source| source.is_opaque())
         {
-            let plan = match Plan::compile(&source.schema, &source.root) {
-                Ok(plan) => plan,
-                Err(error) => {
-                    self.outcome = Outcome::DataLoss;
-                    tracing::error!(source = %source.name, "cannot be decoded: {error}");
-                    continue;
-                }
-            };
+            return Err(CliError::Usage(format!(
+                "--fields: {} has no fields: nobody described its payloads, which are printed as bytes without --fields",
+                opaque.name
+            )));
+        }
+        for source in wanted {
+            let Some(plan) = self.plan(source) else { continue };
             let mut own = Vec::new();
             for ((field, known), unknown) in self.fields.iter().zip(&mut known).zip(&mut unknown) {
                 match plan.select(&[field]) {
@@ -197,9 +219,7 @@ impl<'a> Dump<'a> {
                 [] => continue,
                 own => plan.select(own).map_err(|error| unknown_field(&error))?,
             };
-            let decoder =
-                Decoder { name: source.name.clone(), plan, rates: Rates::default(), row: Row::new() };
-            self.sources.insert(source.id, decoder);
+            self.describe(source, plan);
         }
         match known.iter().zip(unknown).find(|(known, error)| !**known && error.is_some()) {
             Some((_, Some(error))) => Err(unknown_field(&error)),
@@ -212,14 +232,7 @@ impl<'a> Dump<'a> {
         if !self.wanted.is_empty() && !self.wanted.contains(&source.name) {
             return Ok(());
         }
-        let plan = match Plan::compile(&source.schema, &source.root) {
-            Ok(plan) => plan,
-            Err(error) => {
-                self.outcome = Outcome::DataLoss;
-                tracing::error!(source = %source.name, "cannot be decoded: {error}");
-                return Ok(());
-            }
-        };
+        let Some(plan) = self.plan(source) else { return Ok(()) };
         let own: Vec<&str> =
             self.fields.iter().copied().filter(|field| plan.select(&[field]).is_ok()).collect();
         let plan = match own.as_slice() {
@@ -227,13 +240,42 @@ impl<'a> Dump<'a> {
             [] => return Ok(()),
             own => plan.select(own).map_err(|error| unknown_field(&error))?,
         };
-        let name = source.name.clone();
-        self.sources.insert(source.id, Decoder { name, plan, rates: Rates::default(), row: Row::new() });
+        self.describe(source, plan);
         Ok(())
     }
 
+    /// The way to read a source's payloads; none for an opaque source, which is known then, and for one whose schema is no good.
+    fn plan(&mut self, source: &SourceInfo) -> Option<Plan> {
+        if source.is_opaque() {
+            // Fields are other sources'.
+            if self.fields.is_empty() {
+                self.has_opaque = true;
+                self.sources.insert(source.id, Known::Opaque(source.name.clone()));
+            }
+            return None;
+        }
+        match Plan::compile(&source.schema, &source.root) {
+            Ok(plan) => Some(plan),
+            Err(error) => {
+                self.outcome = Outcome::DataLoss;
+                tracing::error!(source = %source.name, "cannot be decoded: {error}");
+                None
+            }
+        }
+    }
+
+    fn describe(&mut self, source: &SourceInfo, plan: Plan) {
+        let name = source.name.clone();
+        let decoder = Decoder { name, plan, rates: Rates::default(), row: Row::new() };
+        self.sources.insert(source.id, Known::Described(Box::new(decoder)));
+    }
+
     fn sample(&mut self, sample: &Telemetry<'_>) -> Result<(), CliError> {
-        let Some(decoder) = self.sources.get_mut(&sample.source) else { return Ok(()) };
+        let decoder = match self.sources.get_mut(&sample.source) {
+            None => return Ok(()),
+            Some(Known::Opaque(name)) => return Ok(self.printer.print_opaque(name, sample)?),
+            Some(Known::Described(decoder)) => decoder,
+        };
         if self.rate
             && let Err(error) = decoder.rates.observe(&decoder.plan, sample.mono_ns, sample.payload)
         {
@@ -252,7 +294,7 @@ impl<'a> Dump<'a> {
         self.outcome = Outcome::DataLoss;
         self.undecodable += 1;
         if self.undecodable <= SAID_MAX {
-            let name = self.sources.get(&sample.source).map_or("?", |decoder| decoder.name.as_str());
+            let name = self.sources.get(&sample.source).map_or("?", Known::name);
             writeln!(
                 io::stderr(),
                 "flatcap: sample {} of {name} does not fit its schema: {error}",

@@ -7,6 +7,7 @@ use super::Outcome;
 use crate::config::ConfigErrors;
 use crate::control::ClientError;
 use crate::daemon::{DaemonError, SourceError};
+use crate::export::ExportError;
 use crate::import::ImportError;
 use crate::replay::TimeError;
 use crate::segment::SegmentError;
@@ -36,6 +37,9 @@ pub enum CliError {
     /// A foreign recording.
     #[error(transparent)]
     Import(#[from] ImportError),
+    /// Foreign files.
+    #[error(transparent)]
+    Export(#[from] ExportError),
     /// The running agent.
     #[error(transparent)]
     Control(#[from] ClientError),

@@ -317,7 +317,12 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
         let mut row = vec![
             source.name.clone(),
-            config::format_duration(Duration::from_nanos(source.period_ns)),
+            // What was imported has no period.
+            if source.period_ns == 0 {
+                "-".to_owned()
+            } else {
+                config::format_duration(Duration::from_nanos(source.period_ns))
+            },
             rate(source.asked_hz),
             rate(source.achieved_hz),
         ];

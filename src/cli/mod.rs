@@ -14,10 +14,12 @@ mod completions;
 mod configuration;
 mod dump;
 mod error;
+mod export;
 mod import;
 mod info;
 mod logging;
 mod manual;
+mod opaque;
 mod orders;
 mod record;
 mod recover;
@@ -58,6 +60,7 @@ enum Verb {
     Replay(replay::Args),
     Recover(recover::Args),
     Import(import::Args),
+    Export(export::Args),
     #[command(hide = true)]
     Completions(completions::Args),
     #[command(hide = true)]
@@ -135,6 +138,7 @@ fn call(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, log: Opti
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
         Verb::Import(args) => import::run(&args, out),
+        Verb::Export(args) => export::run(&args, out),
         Verb::Completions(args) => completions::run(&args, out),
         Verb::Manual(args) => manual::run(&args, out),
         Verb::Status(args) => status::run(&args, out),

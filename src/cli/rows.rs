@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
-use super::text;
+use super::{opaque, text};
 use crate::schema::{Column, Columns, DecodeError, JsonWriter, Plan, Rates, Row, Value, append_json_value};
 use crate::segment::Telemetry;
 
@@ -33,6 +33,7 @@ pub(super) enum Printer<'a> {
     Csv {
         writer: csv::Writer<&'a mut dyn Write>,
         columns: &'a Columns,
+        has_opaque: bool, // so there is one column more, for bytes that nobody described
         cell: Vec<u8>,
     },
     Table {
@@ -50,8 +51,8 @@ pub(super) enum Printer<'a> {
 
 /// The heading of the table so far, to be printed again where it changes.
 pub(super) struct Heading {
-    source: String,
-    columns: Columns,
+    pub(super) source: String,
+    pub(super) columns: Columns,
 }
 
 /// Why a sample was not printed.
@@ -75,9 +76,10 @@ impl From<DecodeError> for Unprinted {
 impl Printer<'_> {
     /// Prints what stands in front of all rows.
     pub(super) fn begin(&mut self) -> Result<(), CliError> {
-        if let Self::Csv { writer, columns, .. } = self {
+        if let Self::Csv { writer, columns, has_opaque, .. } = self {
             let stamps = ["source", "seq", "mono_ns", "wall_ns", "duration_ns", "flags"];
             let names = stamps.into_iter().chain(columns.as_slice().iter().map(Column::path));
+            let names = names.chain(has_opaque.then_some(opaque::COLUMN));
             writer.write_record(names).map_err(csv_error)?;
         }
         Ok(())
@@ -105,7 +107,11 @@ impl Printer<'_> {
         fill(decoder, sample, rate)?;
         match self {
             Self::Widths(columns) => columns.add(&decoder.plan, &decoder.row)?,
-            Self::Csv { writer, columns, cell } => csv_row(writer, columns, cell, decoder, sample)?,
+            Self::Csv { writer, columns, has_opaque, cell } => {
+                let bytes = has_opaque.then_some(Value::Absent);
+                stamped(writer, &decoder.name, sample, columns.align(&decoder.row).chain(bytes), cell)?;
+                writer.write_record(None::<&[u8]>).map_err(csv_error)?;
+            }
             Self::Table { out, zone, heading } => table_row(*out, zone, heading, decoder, sample)?,
             Self::Pairs { out, zone, columns } => pairs_row(*out, zone, columns, decoder, sample)?,
             Self::Jsonl { .. } => {}
@@ -131,14 +137,7 @@ fn json_line(
     sample: &Telemetry<'_>,
     rate: bool,
 ) -> Result<(), Unprinted> {
-    line.clear();
-    line.extend_from_slice(b"{\"source\":");
-    append_json_value(Value::Text(&decoder.name), line);
-    let Telemetry { seq, mono_ns, wall_ns, duration_ns, flags, .. } = *sample;
-    write!(
-        line,
-        ",\"seq\":{seq},\"mono_ns\":{mono_ns},\"wall_ns\":{wall_ns},\"duration_ns\":{duration_ns},\"flags\":{flags},\"data\":"
-    )?;
+    begin_json(line, &decoder.name, sample)?;
     if rate {
         let mut json = JsonWriter::new(line);
         decoder.plan.walk(sample.payload, &mut decoder.rates.in_place_of_counters(&mut json))?;
@@ -149,14 +148,27 @@ fn json_line(
     Ok(out.write_all(line)?)
 }
 
-fn csv_row(
+/// The begin of a JSON line, up to its data.
+pub(super) fn begin_json(line: &mut Vec<u8>, name: &str, sample: &Telemetry<'_>) -> io::Result<()> {
+    line.clear();
+    line.extend_from_slice(b"{\"source\":");
+    append_json_value(Value::Text(name), line);
+    let Telemetry { seq, mono_ns, wall_ns, duration_ns, flags, .. } = *sample;
+    write!(
+        line,
+        ",\"seq\":{seq},\"mono_ns\":{mono_ns},\"wall_ns\":{wall_ns},\"duration_ns\":{duration_ns},\"flags\":{flags},\"data\":"
+    )
+}
+
+/// The begin of a CSV row: stamps and values.
+pub(super) fn stamped<'v>(
     writer: &mut csv::Writer<&mut dyn Write>,
-    columns: &Columns,
-    cell: &mut Vec<u8>,
-    decoder: &Decoder,
+    name: &str,
     sample: &Telemetry<'_>,
+    values: impl Iterator<Item = Value<'v>>,
+    cell: &mut Vec<u8>,
 ) -> io::Result<()> {
-    writer.write_field(&decoder.name).map_err(csv_error)?;
+    writer.write_field(name).map_err(csv_error)?;
     let stamps = [
         Value::Unsigned(sample.seq),
         Value::Unsigned(sample.mono_ns),
@@ -164,11 +176,11 @@ fn csv_row(
         Value::Unsigned(sample.duration_ns.into()),
         Value::Unsigned(sample.flags.into()),
     ];
-    for value in stamps.into_iter().chain(columns.align(&decoder.row)) {
+    for value in stamps.into_iter().chain(values) {
         print_plain(value, cell);
         writer.write_field(&cell).map_err(csv_error)?;
     }
-    writer.write_record(None::<&[u8]>).map_err(csv_error)
+    Ok(())
 }
 
 /// One line a sample; a heading where the source or its columns change.
@@ -245,7 +257,7 @@ fn print_plain(value: Value<'_>, cell: &mut Vec<u8>) {
     }
 }
 
-fn csv_error(error: csv::Error) -> io::Error {
+pub(super) fn csv_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
         other => io::Error::other(format!("{other:?}")),

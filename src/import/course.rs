@@ -47,6 +47,11 @@ impl<'w> Course<'w> {
         Input::open(path, Rc::clone(&self.bytes))
     }
 
+    /// What counts the bytes that are read, for inputs that are opened otherwise.
+    pub(super) fn counter(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.bytes)
+    }
+
     /// Tells the watcher if there is something to tell. Returns whether to go on.
     #[inline]
     pub fn goes_on(&mut self, frames: u64) -> bool {

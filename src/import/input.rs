@@ -47,6 +47,11 @@ impl Input {
         Self::new(path, source, bytes).map_err(ImportError::read(path))
     }
 
+    /// What somebody else reads: `is_packed` where errors of it may be damage.
+    pub(super) fn of(path: &Path, reader: Box<dyn BufRead>, is_packed: bool) -> Self {
+        Self { path: path.to_owned(), reader, is_packed }
+    }
+
     /// What a source has, as if it were read from `path`.
     pub(super) fn new(path: &Path, source: Box<dyn Read>, bytes: Rc<Cell<u64>>) -> io::Result<Self> {
         let mut start = Vec::new();
@@ -96,12 +101,12 @@ impl BufRead for Input {
 }
 
 /// Counts what is read.
-struct Counted {
-    source: Box<dyn Read>,
-    bytes: Rc<Cell<u64>>,
+pub(super) struct Counted<R> {
+    pub(super) source: R,
+    pub(super) bytes: Rc<Cell<u64>>,
 }
 
-impl Read for Counted {
+impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
         self.bytes.set(self.bytes.get() + read as u64);

@@ -233,7 +233,10 @@ impl<'s> Recording<'s> {
         let count = count.min(u64::MAX / 2 - state.next_seq.min(u64::MAX / 2));
         state.skipped += count;
         state.next_seq += count;
-        state.causes |= cause.bits();
+        if count > 0 {
+            // What took nothing is no cause of the next gap.
+            state.causes |= cause.bits();
+        }
     }
 
     /// Writes what is left, seals and publishes the last segment.

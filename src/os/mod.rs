@@ -16,6 +16,7 @@ mod medium;
 pub mod memory;
 pub mod mount;
 pub mod nvml;
+pub mod output;
 pub mod perf;
 pub mod process_events;
 pub mod process_usage;

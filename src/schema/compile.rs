@@ -36,7 +36,8 @@ const VERIFIER: VerifierOptions = VerifierOptions {
 /// Slots of a vtable come behind its own length and the table's.
 const FIRST_SLOT: u16 = 4;
 
-pub(super) fn compile(bfbs: &[u8], root: &str) -> Result<Plan, SchemaError> {
+/// A binary schema, verified, with no more objects than it may have.
+pub(super) fn open(bfbs: &[u8]) -> Result<Schema<'_>, SchemaError> {
     if bfbs.len() > SCHEMA_BYTES_MAX {
         return Err(SchemaError::TooLarge { bytes: bfbs.len(), limit: SCHEMA_BYTES_MAX });
     }
@@ -45,8 +46,13 @@ pub(super) fn compile(bfbs: &[u8], root: &str) -> Result<Plan, SchemaError> {
     }
     let schema = flatbuffers::root_with_opts::<Schema<'_>>(&VERIFIER, bfbs)
         .map_err(|error| SchemaError::Damaged { error })?;
+    at_most(schema.objects().len(), OBJECTS_MAX, "tables and structs")?;
+    Ok(schema)
+}
+
+pub(super) fn compile(bfbs: &[u8], root: &str) -> Result<Plan, SchemaError> {
+    let schema = open(bfbs)?;
     let objects = schema.objects();
-    at_most(objects.len(), OBJECTS_MAX, "tables and structs")?;
     let found = (0..objects.len()).find(|index| {
         let object = objects.get(*index);
         object.name() == root && !object.is_struct()

@@ -124,3 +124,6 @@ pub mod gpu;
 #[path = "../../generated/market/iex_generated.rs"]
 #[rustfmt::skip]
 pub mod iex;
+#[path = "../../generated/market/lobster_generated.rs"]
+#[rustfmt::skip]
+pub mod lobster;

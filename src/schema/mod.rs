@@ -50,11 +50,16 @@ pub mod host {
     pub use super::generated::vmstat::flatcap::host::*;
 }
 
-/// What feeds of markets say (schemas/market/).
+/// Recordings and feeds of markets (schemas/market/).
 pub mod market {
     /// IEX DEEP and TOPS (schemas/market/iex.fbs).
     pub mod iex {
         pub use crate::schema::generated::iex::flatcap::market::iex::*;
+    }
+
+    /// Messages and order books of LOBSTER (schemas/market/lobster.fbs).
+    pub mod lobster {
+        pub use crate::schema::generated::lobster::flatcap::market::lobster::*;
     }
 }
 
@@ -81,6 +86,7 @@ pub use json::{JsonWriter, append_json_value};
 pub use plan::{Field, Leaf, Meaning, Plan};
 pub use projection::Projection;
 pub use rate::Rates;
+pub use tables::Tables;
 pub use value::{Place, Value, Visitor};
 pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
 
@@ -95,6 +101,7 @@ mod project;
 mod projection;
 mod rate;
 mod select;
+mod tables;
 mod value;
 mod walk;
 

@@ -64,12 +64,19 @@ pub struct SourceInfo {
     pub kind: SourceKind,
     /// Nominal period, in nanoseconds; 0 for none.
     pub period_ns: u64,
-    /// Full name of its payload's root table.
+    /// Full name of its payload's root table; empty for an opaque source.
     pub root: String,
-    /// Binary schema of its payload.
+    /// Binary schema of its payload; empty for an opaque source.
     pub schema: Vec<u8>,
     /// Sequence number this segment begins with.
     pub next_seq: u64,
+}
+
+impl SourceInfo {
+    /// Whether nobody described its payloads: they are bytes (docs/FORMAT.md, section 2).
+    pub fn is_opaque(&self) -> bool {
+        self.root.is_empty() && self.schema.is_empty()
+    }
 }
 
 /// Why the bytes of a header are no header. The caller adds the path.

@@ -50,6 +50,8 @@ mod adapters;
 mod copy;
 mod decoder;
 mod deframer;
+#[cfg(feature = "template")]
+mod fixed;
 mod framer;
 mod kind;
 mod message;

@@ -12,8 +12,9 @@ use std::ops::Range;
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::copy::{copy, equal};
+use super::copy::copy;
 use super::error::Result;
+use super::fixed::Fixed;
 use super::framer::{SliceFramer, no_room};
 use super::message::StreamSerialize;
 use super::place::{self, Place};
@@ -53,10 +54,7 @@ pub use super::place::{Scalar, TemplateError};
 #[derive(Debug, Clone)]
 pub struct FrameTemplate {
     payload: Box<[u8]>,
-    /// As long as the payload: zero where a value changes, all ones elsewhere.
-    fixed: Box<[u8]>,
-    /// All bytes that change, if they stand side by side.
-    changing: Option<Range<usize>>,
+    fixed: Fixed,
     /// What may change, in the order of the paths it was made from.
     places: Box<[(Box<str>, Place)]>,
     /// Of all of the above. Templates that agree in it are the same, and so are their slots.
@@ -101,21 +99,21 @@ impl FrameTemplate {
     }
 
     fn from_places(finished: &[u8], places: Vec<Place>, paths: &[&str]) -> Self {
-        let mut fixed = vec![0xFF; finished.len()];
+        let mut mask = vec![0xFF; finished.len()];
         for place in &places {
-            if let Some(changing) = fixed.get_mut(place.range()) {
+            if let Some(changing) = mask.get_mut(place.range()) {
                 changing.fill(0);
             }
         }
         let mut hasher = DefaultHasher::new();
-        (finished, &fixed, paths).hash(&mut hasher);
+        (finished, &mask, paths).hash(&mut hasher);
         let places = paths.iter().map(|path| Box::from(*path)).zip(places).collect();
-        let fingerprint = hasher.finish();
-        let start = fixed.iter().take_while(|&&byte| byte != 0).count();
-        let end = fixed.len() - fixed.iter().rev().take_while(|&&byte| byte != 0).count();
-        let is_together = fixed.iter().take(end).skip(start).all(|&byte| byte == 0);
-        let changing = is_together.then_some(start..end.max(start));
-        Self { payload: finished.into(), fixed: fixed.into(), changing, places, fingerprint }
+        Self {
+            payload: finished.into(),
+            fixed: Fixed::of(finished, mask),
+            places,
+            fingerprint: hasher.finish(),
+        }
     }
 
     /// A template from a message, built with defaults forced.
@@ -225,19 +223,20 @@ impl FrameTemplate {
         self.has_shape(payload).then_some(View { template: self, payload })
     }
 
+    /// The values of a payload that is taken to have this shape, for its writer is known to have used this template: of its own
+    /// length, nothing is compared. None if it has another.
+    ///
+    /// A payload of the same length and another shape gives values that mean nothing, as a fixed layout read by the wrong
+    /// schema does. So this is for streams of one's own, behind a checksum; of anything else ask [`view`](Self::view).
+    #[inline]
+    pub fn view_trusted<'p>(&'p self, payload: &'p [u8]) -> Option<View<'p>> {
+        (payload.len() == self.payload.len()).then_some(View { template: self, payload })
+    }
+
     /// Whether a payload is the model but for the values that change.
     #[inline]
     fn has_shape(&self, payload: &[u8]) -> bool {
-        if payload.len() != self.payload.len() {
-            return false;
-        }
-        // The values that change mostly stand side by side: what is fixed is compared in front of them and behind.
-        if let Some(Range { start, end }) = self.changing {
-            return equal(split(&self.payload, start).0, split(payload, start).0)
-                && equal(split(&self.payload, end).1, split(payload, end).1);
-        }
-        let pairs = self.payload.iter().zip(payload).zip(&self.fixed);
-        pairs.fold(0, |sum, ((our, their), fixed)| sum | (our ^ their) & fixed) == 0
+        payload.len() == self.payload.len() && self.fixed.are_in(payload, &self.payload)
     }
 
     /// Where a slot's value stands.
@@ -298,7 +297,17 @@ pub struct View<'p> {
     payload: &'p [u8],
 }
 
-impl View<'_> {
+impl<'p> View<'p> {
+    /// The bytes of all elements of a list, where they stand in the payload: little-endian, one behind the other.
+    ///
+    /// # Panics
+    /// The list is another template's: a mistake of the caller.
+    #[inline]
+    pub fn elements(&self, list: &List) -> &'p [u8] {
+        assert!(list.fingerprint == self.template.fingerprint, "a list belongs to the template that gave it");
+        self.payload.get(list.place.clone()).unwrap_or_default()
+    }
+
     /// Reads a value.
     ///
     /// # Panics
@@ -324,17 +333,12 @@ impl<T> fmt::Debug for Slot<T> {
     }
 }
 
-#[inline]
-fn split(bytes: &[u8], at: usize) -> (&[u8], &[u8]) {
-    bytes.split_at_checked(at).unwrap_or_default()
-}
-
 #[cfg(all(test, feature = "agent"))]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::schema::synthetic::{Point, PointArgs};
+    use crate::schema::synthetic::{Point, PointArgs, Wide, WideArgs};
     use crate::stream::deframer::{SliceDeframer, Step};
     use crate::stream::kind::{ChecksumKind, KindDeframer};
 
@@ -407,6 +411,63 @@ mod tests {
         assert!(FrameTemplate::of(&Zero, schema, &["counter"]).is_ok());
         let error = FrameTemplate::of(&Zero, schema, &["counter", "wave"]).unwrap_err().to_string();
         assert!(error.contains("`wave`") && error.contains("not present"), "{error}");
+    }
+
+    // Goal: a payload has the template's shape as long as no fixed byte differs, and its lists are viewed where they stand.
+    // Method: every byte of templates whose values stand side by side, scattered, between long lists, and nowhere,
+    // changed in turn.
+    #[test]
+    fn every_fixed_byte_counts() {
+        let mut builder = FlatBufferBuilder::new();
+        let padding = builder.create_vector(&[9_u8; 70]);
+        let values = builder.create_vector(&[5_u64; 40]);
+        let wide = Wide::create(&mut builder, &WideArgs { values: Some(values), padding: Some(padding) });
+        builder.finish_minimal(wide);
+        let schema = include_bytes!("../../generated/synthetic.bfbs");
+        let root = (&schema[..], "flatcap.synthetic.Wide");
+        let wide = |paths| FrameTemplate::of_root(builder.finished_data(), root, paths).unwrap();
+        let templates = [
+            (template(&["counter", "wave", "noise"]), 24),
+            (template(&["noise", "counter"]), 16),
+            (template(&[]), 0),
+            (wide(&["values[]"]), 320),
+            (wide(&["values[]", "padding[]"]), 390),
+            (wide(&["values[1]", "values[3]", "values[5]", "values[7]"]), 32),
+        ];
+        for (template, changing) in &templates {
+            let differs = |at: &usize| {
+                let mut payload = template.payload().to_vec();
+                payload[*at] ^= 0x40;
+                template.view(&payload).is_none()
+            };
+            assert_eq!(
+                (0..template.payload_bytes()).filter(differs).count(),
+                template.payload_bytes() - changing
+            );
+        }
+
+        let (template, _) = &templates[4];
+        let (values, padding) = (template.list("values[]").unwrap(), template.list("padding[]").unwrap());
+        let mut payload = template.payload().to_vec();
+        template.patch(&mut payload).elements(&padding).fill(3);
+        let view = template.view(&payload).unwrap();
+        assert_eq!(view.elements(&padding), [3; 70]);
+        assert_eq!(view.elements(&values), 5_u64.to_le_bytes().repeat(40));
+    }
+
+    // Goal: a trusted payload is read without its shape, but never beyond its end. Method: bytes of no shape at all, of the
+    // template's length and of others.
+    #[test]
+    fn a_trusted_payload_has_the_length_alone() {
+        let template = template(&["counter", "noise"]);
+        let slot = template.slot::<u64>("counter").unwrap();
+        let bytes = vec![0xA5; template.payload_bytes()];
+        assert!(template.view(&bytes).is_none());
+        assert_eq!(template.view_trusted(&bytes).unwrap().get(slot), 0xA5A5_A5A5_A5A5_A5A5);
+        for length in [0, 1, bytes.len() - 1] {
+            assert!(template.view_trusted(&bytes[..length]).is_none());
+        }
+        assert!(template.view_trusted(&[&bytes[..], &[0]].concat()).is_none());
     }
 
     // Goal: too little room is refused before anything is written. Method: one byte short.

@@ -155,6 +155,18 @@ fn recover_touches_only_what_is_its_own() {
     );
 }
 
+/// What a help lists under "Commands:".
+fn verbs_of(help: &str) -> Vec<String> {
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    listed
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|verb| *verb != "help")
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
 // Goal: every verb of the help has a manual page that tells its exit status, and the shells can complete it. Method: both are
 // made by the program, and the help's verbs are looked for.
 #[test]
@@ -164,21 +176,25 @@ fn manual_and_completions_have_every_verb() {
     assert_eq!(called.status, Some(0), "{called:?}");
     let pages = called.text().lines().count();
     assert_eq!(std::fs::read_dir(rig.path("pages/man")).unwrap().count(), pages);
-    let help = rig.call(&["--help"]).text();
-    let verbs =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let verbs: Vec<&str> = verbs
-        .filter(|line| !line.starts_with("   "))
-        .filter_map(|line| line.split_whitespace().next())
-        .filter(|verb| *verb != "help")
-        .collect();
-    assert!(verbs.contains(&"record") && !verbs.contains(&"manual"), "{help}");
+    let mut verbs = verbs_of(&rig.call(&["--help"]).text());
+    assert!(
+        verbs.iter().any(|verb| verb == "record") && !verbs.iter().any(|verb| verb == "manual"),
+        "{verbs:?}"
+    );
+    for shell in ["bash", "zsh", "fish"] {
+        let completions = rig.call(&["completions", shell]).text();
+        let kinds = verbs_of(&rig.call(&["import", "--help"]).text());
+        assert!(kinds.iter().any(|kind| kind == "stream"), "{kinds:?}");
+        for verb in verbs.iter().chain(&kinds) {
+            assert!(completions.contains(verb), "{verb} in {shell}");
+        }
+    }
+    verbs.extend(
+        verbs_of(&rig.call(&["import", "--help"]).text()).iter().map(|kind| format!("import-{kind}")),
+    );
     for verb in &verbs {
         let page = std::fs::read_to_string(rig.path(&format!("pages/man/flatcap-{verb}.1"))).unwrap();
         assert!(page.contains(".SH EXIT STATUS\n"), "{verb}");
-        for shell in ["bash", "zsh", "fish"] {
-            assert!(rig.call(&["completions", shell]).text().contains(verb), "{verb} in {shell}");
-        }
     }
     assert_eq!(pages, verbs.len() + 3, "flatcap.1, flatcap.toml.5, flatcap-service.8 and one page a verb");
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use flatcap::schema::segment::SegmentHeader;
-use flatcap::segment::{ClockSync, FrameKind, Gap, Marker, SegmentReader, Trailer};
+use flatcap::segment::{ClockSync, FrameKind, Gap, Marker, SegmentReader, SourceInfo, SourceKind, Trailer};
 use flatcap::stream::{ChecksumKind, SliceFramer};
 
 use crate::crafted::{
@@ -70,6 +70,17 @@ fn files() -> Vec<(String, Vec<u8>)> {
         maker.samples(0, 2..3);
         maker.sealed()
     };
+    let imported = {
+        let described = SourceInfo { kind: SourceKind::Imported, period_ns: 0, ..source(0, &schema) };
+        let nothing = SourceInfo { root: String::new(), schema: Vec::new(), ..described.clone() };
+        let opaque = SourceInfo { id: 1, name: "opaque".into(), ..nothing };
+        let mut maker = Maker::new(header(kind, vec![described, opaque]));
+        maker.samples(0, 0..1);
+        maker.sample_of(1, 0, b"bytes that nobody described");
+        maker.sample_of(1, 1, b"");
+        maker.samples(0, 1..2);
+        maker.sealed()
+    };
     let mut files: Vec<(String, Vec<u8>)> = ChecksumKind::ALL
         .iter()
         .map(|kind| (format!("sealed-{kind}"), begun(*kind, &schema).sealed()))
@@ -79,6 +90,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
         ("damaged-payload", changed(sample.end - 9, 0x04)),
         ("future-version", with_header(&short(kind), kind, SegmentHeader::VT_VERSION, &[2, 0])),
         ("holding-a-segment", holding),
+        ("imported-and-opaque", imported),
         ("incompatible-bit", with_header(&short(kind), kind, SegmentHeader::VT_INCOMPATIBLE, &[0x20])),
         ("recovered", recovered),
         ("removed-frame", removed),

@@ -28,8 +28,12 @@ mod dumping;
 mod follow;
 mod hosts;
 mod iex;
+mod importing;
 mod judges;
 mod layers;
+mod lobster;
+#[path = "../generators/lobster.rs"]
+mod lobster_generator;
 mod medium;
 mod metrics;
 mod overload;

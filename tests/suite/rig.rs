@@ -63,7 +63,10 @@ impl Rig {
     pub fn command_as(&self, account: u32, args: &[&str]) -> Command {
         let program = self.path("flatcap");
         if !program.exists() {
-            std::fs::copy(env!("CARGO_BIN_EXE_flatcap"), &program).unwrap();
+            // By another process: a program that is open for writing here, and so in what other tests start meanwhile, cannot be run.
+            let copied =
+                Command::new("cp").arg(env!("CARGO_BIN_EXE_flatcap")).arg(&program).status().unwrap();
+            assert!(copied.success());
             for folder in self.folders() {
                 chown(folder, Some(account), Some(account)).unwrap();
             }

@@ -12,14 +12,19 @@ use std::time::Duration;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use flatcap::stream::{
-    Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, NoChecksum, SliceFramer, SliceReader, StreamReader,
-    StreamWriter, XxHash64,
+    Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, NoChecksum, SliceFramer, SliceReader,
+    StreamReader, StreamWriter, XxHash64,
 };
 use flatcap_rivals::framing::{STREAM_BYTES, copy_in_place, frame_all, stream};
 
 const PAYLOAD_BYTES: [usize; 6] = [24, 64, 256, 1 << 10, 4 << 10, 64 << 10];
 
-fn with_checksum<C: Checksum + Copy>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, checksum: C, size: usize) {
+fn with_checksum<C: Checksum + Copy>(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    checksum: C,
+    size: usize,
+) {
     let framer = ChecksumFramer::new(checksum);
     let deframer = ChecksumDeframer::new(checksum);
     let payload = vec![0x5A; size];
@@ -40,7 +45,8 @@ fn with_checksum<C: Checksum + Copy>(group: &mut BenchmarkGroup<'_, WallTime>, n
     let stream = stream(&framer, &payload, count);
     group.bench_function(format!("read by slice/{name}"), |bencher| {
         bencher.iter(|| {
-            SliceReader::new(black_box(&stream), deframer).fold(0, |sum, payload| sum + u64::from(payload.unwrap()[0]))
+            SliceReader::new(black_box(&stream), deframer)
+                .fold(0, |sum, payload| sum + u64::from(payload.unwrap()[0]))
         });
     });
     group.bench_function(format!("read by copy/{name}"), |bencher| {

@@ -12,8 +12,8 @@ use std::ops::Range;
 use std::time::Instant;
 
 use flatbuffers::root;
-use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::config::Config;
+use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::os::host::HostRoot;
 use flatcap::sampling::Opened;
 use flatcap::sampling::sources::{CATALOG, Opening};
@@ -195,7 +195,8 @@ fn rows(title: &str, payloads: &Payloads) {
     for (seq, range) in (0..).zip(&payloads.ranges) {
         let payload = &payloads.bytes[range.clone()];
         let mut frame = vec![0; ENVELOPE_BYTES + payload.len()];
-        let stamp = Stamp { mono_ns: seq * 1000, wall_ns: 5, seq, shortfall: Shortfall::NONE, duration_ns: 7 };
+        let stamp =
+            Stamp { mono_ns: seq * 1000, wall_ns: 5, seq, shortfall: Shortfall::NONE, duration_ns: 7 };
         envelope.write(&mut frame, &stamp, payload);
         ChecksumKind::Xxh3.frame_and_write(&mut stream, &frame).unwrap();
         if bytes < 1 << 20 {

@@ -136,7 +136,13 @@ fn framing(size: usize) {
     room.truncate(count * (4 + size));
     let target = if small { "<= 1.1" } else { "-" };
     let name = format!("write in memory, none, {size} B");
-    measure(pair(name, target, count, move || frame_all(&DefaultFramer, payload, &mut room) as u64, memcpy(other)));
+    measure(pair(
+        name,
+        target,
+        count,
+        move || frame_all(&DefaultFramer, payload, &mut room) as u64,
+        memcpy(other),
+    ));
     let (mut room, other) = rooms();
     let target = if small { "<= 1.1" } else { "-" };
     let to_vector = move || {
@@ -148,7 +154,13 @@ fn framing(size: usize) {
     };
     measure(pair(format!("write to vector, none, {size} B"), target, count, to_vector, memcpy(other)));
     let (mut room, other) = rooms();
-    let target = if small { "<= 1.9" } else if size >= 256 { "<= 2.5" } else { "-" };
+    let target = if small {
+        "<= 1.9"
+    } else if size >= 256 {
+        "<= 2.5"
+    } else {
+        "-"
+    };
     let framer = ChecksumFramer::new(XxHash64);
     let name = format!("write in memory, xxh3, {size} B");
     measure(pair(name, target, count, move || frame_all(&framer, payload, &mut room) as u64, memcpy(other)));
@@ -161,11 +173,15 @@ fn framing(size: usize) {
     };
     let mut to = buffer();
     let ours = || read_slice(plain, DefaultDeframer::new());
-    measure(pair(format!("read by slice, none, {size} B"), target, count, ours, || copy_payloads(plain, size, &mut to)));
+    measure(pair(format!("read by slice, none, {size} B"), target, count, ours, || {
+        copy_payloads(plain, size, &mut to)
+    }));
     let mut to = buffer();
     let ours = || read_slice(protected, ChecksumDeframer::new(XxHash64));
     let target = if small { "<= 1.2" } else { "-" };
-    measure(pair(format!("read by slice, xxh3, {size} B"), target, count, ours, || copy_payloads(plain, size, &mut to)));
+    measure(pair(format!("read by slice, xxh3, {size} B"), target, count, ours, || {
+        copy_payloads(plain, size, &mut to)
+    }));
     let mut to = buffer();
     let ours = || {
         let source = BufReader::with_capacity(64 << 10, black_box(&plain[..]));
@@ -185,8 +201,20 @@ fn hashing() {
         room.copy_from_slice(black_box(bytes));
         u64::from(black_box(&mut room)[0])
     };
-    measure(pair("hash of 4 KiB, xxh3", "<= 91 ns (45 GB/s)", 1, || XxHash64.calculate(black_box(bytes)), &mut copy));
-    measure(pair("hash of 4 KiB, crc16", "<= 1024 ns (4 GB/s)", 1, || Crc16.calculate(black_box(bytes)), &mut copy));
+    measure(pair(
+        "hash of 4 KiB, xxh3",
+        "<= 91 ns (45 GB/s)",
+        1,
+        || XxHash64.calculate(black_box(bytes)),
+        &mut copy,
+    ));
+    measure(pair(
+        "hash of 4 KiB, crc16",
+        "<= 1024 ns (4 GB/s)",
+        1,
+        || Crc16.calculate(black_box(bytes)),
+        &mut copy,
+    ));
 }
 
 /// A page-cached file of 64-byte frames, mapped and read by slice; beside it a copying reader.

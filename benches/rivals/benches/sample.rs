@@ -12,7 +12,9 @@ use flatcap::frame::{Envelope, Shortfall, Stamp};
 use flatcap::os::event::Event;
 use flatcap::sampling::FixedSampler;
 use flatcap::sampling::sources::synthetic::{Synthetic, point};
-use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, OnFull, Reading, SlabPool, slab_queue};
+use flatcap::slab::{
+    Arena, Geometry, HandOver, HandOverSettings, LossLedger, OnFull, Reading, SlabPool, slab_queue,
+};
 use flatcap::stream::{ChecksumKind, StreamWriter};
 use serde::Serialize;
 

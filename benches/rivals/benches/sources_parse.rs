@@ -43,7 +43,9 @@ fn stat() -> String {
     }
     text.push_str("intr");
     numbers(&mut text, 7, 600);
-    text.push_str("ctxt 123456789\nbtime 1795270513\nprocesses 987654\nprocs_running 3\nprocs_blocked 0\nsoftirq");
+    text.push_str(
+        "ctxt 123456789\nbtime 1795270513\nprocesses 987654\nprocs_running 3\nprocs_blocked 0\nsoftirq",
+    );
     numbers(&mut text, 9, 11);
     text
 }

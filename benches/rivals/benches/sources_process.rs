@@ -10,8 +10,8 @@ use std::process::{Child, Command};
 use flatbuffers::FlatBufferBuilder;
 use flatcap::config::Config;
 use flatcap::os::host::HostRoot;
-use flatcap::sampling::{Opened, Sampler};
 use flatcap::sampling::sources::{CATALOG, Opening};
+use flatcap::sampling::{Opened, Sampler};
 use rustix::time::{ClockId, clock_gettime};
 
 const CHILDREN: usize = 1_000;
@@ -100,7 +100,11 @@ fn main() {
 
     let bare = median(bare);
     println!("{} processes, {} files", pids.len(), files.len());
-    println!("bare preads: {:.2} ms a sample, {:.2} us a process", bare * 1e3, bare * 1e6 / pids.len() as f64);
+    println!(
+        "bare preads: {:.2} ms a sample, {:.2} us a process",
+        bare * 1e3,
+        bare * 1e6 / pids.len() as f64
+    );
     for (((name, _), costs), bytes) in cases.iter().zip(costs).zip(payload_bytes) {
         let mean = costs.iter().sum::<f64>() / costs.len() as f64;
         let middle = median(costs);

@@ -3,8 +3,12 @@
 //! The names, the values and the shape of each loop are those of flatstream 0.2.7's own benches, so that results can be
 //! set beside published ones.
 
+pub mod department;
+pub mod evolution;
 pub mod framing;
+pub mod rounds;
 pub mod segments;
+pub mod verify;
 
 use std::io::{Cursor, Read, Write};
 use std::time::Duration;

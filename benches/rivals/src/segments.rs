@@ -42,7 +42,8 @@ pub fn slabs(kind: ChecksumKind, payload_bytes: usize, mut seq: u64, bytes: usiz
         let mut slab = FilledSlab { bytes: Vec::new(), heads: Vec::new(), first_seq: seq, count: 0 };
         while slab.bytes.len() + kind.frame_bytes(place.len()) <= SLAB_BYTES {
             let mono_ns = mono_ns(seq);
-            let stamp = Stamp { mono_ns, wall_ns: mono_ns as i64, seq, shortfall: Shortfall::NONE, duration_ns: 500 };
+            let stamp =
+                Stamp { mono_ns, wall_ns: mono_ns as i64, seq, shortfall: Shortfall::NONE, duration_ns: 500 };
             envelope.write(&mut place, &stamp, &payload);
             let at = slab.bytes.len();
             kind.frame_and_write(&mut slab.bytes, &place).expect("a vector takes everything");

@@ -11,12 +11,21 @@ use crate::cli::Cli;
 /// What the verbs that tell the running agent to do something have in common.
 const ORDERS: &str = include_str!("../../../deploy/man/flatcap-orders.1");
 
+/// What all imports have in common.
+const IMPORT: &str = include_str!("../../../deploy/man/flatcap-import.1");
+
 /// What a verb's page says behind its options. A verb that is not here has [`STATUS`].
-const PROSE: [(&str, &str); 15] = [
+const PROSE: [(&str, &str); 21] = [
     ("flatcap", include_str!("../../../deploy/man/flatcap.1")),
     ("check-config", include_str!("../../../deploy/man/flatcap-check-config.1")),
     ("dump", include_str!("../../../deploy/man/flatcap-dump.1")),
+    ("export", include_str!("../../../deploy/man/flatcap-export.1")),
     ("flush", ORDERS),
+    ("import", IMPORT),
+    ("import-iex-deep", IMPORT),
+    ("import-iex-tops", IMPORT),
+    ("import-lobster", IMPORT),
+    ("import-stream", include_str!("../../../deploy/man/flatcap-import-stream.1")),
     ("info", include_str!("../../../deploy/man/flatcap-info.1")),
     ("log-level", ORDERS),
     ("mark", ORDERS),
@@ -38,15 +47,23 @@ pub(super) fn pages(date: Date) -> Vec<Page> {
     // What is said of all verbs at the end of the help has a section of its own.
     let mut program = Cli::command().disable_help_subcommand(true).after_help(None);
     program.build();
-    let mut pages: Vec<Page> =
-        program.get_subcommands().filter(|verb| !verb.is_hide_set()).map(|verb| page(verb, date)).collect();
-    pages.push(page(&program, date));
+    let mut pages = Vec::new();
+    add(&mut pages, &program, date);
     pages
+}
+
+/// A page for each verb below `command`, for those below it, and its own.
+fn add(pages: &mut Vec<Page>, command: &Command, date: Date) {
+    // What clap adds to a verb that has others below it is said by --help.
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
+    verbs.for_each(|verb| add(pages, verb, date));
+    pages.push(page(command, date));
 }
 
 fn page(command: &Command, date: Date) -> Page {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
-    let prose = PROSE.iter().find(|(verb, _)| *verb == command.get_name()).map_or(STATUS, |(_, prose)| prose);
+    let verb = name.strip_prefix("flatcap-").unwrap_or(name);
+    let prose = PROSE.iter().find(|(of, _)| *of == verb).map_or(STATUS, |(_, prose)| prose);
     let whole = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
     // What apropos prints: the first part of the sentence.
     let short =
@@ -69,9 +86,10 @@ mod tests {
     // Goal: no prose is for a verb that is not there. Method: each name in the table against the definition.
     #[test]
     fn prose_is_for_verbs_that_there_are() {
-        let program = Cli::command();
+        let pages = pages(jiff::civil::date(2026, 1, 2));
         for (name, text) in PROSE {
-            assert!(name == "flatcap" || program.find_subcommand(name).is_some(), "{name}");
+            let file = if name == "flatcap" { "flatcap.1".to_owned() } else { format!("flatcap-{name}.1") };
+            assert!(pages.iter().any(|page| page.file == file), "{name}");
             assert!(text.contains(".SH EXIT STATUS\n"), "{name}: every page tells its exit status");
         }
     }

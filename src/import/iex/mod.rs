@@ -163,6 +163,14 @@ impl<'s> Import<'s> {
             self.report.pass_over(OTHER_FEEDS);
             return Ok(());
         }
+        if segment.is_beyond_numbers() {
+            let what = format!(
+                "a segment of {} messages from number {} on, which no feed reaches: damage",
+                segment.count, segment.first
+            );
+            self.report.flaw(path, packet.offset, Some(segment.count.into()), what);
+            return Ok(());
+        }
         let Some(at) = self.channel(segment.channel)? else {
             let what =
                 format!("a segment of channel {}, and {CHANNELS_MAX} others came before", segment.channel);
@@ -357,7 +365,8 @@ impl Work<'_, '_> {
         header.set_epoch(self.channel.epoch);
         let mut place =
             Place { recording: self.recording, source: self.channel.source, wall_ns: arrival.wall_ns };
-        let mut newest_ns = i64::MIN;
+        // A message without a time has that of its segment, as it had when it was placed.
+        let mut newest_ns = arrival.first_ns;
         for (number, message) in (segment.first..).zip(segment.messages()).skip(before.into()) {
             header.set_sequence(number);
             let found = self.models.append(&mut place, &mut header, message)?;

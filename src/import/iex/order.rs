@@ -122,6 +122,7 @@ impl<T> Order<T> {
         let Some(next) = self.next else {
             return match first {
                 _ if count == 0 => Placement::Heartbeat,
+                _ if self.is_behind_held(arrival) => Placement::Anew,
                 0 | 1 => Placement::Next(0),
                 _ => Placement::Ahead,
             };
@@ -149,6 +150,15 @@ impl<T> Order<T> {
             return Placement::Next(u16::try_from(next - first).unwrap_or(count));
         }
         if is_in_hole { Placement::Late } else { Placement::Repeat }
+    }
+
+    /// Where nothing is recorded yet: whether it begins an epoch behind the one that is held, by its session or by a lower number, as it is
+    /// newer than all of that.
+    fn is_behind_held(&self, arrival: &Arrival) -> bool {
+        let is_newer = |held: &Arrival| arrival.first_ns > held.first_ns && arrival.send_ns > held.send_ns;
+        let first = self.held.values().next().map(|held| held.arrival);
+        first.is_some_and(|first| arrival.session != first.session || arrival.first < first.first)
+            && self.held.values().all(|held| is_newer(&held.arrival))
     }
 
     /// Whether it was sent, and its first message made, before an epoch was over that is not this one.
@@ -306,6 +316,22 @@ mod tests {
         assert_eq!(hole(&|order| order.damage_of(6..7)), of(true));
         assert_eq!(hole(&|order| order.damage_of(9..12)), of(false));
         assert_eq!(hole(&|order| (order.damage(), order.record(&arrival(5, 0, 11), 11)).1), of(false));
+    }
+
+    // Goal: a capture that begins within a feed which begins anew at once mixes no epochs. Method: segments held at the begin, then lower numbers that
+    // are newer, or of another session; lower ones that were only late.
+    #[test]
+    fn what_is_held_at_the_begin_is_one_epoch() {
+        let mut order = Order::new();
+        let first = arrival(1000, 1, 10);
+        assert_eq!(order.place(&first), Placement::Ahead);
+        order.hold(first, 1, ());
+        assert_eq!(order.place(&arrival(1001, 1, 11)), Placement::Ahead);
+        assert_eq!(order.place(&arrival(1, 1, 11)), Placement::Anew);
+        assert_eq!(order.place(&arrival(7, 1, 11)), Placement::Anew);
+        assert_eq!(order.place(&Arrival { session: 2, ..arrival(2000, 1, 11) }), Placement::Anew);
+        assert_eq!(order.place(&arrival(1, 1, 9)), Placement::Next(0));
+        assert_eq!(order.place(&arrival(999, 1, 9)), Placement::Ahead);
     }
 
     // Goal: numbers that nobody can believe neither panic nor wrap. Method: the highest numbers, 0, a heartbeat at the end of all.

@@ -207,6 +207,22 @@ fn what_is_not_known_is_kept() {
     assert_eq!(report.passed_over["fields behind those of the specification"], 1);
 }
 
+// Goal: numbers beyond those of the specification are damage, told with its place, and neither panic nor wrap. Method: the last number that there
+// is, one beyond, the highest of 64 bits.
+#[test]
+fn numbers_beyond_the_specification_are_damage() {
+    for (first, is_taken) in
+        [(i64::MAX.cast_unsigned() - 1, true), (i64::MAX.cast_unsigned(), false), (u64::MAX, false)]
+    {
+        let packet = generator::packets(&Shape { epochs: 1, ..shape(20, 7) });
+        let mut packet = packet.into_iter().find(|packet| packet.count > 0).unwrap();
+        packet.segment[14..16].copy_from_slice(&1_u16.to_le_bytes());
+        packet.segment[24..32].copy_from_slice(&first.to_le_bytes());
+        let (seen, _, report) = recorded(&pcap(&[packet]));
+        assert_eq!((seen.len(), report.flaws.len()), (usize::from(is_taken), usize::from(!is_taken)));
+    }
+}
+
 // Goal: the number of channels is bounded, and what is beyond is told. Method: one segment each of more channels than there may be.
 #[test]
 fn channels_are_bounded() {

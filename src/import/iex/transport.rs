@@ -63,6 +63,12 @@ impl<'p> Segment<'p> {
         })
     }
 
+    /// Whether a number in it is none: the specification has them as signed numbers of 64 bits.
+    #[inline]
+    pub(super) fn is_beyond_numbers(&self) -> bool {
+        self.first.saturating_add(self.count.into()) > i64::MAX.cast_unsigned()
+    }
+
     /// Its messages, type byte first, as many as are whole, at most as many as it is said to have.
     #[inline]
     pub(super) fn messages(&self) -> impl Iterator<Item = &'p [u8]> + use<'p> {

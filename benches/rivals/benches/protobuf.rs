@@ -1,0 +1,285 @@
+//! A department with its books in FlatBuffers and in Protobuf: who is ahead? Budget: FlatBuffers ahead of prost where all
+//! fields are read, verified, and in the round trip.
+//!
+//! Both write the same 64 departments in turn, which differ in every value, into memory that is kept; both fold every
+//! field and every byte of every string into one sum. prost has the message at hand, as its users have. On several threads
+//! each has memory of its own; the operations of all are counted together.
+//!
+//! All ways of a group take turns of 50 ms, round by round; the table has the medians and, beside prost's best way of the
+//! group, the medians of the rounds' ratios with their middle half.
+//!
+//! `cargo bench --bench protobuf`
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use flatcap_rivals::department::{self, Builder, Department, message, proto, sum_message};
+use flatcap_rivals::rounds::{Quartiles, Runner, Work, rounds};
+use prost::Message;
+
+/// In turn, so that no string's length can be learned.
+const DEPARTMENTS: u32 = 64;
+const ROUNDS: usize = 40;
+const TURN: Duration = Duration::from_millis(50);
+
+/// The departments in every form that a way begins with.
+struct Forms {
+    values: Vec<Department>,
+    messages: Vec<proto::Department>,
+    flat: Vec<Vec<u8>>,
+    flat_whole: Vec<Vec<u8>>,
+    proto: Vec<Vec<u8>>,
+}
+
+impl Forms {
+    /// The departments, after all formats have shown that they give every field back.
+    fn new(books: usize) -> Self {
+        let values = Department::series(DEPARTMENTS, books);
+        let messages: Vec<_> = values.iter().map(message).collect();
+        let mut builder = Builder::default();
+        let flat = values.iter().map(|values| builder.as_generated(values).to_vec()).collect();
+        let flat_whole = values.iter().map(|values| builder.tables_whole(values).to_vec()).collect();
+        let proto = messages.iter().map(Message::encode_to_vec).collect();
+        let forms = Self { values, messages, flat, flat_whole, proto };
+        for (index, values) in forms.values.iter().enumerate() {
+            for flat in [&forms.flat[index], &forms.flat_whole[index]] {
+                assert_eq!(department::read_verified(flat).expect("it verifies"), values.sum());
+                assert_eq!(department::read_checked(flat).expect("it verifies"), values.sum());
+            }
+            let message = proto::Department::decode(&forms.proto[index][..]).expect("it decodes");
+            assert_eq!(sum_message(&message), values.sum());
+        }
+        hold_verifiers_together(&forms.flat[0]);
+        hold_verifiers_together(&forms.flat_whole[0]);
+        forms
+    }
+}
+
+/// Both verifiers say the same of every damage to one byte.
+fn hold_verifiers_together(bytes: &[u8]) {
+    for at in 0..bytes.len() {
+        for change in [1, 2, 4, 8, 0x10, 0x40, 0x80, 0xFF] {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= change;
+            let (ours, theirs) =
+                (department::verify(&damaged).is_some(), department::read_verified(&damaged).is_ok());
+            assert_eq!(ours, theirs, "byte {at} changed by {change:#x} in {bytes:02x?}");
+        }
+    }
+    for length in 0..bytes.len() {
+        let (ours, theirs) =
+            (department::verify(&bytes[..length]), department::read_verified(&bytes[..length]));
+        assert_eq!(ours.is_some(), theirs.is_ok(), "{length} bytes of {bytes:02x?}");
+    }
+}
+
+/// One way: its group, its name, and how it begins.
+struct Way {
+    group: &'static str,
+    name: &'static str,
+    make: for<'a> fn(&'a Forms) -> Work<'a>,
+}
+
+/// `work` with one thing after the other, as often as it is asked.
+fn each<'a, T: Sync>(things: &'a [T], mut work: impl FnMut(&T) -> u64 + Send + 'a) -> Work<'a> {
+    let mut next = things.iter().cycle();
+    Box::new(move |calls| {
+        let things = next.by_ref().take(calls as usize);
+        things.fold(0, |sum, thing| work(black_box(thing)).wrapping_add(sum))
+    })
+}
+
+/// The length, so that a writer has something to answer; the bytes must be there for all who might look.
+fn written(bytes: &[u8]) -> u64 {
+    black_box(bytes).len() as u64
+}
+
+fn encode<'a>(message: &proto::Department, bytes: &'a mut Vec<u8>) -> &'a [u8] {
+    bytes.clear();
+    message.encode(bytes).expect("a vector takes everything");
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> u64 {
+    sum_message(&proto::Department::decode(bytes).expect("it decodes"))
+}
+
+fn merge(bytes: &[u8], message: &mut proto::Department) -> u64 {
+    message.clear();
+    message.merge(bytes).expect("it decodes");
+    sum_message(message)
+}
+
+fn verified(bytes: &[u8]) -> u64 {
+    department::read_verified(bytes).expect("it verifies")
+}
+
+fn checked(bytes: &[u8]) -> u64 {
+    department::read_checked(bytes).expect("it verifies")
+}
+
+fn serializing() -> [Way; 4] {
+    let group = "serialize";
+    [
+        Way {
+            group,
+            name: "FlatBuffers, as flatc generates it",
+            make: |forms| {
+                let mut builder = Builder::default();
+                each(&forms.values, move |values| written(builder.as_generated(values)))
+            },
+        },
+        Way {
+            group,
+            name: "FlatBuffers, tables in one piece",
+            make: |forms| {
+                let mut builder = Builder::default();
+                each(&forms.values, move |values| written(builder.tables_whole(values)))
+            },
+        },
+        Way {
+            group,
+            name: "prost, message at hand",
+            make: |forms| {
+                let mut bytes = Vec::new();
+                each(&forms.messages, move |message| written(encode(message, &mut bytes)))
+            },
+        },
+        Way {
+            group,
+            name: "prost, message made of the values first",
+            make: |forms| {
+                let mut bytes = Vec::new();
+                each(&forms.values, move |values| written(encode(&message(values), &mut bytes)))
+            },
+        },
+    ]
+}
+
+fn deserializing() -> [Way; 5] {
+    let group = "deserialize";
+    [
+        Way {
+            group,
+            name: "FlatBuffers, verified",
+            make: |forms| each(&forms.flat, |bytes| verified(bytes)),
+        },
+        Way {
+            group,
+            name: "FlatBuffers, verified, each vtable once",
+            make: |forms| each(&forms.flat, |bytes| checked(bytes)),
+        },
+        Way {
+            group,
+            name: "FlatBuffers, not verified (`unsafe`)",
+            // SAFETY: the same bytes have been verified when they were made.
+            make: |forms| each(&forms.flat, |bytes| unsafe { department::read_unverified(bytes) }),
+        },
+        Way { group, name: "prost, decode", make: |forms| each(&forms.proto, |bytes| decode(bytes)) },
+        Way {
+            group,
+            name: "prost, merge into a cleared message",
+            make: |forms| {
+                let mut message = proto::Department::default();
+                each(&forms.proto, move |bytes| merge(bytes, &mut message))
+            },
+        },
+    ]
+}
+
+fn round_trips() -> [Way; 5] {
+    let group = "round trip";
+    [
+        Way {
+            group,
+            name: "FlatBuffers, as flatc generates it, verified",
+            make: |forms| {
+                let mut builder = Builder::default();
+                each(&forms.values, move |values| verified(black_box(builder.as_generated(values))))
+            },
+        },
+        Way {
+            group,
+            name: "FlatBuffers, as flatc generates it, verified, each vtable once",
+            make: |forms| {
+                let mut builder = Builder::default();
+                each(&forms.values, move |values| checked(black_box(builder.as_generated(values))))
+            },
+        },
+        Way {
+            group,
+            name: "FlatBuffers, tables in one piece, verified, each vtable once",
+            make: |forms| {
+                let mut builder = Builder::default();
+                each(&forms.values, move |values| checked(black_box(builder.tables_whole(values))))
+            },
+        },
+        Way {
+            group,
+            name: "prost, message at hand, decode",
+            make: |forms| {
+                let mut bytes = Vec::new();
+                each(&forms.messages, move |message| decode(black_box(encode(message, &mut bytes))))
+            },
+        },
+        Way {
+            group,
+            name: "prost, message at hand, merge",
+            make: |forms| {
+                let (mut bytes, mut read) = (Vec::new(), proto::Department::default());
+                each(&forms.messages, move |message| merge(black_box(encode(message, &mut bytes)), &mut read))
+            },
+        },
+    ]
+}
+
+/// Measures the ways of one group and prints a row of each.
+fn measure(ways: &[Way], forms: &Forms, (books, threads): (usize, usize)) {
+    let runner = |way: &Way| Runner::new(threads, TURN, || (way.make)(forms));
+    let mut runners: Vec<_> = ways.iter().map(runner).collect();
+    let seconds = rounds(&mut runners, ROUNDS);
+    let median = |at: &usize| Quartiles::of(seconds[*at].iter().copied()).median;
+    let rivals = (0..ways.len()).filter(|&at| ways[at].name.starts_with("prost"));
+    let best = rivals.min_by(|a, b| median(a).total_cmp(&median(b))).expect("prost has a way in each group");
+    for (at, way) in ways.iter().enumerate() {
+        let beside = Quartiles::of_ratios(&seconds[best], &seconds[at]);
+        println!(
+            "| {books} | {threads} | {} | {} | {:.0} | {:.2} ({:.2} to {:.2}) |",
+            way.group,
+            way.name,
+            threads as f64 / median(&at) / 1e3,
+            beside.median,
+            beside.low,
+            beside.high
+        );
+    }
+}
+
+fn main() {
+    println!(
+        "| books | threads | what | way | 1,000 operations/s | speed beside prost's best (middle half) |"
+    );
+    println!("|---|---|---|---|---|---|");
+    for books in [1, 10] {
+        let forms = Forms::new(books);
+        let mean = |all: &[Vec<u8>]| all.iter().map(Vec::len).sum::<usize>() as f64 / all.len() as f64;
+        let proto = mean(&forms.proto);
+        let sizes = [
+            ("FlatBuffers, as flatc generates it", &forms.flat),
+            ("FlatBuffers, tables in one piece", &forms.flat_whole),
+        ];
+        for (name, all) in sizes {
+            println!(
+                "| {books} | - | size | {name} | {:.0} B | {:.2} x the bytes |",
+                mean(all),
+                mean(all) / proto
+            );
+        }
+        println!("| {books} | - | size | prost | {proto:.0} B | 1.00 x the bytes |");
+        for threads in [1, 4] {
+            measure(&serializing(), &forms, (books, threads));
+            measure(&deserializing(), &forms, (books, threads));
+            measure(&round_trips(), &forms, (books, threads));
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! FlatBuffers by template: a model for each kind of message is built once, then copied and patched; a payload that has a
+//! model's shape is read where the model has its fields.
+
+use flatbuffers::FlatBufferBuilder;
+use flatcap::stream::{DefaultFramer, FrameTemplate, Scalar, Slot, View};
+
+use super::frames::Frames;
+use super::Format;
+use super::built::{build_flat, build_structure, level_update, side, trade};
+use super::messages::{Kind, Message, Side};
+use super::shootout_generated::shootout::{self as schema, LevelUpdate, Trade};
+use super::sink::{Fields, Sink};
+
+const SCHEMA: &[u8] = include_bytes!("../../generated/shootout.bfbs");
+
+/// Fields in structures: a model for each kind, and one slot, which is the structure.
+pub struct Structures {
+    level_update: FrameTemplate,
+    update_slot: Slot<[u8; size_of::<LevelUpdate>()]>,
+    trade: FrameTemplate,
+    trade_slot: Slot<[u8; size_of::<Trade>()]>,
+    shape: Shape,
+}
+
+/// Whether each payload is compared with its model before it is read.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape {
+    Compared,
+    /// As SBE does: what is of a message's length is that message.
+    Trusted,
+}
+
+impl Shape {
+    #[inline]
+    fn view<'p>(self, template: &'p FrameTemplate, payload: &'p [u8]) -> Option<View<'p>> {
+        match self {
+            Self::Compared => template.view(payload),
+            Self::Trusted => template.view_trusted(payload),
+        }
+    }
+}
+
+impl Structures {
+    pub fn new(shape: Shape) -> Self {
+        let of = |kind, path| FrameTemplate::new(&zero(kind, build_structure), SCHEMA, &[path]).unwrap();
+        let level_update = of(Kind::LevelUpdate(Side::Buy), "level_update");
+        let trade = of(Kind::Trade { id: 0 }, "trade");
+        let update_slot = level_update.slot("level_update").unwrap();
+        let trade_slot = trade.slot("trade").unwrap();
+        Self { level_update, update_slot, trade, trade_slot, shape }
+    }
+}
+
+impl Format for Structures {
+    fn write(&mut self, messages: &[Message], room: &mut [u8]) -> usize {
+        let mut end = 0;
+        for message in messages {
+            let room = &mut room[end..];
+            let written = match message.kind {
+                Kind::LevelUpdate(side) => self.level_update.frame_into(&DefaultFramer, room, |patch| {
+                    patch.set(self.update_slot, level_update(message, side).0);
+                }),
+                Kind::Trade { id } => self.trade.frame_into(&DefaultFramer, room, |patch| {
+                    patch.set(self.trade_slot, trade(message, id).0);
+                }),
+            };
+            end += written.unwrap();
+        }
+        end
+    }
+
+    fn read(&mut self, stream: &[u8], count: usize, sink: &mut impl Sink) -> usize {
+        let mut frames = Frames(stream);
+        for payload in frames.by_ref().take(count) {
+            if let Some(view) = self.shape.view(&self.level_update, payload) {
+                let update = LevelUpdate(view.get(self.update_slot));
+                sink.level_update(&update, side(update.side()));
+            } else if let Some(view) = self.shape.view(&self.trade, payload) {
+                let trade = Trade(view.get(self.trade_slot));
+                sink.trade(&trade, || trade.trade_id());
+            }
+        }
+        stream.len() - frames.0.len()
+    }
+}
+
+/// A message that is a model: no value matters, but every field is there.
+fn zero(kind: Kind, build: fn(&Message, &mut FlatBufferBuilder<'_>)) -> Vec<u8> {
+    let message = Message { timestamp: 0, sequence: 0, symbol: [0; 8], price: 0, size: 0, flags: 0, kind };
+    let mut builder = FlatBufferBuilder::new();
+    builder.force_defaults(true);
+    build(&message, &mut builder);
+    builder.finished_data().to_vec()
+}
+
+/// Fields in the table itself: a model for each kind, and a slot for each field.
+pub struct Flat {
+    level_update: Model<u8>,
+    trade: Model<i64>,
+    shape: Shape,
+}
+
+/// A template and where its fields stand; `T` is the type of the field that the kind alone has.
+struct Model<T> {
+    template: FrameTemplate,
+    slots: Slots<T>,
+}
+
+struct Slots<T> {
+    timestamp: Slot<i64>,
+    sequence: Slot<u64>,
+    symbol: Slot<[u8; 8]>,
+    price: Slot<i64>,
+    size: Slot<u32>,
+    flags: Slot<u8>,
+    own: Slot<T>,
+}
+
+impl Flat {
+    pub fn new(shape: Shape) -> Self {
+        Self {
+            level_update: Model::new(&zero(Kind::LevelUpdate(Side::Buy), build_flat), "side"),
+            trade: Model::new(&zero(Kind::Trade { id: 0 }, build_flat), "trade_id"),
+            shape,
+        }
+    }
+}
+
+impl<T: Scalar> Model<T> {
+    fn new(finished: &[u8], own: &str) -> Self {
+        let paths = ["timestamp", "sequence", "symbol", "price", "size", "flags", own];
+        let schema = (SCHEMA, "shootout.FlatMessage");
+        let template = FrameTemplate::of_root(finished, schema, &paths).unwrap();
+        let slots = Slots {
+            timestamp: template.slot("timestamp").unwrap(),
+            sequence: template.slot("sequence").unwrap(),
+            symbol: template.slot("symbol").unwrap(),
+            price: template.slot("price").unwrap(),
+            size: template.slot("size").unwrap(),
+            flags: template.slot("flags").unwrap(),
+            own: template.slot(own).unwrap(),
+        };
+        Self { template, slots }
+    }
+
+    #[inline]
+    fn write(&self, message: &Message, own: T, room: &mut [u8]) -> usize {
+        let slots = &self.slots;
+        let written = self.template.frame_into(&DefaultFramer, room, |patch| {
+            patch.set(slots.timestamp, message.timestamp);
+            patch.set(slots.sequence, message.sequence);
+            patch.set(slots.symbol, message.symbol);
+            patch.set(slots.price, message.price);
+            patch.set(slots.size, message.size);
+            patch.set(slots.flags, message.flags);
+            patch.set(slots.own, own);
+        });
+        written.unwrap()
+    }
+
+    #[inline]
+    fn view<'v>(&'v self, shape: Shape, payload: &'v [u8]) -> Option<OneOf<'v, T>> {
+        shape.view(&self.template, payload).map(|view| OneOf { view, slots: &self.slots })
+    }
+}
+
+/// A message of a kind.
+struct OneOf<'v, T> {
+    view: View<'v>,
+    slots: &'v Slots<T>,
+}
+
+impl Format for Flat {
+    fn write(&mut self, messages: &[Message], room: &mut [u8]) -> usize {
+        let mut end = 0;
+        for message in messages {
+            let room = &mut room[end..];
+            end += match message.kind {
+                Kind::LevelUpdate(Side::Buy) => self.level_update.write(message, schema::Side::Buy.0, room),
+                Kind::LevelUpdate(Side::Sell) => self.level_update.write(message, schema::Side::Sell.0, room),
+                Kind::Trade { id } => self.trade.write(message, id, room),
+            };
+        }
+        end
+    }
+
+    fn read(&mut self, stream: &[u8], count: usize, sink: &mut impl Sink) -> usize {
+        let mut frames = Frames(stream);
+        for payload in frames.by_ref().take(count) {
+            if let Some(update) = self.level_update.view(self.shape, payload) {
+                let is_buy = update.view.get(update.slots.own) == schema::Side::Buy.0;
+                sink.level_update(&update, if is_buy { Side::Buy } else { Side::Sell });
+            } else if let Some(trade) = self.trade.view(self.shape, payload) {
+                sink.trade(&trade, || trade.view.get(trade.slots.own));
+            }
+        }
+        stream.len() - frames.0.len()
+    }
+}
+
+impl<T> Fields for OneOf<'_, T> {
+    #[inline]
+    fn timestamp(&self) -> i64 {
+        self.view.get(self.slots.timestamp)
+    }
+
+    #[inline]
+    fn sequence(&self) -> u64 {
+        self.view.get(self.slots.sequence)
+    }
+
+    #[inline]
+    fn symbol(&self) -> [u8; 8] {
+        self.view.get(self.slots.symbol)
+    }
+
+    #[inline]
+    fn price(&self) -> i64 {
+        self.view.get(self.slots.price)
+    }
+
+    #[inline]
+    fn size(&self) -> u32 {
+        self.view.get(self.slots.size)
+    }
+
+    #[inline]
+    fn flags(&self) -> u8 {
+        self.view.get(self.slots.flags)
+    }
+}

@@ -1,0 +1,532 @@
+//! Foreign recordings in and out again: `import stream`, opaque sources in every verb, `export`, and what all imports have in common.
+
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use flatcap::import::{Plan, Recording, Source};
+use flatcap::os::storage::DataDirectory;
+use flatcap::stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
+use serde_json::Value;
+
+use crate::medium::Medium;
+use crate::rig::{Called, Rig, eventually, finish, has_segment, number, signal};
+
+/// Payloads of all lengths from 0 on, seeded: bytes that look like nothing, numbers, zeros.
+fn payloads(count: usize) -> Vec<Vec<u8>> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let make = |index: usize| match index % 3 {
+        0 => (0..index % 500).map(|_| next().to_le_bytes()[2]).collect(),
+        1 => (0..=index % 70).flat_map(|n| (n as f64).to_le_bytes()).collect(),
+        _ => vec![0; 1 + index % 90],
+    };
+    (0..count).map(make).collect()
+}
+
+fn stream(kind: ChecksumKind, payloads: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for payload in payloads {
+        kind.frame_and_write(&mut bytes, payload).unwrap();
+    }
+    bytes
+}
+
+fn gzip(content: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn import(rig: &Rig, args: &[&str]) -> Called {
+    rig.call(&[&["import", "stream", "--data-dir", "data"], args].concat())
+}
+
+fn export(rig: &Rig, args: &[&str]) -> Called {
+    rig.call(&[&["export", "data", "--to", "stream", "-o", "out"], args].concat())
+}
+
+fn done(called: Called) -> Called {
+    assert_eq!(called.status, Some(0), "{called:?}");
+    called
+}
+
+fn verified(rig: &Rig) -> Value {
+    done(rig.call(&["verify", "--strict", "--json", "data"])).json()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Streams that flatstream wrote itself, where they lie beside the checkout.
+fn foreign_streams() -> Vec<(String, Vec<u8>)> {
+    let folder = std::env::var_os("FLATCAP_SHARED_DATA")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data"), PathBuf::from);
+    let Ok(entries) = std::fs::read_dir(folder.join("flatstream")) else {
+        println!("passed over: no streams of flatstream's own in {}", folder.display());
+        return Vec::new();
+    };
+    let mut streams: Vec<_> = entries
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let content = std::fs::read(&path).unwrap();
+            let is_hex = path.extension().is_some_and(|extension| extension == "hex");
+            (name, if is_hex { unhex(std::str::from_utf8(&content).unwrap()) } else { content })
+        })
+        .collect();
+    streams.sort();
+    streams
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+// Goal: what goes in comes out, byte for byte, with every checksum. Method: seeded streams of each kind, plain and packed, found out and
+// named, through import, verify and export; the same bytes from standard input.
+#[test]
+fn streams_make_the_round_trip() {
+    for kind in ChecksumKind::ALL {
+        let rig = Rig::new();
+        let bytes = stream(*kind, &payloads(3000));
+        rig.write("a.bin", &bytes);
+        rig.write("b.bin.gz", gzip(&bytes));
+        rig.write("c", &bytes);
+        done(import(&rig, &["a.bin", "b.bin.gz"]));
+        done(import(&rig, &["c", "--checksum", kind.name()]));
+        let mut child = rig
+            .command(&["import", "stream", "-", "--data-dir", "data"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(&bytes).unwrap();
+        done(finish(child));
+        assert_eq!(number(&verified(&rig)["frames"]), 4 * 3000);
+        done(export(&rig, &["--checksum", kind.name()]));
+        assert_eq!(names(&rig.path("out")), ["a.bin", "b.bin", "c.bin", "stdin.bin"]);
+        for name in ["a.bin", "b.bin", "c.bin", "stdin.bin"] {
+            assert!(std::fs::read(rig.path("out").join(name)).unwrap() == bytes, "{kind}, {name}");
+        }
+    }
+}
+
+// Goal: streams that flatstream itself has written are imported, each as its kind, and come out as they were. Method: its golden files and
+// its telemetry, the golden ones of "abc" also from here; those whose bytes are streams of two kinds are refused until one is named.
+#[test]
+fn streams_of_flatstream_itself() {
+    let mut streams = foreign_streams();
+    for (name, hex) in [
+        ("default_small", "03000000616263"),
+        ("crc16_small", "03000000d69d616263"),
+        ("crc32_small", "03000000c2412435616263"),
+        ("xxhash64_small", "0300000050392f89945faf78616263"),
+        ("crc32_empty", "0000000000000000"),
+    ] {
+        streams.push((format!("here_{name}"), unhex(hex)));
+    }
+    for (name, bytes) in streams {
+        let rig = Rig::new();
+        rig.write(&name, &bytes);
+        let kinds =
+            [("crc16", "crc16"), ("crc32", "crc32"), ("xxh", "xxh3"), ("none", "none"), ("default", "none")];
+        let kind = kinds.iter().find(|(word, _)| name.contains(word)).unwrap().1;
+        if name.ends_with("crc32_empty") {
+            let called = import(&rig, &[&name]);
+            assert_eq!((called.status, called.out.len()), (Some(1), 0), "{called:?}");
+            assert!(called.err.contains("crc32, none") && called.err.contains("--checksum"), "{called:?}");
+            done(import(&rig, &[&name, "--checksum", kind]));
+        } else {
+            done(import(&rig, &[&name]));
+        }
+        verified(&rig);
+        done(export(&rig, &["--checksum", kind]));
+        assert!(std::fs::read(rig.path("out").join(format!("{name}.bin"))).unwrap() == bytes, "{name}");
+    }
+}
+
+// Goal: every verb knows what to do with payloads that nobody described. Method: an opaque source and a described one in one recording,
+// through each verb and each format.
+#[test]
+fn opaque_sources_in_every_verb() {
+    let rig = Rig::new();
+    let event = std::fs::read("tests/data/schema/event.bin").unwrap();
+    rig.write("bytes.bin", stream(ChecksumKind::Crc32, &[vec![0xAB, 0xCD], Vec::new(), vec![7; 40]]));
+    rig.write("events.bin", stream(ChecksumKind::Crc32, &[event.clone(), event]));
+    std::fs::copy("tests/data/schema/event.bfbs", rig.path("event.bfbs")).unwrap();
+    done(import(&rig, &["bytes.bin"]));
+
+    let info = done(rig.call(&["info", "--json", "data"])).json();
+    assert_eq!((&info["sources"][0]["root"], number(&info["sources"][0]["recorded"])), (&Value::from(""), 3));
+    verified(&rig);
+    let rows = done(rig.call(&["dump", "data", "--format", "jsonl"])).lines();
+    let hex: Vec<_> = rows.iter().map(|row| row["data"]["payload"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(hex, ["abcd".to_owned(), String::new(), "07".repeat(40)]);
+    assert!(rows.iter().all(|row| row["source"] == "bytes" && row["wall_ns"] == 0));
+    let rates = done(rig.call(&["dump", "data", "--format", "jsonl", "--rate"])).lines();
+    assert_eq!(rates, rows, "bytes have no rate");
+    let csv = done(rig.call(&["dump", "data", "--format", "csv"])).text();
+    let expected = format!(
+        "source,seq,mono_ns,wall_ns,duration_ns,flags,payload\nbytes,0,0,0,0,0,abcd\nbytes,1,0,0,0,0,\n\
+         bytes,2,0,0,0,0,{}\n",
+        "07".repeat(40)
+    );
+    assert_eq!(csv, expected);
+    let table = done(rig.call(&["dump", "data"])).text();
+    let cells: Vec<_> = table.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
+    assert_eq!(cells[..3], ["payload", "abcd", "(empty)"]);
+    assert!(table.contains(&format!("{}...(40 bytes)", "07".repeat(16))), "{table}");
+    let called = rig.call(&["dump", "data", "--fields", "id"]);
+    assert_eq!((called.status, called.out.len()), (Some(2), 0), "{called:?}");
+    assert!(called.err.contains("bytes has no fields"), "{called:?}");
+
+    done(import(&rig, &["events.bin", "--schema", "event.bfbs"]));
+    let rows = done(rig.call(&["dump", "data", "--format", "jsonl"])).lines();
+    assert_eq!(rows.len(), 5);
+    assert!(rows[3]["data"]["payload"].is_null() && rows[3]["source"] == "events", "{}", rows[3]);
+    let pairs = done(rig.call(&["dump", "data"])).text();
+    assert!(pairs.contains("bytes seq=0 payload=abcd\n"), "{pairs}");
+
+    let replayed = done(rig.call(&["replay", "data", "--speed", "max"])).out;
+    rig.write("replayed.bin", replayed);
+    let again = done(rig.call(&["dump", "replayed.bin", "--format", "jsonl"])).lines();
+    assert_eq!(again, rows);
+    let verdict = rig.call(&["verify", "--json", "replayed.bin"]).json();
+    let damage: Vec<_> = verdict["damage"].as_array().unwrap().iter().map(|damage| &damage["what"]).collect();
+    assert!(damage.len() == 1 && damage[0].as_str().unwrap().starts_with("not sealed"), "{verdict}");
+    let recovered = done(rig.call(&["recover", "data", "--json"])).json();
+    assert_eq!(recovered["damage"], Value::Array(vec![]));
+}
+
+// Goal: a killed import is sealed by recover, opaque frames and all, and what was whole stays. Method: kill -9 while standard input goes on.
+#[test]
+fn a_killed_import_is_recovered() {
+    let rig = Rig::new();
+    let bytes = stream(ChecksumKind::Xxh3, &payloads(20_000));
+    let mut child =
+        rig.command(&["import", "stream", "-", "--data-dir", "data"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(&bytes).unwrap();
+    eventually("a segment", || has_segment(&rig.path("data"), 1 << 20));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(input);
+    done(rig.call(&["recover", "data"]));
+    let frames = number(&verified(&rig)["frames"]);
+    assert!(frames > 1000, "{frames}");
+    done(export(&rig, &[]));
+    let exported = std::fs::read(rig.path("out/stdin.bin")).unwrap();
+    assert!(bytes.starts_with(&exported) && !exported.is_empty());
+}
+
+// Goal: a signal ends an import in order: what it has is sealed, and the status says that it is not all. Method: SIGINT while standard
+// input goes on without end.
+#[test]
+fn a_signal_seals_what_was_imported() {
+    let rig = Rig::new();
+    let bytes = stream(ChecksumKind::Xxh3, &payloads(5000));
+    let mut child = rig
+        .command(&["import", "stream", "-", "--data-dir", "data", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let feeder = std::thread::spawn(move || while input.write_all(&bytes).is_ok() {});
+    eventually("a segment", || has_segment(&rig.path("data"), 1 << 20));
+    signal(&child, "INT");
+    let called = finish(child);
+    feeder.join().unwrap();
+    assert_eq!(called.status, Some(1), "{called:?}");
+    assert!(called.err.contains("stopped by a signal"), "{called:?}");
+    let report = called.json();
+    assert_eq!(report["stopped"], true);
+    assert_eq!(verified(&rig)["frames"], report["sources"][0]["recorded"]);
+    assert!(names(&rig.path("data")).iter().all(|name| !name.contains("active")));
+}
+
+// Goal: damage costs what it hits, is told with offset and count, and makes the status 3, for people and for scripts. Method: a frame
+// changed, a frame above --frame-max, an end within a frame, and all three packed, whose packing is cut too.
+#[test]
+fn damaged_streams_are_imported_as_far_as_they_go() {
+    let rig = Rig::new();
+    let payloads =
+        [b"first".to_vec(), b"second".to_vec(), vec![5; 100_000], b"fourth".to_vec(), b"fifth".to_vec()];
+    let mut bytes = stream(ChecksumKind::Xxh3, &payloads);
+    bytes[12 + 5 + 12] ^= 1;
+    bytes.truncate(bytes.len() - 2);
+    let long_at = 12 + 5 + 12 + 6;
+    let end_at = long_at + 12 + 100_000 + 12 + 6;
+    rig.write("a.bin", &bytes);
+    let called = import(&rig, &["a.bin", "--frame-max", "64KiB", "--json"]);
+    assert_eq!(called.status, Some(3), "{called:?}");
+    let report = called.json();
+    let flaws: Vec<_> = report["flaws"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|flaw| (number(&flaw["offset"]), number(&flaw["count"])))
+        .collect();
+    assert_eq!(flaws, [(17, 1), (long_at, 1), (end_at, 1)], "{report}");
+    assert!(
+        called.err.contains("a.bin at offset 17: ") && called.err.contains("--frame-max"),
+        "{}",
+        called.err
+    );
+    assert_eq!((number(&report["sources"][0]["recorded"]), number(&report["sources"][0]["lost"])), (2, 3));
+    let verdict = rig.call(&["verify", "--json", "data"]);
+    assert_eq!(verdict.status, Some(0), "{verdict:?}");
+    assert_eq!((number(&verdict.json()["lost"]), number(&verdict.json()["unexplained"])), (3, 0));
+    let seqs: Vec<_> = rig
+        .call(&["dump", "data", "--format", "jsonl"])
+        .lines()
+        .iter()
+        .map(|row| number(&row["seq"]))
+        .collect();
+    assert_eq!(seqs, [0, 3]);
+    // What is lost in a recording is no damage of it.
+    done(export(&rig, &[]));
+
+    let packed = gzip(&bytes);
+    rig.write("b.gz", &packed[..packed.len() - 9]);
+    let called = import(&rig, &["b.gz"]);
+    assert_eq!(called.status, Some(3), "{called:?}");
+    assert!(called.err.contains("gzip"), "{called:?}");
+}
+
+// Goal: an empty file is no error and no recording. Method: one alone, and beside another one.
+#[test]
+fn an_empty_file_has_nothing_to_import() {
+    let rig = Rig::new();
+    rig.write("empty.bin", "");
+    let called = done(import(&rig, &["empty.bin"]));
+    assert!(called.text().contains("empty: 0 frames") && called.text().contains("0 segment"), "{called:?}");
+    assert_eq!(names(&rig.path("data")), ["flatcap.lock"]);
+    rig.write("a.bin", stream(ChecksumKind::Xxh3, &[b"abc".to_vec()]));
+    done(import(&rig, &["empty.bin", "a.bin"]));
+    done(export(&rig, &[]));
+    assert_eq!(std::fs::read(rig.path("out/empty.bin")).unwrap(), b"");
+}
+
+// Goal: what cannot be imported is refused with the place and what to do, before anything is written. Method: one mistake after the other.
+#[test]
+fn mistakes_are_told_before_anything_is_written() {
+    let rig = Rig::new();
+    rig.write("a.bin", stream(ChecksumKind::Xxh3, &[b"abc".to_vec()]));
+    rig.write("text.csv", "time,price\n1,2\n");
+    rig.write("not.bfbs", "table A {}");
+    std::fs::copy("tests/data/schema/event.bfbs", rig.path("event.bfbs")).unwrap();
+    std::fs::create_dir(rig.path("folder")).unwrap();
+    rig.write("file", "");
+    for (args, status, said) in [
+        (&["missing.bin"][..], 1, "missing.bin"),
+        (&["a.bin", "missing.bin"], 1, "missing.bin"),
+        (&["folder"], 1, "folder"),
+        (&["text.csv"], 1, "--checksum"),
+        (&["a.bin", "--checksum", "md5"], 2, "xxh3"),
+        (&["a.bin", "--frame-max", "1KiB"], 2, "64KiB"),
+        (&["a.bin", "--frame-max", "1GiB"], 2, "64KiB"),
+        (&["a.bin", "--root", "Event"], 2, "--schema"),
+        (&["a.bin", "--schema", "missing.bfbs"], 1, "missing.bfbs"),
+        (&["a.bin", "--schema", "not.bfbs"], 2, "BFBS"),
+        (&["a.bin", "--schema", "event.bfbs", "--root", "Evnt"], 2, "it has "),
+        (&["a.bin", "--name", "x", "--name", "y"], 2, "--name"),
+        (&["a.bin", "--name", "../x"], 2, "--name"),
+        (&[], 2, "FILE"),
+    ] {
+        let called = import(&rig, args);
+        assert_eq!((called.status, called.out.len()), (Some(status), 0), "{args:?}: {called:?}");
+        assert!(called.err.contains(said), "{args:?}: {called:?}");
+        let data = rig.path("data");
+        assert!(!data.exists() || names(&data) == ["flatcap.lock"], "{args:?}");
+    }
+    let called = rig.call(&["import", "stream", "a.bin"]);
+    assert!(called.status == Some(2) && called.err.contains("--data-dir"), "{called:?}");
+    let called = rig.call(&["import", "stream", "a.bin", "--data-dir", "file"]);
+    assert!(called.status == Some(1) && called.err.contains("file"), "{called:?}");
+}
+
+// Goal: an import never writes beside a recorder at work, and neither verb goes where it has no right. Method: a recorder in its directory;
+// another account, a directory and a file that are closed to it.
+#[test]
+fn directories_of_others_are_left_alone() {
+    let rig = Rig::new();
+    rig.write("a.bin", stream(ChecksumKind::Xxh3, &[b"abc".to_vec()]));
+    let recorder = rig.start(&["record", "--source", "synthetic@10ms", "--data-dir", "data"]);
+    eventually("a segment", || has_segment(&rig.path("data"), 1));
+    let called = import(&rig, &["a.bin"]);
+    assert!(called.status == Some(1) && called.err.contains("in use by another recorder"), "{called:?}");
+    // A recording at work is exported as far as it is there.
+    eventually("frames", || {
+        let exported = export(&rig, &["--force", "--json"]);
+        exported.status == Some(0)
+            && exported.json()["files"].get(0).is_some_and(|file| number(&file["frames"]) > 0)
+    });
+    signal(&recorder, "INT");
+    finish(recorder);
+
+    if !rustix::process::geteuid().is_root() {
+        println!("passed over: other accounts need root");
+        return;
+    }
+    let closed = rig.path("closed");
+    std::fs::create_dir(&closed).unwrap();
+    std::fs::write(closed.join("b.bin"), b"").unwrap();
+    std::fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
+    for args in [
+        &["import", "stream", "closed/b.bin", "--data-dir", "new"][..],
+        &["import", "stream", "a.bin", "--data-dir", "closed"],
+        &["export", "data", "--to", "stream", "-o", "closed"],
+    ] {
+        let called = Called::from(rig.command_as(65_533, args).output().unwrap());
+        assert_eq!(called.status, Some(1), "{args:?}: {called:?}");
+    }
+    assert_eq!(names(&closed), ["b.bin"]);
+}
+
+// Goal: a full disk ends an import and an export with a clear error; what was imported is sealed or left to recover, and no half file
+// has a final name. Method: a small tmpfs.
+#[test]
+fn a_full_disk_is_told() {
+    let rig = Rig::new();
+    let bytes = stream(ChecksumKind::Xxh3, &vec![vec![7; 1000]; 6000]);
+    rig.write("a.bin", &bytes);
+    let Some(medium) = Medium::tmpfs(&rig, 4 << 20) else { return };
+    let data = medium.path().join("data");
+    let data = data.to_str().unwrap();
+    let called = rig.call(&["import", "stream", "a.bin", "--data-dir", data]);
+    assert_eq!(called.status, Some(1), "{called:?}");
+    assert!(called.err.contains("No space left") && called.err.contains("data directory"), "{called:?}");
+    assert_eq!(rig.call(&["recover", data]).status, Some(0));
+    let verdict = rig.call(&["verify", "--json", data]);
+    assert!(verdict.status == Some(0) && number(&verdict.json()["frames"]) > 1000, "{verdict:?}");
+
+    std::fs::remove_dir_all(data).unwrap();
+    done(import(&rig, &["a.bin"]));
+    let out = medium.path().join("out");
+    let called = rig.call(&["export", "data", "--to", "stream", "-o", out.to_str().unwrap()]);
+    assert_eq!((called.status, called.out.len()), (Some(1), 0), "{called:?}");
+    assert!(
+        called.err.contains("No space left") && called.err.contains("nothing was exported"),
+        "{called:?}"
+    );
+    assert!(names(&out).is_empty(), "{:?}", names(&out));
+}
+
+// Goal: an export replaces nothing unasked, and takes what was chosen, over all runs in their order. Method: two runs of one source and one of another,
+// twice, with --force, with --source, with a time in which nothing is.
+#[test]
+fn an_export_takes_what_was_chosen() {
+    let rig = Rig::new();
+    let (one, other) = (payloads(20), payloads(33));
+    rig.write("a", stream(ChecksumKind::None, &one));
+    rig.write("b", stream(ChecksumKind::Crc16, &other));
+    done(import(&rig, &["a", "b"]));
+    done(import(&rig, &["b", "--name", "a"]));
+    done(export(&rig, &["--source", "a", "--checksum", "none"]));
+    assert_eq!(names(&rig.path("out")), ["a.bin"]);
+    let both = [one, other].concat();
+    assert!(std::fs::read(rig.path("out/a.bin")).unwrap() == stream(ChecksumKind::None, &both));
+
+    let called = export(&rig, &[]);
+    assert_eq!((called.status, called.out.len()), (Some(1), 0), "{called:?}");
+    assert!(called.err.contains("out/a.bin exists already") && called.err.contains("--force"), "{called:?}");
+    assert_eq!(names(&rig.path("out")), ["a.bin"]);
+    let report = done(export(&rig, &["--force", "--json"])).json();
+    assert_eq!(report["files"].as_array().unwrap().len(), 2);
+    let exported = std::fs::read(rig.path("out/a.bin")).unwrap();
+    assert_eq!(number(&report["files"][0]["bytes"]), exported.len() as u64);
+    let again: Result<Vec<_>, _> =
+        SliceReader::new(&exported, KindDeframer::new(ChecksumKind::Xxh3)).collect();
+    assert!(again.unwrap() == both);
+
+    for (args, said) in [
+        (&["--source", "c"][..], "the nearest name is"),
+        (&["--since", "@5", "--until", "@4"], "--since"),
+        (&["--checksum", "auto"], "xxh3"),
+    ] {
+        let called = export(&rig, args);
+        assert!(called.status == Some(2) && called.err.contains(said), "{called:?}");
+    }
+    let called = rig.call(&["export", "data", "--to", "parquet", "-o", "out"]);
+    assert!(called.status == Some(2) && called.err.contains("stream"), "{called:?}");
+    let later = done(rig.call(&["export", "data", "--to", "stream", "-o", "later", "--since", "@1000"]));
+    assert!(
+        names(&rig.path("later"))
+            .iter()
+            .all(|name| std::fs::metadata(rig.path("later").join(name)).unwrap().len() == 0),
+        "{later:?}"
+    );
+}
+
+// Goal: damage of a recording makes the status of its export 3, and costs what it hits. Method: a byte in the middle of a segment.
+#[test]
+fn a_damaged_recording_is_exported_as_far_as_it_goes() {
+    let rig = Rig::new();
+    let payloads = payloads(400);
+    rig.write("a", stream(ChecksumKind::Xxh3, &payloads));
+    done(import(&rig, &["a"]));
+    let segment = rig
+        .path("data")
+        .join(names(&rig.path("data")).into_iter().find(|name| name != "flatcap.lock").unwrap());
+    let mut bytes = std::fs::read(&segment).unwrap();
+    // Bytes that are nowhere else: numbers and zeros are in many payloads.
+    let long = (0..payloads.len()).position(|index| index % 3 == 0 && payloads[index].len() > 200).unwrap();
+    let at = bytes.windows(100).position(|window| *window == payloads[long][..100]).unwrap();
+    bytes[at + 50] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let called = export(&rig, &[]);
+    assert_eq!(called.status, Some(3), "{called:?}");
+    assert!(called.err.contains("damage at offset"), "{called:?}");
+    let exported = std::fs::read(rig.path("out/a.bin")).unwrap();
+    let mut left = payloads;
+    left.remove(long);
+    assert!(exported == stream(ChecksumKind::Xxh3, &left));
+}
+
+// Goal: no name in a recording leads an export out of its directory, or one file over another. Method: sources with hostile names.
+#[test]
+fn hostile_names_stay_in_the_directory() {
+    let rig = Rig::new();
+    let storage = DataDirectory::open(&rig.path("data")).unwrap();
+    let plan = Plan { segment_bytes: 1 << 20, frame_max: 1 << 16 };
+    let mut recording = Recording::begin(&storage, plan).unwrap();
+    for name in ["../escaped", ".._escaped", "_._escaped", "", "a/b", "a_b", "/etc/passwd", "x\n\u{1b}[31m"] {
+        let source = Source { name: name.to_owned(), labels: vec![], root: String::new(), schema: vec![] };
+        let source = recording.add_source(source).unwrap();
+        recording.append(source, 0, name.len(), |payload| payload.copy_from_slice(name.as_bytes())).unwrap();
+    }
+    recording.finish().unwrap();
+    drop(storage);
+    done(export(&rig, &["--checksum", "none"]));
+    assert_eq!(
+        names(&rig.path("out")),
+        [
+            "_._escaped-2.bin",
+            "_._escaped-3.bin",
+            "_._escaped.bin",
+            "_.bin",
+            "_etc_passwd.bin",
+            "a_b-2.bin",
+            "a_b.bin",
+            "x___31m.bin"
+        ]
+    );
+    assert_eq!(std::fs::read(rig.path("out/a_b-2.bin")).unwrap(), b"\x03\0\0\0a_b");
+    assert!(!rig.path("escaped.bin").exists());
+}
