@@ -49,8 +49,8 @@ fn main() {
         (name, feed, generator::capture(&packets, generator::File::Pcap, generator::Wrapping::default()))
     });
     println!(
-        "{:<24} {:>10} {:>10} {:>11} {:>11} {:>9} {:>9} {:>11}",
-        "capture", "to", "messages", "M msg/s", "MB/s pcap", "ns clock", "ns CPU", "B a message"
+        "{:<24} {:>10} {:>10} {:>11} {:>11} {:>9} {:>9} {:>9} {:>11}",
+        "capture", "to", "messages", "M msg/s", "MB/s pcap", "ns clock", "ns CPU", "least", "B a message"
     );
     for (name, feed, bytes) in real.into_iter().chain(made) {
         let path = inputs.path().join("input.pcap");
@@ -60,14 +60,17 @@ fn main() {
             let runs: Vec<Run> = (0..ROUNDS).map(|_| import(&path, feed, folder)).collect();
             let (messages, written) = (runs[0].messages, runs[0].written);
             let clock_s = median(&mut runs.iter().map(|run| run.clock_s).collect::<Vec<_>>());
+            // What the neighbours take of the caches counts as CPU time: the least of the rounds says more on a busy machine.
+            let least_s = runs.iter().map(|run| run.cpu_s).fold(f64::INFINITY, f64::min);
             let cpu_s = median(&mut runs.iter().map(|run| run.cpu_s).collect::<Vec<_>>());
             let count = messages as f64;
             println!(
-                "{name:<24} {to:>10} {messages:>10} {:>11.2} {:>11.0} {:>9.1} {:>9.1} {:>11.1}",
+                "{name:<24} {to:>10} {messages:>10} {:>11.2} {:>11.0} {:>9.1} {:>9.1} {:>9.1} {:>11.1}",
                 count / clock_s / 1e6,
                 bytes.len() as f64 / clock_s / 1e6,
                 clock_s / count * 1e9,
                 cpu_s / count * 1e9,
+                least_s / count * 1e9,
                 written as f64 / count,
             );
         }

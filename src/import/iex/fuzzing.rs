@@ -8,11 +8,17 @@ use std::io::Cursor;
 use std::path::Path;
 use std::rc::Rc;
 
+use super::message::Models;
 use super::{Feed, Import};
 use crate::import::{Course, ImportError, Input, Plan, Recording, Report};
 use crate::schema::market::iex::Message;
 use crate::segment::fuzzing::Shelf;
 use crate::segment::{Advance, FrameKind, SegmentReader, Verification};
+
+thread_local! {
+    /// They take longer than a small import.
+    static MODELS: Rc<Models> = Rc::new(Models::new());
+}
 
 /// A frame of an import: number, time of capture, payload.
 type Frame = (u64, i64, Vec<u8>);
@@ -25,7 +31,8 @@ pub(super) fn import(data: &[u8], feed: Feed, shelf: &Shelf) -> Result<Report, I
     let mut course = Course::new(&mut watch);
     // Small segments, so that there are several.
     let plan = Plan { segment_bytes: 1 << 20, frame_max: 1 << 20 };
-    let mut import = Import::begin(feed, Recording::begin(shelf, plan)?);
+    let models = MODELS.with(Rc::clone);
+    let mut import = Import::begin(feed, Recording::begin(shelf, plan)?, models);
     let result = import.read(input, &mut course);
     import.finish(result)
 }

@@ -61,7 +61,7 @@ impl Feed {
 /// Every kind of [`ImportError`]. What was recorded before is sealed.
 pub fn import(files: &[PathBuf], feed: Feed, job: Job<'_, '_>) -> Result<Report, ImportError> {
     let Job { storage, plan, mut course } = job;
-    let mut import = Import::begin(feed, Recording::begin(storage, plan)?);
+    let mut import = Import::begin(feed, Recording::begin(storage, plan)?, Rc::new(Models::new()));
     let result = files.iter().try_for_each(|file| {
         if import.report.stopped { Ok(()) } else { import.read(course.open(file)?, &mut course) }
     });
@@ -83,7 +83,7 @@ pub fn import(files: &[PathBuf], feed: Feed, job: Job<'_, '_>) -> Result<Report,
 struct Import<'s> {
     feed: Feed,
     recording: Recording<'s>,
-    models: Models,
+    models: Rc<Models>,
     channels: Vec<Channel>, // <= CHANNELS_MAX
     report: Report,
 }
@@ -110,9 +110,8 @@ struct Origin {
 }
 
 impl<'s> Import<'s> {
-    fn begin(feed: Feed, recording: Recording<'s>) -> Self {
-        let (models, channels, report) = (Models::new(), Vec::new(), Report::default());
-        Self { feed, recording, models, channels, report }
+    fn begin(feed: Feed, recording: Recording<'s>, models: Rc<Models>) -> Self {
+        Self { feed, recording, models, channels: Vec::new(), report: Report::default() }
     }
 
     /// Seals what was recorded, whatever came in between.
