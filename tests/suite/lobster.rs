@@ -271,6 +271,25 @@ fn symbol_and_date_can_be_given() {
     assert_eq!(dumped(&bare, "lobster-orderbook").len(), 200);
 }
 
+// Goal: what is no regular file is read once, from its begin. Method: more rows than a pipe and a buffer hold, by the name of standard input.
+#[test]
+fn a_pipe_with_a_name_is_read_whole() {
+    let [message, _] = texts(12_000, 10);
+    assert!(message.len() > 320 << 10);
+    let rig = Rig::new();
+    let mut child = rig
+        .command(&["import", "lobster", "/dev/stdin", "--data-dir", "flatcap-data", "--symbol", "ABC"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(message.as_bytes()).unwrap();
+    let called = Called::from(child.wait_with_output().unwrap());
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert_eq!(dumped(&rig, "ABC-message").len(), 12_000);
+}
+
 // Goal: either file alone is imported; nobody knows a book's time then. Method: each alone, the messages by standard input.
 #[test]
 fn either_file_alone_is_imported() {

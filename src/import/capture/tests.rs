@@ -161,6 +161,18 @@ fn what_is_no_datagram_has_a_reason() {
     }
 }
 
+// Goal: packets in the obsolete block of pcapng are told, not passed over. Method: one in front of one in the usual block.
+#[test]
+fn obsolete_packets_are_told() {
+    let mut bytes = File::Pcapng.begin();
+    let block = [&2_u32.to_le_bytes()[..], &36_u32.to_le_bytes(), &[0; 24], &36_u32.to_le_bytes()].concat();
+    bytes.extend(block);
+    File::Pcapng.packet(&mut bytes, 5000, &generator::wrap(b"payload", Wrapping::default()));
+    let (datagrams, others, report) = read(&bytes).unwrap();
+    assert_eq!((datagrams.len(), others.len(), report.flaws.len()), (1, 0, 1), "{report:?}");
+    assert!(report.flaws[0].what.contains("editcap"), "{report:?}");
+}
+
 // Goal: Linux cooked captures of both versions and bare IP are read. Method: the same datagram under each link type.
 #[test]
 fn other_links_are_read() {

@@ -124,6 +124,48 @@ fn begin_session_and_lateness() {
     assert_eq!(report.passed_over["restarts of the feed's numbers"], 1);
 }
 
+// Goal: captures in the wrong order are told with what to do, and not passed over. Method: a later session in front of an earlier one.
+#[test]
+fn captures_in_the_wrong_order_are_told() {
+    let packets = generator::packets(&Shape { epochs: 1, ..shape(500, 5) });
+    let later = generator::packets(&Shape {
+        session: 5,
+        begin_ns: packets.last().unwrap().wall_ns + 10_000_000_000,
+        ..Shape { epochs: 1, ..shape(500, 6) }
+    });
+    let both: Vec<Packet> = later.iter().chain(&packets).cloned().collect();
+    let (seen, lost, report) = recorded(&pcap(&both));
+    assert_eq!((seen.len(), lost), (numbers(&later).len(), 0));
+    let missing: u64 = report.flaws.iter().filter_map(|flaw| flaw.count).sum();
+    assert_eq!((missing, report.more_flaws), (numbers(&packets).len() as u64, 0));
+    assert!(report.flaws.iter().all(|flaw| flaw.what.contains("in the order of their times")), "{report:?}");
+}
+
+// Goal: a message that claims a time of the far future hides no restart. Method: one such message in the first of two epochs; and a segment
+// that begins with a message without a time, twice.
+#[test]
+fn impossible_times_hide_nothing() {
+    let packets = generator::packets(&Shape { epochs: 2, ..shape(2000, 8) });
+    let mut changed = packets.clone();
+    let first = changed.iter_mut().find(|packet| packet.count > 0).unwrap();
+    first.segment[44..52].copy_from_slice(&i64::MAX.to_le_bytes());
+    let (seen, lost, report) = recorded(&pcap(&changed));
+    assert!(seen == numbers(&packets) && lost == 0, "{report:?}");
+    assert_eq!(report.passed_over["restarts of the feed's numbers"], 1);
+
+    let mut twice = changed;
+    let first = twice.iter().position(|packet| packet.count > 0).unwrap();
+    // A message of two bytes has no time; what was behind it stays the segment's.
+    let length = u16::from_le_bytes(*twice[first].segment[40..].first_chunk().unwrap());
+    twice[first].segment.splice(40..42 + usize::from(length), [2, 0, b'!', 0]);
+    let payload = u16::try_from(twice[first].segment.len() - 40).unwrap();
+    twice[first].segment[12..14].copy_from_slice(&payload.to_le_bytes());
+    twice.insert(first, twice[first].clone());
+    let (seen, lost, report) = recorded(&pcap(&twice));
+    assert!(seen == numbers(&packets) && lost == 0, "{report:?}");
+    assert_eq!(report.passed_over["restarts of the feed's numbers"], 1);
+}
+
 // Goal: a segment that says more than it has gives what it has, and the rest is a gap of damage; on the other line it is whole. Method: a
 // packet cut within its messages, alone, and with the whole one behind it.
 #[test]

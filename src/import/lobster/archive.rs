@@ -165,7 +165,8 @@ impl Contents {
             return;
         }
         if entry.name_raw().len() > NAME_BYTES_MAX {
-            self.flaws.push((header_start, format!("an entry whose name has more than {NAME_BYTES_MAX} bytes")));
+            self.flaws
+                .push((header_start, format!("an entry whose name has more than {NAME_BYTES_MAX} bytes")));
             return;
         }
         let name = String::from_utf8_lossy(entry.name_raw()).into_owned();
