@@ -1,46 +1,67 @@
 //! FlatBuffers as they are usually made: built field by field in a reused builder, read by the generated accessors.
 
+use std::marker::PhantomData;
+
 use flatbuffers::{FlatBufferBuilder, Follow, Verifiable};
 use flatcap::stream::{DefaultFramer, SliceFramer};
 
-use super::frames::Frames;
 use super::Format;
+use super::frames::Frames;
 use super::messages::{Kind, Message, Side};
 use super::shootout_generated::shootout as schema;
 use super::sink::{Fields, Sink};
 
 /// Fields in structures.
-pub struct Structures {
+pub struct Structures<R> {
     builder: FlatBufferBuilder<'static>,
-    verified: Verified,
+    root: PhantomData<R>,
 }
 
 /// Fields in the table itself.
-pub struct Flat {
+pub struct Flat<R> {
     builder: FlatBufferBuilder<'static>,
-    verified: Verified,
+    root: PhantomData<R>,
 }
 
-/// Whether payloads are verified before they are read.
-#[derive(Debug, Clone, Copy)]
-pub enum Verified {
-    Yes,
-    No,
+/// How a payload's root is got.
+pub trait Root {
+    fn root<'b, T: Follow<'b, Inner = T> + Verifiable + 'b>(payload: &'b [u8]) -> T;
 }
 
-impl Structures {
-    pub fn new(verified: Verified) -> Self {
-        Self { builder: FlatBufferBuilder::new(), verified }
+/// Behind the verifier.
+pub struct Verified;
+
+/// As it stands there.
+pub struct Unverified;
+
+impl Root for Verified {
+    #[inline]
+    fn root<'b, T: Follow<'b, Inner = T> + Verifiable + 'b>(payload: &'b [u8]) -> T {
+        flatbuffers::root::<T>(payload).unwrap()
     }
 }
 
-impl Flat {
-    pub fn new(verified: Verified) -> Self {
-        Self { builder: FlatBufferBuilder::new(), verified }
+impl Root for Unverified {
+    #[inline]
+    fn root<'b, T: Follow<'b, Inner = T> + Verifiable + 'b>(payload: &'b [u8]) -> T {
+        // SAFETY: the bench wrote the payload itself, with the builder, in this process.
+        unsafe { flatbuffers::root_unchecked::<T>(payload) }
     }
 }
 
-impl Format for Structures {
+impl<R> Structures<R> {
+    pub fn new() -> Self {
+        Self { builder: FlatBufferBuilder::new(), root: PhantomData }
+    }
+}
+
+impl<R> Flat<R> {
+    pub fn new() -> Self {
+        Self { builder: FlatBufferBuilder::new(), root: PhantomData }
+    }
+}
+
+impl<R: Root> Format for Structures<R> {
     fn write(&mut self, messages: &[Message], room: &mut [u8]) -> usize {
         let mut end = 0;
         for message in messages {
@@ -54,7 +75,7 @@ impl Format for Structures {
     fn read(&mut self, stream: &[u8], count: usize, sink: &mut impl Sink) -> usize {
         let mut frames = Frames(stream);
         for payload in frames.by_ref().take(count) {
-            let message = root::<schema::Message<'_>>(payload, self.verified);
+            let message = R::root::<schema::Message<'_>>(payload);
             if let Some(update) = message.level_update() {
                 sink.level_update(update, side(update.side()));
             } else if let Some(trade) = message.trade() {
@@ -65,7 +86,7 @@ impl Format for Structures {
     }
 }
 
-impl Format for Flat {
+impl<R: Root> Format for Flat<R> {
     fn write(&mut self, messages: &[Message], room: &mut [u8]) -> usize {
         let mut end = 0;
         for message in messages {
@@ -79,7 +100,7 @@ impl Format for Flat {
     fn read(&mut self, stream: &[u8], count: usize, sink: &mut impl Sink) -> usize {
         let mut frames = Frames(stream);
         for payload in frames.by_ref().take(count) {
-            let message = root::<schema::FlatMessage<'_>>(payload, self.verified);
+            let message = R::root::<schema::FlatMessage<'_>>(payload);
             if let Some(id) = message.trade_id() {
                 sink.trade(&message, || id);
             } else if let Some(of) = message.side() {
@@ -87,15 +108,6 @@ impl Format for Flat {
             }
         }
         stream.len() - frames.0.len()
-    }
-}
-
-#[inline]
-fn root<'b, T: Follow<'b, Inner = T> + Verifiable + 'b>(payload: &'b [u8], verified: Verified) -> T {
-    match verified {
-        Verified::Yes => flatbuffers::root::<T>(payload).unwrap(),
-        // SAFETY: the bench wrote the payload itself, and has verified each of them once.
-        Verified::No => unsafe { flatbuffers::root_unchecked::<T>(payload) },
     }
 }
 

@@ -1,12 +1,14 @@
 //! FlatBuffers by template: a model for each kind of message is built once, then copied and patched; a payload that has a
 //! model's shape is read where the model has its fields.
 
+use std::marker::PhantomData;
+
 use flatbuffers::FlatBufferBuilder;
 use flatcap::stream::{DefaultFramer, FrameTemplate, Scalar, Slot, View};
 
-use super::frames::Frames;
 use super::Format;
 use super::built::{build_flat, build_structure, level_update, side, trade};
+use super::frames::Frames;
 use super::messages::{Kind, Message, Side};
 use super::shootout_generated::shootout::{self as schema, LevelUpdate, Trade};
 use super::sink::{Fields, Sink};
@@ -14,44 +16,51 @@ use super::sink::{Fields, Sink};
 const SCHEMA: &[u8] = include_bytes!("../../generated/shootout.bfbs");
 
 /// Fields in structures: a model for each kind, and one slot, which is the structure.
-pub struct Structures {
+pub struct Structures<S> {
     level_update: FrameTemplate,
     update_slot: Slot<[u8; size_of::<LevelUpdate>()]>,
     trade: FrameTemplate,
     trade_slot: Slot<[u8; size_of::<Trade>()]>,
-    shape: Shape,
+    shape: PhantomData<S>,
 }
 
-/// Whether each payload is compared with its model before it is read.
-#[derive(Debug, Clone, Copy)]
-pub enum Shape {
-    Compared,
-    /// As SBE does: what is of a message's length is that message.
-    Trusted,
+/// How a payload is taken for a message of its kind.
+pub trait Shape {
+    fn view<'p>(template: &'p FrameTemplate, payload: &'p [u8]) -> Option<View<'p>>;
 }
 
-impl Shape {
+/// By comparing it with the model.
+pub struct Compared;
+
+/// By its length, as SBE does it by the number in its header.
+pub struct Trusted;
+
+impl Shape for Compared {
     #[inline]
-    fn view<'p>(self, template: &'p FrameTemplate, payload: &'p [u8]) -> Option<View<'p>> {
-        match self {
-            Self::Compared => template.view(payload),
-            Self::Trusted => template.view_trusted(payload),
-        }
+    fn view<'p>(template: &'p FrameTemplate, payload: &'p [u8]) -> Option<View<'p>> {
+        template.view(payload)
     }
 }
 
-impl Structures {
-    pub fn new(shape: Shape) -> Self {
+impl Shape for Trusted {
+    #[inline]
+    fn view<'p>(template: &'p FrameTemplate, payload: &'p [u8]) -> Option<View<'p>> {
+        template.view_trusted(payload)
+    }
+}
+
+impl<S> Structures<S> {
+    pub fn new() -> Self {
         let of = |kind, path| FrameTemplate::new(&zero(kind, build_structure), SCHEMA, &[path]).unwrap();
         let level_update = of(Kind::LevelUpdate(Side::Buy), "level_update");
         let trade = of(Kind::Trade { id: 0 }, "trade");
         let update_slot = level_update.slot("level_update").unwrap();
         let trade_slot = trade.slot("trade").unwrap();
-        Self { level_update, update_slot, trade, trade_slot, shape }
+        Self { level_update, update_slot, trade, trade_slot, shape: PhantomData }
     }
 }
 
-impl Format for Structures {
+impl<S: Shape> Format for Structures<S> {
     fn write(&mut self, messages: &[Message], room: &mut [u8]) -> usize {
         let mut end = 0;
         for message in messages {
@@ -72,10 +81,10 @@ impl Format for Structures {
     fn read(&mut self, stream: &[u8], count: usize, sink: &mut impl Sink) -> usize {
         let mut frames = Frames(stream);
         for payload in frames.by_ref().take(count) {
-            if let Some(view) = self.shape.view(&self.level_update, payload) {
+            if let Some(view) = S::view(&self.level_update, payload) {
                 let update = LevelUpdate(view.get(self.update_slot));
                 sink.level_update(&update, side(update.side()));
-            } else if let Some(view) = self.shape.view(&self.trade, payload) {
+            } else if let Some(view) = S::view(&self.trade, payload) {
                 let trade = Trade(view.get(self.trade_slot));
                 sink.trade(&trade, || trade.trade_id());
             }
@@ -94,10 +103,10 @@ fn zero(kind: Kind, build: fn(&Message, &mut FlatBufferBuilder<'_>)) -> Vec<u8> 
 }
 
 /// Fields in the table itself: a model for each kind, and a slot for each field.
-pub struct Flat {
+pub struct Flat<S> {
     level_update: Model<u8>,
     trade: Model<i64>,
-    shape: Shape,
+    shape: PhantomData<S>,
 }
 
 /// A template and where its fields stand; `T` is the type of the field that the kind alone has.
@@ -116,12 +125,12 @@ struct Slots<T> {
     own: Slot<T>,
 }
 
-impl Flat {
-    pub fn new(shape: Shape) -> Self {
+impl<S> Flat<S> {
+    pub fn new() -> Self {
         Self {
             level_update: Model::new(&zero(Kind::LevelUpdate(Side::Buy), build_flat), "side"),
             trade: Model::new(&zero(Kind::Trade { id: 0 }, build_flat), "trade_id"),
-            shape,
+            shape: PhantomData,
         }
     }
 }
@@ -159,8 +168,8 @@ impl<T: Scalar> Model<T> {
     }
 
     #[inline]
-    fn view<'v>(&'v self, shape: Shape, payload: &'v [u8]) -> Option<OneOf<'v, T>> {
-        shape.view(&self.template, payload).map(|view| OneOf { view, slots: &self.slots })
+    fn view<'v, S: Shape>(&'v self, payload: &'v [u8]) -> Option<OneOf<'v, T>> {
+        S::view(&self.template, payload).map(|view| OneOf { view, slots: &self.slots })
     }
 }
 
@@ -170,7 +179,7 @@ struct OneOf<'v, T> {
     slots: &'v Slots<T>,
 }
 
-impl Format for Flat {
+impl<S: Shape> Format for Flat<S> {
     fn write(&mut self, messages: &[Message], room: &mut [u8]) -> usize {
         let mut end = 0;
         for message in messages {
@@ -187,10 +196,10 @@ impl Format for Flat {
     fn read(&mut self, stream: &[u8], count: usize, sink: &mut impl Sink) -> usize {
         let mut frames = Frames(stream);
         for payload in frames.by_ref().take(count) {
-            if let Some(update) = self.level_update.view(self.shape, payload) {
+            if let Some(update) = self.level_update.view::<S>(payload) {
                 let is_buy = update.view.get(update.slots.own) == schema::Side::Buy.0;
                 sink.level_update(&update, if is_buy { Side::Buy } else { Side::Sell });
-            } else if let Some(trade) = self.trade.view(self.shape, payload) {
+            } else if let Some(trade) = self.trade.view::<S>(payload) {
                 sink.trade(&trade, || trade.view.get(trade.slots.own));
             }
         }

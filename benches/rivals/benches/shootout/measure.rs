@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use super::Format;
 use super::messages::Message;
 use super::sink::{Copies, Sum, Tally, of_messages};
-use super::Format;
 
 /// Messages timed together. One takes a few nanoseconds, reading the clock some 20, and it waits for what is under way: so
 /// neither can be told apart for one message alone. A tail is one of groups: what stops a group for a

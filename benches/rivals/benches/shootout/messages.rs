@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
+use super::iex::{self, Feed, File as Form, Shape, Wrapping};
+
 /// One message, with every field that a format has to carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
@@ -98,4 +100,10 @@ pub fn real_capture() -> Option<Vec<u8>> {
     let mut capture = Vec::new();
     MultiGzDecoder::new(file).read_to_end(&mut capture).unwrap();
     Some(capture)
+}
+
+/// A capture in the real one's shape, so that anyone has one: about as many messages of the two kinds, of many more symbols.
+pub fn made_up_capture() -> Vec<u8> {
+    let packets = iex::packets(&Shape::real(Feed::Deep, 392_000, 1));
+    iex::capture(&packets, Form::Pcap, Wrapping::default())
 }
