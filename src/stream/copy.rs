@@ -18,6 +18,25 @@ pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
+/// As [`copy`], with the longest of the short ways in line: for what is mostly of 32 to 64 bytes.
+///
+/// # Panics
+/// As [`copy`].
+#[cfg(feature = "template")]
+#[inline]
+pub(super) fn copy_small(to: &mut [u8], from: &[u8]) {
+    match from.len() {
+        32..=SHORT_BYTES_MAX => copy_ends::<32>(to, from),
+        _ => copy_other(to, from),
+    }
+}
+
+#[cfg(feature = "template")]
+#[inline(never)]
+fn copy_other(to: &mut [u8], from: &[u8]) {
+    copy(to, from);
+}
+
 /// Copies from N to 2 N bytes as their first N and their last N, which may overlap: two moves of a known length.
 #[inline]
 fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
@@ -67,6 +86,13 @@ mod tests {
             copy(&mut to[1..=length], &from[..length]);
             assert_eq!(to[1..=length], from[..length]);
             assert_eq!((to[0], to[length + 1]), (0xFF, 0xFF));
+            #[cfg(feature = "template")]
+            {
+                to.fill(0xFF);
+                copy_small(&mut to[1..=length], &from[..length]);
+                assert_eq!(to[1..=length], from[..length]);
+                assert_eq!((to[0], to[length + 1]), (0xFF, 0xFF));
+            }
         }
     }
 

@@ -117,6 +117,16 @@ impl SliceFramer for DefaultFramer {
     fn header(&self, payload: &[u8]) -> Result<FrameHeader> {
         FrameHeader::new(&super::checksum::NoChecksum, payload)
     }
+
+    #[inline]
+    fn seal(&self, frame: &mut [u8]) -> Result<()> {
+        let available = frame.len();
+        let Some((front, payload)) = frame.split_first_chunk_mut() else {
+            return Err(no_room(LENGTH_BYTES, available));
+        };
+        *front = wire_length(payload)?.to_le_bytes();
+        Ok(())
+    }
 }
 
 impl<C: Checksum> Framer for ChecksumFramer<C> {

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::copy::copy;
+use super::copy::copy_small;
 use super::error::Result;
 use super::fixed::Fixed;
 use super::framer::{SliceFramer, no_room};
@@ -182,7 +182,7 @@ impl FrameTemplate {
     /// `room` has not the payload's length: a mistake of the caller.
     #[inline]
     pub fn fill<'p>(&'p self, room: &'p mut [u8]) -> Patch<'p> {
-        copy(room, &self.payload);
+        copy_small(room, &self.payload);
         Patch { template: self, payload: room }
     }
 

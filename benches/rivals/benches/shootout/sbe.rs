@@ -1,9 +1,9 @@
 //! Simple Binary Encoding: the codecs that the official tool makes for Rust, used as its own examples use them.
 
-use shootout_sbe::level_update_codec::{self, LevelUpdateDecoder, LevelUpdateEncoder};
-use shootout_sbe::message_header_codec::{ENCODED_LENGTH, MessageHeaderDecoder};
-use shootout_sbe::trade_codec::{self, TradeDecoder, TradeEncoder};
-use shootout_sbe::{ReadBuf, WriteBuf, side};
+use super::shootout_sbe::level_update_codec::{self, LevelUpdateDecoder, LevelUpdateEncoder};
+use super::shootout_sbe::message_header_codec::{ENCODED_LENGTH, MessageHeaderDecoder};
+use super::shootout_sbe::trade_codec::{self, TradeDecoder, TradeEncoder};
+use super::shootout_sbe::{ReadBuf, WriteBuf, side};
 
 use super::Format;
 use super::messages::{Kind, Message, Side};
