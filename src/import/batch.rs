@@ -8,6 +8,7 @@ use crate::stream::HEADER_BYTES_MAX;
 
 /// So many bytes of frames are collected before they are written; a longer frame is written alone.
 const BATCH_BYTES: usize = 256 << 10;
+
 /// Frames that are not written yet.
 #[derive(Debug)]
 pub(super) struct Batch {

@@ -4,6 +4,7 @@ use crate::os::clock::{ClockReading, NS_PER_S};
 
 /// A step back of the foreign clock by more than this is a clock that was set; by less, frames that were captured out of order.
 const STEP_BACK_NS: i64 = NS_PER_S.cast_signed();
+
 /// The clocks of a run that is made of foreign times.
 #[derive(Debug, Default)]
 #[allow(clippy::struct_field_names, reason = "the unit is part of the name")]
