@@ -442,6 +442,98 @@ impl<'a> ::flatbuffers::Verifiable for MarkerOrigin {
 }
 
 impl ::flatbuffers::SimpleToVerifyInSlice for MarkerOrigin {}
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MIN_BLOCK_LAYOUT: u8 = 0;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MAX_BLOCK_LAYOUT: u8 = 2;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+#[allow(non_camel_case_types)]
+pub const ENUM_VALUES_BLOCK_LAYOUT: [BlockLayout; 3] = [
+  BlockLayout::Payloads,
+  BlockLayout::Matrix,
+  BlockLayout::Frames,
+];
+
+/// How the frames of a group are written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct BlockLayout(pub u8);
+#[allow(non_upper_case_globals)]
+impl BlockLayout {
+  /// Lengths, then payloads, one behind the other. Their checksums are right and left out.
+  pub const Payloads: Self = Self(0);
+  /// Payloads of one length as a matrix: the first one and what the others have else, lane by lane. Their checksums are right and left out.
+  pub const Matrix: Self = Self(1);
+  /// Lengths of payloads, then whole frames, as they are: their checksums are wrong.
+  pub const Frames: Self = Self(2);
+
+  pub const ENUM_MIN: u8 = 0;
+  pub const ENUM_MAX: u8 = 2;
+  pub const ENUM_VALUES: &'static [Self] = &[
+    Self::Payloads,
+    Self::Matrix,
+    Self::Frames,
+  ];
+  /// Returns the variant's name or "" if unknown.
+  pub fn variant_name(self) -> Option<&'static str> {
+    match self {
+      Self::Payloads => Some("Payloads"),
+      Self::Matrix => Some("Matrix"),
+      Self::Frames => Some("Frames"),
+      _ => None,
+    }
+  }
+}
+impl ::core::fmt::Debug for BlockLayout {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    if let Some(name) = self.variant_name() {
+      f.write_str(name)
+    } else {
+      f.write_fmt(format_args!("<UNKNOWN {:?}>", self.0))
+    }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for BlockLayout {
+  type Inner = Self;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    let b = unsafe { ::flatbuffers::read_scalar_at::<u8>(buf, loc) };
+    Self(b)
+  }
+}
+
+impl ::flatbuffers::Push for BlockLayout {
+    type Output = BlockLayout;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        unsafe { ::flatbuffers::emplace_scalar::<u8>(dst, self.0) };
+    }
+}
+
+impl ::flatbuffers::EndianScalar for BlockLayout {
+  type Scalar = u8;
+  #[inline]
+  fn to_little_endian(self) -> u8 {
+    self.0.to_le()
+  }
+  #[inline]
+  #[allow(clippy::wrong_self_convention)]
+  fn from_little_endian(v: u8) -> Self {
+    let b = u8::from_le(v);
+    Self(b)
+  }
+}
+
+impl<'a> ::flatbuffers::Verifiable for BlockLayout {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    u8::run_verifier(v, pos)
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for BlockLayout {}
 /// The clocks of the recorder, read together.
 // struct ClockPairing, aligned to 8
 #[repr(transparent)]
@@ -888,6 +980,786 @@ impl<'a> Bucket {
         &x_le as *const _ as *const u8,
         self.0[8..].as_mut_ptr(),
         ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+}
+
+/// Where a block of a packed segment stands.
+// struct BlockEntry, aligned to 8
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq)]
+pub struct BlockEntry(pub [u8; 24]);
+impl Default for BlockEntry { 
+  fn default() -> Self { 
+    Self([0; 24])
+  }
+}
+impl ::core::fmt::Debug for BlockEntry {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    f.debug_struct("BlockEntry")
+      .field("raw_offset", &self.raw_offset())
+      .field("offset", &self.offset())
+      .field("raw_bytes", &self.raw_bytes())
+      .field("bytes", &self.bytes())
+      .finish()
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for BlockEntry {}
+impl<'a> ::flatbuffers::Follow<'a> for BlockEntry {
+  type Inner = &'a BlockEntry;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { <&'a BlockEntry>::follow(buf, loc) }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for &'a BlockEntry {
+  type Inner = &'a BlockEntry;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { ::flatbuffers::follow_cast_ref::<BlockEntry>(buf, loc) }
+  }
+}
+impl<'b> ::flatbuffers::Push for BlockEntry {
+    type Output = BlockEntry;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        let src = unsafe { ::core::slice::from_raw_parts(self as *const BlockEntry as *const u8, <Self as ::flatbuffers::Push>::size()) };
+        dst.copy_from_slice(src);
+    }
+    #[inline]
+    fn alignment() -> ::flatbuffers::PushAlignment {
+        ::flatbuffers::PushAlignment::new(8)
+    }
+}
+
+impl<'a> ::flatbuffers::Verifiable for BlockEntry {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.in_buffer::<Self>(pos)
+  }
+}
+
+impl<'a> BlockEntry {
+  #[allow(clippy::too_many_arguments)]
+  pub fn new(
+    raw_offset: u64,
+    offset: u64,
+    raw_bytes: u32,
+    bytes: u32,
+  ) -> Self {
+    let mut s = Self([0; 24]);
+    s.set_raw_offset(raw_offset);
+    s.set_offset(offset);
+    s.set_raw_bytes(raw_bytes);
+    s.set_bytes(bytes);
+    s
+  }
+
+  /// Of its first frame, in the segment as it was recorded.
+  pub fn raw_offset(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[0..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_raw_offset(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[0..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Of its own frame, in the file.
+  pub fn offset(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[8..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_offset(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[8..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Length of its frames, unpacked.
+  pub fn raw_bytes(&self) -> u32 {
+    let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[16..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_raw_bytes(&mut self, x: u32) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[16..].as_mut_ptr(),
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Length of its own frame, with its header.
+  pub fn bytes(&self) -> u32 {
+    let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[20..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_bytes(&mut self, x: u32) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[20..].as_mut_ptr(),
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+}
+
+/// What became of a source's frames in a packed segment.
+// struct PackedSize, aligned to 8
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq)]
+pub struct PackedSize(pub [u8; 24]);
+impl Default for PackedSize { 
+  fn default() -> Self { 
+    Self([0; 24])
+  }
+}
+impl ::core::fmt::Debug for PackedSize {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    f.debug_struct("PackedSize")
+      .field("raw_bytes", &self.raw_bytes())
+      .field("stored_bytes", &self.stored_bytes())
+      .field("source", &self.source())
+      .finish()
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for PackedSize {}
+impl<'a> ::flatbuffers::Follow<'a> for PackedSize {
+  type Inner = &'a PackedSize;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { <&'a PackedSize>::follow(buf, loc) }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for &'a PackedSize {
+  type Inner = &'a PackedSize;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { ::flatbuffers::follow_cast_ref::<PackedSize>(buf, loc) }
+  }
+}
+impl<'b> ::flatbuffers::Push for PackedSize {
+    type Output = PackedSize;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        let src = unsafe { ::core::slice::from_raw_parts(self as *const PackedSize as *const u8, <Self as ::flatbuffers::Push>::size()) };
+        dst.copy_from_slice(src);
+    }
+    #[inline]
+    fn alignment() -> ::flatbuffers::PushAlignment {
+        ::flatbuffers::PushAlignment::new(8)
+    }
+}
+
+impl<'a> ::flatbuffers::Verifiable for PackedSize {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.in_buffer::<Self>(pos)
+  }
+}
+
+impl<'a> PackedSize {
+  #[allow(clippy::too_many_arguments)]
+  pub fn new(
+    raw_bytes: u64,
+    stored_bytes: u64,
+    source: u16,
+  ) -> Self {
+    let mut s = Self([0; 24]);
+    s.set_raw_bytes(raw_bytes);
+    s.set_stored_bytes(stored_bytes);
+    s.set_source(source);
+    s
+  }
+
+  /// As they were recorded, headers included.
+  pub fn raw_bytes(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[0..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_raw_bytes(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[0..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// In blocks; of what several sources share, in proportion to their raw bytes.
+  pub fn stored_bytes(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[8..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_stored_bytes(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[8..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn source(&self) -> u16 {
+    let mut mem = ::core::mem::MaybeUninit::<<u16 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[16..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u16 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_source(&mut self, x: u16) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[16..].as_mut_ptr(),
+        ::core::mem::size_of::<<u16 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+}
+
+/// Frames of a block that are written in one way.
+// struct BlockGroup, aligned to 4
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq)]
+pub struct BlockGroup(pub [u8; 20]);
+impl Default for BlockGroup { 
+  fn default() -> Self { 
+    Self([0; 20])
+  }
+}
+impl ::core::fmt::Debug for BlockGroup {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    f.debug_struct("BlockGroup")
+      .field("first_part", &self.first_part())
+      .field("parts", &self.parts())
+      .field("frames", &self.frames())
+      .field("row_bytes", &self.row_bytes())
+      .field("source", &self.source())
+      .field("layout", &self.layout())
+      .finish()
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for BlockGroup {}
+impl<'a> ::flatbuffers::Follow<'a> for BlockGroup {
+  type Inner = &'a BlockGroup;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { <&'a BlockGroup>::follow(buf, loc) }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for &'a BlockGroup {
+  type Inner = &'a BlockGroup;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { ::flatbuffers::follow_cast_ref::<BlockGroup>(buf, loc) }
+  }
+}
+impl<'b> ::flatbuffers::Push for BlockGroup {
+    type Output = BlockGroup;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        let src = unsafe { ::core::slice::from_raw_parts(self as *const BlockGroup as *const u8, <Self as ::flatbuffers::Push>::size()) };
+        dst.copy_from_slice(src);
+    }
+    #[inline]
+    fn alignment() -> ::flatbuffers::PushAlignment {
+        ::flatbuffers::PushAlignment::new(4)
+    }
+}
+
+impl<'a> ::flatbuffers::Verifiable for BlockGroup {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.in_buffer::<Self>(pos)
+  }
+}
+
+impl<'a> BlockGroup {
+  #[allow(clippy::too_many_arguments)]
+  pub fn new(
+    first_part: u32,
+    parts: u32,
+    frames: u32,
+    row_bytes: u32,
+    source: u16,
+    layout: BlockLayout,
+  ) -> Self {
+    let mut s = Self([0; 20]);
+    s.set_first_part(first_part);
+    s.set_parts(parts);
+    s.set_frames(frames);
+    s.set_row_bytes(row_bytes);
+    s.set_source(source);
+    s.set_layout(layout);
+    s
+  }
+
+  /// Of its first part in the block.
+  pub fn first_part(&self) -> u32 {
+    let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[0..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_first_part(&mut self, x: u32) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[0..].as_mut_ptr(),
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn parts(&self) -> u32 {
+    let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[4..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_parts(&mut self, x: u32) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[4..].as_mut_ptr(),
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn frames(&self) -> u32 {
+    let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[8..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_frames(&mut self, x: u32) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[8..].as_mut_ptr(),
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Length of each payload in a matrix; else 0.
+  pub fn row_bytes(&self) -> u32 {
+    let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[12..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_row_bytes(&mut self, x: u32) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[12..].as_mut_ptr(),
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Whose frames, in a matrix.
+  pub fn source(&self) -> u16 {
+    let mut mem = ::core::mem::MaybeUninit::<<u16 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[16..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u16 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_source(&mut self, x: u16) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[16..].as_mut_ptr(),
+        ::core::mem::size_of::<<u16 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  pub fn layout(&self) -> BlockLayout {
+    let mut mem = ::core::mem::MaybeUninit::<<BlockLayout as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[18..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<BlockLayout as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_layout(&mut self, x: BlockLayout) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[18..].as_mut_ptr(),
+        ::core::mem::size_of::<<BlockLayout as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+}
+
+/// A stretch of a block's data that is packed by itself.
+// struct BlockPart, aligned to 4
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq)]
+pub struct BlockPart(pub [u8; 12]);
+impl Default for BlockPart { 
+  fn default() -> Self { 
+    Self([0; 12])
+  }
+}
+impl ::core::fmt::Debug for BlockPart {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    f.debug_struct("BlockPart")
+      .field("stored_bytes", &self.stored_bytes())
+      .field("bytes", &self.bytes())
+      .field("codec", &self.codec())
+      .finish()
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for BlockPart {}
+impl<'a> ::flatbuffers::Follow<'a> for BlockPart {
+  type Inner = &'a BlockPart;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { <&'a BlockPart>::follow(buf, loc) }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for &'a BlockPart {
+  type Inner = &'a BlockPart;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { ::flatbuffers::follow_cast_ref::<BlockPart>(buf, loc) }
+  }
+}
+impl<'b> ::flatbuffers::Push for BlockPart {
+    type Output = BlockPart;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        let src = unsafe { ::core::slice::from_raw_parts(self as *const BlockPart as *const u8, <Self as ::flatbuffers::Push>::size()) };
+        dst.copy_from_slice(src);
+    }
+    #[inline]
+    fn alignment() -> ::flatbuffers::PushAlignment {
+        ::flatbuffers::PushAlignment::new(4)
+    }
+}
+
+impl<'a> ::flatbuffers::Verifiable for BlockPart {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.in_buffer::<Self>(pos)
+  }
+}
+
+impl<'a> BlockPart {
+  #[allow(clippy::too_many_arguments)]
+  pub fn new(
+    stored_bytes: u32,
+    bytes: u32,
+    codec: u8,
+  ) -> Self {
+    let mut s = Self([0; 12]);
+    s.set_stored_bytes(stored_bytes);
+    s.set_bytes(bytes);
+    s.set_codec(codec);
+    s
+  }
+
+  /// In the block.
+  pub fn stored_bytes(&self) -> u32 {
+    let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[0..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_stored_bytes(&mut self, x: u32) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[0..].as_mut_ptr(),
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Unpacked.
+  pub fn bytes(&self) -> u32 {
+    let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[4..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_bytes(&mut self, x: u32) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[4..].as_mut_ptr(),
+        ::core::mem::size_of::<<u32 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// 0 none, 1 lz4, 2 snappy, 3 zstd, 4 brotli.
+  pub fn codec(&self) -> u8 {
+    let mut mem = ::core::mem::MaybeUninit::<<u8 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[8..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u8 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_codec(&mut self, x: u8) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[8..].as_mut_ptr(),
+        ::core::mem::size_of::<<u8 as ::flatbuffers::EndianScalar>::Scalar>(),
       );
     }
   }
@@ -3007,6 +3879,8 @@ impl<'a> Footer<'a> {
   pub const VT_REORDER_WINDOW_NS: ::flatbuffers::VOffsetT = 12;
   pub const VT_RECOVERED: ::flatbuffers::VOffsetT = 14;
   pub const VT_INDEX: ::flatbuffers::VOffsetT = 16;
+  pub const VT_BLOCKS: ::flatbuffers::VOffsetT = 18;
+  pub const VT_SIZES: ::flatbuffers::VOffsetT = 20;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -3021,6 +3895,8 @@ impl<'a> Footer<'a> {
     builder.add_reorder_window_ns(args.reorder_window_ns);
     builder.add_bytes(args.bytes);
     builder.add_frames(args.frames);
+    if let Some(x) = args.sizes { builder.add_sizes(x); }
+    if let Some(x) = args.blocks { builder.add_blocks(x); }
     if let Some(x) = args.index { builder.add_index(x); }
     if let Some(x) = args.totals { builder.add_totals(x); }
     if let Some(x) = args.header { builder.add_header(x); }
@@ -3084,6 +3960,22 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<IndexEntry>>>>(Footer::VT_INDEX, None)}
   }
+  /// In a packed segment: its blocks, in the order of their raw offsets, which leave nothing out. Empty in any other.
+  #[inline]
+  pub fn blocks(&self) -> Option<::flatbuffers::Vector<'a, BlockEntry>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, BlockEntry>>>(Footer::VT_BLOCKS, None)}
+  }
+  /// In a packed segment: what became of each source's frames. Empty in any other.
+  #[inline]
+  pub fn sizes(&self) -> Option<::flatbuffers::Vector<'a, PackedSize>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, PackedSize>>>(Footer::VT_SIZES, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Footer<'_> {
@@ -3099,6 +3991,8 @@ impl ::flatbuffers::Verifiable for Footer<'_> {
      .visit_field::<u64>("reorder_window_ns", Self::VT_REORDER_WINDOW_NS, false)?
      .visit_field::<bool>("recovered", Self::VT_RECOVERED, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<IndexEntry>>>>("index", Self::VT_INDEX, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, BlockEntry>>>("blocks", Self::VT_BLOCKS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, PackedSize>>>("sizes", Self::VT_SIZES, false)?
      .finish();
     Ok(())
   }
@@ -3111,6 +4005,8 @@ pub struct FooterArgs<'a> {
     pub reorder_window_ns: u64,
     pub recovered: bool,
     pub index: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<IndexEntry<'a>>>>>,
+    pub blocks: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, BlockEntry>>>,
+    pub sizes: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, PackedSize>>>,
 }
 impl<'a> Default for FooterArgs<'a> {
   #[inline]
@@ -3123,6 +4019,8 @@ impl<'a> Default for FooterArgs<'a> {
       reorder_window_ns: 0,
       recovered: false,
       index: None,
+      blocks: None,
+      sizes: None,
     }
   }
 }
@@ -3161,6 +4059,14 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> FooterBuilder<'a, 'b, A> {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Footer::VT_INDEX, index);
   }
   #[inline]
+  pub fn add_blocks(&mut self, blocks: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , BlockEntry>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Footer::VT_BLOCKS, blocks);
+  }
+  #[inline]
+  pub fn add_sizes(&mut self, sizes: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , PackedSize>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Footer::VT_SIZES, sizes);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> FooterBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     FooterBuilder {
@@ -3187,6 +4093,215 @@ impl ::core::fmt::Debug for Footer<'_> {
       ds.field("reorder_window_ns", &self.reorder_window_ns());
       ds.field("recovered", &self.recovered());
       ds.field("index", &self.index());
+      ds.field("blocks", &self.blocks());
+      ds.field("sizes", &self.sizes());
+      ds.finish()
+  }
+}
+pub enum BlockOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// A run of frames, packed.
+pub struct Block<'a> {
+  pub _tab: ::flatbuffers::Table<'a>,
+}
+
+impl<'a> ::flatbuffers::Follow<'a> for Block<'a> {
+  type Inner = Block<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: unsafe { ::flatbuffers::Table::new(buf, loc) } }
+  }
+}
+
+impl<'a> Block<'a> {
+  pub const VT_RAW_OFFSET: ::flatbuffers::VOffsetT = 4;
+  pub const VT_RAW_BYTES: ::flatbuffers::VOffsetT = 6;
+  pub const VT_FRAMES: ::flatbuffers::VOffsetT = 8;
+  pub const VT_GROUPS: ::flatbuffers::VOffsetT = 10;
+  pub const VT_PARTS: ::flatbuffers::VOffsetT = 12;
+  pub const VT_DATA: ::flatbuffers::VOffsetT = 14;
+  pub const VT_CHECKSUM: ::flatbuffers::VOffsetT = 16;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
+    Block { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr, A: ::flatbuffers::Allocator + 'bldr>(
+    _fbb: &'mut_bldr mut ::flatbuffers::FlatBufferBuilder<'bldr, A>,
+    args: &'args BlockArgs<'args>
+  ) -> ::flatbuffers::WIPOffset<Block<'bldr>> {
+    let mut builder = BlockBuilder::new(_fbb);
+    builder.add_raw_bytes(args.raw_bytes);
+    builder.add_raw_offset(args.raw_offset);
+    if let Some(x) = args.data { builder.add_data(x); }
+    if let Some(x) = args.parts { builder.add_parts(x); }
+    if let Some(x) = args.groups { builder.add_groups(x); }
+    builder.add_frames(args.frames);
+    builder.add_checksum(args.checksum);
+    builder.finish()
+  }
+
+
+  /// Where its first frame stood in the segment as it was recorded.
+  #[inline]
+  pub fn raw_offset(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Block::VT_RAW_OFFSET, Some(0)).unwrap()}
+  }
+  /// Length of its frames, unpacked.
+  #[inline]
+  pub fn raw_bytes(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Block::VT_RAW_BYTES, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn frames(&self) -> u32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u32>(Block::VT_FRAMES, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn groups(&self) -> ::flatbuffers::Vector<'a, BlockGroup> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, BlockGroup>>>(Block::VT_GROUPS, None).unwrap()}
+  }
+  /// The first one tells the order of the frames: for each the number of its group.
+  #[inline]
+  pub fn parts(&self) -> ::flatbuffers::Vector<'a, BlockPart> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, BlockPart>>>(Block::VT_PARTS, None).unwrap()}
+  }
+  /// The parts, one behind the other.
+  #[inline]
+  pub fn data(&self) -> ::flatbuffers::Vector<'a, u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Block::VT_DATA, None).unwrap()}
+  }
+  /// Of the frames within; the frame around the block may have another.
+  #[inline]
+  pub fn checksum(&self) -> ChecksumKind {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<ChecksumKind>(Block::VT_CHECKSUM, Some(ChecksumKind::None)).unwrap()}
+  }
+}
+
+impl ::flatbuffers::Verifiable for Block<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.visit_table(pos)?
+     .visit_field::<u64>("raw_offset", Self::VT_RAW_OFFSET, false)?
+     .visit_field::<u64>("raw_bytes", Self::VT_RAW_BYTES, false)?
+     .visit_field::<u32>("frames", Self::VT_FRAMES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, BlockGroup>>>("groups", Self::VT_GROUPS, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, BlockPart>>>("parts", Self::VT_PARTS, true)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("data", Self::VT_DATA, true)?
+     .visit_field::<ChecksumKind>("checksum", Self::VT_CHECKSUM, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct BlockArgs<'a> {
+    pub raw_offset: u64,
+    pub raw_bytes: u64,
+    pub frames: u32,
+    pub groups: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, BlockGroup>>>,
+    pub parts: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, BlockPart>>>,
+    pub data: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub checksum: ChecksumKind,
+}
+impl<'a> Default for BlockArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    BlockArgs {
+      raw_offset: 0,
+      raw_bytes: 0,
+      frames: 0,
+      groups: None, // required field
+      parts: None, // required field
+      data: None, // required field
+      checksum: ChecksumKind::None,
+    }
+  }
+}
+
+pub struct BlockBuilder<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> {
+  fbb_: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>,
+  start_: ::flatbuffers::WIPOffset<::flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> BlockBuilder<'a, 'b, A> {
+  #[inline]
+  pub fn add_raw_offset(&mut self, raw_offset: u64) {
+    self.fbb_.push_slot::<u64>(Block::VT_RAW_OFFSET, raw_offset, 0);
+  }
+  #[inline]
+  pub fn add_raw_bytes(&mut self, raw_bytes: u64) {
+    self.fbb_.push_slot::<u64>(Block::VT_RAW_BYTES, raw_bytes, 0);
+  }
+  #[inline]
+  pub fn add_frames(&mut self, frames: u32) {
+    self.fbb_.push_slot::<u32>(Block::VT_FRAMES, frames, 0);
+  }
+  #[inline]
+  pub fn add_groups(&mut self, groups: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , BlockGroup>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Block::VT_GROUPS, groups);
+  }
+  #[inline]
+  pub fn add_parts(&mut self, parts: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , BlockPart>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Block::VT_PARTS, parts);
+  }
+  #[inline]
+  pub fn add_data(&mut self, data: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Block::VT_DATA, data);
+  }
+  #[inline]
+  pub fn add_checksum(&mut self, checksum: ChecksumKind) {
+    self.fbb_.push_slot::<ChecksumKind>(Block::VT_CHECKSUM, checksum, ChecksumKind::None);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> BlockBuilder<'a, 'b, A> {
+    let start = _fbb.start_table();
+    BlockBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> ::flatbuffers::WIPOffset<Block<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Block::VT_GROUPS,"groups");
+    self.fbb_.required(o, Block::VT_PARTS,"parts");
+    self.fbb_.required(o, Block::VT_DATA,"data");
+    ::flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl ::core::fmt::Debug for Block<'_> {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+    let mut ds = f.debug_struct("Block");
+      ds.field("raw_offset", &self.raw_offset());
+      ds.field("raw_bytes", &self.raw_bytes());
+      ds.field("frames", &self.frames());
+      ds.field("groups", &self.groups());
+      ds.field("parts", &self.parts());
+      ds.field("data", &self.data());
+      ds.field("checksum", &self.checksum());
       ds.finish()
   }
 }

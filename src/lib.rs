@@ -9,7 +9,8 @@
 //! The rooms in the order in which data passes through them: [`sampling`] reads the host on schedule, [`frame`] makes a
 //! finished FlatBuffer of each reading, [`slab`] carries frames to the [`recorder`], which writes them as [`segment`]
 //! files; [`replay`] reads those again, and [`schema`] says what their payloads mean. [`stream`] is the wire format, usable
-//! alone (`default-features = false`). [`import`] brings foreign recordings in. [`daemon`] puts a run together, [`control`] is how it is asked while it runs, [`config`] says how, [`metrics`] counts, [`os`] is the
+//! alone (`default-features = false`). [`seal`] makes closed
+//! segments small. [`import`] brings foreign recordings in. [`daemon`] puts a run together, [`control`] is how it is asked while it runs, [`config`] says how, [`metrics`] counts, [`os`] is the
 //! only door to the kernel, [`cli`] is the program. docs/ARCHITECTURE.md has the whole picture.
 //!
 //! Reading a recording:
@@ -51,6 +52,12 @@ pub mod segment;
 
 #[cfg(feature = "agent")]
 pub mod replay;
+
+#[cfg(feature = "agent")]
+pub mod block;
+
+#[cfg(feature = "agent")]
+pub mod seal;
 
 #[cfg(feature = "agent")]
 pub mod import;

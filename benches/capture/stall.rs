@@ -206,6 +206,21 @@ impl Storage for Stalling {
         self.inner.rename(from, to)
     }
 
+    fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
+        self.open.wait();
+        self.inner.exchange(one, other)
+    }
+
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        self.open.wait();
+        self.inner.replace(from, to)
+    }
+
+    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()> {
+        self.open.wait();
+        self.inner.keep_attributes(of, to)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.open.wait();
         self.inner.remove(name)

@@ -48,7 +48,7 @@ enum Format {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
-    let filter = args.selection.filter()?;
+    let filter = Filter { fields: args.fields.clone(), ..args.selection.filter()? };
     let (mut columns, mut has_opaque) = (Columns::new(), false);
     if args.format == Format::Csv {
         if args.follow {

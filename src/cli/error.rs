@@ -49,6 +49,12 @@ pub enum CliError {
     /// Paths without a single segment.
     #[error("no segments in {}", list(.0))]
     NoSegments(Vec<PathBuf>),
+    /// A directory whose segments are not to be changed now.
+    #[error(
+        "a recorder is at work in {}: it seals closed segments by itself ([seal] in its configuration); stop it, or copy them elsewhere",
+        .0.display()
+    )]
+    SealsItself(PathBuf),
     /// Standard output.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),

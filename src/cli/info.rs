@@ -16,7 +16,8 @@ use crate::config;
 use crate::frame::Shortfall;
 use crate::metrics::Total;
 use crate::segment::{
-    Advance, Attachment, FrameKind, Gap, Listing, SegmentError, SegmentReader, SourceInfo, Span, Totals, list,
+    Advance, Attachment, FrameKind, Gap, Listing, Packed, SegmentError, SegmentReader, SourceInfo, Span,
+    Totals, list,
 };
 use crate::slab::Causes;
 
@@ -41,6 +42,8 @@ struct Report {
     sources: Vec<Source>,
     frames: u64,
     bytes: u64,
+    raw_bytes: u64,
+    stored_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -50,6 +53,9 @@ struct Segment {
     recovered: bool,
     checksum: &'static str,
     bytes: u64,
+    packed: bool,
+    raw_bytes: u64,
+    stored_bytes: u64,
     frames: u64,
     first_wall_ns: Option<i64>,
     last_wall_ns: Option<i64>,
@@ -74,6 +80,9 @@ struct Source {
     achieved_hz: Option<f64>,
     lateness_ns: Latency,
     read_duration_ns: Latency,
+    /// Of its frames in packed segments: as they were recorded, and as they are.
+    packed_raw_bytes: u64,
+    packed_stored_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -107,6 +116,7 @@ struct Sum {
     root: String,
     period_ns: u64,
     totals: Totals,
+    packed: (u64, u64), // bytes in packed segments: raw, stored
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
@@ -146,6 +156,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     report.sources = sums.into_iter().map(|((run_id, id), sum)| source(run_id, id, sum)).collect();
     report.frames = report.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.frames));
     report.bytes = report.segments.iter().map(|segment| segment.bytes).sum();
+    report.raw_bytes = report.segments.iter().map(|segment| segment.raw_bytes).sum();
+    report.stored_bytes = report.segments.iter().map(|segment| segment.stored_bytes).sum();
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
@@ -194,6 +206,8 @@ fn add(
         None => walk(&mut reader)?,
     };
     // With the sources that came after the header.
+    let length = std::fs::metadata(&path).map_err(io_error)?.len();
+    let packed = reader.packed();
     let header = reader.footer().map_or_else(|| reader.header(), |footer| &footer.header).clone();
     let spans = || totals.iter().filter_map(|totals| totals.span);
     report.segments.push(Segment {
@@ -208,6 +222,9 @@ fn add(
         recovered,
         checksum: header.checksum.name(),
         bytes: std::fs::metadata(&path).map_err(io_error)?.blocks() * 512,
+        packed: packed.is_some(),
+        raw_bytes: packed.map_or(length, Packed::raw_bytes),
+        stored_bytes: length,
         frames: totals.iter().fold(0, |sum, totals| sum.saturating_add(totals.recorded)),
         first_wall_ns: spans().map(|span| span.first_wall_ns).min(),
         last_wall_ns: spans().map(|span| span.last_wall_ns).max(),
@@ -220,8 +237,14 @@ fn add(
             root: source.root.clone(),
             period_ns: source.period_ns,
             totals: Totals::new(totals.source),
+            packed: (0, 0),
         });
         sum.totals.add(totals);
+        let sizes = packed.map(Packed::sizes).unwrap_or_default();
+        for size in sizes.iter().filter(|size| size.source == totals.source) {
+            sum.packed.0 = sum.packed.0.saturating_add(size.raw_bytes);
+            sum.packed.1 = sum.packed.1.saturating_add(size.stored_bytes);
+        }
     }
     Ok(())
 }
@@ -293,6 +316,8 @@ fn source(run_id: u64, id: u16, sum: Sum) -> Source {
         achieved_hz: sum.totals.achieved_hz(sum.period_ns),
         lateness_ns: latency(&sum.totals.lateness),
         read_duration_ns: latency(&sum.totals.read_duration),
+        packed_raw_bytes: sum.packed.0,
+        packed_stored_bytes: sum.packed.1,
     }
 }
 
@@ -300,13 +325,16 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     // On a terminal the reader is here: local time. In a pipe the output is kept: UTC.
     let zone = if io::stdout().is_terminal() { TimeZone::system() } else { TimeZone::UTC };
     let time = |wall_ns: Option<i64>| wall_ns.map_or_else(|| "-".to_owned(), |ns| text::local(ns, &zone));
-    let mut segments = table(["segment", "state", "checksum", "size", "frames", "first", "last"]);
+    let mut segments =
+        table(["segment", "state", "checksum", "size", "raw", "ratio", "frames", "first", "last"]);
     for segment in &report.segments {
         segments.add_row([
             segment.path.file_name().unwrap_or(segment.path.as_os_str()).to_string_lossy().into_owned(),
             segment.state.to_owned(),
             segment.checksum.to_owned(),
             text::bytes(segment.bytes),
+            text::bytes(segment.raw_bytes),
+            ratio(segment.packed, segment.stored_bytes, segment.raw_bytes),
             segment.frames.to_string(),
             time(segment.first_wall_ns),
             time(segment.last_wall_ns),
@@ -336,10 +364,31 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         sources.add_row(row);
     }
     writeln!(out, "{segments}\n\n{sources}\n")?;
+    for source in report.sources.iter().filter(|source| source.packed_raw_bytes > 0) {
+        let (raw, stored) = (source.packed_raw_bytes, source.packed_stored_bytes);
+        let share = text::percent(stored, raw);
+        writeln!(
+            out,
+            "packed: {}: {} became {} ({share})",
+            source.name,
+            text::bytes(raw),
+            text::bytes(stored)
+        )?;
+    }
     for source in &report.sources {
         if let Some(causes) = &source.lost_causes {
             writeln!(out, "lost: {} reading(s) of {}: {causes}", source.lost, source.name)?;
         }
     }
-    writeln!(out, "{} frames, {}", report.frames, text::bytes(report.bytes))
+    write!(out, "{} frames, {}", report.frames, text::bytes(report.bytes))?;
+    if report.segments.iter().any(|segment| segment.packed) {
+        let (raw, stored) = (report.raw_bytes, report.stored_bytes);
+        write!(out, "; {} as recorded ({})", text::bytes(raw), text::percent(stored, raw))?;
+    }
+    writeln!(out)
+}
+
+/// What is left of a packed segment.
+fn ratio(packed: bool, stored_bytes: u64, raw_bytes: u64) -> String {
+    if packed { text::percent(stored_bytes, raw_bytes) } else { "-".to_owned() }
 }

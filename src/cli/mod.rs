@@ -25,6 +25,7 @@ mod record;
 mod recover;
 mod replay;
 mod rows;
+mod seal;
 mod selection;
 mod sources;
 mod status;
@@ -59,6 +60,7 @@ enum Verb {
     Dump(dump::Args),
     Replay(replay::Args),
     Recover(recover::Args),
+    Seal(seal::Args),
     Import(import::Args),
     Export(export::Args),
     #[command(hide = true)]
@@ -137,6 +139,7 @@ fn call(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, log: Opti
         Verb::Dump(args) => dump::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
+        Verb::Seal(args) => seal::run(&args, out),
         Verb::Import(args) => import::run(&args, out),
         Verb::Export(args) => export::run(&args, out),
         Verb::Completions(args) => completions::run(&args, out),

@@ -57,7 +57,7 @@ impl Selection {
         {
             return Err(CliError::Usage("--since is not before --until: nothing can match".to_owned()));
         }
-        Ok(Filter { sources, since_ns, until_ns })
+        Ok(Filter { sources, since_ns, until_ns, fields: Vec::new() })
     }
 
     /// Every named source must be in one of the files at least.

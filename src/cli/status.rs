@@ -12,7 +12,8 @@ use super::record::table;
 use super::{Outcome, text};
 use crate::config;
 use crate::control::{
-    AgentStatus, FormerStatus, QueueStatus, ReloadStatus, SegmentStatus, SourceStatus, Status, StorageStatus,
+    AgentStatus, FormerStatus, QueueStatus, ReloadStatus, SealerStatus, SegmentStatus, SourceStatus, Status,
+    StorageStatus,
 };
 
 /// Share of a limit from which on it is shown as near.
@@ -66,6 +67,7 @@ impl Page {
     fn of(&self, status: &Status) -> String {
         let mut lines = vec![agent_line(&status.agent), self.segment_line(&status.segment)];
         lines.extend(self.storage_lines(&status.storage));
+        lines.extend(self.sealer_line(&status.sealer));
         lines.push(self.queue_line(&status.queues));
         lines.extend(self.reload_line(&status.reload));
         lines.push(String::new());
@@ -135,6 +137,29 @@ impl Page {
             lines.push(self.tint(Mood::Bad, text));
         }
         lines
+    }
+
+    /// Nothing of one that has nothing to do.
+    fn sealer_line(&self, sealer: &SealerStatus) -> Option<String> {
+        let SealerStatus { enabled, segments, raw_bytes, stored_bytes, left, failures, waiting, .. } =
+            *sealer;
+        if !enabled && segments == 0 {
+            return None;
+        }
+        let mut line = format!(
+            "sealing  {segments} segments became {} of {} ({:.1}%)",
+            text::bytes(stored_bytes),
+            text::bytes(raw_bytes),
+            share(stored_bytes, raw_bytes) * 100.0,
+        );
+        let others = [(waiting, "wait"), (left, "left as they are")];
+        for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
+            let _infallible = write!(line, "; {count} {what}");
+        }
+        if failures > 0 {
+            line += &self.tint(Mood::Heed, format!("; failed {failures} time(s), see the log"));
+        }
+        Some(line)
     }
 
     fn queue_line(&self, queues: &QueueStatus) -> String {
@@ -325,6 +350,14 @@ mod tests {
                 time_to_full_ns: Some(300_000_000_000_000),
                 ..StorageStatus::default()
             },
+            sealer: SealerStatus {
+                enabled: true,
+                segments: 3,
+                raw_bytes: 3 << 20,
+                stored_bytes: 3 << 15,
+                waiting: 1,
+                ..SealerStatus::default()
+            },
             ..Status::default()
         }
     }
@@ -339,6 +372,7 @@ mod tests {
             "95 B of 100 B (95.0%)",
             "in 3d 11h",
             "disk: 3 lost: storage",
+            "sealing  3 segments became 96.0 KiB of 3.0 MiB (3.1%); 1 wait\n",
             "50.0 KiB",
         ] {
             assert!(page.contains(text), "{text}\n{page}");

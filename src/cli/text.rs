@@ -34,6 +34,13 @@ pub(super) fn bytes(bytes: u64) -> String {
     format!("{value:.1} {}", unit.unwrap_or(&"EiB"))
 }
 
+/// A share: `1.2%`; of nothing, nothing.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "one decimal for people")]
+    let share = if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    format!("{:.1}%", share * 100.0)
+}
+
 /// A rate with as many digits as it deserves: `1000`, `99.9`, `0.20`.
 pub(super) fn hertz(hz: f64) -> String {
     let decimals = match hz {

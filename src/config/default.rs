@@ -8,6 +8,7 @@ use super::event::PerfEvent;
 use super::readout::FormatWord;
 use super::settings::{Checksum, KeepFree, OnFull, SyncWord, Timing};
 use super::source::{CpuShare, ProcessRank, ShapeWord};
+use crate::block::{Codec, Layout};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -94,6 +95,26 @@ pub(super) const KEEP_FREE_RANGE: RangeInclusive<u64> = 0..=1024 * 1024 * GIB;
 pub(super) const FRAME_MAX: u64 = 16 * MIB;
 /// The smallest holds a large host's cpu sample; the largest keeps lengths far from 32 bits.
 pub(super) const FRAME_MAX_RANGE: RangeInclusive<u64> = 64 * KIB..=GIB;
+
+/// A recording that is a small part of the size reaches back as much further, and reads the same.
+pub(super) const SEAL: bool = true;
+/// The codec that gives the most for its time; the layout leaves it little to do.
+pub(super) const SEAL_CODEC: Codec = Codec::Zstd(1);
+/// Samples of a source are alike from row to row.
+pub(super) const SEAL_LAYOUT: Layout = Layout::Columnar;
+/// A few seconds of fast sources: enough rows to be alike, few enough for a seek to unpack them at once.
+pub(super) const SEAL_BLOCK_SIZE: u64 = 4 * MIB;
+/// Smaller ones hold too few rows; of larger ones a seek unpacks too much, and memory is several times this.
+pub(super) const SEAL_BLOCK_SIZE_RANGE: RangeInclusive<u64> = 64 * KIB..=16 * MIB;
+/// Several times what six sources at 1 kHz need, and a small part of what the recorder may take.
+pub(super) const SEAL_CPU_BUDGET: CpuShare = CpuShare::of_basis_points(200);
+/// Less never ends; it is one thread.
+pub(super) const SEAL_CPU_BUDGET_RANGE: RangeInclusive<CpuShare> =
+    CpuShare::of_basis_points(10)..=CpuShare::WHOLE;
+/// A segment of the default size in a minute, and little beside what any disk of today can do.
+pub(super) const SEAL_IO_BUDGET: u64 = 16 * MIB;
+/// Less never keeps up with a recorder; more is no limit.
+pub(super) const SEAL_IO_BUDGET_RANGE: RangeInclusive<u64> = 64 * KIB..=64 * GIB;
 
 /// Whoever runs an agent wants to ask how it is; the socket is open to nobody else.
 pub(super) const CONTROL: bool = true;

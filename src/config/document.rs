@@ -13,6 +13,7 @@ use super::file::FILE_BYTES_MAX;
 use super::instance::instance;
 use super::layers::Layers;
 use super::merge::lay_over;
+use super::seal::Seal;
 use super::settings::{Agent, Config, Control, Group, Groups, Handover, Storage, Sync, SyncWord};
 use super::source::{Cgroup, Process, Shape, ShapeWord, Source, SourceName, Synthetic};
 use super::syntax;
@@ -123,6 +124,7 @@ fn document(root: &mut Table<'_, '_>) -> Config {
     let (agent, memory_max) = root.table("agent", agent);
     let (handover, slab_size) = root.table("handover", handover);
     let (storage, frame_max) = root.table("storage", storage);
+    let seal = root.table("seal", seal);
     let control = root.table("control", control);
     let groups = root.table("group", |table| {
         let groups = Groups::default();
@@ -142,7 +144,7 @@ fn document(root: &mut Table<'_, '_>) -> Config {
         }
         sources.into_iter().unzip()
     });
-    let config = Config { agent, handover, storage, control, groups, sources };
+    let config = Config { agent, handover, storage, seal, control, groups, sources };
     check::across_tables(root, &config, &Written { memory_max, slab_size, frame_max, sources: written });
     config
 }
@@ -204,6 +206,20 @@ fn storage(table: &mut Table<'_, '_>) -> (Storage, Given<u64>) {
         frame_max: u32::try_from(frame_max.value).unwrap_or(u32::MAX),
     };
     (storage, frame_max)
+}
+
+fn seal(table: &mut Table<'_, '_>) -> Seal {
+    let seal = Seal::default();
+    let block_size = table.size("block_size", default::SEAL_BLOCK_SIZE, &default::SEAL_BLOCK_SIZE_RANGE);
+    Seal {
+        enabled: table.flag("enabled", seal.enabled).value,
+        codec: table.codec("codec", seal.codec).value,
+        layout: table.layout("layout", seal.layout).value,
+        block_size: usize::try_from(block_size.value).unwrap_or(usize::MAX),
+        cpu_budget: table.cpu_share("cpu_budget", seal.cpu_budget, &default::SEAL_CPU_BUDGET_RANGE).value,
+        io_budget: table.size("io_budget", seal.io_budget, &default::SEAL_IO_BUDGET_RANGE).value,
+        sources: table.ways("sources").value,
+    }
 }
 
 fn control(table: &mut Table<'_, '_>) -> Control {
@@ -296,6 +312,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::block::{Codec, Layout};
     use crate::config::wanted::Wanted;
     use crate::config::{GroupName, Origin, Readout};
 
@@ -385,7 +402,7 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(shown, 6 + 3 + 10 + 3 + 3 * 4 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
+        assert_eq!(shown, 6 + 3 + 10 + 7 + 3 + 3 * 4 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
     }
 
     #[test]
@@ -405,6 +422,8 @@ mod tests {
             [handover]\nslab_size = \"128KiB\"\nhand_over = \"6ms\"\ndrain = \"7ms\"\n\
             [storage]\nchecksum = \"crc16\"\nsegment_size = \"1GiB\"\nsegment_age = \"8s\"\nsync = \"interval\"\n\
             sync_interval = \"9s\"\npreallocate = \"1MiB\"\nframe_max = \"2MiB\"\n\
+            [seal]\nenabled = false\ncodec = \"brotli:3\"\nlayout = \"row\"\nblock_size = \"2MiB\"\ncpu_budget = \"3%\"\n\
+            io_budget = \"4MiB\"\nsources = [\"cpu=lz4\", \"file.a=none/columnar\"]\n\
             [control]\nenabled = false\nsocket = \"/s\"\nmetrics_listen = \"[::1]:9598\"\n\
             [group.fast]\ntiming = \"relaxed\"\npriority = 5\non_full = \"drop-oldest\"\n\
             [group.slow]\ntiming = \"precise\"\ncpus = [3, 0]\non_full = \"block\"\n\
@@ -435,6 +454,16 @@ mod tests {
             frame_max: 2 << 20,
         };
         assert_eq!(config.storage, storage);
+        let seal = Seal {
+            enabled: false,
+            codec: Codec::Brotli(3),
+            layout: Layout::Row,
+            block_size: 2 << 20,
+            cpu_budget: crate::config::CpuShare::of_basis_points(300),
+            io_budget: 4 << 20,
+            sources: ["cpu=lz4", "file.a=none/columnar"].map(|text| text.parse().unwrap()).into(),
+        };
+        assert_eq!(config.seal, seal);
         let control = Control {
             enabled: false,
             socket: "/s".into(),
@@ -452,6 +481,50 @@ mod tests {
         assert_eq!((load.enabled, load.period, load.required), (false, ms(11), true));
         let synthetic = Synthetic { shape: Shape::Wide { fields: 16, payload_bytes: 3 << 10 }, seed: 12 };
         assert_eq!((config.sources[8].enabled, config.sources[8].synthetic), (true, Some(synthetic)));
+    }
+
+    #[test]
+    fn ways_to_seal_that_mean_nothing() {
+        // Proves that each wrong value of [seal] is told with its place and what would be right.
+        let codecs =
+            "write \"none\", \"lz4\", \"snappy\", \"zstd:1\" to \"zstd:19\" or \"brotli:0\" to \"brotli:11\"";
+        let way = "write a list such as [\"process=zstd:9/row\"] of NAME=CODEC/LAYOUT or NAME=CODEC, up to 256, no source twice";
+        assert_errors(&[
+            (
+                "[seal]\ncodec = \"gzip\"",
+                &format!("f.toml:2:9: [seal] codec = \"gzip\": not one of the allowed values; {codecs}"),
+            ),
+            (
+                "[seal]\ncodec = \"zstd:20\"",
+                &format!("f.toml:2:9: [seal] codec = \"zstd:20\": not one of the allowed values; {codecs}"),
+            ),
+            (
+                "[seal]\nlayout = \"rows\"",
+                "f.toml:2:10: [seal] layout = \"rows\": not one of the allowed values; write \"row\" or \"columnar\"",
+            ),
+            (
+                "[seal]\nblock = \"1MiB\"",
+                "f.toml:2:1: [seal] block: no such key here; did you mean block_size?",
+            ),
+            (
+                "[seal]\ncpu_budget = \"200%\"",
+                "f.toml:2:14: [seal] cpu_budget = \"200%\": too large; write a number with %, from 0.1% to 100%",
+            ),
+            (
+                "[seal]\nsources = [\"cpu\"]",
+                &format!(
+                    "f.toml:2:11: [seal] sources = [\"cpu\"]: \"cpu\" is not NAME=CODEC/LAYOUT, such as process=zstd:9/row; {way}"
+                ),
+            ),
+            (
+                "[seal]\nsources = [\"cpus=lz4\"]",
+                "f.toml:2:11: [seal] sources = [\"cpus=lz4\"]: no such source; did you mean cpu?",
+            ),
+            (
+                "[seal]\nsources = [\"cpu=lz4\", \"cpu=none\"]",
+                "f.toml:2:11: [seal] sources = [\"cpu=lz4\", \"cpu=none\"]: \"cpu\" is named twice; keep one",
+            ),
+        ]);
     }
 
     #[test]
@@ -652,8 +725,8 @@ mod tests {
                  [group.blocking]",
             ),
             (
-                "[seal]",
-                "f.toml:1:2: [seal]: no such table; the tables are [agent], [handover], [storage], [control], \
+                "[zip]",
+                "f.toml:1:2: [zip]: no such table; the tables are [agent], [handover], [storage], [seal], [control], \
                  [group] and [source]",
             ),
         ]);

@@ -161,7 +161,7 @@ pub enum Problem {
         /// All tables that could stand there.
         known: Vec<String>,
     },
-    /// A source that does not exist, named on the command line.
+    /// A source that does not exist, named on the command line or in another table.
     #[error("no such source; {}", Hint { near, elsewhere: &None, known, what: "the sources are" })]
     UnknownSource {
         /// The source that was probably meant.
@@ -188,6 +188,14 @@ pub enum Problem {
     /// Patterns for a source that is recorded as a whole.
     #[error("without effect, since this source has nothing to choose from; remove it")]
     NoChoice,
+    /// Not a way in which a source is packed.
+    #[error("{reason}; {wanted}")]
+    BadWay {
+        /// What is wrong with it.
+        reason: String,
+        /// What to write.
+        wanted: Wanted,
+    },
     /// Not a pattern.
     #[error("\"{}\" is no pattern: {reason}; {wanted}", pattern.escape_debug())]
     BadPattern {

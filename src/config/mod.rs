@@ -17,6 +17,7 @@ mod merge;
 mod pattern;
 mod print;
 mod readout;
+mod seal;
 mod selection;
 mod settings;
 mod source;
@@ -27,6 +28,7 @@ mod units;
 mod variable;
 mod walk;
 mod wanted;
+mod way;
 mod word;
 
 pub use error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem};
@@ -42,6 +44,7 @@ pub use readout::{
     Command, EXPRESSION_BYTES_MAX, Expression, Format, INSTANCE_NAME_BYTES_MAX, INSTANCES_MAX, Origin,
     Provenance, Readout, Rights, WORD_BYTES_MAX, WORDS_MAX,
 };
+pub use seal::{SEAL_SOURCES_MAX, Seal, SealSource};
 pub use settings::{
     Agent, Checksum, Config, Control, Group, Groups, Handover, KeepFree, OnFull, SOCKET_PATH_BYTES_MAX,
     Storage, Sync, Timing,

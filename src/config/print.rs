@@ -6,6 +6,7 @@ use super::layers::Origins;
 use super::memory::Memory;
 use super::pattern::Pattern;
 use super::readout::{Format, Origin, Readout};
+use super::seal::Seal;
 use super::settings::{Config, Control, Group, KeepFree, Sync};
 use super::source::{Cgroup, GroupName, Process, Shape, Source, Synthetic};
 use super::units::{format_duration, format_size};
@@ -26,6 +27,7 @@ impl Config {
         lines.agent(self);
         lines.handover(self);
         lines.storage(self);
+        lines.seal(&self.seal);
         lines.control(&self.control);
         for name in GroupName::ALL {
             lines.group(self, *name, self.groups.get(*name));
@@ -116,6 +118,18 @@ impl Lines<'_> {
             KeepFree::Percent(percent) => self.quoted("keep_free", &format!("{percent}%")),
         }
         self.quoted("frame_max", &format_size(u64::from(storage.frame_max)));
+    }
+
+    fn seal(&mut self, seal: &Seal) {
+        self.table("seal");
+        self.plain("enabled", seal.enabled);
+        self.quoted("codec", &seal.codec.to_string());
+        self.quoted("layout", &seal.layout.to_string());
+        self.quoted("block_size", &format_size(seal.block_size as u64));
+        self.quoted("cpu_budget", &seal.cpu_budget.to_string());
+        self.quoted("io_budget", &format_size(seal.io_budget));
+        let sources: Vec<String> = seal.sources.iter().map(ToString::to_string).collect();
+        self.texts("sources", sources.iter().map(String::as_str));
     }
 
     fn control(&mut self, control: &Control) {
@@ -253,9 +267,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::block::{Codec, Layout};
     use crate::config::{
         Agent, Checksum, Command, CpuShare, Expression, Groups, Handover, OnFull, Perf, PerfEvent,
-        ProcessRank, SourceName, Storage, Timing, check,
+        ProcessRank, SealSource, SourceName, Storage, Timing, check,
     };
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
@@ -457,6 +472,33 @@ mod tests {
             .prop_map(|(enabled, socket, metrics_listen)| Control { enabled, socket, metrics_listen })
     }
 
+    fn seal() -> impl Strategy<Value = Seal> {
+        let codec = prop_oneof![
+            prop::sample::select(vec![Codec::None, Codec::Lz4, Codec::Snappy]),
+            (1..=19_u8).prop_map(Codec::Zstd),
+            (0..=11_u8).prop_map(Codec::Brotli)
+        ];
+        let layout = || prop::sample::select(vec![Layout::Row, Layout::Columnar]);
+        let name = prop_oneof![Just("cpu".to_owned()), "file\\.[a-z0-9_-]{1,32}"];
+        let ways = prop::collection::btree_map(name, (codec.clone(), prop::option::of(layout())), 0..3);
+        let sources = ways.prop_map(|ways| {
+            ways.into_iter().map(|(name, (codec, layout))| SealSource { name, codec, layout }).collect()
+        });
+        let sizes = (default::SEAL_BLOCK_SIZE_RANGE, default::SEAL_IO_BUDGET_RANGE);
+        let cpu_budget = (10..=10_000_u32).prop_map(CpuShare::of_basis_points);
+        (any::<bool>(), codec, layout(), sizes, cpu_budget, sources).prop_map(
+            |(enabled, codec, layout, (block_size, io_budget), cpu_budget, sources)| Seal {
+                enabled,
+                codec,
+                layout,
+                block_size: usize::try_from(block_size).unwrap(),
+                cpu_budget,
+                io_budget,
+                sources,
+            },
+        )
+    }
+
     fn config() -> impl Strategy<Value = Config> {
         let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
         let cpu_budget = (10..=100_000_u32).prop_map(CpuShare::of_basis_points);
@@ -480,11 +522,12 @@ mod tests {
             sources.extend(instances);
             sources
         });
-        (agent, handover, storage(), control(), groups, sources).prop_map(
-            |(agent, handover, storage, control, groups, sources)| Config {
+        (agent, handover, storage(), seal(), control(), groups, sources).prop_map(
+            |(agent, handover, storage, seal, control, groups, sources)| Config {
                 agent,
                 handover,
                 storage,
+                seal,
                 control,
                 groups,
                 sources,

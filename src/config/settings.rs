@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::default;
+use super::seal::Seal;
 use super::source::{CpuShare, GroupName, Source, SourceName};
 use super::word::words;
 
@@ -32,6 +33,8 @@ pub struct Config {
     pub handover: Handover,
     /// How segments are written.
     pub storage: Storage,
+    /// How closed segments are packed.
+    pub seal: Seal,
     /// What may be asked of the running agent, and where.
     pub control: Control,
     /// The sampler threads.
@@ -231,6 +234,7 @@ impl Default for Config {
             agent: Agent::default(),
             handover: Handover::default(),
             storage: Storage::default(),
+            seal: Seal::default(),
             control: Control::default(),
             groups: Groups::default(),
             sources: SourceName::single().map(Source::by_default).collect(),

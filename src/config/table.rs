@@ -347,7 +347,7 @@ impl<'t> Table<'_, 't> {
         self.walk.reject(given, problem);
     }
 
-    fn take<T>(
+    pub(super) fn take<T>(
         &mut self,
         key: &'static str,
         wanted: Wanted,
@@ -450,7 +450,7 @@ fn within<T: PartialOrd>(value: T, range: &RangeInclusive<T>, wanted: Wanted) ->
 }
 
 /// The texts of a list.
-fn texts(value: DeValue<'_>, wanted: &Wanted) -> Result<Vec<String>, Problem> {
+pub(super) fn texts(value: DeValue<'_>, wanted: &Wanted) -> Result<Vec<String>, Problem> {
     let DeValue::Array(items) = value else {
         return Err(wrong_type(&value, wanted.clone()));
     };
@@ -469,7 +469,7 @@ fn is_absolute(path: &str) -> bool {
     path.len() > 1 && path.starts_with('/') && !path.contains('\0') && !goes_up
 }
 
-fn wrong_type(value: &DeValue<'_>, wanted: Wanted) -> Problem {
+pub(super) fn wrong_type(value: &DeValue<'_>, wanted: Wanted) -> Problem {
     let found = match value {
         DeValue::String(_) => "a text in quotes",
         DeValue::Integer(_) => "a number without quotes",

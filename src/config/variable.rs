@@ -185,9 +185,12 @@ fn near<'k>(name: &str, keys: impl Iterator<Item = &'k Known>) -> Option<String>
 fn value<'t>(walk: &mut Walk<'t>, variable: &Variable<'t>, setting: &Setting<'_>) -> Option<DeValue<'t>> {
     let found = match setting.wanted {
         Wanted::Flag | Wanted::Number(_) => "this text",
-        Wanted::Numbers(_) | Wanted::Patterns | Wanted::Words(_) | Wanted::Processes | Wanted::Command => {
-            "a text that is no list"
-        }
+        Wanted::Numbers(_)
+        | Wanted::Patterns
+        | Wanted::Words(_)
+        | Wanted::Processes
+        | Wanted::Ways
+        | Wanted::Command => "a text that is no list",
         _ => return Some(DeValue::String(Cow::Borrowed(variable.value))),
     };
     let parsed = DeValue::parse(variable.value).map(Spanned::into_inner);

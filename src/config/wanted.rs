@@ -8,6 +8,7 @@ use super::error::listed;
 use super::event::PROCESSES_MAX;
 use super::pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 use super::readout::{EXPRESSION_BYTES_MAX, WORD_BYTES_MAX, WORDS_MAX};
+use super::seal::SEAL_SOURCES_MAX;
 use super::settings::SOCKET_PATH_BYTES_MAX;
 use super::source::CpuShare;
 use super::units::{format_duration, format_size};
@@ -34,6 +35,10 @@ pub enum Wanted {
     Word(Vec<&'static str>),
     /// Some of these words.
     Words(Vec<&'static str>),
+    /// A codec and its level.
+    Codec,
+    /// Ways in which sources are packed.
+    Ways,
     /// Numbers or names of processes.
     Processes,
     /// Yes or no.
@@ -74,6 +79,11 @@ impl Wanted {
                 Some(format!("from {} to {}", range.start(), range.end()))
             }
             Self::Word(words) => Some(listed(&quoted(words), "or")),
+            Self::Codec => Some(
+                "\"none\", \"lz4\", \"snappy\", \"zstd:1\" to \"zstd:19\" or \"brotli:0\" to \"brotli:11\""
+                    .to_owned(),
+            ),
+            Self::Ways => Some(format!("up to {SEAL_SOURCES_MAX}")),
             Self::Words(words) => Some(listed(&quoted(words), "and")),
             Self::Processes => Some(format!("up to {PROCESSES_MAX} numbers or names")),
             Self::Flag => Some("true or false".to_owned()),
@@ -99,7 +109,11 @@ impl fmt::Display for Wanted {
             Self::Patterns => write!(f, "write a list such as [\"sd*\", \"nvme*\"], {limits}"),
             Self::Number(_) => write!(f, "write a whole number without quotes, {limits}"),
             Self::Numbers(_) => write!(f, "write a list such as [0, 1] of whole numbers {limits}"),
-            Self::Word(_) => write!(f, "write {limits}"),
+            Self::Word(_) | Self::Codec => write!(f, "write {limits}"),
+            Self::Ways => write!(
+                f,
+                "write a list such as [\"process=zstd:9/row\"] of NAME=CODEC/LAYOUT or NAME=CODEC, {limits}, no source twice"
+            ),
             Self::Flag => write!(f, "write {limits} without quotes"),
             Self::Words(_) => write!(f, "write a list of some of {limits}"),
             Self::Processes => write!(f, "write a list such as [\"4711\", \"sshd\"], {limits}, none twice"),

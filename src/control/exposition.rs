@@ -14,7 +14,7 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::families::{
-    AGENT, DIRECTORY, Family, GROUPS, LATENCIES, Number, PROCESS, RECORDER, SOURCE_LATENCIES, SOURCES,
+    AGENT, DIRECTORY, Family, GROUPS, LATENCIES, Number, PROCESS, RECORDER, SEALER, SOURCE_LATENCIES, SOURCES,
 };
 use crate::metrics::{BOUNDS_NS, Distribution, Metrics};
 use crate::os::clock::{ClockReading, NS_PER_S};
@@ -122,6 +122,9 @@ impl Collector for Everything {
         }
         for family in DIRECTORY {
             family.encode_each(&mut encoder, [(None, &*metrics.directory)].into_iter())?;
+        }
+        for family in SEALER {
+            family.encode_each(&mut encoder, [(None, &*metrics.sealer)].into_iter())?;
         }
         for family in AGENT {
             family.encode_each(&mut encoder, [(None, metrics)].into_iter())?;

@@ -2,7 +2,8 @@
 
 use super::exposition::{Moment, now_s, seconds, wall_seconds};
 use crate::metrics::{
-    DirectoryMetrics, GroupMetrics, Limit, Metrics, PublishedLatency, RecorderMetrics, SourceMetrics,
+    DirectoryMetrics, GroupMetrics, Limit, Metrics, PublishedLatency, RecorderMetrics, SealerMetrics,
+    SourceMetrics,
 };
 use crate::os::clock::monotonic_ns;
 
@@ -251,6 +252,38 @@ pub(super) const DIRECTORY: &[Family<DirectoryMetrics>] = &[
         "Files removed by this run to keep the limits.",
         |directory| Whole(directory.removed.get()),
     ),
+];
+
+/// The sealer's.
+pub(super) const SEALER: &[Family<SealerMetrics>] = &[
+    Family::gauge(
+        "flatcap_seal_enabled",
+        "1 while closed segments are rewritten as compressed blocks, else 0.",
+        |sealer| Whole(sealer.enabled.get()),
+    ),
+    Family::counter("flatcap_seal_segments", "Closed segments rewritten as compressed blocks.", |sealer| {
+        Whole(sealer.segments.get())
+    }),
+    Family::counter("flatcap_seal_raw_bytes", "What was in those.", |sealer| Whole(sealer.raw_bytes.get())),
+    Family::counter("flatcap_seal_stored_bytes", "What they occupy since.", |sealer| {
+        Whole(sealer.stored_bytes.get())
+    }),
+    Family::counter(
+        "flatcap_seal_left_segments",
+        "Closed segments left as they are: they would hardly become smaller, or something is wrong with them.",
+        |sealer| Whole(sealer.left.get()),
+    ),
+    Family::counter("flatcap_seal_failures", "Times that rewriting a segment failed.", |sealer| {
+        Whole(sealer.failures.get())
+    }),
+    Family::gauge(
+        "flatcap_seal_waiting_segments",
+        "Closed segments that are yet to be rewritten.",
+        |sealer| Whole(sealer.waiting.get()),
+    ),
+    Family::counter("flatcap_seal_cpu_seconds", "What rewriting took of a core.", |sealer| {
+        Real(seconds(sealer.cpu_ns.get()))
+    }),
 ];
 
 /// The agent's.

@@ -21,6 +21,6 @@ pub use request::{Answer, Call, Caller, Calls, Refusal, RefusalKind, Request, ca
 pub use route::{FILTER_BYTES_MAX, MARK_BYTES_MAX};
 pub use server::{Server, ServerStop, listen_for_metrics};
 pub use status::{
-    AgentStatus, FormerStatus, GroupStatus, Latency, QueueStatus, ReloadStatus, SegmentStatus, SourceStatus,
-    Status, StorageStatus,
+    AgentStatus, FormerStatus, GroupStatus, Latency, QueueStatus, ReloadStatus, SealerStatus, SegmentStatus,
+    SourceStatus, Status, StorageStatus,
 };

@@ -19,6 +19,8 @@ pub struct Status {
     pub segment: SegmentStatus,
     /// The data directory.
     pub storage: StorageStatus,
+    /// What makes closed segments small.
+    pub sealer: SealerStatus,
     /// The configuration.
     pub reload: ReloadStatus,
     /// The way from the samplers to the recorder.
@@ -192,6 +194,28 @@ pub struct StorageStatus {
     pub stalled_ns: Option<u64>,
     /// Calls that took longer than a second and have ended.
     pub stalls: u64,
+}
+
+/// What makes closed segments small.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SealerStatus {
+    /// Whether it is to, and can.
+    pub enabled: bool,
+    /// Segments that this run has rewritten as compressed blocks.
+    pub segments: u64,
+    /// Bytes of those as they were recorded.
+    pub raw_bytes: u64,
+    /// Bytes of those as they are.
+    pub stored_bytes: u64,
+    /// Segments that it has left as they are.
+    pub left: u64,
+    /// Times that it has failed.
+    pub failures: u64,
+    /// Segments that wait for it, the one under way too.
+    pub waiting: u64,
+    /// Time that it was on a processor, in nanoseconds.
+    pub cpu_ns: u64,
 }
 
 /// The configuration.

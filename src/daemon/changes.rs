@@ -19,6 +19,7 @@ pub(super) fn in_force(before: &Config, wanted: &Config) -> Config {
             frame_max: before.storage.frame_max,
             ..wanted.storage.clone()
         },
+        seal: wanted.seal.clone(),
         groups: wanted.groups.clone(),
         sources: wanted.sources.clone(),
         ..before.clone()

@@ -16,6 +16,7 @@ mod recovery;
 mod reload;
 mod replan;
 mod run;
+mod sealing;
 mod service;
 mod sources;
 mod status;

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use super::error::{DaemonError, start};
 use super::run::Shared;
-use crate::config::{Config, GroupName, LARGE_SLABS, Memory, Sync};
+use crate::block::Way;
+use crate::config::{Config, GroupName, LARGE_SLABS, Memory, SealSource, Sync};
 use crate::metrics::GroupMetrics;
 use crate::os::clock::ClockReading;
 use crate::os::host::{HostIdentity, HostRoot, boot_number};
 use crate::os::{shared_memory, storage};
 use crate::recorder::{KeepFree, RetentionLimits, RunPlan, SyncPolicy};
+use crate::seal::{self, Budget, NamedWays};
 use crate::segment::{Attachment, Header, SourceInfo};
 use crate::slab::{
     self, Arena, Geometry, HandOverSettings, OnFull, Owner, QueueReceiver, QueueSender, Slab, SlabPool,
@@ -162,6 +164,22 @@ pub(super) fn retention(config: &Config) -> RetentionLimits {
             crate::config::KeepFree::Size(bytes) => KeepFree::Bytes(bytes),
             crate::config::KeepFree::Percent(percent) => KeepFree::BasisPoints(u16::from(percent) * 100),
         },
+    }
+}
+
+/// How closed segments are packed.
+pub(super) fn seal_plan(config: &Config) -> seal::Plan {
+    let seal = &config.seal;
+    let general = Way { layout: seal.layout, codec: seal.codec };
+    let way = |source: &SealSource| Way { layout: source.layout.unwrap_or(seal.layout), codec: source.codec };
+    seal::Plan {
+        enabled: seal.enabled,
+        ways: NamedWays {
+            general,
+            sources: seal.sources.iter().map(|source| (source.name.clone(), way(source))).collect(),
+        },
+        block_bytes: seal.block_size,
+        budget: Budget { cpu_basis_points: seal.cpu_budget.basis_points(), io_bytes: seal.io_budget },
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crossbeam_channel::bounded;
 
 use super::changes::{differences, in_force, one_line};
-use super::plan::{on_full, retention, run_plan};
+use super::plan::{on_full, retention, run_plan, seal_plan};
 use super::run::{Controls, group_source, lock_memory};
 use super::sources::{Candidate, counters, open};
 use crate::config::{Config, GroupName, RUN_SOURCES_MAX, Source};
@@ -137,6 +137,7 @@ impl InForce {
             // What comes back is dropped here: closing files may take a while.
             drop(link.and_then(|link| link.change(change)).ok_or(Unchanged::Ending)?);
         }
+        self.controls.sealer.change(seal_plan(&self.config));
         if self.config.agent.lock_memory {
             // What came with the change.
             lock_memory(&self.config, memory::lock_what_is_used);

@@ -18,6 +18,7 @@ use crate::os::memory;
 use crate::os::thread;
 use crate::recorder::{Capped, Orders, Recorder, RecorderReport, RecorderSettings, orders};
 use crate::sampling::{Group, GroupLink, GroupSettings, GroupSource, mailbox};
+use crate::seal::Link;
 use crate::segment::Header;
 use crate::slab::{Begun, HandOver, Inbox, LossLedger, SlabPool};
 
@@ -46,6 +47,7 @@ pub(super) fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool
 pub(super) struct Place {
     pub(super) storage: Arc<Capped>,
     pub(super) directory: (u64, u64), // device and inode
+    pub(super) sealer: Link,
 }
 
 /// The threads of a run.
@@ -69,6 +71,8 @@ pub(super) struct Controls {
     pub(super) groups: Vec<(GroupName, GroupLink)>,
     /// To the recorder.
     pub(super) orders: Orders,
+    /// To the sealer.
+    pub(super) sealer: Link,
 }
 
 /// What the groups share with the recorder.
@@ -157,7 +161,7 @@ impl Run {
         if is_locked {
             lock_memory(config, memory::lock_what_is_used);
         }
-        let controls = Controls { groups: links, orders };
+        let controls = Controls { groups: links, orders, sealer: place.sealer.clone() };
         Ok(Self { id: run_id, start_ns, header, controls, stop, mapper, samplers, recorder })
     }
 

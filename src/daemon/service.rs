@@ -13,6 +13,7 @@ use super::recovery::Recovery;
 use super::reload::{ReloadDesk, answer_of};
 use super::replan::InForce;
 use super::run::{Place, Run};
+use super::sealing::{self, Sealing};
 use super::sources::{OpenedSources, SkippedSource, open_sources};
 use super::status::StatusBook;
 use crate::config::Config;
@@ -21,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::os::clock::{ClockReading, NS_PER_S, monotonic_ns};
 use crate::os::event::Event;
 use crate::os::signal::SignalWatch;
-use crate::os::storage::DataDirectory;
+use crate::os::storage::{DataDirectory, Storage};
 use crate::recorder::{Capped, Order, RecorderReport};
 use crate::{control, recorder};
 
@@ -84,18 +85,18 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     }
     let directory = DataDirectory::open(&data_dir(config))?;
     let data_dir = directory.path().to_owned();
+    let (identity, directory) = (directory.identity(), Arc::new(directory));
+    let (sealer, worker) = sealing::prepare(config, Arc::clone(&directory) as Arc<dyn Storage>, &metrics);
     let place = Place {
-        directory: directory.identity(),
-        storage: Arc::new(Capped::published(
-            Arc::new(directory),
-            retention(config),
-            Arc::clone(&metrics.directory),
-        )),
+        directory: identity,
+        sealer: sealer.clone(),
+        storage: Arc::new(Capped::published(directory, retention(config), Arc::clone(&metrics.directory))),
     };
     let configured = sources.iter().map(|source| source.config.clone()).collect();
     let run = Run::start(config, sources, &place, &metrics)?;
     let recovery = Recovery::start(place.storage, run.id, run_dir(config), place.directory)
         .map_err(start("the recovery of earlier runs"))?;
+    let sealing = Sealing::start(sealer, worker).map_err(start("the sealer"))?;
     let (run_id, start_ns) = (run.id, run.start_ns);
     let (caller, calls) = calls(Arc::clone(&bell));
     let control = ControlThread::start(config, run_id, caller, &metrics);
@@ -118,14 +119,16 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         run,
         reloads,
         recovery,
+        sealing,
         duration,
         watch,
         set_log,
     };
     service.serve();
-    let Service { run, reloads, recovery, calls, mut manager, metrics, .. } = service;
+    let Service { run, reloads, recovery, sealing, calls, mut manager, metrics, .. } = service;
     // First of all: the end comes when it was asked for.
     run.stop();
+    sealing.stop();
     let elapsed_ns = monotonic_ns() - start_ns;
     // Who still waits for an answer is told that this is the end.
     drop(calls);
@@ -136,6 +139,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     reloads.finish();
     let report = report?;
     recovery.finish(&mut meanwhile);
+    sealing.finish(&mut meanwhile);
     if report.storage_errors == 0 {
         // Everything is in the files. After an error it may not be, and the next run looks.
         forget_memory(config, run_id);
@@ -155,6 +159,7 @@ struct Service<'a> {
     run: Run,
     reloads: ReloadDesk,
     recovery: Recovery,
+    sealing: Sealing,
     duration: Option<Duration>,
     watch: &'a mut dyn FnMut(Progress<'_>),
     set_log: &'a mut dyn FnMut(&str) -> Result<(), String>,
@@ -190,6 +195,7 @@ impl Service<'_> {
             }
             self.manager.look(now, &self.metrics);
             self.status.look(now, &self.metrics);
+            self.sealing.look(&self.metrics);
             self.processor.look(now, &self.metrics, self.recovery.is_at_work());
             (self.watch)(Progress { elapsed_ns: now - start_ns, metrics: &self.metrics });
         }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use crate::control::{
-    AgentStatus, FormerStatus, GroupStatus, QueueStatus, ReloadStatus, SegmentStatus, SourceStatus, Status,
-    StorageStatus,
+    AgentStatus, FormerStatus, GroupStatus, QueueStatus, ReloadStatus, SealerStatus, SegmentStatus,
+    SourceStatus, Status, StorageStatus,
 };
-use crate::metrics::{DirectoryMetrics, Limit, Metrics, RecorderMetrics, SourceMetrics};
+use crate::metrics::{DirectoryMetrics, Limit, Metrics, RecorderMetrics, SealerMetrics, SourceMetrics};
 use crate::os::clock::{NS_PER_S, process_cpu_ns};
 use crate::os::process_usage::ProcessUsage;
 use crate::segment::{SegmentName, State};
@@ -115,6 +115,7 @@ impl StatusBook {
                 .collect(),
             segment: self.segment(now_ns, &metrics.recorder),
             storage: self.storage(now_ns, metrics),
+            sealer: sealer(&metrics.sealer),
             reload: ReloadStatus {
                 count: metrics.daemon.reloads.get(),
                 failed: metrics.daemon.reloads_failed.get(),
@@ -249,6 +250,19 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
         cost_ns: source.spent.get().checked_div(begun),
         bytes: source.bytes.get(),
         bytes_per_s: rates.map(|(_, bytes)| bytes),
+    }
+}
+
+fn sealer(sealer: &SealerMetrics) -> SealerStatus {
+    SealerStatus {
+        enabled: sealer.enabled.get() == 1,
+        segments: sealer.segments.get(),
+        raw_bytes: sealer.raw_bytes.get(),
+        stored_bytes: sealer.stored_bytes.get(),
+        left: sealer.left.get(),
+        failures: sealer.failures.get(),
+        waiting: sealer.waiting.get(),
+        cpu_ns: sealer.cpu_ns.get(),
     }
 }
 

@@ -57,6 +57,8 @@ pub struct Metrics {
     pub log_lines_lost: Counter,
     /// The data directory's.
     pub directory: Arc<DirectoryMetrics>,
+    /// The sealer's.
+    pub sealer: Arc<SealerMetrics>,
     /// The control server's.
     pub control: ControlMetrics,
     /// The daemon's own.
@@ -87,6 +89,7 @@ impl Metrics {
             log_lines_left_out: Counter::default(),
             log_lines_lost: Counter::default(),
             directory: Arc::default(),
+            sealer: Arc::default(),
             control: ControlMetrics::default(),
             daemon: DaemonMetrics::default(),
         }
@@ -355,6 +358,27 @@ pub struct DirectoryMetrics {
     pub oldest_created_s: Counter,
     /// Files removed to keep the limits.
     pub removed: Counter,
+}
+
+/// Counters of the sealer, all written by its thread.
+#[derive(Debug, Default)]
+pub struct SealerMetrics {
+    /// 1 while it is to pack segments, and can.
+    pub enabled: Counter,
+    /// Segments that are packed.
+    pub segments: Counter,
+    /// Bytes of those as they were recorded.
+    pub raw_bytes: Counter,
+    /// Bytes of those as they are.
+    pub stored_bytes: Counter,
+    /// Segments left as they are, since packing would not pay or they are damaged.
+    pub left: Counter,
+    /// Times that packing a segment failed.
+    pub failures: Counter,
+    /// Closed segments that wait to be packed, the one under way too, when it last looked.
+    pub waiting: Counter,
+    /// Time that its thread was on a processor, in nanoseconds.
+    pub cpu_ns: Counter,
 }
 
 /// Counters of the control server, all written by its thread.

@@ -11,7 +11,7 @@ mod slots;
 
 pub use counter::{
     ControlMetrics, Counter, DaemonMetrics, DirectoryMetrics, GroupMetrics, Limit, Metrics, RecorderMetrics,
-    STORAGE_STALL_NS, SourceMetrics,
+    STORAGE_STALL_NS, SealerMetrics, SourceMetrics,
 };
 pub use exchange::{Consumer, Producer, exchange};
 pub use latency::{

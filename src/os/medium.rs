@@ -40,6 +40,18 @@ struct EntryChange {
     inode: usize,
     from: Option<String>, // none: created
     to: Option<String>,   // none: removed
+    goes: Goes,
+}
+
+/// What becomes of the file that has the new name already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Goes {
+    /// There is none.
+    Nobody,
+    /// It goes.
+    Away,
+    /// It gets the old name, in the same step.
+    Back(usize),
 }
 
 impl Inode {
@@ -145,14 +157,21 @@ impl Directory {
     }
 
     pub(super) fn change(&mut self, inode: usize, from: Option<&str>, to: Option<&str>) {
+        self.change_with(inode, from, to, Goes::Nobody);
+    }
+
+    pub(super) fn change_with(&mut self, inode: usize, from: Option<&str>, to: Option<&str>, goes: Goes) {
         if let Some(from) = from {
             self.names.remove(from);
         }
         if let Some(to) = to {
             self.names.insert(to.to_owned(), inode);
         }
+        if let (Some(from), Goes::Back(other)) = (from, goes) {
+            self.names.insert(from.to_owned(), other);
+        }
         let (from, to) = (from.map(str::to_owned), to.map(str::to_owned));
-        self.unsynced.push(EntryChange { inode, from, to });
+        self.unsynced.push(EntryChange { inode, from, to, goes });
     }
 
     pub(super) fn sync(&mut self) {
@@ -166,10 +185,17 @@ impl Directory {
         let mut names = self.synced.clone();
         let mut behind: BTreeSet<usize> = BTreeSet::new(); // files none of whose later changes arrived
         let odds = random.below(5);
-        for EntryChange { inode, from, to } in &self.unsynced {
-            let is_free = to.as_ref().is_none_or(|to| !names.contains_key(to));
+        for EntryChange { inode, from, to, goes } in &self.unsynced {
+            let is_free = to.as_ref().is_none_or(|to| match goes {
+                Goes::Nobody => !names.contains_key(to),
+                Goes::Away => true,
+                Goes::Back(other) => names.get(to) == Some(other) && !behind.contains(other),
+            });
             if behind.contains(inode) || !is_free || random.below(4) >= odds {
                 behind.insert(*inode);
+                if let Goes::Back(other) = goes {
+                    behind.insert(*other);
+                }
                 continue;
             }
             if let Some(from) = from {
@@ -177,6 +203,9 @@ impl Directory {
             }
             if let Some(to) = to {
                 names.insert(to.clone(), *inode);
+            }
+            if let (Some(from), Goes::Back(other)) = (from, goes) {
+                names.insert(from.clone(), *other);
             }
         }
         names

@@ -6,6 +6,8 @@ pub mod clock;
 pub mod environment;
 pub mod ethtool;
 pub mod event;
+#[cfg(test)]
+mod fault;
 pub mod host;
 pub mod host_node;
 pub mod journal;

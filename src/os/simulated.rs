@@ -10,8 +10,9 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+pub(crate) use super::fault::{CrashKind, Failure, Moment};
 pub(crate) use super::medium::Random;
-use super::medium::{Directory, Inode, PAGE_BYTES};
+use super::medium::{Directory, Goes, Inode, PAGE_BYTES};
 use super::storage::{Entry, ReadAt, Space, Storage, StorageFile};
 
 /// ENOSPC.
@@ -23,55 +24,6 @@ const CRASHED: i32 = 108;
 #[derive(Debug, Clone)]
 pub(crate) struct SimulatedStorage {
     disk: Arc<Mutex<Disk>>,
-}
-
-/// What ends a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CrashKind {
-    /// The process alone: all that the kernel has taken is there.
-    ProcessKilled,
-    /// The kernel with it: what was not synced may or may not be there.
-    PowerCut,
-}
-
-/// When in an operation the crash happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// Nothing of it has happened.
-    Before,
-    /// It may have happened, an append in part; nobody is told.
-    Within,
-    /// It has happened, and its caller knows.
-    After,
-}
-
-/// How an operation fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
-    Kind(io::ErrorKind),
-    /// The kernel's number, such as 5 for EIO.
-    Code(i32),
-}
-
-impl From<io::ErrorKind> for Failure {
-    fn from(kind: io::ErrorKind) -> Self {
-        Self::Kind(kind)
-    }
-}
-
-impl From<i32> for Failure {
-    fn from(code: i32) -> Self {
-        Self::Code(code)
-    }
-}
-
-impl From<Failure> for io::Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Kind(kind) => kind.into(),
-            Failure::Code(code) => Self::from_raw_os_error(code),
-        }
-    }
 }
 
 /// An operation that changes something or syncs, as it was done.
@@ -96,6 +48,14 @@ pub(crate) enum Operation {
         length: u64,
     },
     Rename {
+        from: String,
+        to: String,
+    },
+    Exchange {
+        one: String,
+        other: String,
+    },
+    Replace {
         from: String,
         to: String,
     },
@@ -360,6 +320,37 @@ impl Storage for SimulatedStorage {
         )
     }
 
+    fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
+        self.perform(
+            |disk| disk.find(one).ok(),
+            Operation::Exchange { one: one.to_owned(), other: other.to_owned() },
+            |disk| disk.find(one).and(disk.find(other)).map(drop),
+            |disk| {
+                let names = &disk.directory.names;
+                let (inode, back) = (names[one], names[other]);
+                disk.directory.change_with(inode, Some(one), Some(other), Goes::Back(back));
+            },
+        )
+    }
+
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        self.perform(
+            |disk| disk.find(from).ok(),
+            Operation::Replace { from: from.to_owned(), to: to.to_owned() },
+            |disk| disk.find(from).map(drop),
+            |disk| {
+                let inode = disk.directory.names[from];
+                disk.directory.change_with(inode, Some(from), Some(to), Goes::Away);
+            },
+        )
+    }
+
+    /// A file here has a name and a content, and nothing else.
+    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()> {
+        let disk = self.alive()?;
+        disk.find(of).and(disk.find(to)).map(drop)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.perform(
             |disk| disk.find(name).ok(),
@@ -385,6 +376,7 @@ impl Storage for SimulatedStorage {
         let entry = |(name, inode): (&String, &usize)| Entry {
             name: name.clone(),
             allocated: disk.inodes[*inode].allocated(),
+            identity: *inode as u64,
         };
         Ok(disk.directory.names.iter().map(entry).collect())
     }

@@ -3,16 +3,17 @@
 //! A trait, so that a test can hand in a storage that fails or crashes.
 
 use std::fmt::Debug;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, FileTimes, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::clock::monotonic_ns;
 use super::environment;
 use super::event::Event;
-use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::fs::{FallocateFlags, RenameFlags, fallocate, renameat_with, statvfs};
+use rustix::io::Errno;
 
 /// Access to a new data directory: its owner, and its group for reading.
 const DIRECTORY_MODE: u32 = 0o750;
@@ -47,6 +48,25 @@ pub trait Storage: Debug + Send + Sync {
     /// What the kernel says.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
+    /// Gives two files each other's names, at once: at no time is one of the names missing or half.
+    ///
+    /// # Errors
+    /// `NotFound` where one of the two is not there; `Unsupported` where the file system cannot; what the kernel says.
+    fn exchange(&self, one: &str, other: &str) -> io::Result<()>;
+
+    /// Gives a file the name of another one, which goes. Only where nobody else changes the directory: [`exchange`](Self::exchange) brings
+    /// nothing back that was removed meanwhile.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn replace(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Gives a file owner, group, mode and times of another one.
+    ///
+    /// # Errors
+    /// What the kernel says: `PermissionDenied` where the owner is another one and this process may not give files away.
+    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()>;
+
     /// Removes a file.
     ///
     /// # Errors
@@ -79,6 +99,8 @@ pub struct Entry {
     pub name: String,
     /// What it occupies on the medium, in bytes: what is reserved behind its end counts, a hole does not.
     pub allocated: u64,
+    /// Which file it is, whatever it is called: its inode's number.
+    pub identity: u64,
 }
 
 /// The room on a medium, in bytes.
@@ -103,6 +125,23 @@ pub trait ReadAt: Debug + Send + Sync {
     /// # Errors
     /// What the kernel says.
     fn length(&self) -> io::Result<u64>;
+
+    /// Fills the buffer from `offset` on as far as the file goes. Returns how much that was, in bytes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn read_all_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while let Some(free) = buffer.get_mut(filled..).filter(|free| !free.is_empty()) {
+            match self.read_at(free, offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
 }
 
 /// A file that is appended to by one thread and synced by another.
@@ -261,6 +300,35 @@ impl Storage for DataDirectory {
         std::fs::rename(self.path.join(from), target)
     }
 
+    fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
+        let directory = &self.directory;
+        match renameat_with(directory, one, directory, other, RenameFlags::EXCHANGE) {
+            // renameat2(2): the file system does not know the flag, or the kernel not the call.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Err(io::ErrorKind::Unsupported.into()),
+            result => Ok(result?),
+        }
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()> {
+        let (like, path) = (std::fs::metadata(self.path.join(of))?, self.path.join(to));
+        let file = OpenOptions::new().append(true).open(&path)?;
+        let now = file.metadata()?;
+        let other = |like: u32, now: u32| (like != now).then_some(like);
+        let (owner, group) = (other(like.uid(), now.uid()), other(like.gid(), now.gid()));
+        if owner.is_some() || group.is_some() {
+            // Before the mode: it clears some of its bits.
+            fchown(&file, owner, group)?;
+        }
+        file.set_permissions(like.permissions())?;
+        let times = FileTimes::new().set_modified(like.modified()?).set_accessed(like.accessed()?);
+        file.set_times(times)
+    }
+
     #[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
     fn remove(&self, name: &str) -> io::Result<()> {
         std::fs::remove_file(self.path.join(name))
@@ -276,7 +344,9 @@ impl Storage for DataDirectory {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
             match entry.metadata() {
-                Ok(metadata) => entries.push(Entry { name, allocated: allocated(&metadata) }),
+                Ok(metadata) => {
+                    entries.push(Entry { name, allocated: allocated(&metadata), identity: metadata.ino() });
+                }
                 // Removed since the directory was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -413,5 +483,39 @@ mod tests {
         let mut names: Vec<String> = storage.entries().unwrap().into_iter().map(|entry| entry.name).collect();
         names.sort();
         assert_eq!(names, ["b", "c", LOCK_NAME]);
+    }
+    // Goal: an exchange swaps what names lead to, and brings nothing back that is gone; a replacement does. Method: each, with and without
+    // the second file.
+    #[test]
+    fn exchanges_bring_nothing_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = DataDirectory::open(folder.path()).unwrap();
+        let content = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+        for name in ["a", "b"] {
+            storage.create(name).unwrap().append(&[IoSlice::new(name.as_bytes())]).unwrap();
+        }
+        storage.exchange("a", "b").unwrap();
+        assert_eq!((content("a"), content("b")), (b"b".to_vec(), b"a".to_vec()));
+        storage.remove("b").unwrap();
+        assert_eq!(storage.exchange("a", "b").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(!folder.path().join("b").exists());
+        storage.replace("a", "b").unwrap();
+        assert_eq!(content("b"), b"b");
+    }
+
+    // Goal: a file that takes another one's place looks like it. Method: a mode and a time that no new file has.
+    #[test]
+    fn attributes_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = DataDirectory::open(folder.path()).unwrap();
+        storage.create("like").unwrap();
+        storage.create("new").unwrap();
+        let like = File::open(folder.path().join("like")).unwrap();
+        like.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o604)).unwrap();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_700_000_000, 7);
+        like.set_times(FileTimes::new().set_modified(time)).unwrap();
+        storage.keep_attributes("like", "new").unwrap();
+        let kept = std::fs::metadata(folder.path().join("new")).unwrap();
+        assert_eq!((kept.mode() & 0o7777, kept.modified().unwrap()), (0o604, time));
     }
 }

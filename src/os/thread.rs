@@ -64,6 +64,26 @@ pub fn run_first(priority: u8) -> io::Result<()> {
     schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
 
+/// Lets the calling thread run only when nothing else wants to, on processors (`SCHED_IDLE`) and, where the I/O scheduler knows classes, on disks
+/// (the idle class of `ioprio_set`). For good: without a privilege the kernel gives neither back. Threads that it starts inherit both.
+///
+/// # Errors
+/// What `sched_setscheduler` or `ioprio_set` says; both are tried.
+pub fn run_last() -> io::Result<()> {
+    let processor = schedule(libc::SCHED_IDLE, 0);
+    processor.and(disk_last())
+}
+
+#[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
+fn disk_last() -> io::Result<()> {
+    // linux/ioprio.h: the class stands in the bits from 13 on; "who" 1 is a thread, 0 the calling one.
+    const IDLE_CLASS: libc::c_int = 3 << 13;
+    const WHO_THREAD: libc::c_int = 1;
+    // SAFETY: the call takes three integers and touches no memory of this process.
+    let result = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_THREAD, 0, IDLE_CLASS) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Takes the calling thread's real-time priority away again.
 ///
 /// # Errors
@@ -142,6 +162,17 @@ mod tests {
         }
         let (result, list) = on_a_thread(move || (run_on(&[absent]), status("Cpus_allowed_list:")));
         assert_eq!((result.unwrap_err().kind(), list), (io::ErrorKind::InvalidInput, before));
+    }
+
+    // Goal: a thread that asks for it runs last. Method: the policy as /proc shows it: SCHED_IDLE is 5.
+    #[test]
+    fn threads_run_last_if_they_ask() {
+        let policy = on_a_thread(|| {
+            run_last().unwrap();
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            stat.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().to_owned()
+        });
+        assert_eq!(policy, "5");
     }
 
     // Goal: a thread has the priority that it asked for, and one that it starts has none; or the kernel's refusal is told.

@@ -4,7 +4,7 @@
 //! Everything that writes into the data directory does it through this: the recorder and the recovery of earlier runs. So the
 //! sum of what they take is never above the cap, whoever of them comes first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,8 +103,15 @@ impl Shared {
             return Ok(());
         }
         let now_ns = monotonic_ns();
-        let files: Vec<StoredFile> =
-            self.inner.entries()?.into_iter().map(|entry| stored(entry, books, now_ns)).collect();
+        let mut entries = self.inner.entries()?;
+        // Two files may exchange their names while they are listed: one is then there under both, and counts once.
+        let mut seen = BTreeSet::new();
+        for entry in &mut entries {
+            if !seen.insert(entry.identity) {
+                entry.allocated = 0;
+            }
+        }
+        let files: Vec<StoredFile> = entries.into_iter().map(|entry| stored(entry, books, now_ns)).collect();
         let space = self.inner.space()?;
         self.publish(&files, space, books);
         let (names, shortage) = match choose(&files, &limits, space, more) {
@@ -200,6 +207,20 @@ impl Storage for Capped {
         // A file that is renamed while the directory is listed may be missing in the list, and its room in the sum.
         let _books = self.shared.books();
         self.shared.inner.rename(from, to)
+    }
+
+    fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
+        // A list in which one of the files is there twice counts it once: no need to wait.
+        self.shared.inner.exchange(one, other)
+    }
+
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        let _books = self.shared.books();
+        self.shared.inner.replace(from, to)
+    }
+
+    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()> {
+        self.shared.inner.keep_attributes(of, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

@@ -206,6 +206,18 @@ impl Storage for Listed {
         self.inner.rename(from, to)
     }
 
+    fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
+        self.inner.exchange(one, other)
+    }
+
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        self.inner.replace(from, to)
+    }
+
+    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()> {
+        self.inner.keep_attributes(of, to)
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.inner.remove(name)
     }

@@ -31,6 +31,8 @@ pub struct Filter {
     pub since_ns: Option<i64>,
     /// Before this wall time, in nanoseconds.
     pub until_ns: Option<i64>,
+    /// Dotted paths of the fields that need to be right; empty for all ([`SegmentReader::want_fields`]).
+    pub fields: Vec<String>,
 }
 
 impl Filter {
@@ -334,6 +336,7 @@ impl MergedReader {
         // Who follows waits for the next run to complete what a killed one has left.
         let is_active = listing.name.is_some_and(|name| name.state == State::Active);
         let is_live = listing.live || (self.refreshes > 0 && is_active);
+        reader.want_fields(&self.filter.sources, &self.filter.fields);
         let header = reader.header().clone();
         let frame = match reader.advance() {
             Ok(Some(Advance::Frame(at))) if at.kind == FrameKind::Header => {
@@ -350,6 +353,9 @@ impl MergedReader {
         };
         if let Some(range) = mono_ns {
             reader.seek_time(range.start);
+        }
+        if let Some(since_ns) = self.filter.since_ns {
+            reader.leave_out_before(since_ns);
         }
         self.start(reader, is_live, header, frame);
         Step::On

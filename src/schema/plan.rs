@@ -6,6 +6,7 @@ use super::json::JsonWriter;
 use super::project;
 use super::projection::Projection;
 use super::select;
+use super::spot::{self, Spot};
 use super::value::{Scalar, Value, Visitor};
 use super::walk;
 
@@ -78,6 +79,12 @@ impl Plan {
     /// The first place where the payload does not fit the schema or exceeds a limit; any bytes are safe.
     pub fn walk<V: Visitor>(&self, payload: &[u8], visitor: &mut V) -> Result<(), DecodeError> {
         walk::walk(self, payload, visitor)
+    }
+
+    /// Where the numbers of one payload stand. None where the payload does not fit the schema or has more than
+    /// [`SPOTS_MAX`](super::SPOTS_MAX) of them. Places may lie behind the payload's end: nothing is read there.
+    pub fn spots(&self, payload: &[u8]) -> Option<Vec<Spot>> {
+        spot::spots(self, payload)
     }
 
     /// Appends one payload as a JSON object; after an error the output is as it was.

@@ -1,9 +1,10 @@
 //! What seals a segment: the footer, and the trailer that says where it stands.
 
 use super::control::forcing_builder;
-use super::header::{Header, HeaderFault, verified};
+use super::header::{BLOCKS, Header, HeaderFault, verified};
 use super::index::IndexEntry;
 use super::totals::Totals;
+use crate::block::SourceSize;
 use crate::schema::segment as wire;
 
 /// What stands at the end of a sealed segment, in front of the trailer.
@@ -23,17 +24,53 @@ pub struct Footer {
     pub recovered: bool,
     /// All intervals in front of the footer.
     pub index: Vec<IndexEntry>,
+    /// Of a packed segment: its blocks, in the order of their raw offsets, which leave nothing out. Else none.
+    pub blocks: Vec<BlockEntry>,
+    /// Of a packed segment: what became of each source's frames. Else none.
+    pub sizes: Vec<SourceSize>,
+}
+
+/// Where a block of a packed segment stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BlockEntry {
+    /// Of its first frame, in the segment as it was recorded, in bytes.
+    pub raw_offset: u64,
+    /// Of its own frame, in the file, in bytes.
+    pub offset: u64,
+    /// Length of its frames, unpacked.
+    pub raw_bytes: u32,
+    /// Length of its own frame, with its header.
+    pub bytes: u32,
+}
+
+impl BlockEntry {
+    /// Where in the segment as it was recorded the next block begins.
+    pub fn raw_end(&self) -> u64 {
+        self.raw_offset.saturating_add(u64::from(self.raw_bytes))
+    }
 }
 
 impl Footer {
     /// The payload of the footer frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut builder = forcing_builder();
-        let header = self.header.build(&mut builder);
+        let incompatible = if self.blocks.is_empty() { 0 } else { BLOCKS };
+        let header = self.header.build(&mut builder, incompatible);
         let totals: Vec<_> = self.totals.iter().map(|totals| totals.build(&mut builder)).collect();
         let totals = builder.create_vector(&totals);
         let index: Vec<_> = self.index.iter().map(|entry| entry.build(&mut builder)).collect();
         let index = builder.create_vector(&index);
+        let blocks = (!self.blocks.is_empty()).then(|| {
+            let blocks = self.blocks.iter().map(|entry| {
+                wire::BlockEntry::new(entry.raw_offset, entry.offset, entry.raw_bytes, entry.bytes)
+            });
+            builder.create_vector(&blocks.collect::<Vec<_>>())
+        });
+        let sizes = (!self.sizes.is_empty()).then(|| {
+            let size =
+                |size: &SourceSize| wire::PackedSize::new(size.raw_bytes, size.stored_bytes, size.source);
+            builder.create_vector(&self.sizes.iter().map(size).collect::<Vec<_>>())
+        });
         let root = wire::Footer::create(
             &mut builder,
             &wire::FooterArgs {
@@ -44,6 +81,8 @@ impl Footer {
                 reorder_window_ns: self.reorder_window_ns,
                 recovered: self.recovered,
                 index: Some(index),
+                blocks,
+                sizes,
             },
         );
         builder.finish(root, Some("FCFT"));
@@ -61,8 +100,23 @@ impl Footer {
             reorder_window_ns: footer.reorder_window_ns(),
             recovered: footer.recovered(),
             index: footer.index().into_iter().flatten().map(IndexEntry::read).collect(),
+            blocks: footer.blocks().into_iter().flatten().map(read_block).collect(),
+            sizes: footer.sizes().into_iter().flatten().map(read_size).collect(),
         })
     }
+}
+
+fn read_block(entry: &wire::BlockEntry) -> BlockEntry {
+    BlockEntry {
+        raw_offset: entry.raw_offset(),
+        offset: entry.offset(),
+        raw_bytes: entry.raw_bytes(),
+        bytes: entry.bytes(),
+    }
+}
+
+fn read_size(size: &wire::PackedSize) -> SourceSize {
+    SourceSize { source: size.source(), raw_bytes: size.raw_bytes(), stored_bytes: size.stored_bytes() }
 }
 
 /// The last frame of a sealed segment: where the footer stands.
@@ -143,11 +197,13 @@ mod tests {
             reorder_window_ns: 77,
             recovered: false,
             index: vec![IndexEntry { offset: 5, digest: 9, ..IndexEntry::default() }],
+            blocks: vec![BlockEntry { raw_offset: 1, offset: 2, raw_bytes: 3, bytes: 4 }],
+            sizes: vec![SourceSize { source: 5, raw_bytes: 6, stored_bytes: 7 }],
         };
         let back = Footer::decode(&footer.encode()).unwrap();
         assert_eq!(back.header, footer.header);
         assert_eq!((back.frames, back.bytes, back.reorder_window_ns, back.recovered), (10, 1000, 77, false));
-        assert_eq!(back.index, footer.index);
+        assert_eq!((&back.index, &back.blocks, &back.sizes), (&footer.index, &footer.blocks, &footer.sizes));
         let back_1 = &back.totals[1];
         assert_eq!((back_1.lost, back_1.missed, back_1.partial, back_1.causes), (4, 5, 6, 0b1001));
         assert_eq!(back.totals[1].lateness.summary().count, 3);

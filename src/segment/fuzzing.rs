@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::runs::Runs;
-use super::{Advance, FrameKind, Leftovers, SegmentName, SegmentReader, State, Verification, recover};
+use super::{
+    Advance, FrameKind, Leftovers, Packed, SegmentName, SegmentReader, State, Verification, recover,
+};
 use crate::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
 
 #[derive(Debug)]
@@ -67,7 +69,8 @@ pub fn segment(data: &[u8]) {
         assert_eq!(tail.offset, end, "a tail follows the last frame");
         end += tail.length;
     }
-    assert_eq!(end, data.len() as u64, "frames, holes and tail reach the end");
+    let length = reader.packed().map_or(data.len() as u64, Packed::raw_bytes);
+    assert_eq!(end, length, "frames, holes and tail reach the end");
     let is_sealed = reader.is_sealed();
 
     let Ok(mut reader) = SegmentReader::over(path, Arc::clone(&file)) else { unreachable!("opened before") };
@@ -159,6 +162,23 @@ impl Storage for Shelf {
         Ok(())
     }
 
+    fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
+        let mut files = self.files();
+        let (first, second) = (files.get(one).cloned(), files.get(other).cloned());
+        let (first, second) = first.zip(second).ok_or(io::ErrorKind::NotFound)?;
+        files.insert(one.to_owned(), second);
+        files.insert(other.to_owned(), first);
+        Ok(())
+    }
+
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        self.rename(from, to)
+    }
+
+    fn keep_attributes(&self, _of: &str, _to: &str) -> io::Result<()> {
+        Ok(())
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.files().remove(name).map(drop).ok_or(io::ErrorKind::NotFound.into())
     }
@@ -168,7 +188,12 @@ impl Storage for Shelf {
     }
 
     fn entries(&self) -> io::Result<Vec<Entry>> {
-        Ok(self.names().into_iter().map(|name| Entry { name, allocated: 0 }).collect())
+        Ok(self
+            .names()
+            .into_iter()
+            .zip(0..)
+            .map(|(name, identity)| Entry { name, allocated: 0, identity })
+            .collect())
     }
 
     fn space(&self) -> io::Result<Space> {

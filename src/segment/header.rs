@@ -10,8 +10,12 @@ use crate::stream::ChecksumKind;
 
 /// The version of the format that is written, and the highest that is read.
 pub const VERSION: u16 = 1;
-/// Features this build knows of those that a reader must know: none yet.
-const INCOMPATIBLE_KNOWN: u64 = 0;
+/// A feature that a reader must know: the frames behind the header are blocks (docs/FORMAT.md, section 11).
+pub(super) const BLOCKS: u64 = 1;
+/// Features this build knows of those that a reader must know.
+const INCOMPATIBLE_KNOWN: u64 = BLOCKS;
+/// Checksum of a packed segment's own frames, whatever those within have.
+pub(super) const PACKED_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
 /// Most sources in one segment.
 pub(super) const SOURCES_MAX: usize = 4096;
 /// Highest limit of a frame that is believed, in bytes.
@@ -91,9 +95,18 @@ pub(super) enum HeaderFault {
 impl Header {
     /// The payload of the header frame.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_with(0)
+    }
+
+    /// The payload of the header frame of a packed segment.
+    pub(super) fn encode_packed(&self) -> Vec<u8> {
+        self.encode_with(BLOCKS)
+    }
+
+    fn encode_with(&self, incompatible: u64) -> Vec<u8> {
         let mut builder = FlatBufferBuilder::new();
         builder.force_defaults(true);
-        let root = self.build(&mut builder);
+        let root = self.build(&mut builder, incompatible);
         builder.finish(root, Some("FCSH"));
         builder.finished_data().to_vec()
     }
@@ -101,6 +114,7 @@ impl Header {
     pub(super) fn build<'a>(
         &self,
         builder: &mut FlatBufferBuilder<'a>,
+        incompatible: u64,
     ) -> WIPOffset<wire::SegmentHeader<'a>> {
         let host = build_host(builder, &self.host);
         let sources: Vec<_> = self.sources.iter().map(|source| build_source(builder, source)).collect();
@@ -113,7 +127,7 @@ impl Header {
             builder,
             &wire::SegmentHeaderArgs {
                 version: VERSION,
-                incompatible: 0,
+                incompatible,
                 compatible: 0,
                 segment: self.segment,
                 run_id: self.run_id,
@@ -131,7 +145,20 @@ impl Header {
 
     /// Reads the payload of a header frame.
     pub(super) fn decode(payload: &[u8]) -> Result<Self, HeaderFault> {
-        Self::check(verified::<wire::SegmentHeader<'_>>(payload).ok_or(HeaderFault::Malformed)?)
+        Self::decode_front(payload).map(|(header, _)| header)
+    }
+
+    /// Reads the payload of a file's first frame: the header, and whether it says that the frames behind it are blocks.
+    pub(super) fn decode_front(payload: &[u8]) -> Result<(Self, bool), HeaderFault> {
+        let header = verified::<wire::SegmentHeader<'_>>(payload).ok_or(HeaderFault::Malformed)?;
+        Ok((Self::check(header)?, header.incompatible() & BLOCKS != 0))
+    }
+
+    /// A copy for a packed segment: under the checksum of its own frames, and without the schemas, which are in its blocks.
+    pub(super) fn without_schemas(&self) -> Self {
+        let bare =
+            |source: &SourceInfo| SourceInfo { root: String::new(), schema: Vec::new(), ..source.clone() };
+        Self { checksum: PACKED_CHECKSUM, sources: self.sources.iter().map(bare).collect(), ..self.clone() }
     }
 
     /// Takes a header that the verifier has passed, if what it says is possible.

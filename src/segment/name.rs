@@ -34,16 +34,19 @@ pub enum Aside {
     Damaged,
     /// `.recovering`: a recovery's work that is not finished.
     Recovering,
+    /// `.packing`: a packed segment that is not finished, or the raw one that it has replaced; never read.
+    Packing,
 }
 
 impl Aside {
-    const ALL: [Self; 3] = [Self::Cut, Self::Damaged, Self::Recovering];
+    const ALL: [Self; 4] = [Self::Cut, Self::Damaged, Self::Recovering, Self::Packing];
 
     fn suffix(self) -> &'static str {
         match self {
             Self::Cut => ".cut",
             Self::Damaged => ".damaged",
             Self::Recovering => ".recovering",
+            Self::Packing => ".packing",
         }
     }
 }

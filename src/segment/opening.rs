@@ -10,12 +10,54 @@ use super::kind::{FrameKind, PAYLOAD_BYTES_MIN};
 use super::window::Window;
 use crate::stream::{ChecksumKind, KindDeframer, LENGTH_BYTES, SliceDeframer, Step};
 
+/// A header as it stands at a file's start.
+pub(super) struct Front {
+    pub(super) header: Header,
+    /// The frames behind it are blocks.
+    pub(super) announces_blocks: bool,
+}
+
+/// Both ends of a file, as far as they are intact.
+pub(super) struct Ends {
+    pub(super) front: Option<Front>,
+    /// And where it stands.
+    pub(super) footer: Option<(Footer, u64)>,
+}
+
+impl Ends {
+    /// Whether the frames between them are blocks.
+    pub(super) fn announce_blocks(&self) -> bool {
+        self.front.as_ref().is_some_and(|front| front.announces_blocks)
+            || self.footer.as_ref().is_some_and(|(footer, _)| !footer.blocks.is_empty())
+    }
+}
+
+/// Finds both ends of a file. Its window is as new then.
+pub(super) fn find_ends(path: &Path, window: &mut Window) -> Result<Ends, SegmentError> {
+    let io_error = |error| SegmentError::Io { path: path.to_owned(), error };
+    let file_bytes = window.file_bytes().map_err(io_error)?;
+    if file_bytes == 0 {
+        return Err(SegmentError::Empty { path: path.to_owned() });
+    }
+    let front = find_header(window, file_bytes, path)?;
+    let kinds = match &front {
+        Some(front) => &[front.header.checksum][..],
+        None => ChecksumKind::ALL,
+    };
+    let mut footer = None;
+    for kind in kinds {
+        footer = footer.or(find_footer(window, file_bytes, *kind).map_err(io_error)?);
+    }
+    // A file may end with a payload that holds another segment's end.
+    let footer =
+        footer.filter(|(footer, _)| front.as_ref().is_none_or(|front| footer.header.is_of(&front.header)));
+    // Seen before the file grew by a footer: it is read again from the start.
+    window.forget();
+    Ok(Ends { front, footer })
+}
+
 /// The header at the file's start, if it is intact under any checksum.
-pub(super) fn find_header(
-    window: &mut Window,
-    file_bytes: u64,
-    path: &Path,
-) -> Result<Option<Header>, SegmentError> {
+fn find_header(window: &mut Window, file_bytes: u64, path: &Path) -> Result<Option<Front>, SegmentError> {
     let path = || path.to_owned();
     let io_error = |error| SegmentError::Io { path: path(), error };
     let mut damaged = false;
@@ -29,8 +71,11 @@ pub(super) fn find_header(
         damaged = true;
         let Some(needed) = header_end(window, deframer, file_bytes).map_err(io_error)? else { continue };
         let whole = window.at(0, needed).map_err(io_error)?;
-        match Header::decode(whole.get(deframer.header_bytes()..needed).unwrap_or_default()) {
-            Ok(header) if header.checksum == kind => return Ok(Some(header)),
+        let payload = whole.get(deframer.header_bytes()..needed).unwrap_or_default();
+        match Header::decode_front(payload) {
+            Ok((header, announces_blocks)) if header.checksum == kind => {
+                return Ok(Some(Front { header, announces_blocks }));
+            }
             Ok(_) => {
                 return Err(SegmentError::BadHeader {
                     path: path(),
@@ -97,7 +142,7 @@ fn find_any_footer(window: &mut Window, file_bytes: u64) -> io::Result<Option<(F
 
 /// The footer in front of the trailer at the file's end, and where it stands, if both are intact under this checksum. That
 /// is where the trailer points to, unless frames were removed or added: the trailer's word for its length is enough.
-pub(super) fn find_footer(
+fn find_footer(
     window: &mut Window,
     file_bytes: u64,
     kind: ChecksumKind,

@@ -158,6 +158,8 @@ mod tests {
             reorder_window_ns: 0,
             recovered: false,
             index: entries,
+            blocks: Vec::new(),
+            sizes: Vec::new(),
         };
         findings.extend(proof.footer(&footer).map(|what| (0, what)));
         findings

@@ -13,14 +13,16 @@ use super::header::{HEADER_BYTES_MAX, Header, SourceInfo};
 use super::index::Index;
 use super::kind::{FrameAt, FrameKind, Head, Telemetry};
 use super::mend::HASHED_IN_VAIN_MIN;
-use super::opening::{find_footer, find_header};
+use super::opening::{Ends, find_ends};
+use super::packed::Packed;
+use super::seek::LeaveOut;
 use super::survey::RunSamples;
 use super::window::Window;
 use crate::os::mapped_file::MappedFile;
 use crate::os::storage::ReadAt;
 use crate::schema::envelope::{self, ENVELOPE_BYTES};
 use crate::schema::frame::FrameHeader;
-use crate::stream::{ChecksumKind, HEADER_BYTES_MAX as HEAD_BYTES_MAX, KindDeframer, SliceDeframer, Step};
+use crate::stream::{HEADER_BYTES_MAX as HEAD_BYTES_MAX, KindDeframer, SliceDeframer, Step};
 
 /// Bytes that are not what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +48,7 @@ pub enum Advance {
 #[derive(Debug)]
 pub struct SegmentReader {
     path: PathBuf,
+    packed: Option<Arc<Packed>>, // what the windows show, unless they show the file
     pub(super) window: Window,
     pub(super) aside: Window, // for looks elsewhere, which would move the other one to and fro
     pub(super) header: Header,
@@ -56,7 +59,8 @@ pub struct SegmentReader {
     sample: Option<(u64, FrameHeader)>, // the last frame, by its offset, if it came by the short way
     tail: Option<Damage>,
     pub(super) latest: Vec<Latest>,
-    is_wary: bool, // behind a hole: reading may have come to frames inside a payload
+    pub(super) leave_out: Option<LeaveOut>,
+    pub(super) is_wary: bool, // behind a hole: reading may have come to frames inside a payload
     pub(super) hashed_in_vain: u64, // since the file was opened
 }
 
@@ -68,8 +72,12 @@ pub(super) struct Latest {
     pub(super) mono_ns: u64,
 }
 
+/// What a header says of a packed segment that cannot be read.
+const UNPACKABLE: &str = "that it is packed, but neither its first block nor its last one can be unpacked";
+
 impl SegmentReader {
-    /// Opens a file and finds out how it is framed: by its header, or by the footer where the header is damaged.
+    /// Opens a file and finds out how it is framed: by its header, or by the footer where the header is damaged. Of a packed segment the
+    /// reader shows what was packed: all offsets are those of the segment as it was recorded.
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
@@ -87,32 +95,40 @@ impl SegmentReader {
     }
 
     fn new(path: &Path, mut window: Window) -> Result<Self, SegmentError> {
+        let ends = find_ends(path, &mut window)?;
+        if !ends.announce_blocks() {
+            return Self::of_ends(path, window, None, ends);
+        }
         let io_error = |error| SegmentError::Io { path: path.to_owned(), error };
-        let file_bytes = window.file_bytes().map_err(io_error)?;
-        if file_bytes == 0 {
-            return Err(SegmentError::Empty { path: path.to_owned() });
-        }
-        let front = find_header(&mut window, file_bytes, path)?;
-        let kinds = match &front {
-            Some(header) => &[header.checksum][..],
-            None => ChecksumKind::ALL,
-        };
-        let mut footer = None;
-        for kind in kinds {
-            footer = footer.or(find_footer(&mut window, file_bytes, *kind).map_err(io_error)?);
-        }
-        // A file may end with a payload that holds another segment's end.
-        let footer =
-            footer.filter(|(footer, _)| front.as_ref().is_none_or(|front| footer.header.is_of(front)));
-        // Seen before the file grew by a footer: it is read again from the start.
-        window.forget();
-        let (footer, footer_offset) = footer.unzip();
-        let header = front.or_else(|| footer.as_ref().map(|footer| footer.header.clone()));
+        let packed = Arc::new(Packed::open(Arc::clone(window.file()), &ends).map_err(io_error)?);
+        let mut window = Window::over(Arc::clone(&packed) as Arc<dyn ReadAt>);
+        let bad = |what| SegmentError::BadHeader { path: path.to_owned(), what };
+        let ends = match find_ends(path, &mut window) {
+            Err(SegmentError::Empty { .. }) => Err(bad(UNPACKABLE)),
+            Ok(ends) if ends.front.is_none() && ends.footer.is_none() => Err(bad(UNPACKABLE)),
+            Ok(ends) if ends.announce_blocks() => Err(bad("that blocks hold blocks, which they never do")),
+            ends => ends,
+        }?;
+        Self::of_ends(path, window, Some(packed), ends)
+    }
+
+    fn of_ends(
+        path: &Path,
+        window: Window,
+        packed: Option<Arc<Packed>>,
+        ends: Ends,
+    ) -> Result<Self, SegmentError> {
+        let (footer, footer_offset) = ends.footer.unzip();
+        let header = ends
+            .front
+            .map(|front| front.header)
+            .or_else(|| footer.as_ref().map(|footer| footer.header.clone()));
         let header = header.ok_or_else(|| SegmentError::NotASegment { path: path.to_owned() })?;
         let deframer = KindDeframer::new(header.checksum)
             .with_max_frame_len(header.frame_max.max(HEADER_BYTES_MAX) as usize);
         Ok(Self {
             path: path.to_owned(),
+            packed,
             aside: window.aside(),
             window,
             header,
@@ -123,18 +139,24 @@ impl SegmentReader {
             sample: None,
             tail: None,
             latest: Vec::new(),
+            leave_out: None,
             is_wary: false,
             hashed_in_vain: 0,
         })
     }
 
+    /// What the file holds if it is a packed segment.
+    pub fn packed(&self) -> Option<&Packed> {
+        self.packed.as_deref()
+    }
+
     /// Reads a sealed segment through a memory map from now on: a quarter faster, but should somebody cut the file meanwhile,
-    /// the kernel ends the process. An unsealed one stays as it is.
+    /// the kernel ends the process. One that is not sealed, or is packed, is read as before.
     ///
     /// # Errors
     /// The kernel refuses the map; it is then read as before.
     pub fn map(&mut self) -> io::Result<()> {
-        if self.footer.is_some() {
+        if self.footer.is_some() && self.packed.is_none() {
             let map = Arc::new(MappedFile::map(&std::fs::File::open(&self.path)?)?);
             self.window.map(Arc::clone(&map));
             self.aside.map(map);
@@ -269,6 +291,7 @@ impl SegmentReader {
     }
 
     fn try_advance(&mut self) -> io::Result<Option<Advance>> {
+        self.pass_left_out()?;
         if let Some(at) = self.next_sample() {
             return Ok(Some(Advance::Frame(at)));
         }
@@ -282,6 +305,11 @@ impl SegmentReader {
             Found::End => return Ok(None),
             Found::Nothing(what) => what,
         };
+        if let Some(damage) = self.packed.as_ref().and_then(|packed| packed.damage_at(self.offset)) {
+            // What comes behind a block is a frame again, and not a guess.
+            self.offset = damage.offset + damage.length;
+            return Ok(Some(Advance::Damage(damage)));
+        }
         let hashed_before = self.hashed_in_vain;
         let mended = self.mend(self.offset, what)?;
         if what == BEYOND

@@ -13,6 +13,7 @@ use super::error::SegmentError;
 use super::header::SourceInfo;
 use super::kind::{FrameAt, FrameKind, Telemetry};
 use super::name::{Aside, SegmentName, State};
+use super::packed::Packed;
 use super::progress::{Progress, Taken};
 use super::reader::{Advance, Damage, SegmentReader};
 use super::tail::{copy_tail, is_beginning};
@@ -188,7 +189,9 @@ impl Recovery<'_> {
         let walk = Walk::through(&mut reader, self.leftovers)?;
         self.result.frames = walk.samples;
         self.result.damage.extend_from_slice(&walk.damage);
-        if walk.is_damaged {
+        // Nothing is completed within a packed file: its offsets are others.
+        let is_broken = |packed: &Packed| packed.flaw().is_some() || !is_complete;
+        if walk.is_damaged || reader.packed().is_some_and(is_broken) {
             self.rewrite(&stored, &file)?;
         } else if is_complete {
             if self.name.state == State::Active {
@@ -202,7 +205,7 @@ impl Recovery<'_> {
         Ok(self.result)
     }
 
-    /// Completes the file in place.
+    /// Completes the file in place. It is not packed.
     fn complete(
         &mut self,
         reader: &SegmentReader,

@@ -5,13 +5,16 @@
 //! clock. Its last segment knows all pairings of the clocks, so that a wall time becomes one or several monotonic ones; the
 //! rest is binary search over headers and footers, one read each.
 
+use std::io;
 use std::ops::Range;
 
 use super::catalog::Listing;
 use super::header::Header;
+use super::index::IndexEntry;
 use super::name::State;
 use super::opening::footer_of;
 use super::reader::SegmentReader;
+use crate::block::Next;
 use crate::os::clock::ClockReading;
 
 /// How far samples may stand from where their time belongs: a backlog that was written late, and stamps from before a step
@@ -163,10 +166,63 @@ impl SegmentReader {
             self.seek(offset);
         }
     }
+
+    /// From here on samples of before this wall time, in nanoseconds, may be left out: whole intervals by the index, and of a packed segment
+    /// each one, which makes no frame of it. Frames of other kinds in what is read are given as ever. What is left out is not said; whoever
+    /// asks compares.
+    pub fn leave_out_before(&mut self, wall_ns: i64) {
+        let Some(footer) = self.footer() else { return };
+        let is_over = |entry: &IndexEntry| entry.bounds.is_none_or(|bounds| bounds.last_wall_ns < wall_ns);
+        let at = footer.index.iter().take_while(|entry| is_over(entry)).count();
+        // A frame of another kind may stand in front of the interval whose samples it belongs to.
+        let from = footer.index.get(at.saturating_sub(1)).map(|entry| entry.offset);
+        let has_earlier =
+            |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.first_wall_ns < wall_ns);
+        let until = footer.index.iter().rev().find(has_earlier).map_or(0, IndexEntry::end);
+        if let Some(offset) = from.filter(|offset| *offset > self.offset()) {
+            self.seek(offset);
+        }
+        self.leave_out = Some(LeaveOut { wall_ns, until });
+    }
+
+    /// Goes on behind samples that nobody wants, where that costs less than to read them: up to the first one that is wanted.
+    #[inline]
+    pub(super) fn pass_left_out(&mut self) -> io::Result<()> {
+        let Some(LeaveOut { wall_ns, until }) = self.leave_out else { return Ok(()) };
+        while self.offset() < until {
+            if self.is_wary {
+                return Ok(());
+            }
+            let Some(packed) = self.packed() else { break };
+            match packed.next_from(self.offset(), wall_ns)? {
+                Next::Behind(offset) => self.seek(offset),
+                Next::Other(offset) if offset > self.offset() => self.seek(offset),
+                Next::Other(_) => return Ok(()),
+                Next::Wanted(offset) => {
+                    self.seek(offset);
+                    break;
+                }
+            }
+        }
+        self.leave_out = None;
+        Ok(())
+    }
+}
+
+/// Samples that nobody wants.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeaveOut {
+    /// Those of before this wall time, in nanoseconds.
+    wall_ns: i64,
+    /// Where none of them can be any more.
+    until: u64,
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::fields::tests::{SAMPLES, raw_segment};
+    use super::super::packed::tests::packed;
+    use super::super::{Advance, FrameKind};
     use super::*;
 
     const HOUR_NS: i64 = 3_600_000_000_000;
@@ -195,6 +251,38 @@ mod tests {
                     assert!(questions.get() <= most, "{} for {length} {border} {guess}", questions.get());
                 }
             }
+        }
+    }
+
+    // Goal: leaving samples out leaves out nothing that is wanted, and in a packed segment almost all that is not. Method: every wall time of a segment and
+    // beyond, raw and packed in small blocks; what a reader has given.
+    #[test]
+    fn nothing_wanted_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = raw_segment(folder.path());
+        let read = |since: i64| {
+            let mut reader = SegmentReader::open(&path).unwrap();
+            reader.leave_out_before(since);
+            let (mut wanted, mut others) = (Vec::new(), 0);
+            while let Some(advance) = reader.advance().unwrap() {
+                let Advance::Frame(at) = advance else { panic!("{advance:?}") };
+                match reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry) {
+                    Some(sample) if sample.wall_ns >= since => wanted.push((sample.source, sample.seq)),
+                    Some(_) => others += 1,
+                    None => {}
+                }
+            }
+            (wanted, others)
+        };
+        let times: Vec<i64> = (-1..=SAMPLES.cast_signed() + 1).collect();
+        let of_raw: Vec<_> = times.iter().map(|since| read(*since).0).collect();
+        std::fs::write(&path, packed(&path, 4096)).unwrap();
+        for (since, of_raw) in times.into_iter().zip(of_raw) {
+            let (wanted, others) = read(since);
+            let expected = 2 * SAMPLES.saturating_sub(u64::try_from(since).unwrap_or_default());
+            assert_eq!(wanted.len() as u64, expected, "{since}");
+            assert_eq!(wanted, of_raw, "{since}");
+            assert!(others < 20, "{since}: {others} that nobody wanted");
         }
     }
 

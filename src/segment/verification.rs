@@ -12,6 +12,7 @@ use super::error::SegmentError;
 use super::footer::Trailer;
 use super::index::Index;
 use super::kind::{FrameAt, FrameKind};
+use super::packed::Packed;
 use super::proof::Proof;
 use super::reader::{Advance, Damage, SegmentReader};
 use super::runs::Runs;
@@ -144,6 +145,9 @@ impl Verification {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), SegmentError> {
         let mut walked = Walked { proven: self.verdict.flaws.len(), ..Walked::default() };
+        if let Some(what) = reader.packed().and_then(Packed::flaw) {
+            self.flaw(reader.path(), 0, 0, what);
+        }
         self.header(reader, 0, &mut walked);
         let footer_offset = reader.footer_offset().unwrap_or(u64::MAX);
         let mut said = 0;
@@ -168,7 +172,9 @@ impl Verification {
                 Advance::Damage(damage) => {
                     walked.is_explained = true;
                     walked.proof.damage();
-                    self.flaw(reader.path(), damage.offset, damage.length, damage.what);
+                    let block = reader.packed().and_then(|packed| packed.explain(damage.offset));
+                    let what = block.unwrap_or_else(|| damage.what.to_owned());
+                    self.flaw(reader.path(), damage.offset, damage.length, what);
                     continue;
                 }
                 Advance::Frame(at) => at,
@@ -374,7 +380,7 @@ impl Verification {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs::File;
     use std::io::IoSlice;
     use std::sync::Arc;
@@ -392,14 +398,14 @@ mod tests {
 
     /// What a made-up recorder does next.
     #[derive(Debug, Clone)]
-    enum Act {
+    pub(crate) enum Act {
         Samples { source: u16, count: u64, body: usize },
         Lose { source: u16, count: u64, is_said: bool },
         Note,
         Index,
     }
 
-    fn acts() -> impl Strategy<Value = Vec<Act>> {
+    pub(crate) fn acts() -> impl Strategy<Value = Vec<Act>> {
         let act = prop_oneof![
             6 => (0..2_u16, 1..80_u64, 0..300_usize)
                 .prop_map(|(source, count, body)| Act::Samples { source, count, body }),
@@ -412,7 +418,7 @@ mod tests {
     }
 
     /// Writes a sealed segment; its file.
-    fn written(folder: &Path, acts: &[Act]) -> PathBuf {
+    pub(crate) fn written(folder: &Path, acts: &[Act]) -> PathBuf {
         let storage = Arc::new(DataDirectory::open(folder).unwrap());
         let name = SegmentName { number: 7, created_s: 1_700_000_000, run_id: 5, state: State::Active };
         let mut writer = SegmentWriter::create(&*storage, name, example(), &[], 0).unwrap();

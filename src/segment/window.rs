@@ -37,6 +37,11 @@ impl Window {
         Self { file, step: WINDOW_BYTES, buffer: Vec::new(), start: 0, filled: 0, map: None, populated: 0 }
     }
 
+    /// The file.
+    pub(super) fn file(&self) -> &Arc<dyn ReadAt> {
+        &self.file
+    }
+
     /// Reads a mapped file from now on.
     pub(super) fn map(&mut self, map: Arc<MappedFile>) {
         *self = Self { map: Some(Arc::clone(&map)), step: self.step, ..Self::over(map) };

@@ -297,6 +297,8 @@ impl SegmentWriter {
             reorder_window_ns: self.tally.reorder_window_ns(),
             recovered,
             index,
+            blocks: Vec::new(),
+            sizes: Vec::new(),
         };
         let footer = footer.encode();
         let trailer = Trailer {

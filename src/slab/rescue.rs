@@ -133,7 +133,7 @@ impl Rescue {
             let (at, bytes) = self.header.geometry.buffer(slab);
             let length = usize::try_from(length).unwrap_or(usize::MAX).min(bytes);
             buffer.resize(length, 0);
-            read_all(&self.memory.file, &mut buffer, at as u64)?;
+            self.memory.file.read_all_at(&mut buffer, at as u64)?;
             self.walk(&buffer, &begun, &mut found);
         }
         found.sort_unstable();
@@ -162,7 +162,7 @@ impl Rescue {
 
     fn numbers(&self, at: usize, count: usize) -> io::Result<Vec<u64>> {
         let mut bytes = vec![0; count * 8];
-        read_all(&self.memory.file, &mut bytes, at as u64)?;
+        self.memory.file.read_all_at(&mut bytes, at as u64)?;
         let (numbers, _) = bytes.as_chunks();
         Ok(numbers.iter().map(|number| u64::from_le_bytes(*number)).collect())
     }
@@ -174,7 +174,7 @@ impl Header {
         let mut bytes = [0; HEADER_NUMBERS * 8];
         // With no hole in it a file is no larger than the memory there is: below, neither product nor sum overflows.
         let Some(file_bytes) = memory.whole_length()? else { return Ok(None) };
-        let count = read_all(&memory.file, &mut bytes, 0)?;
+        let count = memory.file.read_all_at(&mut bytes, 0)?;
         Ok(if count < bytes.len() { None } else { Self::parse(&bytes, file_bytes) })
     }
 
@@ -207,20 +207,6 @@ impl Header {
             geometry,
         })
     }
-}
-
-/// Fills the buffer as far as the file goes.
-fn read_all(file: &dyn ReadAt, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    while let Some(free) = buffer.get_mut(filled..).filter(|free| !free.is_empty()) {
-        match file.read_at(free, offset + filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }
 
 #[cfg(test)]

@@ -195,7 +195,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn known_answers() {
     let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/FORMAT.md")).unwrap();
-    let section = document.split("\n## 12. Known answers\n").nth(1).unwrap();
+    let section = document.split("\n## 13. Known answers\n").nth(1).unwrap();
     let block = section.split("```").nth(1).unwrap();
     let mut answers: Vec<(String, String)> = Vec::new();
     for line in block.lines().skip(1) {

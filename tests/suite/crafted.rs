@@ -122,6 +122,18 @@ impl Storage for Shelf {
         Ok(())
     }
 
+    fn exchange(&self, _one: &str, _other: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        self.rename(from, to)
+    }
+
+    fn keep_attributes(&self, _of: &str, _to: &str) -> io::Result<()> {
+        Ok(())
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.files.lock().unwrap().remove(name);
         Ok(())

@@ -44,6 +44,7 @@ mod replaying;
 mod rescue;
 mod rig;
 mod sampling;
+mod sealing;
 mod seeking;
 mod service;
 mod sources;

@@ -15,7 +15,7 @@ const ORDERS: &str = include_str!("../../../deploy/man/flatcap-orders.1");
 const IMPORT: &str = include_str!("../../../deploy/man/flatcap-import.1");
 
 /// What a verb's page says behind its options. A verb that is not here has [`STATUS`].
-const PROSE: [(&str, &str); 21] = [
+const PROSE: [(&str, &str); 22] = [
     ("flatcap", include_str!("../../../deploy/man/flatcap.1")),
     ("check-config", include_str!("../../../deploy/man/flatcap-check-config.1")),
     ("dump", include_str!("../../../deploy/man/flatcap-dump.1")),
@@ -34,6 +34,7 @@ const PROSE: [(&str, &str); 21] = [
     ("reload", ORDERS),
     ("replay", include_str!("../../../deploy/man/flatcap-replay.1")),
     ("rotate", ORDERS),
+    ("seal", include_str!("../../../deploy/man/flatcap-seal.1")),
     ("sources", include_str!("../../../deploy/man/flatcap-sources.1")),
     ("status", include_str!("../../../deploy/man/flatcap-status.1")),
     ("verify", include_str!("../../../deploy/man/flatcap-verify.1")),

@@ -1,0 +1,264 @@
+//! General codecs, by well-kept libraries: bytes to fewer bytes, and back.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::str::FromStr;
+
+use super::error::Fault;
+
+/// A codec and how hard it tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// Bytes as they are.
+    None,
+    /// LZ4 blocks.
+    Lz4,
+    /// Snappy, raw format.
+    Snappy,
+    /// Zstandard, level 1 to 19.
+    Zstd(u8),
+    /// Brotli, quality 0 to 11.
+    Brotli(u8),
+}
+
+/// Highest level of zstd that is taken.
+const ZSTD_LEVEL_MAX: u8 = 19;
+/// Highest quality of brotli.
+const BROTLI_QUALITY_MAX: u8 = 11;
+/// Brotli's window, as a power of two: more than a part has is for nothing.
+const BROTLI_WINDOW: u32 = 22;
+
+/// The lowest seven bits of a brotli stream whose window is larger than RFC 7932 knows.
+const BROTLI_LARGE_WINDOW: u8 = 0x11;
+
+/// What codecs keep from part to part.
+pub(super) struct Compressor {
+    codec: Codec,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    snappy: snap::raw::Encoder,
+    room: Vec<u8>, // what a part may need at most, kept: filling it with zeros for each one costs a tenth of the fast codecs' time
+}
+
+/// The same for the way back, for all codecs.
+pub(super) struct Decompressor {
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compressor").field("codec", &self.codec).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decompressor").finish_non_exhaustive()
+    }
+}
+
+impl Codec {
+    /// Its number in a block (docs/FORMAT.md, "Block").
+    pub(super) fn number(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Lz4 => 1,
+            Self::Snappy => 2,
+            Self::Zstd(_) => 3,
+            Self::Brotli(_) => 4,
+        }
+    }
+}
+
+impl Compressor {
+    pub(super) fn new(codec: Codec) -> Self {
+        Self { codec, zstd: None, snappy: snap::raw::Encoder::new(), room: Vec::new() }
+    }
+
+    pub(super) fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    /// Appends what the codec makes of the bytes, and tells by which codec: those that do not get fewer stay as they are.
+    pub(super) fn compress(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
+        let packed = match self.codec {
+            Codec::None => bytes,
+            Codec::Lz4 => {
+                let room = room(&mut self.room, lz4_flex::block::get_maximum_output_size(bytes.len()));
+                let length = lz4_flex::block::compress_into(bytes, room).map_err(io::Error::other)?;
+                room.get(..length).unwrap_or(bytes)
+            }
+            Codec::Snappy => {
+                let room = room(&mut self.room, snap::raw::max_compress_len(bytes.len()));
+                let length = self.snappy.compress(bytes, room).map_err(io::Error::other)?;
+                room.get(..length).unwrap_or(bytes)
+            }
+            Codec::Zstd(level) => {
+                let compressor = match &mut self.zstd {
+                    Some(compressor) => compressor,
+                    none => none.insert(zstd::bulk::Compressor::new(i32::from(level))?),
+                };
+                let room = room(&mut self.room, zstd::zstd_safe::compress_bound(bytes.len()));
+                let length = compressor.compress_to_buffer(bytes, room)?;
+                room.get(..length).unwrap_or(bytes)
+            }
+            Codec::Brotli(quality) => {
+                self.room.clear();
+                let mut writer =
+                    brotli::CompressorWriter::new(&mut self.room, 4096, u32::from(quality), BROTLI_WINDOW);
+                writer.write_all(bytes)?;
+                writer.flush()?;
+                drop(writer);
+                &self.room
+            }
+        };
+        let (packed, codec) =
+            if packed.len() < bytes.len() { (packed, self.codec) } else { (bytes, Codec::None) };
+        out.extend_from_slice(packed);
+        Ok(codec.number())
+    }
+}
+
+/// The first bytes of a buffer that only ever grows.
+fn room(kept: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+    if kept.len() < bytes {
+        kept.resize(bytes, 0);
+    }
+    kept.get_mut(..bytes).unwrap_or_default()
+}
+
+impl Decompressor {
+    pub(super) fn new() -> Self {
+        Self { zstd: None }
+    }
+
+    /// Reads a part that is known to have `raw_bytes`, by the codec with this number. What it was met its limit before.
+    pub(super) fn decompress(
+        &mut self,
+        number: u8,
+        stored: &[u8],
+        raw_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        const BROKEN: Fault = Fault::Part("is not what its codec writes");
+        out.clear();
+        if !matches!(number, 0 | 3) {
+            out.resize(raw_bytes, 0);
+        }
+        let length = match number {
+            0 => {
+                if stored.len() != raw_bytes {
+                    return Err(Fault::Part("that is not packed has another length than it says"));
+                }
+                out.extend_from_slice(stored);
+                raw_bytes
+            }
+            1 => lz4_flex::block::decompress_into(stored, out).map_err(|_| BROKEN)?,
+            2 => {
+                if snap::raw::decompress_len(stored).ok() != Some(raw_bytes) {
+                    return Err(BROKEN);
+                }
+                snap::raw::Decoder::new().decompress(stored, out).map_err(|_| BROKEN)?
+            }
+            3 => {
+                let decompressor = match &mut self.zstd {
+                    Some(decompressor) => decompressor,
+                    none => none.insert(
+                        zstd::bulk::Decompressor::new()
+                            .map_err(|_| Fault::Part("needs memory that is not there"))?,
+                    ),
+                };
+                // Into the vector's capacity, which may be more than was asked for: the length is looked at below.
+                out.reserve_exact(raw_bytes);
+                decompressor.decompress_to_buffer(stored, out).map_err(|_| BROKEN)?
+            }
+            // The mark of windows up to a gigabyte, which would be taken before a byte comes out.
+            4 if stored.first().is_some_and(|first| first & 0x7F == BROTLI_LARGE_WINDOW) => {
+                return Err(BROKEN);
+            }
+            4 => {
+                let mut reader = brotli::Decompressor::new(stored, 4096);
+                reader.read_exact(out).map_err(|_| BROKEN)?;
+                if !matches!(reader.read(&mut [0]), Ok(0)) {
+                    return Err(Fault::Part("unpacks to more than it says"));
+                }
+                raw_bytes
+            }
+            _ => return Err(Fault::Part("has a codec that this build does not know")),
+        };
+        if length == raw_bytes { Ok(()) } else { Err(Fault::Part("unpacks to another length than it says")) }
+    }
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Lz4 => f.write_str("lz4"),
+            Self::Snappy => f.write_str("snappy"),
+            Self::Zstd(level) => write!(f, "zstd:{level}"),
+            Self::Brotli(quality) => write!(f, "brotli:{quality}"),
+        }
+    }
+}
+
+impl FromStr for Codec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, level) = text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
+        let level = |from: u8, to: u8, default: u8| match level.map(str::parse) {
+            None => Ok(default),
+            Some(Ok(level)) if (from..=to).contains(&level) => Ok(level),
+            Some(_) => Err(format!("{text:?}: the level of {name} is a number from {from} to {to}")),
+        };
+        match name {
+            "none" | "lz4" | "snappy" if text != name => Err(format!("{text:?}: {name} has no level")),
+            "none" => Ok(Self::None),
+            "lz4" => Ok(Self::Lz4),
+            "snappy" => Ok(Self::Snappy),
+            "zstd" => level(1, ZSTD_LEVEL_MAX, 1).map(Self::Zstd),
+            "brotli" => level(0, BROTLI_QUALITY_MAX, 6).map(Self::Brotli),
+            _ => Err(format!(
+                "{text:?} is no codec; there are none, lz4, snappy, zstd:1 to zstd:{ZSTD_LEVEL_MAX}, \
+                 brotli:0 to brotli:{BROTLI_QUALITY_MAX}"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_are_not_what_they_say_are_refused() {
+        // Goal: a stream that is cut, longer, shorter, of another codec or with a large window is an error. Method: each of these for each codec.
+        let bytes: Vec<u8> = (0..5000_u32).flat_map(|number| (number / 9).to_le_bytes()).collect();
+        let mut out = Vec::new();
+        let mut decompressor = Decompressor::new();
+        for codec in [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(3), Codec::Brotli(3)] {
+            let mut stored = Vec::new();
+            let number = Compressor::new(codec).compress(&bytes, &mut stored).unwrap();
+            assert_eq!(number, codec.number());
+            decompressor.decompress(number, &stored, bytes.len(), &mut out).unwrap();
+            assert_eq!(out, bytes);
+            for length in [bytes.len() - 1, bytes.len() + 1, 0] {
+                assert!(
+                    decompressor.decompress(number, &stored, length, &mut out).is_err(),
+                    "{codec}: {length}"
+                );
+            }
+            for cut in [0, 1, stored.len() / 2, stored.len() - 1] {
+                assert!(
+                    decompressor.decompress(number, &stored[..cut], bytes.len(), &mut out).is_err(),
+                    "{codec}: {cut}"
+                );
+            }
+            assert!(decompressor.decompress(number + 5, &stored, bytes.len(), &mut out).is_err());
+        }
+        let mut stored = Vec::new();
+        Compressor::new(Codec::Brotli(3)).compress(&bytes, &mut stored).unwrap();
+        stored[0] = BROTLI_LARGE_WINDOW;
+        assert!(decompressor.decompress(4, &stored, bytes.len(), &mut out).is_err());
+    }
+}

@@ -1,0 +1,399 @@
+//! A block into frames.
+
+use flatbuffers::VerifierOptions;
+
+use super::codec::Decompressor;
+use super::decoded::Decoded;
+use super::encode::checksum_from_wire;
+use super::error::Fault;
+use super::sort::{ROWS_MAX, is_block};
+use super::wanted::Wanted;
+use crate::schema::segment as wire;
+use crate::stream::ChecksumKind;
+
+/// Longest run of frames in a block, in bytes. What reading one takes is a multiple of it (docs/FORMAT.md, section 11).
+pub const RAW_BYTES_MAX: u64 = 128 << 20;
+/// Most frames of a block.
+pub(super) const FRAMES_MAX: u32 = 1 << 22;
+/// Most groups and most parts of a block.
+const GROUPS_MAX: usize = 1 << 16;
+
+/// A block that is read: its frames are made as they are asked for.
+#[derive(Debug)]
+pub struct Block {
+    raw_offset: u64,
+    pub(super) raw_bytes: usize,
+    pub(super) checksum: ChecksumKind,
+    pub(super) frames: Vec<Frame>,
+    pub(super) groups: Vec<Group>,
+}
+
+/// A frame: where it begins in the run, where its payload is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) offset: u32,
+    /// Number of its row, or where it begins in the bytes of its group.
+    pub(super) at: u32,
+    pub(super) group: u16,
+}
+
+#[derive(Debug)]
+pub(super) enum Group {
+    Payloads(Vec<u8>),
+    Frames(Vec<u8>),
+    Matrix(Decoded),
+}
+
+/// Reads blocks. Keeps its memory from block to block.
+#[derive(Debug)]
+pub struct Decoder {
+    decompressor: Decompressor,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self { decompressor: Decompressor::new() }
+    }
+}
+
+impl Decoder {
+    /// Unpacks what is wanted of a Block frame's payload; frames are made of it as they are asked for.
+    ///
+    /// # Errors
+    /// What is wrong with it. Every length met its limit before memory was taken for it.
+    pub fn open(&mut self, payload: &[u8], wanted: &Wanted<'_>) -> Result<Block, Fault> {
+        let block = Packed::open(payload)?;
+        let mut parts = Parts::new(&mut self.decompressor, &block)?;
+        let order = block.order(&mut parts)?;
+        let groups =
+            block.groups.iter().map(|group| open_group(group, &mut parts)).collect::<Result<Vec<_>, _>>()?;
+        let frames = place(&block, &order, &groups)?;
+        let groups =
+            groups.into_iter().map(|group| group.fill(&mut parts, wanted)).collect::<Result<_, _>>()?;
+        Ok(Block {
+            raw_offset: block.raw_offset,
+            raw_bytes: block.raw_bytes,
+            checksum: block.checksum,
+            frames,
+            groups,
+        })
+    }
+}
+
+impl Decoder {
+    pub(super) fn decompressor(&mut self) -> &mut Decompressor {
+        &mut self.decompressor
+    }
+}
+
+impl Block {
+    /// Where its first frame stood in the segment as it was recorded.
+    pub fn raw_offset(&self) -> u64 {
+        self.raw_offset
+    }
+
+    /// Length of its frames, unpacked.
+    pub fn raw_bytes(&self) -> usize {
+        self.raw_bytes
+    }
+
+    /// Which checksum the frames within have; the Block's own frame may have another.
+    pub fn checksum(&self) -> ChecksumKind {
+        self.checksum
+    }
+
+    /// How many frames it has.
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Writes the bytes of its frames from the offset `from` within the block on, and says how many: fewer than there is room for only at
+    /// its end. Only frames that are touched are made.
+    pub fn copy(&self, from: usize, out: &mut [u8]) -> usize {
+        let end = self.raw_bytes.min(from.saturating_add(out.len()));
+        let mut rest = out.get_mut(..end.saturating_sub(from)).unwrap_or_default();
+        let length = rest.len();
+        let first = self.frames.partition_point(|frame| frame.offset as usize <= from).saturating_sub(1);
+        let mut whole = Vec::new(); // a frame of which only a part is asked for
+        let mut at = from;
+        for (number, frame) in self.frames.iter().enumerate().skip(first) {
+            if rest.is_empty() {
+                break;
+            }
+            let behind = self.frames.get(number + 1).map_or(self.raw_bytes, |next| next.offset as usize);
+            let (frame_bytes, skipped) = (behind - frame.offset as usize, at - frame.offset as usize);
+            let (room, next) = rest.split_at_mut((frame_bytes - skipped).min(rest.len()));
+            if room.len() == frame_bytes {
+                self.make(frame, room);
+            } else {
+                whole.clear();
+                whole.resize(frame_bytes, 0);
+                self.make(frame, &mut whole);
+                room.copy_from_slice(whole.get(skipped..skipped + room.len()).unwrap_or_default());
+            }
+            (rest, at) = (next, behind);
+        }
+        length
+    }
+
+    /// Makes a frame; `to` has its length.
+    fn make(&self, frame: &Frame, to: &mut [u8]) {
+        let at = frame.at as usize;
+        let (head, payload) = match self.groups.get(usize::from(frame.group)) {
+            Some(Group::Frames(bytes)) => {
+                to.copy_from_slice(bytes.get(at..at + to.len()).unwrap_or_default());
+                return;
+            }
+            Some(Group::Payloads(bytes)) => {
+                let (head, payload) = to.split_at_mut(self.checksum.frame_bytes(0));
+                payload.copy_from_slice(bytes.get(at..at + payload.len()).unwrap_or_default());
+                (head, payload)
+            }
+            Some(Group::Matrix(decoded)) => {
+                let (head, payload) = to.split_at_mut(self.checksum.frame_bytes(0));
+                decoded.row(at, payload);
+                (head, payload)
+            }
+            None => return,
+        };
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let checksum = self.checksum.calculate(payload).to_le_bytes();
+        head.iter_mut().zip(length.into_iter().chain(checksum)).for_each(|(to, from)| *to = from);
+    }
+}
+
+/// A Block's own table, its numbers checked.
+pub(super) struct Packed<'a> {
+    raw_offset: u64,
+    raw_bytes: usize,
+    frames: usize,
+    checksum: ChecksumKind,
+    pub(super) groups: flatbuffers::Vector<'a, wire::BlockGroup>,
+    parts: flatbuffers::Vector<'a, wire::BlockPart>,
+    data: &'a [u8],
+}
+
+impl<'a> Packed<'a> {
+    pub(super) fn open(payload: &'a [u8]) -> Result<Self, Fault> {
+        let options = VerifierOptions { max_depth: 4, max_tables: 4, ..VerifierOptions::default() };
+        let block = flatbuffers::root_with_opts::<wire::Block<'_>>(&options, payload)
+            .map_err(|_| Fault::Block("is no FlatBuffer of its schema"))?;
+        let (groups, parts) = (block.groups(), block.parts());
+        if block.raw_bytes() > RAW_BYTES_MAX || block.frames() > FRAMES_MAX {
+            return Err(Fault::Block("claims more frames or bytes than a block may have"));
+        }
+        if groups.len() > GROUPS_MAX || parts.len() > GROUPS_MAX {
+            return Err(Fault::Block("claims more groups or parts than a block may have"));
+        }
+        let frames = groups.iter().map(|group| u64::from(group.frames())).sum::<u64>();
+        if frames != u64::from(block.frames()) {
+            return Err(Fault::Block("has groups with another sum of frames than it says"));
+        }
+        let checksum = checksum_from_wire(block.checksum())
+            .ok_or(Fault::Block("has frames with a checksum that this build does not know"))?;
+        let head_bytes = checksum.frame_bytes(0) as u64;
+        // Neither factor has more than 32 bits and a few, and there are at most 65,536 of them.
+        let bytes = |group: &wire::BlockGroup| {
+            u128::from(group.frames()) * u128::from(head_bytes + u64::from(group.row_bytes()))
+        };
+        if groups.iter().map(bytes).sum::<u128>() > u128::from(block.raw_bytes()) {
+            return Err(Fault::Block("has groups of more bytes than it says"));
+        }
+        Ok(Self {
+            raw_offset: block.raw_offset(),
+            raw_bytes: usize::try_from(block.raw_bytes()).map_err(|_| Fault::Block("is too long"))?,
+            frames: block.frames() as usize,
+            checksum,
+            groups,
+            parts,
+            data: block.data().bytes(),
+        })
+    }
+
+    /// For each frame its group.
+    pub(super) fn order(&self, parts: &mut Parts<'_>) -> Result<Vec<u16>, Fault> {
+        let order: Vec<u16> = match self.groups.len() {
+            0 => return Err(Fault::Block("has no groups")),
+            1 => vec![0; self.frames],
+            2..=256 => parts.exactly(0, self.frames)?.iter().map(|group| u16::from(*group)).collect(),
+            _ => {
+                let order = parts.exactly(0, 2 * self.frames)?;
+                order.as_chunks().0.iter().map(|group| u16::from_le_bytes(*group)).collect()
+            }
+        };
+        let mut counts = vec![0_u32; self.groups.len()];
+        for group in &order {
+            *counts
+                .get_mut(usize::from(*group))
+                .ok_or(Fault::Block("orders frames of a group that it has not"))? += 1;
+        }
+        if counts.iter().zip(self.groups).any(|(count, group)| *count != group.frames()) {
+            return Err(Fault::Block("orders more or fewer frames of a group than that has"));
+        }
+        Ok(order)
+    }
+}
+
+/// A group of which only the lengths are known.
+enum Opened {
+    Matrix { decoded: Decoded, source: u16, first_part: usize },
+    Rows { lengths: Vec<u32>, part: usize, is_framed: bool },
+}
+
+fn open_group(group: &wire::BlockGroup, parts: &mut Parts<'_>) -> Result<Opened, Fault> {
+    let first_part = group.first_part() as usize;
+    let is_framed = match group.layout() {
+        wire::BlockLayout::Matrix => {
+            let decoded = parts.matrix(group)?;
+            return Ok(Opened::Matrix { decoded, source: group.source(), first_part });
+        }
+        wire::BlockLayout::Payloads => false,
+        wire::BlockLayout::Frames => true,
+        _ => return Err(Fault::Group("has a layout that this build does not know")),
+    };
+    Ok(Opened::Rows { lengths: parts.lengths(group)?, part: first_part + 1, is_framed })
+}
+
+impl Opened {
+    fn fill(self, parts: &mut Parts<'_>, wanted: &Wanted<'_>) -> Result<Group, Fault> {
+        Ok(match self {
+            Self::Matrix { mut decoded, source, first_part } => {
+                decoded.choose(source, wanted);
+                decoded.fill(|bucket| parts.any(first_part + 1 + bucket))?;
+                Group::Matrix(decoded)
+            }
+            Self::Rows { lengths, part, is_framed } => {
+                let bytes = parts.any(part)?;
+                let head_bytes = if is_framed { parts.head_bytes } else { 0 };
+                let mut rest = bytes.as_slice();
+                for length in lengths {
+                    let frame = rest.split_at_checked(head_bytes + length as usize);
+                    let (frame, behind) =
+                        frame.ok_or(Fault::Group("has another length than its frames need"))?;
+                    if is_block(frame.get(head_bytes..).unwrap_or_default()) {
+                        return Err(Fault::Group("holds a block, and a block holds no blocks"));
+                    }
+                    rest = behind;
+                }
+                if !rest.is_empty() {
+                    return Err(Fault::Group("has another length than its frames need"));
+                }
+                if is_framed { Group::Frames(bytes) } else { Group::Payloads(bytes) }
+            }
+        })
+    }
+}
+
+/// Says where each frame begins.
+fn place(block: &Packed<'_>, order: &[u16], groups: &[Opened]) -> Result<Vec<Frame>, Fault> {
+    const LENGTH: Fault = Fault::Block("has frames of another length than it says");
+    let head_bytes = block.checksum.frame_bytes(0);
+    let mut cursors = vec![(0_usize, 0_usize); groups.len()]; // frame and byte, of each group
+    let mut frames = Vec::with_capacity(order.len());
+    let mut offset = 0_usize;
+    for group in order {
+        let number = usize::from(*group);
+        let (Some(cursor), Some(opened)) = (cursors.get_mut(number), groups.get(number)) else {
+            return Err(LENGTH);
+        };
+        let (at, payload_bytes) = match opened {
+            Opened::Matrix { decoded, .. } => (cursor.0, decoded.row_bytes()),
+            Opened::Rows { lengths, is_framed, .. } => {
+                let (at, length) = (cursor.1, lengths.get(cursor.0).copied().ok_or(LENGTH)? as usize);
+                cursor.1 += length + if *is_framed { head_bytes } else { 0 };
+                (at, length)
+            }
+        };
+        cursor.0 += 1;
+        let number = |bytes: usize| u32::try_from(bytes).map_err(|_| LENGTH);
+        frames.push(Frame { offset: number(offset)?, at: number(at)?, group: *group });
+        offset += head_bytes + payload_bytes;
+        if offset > block.raw_bytes {
+            return Err(LENGTH);
+        }
+    }
+    if offset == block.raw_bytes { Ok(frames) } else { Err(LENGTH) }
+}
+
+/// The parts of a block, unpacked when they are asked for.
+pub(super) struct Parts<'a> {
+    decompressor: &'a mut Decompressor,
+    list: Vec<(wire::BlockPart, usize)>, // and where each begins
+    data: &'a [u8],
+    raw_bytes: u64,
+    head_bytes: usize,
+    left: u64,       // that may still be unpacked
+    lanes_left: u64, // that matrices may still have
+}
+
+impl<'a> Parts<'a> {
+    pub(super) fn new(decompressor: &'a mut Decompressor, block: &Packed<'a>) -> Result<Self, Fault> {
+        let mut end = 0_usize;
+        let list = block
+            .parts
+            .iter()
+            .map(|part| {
+                let start = end;
+                end = end.saturating_add(part.stored_bytes() as usize);
+                (*part, start)
+            })
+            .collect();
+        if end != block.data.len() {
+            return Err(Fault::Block("has parts with another sum of bytes than its data"));
+        }
+        // What is coded never takes more than four times the frames: lanes have a directory.
+        let left = (block.raw_bytes as u64).saturating_mul(4).saturating_add(1 << 20);
+        let head_bytes = block.checksum.frame_bytes(0);
+        let raw_bytes = block.raw_bytes as u64;
+        // A lane takes some hundred bytes of memory, however few rows it has; of frames it has at least two bytes in each of eight rows.
+        let lanes_left = raw_bytes / 16;
+        Ok(Self { decompressor, list, data: block.data, raw_bytes, head_bytes, left, lanes_left })
+    }
+
+    pub(super) fn any(&mut self, number: usize) -> Result<Vec<u8>, Fault> {
+        let (part, start) =
+            *self.list.get(number).ok_or(Fault::Group("has a part that the block has not"))?;
+        self.left = self
+            .left
+            .checked_sub(u64::from(part.bytes()))
+            .ok_or(Fault::Part("claims more bytes than its block can need"))?;
+        let stored = self.data.get(start..start + part.stored_bytes() as usize).unwrap_or_default();
+        let mut out = Vec::new();
+        self.decompressor.decompress(part.codec(), stored, part.bytes() as usize, &mut out)?;
+        Ok(out)
+    }
+
+    /// The directory of a matrix; none of its columns is read.
+    pub(super) fn matrix(&mut self, group: &wire::BlockGroup) -> Result<Decoded, Fault> {
+        let (rows, row_bytes) = (group.frames() as usize, group.row_bytes() as usize);
+        if rows == 0 || rows > ROWS_MAX || row_bytes as u64 * rows as u64 > self.raw_bytes {
+            return Err(Fault::Group("has no rows, or more than a matrix or its block may have"));
+        }
+        let decoded = Decoded::open(&self.any(group.first_part() as usize)?, rows, row_bytes)?;
+        let lanes = decoded.lanes().len() as u64;
+        let left = self.lanes_left.checked_sub(lanes);
+        self.lanes_left = left.ok_or(Fault::Group("has more lanes than its block can need"))?;
+        if decoded.buckets() + 1 != group.parts() as usize {
+            return Err(Fault::Group("has another number of parts than of buckets"));
+        }
+        Ok(decoded)
+    }
+
+    /// Lengths of the payloads of a group whose frames lie one behind the other.
+    pub(super) fn lengths(&mut self, group: &wire::BlockGroup) -> Result<Vec<u32>, Fault> {
+        if group.parts() != 2 {
+            return Err(Fault::Group("has another number of parts than lengths and bytes"));
+        }
+        let lengths = self.exactly(group.first_part() as usize, 4 * group.frames() as usize)?;
+        Ok(lengths.as_chunks().0.iter().map(|length| u32::from_le_bytes(*length)).collect())
+    }
+
+    fn exactly(&mut self, number: usize, bytes: usize) -> Result<Vec<u8>, Fault> {
+        let part = self.any(number)?;
+        if part.len() == bytes {
+            Ok(part)
+        } else {
+            Err(Fault::Part("has another length than its frames need"))
+        }
+    }
+}

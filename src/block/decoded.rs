@@ -1,0 +1,221 @@
+//! A matrix as it is read: its first row, its lanes, and the columns of those that are wanted.
+
+use super::directory::{ALONE, Lane, buckets, take, value_at};
+use super::error::Fault;
+use super::wanted::{Choice, Place, Wanted};
+use crate::schema::envelope;
+
+/// Bytes at the front of every telemetry frame's payload, up to its header: they are the same in all.
+const FRONT_BYTES: usize = envelope::HEADER_AT;
+
+/// A matrix in the making.
+#[derive(Debug)]
+pub(super) struct Decoded {
+    rows: usize,
+    first: Vec<u8>,
+    lanes: Vec<Lane>,
+    buckets: Vec<usize>,
+    /// Whether each lane is wanted.
+    wanted: Vec<bool>,
+    /// Where each lane's column is, if it is wanted: number of a stretch of `columns`.
+    stretches: Vec<Option<usize>>,
+    columns: Vec<u64>, // one behind the other, `rows` each
+    patches: Vec<Patch>,
+}
+
+/// What a row has else than the first one.
+#[derive(Debug, Clone, Copy)]
+struct Patch {
+    at: usize,
+    bytes: u8,
+    column: usize, // where it begins in `columns`
+}
+
+impl Decoded {
+    /// From the unpacked directory of a group.
+    pub(super) fn open(directory: &[u8], rows: usize, row_bytes: usize) -> Result<Self, Fault> {
+        let (first, rest) =
+            directory.split_at_checked(row_bytes).ok_or(Fault::Group("has less than its first row"))?;
+        let lanes = take(rest, first)?;
+        // The front says what kind of frame it is; a block among rows could not be told otherwise.
+        let is_fixed = lanes.iter().all(|lane| lane.place.at as usize >= FRONT_BYTES);
+        if !is_fixed || first.get(..FRONT_BYTES) != envelope::PREFIX.get(..FRONT_BYTES) {
+            return Err(Fault::Group("has rows that are no telemetry frames"));
+        }
+        Ok(Self {
+            rows,
+            first: first.to_vec(),
+            buckets: buckets(&lanes),
+            wanted: vec![true; lanes.len()],
+            stretches: vec![None; lanes.len()],
+            lanes,
+            columns: Vec::new(),
+            patches: Vec::new(),
+        })
+    }
+
+    /// Length of a row.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.first.len()
+    }
+
+    /// How many rows it has.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many buckets it has.
+    pub(super) fn buckets(&self) -> usize {
+        self.buckets.len() - 1
+    }
+
+    /// Its first row.
+    pub(super) fn first(&self) -> &[u8] {
+        &self.first
+    }
+
+    /// Its lanes, in the order of their places.
+    pub(super) fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// Chooses which lanes will be unpacked.
+    pub(super) fn choose(&mut self, source: u16, wanted: &Wanted<'_>) {
+        let Choice::Places { steady, values } = wanted.of(source, &self.first) else { return };
+        let meets = |lane: &Lane, places: &[Place]| places.iter().any(|place| lane.place.meets(*place));
+        if !self.lanes.iter().any(|lane| meets(lane, &steady)) {
+            self.choose_places(&values);
+        }
+    }
+
+    /// Chooses the lanes that meet these places.
+    pub(super) fn choose_places(&mut self, places: &[Place]) {
+        for (wanted, lane) in self.wanted.iter_mut().zip(&self.lanes) {
+            *wanted = places.iter().any(|place| lane.place.meets(*place));
+        }
+    }
+
+    /// Reads the columns that are wanted. `bucket` unpacks the bucket with a number.
+    pub(super) fn fill(
+        &mut self,
+        mut bucket: impl FnMut(usize) -> Result<Vec<u8>, Fault>,
+    ) -> Result<(), Fault> {
+        let mut needed = self.wanted.clone();
+        for (lane, _) in
+            self.lanes.iter().zip(&self.wanted).filter(|(lane, wanted)| **wanted && lane.follows != ALONE)
+        {
+            if let Some(leader) = needed.get_mut(usize::from(lane.follows)) {
+                *leader = true;
+            }
+        }
+        let count = needed.iter().filter(|needed| **needed).count();
+        self.columns.clear();
+        self.columns.resize(count * self.rows, 0);
+        let mut next = 0;
+        for number in 0..self.buckets() {
+            let (from, to) = (self.start(number), self.start(number + 1));
+            if needed.get(from..to).is_some_and(|needed| needed.contains(&true)) {
+                let alone = self.lanes.get(from..to).unwrap_or_default();
+                // Lanes that follow others need no bytes of their own bucket.
+                let is_needed = |(lane, needed): (&Lane, &bool)| *needed && lane.follows == ALONE;
+                let bytes = if alone.iter().zip(needed.get(from..to).unwrap_or_default()).any(is_needed) {
+                    bucket(number)?
+                } else {
+                    Vec::new()
+                };
+                self.fill_bucket(from..to, &bytes, &needed, &mut next)?;
+            }
+        }
+        self.patches.clear();
+        for (number, lane) in self.lanes.iter().enumerate() {
+            if let (Some(true), Some(Some(stretch))) = (self.wanted.get(number), self.stretches.get(number)) {
+                let (at, bytes) = (lane.place.at as usize, lane.place.bytes);
+                self.patches.push(Patch { at, bytes, column: stretch * self.rows });
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&self, bucket: usize) -> usize {
+        self.buckets.get(bucket).copied().unwrap_or(self.lanes.len())
+    }
+
+    fn fill_bucket(
+        &mut self,
+        lanes: std::ops::Range<usize>,
+        bytes: &[u8],
+        needed: &[bool],
+        next: &mut usize,
+    ) -> Result<(), Fault> {
+        const LENGTH: Fault = Fault::Lane("has another length than its bucket says");
+        let mut rest = bytes;
+        for number in lanes {
+            let Some(lane) = self.lanes.get(number) else { return Err(LENGTH) };
+            let own = if lane.follows == ALONE && !bytes.is_empty() {
+                let (own, behind) = rest.split_at_checked(lane.bytes as usize).ok_or(LENGTH)?;
+                rest = behind;
+                own
+            } else {
+                &[]
+            };
+            if needed.get(number) != Some(&true) {
+                continue;
+            }
+            let (before, column) = self.columns.split_at_mut(*next * self.rows);
+            let column = column.get_mut(..self.rows).ok_or(LENGTH)?;
+            if lane.follows == ALONE {
+                lane.coding.decode(own, lane.place.bytes, column)?;
+            } else {
+                let leader =
+                    self.stretches.get(usize::from(lane.follows)).copied().flatten().ok_or(LENGTH)?;
+                let leader = before.get(leader * self.rows..).unwrap_or_default();
+                let apart = value_at(&self.first, lane.place)
+                    .wrapping_sub(leader.first().copied().unwrap_or_default());
+                column.iter_mut().zip(leader).for_each(|(value, leader)| *value = leader.wrapping_add(apart));
+            }
+            if let Some(stretch) = self.stretches.get_mut(number) {
+                *stretch = Some(*next);
+            }
+            *next += 1;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(LENGTH) }
+    }
+
+    /// Writes a row; `to` has its length.
+    #[inline]
+    pub(super) fn row(&self, number: usize, to: &mut [u8]) {
+        to.copy_from_slice(&self.first);
+        self.patch(number, to);
+    }
+
+    /// Makes a row of any other one, as far as lanes are wanted.
+    #[inline]
+    pub(super) fn patch(&self, number: usize, to: &mut [u8]) {
+        for patch in &self.patches {
+            let value = self.columns.get(patch.column + number).copied().unwrap_or_default().to_le_bytes();
+            let rest = to.get_mut(patch.at..).unwrap_or_default();
+            match patch.bytes {
+                8 => {
+                    if let Some(place) = rest.first_chunk_mut() {
+                        *place = value;
+                    }
+                }
+                4 => {
+                    if let (Some(place), Some(value)) = (rest.first_chunk_mut::<4>(), value.first_chunk()) {
+                        *place = *value;
+                    }
+                }
+                bytes => {
+                    let value = value.iter().take(usize::from(bytes));
+                    rest.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
+                }
+            }
+        }
+    }
+
+    /// The column of a lane that was wanted.
+    pub(super) fn column(&self, lane: usize) -> Option<&[u64]> {
+        let stretch = self.stretches.get(lane).copied().flatten()?;
+        self.columns.get(stretch * self.rows..)?.get(..self.rows)
+    }
+}

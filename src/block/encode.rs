@@ -1,0 +1,271 @@
+//! Frames into a block.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+
+use flatbuffers::FlatBufferBuilder;
+
+use super::codec::{Codec, Compressor};
+use super::decode::{FRAMES_MAX, RAW_BYTES_MAX};
+use super::matrix::{Coded, Fields, Matrix};
+use super::sort::{List, Shape, Sorter};
+use super::way::Ways;
+use crate::schema::Plan;
+use crate::schema::envelope::ENVELOPE_BYTES;
+use crate::schema::segment as wire;
+use crate::stream::ChecksumKind;
+
+/// A good length for a run of frames: longer ones pack a little better, and cost more to seek into.
+pub const RAW_BYTES_DEFAULT: usize = 4 << 20;
+
+/// Packs runs of frames. Keeps its memory from block to block; the same frames give the same block.
+pub struct Encoder {
+    ways: Ways,
+    plans: HashMap<u16, Plan>,
+    sorter: Sorter,
+    matrix: Matrix,
+    coded: Coded,
+    parts: Parts,
+    builder: FlatBufferBuilder<'static>,
+    sizes: Vec<SourceSize>,
+}
+
+/// What became of a source's frames in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceSize {
+    /// Its id. Frames that are of no source, such as those of the recorder, are not counted.
+    pub source: u16,
+    /// Length of its whole frames.
+    pub raw_bytes: u64,
+    /// Its share of the block: what only it needs, and of all else as much as its frames have of the raw bytes.
+    pub stored_bytes: u64,
+}
+
+/// Parts of a block in the making.
+#[derive(Debug, Default)]
+struct Parts {
+    compressors: Vec<Compressor>,
+    list: Vec<wire::BlockPart>,
+    data: Vec<u8>,
+    rows: Vec<u8>, // of the list at hand, one behind the other
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encoder").field("ways", &self.ways).finish_non_exhaustive()
+    }
+}
+
+impl Encoder {
+    /// One that packs in these ways.
+    pub fn new(ways: Ways) -> Self {
+        Self {
+            ways,
+            plans: HashMap::new(),
+            sorter: Sorter::default(),
+            matrix: Matrix::default(),
+            coded: Coded::default(),
+            parts: Parts::default(),
+            builder: FlatBufferBuilder::new(),
+            sizes: Vec::new(),
+        }
+    }
+
+    /// Tells what a source's payloads are: its root table in a binary schema. Lanes are then the fields of four and eight bytes, and their bounds
+    /// those of signed numbers and floats where they are such; without it both are found out from the values. Blocks decode without it; what is no
+    /// schema, or does not fit the payloads, is ignored.
+    pub fn describe(&mut self, source: u16, root: &str, schema: &[u8]) {
+        if let Ok(plan) = Plan::compile(schema, root) {
+            self.plans.insert(source, plan);
+        }
+    }
+
+    /// The places of the values in a payload of a source, as far as they are known.
+    fn fields(&self, source: u16, payload: &[u8]) -> Fields {
+        let plan = self.plans.get(&source);
+        let body = payload.get(ENVELOPE_BYTES..).unwrap_or_default();
+        Fields::new(&plan.and_then(|plan| plan.spots(body)).unwrap_or_default())
+    }
+
+    /// The payload of a Block frame that holds these frames, which stand at `raw_offset` of their segment. `checksum` is theirs.
+    ///
+    /// # Errors
+    /// `InvalidData`: the bytes are not whole frames, or one of them is a Block. `InvalidInput`: they are more than
+    /// [`RAW_BYTES_MAX`], or there are none. What a codec says.
+    pub fn encode(&mut self, frames: &[u8], raw_offset: u64, checksum: ChecksumKind) -> io::Result<&[u8]> {
+        if frames.is_empty() || frames.len() as u64 > RAW_BYTES_MAX {
+            let message =
+                format!("{} bytes of frames for a block: from 1 to {RAW_BYTES_MAX} fit", frames.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        self.sorter.sort(frames, checksum, &self.ways)?;
+        let count = u32::try_from(self.sorter.order.len()).unwrap_or(u32::MAX);
+        if count > FRAMES_MAX {
+            let message = format!("{count} frames for a block: at most {FRAMES_MAX} fit");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        self.parts.clear();
+        self.sizes.clear();
+        let sources = self.sorter.sources.iter();
+        self.sizes.extend(sources.map(|&(source, raw_bytes)| SourceSize {
+            source,
+            raw_bytes,
+            stored_bytes: 0,
+        }));
+        self.order()?;
+        let mut groups = Vec::with_capacity(self.sorter.lists.len());
+        for number in 0..self.sorter.lists.len() {
+            groups.push(self.group(number, frames, checksum)?);
+        }
+        self.builder.reset();
+        self.builder.force_defaults(true);
+        let data = self.builder.create_vector(&self.parts.data);
+        let parts = self.builder.create_vector(&self.parts.list);
+        let groups = self.builder.create_vector(&groups);
+        let root = wire::Block::create(
+            &mut self.builder,
+            &wire::BlockArgs {
+                raw_offset,
+                raw_bytes: frames.len() as u64,
+                frames: count,
+                groups: Some(groups),
+                parts: Some(parts),
+                data: Some(data),
+                checksum: checksum_to_wire(checksum),
+            },
+        );
+        self.builder.finish(root, Some("FCBK"));
+        self.share(frames.len());
+        Ok(self.builder.finished_data())
+    }
+
+    /// What became of each source's frames in the last block.
+    pub fn sizes(&self) -> &[SourceSize] {
+        &self.sizes
+    }
+
+    /// The first part: for each frame its group.
+    fn order(&mut self) -> io::Result<()> {
+        let (lists, order) = (self.sorter.lists.len(), &self.sorter.order);
+        let bytes: Vec<u8> = match lists {
+            0 | 1 => Vec::new(),
+            2..=256 => order.iter().map(|group| (group & 0xFF) as u8).collect(),
+            _ => order.iter().flat_map(|group| group.to_le_bytes()).collect(),
+        };
+        self.parts.add(self.ways.general.codec, &bytes)
+    }
+
+    fn group(
+        &mut self,
+        number: usize,
+        frames: &[u8],
+        checksum: ChecksumKind,
+    ) -> io::Result<wire::BlockGroup> {
+        let (first_part, start) = (self.parts.list.len(), self.parts.data.len());
+        let Some(list) = self.sorter.lists.get(number) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let codec = list.way.codec;
+        let (layout, source, row_bytes) = match list.shape {
+            Shape::Rows { source, row_bytes } => {
+                let payload = |number: usize| {
+                    let (at, length) = list.rows.get(number).copied().unwrap_or_default();
+                    frames.get(at as usize..(at + length) as usize).unwrap_or_default()
+                };
+                let fields = self.fields(source, payload(0));
+                let rows = list.rows.len();
+                self.matrix.encode(rows, payload, &fields, &mut self.coded);
+                self.parts.add(codec, &self.coded.directory)?;
+                for bucket in self.coded.buckets() {
+                    self.parts.add(codec, bucket)?;
+                }
+                (wire::BlockLayout::Matrix, source, row_bytes)
+            }
+            Shape::Any(_) => {
+                self.parts.add_rows(list, 0, frames)?;
+                (wire::BlockLayout::Payloads, 0, 0)
+            }
+            Shape::Wrong => {
+                self.parts.add_rows(list, checksum.frame_bytes(0), frames)?;
+                (wire::BlockLayout::Frames, 0, 0)
+            }
+        };
+        if layout == wire::BlockLayout::Matrix
+            && let Some(size) = self.sizes.iter_mut().find(|size| size.source == source)
+        {
+            size.stored_bytes += (self.parts.data.len() - start) as u64;
+        }
+        let number = |count: usize| u32::try_from(count).map_err(io::Error::other);
+        let parts = number(self.parts.list.len() - first_part)?;
+        Ok(wire::BlockGroup::new(
+            number(first_part)?,
+            parts,
+            number(list.rows.len())?,
+            row_bytes,
+            source,
+            layout,
+        ))
+    }
+
+    /// Shares out what no source has alone.
+    fn share(&mut self, raw_bytes: usize) {
+        let own: u64 = self.sizes.iter().map(|size| size.stored_bytes).sum();
+        let common = (self.builder.finished_data().len() as u64).saturating_sub(own);
+        for size in &mut self.sizes {
+            // Both are below 2^28.
+            size.stored_bytes += common * size.raw_bytes / raw_bytes.max(1) as u64;
+        }
+    }
+}
+
+impl Parts {
+    fn clear(&mut self) {
+        self.list.clear();
+        self.data.clear();
+    }
+
+    fn add(&mut self, codec: Codec, bytes: &[u8]) -> io::Result<()> {
+        let start = self.data.len();
+        let known = self.compressors.iter().position(|compressor| compressor.codec() == codec);
+        let known = known.unwrap_or_else(|| {
+            self.compressors.push(Compressor::new(codec));
+            self.compressors.len() - 1
+        });
+        let Some(compressor) = self.compressors.get_mut(known) else { return Ok(()) };
+        let codec = compressor.compress(bytes, &mut self.data)?;
+        let number = |count: usize| u32::try_from(count).map_err(io::Error::other);
+        let stored = number(self.data.len() - start)?;
+        self.list.push(wire::BlockPart::new(stored, number(bytes.len())?, codec));
+        Ok(())
+    }
+
+    /// Lengths of payloads, then the payloads with as many bytes as stand in front of each.
+    fn add_rows(&mut self, list: &List, head_bytes: usize, frames: &[u8]) -> io::Result<()> {
+        let lengths: Vec<u8> = list.rows.iter().flat_map(|(_, length)| length.to_le_bytes()).collect();
+        self.add(list.way.codec, &lengths)?;
+        let mut bytes = std::mem::take(&mut self.rows);
+        bytes.clear();
+        for (at, length) in &list.rows {
+            let from = *at as usize - head_bytes;
+            bytes.extend_from_slice(frames.get(from..(at + length) as usize).unwrap_or_default());
+        }
+        let added = self.add(list.way.codec, &bytes);
+        self.rows = bytes;
+        added
+    }
+}
+
+fn checksum_to_wire(kind: ChecksumKind) -> wire::ChecksumKind {
+    match kind {
+        ChecksumKind::None => wire::ChecksumKind::None,
+        ChecksumKind::Crc16 => wire::ChecksumKind::Crc16,
+        ChecksumKind::Crc32 => wire::ChecksumKind::Crc32,
+        ChecksumKind::Xxh3 => wire::ChecksumKind::Xxh3,
+    }
+}
+
+/// The kind with this number; none: one that this build has not.
+pub(super) fn checksum_from_wire(kind: wire::ChecksumKind) -> Option<ChecksumKind> {
+    ChecksumKind::ALL.iter().copied().find(|known| checksum_to_wire(*known) == kind)
+}

@@ -1,0 +1,219 @@
+//! What must hold for any bytes at all: the entries of `fuzz/`, and of the tests that run its corpus.
+//!
+//! Each takes bytes of a stranger and panics where blocks break a promise. None is in a release: the module is there for tests and
+//! under the feature `fuzzing`.
+
+use super::{Block, Codec, Decoder, Encoder, Kind, Layout, Place, Wanted, Way, Ways, Within};
+use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX};
+use crate::stream::{ChecksumKind, SliceFramer};
+
+/// Most bytes that are made of a stranger's block: it may claim 128 MiB in a hundred.
+const COPIED_BYTES_MAX: usize = 1 << 20;
+/// Every codec, fast ones of those with levels.
+pub const CODECS: [Codec; 5] = [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(1), Codec::Brotli(1)];
+
+/// Any bytes as the payload of a Block: a fault, or frames that are the same however they are asked for.
+///
+/// # Panics
+/// They are not.
+pub fn decode(payload: &[u8]) {
+    let mut decoder = Decoder::default();
+    let place = Place { at: 24, bytes: 8, kind: Kind::Unsigned };
+    let within = Within { place, lowest: 1, highest: u64::MAX - 1 };
+    for source in [0, 1] {
+        let mut rows = 0;
+        if decoder.scan(payload, source, &[place], Some(within), |values| rows += values.len()).is_ok() {
+            let mut all = 0;
+            let scanned = decoder.scan(payload, source, &[place], None, |values| all += values.len());
+            assert!(scanned.is_err() || rows <= all, "bounds take away and never add");
+        }
+    }
+    let Ok(block) = decoder.open(payload, &Wanted::ALL) else { return };
+    let mut whole = vec![0; block.raw_bytes().min(COPIED_BYTES_MAX)];
+    assert_eq!(block.copy(0, &mut whole), whole.len());
+    let (from, to) = (whole.len() / 3, whole.len() / 3 * 2);
+    compare(&block, &whole, from, to);
+    // What comes out can be packed again, unless a frame in it is as no writer leaves it.
+    if whole.len() == block.raw_bytes()
+        && let Ok(again) = Encoder::new(Ways::default()).encode(&whole, block.raw_offset(), block.checksum())
+    {
+        let block = decoder.open(again, &Wanted::ALL).expect("what was packed unpacks");
+        compare(&block, &whole, 0, whole.len());
+    }
+}
+
+/// Frames as the bytes say, packed in a way as they say, come back byte for byte.
+///
+/// # Panics
+/// They do not.
+pub fn encode(data: &[u8]) {
+    let Some((&[way, kind], data)) = data.split_first_chunk::<2>() else { return };
+    let kinds = ChecksumKind::ALL;
+    let checksum = kinds.get(usize::from(kind) % kinds.len()).copied().unwrap_or(ChecksumKind::None);
+    round_trip(&frames(data, checksum), checksum, &ways(way));
+}
+
+/// Ways by a number: each layout with each codec, and two sources in other ways than the rest.
+pub fn ways(number: u8) -> Ways {
+    let codec = |number: u8| CODECS.get(usize::from(number) % CODECS.len()).copied().unwrap_or(Codec::None);
+    let way = |number: u8| Way {
+        layout: if number & 1 == 0 { Layout::Columnar } else { Layout::Row },
+        codec: codec(number / 2),
+    };
+    let sources = if number >= 128 { vec![(1, way(number / 3)), (2, way(number / 5))] } else { Vec::new() };
+    Ways { general: way(number), sources }
+}
+
+/// Packs, unpacks, compares: all, parts of it, and the values of a scan with those in the frames.
+///
+/// # Panics
+/// Something is not as it went in.
+pub fn round_trip(frames: &[u8], checksum: ChecksumKind, ways: &Ways) {
+    let mut encoder = Encoder::new(ways.clone());
+    if frames.is_empty() {
+        assert!(encoder.encode(frames, 0, checksum).is_err());
+        return;
+    }
+    let Ok(payload) = encoder.encode(frames, 77, checksum).map(<[u8]>::to_vec) else {
+        assert!(frames.windows(4).any(|bytes| bytes == b"FCBK"), "whole frames can be packed");
+        return;
+    };
+    let again = encoder.encode(frames, 77, checksum).expect("the same frames as before");
+    assert_eq!(again, payload, "the same frames give the same block");
+    assert!(encoder.sizes().iter().map(|size| size.stored_bytes).sum::<u64>() <= payload.len() as u64);
+    let mut decoder = Decoder::default();
+    let block = decoder.open(&payload, &Wanted::ALL).expect("what was packed unpacks");
+    assert_eq!((block.raw_offset(), block.raw_bytes(), block.checksum()), (77, frames.len(), checksum));
+    compare(&block, frames, 0, frames.len());
+    for part in [1, 3, 64, 1000] {
+        compare(&block, frames, frames.len() / part, frames.len() / part + frames.len() / 7 + part);
+    }
+    let mono = Place { at: 24, bytes: 8, kind: Kind::Unsigned };
+    let body = |at, bytes, kind| Place { at, bytes, kind };
+    let odd = [body(69, 4, Kind::Signed), mono, body(64, 8, Kind::Float), body(71, 1, Kind::Signed)];
+    for source in [0, 1, 3] {
+        let (lowest, highest) = (1_u64 << 8, 1 << 40);
+        let places = [mono, odd[2], body(72, 4, Kind::Float), body(64, 4, Kind::Signed)];
+        for place in places.into_iter().chain(odd) {
+            let within = Within { place, lowest, highest };
+            for within in [None, Some(within)] {
+                let mut seen = Vec::new();
+                decoder
+                    .scan(&payload, source, &odd, within, |values| seen.extend_from_slice(values))
+                    .expect("what was packed is scanned");
+                assert_eq!(seen, walk(frames, checksum, source, &odd, within), "{within:?}");
+            }
+        }
+    }
+}
+
+/// Whether a stretch of a block is that of its frames.
+fn compare(block: &Block, frames: &[u8], from: usize, to: usize) {
+    let mut part = vec![0xA5; to.saturating_sub(from)];
+    let length = block.copy(from, &mut part);
+    let expected = frames.get(from..to.min(frames.len())).unwrap_or_default();
+    if to <= frames.len() {
+        assert_eq!(length, expected.len());
+    }
+    assert!(part.starts_with(expected), "bytes {from} to {to} of {}", frames.len());
+}
+
+/// The values that a scan must give, from the frames.
+fn walk(
+    frames: &[u8],
+    checksum: ChecksumKind,
+    source: u16,
+    places: &[Place],
+    within: Option<Within>,
+) -> Vec<u64> {
+    let mut values = Vec::new();
+    let mut at = 0;
+    let value = |payload: &[u8], place: Place| {
+        let bytes = payload.get(place.at as usize..)?.get(..usize::from(place.bytes))?;
+        Some(bytes.iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte)))
+    };
+    let head_bytes = checksum.frame_bytes(0);
+    while let Some(length) = frames.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
+        let end = at + head_bytes + u32::from_le_bytes(*length) as usize;
+        let frame = frames.get(at..end).unwrap_or_default();
+        at = end;
+        let (head, payload) = frame.split_at_checked(head_bytes).unwrap_or_default();
+        let right = checksum.calculate(payload).to_le_bytes();
+        let is_right = head.iter().skip(4).zip(right).all(|(stored, right)| *stored == right);
+        if !is_right || super::sort::source_of(payload) != Some(source) {
+            continue;
+        }
+        let own: Option<Vec<u64>> = places.iter().map(|place| value(payload, *place)).collect();
+        let is_within = within.is_none_or(|within| {
+            value(payload, within.place).is_some_and(|bits| {
+                let key = |bits| within.place.kind.key(bits, within.place.bytes);
+                (key(within.lowest)..=key(within.highest)).contains(&key(bits))
+            })
+        });
+        if let Some(own) = own.filter(|_| is_within) {
+            values.extend(own);
+        }
+    }
+    values
+}
+
+/// Frames by a small language: each step takes two bytes and makes a frame like the last one of its source with some bytes changed, of
+/// another length, with a wrong checksum, of no source, or many frames at once.
+///
+/// # Panics
+/// Never: payloads are short.
+pub fn frames(data: &[u8], checksum: ChecksumKind) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut bodies: [Vec<u8>; 4] = Default::default();
+    for (number, step) in data.as_chunks::<4>().0.iter().enumerate().take(512) {
+        let [what, how, place, change] = *step;
+        let source = usize::from(what & 3);
+        let Some(body) = bodies.get_mut(source) else { continue };
+        if body.is_empty() || what & 0x1C == 0x1C {
+            body.resize(usize::from(how), change);
+        }
+        for repeat in 0..if what & 0x20 == 0 { 1 } else { 1 + usize::from(how) / 4 } {
+            let count = body.len().max(1);
+            let byte = (usize::from(place) + repeat * usize::from(what >> 6)) % count;
+            if let Some(byte) = body.get_mut(byte) {
+                *byte = byte.wrapping_add(change);
+            }
+            if let Some(word) = body.get_mut(8..).and_then(|rest| rest.first_chunk_mut()) {
+                let next = u64::from_le_bytes(*word).wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                *word = next.to_le_bytes();
+            }
+            let payload = if how == 255 { body.clone() } else { telemetry(source, number + repeat, body) };
+            let start = out.len();
+            out.resize(start + checksum.frame_bytes(payload.len()), 0);
+            let room = out.get_mut(start..).unwrap_or_default();
+            checksum.frame_into(room, &payload).expect("a short payload");
+            if what & 0x1C == 0x18
+                && let Some(wrong) = room.get_mut(4)
+            {
+                *wrong ^= 1;
+            }
+        }
+    }
+    out
+}
+
+/// A telemetry frame's payload.
+fn telemetry(source: usize, number: usize, body: &[u8]) -> Vec<u8> {
+    let mut payload = PREFIX.to_vec();
+    let number = number as u64;
+    let stamps = [1000 * number + number % 3, 77_000 + 1000 * number + number % 3, number];
+    for (place, value) in
+        payload.get_mut(HEADER_AT..).unwrap_or_default().as_chunks_mut().0.iter_mut().zip(stamps)
+    {
+        *place = value.to_le_bytes();
+    }
+    let put = |payload: &mut Vec<u8>, at: usize, bytes: &[u8]| {
+        payload.iter_mut().skip(at).zip(bytes).for_each(|(to, from)| *to = *from);
+    };
+    put(&mut payload, HEADER_AT + 24, &u16::try_from(source).unwrap_or_default().to_le_bytes());
+    let length = u32::try_from(body.len()).unwrap_or_default();
+    put(&mut payload, PAYLOAD_LENGTH_AT, &length.to_le_bytes());
+    payload.resize(ENVELOPE_BYTES, 0);
+    payload.extend_from_slice(body);
+    payload
+}

@@ -1,0 +1,32 @@
+//! How does a run of frames become small, and frames again? Blocks: whole frames of a segment, packed so that the exact bytes come back.
+//!
+//! Never: reads or writes a file, knows a clock; believes a length before it has met its limit.
+
+mod bits;
+mod codec;
+mod decode;
+mod decoded;
+mod directory;
+mod encode;
+mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod lane;
+mod matrix;
+mod numeric;
+mod rows;
+mod scan;
+mod sort;
+#[cfg(test)]
+mod tests;
+mod wanted;
+mod way;
+
+pub use codec::Codec;
+pub use decode::{Block, Decoder, RAW_BYTES_MAX};
+pub use encode::{Encoder, RAW_BYTES_DEFAULT, SourceSize};
+pub use error::Fault;
+pub use rows::{Next, Test};
+pub use scan::Within;
+pub use wanted::{Choice, Choose, Kind, Place, Wanted};
+pub use way::{Layout, Way, Ways};

@@ -1,0 +1,221 @@
+//! Which frames of a run lie together? Those of one source and length as rows of a matrix, others one behind the other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+use super::directory::LANES_MAX;
+use super::way::{Layout, Way, Ways};
+use crate::schema::envelope;
+use crate::stream::ChecksumKind;
+
+/// Rows in a matrix at most.
+pub(super) const ROWS_MAX: usize = 1 << 16;
+/// Longest row of a matrix: every four bytes of it may be a lane. Longer frames lie one behind the other.
+const ROW_BYTES_MAX: u32 = 4 * LANES_MAX;
+/// Fewer rows than this are not worth a matrix of their own.
+const ROWS_MIN: usize = 8;
+/// Lists that are told apart; frames of other shapes lie one behind the other.
+const LISTS_MAX: usize = 4096;
+/// The identifier of a Block, in its payload.
+const BLOCK: &[u8] = b"FCBK";
+
+/// What frames of a list have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Shape {
+    /// Their source and the length of their payloads.
+    Rows { source: u16, row_bytes: u32 },
+    /// Nothing but that they are packed in the same way.
+    Any(Way),
+    /// Wrong checksums.
+    Wrong,
+}
+
+/// Frames that become one group.
+#[derive(Debug)]
+pub(super) struct List {
+    pub(super) shape: Shape,
+    pub(super) way: Way,
+    /// Offsets and lengths of their payloads.
+    pub(super) rows: Vec<(u32, u32)>,
+    /// Number of the list that the frame behind one of this list was in last.
+    next: usize,
+}
+
+/// What is known of a frame.
+#[derive(Clone, Copy)]
+struct Seen {
+    source: Option<u16>,
+    row_bytes: u32,
+    is_right: bool,
+}
+
+/// Frames, sorted. Keeps its memory from run to run.
+#[derive(Debug, Default)]
+pub(super) struct Sorter {
+    shapes: HashMap<Shape, usize>,
+    /// Frames that lie together.
+    pub(super) lists: Vec<List>,
+    /// For each frame the number of its list.
+    pub(super) order: Vec<u16>,
+    /// Length of whole frames, by source.
+    pub(super) sources: Vec<(u16, u64)>,
+}
+
+/// Whether a payload calls itself a Block.
+pub(super) fn is_block(payload: &[u8]) -> bool {
+    payload.get(4..8) == Some(BLOCK)
+}
+
+/// The source of a payload: none where it is no telemetry frame of the fixed shape.
+pub(super) fn source_of(payload: &[u8]) -> Option<u16> {
+    envelope::split(payload).map(|(header, _)| header.source())
+}
+
+impl Sorter {
+    /// Finds out what kind of frame each is.
+    ///
+    /// # Errors
+    /// `InvalidData`: the bytes are not whole frames, or one of them is a Block.
+    pub(super) fn sort(&mut self, frames: &[u8], checksum: ChecksumKind, ways: &Ways) -> io::Result<()> {
+        self.shapes.clear();
+        self.lists.clear();
+        self.order.clear();
+        self.sources.clear();
+        let head_bytes = checksum.frame_bytes(0);
+        let (mut at, mut last) = (0, 0);
+        while at < frames.len() {
+            let (head, payload) = split(frames, at, head_bytes)?;
+            let right = checksum.calculate(payload).to_le_bytes();
+            let is_right = head.iter().skip(4).eq(right.iter().take(head_bytes - 4));
+            if is_block(payload) {
+                return Err(invalid(format!(
+                    "the frame at {at} of the run is a block, and a block holds no blocks"
+                )));
+            }
+            let row_bytes = u32::try_from(payload.len()).map_err(io::Error::other)?;
+            let place = u32::try_from(at + head_bytes).map_err(io::Error::other)?;
+            let source = if is_right { source_of(payload) } else { None };
+            last = self.list(last, Seen { source, row_bytes, is_right }, ways);
+            if let Some(list) = self.lists.get_mut(last) {
+                list.rows.push((place, row_bytes));
+            }
+            self.order.push(u16::try_from(last).map_err(io::Error::other)?);
+            at += head_bytes + payload.len();
+        }
+        self.join_few();
+        self.count(frames, head_bytes);
+        Ok(())
+    }
+
+    /// Number of the list for a payload. Sources take turns, so the list behind the last one is tried first.
+    fn list(&mut self, last: usize, seen: Seen, ways: &Ways) -> usize {
+        let Seen { source, row_bytes, is_right } = seen;
+        if let Some(source) = source
+            && let Some(guess) = self.lists.get(last).map(|list| list.next)
+            && let Some(list) = self.lists.get(guess)
+            && list.shape == (Shape::Rows { source, row_bytes })
+            && list.rows.len() < ROWS_MAX
+        {
+            return guess;
+        }
+        let way = if is_right { ways.of(source) } else { ways.general };
+        let mut shape = match source {
+            _ if !is_right => Shape::Wrong,
+            Some(source) if way.layout == Layout::Columnar && row_bytes <= ROW_BYTES_MAX => {
+                Shape::Rows { source, row_bytes }
+            }
+            _ => Shape::Any(way),
+        };
+        if self.lists.len() >= LISTS_MAX && !self.shapes.contains_key(&shape) && is_right {
+            shape = Shape::Any(way);
+        }
+        let next = self.lists.len();
+        let mut number = *self.shapes.entry(shape).or_insert(next);
+        let is_full = self.lists.get(number).is_some_and(|list| list.rows.len() >= ROWS_MAX);
+        if is_full && matches!(shape, Shape::Rows { .. }) {
+            self.shapes.insert(shape, next);
+            number = next;
+        }
+        if number == next {
+            self.lists.push(List { shape, way, rows: Vec::new(), next });
+        }
+        if let Some(list) = self.lists.get_mut(last) {
+            list.next = number;
+        }
+        number
+    }
+
+    /// Adds up the lengths of whole frames, by source.
+    fn count(&mut self, frames: &[u8], head_bytes: usize) {
+        let mut sums = BTreeMap::new();
+        for list in &self.lists {
+            let payload = |(at, length): &(u32, u32)| frames.get(*at as usize..(at + length) as usize);
+            match list.shape {
+                Shape::Rows { source, row_bytes } => {
+                    let sum = list.rows.len() * (head_bytes + row_bytes as usize);
+                    *sums.entry(source).or_default() += sum as u64;
+                }
+                Shape::Any(_) => {
+                    for row in &list.rows {
+                        if let Some(source) = payload(row).and_then(source_of) {
+                            *sums.entry(source).or_default() += head_bytes as u64 + u64::from(row.1);
+                        }
+                    }
+                }
+                Shape::Wrong => {}
+            }
+        }
+        self.sources.extend(sums);
+    }
+
+    /// Shapes that only a few frames have go together.
+    fn join_few(&mut self) {
+        let is_few = |list: &List| matches!(list.shape, Shape::Rows { .. }) && list.rows.len() < ROWS_MIN;
+        if !self.lists.iter().any(is_few) {
+            return;
+        }
+        let mut numbers = Vec::with_capacity(self.lists.len());
+        let mut kept: Vec<List> = Vec::new();
+        for mut list in self.lists.drain(..) {
+            if is_few(&list) {
+                list.shape = Shape::Any(list.way);
+            }
+            let same = |kept: &List| kept.shape == list.shape && !matches!(list.shape, Shape::Rows { .. });
+            if let Some(number) = kept.iter().position(same) {
+                if let Some(kept) = kept.get_mut(number) {
+                    kept.rows.append(&mut list.rows);
+                }
+                numbers.push(number);
+            } else {
+                numbers.push(kept.len());
+                kept.push(list);
+            }
+        }
+        for list in &mut kept {
+            // In the order of the frames: a reader takes them one after the other.
+            if !matches!(list.shape, Shape::Rows { .. }) {
+                list.rows.sort_unstable();
+            }
+        }
+        self.lists = kept;
+        for list in &mut self.order {
+            let number = numbers.get(usize::from(*list)).copied().unwrap_or_default();
+            *list = u16::try_from(number).unwrap_or_default();
+        }
+    }
+}
+
+/// The header and the payload of the frame at `at`.
+fn split(frames: &[u8], at: usize, head_bytes: usize) -> io::Result<(&[u8], &[u8])> {
+    let rest = frames.get(at..).unwrap_or_default();
+    let length = rest.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes) as usize);
+    length
+        .and_then(|length| rest.get(..length.checked_add(head_bytes)?)?.split_at_checked(head_bytes))
+        .ok_or_else(|| {
+            invalid(format!("the run of frames has no whole frame at {at}; a block is made of whole frames"))
+        })
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
