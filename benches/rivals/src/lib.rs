@@ -3,11 +3,20 @@
 //! The names, the values and the shape of each loop are those of flatstream 0.2.7's own benches, so that results can be
 //! set beside published ones.
 
+pub mod blocks;
 pub mod department;
 pub mod evolution;
+pub mod files;
+pub mod flames;
 pub mod framing;
+pub mod keepers;
+pub mod packers;
+pub mod recording;
+pub mod records;
+pub mod rig;
 pub mod rounds;
 pub mod segments;
+pub mod tables;
 pub mod verify;
 
 use std::io::{Cursor, Read, Write};

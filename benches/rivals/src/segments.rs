@@ -6,10 +6,13 @@ use std::sync::Arc;
 use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::os::clock::ClockReading;
 use flatcap::os::storage::Storage;
+use flatcap::schema::envelope;
 use flatcap::segment::{
     Frames, Gap, Header, HostName, SegmentName, SegmentWriter, SourceInfo, SourceKind, Span, State,
 };
 use flatcap::stream::{ChecksumKind, Framer};
+
+use crate::recording::{CHECKSUM, Recording};
 
 /// Bytes of a slab.
 pub const SLAB_BYTES: usize = 64 << 10;
@@ -160,6 +163,65 @@ pub fn write_whole(
         let frames = Frames { pieces: &mut pieces, heads: &[&slab.heads], count: slab.count };
         writer.append(frames).expect("there is room");
         writer.tally(0, slab.count, span(slab));
+    }
+    let sealed = writer.seal().expect("there is room");
+    sealed.publish(&**storage).expect("a disk");
+    sealed.name()
+}
+
+/// Writes, seals and publishes a segment of a recording's frames. Its name.
+pub fn write_recording(storage: &Arc<dyn Storage>, number: u64, recording: &Recording) -> SegmentName {
+    let stamp = |frame: &[u8]| {
+        let (header, _) = envelope::split(&frame[CHECKSUM.frame_bytes(0)..]).expect("a telemetry frame");
+        header
+    };
+    let first = stamp(recording.frames().next().expect("frames"));
+    let clocks = ClockReading { mono_ns: first.mono_ns(), boot_ns: 0, wall_ns: first.wall_ns() };
+    let sources = (0..).zip(&recording.sources).map(|(id, of)| SourceInfo {
+        id,
+        name: of.name.clone(),
+        root: of.root.clone(),
+        schema: of.schema.clone(),
+        ..source(0)
+    });
+    let mut header = header(number, CHECKSUM, 0, sources.collect());
+    (header.clocks, header.clock_table, header.reorder_window_ns) = (clocks, vec![clocks], 100_000_000);
+    let mut writer = SegmentWriter::create(&**storage, name(number), header, &[], 0).expect("there is room");
+    let mut frames = recording.frames().peekable();
+    while frames.peek().is_some() {
+        if writer.unindexed_bytes().is_some_and(|bytes| bytes >= INTERVAL_BYTES) {
+            writer.append_index(0).expect("there is room");
+        }
+        let (mut bytes, mut heads, mut count) = (Vec::new(), Vec::new(), 0);
+        let mut spans: Vec<Option<(u64, Span)>> = vec![None; recording.sources.len()];
+        while let Some(frame) =
+            frames.next_if(|frame| bytes.len() + frame.len() <= SLAB_BYTES || bytes.is_empty())
+        {
+            bytes.extend_from_slice(frame);
+            heads.extend_from_slice(&frame[..CHECKSUM.frame_bytes(0)]);
+            count += 1;
+            let of = stamp(frame);
+            let (samples, span) = spans[usize::from(of.source())].get_or_insert((
+                0,
+                Span {
+                    first_seq: of.seq(),
+                    last_seq: of.seq(),
+                    first_mono_ns: of.mono_ns(),
+                    last_mono_ns: of.mono_ns(),
+                    first_wall_ns: of.wall_ns(),
+                    last_wall_ns: of.wall_ns(),
+                },
+            ));
+            *samples += 1;
+            (span.last_seq, span.last_mono_ns, span.last_wall_ns) = (of.seq(), of.mono_ns(), of.wall_ns());
+        }
+        let mut pieces = [IoSlice::new(&bytes)];
+        writer.append(Frames { pieces: &mut pieces, heads: &[&heads], count }).expect("there is room");
+        for (id, of) in (0..).zip(spans) {
+            if let Some((samples, span)) = of {
+                writer.tally(id, samples, span);
+            }
+        }
     }
     let sealed = writer.seal().expect("there is room");
     sealed.publish(&**storage).expect("a disk");

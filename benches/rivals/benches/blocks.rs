@@ -1,0 +1,220 @@
+//! How much faster does one field come out of blocks than everything, and how fast is a time found in a packed segment? Budget: one
+//! field of a wide source over a whole segment 20 x faster than decoding everything; a seek 2 ms, warm.
+//!
+//! Two segments on tmpfs: six sources of this host at 500 Hz for 20 seconds, of which one field of `vmstat` is wanted, and a
+//! rig of 64 noisy floats (src/rig.rs), of which one is. Each is packed by the sealer's own function, as it does by default. *Everything*
+//! unpacks each block, makes all frames and reads the field of each by its schema; *reader* is the segment reader that was
+//! told which field is wanted; *scan* gives the field's values without frames. All add up the same. A seek opens the
+//! directory anew and asks for the first sample at a random time, the raw segment's beside it; by the clock, and by processor time for where others are at work. Medians of rounds in turns.
+//!
+//! `cargo bench --bench blocks`
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use flatcap::block::{Decoder, Kind as Of, Place, Wanted};
+use flatcap::frame::ENVELOPE_BYTES;
+use flatcap::os::clock::thread_cpu_ns;
+use flatcap::os::storage::{DataDirectory, Storage};
+use flatcap::replay::{Filter, Item, MergedReader};
+use flatcap::schema::{Plan, Projection, Value, envelope};
+use flatcap::seal::{Job, NamedWays, Outcome, Placing, pack};
+use flatcap::segment::{Advance, FrameKind, list};
+use flatcap::stream::{KindDeframer, SliceReader};
+use flatcap_rivals::blocks::blocks;
+use flatcap_rivals::recording::{CHECKSUM, Recording};
+use flatcap_rivals::records::Random;
+use flatcap_rivals::rig::{self, Kind};
+use flatcap_rivals::rounds::Quartiles;
+use flatcap_rivals::segments::write_recording;
+
+const SOURCES: [&str; 6] = ["cpu", "memory", "vmstat", "disk", "network", "pressure"];
+const ROUNDS: usize = 15;
+const SEEKS: usize = 200;
+
+/// A recording raw and packed, and the field that is wanted of it.
+struct Subject {
+    title: &'static str,
+    recording: Recording,
+    raw: tempfile::TempDir,
+    packed: tempfile::TempDir,
+    file: Vec<u8>,
+    source: u16,
+    field: &'static str,
+    projection: Projection,
+    place: Place,
+}
+
+impl Subject {
+    fn new(title: &'static str, recording: Recording, source: u16, field: &'static str, kind: Of) -> Self {
+        let of = &recording.sources[usize::from(source)];
+        let plan = Plan::compile(&of.schema, &of.root).expect("a schema");
+        let projection = plan.project(&[field]).expect("a field");
+        let payload = recording.messages().find(|(id, _, _)| *id == source).expect("a sample").2;
+        let (_, body) = envelope::split(payload).expect("a telemetry frame");
+        let value = projection.reach(body).expect("its schema").values.pop().expect("a value");
+        let place = Place { at: (ENVELOPE_BYTES + value.start) as u32, bytes: value.len() as u8, kind };
+        let folder = || tempfile::tempdir_in("/dev/shm").expect("tmpfs");
+        let (raw, packed) = (folder(), folder());
+        write_recording(&open(raw.path()), 0, &recording);
+        let storage = open(packed.path());
+        let name = write_recording(&storage, 0, &recording);
+        let mut job = Job {
+            storage: &*storage,
+            ways: &NamedWays::default(),
+            block_bytes: flatcap::block::RAW_BYTES_DEFAULT,
+            keep_free: 0,
+            placing: Placing::ExchangeOrReplace,
+            pace: &mut |_| true,
+        };
+        assert!(matches!(pack(&mut job, name), Ok(Outcome::Packed { .. })), "it is packed");
+        let file = std::fs::read(packed.path().join(name.to_string())).expect("just made");
+        Self { title, recording, raw, packed, file, source, field, projection, place }
+    }
+
+    fn value(&self, body: &[u8]) -> u64 {
+        let mut values = [Value::Absent];
+        self.projection.read(body, &mut values).expect("its schema");
+        match values[0] {
+            Value::Unsigned(value) => value,
+            Value::Float(value) => value.to_bits(),
+            _ => panic!("a number"),
+        }
+    }
+
+    /// Blocks of the packed file.
+    fn blocks(&self) -> impl Iterator<Item = &[u8]> {
+        blocks(&self.file).filter(|payload| payload.get(4..8) == Some(b"FCBK"))
+    }
+
+    fn everything(&self, decoder: &mut Decoder, frames: &mut Vec<u8>) -> u64 {
+        let mut sum = 0_u64;
+        for payload in self.blocks() {
+            let block = decoder.open(payload, &Wanted::ALL).expect("a block");
+            frames.resize(block.raw_bytes(), 0);
+            block.copy(0, frames);
+            for payload in SliceReader::new(frames, KindDeframer::new(CHECKSUM)) {
+                if let Some((header, body)) = envelope::split(payload.expect("intact"))
+                    && header.source() == self.source
+                {
+                    sum = sum.wrapping_add(self.value(body));
+                }
+            }
+        }
+        sum
+    }
+
+    fn by_reader(&self) -> u64 {
+        let name = self.recording.sources[usize::from(self.source)].name.clone();
+        let mut sum = 0_u64;
+        for listing in list(&[self.packed.path().to_owned()]).expect("a directory") {
+            let mut reader = listing.open().expect("a segment").expect("a segment");
+            reader.want_fields(&BTreeSet::from([name.clone()]), &[self.field.to_owned()]);
+            while let Some(Advance::Frame(at)) = reader.advance().expect("intact") {
+                if at.kind == FrameKind::Telemetry
+                    && let Some(sample) = reader.telemetry(at)
+                    && sample.source == self.source
+                {
+                    sum = sum.wrapping_add(self.value(sample.payload));
+                }
+            }
+        }
+        sum
+    }
+
+    fn scan(&self, decoder: &mut Decoder) -> u64 {
+        let mut sum = 0_u64;
+        for payload in self.blocks() {
+            let add = |values: &[u64]| sum = sum.wrapping_add(values[0]);
+            decoder.scan(payload, self.source, &[self.place], None, add).expect("a block");
+        }
+        sum
+    }
+
+    fn fields(&self) {
+        let (mut decoder, mut frames) = (Decoder::default(), Vec::new());
+        let sum = self.everything(&mut decoder, &mut frames);
+        assert!(self.scan(&mut decoder) == sum && self.by_reader() == sum, "the same values");
+        let (mut everything, mut reader, mut scan) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            everything.push(seconds(|| self.everything(&mut decoder, &mut frames)));
+            reader.push(seconds(|| self.by_reader()));
+            scan.push(seconds(|| self.scan(&mut decoder)));
+        }
+        for (name, times) in [("everything", &everything), ("reader of one field", &reader), ("scan", &scan)]
+        {
+            let ratio = Quartiles::of_ratios(&everything, times);
+            println!(
+                "| {}, {} | {name} | {:.2} ms | {:.1} ({:.1} to {:.1}) | {} |",
+                self.title,
+                self.field,
+                Quartiles::of(times.iter().copied()).median * 1e3,
+                ratio.median,
+                ratio.low,
+                ratio.high,
+                if name == "scan" { ">= 20" } else { "-" }
+            );
+        }
+    }
+
+    fn seeks(&self) {
+        let times: Vec<i64> = self.recording.messages().map(|(_, time, _)| time as i64).collect();
+        let shift = self.recording.payloads().next().and_then(envelope::split).expect("a sample").0;
+        let to_wall = shift.wall_ns() - shift.mono_ns() as i64;
+        let mut random = Random(5);
+        let (mut raw, mut packed) = (Vec::new(), Vec::new());
+        for _ in 0..SEEKS {
+            let wall_ns = to_wall + times[random.below(times.len() as u64) as usize];
+            for (folder, times) in [(&self.raw, &mut raw), (&self.packed, &mut packed)] {
+                let cpu_ns = thread_cpu_ns();
+                let clock = seconds(|| seek(folder.path(), wall_ns));
+                times.push((clock, (thread_cpu_ns() - cpu_ns) as f64 / 1e9));
+            }
+        }
+        let of = |times: &[(f64, f64)]| {
+            let clock = Quartiles::of(times.iter().map(|(clock, _)| *clock)).median * 1e3;
+            let cpu = Quartiles::of(times.iter().map(|(_, cpu)| *cpu)).median * 1e3;
+            let longest = times.iter().map(|(_, cpu)| *cpu).fold(0.0, f64::max) * 1e3;
+            format!("{clock:.2} ms | {cpu:.2} ms, longest {longest:.2}")
+        };
+        println!("| {} | {} | {} | <= 2 ms |", self.title, of(&raw), of(&packed));
+    }
+}
+
+fn open(folder: &Path) -> Arc<dyn Storage> {
+    Arc::new(DataDirectory::open(folder).expect("just made"))
+}
+
+fn seconds(work: impl FnOnce() -> u64) -> f64 {
+    let start = Instant::now();
+    std::hint::black_box(work());
+    start.elapsed().as_secs_f64()
+}
+
+/// The time of the first sample that is not before a time.
+fn seek(folder: &Path, wall_ns: i64) -> u64 {
+    let filter = Filter { since_ns: Some(wall_ns), until_ns: Some(wall_ns + 2_000_000), ..Filter::default() };
+    let mut reader = MergedReader::open(&[folder.to_owned()], filter).expect("a directory");
+    loop {
+        if let Item::Sample(sample) = reader.next().expect("readable").expect("a sample at that time") {
+            return sample.telemetry.mono_ns;
+        }
+    }
+}
+
+fn main() {
+    let live = Recording::live(&SOURCES, 2_000_000, 10_000);
+    let rig = rig::recording(60_000, [Kind::Adc, Kind::Decimal, Kind::Single, Kind::Walk]);
+    let subjects = [
+        Subject::new("live, six sources", live, 2, "counters.pgfault", Of::Unsigned),
+        Subject::new("rig, 64 floats", rig, 0, "c20", Of::Float),
+    ];
+    println!("| data, field | way | time | x faster than everything | target |\n|---|---|---|---|---|");
+    subjects.iter().for_each(Subject::fields);
+    println!(
+        "\n| seek to a time, warm | raw, by the clock | processor time | packed, by the clock | processor time | target |\n|---|---|---|---|---|---|"
+    );
+    subjects.iter().for_each(Subject::seeks);
+}

@@ -1,0 +1,173 @@
+//! Are records in blocks written and read faster than by riegeli in the same configuration, and as small? And how far from the bare
+//! codec? Budget: none and snappy 1.2 x the MB/s of riegeli, zstd and brotli 1.0 x and 0.95 of the bare codec, both ways; size
+//! 1.02 x that of riegeli at most.
+//!
+//! 10,000 records of one size (src/records.rs) from memory to a file in memory, and back to each record; everything that a format
+//! checks is checked. Chunks and blocks have 1 MiB of records. riegeli is the Rust crate; its C++ library is not built here. Our
+//! frames have no checksum of their own in these rows, as riegeli's records have none: the block has XXH3-64 over what is stored, the
+//! chunk HighwayHash. `transpose` stands beside `columnar`, whose frames are telemetry frames of one source with their stamps;
+//! `simple` beside `row`, whose frames are the records. The bare codec packs the same records 1 MiB at a time into room that
+//! is there. All ways of a row take turns; medians of the rounds' ratios.
+//!
+//! `cargo bench --bench head_to_head [-- WORD...]`: only rows that have all of the words, as `'10240 B' zstd:3`.
+
+use std::time::Instant;
+
+use flatcap::block::{Codec, Layout};
+use flatcap::stream::ChecksumKind;
+use flatcap_rivals::keepers::{BareCodec, Blocks, Keeper, Mcap, Riegeli};
+use flatcap_rivals::records::Records;
+use flatcap_rivals::rounds::Quartiles;
+use mcap::Compression;
+
+const RECORDS: usize = 10_000;
+const SIZES: [usize; 3] = [100, 1 << 10, 10 << 10];
+const CODECS: [Codec; 5] = [Codec::None, Codec::Snappy, Codec::Zstd(3), Codec::Brotli(6), Codec::Brotli(9)];
+/// Seconds of a way's turn, at least.
+const TURN_SECONDS: f64 = 0.02;
+/// Seconds that all rounds of a row may take, one way; three rounds there are always,
+const ROW_SECONDS: f64 = 2.0;
+/// but of rounds that take longer than this, two.
+const SLOW_SECONDS: f64 = 8.0;
+const ROUNDS_MAX: usize = 31;
+
+/// What a row of the table has of each way, ours first.
+struct Measured {
+    file_bytes: Vec<usize>,
+    write: Vec<Vec<f64>>,
+    read: Vec<Vec<f64>>,
+}
+
+fn measure(
+    records: &Records,
+    keepers: &mut [Box<dyn Keeper>],
+    has_records: impl Fn(usize) -> bool,
+) -> Measured {
+    let mut file_bytes = vec![0; keepers.len()];
+    let write = turns(keepers, |number, keeper| file_bytes[number] = keeper.write(records));
+    let read = turns(keepers, |number, keeper| {
+        let sum = keeper.read();
+        assert!(!has_records(number) || sum == records.sum(), "what is read is what was written");
+    });
+    Measured { file_bytes, write, read }
+}
+
+/// Seconds of a call, a row a way, a column a round. Work that takes seconds has few rounds, the first to run it among them.
+fn turns(keepers: &mut [Box<dyn Keeper>], mut work: impl FnMut(usize, &mut dyn Keeper)) -> Vec<Vec<f64>> {
+    let mut turn = |number: usize, keeper: &mut Box<dyn Keeper>, calls: u32| {
+        let start = Instant::now();
+        (0..calls).for_each(|_| work(number, &mut **keeper));
+        start.elapsed().as_secs_f64() / f64::from(calls)
+    };
+    let first: Vec<f64> =
+        (0..).zip(keepers.iter_mut()).map(|(number, keeper)| turn(number, keeper, 1)).collect();
+    let calls: Vec<u32> = first.iter().map(|took| (TURN_SECONDS / took).ceil().max(1.0) as u32).collect();
+    let round: f64 = first.iter().map(|took| took.max(TURN_SECONDS)).sum();
+    let rounds = ((ROW_SECONDS / round) as usize).clamp(if round > SLOW_SECONDS { 1 } else { 3 }, ROUNDS_MAX);
+    let mut seconds: Vec<Vec<f64>> = first.iter().map(|_| Vec::new()).collect();
+    if round > SLOW_SECONDS {
+        (0..).zip(&first).for_each(|(number, took): (usize, _)| seconds[number].push(*took));
+    }
+    for _ in 0..rounds {
+        for (number, keeper) in (0..).zip(keepers.iter_mut()) {
+            seconds[number].push(turn(number, keeper, calls[number]));
+        }
+    }
+    seconds
+}
+
+/// MB/s of ours, those of the other, and the median of the rounds' ratios with the ends of the middle half.
+fn rates(bytes: usize, ours: &[f64], other: &[f64]) -> String {
+    let rate = |seconds: &[f64]| bytes as f64 / Quartiles::of(seconds.iter().copied()).median / 1e6;
+    let ratio = Quartiles::of_ratios(other, ours);
+    format!(
+        "{:.0} / {:.0} = {:.2} ({:.2} to {:.2})",
+        rate(ours),
+        rate(other),
+        ratio.median,
+        ratio.low,
+        ratio.high
+    )
+}
+
+fn is_wanted(row: &str, words: &[String]) -> bool {
+    words.iter().all(|word| row.contains(word.as_str()))
+}
+
+fn beside_riegeli(words: &[String]) {
+    println!(
+        "| records | layout | codec | write MB/s: flatcap / riegeli | read | write: flatcap / bare codec | read | size: flatcap / riegeli | bare codec makes it |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for size in SIZES {
+        let mut records = None;
+        for (layout, layouts) in [(Layout::Row, "row / simple"), (Layout::Columnar, "columnar / transpose")] {
+            for codec in CODECS {
+                let row = format!("{size} B | {layouts} | {codec}");
+                if !is_wanted(&row, words) {
+                    continue;
+                }
+                let records = records.get_or_insert_with(|| Records::new(RECORDS, size));
+                let mut keepers: Vec<Box<dyn Keeper>> = vec![
+                    Box::new(Blocks::new(layout, codec, ChecksumKind::None)),
+                    Box::new(Riegeli::new(layout, codec)),
+                    Box::new(BareCodec::new(codec)),
+                ];
+                let of = measure(records, &mut keepers, |number| number < 2);
+                let bytes = records.bytes().len();
+                println!(
+                    "| {row} | {} | {} | {} | {} | {} / {} = {:.3} | {:.1} x smaller |",
+                    rates(bytes, &of.write[0], &of.write[1]),
+                    rates(bytes, &of.read[0], &of.read[1]),
+                    rates(bytes, &of.write[0], &of.write[2]),
+                    rates(bytes, &of.read[0], &of.read[2]),
+                    of.file_bytes[0],
+                    of.file_bytes[1],
+                    of.file_bytes[0] as f64 / of.file_bytes[1] as f64,
+                    bytes as f64 / of.file_bytes[2] as f64,
+                );
+            }
+        }
+    }
+}
+
+fn beside_mcap(words: &[String]) {
+    println!("| records | codec | write MB/s: flatcap row, XXH3-64 / MCAP | read | size |");
+    println!("|---|---|---|---|---|");
+    let codecs = [
+        (Codec::None, None),
+        (Codec::Lz4, Some(Compression::Lz4)),
+        (Codec::Zstd(3), Some(Compression::Zstd)),
+    ];
+    for size in SIZES {
+        let mut records = None;
+        for (codec, compression) in codecs {
+            let row = format!("{size} B | mcap | {codec}");
+            if !is_wanted(&row, words) {
+                continue;
+            }
+            let records = records.get_or_insert_with(|| Records::new(RECORDS, size));
+            let mut keepers: Vec<Box<dyn Keeper>> = vec![
+                Box::new(Blocks::new(Layout::Row, codec, ChecksumKind::Xxh3)),
+                Box::new(Mcap::new(compression, 0)),
+            ];
+            let of = measure(records, &mut keepers, |_| true);
+            let bytes = records.bytes().len();
+            println!(
+                "| {size} B | {codec} | {} | {} | {} / {} = {:.3} |",
+                rates(bytes, &of.write[0], &of.write[1]),
+                rates(bytes, &of.read[0], &of.read[1]),
+                of.file_bytes[0],
+                of.file_bytes[1],
+                of.file_bytes[0] as f64 / of.file_bytes[1] as f64,
+            );
+        }
+    }
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    beside_riegeli(&words);
+    println!();
+    beside_mcap(&words);
+}

@@ -1,0 +1,165 @@
+//! Frames in blocks, as a packed segment has them, in memory: what such a file has around its blocks is some hundred bytes more.
+
+use flatcap::block::{Decoder, Encoder, Wanted, Way, Ways};
+use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+use flatcap::stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
+
+/// Frames of a packed file have this checksum, whichever the frames inside have.
+const OUTER: ChecksumKind = ChecksumKind::Xxh3;
+
+/// Writes payloads as frames into blocks. Keeps its memory from file to file.
+pub struct BlockWriter {
+    encoder: Encoder,
+    inner: ChecksumKind,
+    block_bytes: usize,
+    frames: Vec<u8>,
+    raw_offset: u64,
+    file: Vec<u8>,
+}
+
+impl BlockWriter {
+    /// Blocks end with the frame that brings them to `block_bytes`.
+    pub fn new(way: Way, inner: ChecksumKind, block_bytes: usize) -> Self {
+        let encoder = Encoder::new(Ways { general: way, sources: Vec::new() });
+        Self { encoder, inner, block_bytes, frames: Vec::new(), raw_offset: 0, file: Vec::new() }
+    }
+
+    /// Says what the fields of a source are.
+    pub fn describe(&mut self, source: u16, root: &str, schema: &[u8]) {
+        self.encoder.describe(source, root, schema);
+    }
+
+    /// A file of these payloads, each a frame's.
+    pub fn write<'p>(&mut self, payloads: impl Iterator<Item = &'p [u8]>) -> &[u8] {
+        self.begin();
+        for payload in payloads {
+            self.inner.frame_and_write(&mut self.frames, payload).expect("a vector takes everything");
+            self.pack_if_full();
+        }
+        self.end()
+    }
+
+    /// A file of telemetry frames of one source around these records, a millisecond apart.
+    pub fn write_samples<'p>(&mut self, records: impl Iterator<Item = &'p [u8]>) -> &[u8] {
+        self.begin();
+        let envelope = Envelope::new(0);
+        let mut place = Vec::new();
+        for (seq, record) in (0..).zip(records) {
+            let mono_ns = seq * 1_000_000;
+            let stamp =
+                Stamp { mono_ns, wall_ns: mono_ns as i64, seq, shortfall: Shortfall::NONE, duration_ns: 0 };
+            place.resize(ENVELOPE_BYTES + record.len(), 0);
+            envelope.write(&mut place, &stamp, record);
+            self.inner.frame_and_write(&mut self.frames, &place).expect("a vector takes everything");
+            self.pack_if_full();
+        }
+        self.end()
+    }
+
+    /// A file of frames that are ready, as a segment has them: `ends` of the blocks, each behind a whole frame.
+    pub fn write_frames(&mut self, frames: &[u8], ends: &[usize]) -> &[u8] {
+        self.begin();
+        let mut start = 0;
+        for end in ends {
+            self.pack(&frames[start..*end]);
+            start = *end;
+        }
+        &self.file
+    }
+
+    /// The file that was written last.
+    pub fn file(&self) -> &[u8] {
+        &self.file
+    }
+
+    fn begin(&mut self) {
+        self.file.clear();
+        self.frames.clear();
+        self.raw_offset = 0;
+    }
+
+    fn pack_if_full(&mut self) {
+        if self.frames.len() >= self.block_bytes {
+            let frames = std::mem::take(&mut self.frames);
+            self.pack(&frames);
+            self.frames = frames;
+            self.frames.clear();
+        }
+    }
+
+    fn end(&mut self) -> &[u8] {
+        if !self.frames.is_empty() {
+            let frames = std::mem::take(&mut self.frames);
+            self.pack(&frames);
+        }
+        &self.file
+    }
+
+    fn pack(&mut self, frames: &[u8]) {
+        let block = self.encoder.encode(frames, self.raw_offset, self.inner).expect("whole frames");
+        OUTER.frame_and_write(&mut self.file, block).expect("a vector takes everything");
+        self.raw_offset += frames.len() as u64;
+    }
+}
+
+/// Reads what [`BlockWriter`] has written. Keeps its memory from file to file.
+#[derive(Default)]
+pub struct BlockReader {
+    decoder: Decoder,
+    frames: Vec<u8>,
+}
+
+impl BlockReader {
+    /// Hands over each frame's payload; all checksums are looked at.
+    pub fn read(&mut self, file: &[u8], mut take: impl FnMut(&[u8])) {
+        self.read_blocks(file, |checksum, frames| {
+            for payload in SliceReader::new(frames, KindDeframer::new(checksum)) {
+                take(payload.expect("intact"));
+            }
+        });
+    }
+
+    /// Hands over each record of [`BlockWriter::write_samples`].
+    pub fn read_samples(&mut self, file: &[u8], mut take: impl FnMut(&[u8])) {
+        self.read(file, |payload| {
+            let (_, record) = flatcap::schema::envelope::split(payload).expect("a telemetry frame");
+            take(record);
+        });
+    }
+
+    /// Hands over each block's frames as bytes. The block's own checksum is looked at; frames' are made anew.
+    pub fn read_blocks(&mut self, file: &[u8], mut take: impl FnMut(ChecksumKind, &[u8])) {
+        for payload in blocks(file) {
+            let block = self.decoder.open(payload, &Wanted::ALL).expect("a block");
+            if self.frames.len() < block.raw_bytes() {
+                self.frames.resize(block.raw_bytes(), 0);
+            }
+            let frames = &mut self.frames[..block.raw_bytes()];
+            block.copy(0, frames);
+            take(block.checksum(), frames);
+        }
+    }
+}
+
+/// The payloads of a file's Block frames.
+pub fn blocks(file: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let deframer = KindDeframer::new(OUTER).with_max_frame_len(256 << 20);
+    SliceReader::new(file, deframer).map(|payload| payload.expect("intact"))
+}
+
+/// Ends of blocks of whole frames, `block_bytes` or a little more each.
+pub fn block_ends(frames: &[u8], checksum: ChecksumKind, block_bytes: usize) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let (mut start, mut end) = (0, 0);
+    while let Some(length) = frames.get(end..).and_then(<[u8]>::first_chunk) {
+        end += checksum.frame_bytes(u32::from_le_bytes(*length) as usize);
+        if end - start >= block_bytes {
+            ends.push(end);
+            start = end;
+        }
+    }
+    if start < end {
+        ends.push(end);
+    }
+    ends
+}
