@@ -46,6 +46,13 @@ struct Seen {
     rest: u64, // of it, by no source; <= used
 }
 
+/// What was too much, in nanoseconds of a core a second.
+#[derive(Debug, Clone, Copy)]
+struct Excess {
+    taken: u64, // by the sources
+    used: u64,  // by the process
+}
+
 /// Keeps one budget.
 #[derive(Debug)]
 pub struct Governor {
@@ -54,6 +61,7 @@ pub struct Governor {
     seen: Option<Seen>, // in the last interval, if nothing has changed since it began
     allowance: Allowance,
     calm: Option<(u64, Allowance)>, // since when more could be given, and the least of it since then
+    excess: Option<Excess>,         // what was last too much, if nothing was given since
     demands: Vec<u64>,              // reused; ascending while it is used
 }
 
@@ -66,6 +74,7 @@ impl Governor {
             seen: None,
             allowance: Allowance::All,
             calm: None,
+            excess: None,
             demands: Vec::with_capacity(sources),
         }
     }
@@ -75,6 +84,7 @@ impl Governor {
     pub fn set_budget(&mut self, basis_points: u32) {
         self.budget = u64::from(basis_points).max(1) * (NS_PER_S / 10_000);
         self.calm = None;
+        self.excess = None;
     }
 
     /// What belonged to no source in the last interval, in nanoseconds of a core a second.
@@ -106,6 +116,7 @@ impl Governor {
             self.calm = None;
             self.lower(Seen { used: last.used.min(seen.used), rest: last.rest.min(seen.rest) })
         } else {
+            self.excess = None;
             self.higher(Seen { used: last.used.max(seen.used), rest: last.rest.max(seen.rest) }, spent.now_ns)
         };
         if allowance != self.allowance {
@@ -115,14 +126,17 @@ impl Governor {
         allowance
     }
 
-    /// Too much was used, at least this. What belongs to no source stays, or becomes less with the sources, whichever leaves more: what
-    /// is still too much is seen two seconds later.
-    fn lower(&self, seen: Seen) -> Allowance {
-        let taken = taken(&self.demands, self.allowance);
-        if seen.rest >= self.budget && taken <= seen.rest / NEGLIGIBLE_PART {
+    /// Too much was used, at least this. What belongs to no source first counts as if it became less with the sources; what is still too
+    /// much is seen two seconds later, and how much less it really became.
+    fn lower(&mut self, seen: Seen) -> Allowance {
+        let now = Excess { taken: taken(&self.demands, self.allowance), used: seen.used };
+        let before = self.excess.replace(now);
+        if seen.rest >= self.budget && now.taken <= seen.rest / NEGLIGIBLE_PART {
             return Allowance::Nothing;
         }
-        let available = self.aim().saturating_sub(seen.rest).max(scaled(taken, self.aim(), seen.used));
+        let most = scaled(now.taken, self.aim(), now.used);
+        let least = self.aim().saturating_sub(seen.rest).min(most);
+        let available = before.map_or(most, |before| now.fitting(before, self.aim()).clamp(least, most));
         match fill(&self.demands, available) {
             Allowance::Nothing => Allowance::Cap(1),
             allowance => allowance,
@@ -155,6 +169,18 @@ impl Governor {
 
     fn aim(&self) -> u64 {
         self.budget / 100 * AIM_PERCENT
+    }
+}
+
+impl Excess {
+    /// What the sources may take so that the process uses `aim`, if it goes on as from `before` to now (a secant).
+    fn fitting(self, before: Self, aim: u64) -> u64 {
+        let (less_taken, less_used) =
+            (before.taken.saturating_sub(self.taken), before.used.saturating_sub(self.used));
+        if less_used == 0 {
+            return 0; // Taking from the sources has not helped.
+        }
+        self.taken.saturating_sub(scaled(self.used.saturating_sub(aim), less_taken, less_used))
     }
 }
 
