@@ -20,6 +20,10 @@ const BLOCK_BYTES: u64 = 4096;
 /// What a file system may take for a file beside its content: blocks that list its extents.
 const OVERHEAD_BYTES: u64 = 16 << 10;
 
+/// A directory whose files exchange their names while it is listed is listed so often at most. Exchanges are seconds apart; a file with two names of
+/// its own (a hard link) is none.
+const LISTINGS_MAX: usize = 4;
+
 /// A storage with a cap.
 #[derive(Debug)]
 pub struct Capped {
@@ -103,14 +107,7 @@ impl Shared {
             return Ok(());
         }
         let now_ns = monotonic_ns();
-        let mut entries = self.inner.entries()?;
-        // Two files may exchange their names while they are listed: one is then there under both, and counts once.
-        let mut seen = BTreeSet::new();
-        for entry in &mut entries {
-            if !seen.insert(entry.identity) {
-                entry.allocated = 0;
-            }
-        }
+        let entries = self.entries_once()?;
         let files: Vec<StoredFile> = entries.into_iter().map(|entry| stored(entry, books, now_ns)).collect();
         let space = self.inner.space()?;
         self.publish(&files, space, books);
@@ -135,6 +132,26 @@ impl Shared {
             }
         }
         shortage.map_or(Ok(()), |shortage| Err(io::Error::new(ErrorKind::StorageFull, shortage)))
+    }
+
+    /// The directory's files, each once. Two may exchange their names while they are listed: one of them is then there under both names and the other
+    /// under none, so it is listed again.
+    fn entries_once(&self) -> io::Result<Vec<Entry>> {
+        let mut listings = 1;
+        loop {
+            let mut entries = self.inner.entries()?;
+            let mut seen = BTreeSet::new();
+            let mut is_whole = true;
+            for entry in &mut entries {
+                if !seen.insert(entry.identity) {
+                    (entry.allocated, is_whole) = (0, false);
+                }
+            }
+            if is_whole || listings == LISTINGS_MAX {
+                return Ok(entries);
+            }
+            listings += 1;
+        }
     }
 
     fn publish(&self, files: &[StoredFile], space: Space, books: &Books) {
@@ -210,7 +227,7 @@ impl Storage for Capped {
     }
 
     fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
-        // A list in which one of the files is there twice counts it once: no need to wait.
+        // A list that falls into an exchange is made again: no need to wait.
         self.shared.inner.exchange(one, other)
     }
 

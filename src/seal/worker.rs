@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::choice::{clear, sealed};
 use super::outcome::{Left, Outcome, SealError};
@@ -11,7 +13,7 @@ use super::packing::{Job, Placing, Slice, pack};
 use super::ways::NamedWays;
 use crate::metrics::{DirectoryMetrics, SealerMetrics};
 use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
-use crate::os::event::{Event, Woken};
+use crate::os::event::Event;
 use crate::os::storage::Storage;
 use crate::os::thread;
 use crate::segment::SegmentName;
@@ -22,6 +24,8 @@ const LOOK_INTERVAL_NS: u64 = 60 * NS_PER_S;
 const BACK_OFF_NS: u64 = NS_PER_S;
 /// ...up to this.
 const BACK_OFF_MAX_NS: u64 = 600 * NS_PER_S;
+/// A segment is tried so often in a run before it is left as it is.
+const TRIES_MAX: u32 = 3;
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,29 +43,42 @@ pub struct Plan {
 /// The way to a worker, from any thread.
 #[derive(Debug, Clone)]
 pub struct Link {
-    shared: Arc<Shared>,
+    plans: Sender<Plan>,
+    signals: Arc<Signals>,
 }
 
 /// What packs one segment after the other.
 #[derive(Debug)]
 pub struct Worker {
-    shared: Arc<Shared>,
+    orders: Orders,
     storage: Arc<dyn Storage>,
     metrics: Arc<SealerMetrics>,
     directory: Arc<DirectoryMetrics>,
     queue: VecDeque<SegmentName>, // of the last look, the oldest first
-    done: BTreeSet<(u64, u64)>,   // number and run of segments that need no look in this run
+    done: BTreeSet<Key>,          // need no look in this run
+    unpaid: BTreeSet<Key>,        // need none until they are to be packed in another way
+    tries: BTreeMap<Key, u32>,    // of those that have failed
     pace: Pace,
     failures: u32, // one after the other
     said: BTreeMap<&'static str, String>,
     can_exchange: bool,
 }
 
+/// Number and run of a segment: what tells those of a directory apart.
+type Key = (u64, u64);
+
 #[derive(Debug)]
-struct Shared {
-    plan: Mutex<Plan>,
+struct Signals {
     bell: Event, // rung for a new segment, a new plan, the end
     stop: Event,
+}
+
+/// What a worker is told, and what it was told last.
+#[derive(Debug)]
+struct Orders {
+    plan: Plan,
+    plans: Receiver<Plan>,
+    signals: Arc<Signals>,
 }
 
 /// A worker and the way to it.
@@ -71,44 +88,78 @@ pub fn link(
     metrics: Arc<SealerMetrics>,
     directory: Arc<DirectoryMetrics>,
 ) -> (Link, Worker) {
-    let shared = Arc::new(Shared { plan: Mutex::new(plan), bell: Event::new(), stop: Event::new() });
+    let signals = Arc::new(Signals { bell: Event::new(), stop: Event::new() });
+    // Nobody waits at either end: whoever sends is never held up by a thread that runs last.
+    let (sender, plans) = unbounded();
     let worker = Worker {
-        shared: Arc::clone(&shared),
+        orders: Orders { plan, plans, signals: Arc::clone(&signals) },
         storage,
         metrics,
         directory,
         queue: VecDeque::new(),
         done: BTreeSet::new(),
+        unpaid: BTreeSet::new(),
+        tries: BTreeMap::new(),
         pace: Pace::new(0, 0),
         failures: 0,
         said: BTreeMap::new(),
         can_exchange: true,
     };
-    (Link { shared }, worker)
+    (Link { plans: sender, signals }, worker)
 }
 
 impl Link {
     /// There may be something to do.
     pub fn ring(&self) {
-        self.shared.bell.set();
+        self.signals.bell.set();
     }
 
-    /// This is to be done from now on; what is under way goes on as it began, unless nothing is to be done any more.
+    /// This is to be done from now on. A segment under way goes on in the way in which it began, within the new budget, unless nothing is to be done any
+    /// more.
     pub fn change(&self, plan: Plan) {
-        *self.shared.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan;
+        // A worker that has ended needs no plan.
+        let _gone = self.plans.send(plan);
         self.ring();
     }
 
     /// The end: what is under way is dropped.
     pub fn stop(&self) {
-        self.shared.stop.set();
+        self.signals.stop.set();
         self.ring();
     }
 }
 
-impl Shared {
-    fn plan(&self) -> Plan {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
+impl Orders {
+    /// Takes the newest plan. Rings of before are heard by that.
+    fn hear(&mut self) {
+        self.signals.bell.clear();
+        if let Some(plan) = self.plans.try_iter().last() {
+            self.plan = plan;
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.signals.stop.is_set()
+    }
+
+    /// Sleeps until a time of the monotonic clock, or until somebody rings.
+    fn sleep_until(&self, deadline_ns: u64) {
+        self.signals.bell.wait_until(deadline_ns);
+    }
+
+    /// Pauses until what was spent, with so many more bytes, is within the budget. Returns whether to go on.
+    fn pause(&mut self, pace: &mut Pace, cpu_ns: u64, mut io_bytes: u64) -> bool {
+        loop {
+            self.hear();
+            if !self.plan.enabled || self.is_stopped() {
+                return false;
+            }
+            let now_ns = monotonic_ns();
+            match pace.pause_ns(self.plan.budget, now_ns, cpu_ns, std::mem::take(&mut io_bytes)) {
+                0 => return true,
+                pause_ns => self.sleep_until(now_ns.saturating_add(pause_ns)),
+            }
+        }
     }
 }
 
@@ -123,20 +174,28 @@ impl Worker {
             Ok(files) => tracing::info!(files, "removed what an interrupted sealing had left"),
             Err(error) => self.complain(&error, "cannot remove what an interrupted sealing has left"),
         }
-        while !self.shared.stop.is_set() {
-            self.shared.bell.clear();
-            let plan = self.shared.plan();
-            let is_enabled = plan.enabled && self.can_exchange;
+        while !self.orders.is_stopped() {
+            self.hear();
+            let is_enabled = self.orders.plan.enabled && self.can_exchange;
             self.metrics.enabled.set(u64::from(is_enabled));
             let next = if is_enabled { self.next() } else { None };
             let wait_ns = match next {
-                Some(name) => self.work(&plan, name),
+                Some(name) => self.work(name),
                 None => LOOK_INTERVAL_NS,
             };
             self.metrics.cpu_ns.set(thread_cpu_ns());
             if wait_ns > 0 {
-                self.shared.bell.wait_until(monotonic_ns().saturating_add(wait_ns));
+                self.orders.sleep_until(monotonic_ns().saturating_add(wait_ns));
             }
+        }
+    }
+
+    /// Takes the newest plan. What did not pay in one way may in another.
+    fn hear(&mut self) {
+        let before = (self.orders.plan.ways.clone(), self.orders.plan.block_bytes);
+        self.orders.hear();
+        if before != (self.orders.plan.ways.clone(), self.orders.plan.block_bytes) {
+            self.unpaid.clear();
         }
     }
 
@@ -155,38 +214,42 @@ impl Worker {
             Ok(names) => names,
             Err(error) => return self.complain(&error, "cannot look for segments to seal"),
         };
-        let there: BTreeSet<(u64, u64)> = names.iter().map(key).collect();
+        let there: BTreeSet<Key> = names.iter().map(key).collect();
         self.done.retain(|done| there.contains(done));
-        self.queue.extend(names.into_iter().filter(|name| !self.done.contains(&key(name))));
+        self.unpaid.retain(|unpaid| there.contains(unpaid));
+        self.tries.retain(|tried, _| there.contains(tried));
+        let is_known = |key: &Key| self.done.contains(key) || self.unpaid.contains(key);
+        self.queue.extend(names.into_iter().filter(|name| !is_known(&key(name))));
     }
 
     /// Packs a segment. Returns for how long to wait before the next one, in nanoseconds.
-    fn work(&mut self, plan: &Plan, name: SegmentName) -> u64 {
-        let (shared, metrics, mut pace) = (Arc::clone(&self.shared), Arc::clone(&self.metrics), self.pace);
+    fn work(&mut self, name: SegmentName) -> u64 {
+        let Plan { ways, block_bytes, .. } = self.orders.plan.clone();
+        let mut pace = self.pace;
+        let (orders, metrics) = (&mut self.orders, &self.metrics);
         let mut go_on = |slice: Slice| {
             let cpu_ns = thread_cpu_ns();
             metrics.cpu_ns.set(cpu_ns);
-            let plan = shared.plan();
-            let now_ns = monotonic_ns();
-            let pause_ns = pace.pause_ns(plan.budget, now_ns, cpu_ns, slice.io_bytes);
-            plan.enabled && shared.stop.wait_until(now_ns.saturating_add(pause_ns)) == Woken::Deadline
+            orders.pause(&mut pace, cpu_ns, slice.io_bytes)
         };
-        let storage = Arc::clone(&self.storage);
         let result = pack(
             &mut Job {
-                storage: &*storage,
-                ways: &plan.ways,
-                block_bytes: plan.block_bytes,
+                storage: &*self.storage,
+                ways: &ways,
+                block_bytes,
                 keep_free: self.directory.keep_free_bytes.get(),
                 placing: Placing::Exchange,
                 pace: &mut go_on,
             },
             name,
         );
-        let wait_ns = self.conclude(name, result);
         // What it took to look at one that is left as it is.
         go_on(Slice { raw_bytes: 0, io_bytes: 0 });
         self.pace = pace;
+        let wait_ns = self.conclude(name, result);
+        if (&ways, block_bytes) != (&self.orders.plan.ways, self.orders.plan.block_bytes) {
+            self.unpaid.clear();
+        }
         wait_ns
     }
 
@@ -219,19 +282,30 @@ impl Worker {
             Ok(Outcome::Left(Left::Gone | Left::Packed { .. })) => {}
             Ok(Outcome::Left(left)) => {
                 metrics.left.add(1);
+                if matches!(left, Left::DoesNotPay { .. }) {
+                    self.unpaid.insert(key(&name));
+                }
                 tracing::info!(segment = %name, "a segment is left as it is: {left}");
             }
             Err(error) => {
                 metrics.failures.add(1);
                 let wait_ns = self.back_off(name, &format!("{}: {}", error.step, error.error));
-                // Its turn comes again in the next run: another one may do better.
-                self.done.insert(key(&name));
+                let tries = self.tries.entry(key(&name)).or_default();
+                *tries += 1;
+                if *tries >= TRIES_MAX {
+                    self.done.insert(key(&name));
+                } else {
+                    // Another one may do better meanwhile.
+                    self.queue.push_back(name);
+                }
                 return wait_ns;
             }
         }
         self.failures = 0;
         self.said.clear();
-        self.done.insert(key(&name));
+        if !self.unpaid.contains(&key(&name)) {
+            self.done.insert(key(&name));
+        }
         0
     }
 
@@ -256,8 +330,7 @@ impl Worker {
     }
 }
 
-/// What tells segments of a directory apart.
-fn key(name: &SegmentName) -> (u64, u64) {
+fn key(name: &SegmentName) -> Key {
     (name.number, name.run_id)
 }
 
@@ -265,6 +338,7 @@ fn key(name: &SegmentName) -> (u64, u64) {
 mod tests {
     use super::super::rig::{BLOCK_BYTES, read, storage};
     use super::*;
+    use crate::block::{Codec, Layout, Way};
     use crate::os::simulated::{Operation, SimulatedStorage};
 
     const BUDGET: Budget = Budget { cpu_basis_points: 10_000, io_bytes: 1 << 40 };
@@ -344,14 +418,42 @@ mod tests {
         assert!(!read(&storage, raw.keys().next().unwrap()).1);
     }
 
-    // Goal: a segment that fails is counted and holds no other one up; where names cannot be exchanged, everything stays as it is and nothing is tried again.
+    // Goal: what does not pay is looked at once, and again when it is to be packed in another way. Method: rows by no codec, then the default.
+    #[test]
+    fn what_does_not_pay_may_in_another_way() {
+        let (storage, _) = storage(1, 0..2);
+        let general = Way { layout: Layout::Row, codec: Codec::None };
+        let ways = NamedWays { general, sources: Vec::new() };
+        let at_work = AtWork::start(&storage, Plan { ways, ..plan(true, BUDGET) });
+        at_work.eventually(|metrics| metrics.left.get() == 2 && metrics.waiting.get() == 0);
+        let operations = storage.log().len();
+        at_work.link.ring();
+        at_work.link.change(plan(true, BUDGET));
+        at_work.eventually(|metrics| metrics.segments.get() == 2 && metrics.waiting.get() == 0);
+        assert!(storage.log().len() > operations && at_work.metrics.left.get() == 2);
+        at_work.stop();
+    }
+
+    // Goal: a new budget holds from the middle of a pause on. Method: one that would have it pause for hours, then one that does not.
+    #[test]
+    fn a_pause_heeds_a_new_budget() {
+        let (storage, _) = storage(1, 0..1);
+        let at_work = AtWork::start(&storage, plan(true, Budget { cpu_basis_points: 1, io_bytes: 1 }));
+        let before = storage.log().len();
+        at_work.eventually(|metrics| metrics.cpu_ns.get() > 0 && storage.log().len() > before);
+        at_work.link.change(plan(true, BUDGET));
+        at_work.eventually(|metrics| metrics.segments.get() == 1);
+        at_work.stop();
+    }
+
+    // Goal: a segment that fails is counted and tried again, and holds no other one up; where names cannot be exchanged, everything stays as it is and nothing is tried again.
     // Method: the first creation of a packed file fails; then the first exchange.
     #[test]
     fn failures_hold_nothing_up() {
         let (storage_a, raw) = storage(1, 0..2);
         storage_a.fail(storage_a.log().len() + 1, 5);
         let at_work = AtWork::start(&storage_a, plan(true, BUDGET));
-        at_work.eventually(|metrics| metrics.segments.get() == 1 && metrics.waiting.get() == 0);
+        at_work.eventually(|metrics| metrics.segments.get() == 2 && metrics.waiting.get() == 0);
         assert_eq!(at_work.metrics.failures.get(), 1);
         at_work.stop();
         assert_eq!(storage_a.names().len(), raw.len());
