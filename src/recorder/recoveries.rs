@@ -2,11 +2,13 @@
 //! missing in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::IoSlice;
 use std::rc::Rc;
 
 use super::SyncPolicy;
 use super::rig::{FileFound, Item, Looker, RUN_ID, SOURCES, Script};
 use crate::os::simulated::{CrashKind, Moment, Random, SimulatedStorage};
+use crate::os::storage::Storage;
 use crate::schema::segment::GapCause;
 use crate::segment::{Audit, Completion, Finding, Leftovers, SegmentName, State};
 
@@ -217,4 +219,40 @@ fn damaged_files_are_set_aside() {
             assert_eq!(finding, None, "{item:?}");
         }
     }
+}
+
+// Goal: a write that a kill cut short is no damage where the memory has the whole of it, and is kept beside where it has not. Method: what a killed run
+// left, cut within its last sample at each byte.
+#[test]
+fn a_write_cut_short_is_no_damage() {
+    let script = Script::fixed(SyncPolicy::Never);
+    let storage = SimulatedStorage::new(0);
+    storage.crash_at(5, Moment::After);
+    script.record(&storage);
+    let killed = storage.crash_image(0, CrashKind::ProcessKilled);
+    let name = killed.names().iter().find_map(|name| SegmentName::parse(name)).unwrap();
+    let bytes = killed.content(&name.to_string()).unwrap();
+    let memory = script.memory();
+    let (last, end) =
+        memory.frames.iter().filter_map(|frame| Some((frame, find(&bytes, frame)?))).next_back().unwrap();
+    let recovered = |length: usize, memory: &Leftovers| {
+        let storage = SimulatedStorage::new(1);
+        let file = storage.create(&name.to_string()).unwrap();
+        file.append(&[IoSlice::new(&bytes[..length])]).unwrap();
+        crate::segment::recover(&storage, name, memory, false).unwrap()
+    };
+    let whole = recovered(end, &memory);
+    assert!(whole.damage.is_empty() && whole.set_aside.is_empty(), "{whole:?}");
+    for length in end - last.len() + 1..end {
+        let with_memory = recovered(length, &memory);
+        assert_eq!((with_memory.frames, &with_memory.damage), (whole.frames, &whole.damage), "{length}");
+        assert_eq!((with_memory.rescued, with_memory.set_aside.len()), (whole.rescued + 1, 0), "{length}");
+        let without = recovered(length, &Leftovers::default());
+        assert_eq!((without.damage.len(), without.set_aside.len()), (1, 1), "{length}");
+    }
+}
+
+/// Where a frame ends in these bytes.
+fn find(bytes: &[u8], frame: &[u8]) -> Option<usize> {
+    bytes.windows(frame.len()).position(|window| window == frame).map(|at| at + frame.len())
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_queue::ArrayQueue;
 
 use super::choice::{clear, sealed};
 use super::outcome::{Left, Outcome, SealError};
@@ -26,6 +26,9 @@ const BACK_OFF_NS: u64 = NS_PER_S;
 const BACK_OFF_MAX_NS: u64 = 600 * NS_PER_S;
 /// A segment is tried so often in a run before it is left as it is.
 const TRIES_MAX: u32 = 3;
+/// Plans that wait to be heard; the oldest gives way. More than one, so that whoever brings one need not wait for a thread that runs last and is just
+/// taking another one out.
+const PLANS_MAX: usize = 16;
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +46,6 @@ pub struct Plan {
 /// The way to a worker, from any thread.
 #[derive(Debug, Clone)]
 pub struct Link {
-    plans: Sender<Plan>,
     signals: Arc<Signals>,
 }
 
@@ -69,7 +71,8 @@ type Key = (u64, u64);
 
 #[derive(Debug)]
 struct Signals {
-    bell: Event, // rung for a new segment, a new plan, the end
+    plans: ArrayQueue<Plan>, // the newest counts
+    bell: Event,             // rung for a new segment, a new plan, the end
     stop: Event,
 }
 
@@ -77,7 +80,6 @@ struct Signals {
 #[derive(Debug)]
 struct Orders {
     plan: Plan,
-    plans: Receiver<Plan>,
     signals: Arc<Signals>,
 }
 
@@ -88,11 +90,10 @@ pub fn link(
     metrics: Arc<SealerMetrics>,
     directory: Arc<DirectoryMetrics>,
 ) -> (Link, Worker) {
-    let signals = Arc::new(Signals { bell: Event::new(), stop: Event::new() });
-    // Nobody waits at either end: whoever sends is never held up by a thread that runs last.
-    let (sender, plans) = unbounded();
+    let plans = ArrayQueue::new(PLANS_MAX);
+    let signals = Arc::new(Signals { plans, bell: Event::new(), stop: Event::new() });
     let worker = Worker {
-        orders: Orders { plan, plans, signals: Arc::clone(&signals) },
+        orders: Orders { plan, signals: Arc::clone(&signals) },
         storage,
         metrics,
         directory,
@@ -105,7 +106,7 @@ pub fn link(
         said: BTreeMap::new(),
         can_exchange: true,
     };
-    (Link { plans: sender, signals }, worker)
+    (Link { signals }, worker)
 }
 
 impl Link {
@@ -117,8 +118,7 @@ impl Link {
     /// This is to be done from now on. A segment under way goes on in the way in which it began, within the new budget, unless nothing is to be done any
     /// more.
     pub fn change(&self, plan: Plan) {
-        // A worker that has ended needs no plan.
-        let _gone = self.plans.send(plan);
+        let _older = self.signals.plans.force_push(plan);
         self.ring();
     }
 
@@ -133,7 +133,7 @@ impl Orders {
     /// Takes the newest plan. Rings of before are heard by that.
     fn hear(&mut self) {
         self.signals.bell.clear();
-        if let Some(plan) = self.plans.try_iter().last() {
+        while let Some(plan) = self.signals.plans.pop() {
             self.plan = plan;
         }
     }

@@ -184,6 +184,11 @@ pub(super) fn forcing_builder() -> FlatBufferBuilder<'static> {
     builder
 }
 
+/// How many readings these stand for.
+pub(super) fn count_of(gaps: &[Gap]) -> u64 {
+    gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.count))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::control::{ClockSync, Gap};
+use super::control::{ClockSync, Gap, count_of};
 use super::error::SegmentError;
 use super::header::SourceInfo;
 use super::kind::{FrameAt, FrameKind, Telemetry};
@@ -186,7 +186,8 @@ impl Recovery<'_> {
             Err(error) => return Err(error.into()),
         };
         let is_complete = reader.is_sealed();
-        let walk = Walk::through(&mut reader, self.leftovers)?;
+        let mut walk = Walk::through(&mut reader, self.leftovers)?;
+        walk.pass_over_tail(&*file, self.leftovers).map_err(step.fails("read the file's end"))?;
         self.result.frames = walk.samples;
         self.result.damage.extend_from_slice(&walk.damage);
         // Nothing is completed within a packed file: its offsets are others.
@@ -493,8 +494,4 @@ impl Recovery<'_> {
         self.preview(progress);
         Ok(())
     }
-}
-
-fn count_of(gaps: &[Gap]) -> u64 {
-    gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.count))
 }

@@ -13,9 +13,9 @@ pub(super) fn is_beginning(cut: &dyn StorageFile, file: &dyn StorageFile, offset
     let (mut own, mut other) = (vec![0; COPY_BYTES], vec![0; COPY_BYTES]);
     let mut at = 0;
     while at < length {
-        let count = read(cut, &mut own, at)?;
+        let count = cut.read_all_at(&mut own, at)?;
         let (Some(own), Some(other)) = (own.get(..count), other.get_mut(..count)) else { return Ok(false) };
-        if count == 0 || read(file, other, offset + at)? < count || own != other {
+        if count == 0 || file.read_all_at(other, offset + at)? < count || own != other {
             return Ok(false);
         }
         at += count as u64;
@@ -23,25 +23,24 @@ pub(super) fn is_beginning(cut: &dyn StorageFile, file: &dyn StorageFile, offset
     Ok(true)
 }
 
-/// Fills the buffer as far as the file goes.
-fn read(file: &dyn StorageFile, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    while let Some(free) = buffer.get_mut(filled..).filter(|free| !free.is_empty()) {
-        match file.read_at(free, offset + filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
+/// Whether all that stands in `file` from `offset` on is the beginning of one of these.
+pub(super) fn is_beginning_of_any(
+    file: &dyn StorageFile,
+    offset: u64,
+    frames: &[Vec<u8>],
+) -> io::Result<bool> {
+    let longest = frames.iter().map(Vec::len).max().unwrap_or_default();
+    let mut tail = vec![0; longest + 1];
+    let count = file.read_all_at(&mut tail, offset)?;
+    tail.truncate(count);
+    Ok(frames.iter().any(|frame| frame.starts_with(&tail)))
 }
 
 /// Appends what stands in `from` behind `offset` to `to`.
 pub(super) fn copy_tail(from: &dyn StorageFile, mut offset: u64, to: &dyn StorageFile) -> io::Result<()> {
     let mut buffer = vec![0; COPY_BYTES];
     loop {
-        let count = read(from, &mut buffer, offset)?;
+        let count = from.read_all_at(&mut buffer, offset)?;
         if count == 0 {
             return Ok(());
         }

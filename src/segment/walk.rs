@@ -1,5 +1,7 @@
 //! A segment read from end to end: what it holds, how far its sources have got, where its intact frames end.
 
+use std::io;
+
 use super::control::Gap;
 use super::error::SegmentError;
 use super::footer::Footer;
@@ -9,8 +11,10 @@ use super::progress::{Progress, Taken};
 use super::proof::Proof;
 use super::reader::{Advance, Damage, SegmentReader};
 use super::recover::Leftovers;
+use super::tail::is_beginning_of_any;
 use super::tally::Tally;
 use super::totals::Span;
+use crate::os::storage::StorageFile;
 use crate::schema::segment::GapCause;
 
 /// What a walk through the file has come to.
@@ -98,6 +102,17 @@ impl Walk {
             walk.damage.push(tail);
         }
         Ok(walk)
+    }
+
+    /// What the end of a process cut short is no damage where its memory has the whole of it: passes over a tail that is the beginning of a frame there.
+    pub(super) fn pass_over_tail(&mut self, file: &dyn StorageFile, leftovers: &Leftovers) -> io::Result<()> {
+        if self.has_tail && !leftovers.is_followed && is_beginning_of_any(file, self.end, &leftovers.frames)?
+        {
+            self.has_tail = false;
+            let end = self.end;
+            self.damage.pop_if(|damage| damage.offset == end);
+        }
+        Ok(())
     }
 
     /// What a footer says that is not what stands in front of it.
