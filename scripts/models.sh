@@ -3,5 +3,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# With a target that is named, build scripts and macros are those of every other build.
 RUSTFLAGS="--cfg flatcap_model" LOOM_MAX_BRANCHES=10000 \
-    cargo test --target-dir "${CARGO_TARGET_DIR:-target}/models" --lib --locked -- model_ "$@"
+    cargo test --target "$(rustc -vV | sed -n 's/^host: //p')" --lib --locked -- model_ "$@"

@@ -14,7 +14,7 @@ if ! command -v valgrind >/dev/null; then
 fi
 runner=$tools/bin/gungraun-runner
 if ! [ -x "$runner" ]; then
-    cargo install --quiet --debug --locked --root "$tools" --version "$runner_version" gungraun-runner
+    cargo install --quiet --debug --locked --root "$tools" --target-dir "$tools/build" --version "$runner_version" gungraun-runner
 fi
 
 # Counts depend on the compiler and on what the C library finds in the processor, and on nothing else.
