@@ -86,6 +86,23 @@ fn failures_cost_nothing() {
     }
 }
 
+// Goal: as long as it is not sure that the packed file's name is on the medium, the raw one stays. Method: the sync of the directory behind the exchange
+// fails; then the power is cut.
+#[test]
+fn a_directory_that_is_not_synced_keeps_both() {
+    let sync = exchange() + 1;
+    let (storage, raw) = storage(1, 0..1);
+    storage.fail(sync, 5);
+    let name = raw.keys().next().unwrap();
+    assert!(pack_one(&storage, parsed(name)).is_err());
+    assert!(matches!(storage.log()[sync].operation, Operation::SyncDirectory), "{:?}", storage.log()[sync]);
+    assert_eq!((storage.names().len(), read(&storage, name).1), (2, true));
+    for seed in 0..POWER_CUTS {
+        assert_whole(&storage.crash_image(seed, CrashKind::PowerCut), &raw);
+    }
+    assert_whole(&storage, &raw);
+}
+
 /// The number of the exchange in the packing of one segment.
 fn exchange() -> usize {
     let (storage, raw) = storage(1, 0..1);

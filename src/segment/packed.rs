@@ -488,6 +488,28 @@ pub(super) mod tests {
         }
     }
 
+    // Goal: a table of blocks that no file can have is not believed: what it costs to read it has a bound. Method: blocks that overlap in the file or
+    // in the segment, leave something out, or lie behind the end.
+    #[test]
+    fn impossible_tables_are_not_believed() {
+        let entry = |raw_offset, offset| BlockEntry { raw_offset, offset, raw_bytes: 100, bytes: 50 };
+        let tables = [
+            (vec![entry(0, 10), entry(100, 60)], true),
+            (vec![entry(0, 10), entry(100, 59)], false),
+            (vec![entry(0, 10), entry(100, 10)], false),
+            (vec![entry(0, 60), entry(100, 10)], false),
+            (vec![entry(0, 10), entry(99, 60)], false),
+            (vec![entry(0, 10), entry(101, 60)], false),
+            (vec![entry(1, 10), entry(101, 60)], false),
+            (vec![entry(0, 10), entry(100, 61)], false),
+            (vec![entry(0, 10), entry(100, u64::MAX)], false),
+            (Vec::new(), false),
+        ];
+        for (number, (table, expected)) in tables.iter().enumerate() {
+            assert_eq!(is_possible(table, 110), *expected, "{number}");
+        }
+    }
+
     // Goal: what cannot be read says why. Method: the first and the last block damaged; blocks within blocks.
     #[test]
     fn what_cannot_be_unpacked_is_an_error() {

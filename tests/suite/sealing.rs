@@ -210,6 +210,19 @@ fn seal_touches_only_what_is_its_own() {
     recording.stop();
 }
 
+// Goal: a directory is sealed once, however often and in whatever spelling it was named. Method: the directory twice, and one of its segments.
+#[test]
+fn a_directory_named_twice_is_sealed_once() {
+    let rig = Rig::new();
+    let segments = recorded(&rig, "1500ms");
+    let one = segments[0].to_str().unwrap();
+    let called = rig.call(&["seal", "--json", "flatcap-data", one, "./flatcap-data/"]);
+    assert_eq!(called.status, Some(0), "{called:?}");
+    let rows = called.json()["segments"].as_array().unwrap().len();
+    assert_eq!(rows, segments.len(), "{called:?}");
+    assert!(segments.iter().all(|path| is_packed(&rig, path)));
+}
+
 // Goal: damage in a segment leaves it as it is, is told with its offset, and makes the status 3; the others are packed. Method: a byte inverted.
 #[test]
 fn damaged_segments_are_left() {
