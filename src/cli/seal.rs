@@ -1,8 +1,10 @@
 //! `seal`: closed segments become small, by hand.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -11,16 +13,13 @@ use serde::Serialize;
 use super::error::CliError;
 use super::{Outcome, text};
 use crate::block::{Codec, Layout, Way};
-use crate::config::{SealSource, parse_size};
+use crate::config::{SEAL_BLOCK_SIZE_RANGE, Seal, SealSource, format_size, parse_size};
 use crate::daemon::DaemonError;
 use crate::os::event::Event;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::{self, DataDirectory, DataDirectoryError};
 use crate::seal::{self, Job, Left, NamedWays, Placing, SealError, Slice, clear, pack};
 use crate::segment::{SegmentError, SegmentName, SegmentReader, State};
-
-/// Bytes of frames in a block, from...to, as in `[seal]`.
-const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=16 << 20;
 
 /// Make closed segments small: rewrite them as compressed blocks, which read as before, byte for byte. `record` does the same by
 /// itself, beside the recording.
@@ -30,26 +29,42 @@ pub(super) struct Args {
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// What makes them smaller: none, lz4, snappy, zstd:1 to zstd:19, brotli:0 to brotli:11.
-    #[arg(long, value_name = "CODEC", default_value = "zstd:1")]
+    #[arg(long, value_name = "CODEC", default_value_t = Seal::default().codec)]
     codec: Codec,
     /// How samples lie in a block: row, or columnar, which puts the same value of successive samples together.
-    #[arg(long, value_name = "LAYOUT", default_value = "columnar")]
+    #[arg(long, value_name = "LAYOUT", default_value_t = Seal::default().layout)]
     layout: Layout,
     /// A source that is packed in another way; may be given several times.
     #[arg(long = "source", value_name = "NAME=CODEC/LAYOUT")]
     sources: Vec<SealSource>,
     /// Samples in a block, in bytes, from 64KiB to 16MiB.
-    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = block_size)]
-    block_size: usize,
+    #[arg(long, value_name = "SIZE", default_value_t = BlockSize(Seal::default().block_size))]
+    block_size: BlockSize,
     /// One JSON object instead of lines.
     #[arg(long)]
     json: bool,
 }
 
-fn block_size(text: &str) -> Result<usize, String> {
-    let bytes = parse_size(text).map_err(|error| error.to_string())?;
-    let fitting = usize::try_from(bytes).ok().filter(|_| BLOCK_BYTES.contains(&bytes));
-    fitting.ok_or_else(|| "a block has from 64KiB to 16MiB".to_owned())
+/// Bytes of frames in a block, as in `[seal]`.
+#[derive(Debug, Clone, Copy)]
+struct BlockSize(usize);
+
+impl FromStr for BlockSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bytes = parse_size(text).map_err(|error| error.to_string())?;
+        let fitting = usize::try_from(bytes).ok().filter(|_| SEAL_BLOCK_SIZE_RANGE.contains(&bytes));
+        let (least, most) = (SEAL_BLOCK_SIZE_RANGE.start(), SEAL_BLOCK_SIZE_RANGE.end());
+        let refused = || format!("a block has from {} to {}", format_size(*least), format_size(*most));
+        fitting.map(Self).ok_or_else(refused)
+    }
+}
+
+impl fmt::Display for BlockSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&format_size(self.0 as u64))
+    }
 }
 
 /// Segments of one directory.
@@ -230,7 +245,7 @@ fn seal_all(
                 &mut Job {
                     storage: directory,
                     ways: &ways,
-                    block_bytes: args.block_size,
+                    block_bytes: args.block_size.0,
                     keep_free: 0,
                     placing: Placing::ExchangeOrReplace,
                     pace: &mut pace,

@@ -105,7 +105,7 @@ pub(super) const SEAL_LAYOUT: Layout = Layout::Columnar;
 /// A few seconds of fast sources: enough rows to be alike, few enough for a seek to unpack them at once.
 pub(super) const SEAL_BLOCK_SIZE: u64 = 4 * MIB;
 /// Smaller ones hold too few rows; of larger ones a seek unpacks too much, and memory is several times this.
-pub(super) const SEAL_BLOCK_SIZE_RANGE: RangeInclusive<u64> = 64 * KIB..=16 * MIB;
+pub const SEAL_BLOCK_SIZE_RANGE: RangeInclusive<u64> = 64 * KIB..=16 * MIB;
 /// Several times what six sources at 1 kHz need, and a small part of what the recorder may take.
 pub(super) const SEAL_CPU_BUDGET: CpuShare = CpuShare::of_basis_points(200);
 /// Less never ends; it is one thread.

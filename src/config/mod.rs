@@ -31,6 +31,7 @@ mod wanted;
 mod way;
 mod word;
 
+pub use default::SEAL_BLOCK_SIZE_RANGE;
 pub use error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem};
 pub use event::{PROCESSES_MAX, Perf, PerfEvent};
 pub use file::{DROP_INS_MAX, FILE_BYTES_MAX, PassedOver};
