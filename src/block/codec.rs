@@ -27,6 +27,8 @@ const ZSTD_LEVEL_MAX: u8 = 19;
 const BROTLI_QUALITY_MAX: u8 = 11;
 /// Brotli's window, as a power of two: more than a part has is for nothing.
 const BROTLI_WINDOW: u32 = 22;
+/// Parts of fewer bytes stay as they are: to set up a codec costs more than it can save.
+const PACKED_BYTES_MIN: usize = 32;
 
 /// The lowest seven bits of a brotli stream whose window is larger than RFC 7932 knows.
 const BROTLI_LARGE_WINDOW: u8 = 0x11;
@@ -40,8 +42,10 @@ pub(super) struct Compressor {
 }
 
 /// The same for the way back, for all codecs.
+#[derive(Default)]
 pub(super) struct Decompressor {
     zstd: Option<zstd::bulk::Decompressor<'static>>,
+    snappy: snap::raw::Decoder,
 }
 
 impl fmt::Debug for Compressor {
@@ -78,9 +82,10 @@ impl Compressor {
         self.codec
     }
 
-    /// Appends what the codec makes of the bytes, and tells by which codec: those that do not get fewer stay as they are.
+    /// Appends what the codec makes of the bytes, and tells by which codec: those that do not get fewer, or are few, stay as they are.
     pub(super) fn compress(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
         let packed = match self.codec {
+            _ if bytes.len() < PACKED_BYTES_MIN => bytes,
             Codec::None => bytes,
             Codec::Lz4 => {
                 let room = room(&mut self.room, lz4_flex::block::get_maximum_output_size(bytes.len()));
@@ -127,11 +132,8 @@ fn room(kept: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
 }
 
 impl Decompressor {
-    pub(super) fn new() -> Self {
-        Self { zstd: None }
-    }
-
-    /// Reads a part that is known to have `raw_bytes`, by the codec with this number. What it was met its limit before.
+    /// Reads a part that is known to have `raw_bytes`, by the codec with this number, in place of what is in `out`: room that was filled once
+    /// is not filled with zeros again. What the length was met its limit before.
     pub(super) fn decompress(
         &mut self,
         number: u8,
@@ -140,9 +142,9 @@ impl Decompressor {
         out: &mut Vec<u8>,
     ) -> Result<(), Fault> {
         const BROKEN: Fault = Fault::Part("is not what its codec writes");
-        out.clear();
-        if !matches!(number, 0 | 3) {
-            out.resize(raw_bytes, 0);
+        match number {
+            0 | 3 => out.clear(),
+            _ => out.resize(raw_bytes, 0),
         }
         let length = match number {
             0 => {
@@ -157,7 +159,7 @@ impl Decompressor {
                 if snap::raw::decompress_len(stored).ok() != Some(raw_bytes) {
                     return Err(BROKEN);
                 }
-                snap::raw::Decoder::new().decompress(stored, out).map_err(|_| BROKEN)?
+                self.snappy.decompress(stored, out).map_err(|_| BROKEN)?
             }
             3 => {
                 let decompressor = match &mut self.zstd {
@@ -235,7 +237,7 @@ mod tests {
         // Goal: a stream that is cut, longer, shorter, of another codec or with a large window is an error. Method: each of these for each codec.
         let bytes: Vec<u8> = (0..5000_u32).flat_map(|number| (number / 9).to_le_bytes()).collect();
         let mut out = Vec::new();
-        let mut decompressor = Decompressor::new();
+        let mut decompressor = Decompressor::default();
         for codec in [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(3), Codec::Brotli(3)] {
             let mut stored = Vec::new();
             let number = Compressor::new(codec).compress(&bytes, &mut stored).unwrap();

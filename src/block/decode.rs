@@ -6,10 +6,11 @@ use super::codec::Decompressor;
 use super::decoded::Decoded;
 use super::encode::checksum_from_wire;
 use super::error::Fault;
+use super::lengths;
 use super::sort::{ROWS_MAX, is_block};
 use super::wanted::Wanted;
 use crate::schema::segment as wire;
-use crate::stream::ChecksumKind;
+use crate::stream::{ChecksumKind, SliceFramer};
 
 /// Longest run of frames in a block, in bytes. What reading one takes is a multiple of it (docs/FORMAT.md, section 11).
 pub const RAW_BYTES_MAX: u64 = 128 << 20;
@@ -44,16 +45,20 @@ pub(super) enum Group {
     Matrix(Decoded),
 }
 
-/// Reads blocks. Keeps its memory from block to block.
-#[derive(Debug)]
+/// Reads blocks. Keeps its memory from block to block, that of blocks which are given back too.
+#[derive(Debug, Default)]
 pub struct Decoder {
     decompressor: Decompressor,
+    spare: Spare,
 }
 
-impl Default for Decoder {
-    fn default() -> Self {
-        Self { decompressor: Decompressor::new() }
-    }
+/// Memory to be filled again.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    pub(super) bytes: Vec<u8>, // of frames or payloads; the longest that was given back
+    pub(super) lengths: Vec<u32>,
+    pub(super) room: Vec<u8>, // what lengths were packed in
+    frames: Vec<Frame>,
 }
 
 impl Decoder {
@@ -67,9 +72,13 @@ impl Decoder {
         let order = block.order(&mut parts)?;
         let groups =
             block.groups.iter().map(|group| open_group(group, &mut parts)).collect::<Result<Vec<_>, _>>()?;
-        let frames = place(&block, &order, &groups)?;
-        let groups =
-            groups.into_iter().map(|group| group.fill(&mut parts, wanted)).collect::<Result<_, _>>()?;
+        let mut frames = std::mem::take(&mut self.spare.frames);
+        place(&block, &order, &groups, &mut frames)?;
+        let spare = &mut self.spare.bytes;
+        let groups = groups
+            .into_iter()
+            .map(|group| group.fill(&mut parts, wanted, spare))
+            .collect::<Result<_, _>>()?;
         Ok(Block {
             raw_offset: block.raw_offset,
             raw_bytes: block.raw_bytes,
@@ -81,8 +90,27 @@ impl Decoder {
 }
 
 impl Decoder {
+    /// Takes back the memory of a block that nobody needs any more, for the next one. Without it blocks take new memory each time, which
+    /// the kernel fills with zeros first.
+    pub fn reuse(&mut self, block: Block) {
+        if block.frames.capacity() > self.spare.frames.capacity() {
+            self.spare.frames = block.frames;
+        }
+        for group in block.groups {
+            if let Group::Payloads(bytes) | Group::Frames(bytes) = group
+                && bytes.capacity() > self.spare.bytes.capacity()
+            {
+                self.spare.bytes = bytes;
+            }
+        }
+    }
+
     pub(super) fn decompressor(&mut self) -> &mut Decompressor {
         &mut self.decompressor
+    }
+
+    pub(super) fn split(&mut self) -> (&mut Decompressor, &mut Spare) {
+        (&mut self.decompressor, &mut self.spare)
     }
 }
 
@@ -136,36 +164,37 @@ impl Block {
         length
     }
 
-    /// Makes a frame; `to` has its length.
+    /// Length of the frame with this number.
+    pub(super) fn frame_bytes(&self, number: usize) -> usize {
+        let start = self.frames.get(number).map_or(self.raw_bytes, |frame| frame.offset as usize);
+        let end = self.frames.get(number + 1).map_or(self.raw_bytes, |next| next.offset as usize);
+        end - start
+    }
+
+    /// Makes a frame; `to` has its length, which the limit of a block has made short enough for a head.
     fn make(&self, frame: &Frame, to: &mut [u8]) {
-        let at = frame.at as usize;
-        let (head, payload) = match self.groups.get(usize::from(frame.group)) {
+        let (at, head_bytes) = (frame.at as usize, self.checksum.frame_bytes(0));
+        match self.groups.get(usize::from(frame.group)) {
             Some(Group::Frames(bytes)) => {
                 to.copy_from_slice(bytes.get(at..at + to.len()).unwrap_or_default());
-                return;
             }
             Some(Group::Payloads(bytes)) => {
-                let (head, payload) = to.split_at_mut(self.checksum.frame_bytes(0));
-                payload.copy_from_slice(bytes.get(at..at + payload.len()).unwrap_or_default());
-                (head, payload)
+                let payload = bytes.get(at..at + to.len().saturating_sub(head_bytes)).unwrap_or_default();
+                let _fits = self.checksum.frame_into(to, payload);
             }
             Some(Group::Matrix(decoded)) => {
-                let (head, payload) = to.split_at_mut(self.checksum.frame_bytes(0));
-                decoded.row(at, payload);
-                (head, payload)
+                decoded.row(at, to.get_mut(head_bytes..).unwrap_or_default());
+                let _fits = self.checksum.seal(to);
             }
-            None => return,
-        };
-        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let checksum = self.checksum.calculate(payload).to_le_bytes();
-        head.iter_mut().zip(length.into_iter().chain(checksum)).for_each(|(to, from)| *to = from);
+            None => {}
+        }
     }
 }
 
 /// A Block's own table, its numbers checked.
 pub(super) struct Packed<'a> {
     raw_offset: u64,
-    raw_bytes: usize,
+    pub(super) raw_bytes: usize,
     frames: usize,
     checksum: ChecksumKind,
     pub(super) groups: flatbuffers::Vector<'a, wire::BlockGroup>,
@@ -208,6 +237,17 @@ impl<'a> Packed<'a> {
             parts,
             data: block.data().bytes(),
         })
+    }
+
+    /// The group of all frames, if there is one.
+    pub(super) fn only_group(&self) -> Option<&'a wire::BlockGroup> {
+        let mut groups = self.groups.iter();
+        groups.next().filter(|_| groups.next().is_none())
+    }
+
+    /// Length of the heads of all frames.
+    pub(super) fn heads_bytes(&self) -> u64 {
+        (self.frames * self.checksum.frame_bytes(0)) as u64
     }
 
     /// For each frame its group.
@@ -255,7 +295,8 @@ fn open_group(group: &wire::BlockGroup, parts: &mut Parts<'_>) -> Result<Opened,
 }
 
 impl Opened {
-    fn fill(self, parts: &mut Parts<'_>, wanted: &Wanted<'_>) -> Result<Group, Fault> {
+    /// `spare` is memory for one group that lies in rows.
+    fn fill(self, parts: &mut Parts<'_>, wanted: &Wanted<'_>, spare: &mut Vec<u8>) -> Result<Group, Fault> {
         Ok(match self {
             Self::Matrix { mut decoded, source, first_part } => {
                 decoded.choose(source, wanted);
@@ -263,7 +304,8 @@ impl Opened {
                 Group::Matrix(decoded)
             }
             Self::Rows { lengths, part, is_framed } => {
-                let bytes = parts.any(part)?;
+                let mut bytes = std::mem::take(spare);
+                parts.unpack(part, &mut bytes)?;
                 let head_bytes = if is_framed { parts.head_bytes } else { 0 };
                 let mut rest = bytes.as_slice();
                 for length in lengths {
@@ -285,11 +327,12 @@ impl Opened {
 }
 
 /// Says where each frame begins.
-fn place(block: &Packed<'_>, order: &[u16], groups: &[Opened]) -> Result<Vec<Frame>, Fault> {
+fn place(block: &Packed<'_>, order: &[u16], groups: &[Opened], frames: &mut Vec<Frame>) -> Result<(), Fault> {
     const LENGTH: Fault = Fault::Block("has frames of another length than it says");
     let head_bytes = block.checksum.frame_bytes(0);
     let mut cursors = vec![(0_usize, 0_usize); groups.len()]; // frame and byte, of each group
-    let mut frames = Vec::with_capacity(order.len());
+    frames.clear();
+    frames.reserve_exact(order.len());
     let mut offset = 0_usize;
     for group in order {
         let number = usize::from(*group);
@@ -312,7 +355,7 @@ fn place(block: &Packed<'_>, order: &[u16], groups: &[Opened]) -> Result<Vec<Fra
             return Err(LENGTH);
         }
     }
-    if offset == block.raw_bytes { Ok(frames) } else { Err(LENGTH) }
+    if offset == block.raw_bytes { Ok(()) } else { Err(LENGTH) }
 }
 
 /// The parts of a block, unpacked when they are asked for.
@@ -350,17 +393,41 @@ impl<'a> Parts<'a> {
         Ok(Self { decompressor, list, data: block.data, raw_bytes, head_bytes, left, lanes_left })
     }
 
+    /// A part in memory of its own.
     pub(super) fn any(&mut self, number: usize) -> Result<Vec<u8>, Fault> {
+        let mut out = Vec::new();
+        self.unpack(number, &mut out)?;
+        Ok(out)
+    }
+
+    /// A part in place of what is in `out`.
+    fn unpack(&mut self, number: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let (part, stored) = self.stored(number)?;
+        self.decompressor.decompress(part.codec(), stored, part.bytes() as usize, out)
+    }
+
+    /// A part that is only looked at: one that is not packed where it lies in the block, any other in `room`.
+    pub(super) fn look<'r>(&mut self, number: usize, room: &'r mut Vec<u8>) -> Result<&'r [u8], Fault>
+    where
+        'a: 'r,
+    {
+        let (part, stored) = self.stored(number)?;
+        if part.codec() == 0 && part.bytes() == part.stored_bytes() {
+            return Ok(stored);
+        }
+        self.decompressor.decompress(part.codec(), stored, part.bytes() as usize, room)?;
+        Ok(room)
+    }
+
+    /// A part as it lies in the block, which may still have as many bytes as it says.
+    fn stored(&mut self, number: usize) -> Result<(wire::BlockPart, &'a [u8]), Fault> {
         let (part, start) =
             *self.list.get(number).ok_or(Fault::Group("has a part that the block has not"))?;
         self.left = self
             .left
             .checked_sub(u64::from(part.bytes()))
             .ok_or(Fault::Part("claims more bytes than its block can need"))?;
-        let stored = self.data.get(start..start + part.stored_bytes() as usize).unwrap_or_default();
-        let mut out = Vec::new();
-        self.decompressor.decompress(part.codec(), stored, part.bytes() as usize, &mut out)?;
-        Ok(out)
+        Ok((part, self.data.get(start..start + part.stored_bytes() as usize).unwrap_or_default()))
     }
 
     /// The directory of a matrix; none of its columns is read.
@@ -381,11 +448,24 @@ impl<'a> Parts<'a> {
 
     /// Lengths of the payloads of a group whose frames lie one behind the other.
     pub(super) fn lengths(&mut self, group: &wire::BlockGroup) -> Result<Vec<u32>, Fault> {
+        let mut lengths = Vec::new();
+        self.lengths_into(group, &mut Vec::new(), &mut lengths)?;
+        Ok(lengths)
+    }
+
+    /// The same in place of what is in `lengths`; `room` is for what they are packed in.
+    pub(super) fn lengths_into(
+        &mut self,
+        group: &wire::BlockGroup,
+        room: &mut Vec<u8>,
+        lengths: &mut Vec<u32>,
+    ) -> Result<(), Fault> {
         if group.parts() != 2 {
             return Err(Fault::Group("has another number of parts than lengths and bytes"));
         }
-        let lengths = self.exactly(group.first_part() as usize, 4 * group.frames() as usize)?;
-        Ok(lengths.as_chunks().0.iter().map(|length| u32::from_le_bytes(*length)).collect())
+        let part = self.look(group.first_part() as usize, room)?;
+        // A frame has four bytes at least, so these are no more than the block's raw bytes.
+        lengths::decode(part, group.frames() as usize, lengths)
     }
 
     fn exactly(&mut self, number: usize, bytes: usize) -> Result<Vec<u8>, Fault> {

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 
-use flatbuffers::FlatBufferBuilder;
-
 use super::codec::{Codec, Compressor};
 use super::decode::{FRAMES_MAX, RAW_BYTES_MAX};
+use super::lengths;
 use super::matrix::{Coded, Fields, Matrix};
+use super::payloads::Payloads;
 use super::sort::{List, Shape, Sorter};
+use super::table::{Numbers, Table};
 use super::way::Ways;
 use crate::schema::Plan;
 use crate::schema::envelope::ENVELOPE_BYTES;
@@ -27,7 +28,8 @@ pub struct Encoder {
     matrix: Matrix,
     coded: Coded,
     parts: Parts,
-    builder: FlatBufferBuilder<'static>,
+    groups: Vec<wire::BlockGroup>,
+    out: Vec<u8>,
     sizes: Vec<SourceSize>,
 }
 
@@ -42,12 +44,24 @@ pub struct SourceSize {
     pub stored_bytes: u64,
 }
 
+/// A run of frames to be packed.
+#[derive(Clone, Copy)]
+struct Run<'r> {
+    /// What payloads lie in.
+    bytes: &'r [u8],
+    /// Whether nothing else lies in it.
+    is_bare: bool,
+    raw_offset: u64,
+    raw_bytes: u64,
+    checksum: ChecksumKind,
+}
+
 /// Parts of a block in the making.
 #[derive(Debug, Default)]
 struct Parts {
     compressors: Vec<Compressor>,
     list: Vec<wire::BlockPart>,
-    data: Vec<u8>,
+    lengths: Vec<u8>,
     rows: Vec<u8>, // of the list at hand, one behind the other
 }
 
@@ -67,7 +81,8 @@ impl Encoder {
             matrix: Matrix::default(),
             coded: Coded::default(),
             parts: Parts::default(),
-            builder: FlatBufferBuilder::new(),
+            groups: Vec::new(),
+            out: Vec::new(),
             sizes: Vec::new(),
         }
     }
@@ -91,21 +106,69 @@ impl Encoder {
     /// The payload of a Block frame that holds these frames, which stand at `raw_offset` of their segment. `checksum` is theirs.
     ///
     /// # Errors
-    /// `InvalidData`: the bytes are not whole frames, or one of them is a Block. `InvalidInput`: they are more than
-    /// [`RAW_BYTES_MAX`], or there are none. What a codec says.
+    /// As [`append`](Self::append).
     pub fn encode(&mut self, frames: &[u8], raw_offset: u64, checksum: ChecksumKind) -> io::Result<&[u8]> {
-        if frames.is_empty() || frames.len() as u64 > RAW_BYTES_MAX {
-            let message =
-                format!("{} bytes of frames for a block: from 1 to {RAW_BYTES_MAX} fit", frames.len());
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        let appended = self.append(frames, raw_offset, checksum, &mut out);
+        self.out = out;
+        appended.map(|()| self.out.as_slice())
+    }
+
+    /// Appends what [`encode`](Self::encode) gives: behind room for the head of its frame, say.
+    ///
+    /// # Errors
+    /// `InvalidData`: the bytes are not whole frames, or one of them is a Block. `InvalidInput`: they are more than
+    /// [`RAW_BYTES_MAX`], or there are none. What a codec says. Nothing is appended then.
+    pub fn append(
+        &mut self,
+        frames: &[u8],
+        raw_offset: u64,
+        checksum: ChecksumKind,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let raw_bytes = frames.len() as u64;
+        is_possible(raw_bytes)?;
         self.sorter.sort(frames, checksum, &self.ways)?;
-        let count = u32::try_from(self.sorter.order.len()).unwrap_or(u32::MAX);
-        if count > FRAMES_MAX {
-            let message = format!("{count} frames for a block: at most {FRAMES_MAX} fit");
+        self.write(Run { bytes: frames, is_bare: false, raw_offset, raw_bytes, checksum }, out)
+    }
+
+    /// The same of payloads, as if the frames were there that they have with the right checksums: the block is no other, and needs neither frames nor
+    /// checksums to be made for it.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_payloads(
+        &mut self,
+        payloads: &Payloads,
+        raw_offset: u64,
+        checksum: ChecksumKind,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let raw_bytes = payloads.frames_bytes(checksum);
+        is_possible(raw_bytes)?;
+        self.sorter.sort_payloads(payloads, checksum, &self.ways)?;
+        self.write(Run { bytes: payloads.bytes(), is_bare: true, raw_offset, raw_bytes, checksum }, out)
+    }
+
+    /// Writes what was sorted.
+    fn write(&mut self, run: Run<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+        let start = out.len();
+        let written = self.try_write(run, out);
+        if written.is_err() {
+            out.truncate(start);
+        }
+        written
+    }
+
+    fn try_write(&mut self, run: Run<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+        let frames = u32::try_from(self.sorter.order.len()).unwrap_or(u32::MAX);
+        if frames > FRAMES_MAX {
+            let message = format!("{frames} frames for a block: at most {FRAMES_MAX} fit");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        self.parts.clear();
+        self.parts.list.clear();
+        self.groups.clear();
         self.sizes.clear();
         let sources = self.sorter.sources.iter();
         self.sizes.extend(sources.map(|&(source, raw_bytes)| SourceSize {
@@ -113,31 +176,17 @@ impl Encoder {
             raw_bytes,
             stored_bytes: 0,
         }));
-        self.order()?;
-        let mut groups = Vec::with_capacity(self.sorter.lists.len());
+        let mut table = Table::begin(out);
+        self.order(&mut table)?;
         for number in 0..self.sorter.lists.len() {
-            groups.push(self.group(number, frames, checksum)?);
+            let group = self.group(number, &run, &mut table)?;
+            self.groups.push(group);
         }
-        self.builder.reset();
-        self.builder.force_defaults(true);
-        let data = self.builder.create_vector(&self.parts.data);
-        let parts = self.builder.create_vector(&self.parts.list);
-        let groups = self.builder.create_vector(&groups);
-        let root = wire::Block::create(
-            &mut self.builder,
-            &wire::BlockArgs {
-                raw_offset,
-                raw_bytes: frames.len() as u64,
-                frames: count,
-                groups: Some(groups),
-                parts: Some(parts),
-                data: Some(data),
-                checksum: checksum_to_wire(checksum),
-            },
-        );
-        self.builder.finish(root, Some("FCBK"));
-        self.share(frames.len());
-        Ok(self.builder.finished_data())
+        let Run { raw_offset, raw_bytes, checksum, .. } = run;
+        let numbers = Numbers { raw_offset, raw_bytes, frames, checksum: checksum_to_wire(checksum) };
+        let stored_bytes = table.finish(&numbers, &self.groups, &self.parts.list)?;
+        self.share(raw_bytes, stored_bytes as u64);
+        Ok(())
     }
 
     /// What became of each source's frames in the last block.
@@ -146,23 +195,18 @@ impl Encoder {
     }
 
     /// The first part: for each frame its group.
-    fn order(&mut self) -> io::Result<()> {
+    fn order(&mut self, table: &mut Table<'_>) -> io::Result<()> {
         let (lists, order) = (self.sorter.lists.len(), &self.sorter.order);
         let bytes: Vec<u8> = match lists {
             0 | 1 => Vec::new(),
             2..=256 => order.iter().map(|group| (group & 0xFF) as u8).collect(),
             _ => order.iter().flat_map(|group| group.to_le_bytes()).collect(),
         };
-        self.parts.add(self.ways.general.codec, &bytes)
+        self.parts.add(self.ways.general.codec, &bytes, table)
     }
 
-    fn group(
-        &mut self,
-        number: usize,
-        frames: &[u8],
-        checksum: ChecksumKind,
-    ) -> io::Result<wire::BlockGroup> {
-        let (first_part, start) = (self.parts.list.len(), self.parts.data.len());
+    fn group(&mut self, number: usize, run: &Run<'_>, table: &mut Table<'_>) -> io::Result<wire::BlockGroup> {
+        let (first_part, start) = (self.parts.list.len(), table.data_bytes());
         let Some(list) = self.sorter.lists.get(number) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
@@ -171,30 +215,36 @@ impl Encoder {
             Shape::Rows { source, row_bytes } => {
                 let payload = |number: usize| {
                     let (at, length) = list.rows.get(number).copied().unwrap_or_default();
-                    frames.get(at as usize..(at + length) as usize).unwrap_or_default()
+                    run.bytes.get(at as usize..(at + length) as usize).unwrap_or_default()
                 };
                 let fields = self.fields(source, payload(0));
                 let rows = list.rows.len();
                 self.matrix.encode(rows, payload, &fields, &mut self.coded);
-                self.parts.add(codec, &self.coded.directory)?;
+                self.parts.add(codec, &self.coded.directory, table)?;
                 for bucket in self.coded.buckets() {
-                    self.parts.add(codec, bucket)?;
+                    self.parts.add(codec, bucket, table)?;
                 }
                 (wire::BlockLayout::Matrix, source, row_bytes)
             }
             Shape::Any(_) => {
-                self.parts.add_rows(list, 0, frames)?;
+                self.parts.add_lengths(list, table)?;
+                if run.is_bare && self.sorter.lists.len() == 1 {
+                    self.parts.add(codec, run.bytes, table)?;
+                } else {
+                    self.parts.add_rows(list, 0, run.bytes, table)?;
+                }
                 (wire::BlockLayout::Payloads, 0, 0)
             }
             Shape::Wrong => {
-                self.parts.add_rows(list, checksum.frame_bytes(0), frames)?;
+                self.parts.add_lengths(list, table)?;
+                self.parts.add_rows(list, run.checksum.frame_bytes(0), run.bytes, table)?;
                 (wire::BlockLayout::Frames, 0, 0)
             }
         };
         if layout == wire::BlockLayout::Matrix
             && let Some(size) = self.sizes.iter_mut().find(|size| size.source == source)
         {
-            size.stored_bytes += (self.parts.data.len() - start) as u64;
+            size.stored_bytes += (table.data_bytes() - start) as u64;
         }
         let number = |count: usize| u32::try_from(count).map_err(io::Error::other);
         let parts = number(self.parts.list.len() - first_part)?;
@@ -209,49 +259,76 @@ impl Encoder {
     }
 
     /// Shares out what no source has alone.
-    fn share(&mut self, raw_bytes: usize) {
+    fn share(&mut self, raw_bytes: u64, stored_bytes: u64) {
         let own: u64 = self.sizes.iter().map(|size| size.stored_bytes).sum();
-        let common = (self.builder.finished_data().len() as u64).saturating_sub(own);
+        let common = stored_bytes.saturating_sub(own);
         for size in &mut self.sizes {
             // Both are below 2^28.
-            size.stored_bytes += common * size.raw_bytes / raw_bytes.max(1) as u64;
+            size.stored_bytes += common * size.raw_bytes / raw_bytes.max(1);
         }
     }
 }
 
-impl Parts {
-    fn clear(&mut self) {
-        self.list.clear();
-        self.data.clear();
+fn is_possible(raw_bytes: u64) -> io::Result<()> {
+    if (1..=RAW_BYTES_MAX).contains(&raw_bytes) {
+        return Ok(());
     }
+    let message = format!("{raw_bytes} bytes of frames for a block: from 1 to {RAW_BYTES_MAX} fit");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
 
-    fn add(&mut self, codec: Codec, bytes: &[u8]) -> io::Result<()> {
-        let start = self.data.len();
+impl Parts {
+    fn add(&mut self, codec: Codec, bytes: &[u8], table: &mut Table<'_>) -> io::Result<()> {
+        let start = table.data_bytes();
         let known = self.compressors.iter().position(|compressor| compressor.codec() == codec);
         let known = known.unwrap_or_else(|| {
             self.compressors.push(Compressor::new(codec));
             self.compressors.len() - 1
         });
         let Some(compressor) = self.compressors.get_mut(known) else { return Ok(()) };
-        let codec = compressor.compress(bytes, &mut self.data)?;
+        let codec = compressor.compress(bytes, table.data())?;
+        self.note(codec, bytes.len(), table.data_bytes() - start)
+    }
+
+    fn note(&mut self, codec: u8, bytes: usize, stored_bytes: usize) -> io::Result<()> {
         let number = |count: usize| u32::try_from(count).map_err(io::Error::other);
-        let stored = number(self.data.len() - start)?;
-        self.list.push(wire::BlockPart::new(stored, number(bytes.len())?, codec));
+        self.list.push(wire::BlockPart::new(number(stored_bytes)?, number(bytes)?, codec));
         Ok(())
     }
 
-    /// Lengths of payloads, then the payloads with as many bytes as stand in front of each.
-    fn add_rows(&mut self, list: &List, head_bytes: usize, frames: &[u8]) -> io::Result<()> {
-        let lengths: Vec<u8> = list.rows.iter().flat_map(|(_, length)| length.to_le_bytes()).collect();
-        self.add(list.way.codec, &lengths)?;
-        let mut bytes = std::mem::take(&mut self.rows);
-        bytes.clear();
-        for (at, length) in &list.rows {
-            let from = *at as usize - head_bytes;
-            bytes.extend_from_slice(frames.get(from..(at + length) as usize).unwrap_or_default());
+    fn add_lengths(&mut self, list: &List, table: &mut Table<'_>) -> io::Result<()> {
+        let mut bytes = std::mem::take(&mut self.lengths);
+        lengths::encode(list.rows.iter().map(|(_, length)| *length), &mut bytes);
+        let added = self.add(list.way.codec, &bytes, table);
+        self.lengths = bytes;
+        added
+    }
+
+    /// Payloads with as many bytes as stand in front of each. What is not packed goes to its place at once.
+    fn add_rows(
+        &mut self,
+        list: &List,
+        head_bytes: usize,
+        frames: &[u8],
+        table: &mut Table<'_>,
+    ) -> io::Result<()> {
+        let gather = |out: &mut Vec<u8>| {
+            for (at, length) in &list.rows {
+                let from = *at as usize - head_bytes;
+                out.extend_from_slice(frames.get(from..(at + length) as usize).unwrap_or_default());
+            }
+        };
+        if list.way.codec == Codec::None {
+            let start = table.data_bytes();
+            gather(table.data());
+            let bytes = table.data_bytes() - start;
+            return self.note(Codec::None.number(), bytes, bytes);
         }
-        let added = self.add(list.way.codec, &bytes);
-        self.rows = bytes;
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        gather(&mut rows);
+        let added = self.add(list.way.codec, &rows, table);
+        self.rows = rows;
         added
     }
 }

@@ -3,7 +3,7 @@
 //! Each takes bytes of a stranger and panics where blocks break a promise. None is in a release: the module is there for tests and
 //! under the feature `fuzzing`.
 
-use super::{Block, Codec, Decoder, Encoder, Kind, Layout, Place, Wanted, Way, Ways, Within};
+use super::{Block, Codec, Decoder, Encoder, Kind, Layout, Payloads, Place, Wanted, Way, Ways, Within};
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX};
 use crate::stream::{ChecksumKind, SliceFramer};
 
@@ -28,7 +28,12 @@ pub fn decode(payload: &[u8]) {
             assert!(scanned.is_err() || rows <= all, "bounds take away and never add");
         }
     }
-    let Ok(block) = decoder.open(payload, &Wanted::ALL) else { return };
+    let mut given = 0;
+    let left_out = decoder.payloads(payload, |_| given += 1);
+    let opened = decoder.open(payload, &Wanted::ALL);
+    assert_eq!(left_out.is_ok(), opened.is_ok(), "what is a block is one to everybody");
+    let Ok(block) = opened else { return };
+    assert_eq!(left_out, Ok(block.frames() - given), "each frame is given or left out");
     let mut whole = vec![0; block.raw_bytes().min(COPIED_BYTES_MAX)];
     assert_eq!(block.copy(0, &mut whole), whole.len());
     let (from, to) = (whole.len() / 3, whole.len() / 3 * 2);
@@ -88,6 +93,10 @@ pub fn round_trip(frames: &[u8], checksum: ChecksumKind, ways: &Ways) {
     for part in [1, 3, 64, 1000] {
         compare(&block, frames, frames.len() / part, frames.len() / part + frames.len() / 7 + part);
     }
+    bare(frames, checksum, &payload, &mut encoder);
+    decoder.reuse(block);
+    let block = decoder.open(&payload, &Wanted::ALL).expect("what was packed unpacks");
+    compare(&block, frames, 0, frames.len());
     let mono = Place { at: 24, bytes: 8, kind: Kind::Unsigned };
     let body = |at, bytes, kind| Place { at, bytes, kind };
     let odd = [body(69, 4, Kind::Signed), mono, body(64, 8, Kind::Float), body(71, 1, Kind::Signed)];
@@ -104,6 +113,30 @@ pub fn round_trip(frames: &[u8], checksum: ChecksumKind, ways: &Ways) {
                 assert_eq!(seen, walk(frames, checksum, source, &odd, within), "{within:?}");
             }
         }
+    }
+}
+
+/// Whether payloads come out of a block without their frames, and make the same block without them.
+fn bare(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &mut Encoder) {
+    let (mut right, mut wrong) = (Payloads::new(), 0);
+    walk_payloads(
+        frames,
+        checksum,
+        |payload, is_right| {
+            if is_right { right.push(payload) } else { wrong += 1 }
+        },
+    );
+    let mut decoder = Decoder::default();
+    for _ in 0..2 {
+        let mut given = Payloads::new();
+        let left_out = decoder.payloads(block, |payload| given.push(payload));
+        assert_eq!(left_out, Ok(wrong));
+        assert!(given == right, "payloads come out as they are");
+    }
+    if wrong == 0 {
+        let mut again = vec![1, 2, 3];
+        encoder.append_payloads(&right, 77, checksum, &mut again).expect("what fits as frames");
+        assert!(again.get(3..) == Some(block), "no other block than that of the frames");
     }
 }
 
@@ -127,21 +160,13 @@ fn walk(
     within: Option<Within>,
 ) -> Vec<u64> {
     let mut values = Vec::new();
-    let mut at = 0;
     let value = |payload: &[u8], place: Place| {
         let bytes = payload.get(place.at as usize..)?.get(..usize::from(place.bytes))?;
         Some(bytes.iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte)))
     };
-    let head_bytes = checksum.frame_bytes(0);
-    while let Some(length) = frames.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
-        let end = at + head_bytes + u32::from_le_bytes(*length) as usize;
-        let frame = frames.get(at..end).unwrap_or_default();
-        at = end;
-        let (head, payload) = frame.split_at_checked(head_bytes).unwrap_or_default();
-        let right = checksum.calculate(payload).to_le_bytes();
-        let is_right = head.iter().skip(4).zip(right).all(|(stored, right)| *stored == right);
+    walk_payloads(frames, checksum, |payload, is_right| {
         if !is_right || super::sort::source_of(payload) != Some(source) {
-            continue;
+            return;
         }
         let own: Option<Vec<u64>> = places.iter().map(|place| value(payload, *place)).collect();
         let is_within = within.is_none_or(|within| {
@@ -153,8 +178,22 @@ fn walk(
         if let Some(own) = own.filter(|_| is_within) {
             values.extend(own);
         }
-    }
+    });
     values
+}
+
+/// Gives each frame's payload, and whether its checksum is right.
+fn walk_payloads(frames: &[u8], checksum: ChecksumKind, mut each: impl FnMut(&[u8], bool)) {
+    let head_bytes = checksum.frame_bytes(0);
+    let mut at = 0;
+    while let Some(length) = frames.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
+        let end = at + head_bytes + u32::from_le_bytes(*length) as usize;
+        let frame = frames.get(at..end).unwrap_or_default();
+        at = end;
+        let (head, payload) = frame.split_at_checked(head_bytes).unwrap_or_default();
+        let right = checksum.calculate(payload).to_le_bytes();
+        each(payload, head.iter().skip(4).zip(right).all(|(stored, right)| *stored == right));
+    }
 }
 
 /// Frames by a small language: each step takes two bytes and makes a frame like the last one of its source with some bytes changed, of

@@ -12,11 +12,14 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod lane;
+mod lengths;
 mod matrix;
 mod numeric;
+mod payloads;
 mod rows;
 mod scan;
 mod sort;
+mod table;
 #[cfg(test)]
 mod tests;
 mod wanted;
@@ -26,6 +29,7 @@ pub use codec::Codec;
 pub use decode::{Block, Decoder, RAW_BYTES_MAX};
 pub use encode::{Encoder, RAW_BYTES_DEFAULT, SourceSize};
 pub use error::Fault;
+pub use payloads::Payloads;
 pub use rows::{Next, Test};
 pub use scan::Within;
 pub use wanted::{Choice, Choose, Kind, Place, Wanted};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use super::directory::LANES_MAX;
+use super::payloads::Payloads;
 use super::way::{Layout, Way, Ways};
 use crate::schema::envelope;
 use crate::stream::ChecksumKind;
@@ -41,11 +42,18 @@ pub(super) struct List {
     next: usize,
 }
 
-/// What is known of a frame.
+impl List {
+    fn is_full(&self) -> bool {
+        matches!(self.shape, Shape::Rows { .. }) && self.rows.len() >= ROWS_MAX
+    }
+}
+
+/// What is known of a frame: where its payload is, and whose.
 #[derive(Clone, Copy)]
 struct Seen {
+    at: usize,
+    bytes: usize,
     source: Option<u16>,
-    row_bytes: u32,
     is_right: bool,
 }
 
@@ -59,6 +67,10 @@ pub(super) struct Sorter {
     pub(super) order: Vec<u16>,
     /// Length of whole frames, by source.
     pub(super) sources: Vec<(u16, u64)>,
+    last: usize,                 // list of the frame before
+    spare: Vec<(u32, u32)>,      // what the longest list had its rows in
+    sums: BTreeMap<u16, u64>,    // length of whole frames by source, but for those in rows of a matrix and
+    running: Option<(u16, u64)>, // those of the latest source since another one's
 }
 
 /// Whether a payload calls itself a Block.
@@ -77,95 +89,142 @@ impl Sorter {
     /// # Errors
     /// `InvalidData`: the bytes are not whole frames, or one of them is a Block.
     pub(super) fn sort(&mut self, frames: &[u8], checksum: ChecksumKind, ways: &Ways) -> io::Result<()> {
-        self.shapes.clear();
-        self.lists.clear();
-        self.order.clear();
-        self.sources.clear();
+        self.clear();
         let head_bytes = checksum.frame_bytes(0);
-        let (mut at, mut last) = (0, 0);
+        let mut at = 0;
         while at < frames.len() {
             let (head, payload) = split(frames, at, head_bytes)?;
             let right = checksum.calculate(payload).to_le_bytes();
             let is_right = head.iter().skip(4).eq(right.iter().take(head_bytes - 4));
             if is_block(payload) {
-                return Err(invalid(format!(
-                    "the frame at {at} of the run is a block, and a block holds no blocks"
-                )));
+                return Err(nested(at));
             }
-            let row_bytes = u32::try_from(payload.len()).map_err(io::Error::other)?;
-            let place = u32::try_from(at + head_bytes).map_err(io::Error::other)?;
             let source = if is_right { source_of(payload) } else { None };
-            last = self.list(last, Seen { source, row_bytes, is_right }, ways);
-            if let Some(list) = self.lists.get_mut(last) {
-                list.rows.push((place, row_bytes));
-            }
-            self.order.push(u16::try_from(last).map_err(io::Error::other)?);
-            at += head_bytes + payload.len();
+            let place = at + head_bytes;
+            self.add(Seen { at: place, bytes: payload.len(), source, is_right }, head_bytes, ways)?;
+            at = place + payload.len();
         }
-        self.join_few();
-        self.count(frames, head_bytes);
+        self.end(head_bytes);
         Ok(())
     }
 
-    /// Number of the list for a payload. Sources take turns, so the list behind the last one is tried first.
-    fn list(&mut self, last: usize, seen: Seen, ways: &Ways) -> usize {
-        let Seen { source, row_bytes, is_right } = seen;
-        if let Some(source) = source
-            && let Some(guess) = self.lists.get(last).map(|list| list.next)
-            && let Some(list) = self.lists.get(guess)
-            && list.shape == (Shape::Rows { source, row_bytes })
-            && list.rows.len() < ROWS_MAX
-        {
-            return guess;
+    /// The same of payloads whose frames are right, wherever they are.
+    ///
+    /// # Errors
+    /// `InvalidData`: one of them is a Block.
+    pub(super) fn sort_payloads(
+        &mut self,
+        payloads: &Payloads,
+        checksum: ChecksumKind,
+        ways: &Ways,
+    ) -> io::Result<()> {
+        self.clear();
+        let head_bytes = checksum.frame_bytes(0);
+        let (mut at, mut rest) = (0, payloads.bytes());
+        for length in payloads.lengths() {
+            let bytes = *length as usize;
+            let (payload, behind) = rest.split_at_checked(bytes).unwrap_or_default();
+            if is_block(payload) {
+                return Err(nested(at));
+            }
+            let seen = Seen { at, bytes, source: source_of(payload), is_right: true };
+            self.add(seen, head_bytes, ways)?;
+            (at, rest) = (at + bytes, behind);
         }
+        self.end(head_bytes);
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        let longest = self.lists.drain(..).map(|list| list.rows).max_by_key(Vec::capacity);
+        if let Some(rows) = longest.filter(|rows| rows.capacity() > self.spare.capacity()) {
+            self.spare = rows;
+        }
+        self.spare.clear();
+        self.shapes.clear();
+        self.order.clear();
+        self.sources.clear();
+        self.sums.clear();
+        self.running = None;
+        self.last = 0;
+    }
+
+    #[inline]
+    fn add(&mut self, seen: Seen, head_bytes: usize, ways: &Ways) -> io::Result<()> {
+        let row_bytes = u32::try_from(seen.bytes).map_err(io::Error::other)?;
+        let place = u32::try_from(seen.at).map_err(io::Error::other)?;
+        let number = self.list(seen, row_bytes, ways);
+        self.order.push(u16::try_from(number).map_err(io::Error::other)?);
+        self.last = number;
+        let Some(list) = self.lists.get_mut(number) else { return Ok(()) };
+        list.rows.push((place, row_bytes));
+        if let (Some(source), Shape::Any(_)) = (seen.source, list.shape) {
+            let frame_bytes = (head_bytes + seen.bytes) as u64;
+            match &mut self.running {
+                Some((running, sum)) if *running == source => *sum += frame_bytes,
+                other => {
+                    if let Some((source, sum)) = other.replace((source, frame_bytes)) {
+                        *self.sums.entry(source).or_default() += sum;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Number of the list for a payload. Frames of a shape follow each other, or sources take turns, so the list behind the last one is
+    /// tried first.
+    #[inline]
+    fn list(&mut self, seen: Seen, row_bytes: u32, ways: &Ways) -> usize {
+        let Seen { source, is_right, .. } = seen;
         let way = if is_right { ways.of(source) } else { ways.general };
-        let mut shape = match source {
+        let shape = match source {
             _ if !is_right => Shape::Wrong,
             Some(source) if way.layout == Layout::Columnar && row_bytes <= ROW_BYTES_MAX => {
                 Shape::Rows { source, row_bytes }
             }
             _ => Shape::Any(way),
         };
-        if self.lists.len() >= LISTS_MAX && !self.shapes.contains_key(&shape) && is_right {
+        let guess = self.lists.get(self.last).map_or(0, |list| list.next);
+        match self.lists.get(guess) {
+            Some(list) if list.shape == shape && !list.is_full() => guess,
+            _ => self.find(shape, way),
+        }
+    }
+
+    /// Number of the list for a shape, which is made if there is none.
+    fn find(&mut self, mut shape: Shape, way: Way) -> usize {
+        if self.lists.len() >= LISTS_MAX && !self.shapes.contains_key(&shape) && shape != Shape::Wrong {
             shape = Shape::Any(way);
         }
         let next = self.lists.len();
         let mut number = *self.shapes.entry(shape).or_insert(next);
-        let is_full = self.lists.get(number).is_some_and(|list| list.rows.len() >= ROWS_MAX);
-        if is_full && matches!(shape, Shape::Rows { .. }) {
+        if self.lists.get(number).is_some_and(List::is_full) {
             self.shapes.insert(shape, next);
             number = next;
         }
         if number == next {
-            self.lists.push(List { shape, way, rows: Vec::new(), next });
+            self.lists.push(List { shape, way, rows: std::mem::take(&mut self.spare), next });
         }
-        if let Some(list) = self.lists.get_mut(last) {
+        if let Some(list) = self.lists.get_mut(self.last) {
             list.next = number;
         }
         number
     }
 
-    /// Adds up the lengths of whole frames, by source.
-    fn count(&mut self, frames: &[u8], head_bytes: usize) {
-        let mut sums = BTreeMap::new();
+    /// Adds up the lengths of whole frames, by source, and joins what are only a few.
+    fn end(&mut self, head_bytes: usize) {
+        if let Some((source, sum)) = self.running.take() {
+            *self.sums.entry(source).or_default() += sum;
+        }
         for list in &self.lists {
-            let payload = |(at, length): &(u32, u32)| frames.get(*at as usize..(at + length) as usize);
-            match list.shape {
-                Shape::Rows { source, row_bytes } => {
-                    let sum = list.rows.len() * (head_bytes + row_bytes as usize);
-                    *sums.entry(source).or_default() += sum as u64;
-                }
-                Shape::Any(_) => {
-                    for row in &list.rows {
-                        if let Some(source) = payload(row).and_then(source_of) {
-                            *sums.entry(source).or_default() += head_bytes as u64 + u64::from(row.1);
-                        }
-                    }
-                }
-                Shape::Wrong => {}
+            if let Shape::Rows { source, row_bytes } = list.shape {
+                let sum = list.rows.len() * (head_bytes + row_bytes as usize);
+                *self.sums.entry(source).or_default() += sum as u64;
             }
         }
-        self.sources.extend(sums);
+        self.sources.extend(std::mem::take(&mut self.sums));
+        self.join_few();
     }
 
     /// Shapes that only a few frames have go together.
@@ -214,6 +273,10 @@ fn split(frames: &[u8], at: usize, head_bytes: usize) -> io::Result<(&[u8], &[u8
         .ok_or_else(|| {
             invalid(format!("the run of frames has no whole frame at {at}; a block is made of whole frames"))
         })
+}
+
+fn nested(at: usize) -> io::Error {
+    invalid(format!("the frame at {at} of the run is a block, and a block holds no blocks"))
 }
 
 fn invalid(message: String) -> io::Error {

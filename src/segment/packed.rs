@@ -220,8 +220,12 @@ impl Packed {
             Some(choose) => choose(source, payload),
             None => Choice::All,
         };
-        // Its room before another one is taken.
-        unpacking.open.truncate(OPEN_MAX - 1);
+        // Its room for the next one.
+        while unpacking.open.len() >= OPEN_MAX
+            && let Some((_, block)) = unpacking.open.pop()
+        {
+            unpacking.decoder.reuse(block);
+        }
         let opened = match self.payload(entry, &mut unpacking.frame)? {
             Ok(payload) => {
                 unpacking.decoder.open(payload, &Wanted::these(&choose)).map_err(|fault| fault.to_string())

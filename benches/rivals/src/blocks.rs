@@ -1,18 +1,18 @@
 //! Frames in blocks, as a packed segment has them, in memory: what such a file has around its blocks is some hundred bytes more.
 
-use flatcap::block::{Decoder, Encoder, Wanted, Way, Ways};
+use flatcap::block::{Decoder, Encoder, Payloads, Wanted, Way, Ways};
 use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
-use flatcap::stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
+use flatcap::stream::{ChecksumKind, KindDeframer, SliceFramer, SliceReader};
 
 /// Frames of a packed file have this checksum, whichever the frames inside have.
 const OUTER: ChecksumKind = ChecksumKind::Xxh3;
 
-/// Writes payloads as frames into blocks. Keeps its memory from file to file.
+/// Writes frames into blocks, by their payloads or whole. Keeps its memory from file to file.
 pub struct BlockWriter {
     encoder: Encoder,
     inner: ChecksumKind,
     block_bytes: usize,
-    frames: Vec<u8>,
+    payloads: Payloads,
     raw_offset: u64,
     file: Vec<u8>,
 }
@@ -21,7 +21,7 @@ impl BlockWriter {
     /// Blocks end with the frame that brings them to `block_bytes`.
     pub fn new(way: Way, inner: ChecksumKind, block_bytes: usize) -> Self {
         let encoder = Encoder::new(Ways { general: way, sources: Vec::new() });
-        Self { encoder, inner, block_bytes, frames: Vec::new(), raw_offset: 0, file: Vec::new() }
+        Self { encoder, inner, block_bytes, payloads: Payloads::new(), raw_offset: 0, file: Vec::new() }
     }
 
     /// Says what the fields of a source are.
@@ -33,7 +33,7 @@ impl BlockWriter {
     pub fn write<'p>(&mut self, payloads: impl Iterator<Item = &'p [u8]>) -> &[u8] {
         self.begin();
         for payload in payloads {
-            self.inner.frame_and_write(&mut self.frames, payload).expect("a vector takes everything");
+            self.payloads.push(payload);
             self.pack_if_full();
         }
         self.end()
@@ -50,7 +50,7 @@ impl BlockWriter {
                 Stamp { mono_ns, wall_ns: mono_ns as i64, seq, shortfall: Shortfall::NONE, duration_ns: 0 };
             place.resize(ENVELOPE_BYTES + record.len(), 0);
             envelope.write(&mut place, &stamp, record);
-            self.inner.frame_and_write(&mut self.frames, &place).expect("a vector takes everything");
+            self.payloads.push(&place);
             self.pack_if_full();
         }
         self.end()
@@ -61,7 +61,9 @@ impl BlockWriter {
         self.begin();
         let mut start = 0;
         for end in ends {
-            self.pack(&frames[start..*end]);
+            let frames = &frames[start..*end];
+            let (offset, inner) = (self.raw_offset, self.inner);
+            self.block(frames.len() as u64, |encoder, file| encoder.append(frames, offset, inner, file));
             start = *end;
         }
         &self.file
@@ -74,31 +76,44 @@ impl BlockWriter {
 
     fn begin(&mut self) {
         self.file.clear();
-        self.frames.clear();
+        self.payloads.clear();
         self.raw_offset = 0;
     }
 
     fn pack_if_full(&mut self) {
-        if self.frames.len() >= self.block_bytes {
-            let frames = std::mem::take(&mut self.frames);
-            self.pack(&frames);
-            self.frames = frames;
-            self.frames.clear();
+        if self.payloads.frames_bytes(self.inner) >= self.block_bytes as u64 {
+            self.pack();
         }
     }
 
     fn end(&mut self) -> &[u8] {
-        if !self.frames.is_empty() {
-            let frames = std::mem::take(&mut self.frames);
-            self.pack(&frames);
+        if !self.payloads.is_empty() {
+            self.pack();
         }
         &self.file
     }
 
-    fn pack(&mut self, frames: &[u8]) {
-        let block = self.encoder.encode(frames, self.raw_offset, self.inner).expect("whole frames");
-        OUTER.frame_and_write(&mut self.file, block).expect("a vector takes everything");
-        self.raw_offset += frames.len() as u64;
+    fn pack(&mut self) {
+        let payloads = std::mem::take(&mut self.payloads);
+        let (offset, inner) = (self.raw_offset, self.inner);
+        self.block(payloads.frames_bytes(inner), |encoder, file| {
+            encoder.append_payloads(&payloads, offset, inner, file)
+        });
+        self.payloads = payloads;
+        self.payloads.clear();
+    }
+
+    /// Appends a block's frame to the file.
+    fn block(
+        &mut self,
+        raw_bytes: u64,
+        append: impl FnOnce(&mut Encoder, &mut Vec<u8>) -> std::io::Result<()>,
+    ) {
+        let start = self.file.len();
+        self.file.resize(start + OUTER.frame_bytes(0), 0);
+        append(&mut self.encoder, &mut self.file).expect("whole frames");
+        OUTER.seal(&mut self.file[start..]).expect("shorter than 4 GiB");
+        self.raw_offset += raw_bytes;
     }
 }
 
@@ -110,13 +125,12 @@ pub struct BlockReader {
 }
 
 impl BlockReader {
-    /// Hands over each frame's payload; all checksums are looked at.
+    /// Hands over each frame's payload. The block's own checksum is looked at; it holds none of the frames inside.
     pub fn read(&mut self, file: &[u8], mut take: impl FnMut(&[u8])) {
-        self.read_blocks(file, |checksum, frames| {
-            for payload in SliceReader::new(frames, KindDeframer::new(checksum)) {
-                take(payload.expect("intact"));
-            }
-        });
+        for payload in blocks(file) {
+            let left_out = self.decoder.payloads(payload, &mut take).expect("a block");
+            assert_eq!(left_out, 0, "no frame was wrong when it was packed");
+        }
     }
 
     /// Hands over each record of [`BlockWriter::write_samples`].
@@ -137,6 +151,7 @@ impl BlockReader {
             let frames = &mut self.frames[..block.raw_bytes()];
             block.copy(0, frames);
             take(block.checksum(), frames);
+            self.decoder.reuse(block);
         }
     }
 }
