@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::str::FromStr;
 
 use super::error::Fault;
+use super::lane::put_varint;
 
 /// A codec and how hard it tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,6 +30,9 @@ const BROTLI_QUALITY_MAX: u8 = 11;
 const BROTLI_WINDOW: u32 = 22;
 /// Parts of fewer bytes stay as they are: to set up a codec costs more than it can save.
 const PACKED_BYTES_MIN: usize = 32;
+
+/// Snappy packs so many bytes at a time, each by themselves.
+const SNAPPY_BYTES: usize = 1 << 16;
 
 /// The lowest seven bits of a brotli stream whose window is larger than RFC 7932 knows.
 const BROTLI_LARGE_WINDOW: u8 = 0x11;
@@ -92,11 +96,7 @@ impl Compressor {
                 let length = lz4_flex::block::compress_into(bytes, room).map_err(io::Error::other)?;
                 room.get(..length).unwrap_or(bytes)
             }
-            Codec::Snappy => {
-                let room = room(&mut self.room, snap::raw::max_compress_len(bytes.len()));
-                let length = self.snappy.compress(bytes, room).map_err(io::Error::other)?;
-                room.get(..length).unwrap_or(bytes)
-            }
+            Codec::Snappy => return self.snappy(bytes, out),
             Codec::Zstd(level) => {
                 let compressor = match &mut self.zstd {
                     Some(compressor) => compressor,
@@ -120,6 +120,28 @@ impl Compressor {
             if packed.len() < bytes.len() { (packed, self.codec) } else { (bytes, Codec::None) };
         out.extend_from_slice(packed);
         Ok(codec.number())
+    }
+}
+
+impl Compressor {
+    /// The stream that one call makes of all bytes, made of calls for what Snappy packs at a time: their room stays in the nearest cache.
+    fn snappy(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
+        let start = out.len();
+        put_varint(bytes.len() as u64, out);
+        let mut front = Vec::new();
+        for piece in bytes.chunks(SNAPPY_BYTES) {
+            front.clear();
+            put_varint(piece.len() as u64, &mut front);
+            let room = room(&mut self.room, snap::raw::max_compress_len(piece.len()));
+            let length = self.snappy.compress(piece, room).map_err(io::Error::other)?;
+            out.extend_from_slice(room.get(front.len()..length).unwrap_or_default());
+        }
+        if out.len() - start < bytes.len() {
+            return Ok(self.codec.number());
+        }
+        out.truncate(start);
+        out.extend_from_slice(bytes);
+        Ok(Codec::None.number())
     }
 }
 
@@ -231,6 +253,24 @@ impl FromStr for Codec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn snappy_in_pieces_is_snappy() {
+        // Goal: what is packed piece by piece is the stream of one call. Method: lengths around pieces and around what is left as it is.
+        let noise =
+            |at: u32| (at.wrapping_mul(0x9E37_79B9) >> 13) as u8 & if at % 512 < 200 { 0xFF } else { 3 };
+        let bytes: Vec<u8> = (0..200_000).map(noise).collect();
+        for length in [32, 33, 127, 128, 65_535, 65_536, 65_537, 65_552, 131_072, 131_073, 200_000] {
+            let (mut pieces, bytes) = (Vec::new(), &bytes[..length]);
+            let number = Compressor::new(Codec::Snappy).compress(bytes, &mut pieces).unwrap();
+            let whole = snap::raw::Encoder::new().compress_vec(bytes).unwrap();
+            if whole.len() < length {
+                assert!(number == 2 && pieces == whole, "{length}");
+            } else {
+                assert!(number == 0 && pieces == bytes, "{length}");
+            }
+        }
+    }
 
     #[test]
     fn parts_that_are_not_what_they_say_are_refused() {
