@@ -97,6 +97,8 @@ fn open(payload: &[u8]) -> (Option<Fault>, usize) {
     let scanned = decoder.scan(payload, 0, &[place], None, |_| {}).err();
     // A scan reads less, so it may find less, and never more.
     assert!(scanned.is_none() || fault.is_some(), "{scanned:?}");
+    let given = decoder.payloads(payload, |_| {}).err();
+    assert_eq!(given.is_some(), fault.is_some(), "{given:?}");
     (fault, PEAK.get() - before)
 }
 

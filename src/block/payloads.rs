@@ -9,6 +9,21 @@ use crate::stream::ChecksumKind;
 
 /// The payloads of consecutive frames, to be packed by [`Encoder::append_payloads`](super::Encoder::append_payloads): the frames that come out of
 /// the block have the checksums that belong to them. Keeps its memory when it is cleared.
+///
+/// ```
+/// use flatcap::block::{Decoder, Encoder, Payloads, Ways};
+/// use flatcap::stream::ChecksumKind;
+///
+/// let mut payloads = Payloads::new();
+/// payloads.push(b"one");
+/// payloads.push(b"another");
+/// let mut block = Vec::new();
+/// Encoder::new(Ways::default()).append_payloads(&payloads, 0, ChecksumKind::Xxh3, &mut block)?;
+/// let mut lengths = Vec::new();
+/// Decoder::default().payloads(&block, |payload| lengths.push(payload.len()))?;
+/// assert_eq!(lengths, [3, 7]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Payloads {
     bytes: Vec<u8>,

@@ -166,6 +166,7 @@ fn write(job: &mut Job<'_>, mut reader: SegmentReader, file: &Arc<dyn StorageFil
         encoder,
         frames: Vec::with_capacity(job.block_bytes),
         offset: 0,
+        block: Vec::new(),
     };
     while let Some(at) = next(&mut reader)? {
         if ends_in_front(at.kind, at.bytes, packer.frames.len(), job.block_bytes) {
@@ -209,6 +210,7 @@ struct Packer {
     checksum: ChecksumKind,
     frames: Vec<u8>, // of the block in the making
     offset: u64,     // of those in the raw segment
+    block: Vec<u8>,  // what they become
 }
 
 const WRITING: &str = "writing the packed file";
@@ -219,13 +221,14 @@ impl Packer {
         if self.frames.is_empty() {
             return Ok(());
         }
-        let payload = self.encoder.encode(&self.frames, self.offset, self.checksum);
-        let payload = payload.map_err(failed("packing a block"))?.to_vec();
+        self.block.clear();
+        let packed = self.encoder.append(&self.frames, self.offset, self.checksum, &mut self.block);
+        packed.map_err(failed("packing a block"))?;
         let available = job.storage.space().map_err(failed("asking for room"))?.available;
-        if available < job.keep_free.saturating_add(payload.len() as u64) {
+        if available < job.keep_free.saturating_add(self.block.len() as u64) {
             return Err(Halt::Left(Left::NoRoom { available, keep_free: job.keep_free }));
         }
-        let stored_bytes = self.writer.block(&payload, self.encoder.sizes()).map_err(failed(WRITING))?;
+        let stored_bytes = self.writer.block(&self.block, self.encoder.sizes()).map_err(failed(WRITING))?;
         let raw_bytes = self.frames.len() as u64;
         self.offset += raw_bytes;
         self.frames.clear();

@@ -117,6 +117,7 @@ impl Packed {
                 Ok(Some(block)) => {
                     giving.scanned.blocks_read += 1;
                     block.payloads(source, |payload| giving.payload(payload));
+                    self.with_decoder(|decoder| decoder.reuse(block));
                 }
                 Ok(None) => giving.scanned.blocks_skipped += 1,
                 Err(_) => giving.scanned.damage.push(Damage {

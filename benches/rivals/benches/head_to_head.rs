@@ -6,8 +6,8 @@
 //! checks is checked. Chunks and blocks have 1 MiB of records. riegeli is the Rust crate; its C++ library is not built here. Our
 //! frames have no checksum of their own in these rows, as riegeli's records have none: the block has XXH3-64 over what is stored, the
 //! chunk HighwayHash. `transpose` stands beside `columnar`, whose frames are telemetry frames of one source with their stamps;
-//! `simple` beside `row`, whose frames are the records. The bare codec packs the same records 1 MiB at a time into room that
-//! is there. All ways of a row take turns; medians of the rounds' ratios.
+//! `simple` beside `row`, whose frames have the records as payloads; these go in and come out without frames being made. The bare
+//! codec packs the same records 1 MiB at a time into room that is there. All ways of a row take turns; medians of the rounds' ratios.
 //!
 //! `cargo bench --bench head_to_head [-- WORD...]`: only rows that have all of the words, as `'10240 B' zstd:3`.
 
