@@ -257,8 +257,10 @@ mod tests {
     #[test]
     fn snappy_in_pieces_is_snappy() {
         // Goal: what is packed piece by piece is the stream of one call. Method: lengths around pieces and around what is left as it is.
-        let noise =
-            |at: u32| (at.wrapping_mul(0x9E37_79B9) >> 13) as u8 & if at % 512 < 200 { 0xFF } else { 3 };
+        let noise = |at: u32| {
+            let mask = if at % 512 < 200 { 0xFF } else { 3 };
+            at.wrapping_mul(0x9E37_79B9).to_le_bytes()[3] & mask
+        };
         let bytes: Vec<u8> = (0..200_000).map(noise).collect();
         for length in [32, 33, 127, 128, 65_535, 65_536, 65_537, 65_552, 131_072, 131_073, 200_000] {
             let (mut pieces, bytes) = (Vec::new(), &bytes[..length]);

@@ -68,7 +68,8 @@ pub(super) struct Sorter {
     /// Length of whole frames, by source.
     pub(super) sources: Vec<(u16, u64)>,
     last: usize,                 // list of the frame before
-    steady: Option<Option<u16>>, // source of that frame, if right ones of it are all in that list
+    source: Option<u16>,         // its source
+    is_steady: bool,             // whether right frames of that source are all in that list
     spare: Vec<(u32, u32)>,      // what the longest list had its rows in
     sums: BTreeMap<u16, u64>,    // length of whole frames by source, but for those in rows of a matrix and
     running: Option<(u16, u64)>, // those of the latest source since another one's
@@ -148,17 +149,17 @@ impl Sorter {
         self.sums.clear();
         self.running = None;
         self.last = 0;
-        self.steady = None;
+        self.is_steady = false;
     }
 
     #[inline]
     fn add(&mut self, seen: Seen, head_bytes: usize, ways: &Ways) -> io::Result<()> {
         let row_bytes = u32::try_from(seen.bytes).map_err(io::Error::other)?;
         let place = u32::try_from(seen.at).map_err(io::Error::other)?;
-        if self.steady != Some(seen.source) || !seen.is_right {
+        if !self.is_steady || self.source != seen.source || !seen.is_right {
             self.last = self.list(seen, row_bytes, ways);
-            let is_steady = seen.is_right && ways.of(seen.source).layout == Layout::Row;
-            self.steady = is_steady.then_some(seen.source);
+            self.source = seen.source;
+            self.is_steady = seen.is_right && ways.of(seen.source).layout == Layout::Row;
         }
         let number = self.last;
         self.order.push(u16::try_from(number).map_err(io::Error::other)?);

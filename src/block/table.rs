@@ -75,10 +75,14 @@ impl<'o> Table<'o> {
         let Self { out, start } = self;
         let groups_at = align(out, start);
         out.extend_from_slice(&offset(groups.len())?.to_le_bytes());
-        groups.iter().for_each(|group| out.extend_from_slice(&group.0));
+        for group in groups {
+            out.extend_from_slice(&group.0);
+        }
         let parts_at = align(out, start);
         out.extend_from_slice(&offset(parts.len())?.to_le_bytes());
-        parts.iter().for_each(|part| out.extend_from_slice(&part.0));
+        for part in parts {
+            out.extend_from_slice(&part.0);
+        }
         // Offsets count from the place that they stand at.
         let from = |at: usize, field: u16| offset(at - usize::from(TABLE_AT + field));
         let vtable = [
