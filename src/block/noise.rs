@@ -1,5 +1,6 @@
 //! How is a column written? Our own codings are counted; what is noise to them is tried with the numeric codec and with a dictionary.
 
+use super::bits::width_of;
 use super::dictionary;
 use super::lane::Coding;
 use super::numeric::{self, Numbers};
@@ -9,6 +10,8 @@ use super::wanted::{Kind, Place};
 const ROWS_MIN: usize = 256;
 /// Bits of a value from which on a column is noise.
 const BITS_MIN: usize = 8;
+/// Bits of a value from which on a dictionary is tried: with fewer an index is not much shorter.
+const BITS_WIDE: usize = 16;
 /// Bits of a value from which on no codec behind makes what is ours smaller: they are nothing but noise.
 const BITS_PURE: usize = 32;
 /// Rows on which the numeric codec is tried before it is given all of them.
@@ -34,14 +37,25 @@ pub(super) fn encode(column: &[u64], place: Place, out: &mut Vec<u8>) -> Coding 
         return coding;
     }
     let numeric = try_numeric(column, place, coding, bytes);
-    let least = numeric.map_or(bytes, |numeric| numeric.bytes);
-    if let Some(own) = dictionary::encode(column, place)
-        && own.len() < least - least / 16
+    let least = numeric.map_or(bytes, |numeric| numeric.bytes.min(bytes));
+    let start = out.len();
+    let is_wide = 8 * bytes >= BITS_WIDE * column.len();
+    let by_value = if is_wide { dictionary::encode(column, place) } else { None };
+    let by_value = by_value.filter(|by_value| by_value.len() < least + least / 4);
+    if let Some(by_value) = &by_value
+        && by_value.len() < least - least / 4
     {
-        out.extend_from_slice(&own);
+        out.extend_from_slice(by_value);
         return Coding::Dictionary;
     }
-    put(column, numeric, (coding, bytes), out)
+    // Where a sample does not tell, all rows do.
+    let coding = put(column, numeric, (coding, bytes), out);
+    if let Some(by_value) = by_value.filter(|by_value| by_value.len() < out.len() - start) {
+        out.truncate(start);
+        out.extend_from_slice(&by_value);
+        return Coding::Dictionary;
+    }
+    coding
 }
 
 /// The same without a dictionary: for what is in one.
@@ -82,17 +96,33 @@ fn try_numeric(column: &[u64], place: Place, coding: Coding, bytes: usize) -> Op
         let (bytes, head_bytes) = numeric::encode(sample, numbers, order)?;
         Some(Numeric { numbers, order, bytes: head_bytes + in_all(bytes.len() - head_bytes) })
     };
-    let orders = if coding == Coding::DeltaOfDelta { [1, 2] } else { [0, 1] };
-    let integers = orders.into_iter().filter_map(|order| attempt(Numbers::Integers, order));
-    let integers = integers.min_by_key(|numeric| numeric.bytes)?;
+    let [low, high] = if coding == Coding::DeltaOfDelta { [1, 2] } else { [0, 1] };
+    let order = if spread(sample, high) < spread(sample, low) { high } else { low };
+    let integers = attempt(Numbers::Integers, order)?;
     let may_be_float = place.kind == Kind::Float || is_float(column, place.bytes);
     let floats = Numbers::of_floats(place.bytes).ok().filter(|_| may_be_float);
-    let floats = floats.and_then(|numbers| attempt(numbers, integers.order));
+    let floats = floats.and_then(|numbers| attempt(numbers, order));
     let best = floats.filter(|floats| floats.bytes < integers.bytes).unwrap_or(integers);
     // What pco writes, no codec makes smaller; what is ours, sometimes.
     let is_pure = 8 * own_bytes >= BITS_PURE * column.len();
-    let least_gain = if is_pure { own_bytes / 32 } else { own_bytes / 8 };
+    let least_gain = if is_pure { own_bytes / 64 } else { own_bytes / 8 };
     (best.bytes < own_bytes - least_gain).then_some(best)
+}
+
+/// Bits by which differences of an order lie apart from their mean, added up.
+fn spread(column: &[u64], order: usize) -> u64 {
+    let mut numbers: Vec<i64> = column.iter().map(|value| value.cast_signed()).collect();
+    for _ in 0..order {
+        let mut last = 0;
+        for number in &mut numbers {
+            *number = number.wrapping_sub(std::mem::replace(&mut last, *number));
+        }
+    }
+    // The first ones are whole values.
+    let numbers = numbers.get(order..).unwrap_or_default();
+    let sum: i128 = numbers.iter().map(|number| i128::from(*number)).sum();
+    let mean = i64::try_from(sum / numbers.len().max(1) as i128).unwrap_or_default();
+    numbers.iter().map(|number| u64::from(width_of(number.abs_diff(mean)))).sum()
 }
 
 /// Whether values look like IEEE 754 numbers: finite ones that are neither huge nor tiny.
