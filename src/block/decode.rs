@@ -437,9 +437,9 @@ impl<'a> Parts<'a> {
             return Err(Fault::Group("has no rows, or more than a matrix or its block may have"));
         }
         let decoded = Decoded::open(&self.any(group.first_part() as usize)?, rows, row_bytes)?;
-        let lanes = decoded.lanes().len() as u64;
+        let lanes = (decoded.lanes().len() + decoded.spans().len()) as u64;
         let left = self.lanes_left.checked_sub(lanes);
-        self.lanes_left = left.ok_or(Fault::Group("has more lanes than its block can need"))?;
+        self.lanes_left = left.ok_or(Fault::Group("has more lanes and spans than its block can need"))?;
         if decoded.buckets() + 1 != group.parts() as usize {
             return Err(Fault::Group("has another number of parts than of buckets"));
         }

@@ -1,6 +1,6 @@
 //! A matrix as it is read: its first row, its lanes, and the columns of those that are wanted.
 
-use super::directory::{ALONE, Lane, buckets, take, value_at};
+use super::directory::{ALONE, Directory, Lane, Span, buckets, take, value_at};
 use super::error::Fault;
 use super::wanted::{Choice, Place, Wanted};
 use crate::schema::envelope;
@@ -21,6 +21,15 @@ pub(super) struct Decoded {
     stretches: Vec<Option<usize>>,
     columns: Vec<u64>, // one behind the other, `rows` each
     patches: Vec<Patch>,
+    spans: Vec<Stretch>,
+}
+
+/// A span, and what rows have of it.
+#[derive(Debug)]
+struct Stretch {
+    span: Span,
+    is_wanted: bool,
+    bytes: Vec<u8>, // of all rows but the first, one behind the other; nothing if it is not wanted
 }
 
 /// What a row has else than the first one.
@@ -36,9 +45,10 @@ impl Decoded {
     pub(super) fn open(directory: &[u8], rows: usize, row_bytes: usize) -> Result<Self, Fault> {
         let (first, rest) =
             directory.split_at_checked(row_bytes).ok_or(Fault::Group("has less than its first row"))?;
-        let lanes = take(rest, first)?;
+        let Directory { lanes, spans } = take(rest, first)?;
         // The front says what kind of frame it is; a block among rows could not be told otherwise.
-        let is_fixed = lanes.iter().all(|lane| lane.place.at as usize >= FRONT_BYTES);
+        let is_fixed = lanes.iter().all(|lane| lane.place.at as usize >= FRONT_BYTES)
+            && spans.iter().all(|span| span.at as usize >= FRONT_BYTES);
         if !is_fixed || first.get(..FRONT_BYTES) != envelope::PREFIX.get(..FRONT_BYTES) {
             return Err(Fault::Group("has rows that are no telemetry frames"));
         }
@@ -51,6 +61,10 @@ impl Decoded {
             lanes,
             columns: Vec::new(),
             patches: Vec::new(),
+            spans: spans
+                .into_iter()
+                .map(|span| Stretch { span, is_wanted: true, bytes: Vec::new() })
+                .collect(),
         })
     }
 
@@ -64,8 +78,12 @@ impl Decoded {
         self.rows
     }
 
-    /// How many buckets it has.
+    /// How many buckets it has: of lanes, then one for each span.
     pub(super) fn buckets(&self) -> usize {
+        self.lane_buckets() + self.spans.len()
+    }
+
+    fn lane_buckets(&self) -> usize {
         self.buckets.len() - 1
     }
 
@@ -79,19 +97,31 @@ impl Decoded {
         &self.lanes
     }
 
-    /// Chooses which lanes will be unpacked.
+    /// Its spans, in the order of their places.
+    pub(super) fn spans(&self) -> impl ExactSizeIterator<Item = Span> {
+        self.spans.iter().map(|stretch| stretch.span)
+    }
+
+    /// Whether a value at a place may differ from row to row.
+    pub(super) fn may_change(&self, place: Place) -> bool {
+        self.lanes.iter().any(|lane| lane.place.meets(place)) || self.spans().any(|span| span.meets(place))
+    }
+
+    /// Chooses which lanes and spans will be unpacked.
     pub(super) fn choose(&mut self, source: u16, wanted: &Wanted<'_>) {
         let Choice::Places { steady, values } = wanted.of(source, &self.first) else { return };
-        let meets = |lane: &Lane, places: &[Place]| places.iter().any(|place| lane.place.meets(*place));
-        if !self.lanes.iter().any(|lane| meets(lane, &steady)) {
+        if !steady.iter().any(|place| self.may_change(*place)) {
             self.choose_places(&values);
         }
     }
 
-    /// Chooses the lanes that meet these places.
+    /// Chooses the lanes and spans that meet these places.
     pub(super) fn choose_places(&mut self, places: &[Place]) {
         for (wanted, lane) in self.wanted.iter_mut().zip(&self.lanes) {
             *wanted = places.iter().any(|place| lane.place.meets(*place));
+        }
+        for stretch in &mut self.spans {
+            stretch.is_wanted = places.iter().any(|place| stretch.span.meets(*place));
         }
     }
 
@@ -112,7 +142,7 @@ impl Decoded {
         self.columns.clear();
         self.columns.resize(count * self.rows, 0);
         let mut next = 0;
-        for number in 0..self.buckets() {
+        for number in 0..self.lane_buckets() {
             let (from, to) = (self.start(number), self.start(number + 1));
             if needed.get(from..to).is_some_and(|needed| needed.contains(&true)) {
                 let alone = self.lanes.get(from..to).unwrap_or_default();
@@ -131,6 +161,13 @@ impl Decoded {
             if let (Some(true), Some(Some(stretch))) = (self.wanted.get(number), self.stretches.get(number)) {
                 let (at, bytes) = (lane.place.at as usize, lane.place.bytes);
                 self.patches.push(Patch { at, bytes, column: stretch * self.rows });
+            }
+        }
+        let lane_buckets = self.lane_buckets();
+        for (number, stretch) in self.spans.iter_mut().enumerate().filter(|(_, stretch)| stretch.is_wanted) {
+            stretch.bytes = bucket(lane_buckets + number)?;
+            if stretch.bytes.len() != (self.rows - 1) * stretch.span.bytes as usize {
+                return Err(Fault::Group("has a span of another length than its rows need"));
             }
         }
         Ok(())
@@ -181,6 +218,12 @@ impl Decoded {
         if rest.is_empty() { Ok(()) } else { Err(LENGTH) }
     }
 
+    /// The bytes of a row in the span with a number, if it was wanted.
+    #[inline]
+    pub(super) fn span(&self, span: usize, row: usize) -> &[u8] {
+        self.spans.get(span).map_or(&[], |stretch| stretch.of(row, &self.first))
+    }
+
     /// Writes a row; `to` has its length.
     #[inline]
     pub(super) fn row(&self, number: usize, to: &mut [u8]) {
@@ -211,11 +254,28 @@ impl Decoded {
                 }
             }
         }
+        for stretch in self.spans.iter().filter(|stretch| stretch.is_wanted) {
+            let own = stretch.of(number, &self.first);
+            let at = stretch.span.at as usize;
+            if let Some(to) = to.get_mut(at..at + own.len()) {
+                to.copy_from_slice(own);
+            }
+        }
     }
 
     /// The column of a lane that was wanted.
     pub(super) fn column(&self, lane: usize) -> Option<&[u64]> {
         let stretch = self.stretches.get(lane).copied().flatten()?;
         self.columns.get(stretch * self.rows..)?.get(..self.rows)
+    }
+}
+
+impl Stretch {
+    /// What a row has of it. The first one's stands in the first row itself.
+    #[inline]
+    fn of<'s>(&'s self, row: usize, first: &'s [u8]) -> &'s [u8] {
+        let Some(before) = row.checked_sub(1) else { return self.span.of(first) };
+        let length = self.span.bytes as usize;
+        self.bytes.get(before * length..).and_then(|rest| rest.get(..length)).unwrap_or_default()
     }
 }

@@ -219,6 +219,7 @@ impl Encoder {
                 };
                 let fields = self.fields(source, payload(0));
                 let rows = list.rows.len();
+                self.coded.codec = Some(codec);
                 self.matrix.encode(rows, payload, &fields, &mut self.coded);
                 self.parts.add(codec, &self.coded.directory, table)?;
                 for bucket in self.coded.buckets() {

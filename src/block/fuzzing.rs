@@ -99,10 +99,18 @@ pub fn round_trip(frames: &[u8], checksum: ChecksumKind, ways: &Ways) {
     compare(&block, frames, 0, frames.len());
     let mono = Place { at: 24, bytes: 8, kind: Kind::Unsigned };
     let body = |at, bytes, kind| Place { at, bytes, kind };
-    let odd = [body(69, 4, Kind::Signed), mono, body(64, 8, Kind::Float), body(71, 1, Kind::Signed)];
+    let odd = [
+        body(69, 4, Kind::Signed),
+        mono,
+        body(64, 8, Kind::Float),
+        body(71, 1, Kind::Signed),
+        body(77, 8, Kind::Unsigned),
+        body(90, 5, Kind::Signed),
+        body(109, 8, Kind::Float),
+    ];
     for source in [0, 1, 3] {
         let (lowest, highest) = (1_u64 << 8, 1 << 40);
-        let places = [mono, odd[2], body(72, 4, Kind::Float), body(64, 4, Kind::Signed)];
+        let places = [mono, body(72, 4, Kind::Float), body(64, 4, Kind::Signed)];
         for place in places.into_iter().chain(odd) {
             let within = Within { place, lowest, highest };
             for within in [None, Some(within)] {
@@ -221,6 +229,14 @@ pub fn frames(data: &[u8], checksum: ChecksumKind) -> Vec<u8> {
                 let next = u64::from_le_bytes(*word).wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
                 *word = next.to_le_bytes();
             }
+            if change >= 0xC0 {
+                scribble(body, repeat + number);
+            } else if change >= 0x80
+                && let Some(word) = body.get_mut(40..).and_then(|rest| rest.first_chunk_mut())
+            {
+                *word =
+                    (u64::from(what >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (repeat % 7)).to_le_bytes();
+            }
             let payload = if how == 255 { body.clone() } else { telemetry(source, number + repeat, body) };
             let start = out.len();
             out.resize(start + checksum.frame_bytes(payload.len()), 0);
@@ -234,6 +250,30 @@ pub fn frames(data: &[u8], checksum: ChecksumKind) -> Vec<u8> {
         }
     }
     out
+}
+
+/// Words and noise from the 17th byte on.
+fn scribble(body: &mut [u8], number: usize) {
+    const WORDS: [&[u8]; 8] = [
+        b"segment ",
+        b"of ",
+        b"flushed in ",
+        b"ms ",
+        b"worker ",
+        b"lease ",
+        b"accepted from ",
+        b"127.0.0.1:",
+    ];
+    let mut state = number as u64;
+    let mut rest = body.get_mut(16..).unwrap_or_default();
+    while !rest.is_empty() {
+        state = (state ^ state >> 31).wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        let noise = state.to_be_bytes();
+        let word = WORDS.get((state >> 60) as usize).copied().unwrap_or(noise.get(..3).unwrap_or_default());
+        let (to, behind) = rest.split_at_mut(word.len().min(rest.len()));
+        to.iter_mut().zip(word).for_each(|(to, from)| *to = *from);
+        rest = behind;
+    }
 }
 
 /// A telemetry frame's payload.

@@ -1,6 +1,7 @@
 //! One lane: the same eight bytes of every row, as a column of integers, in few bytes.
 
 use super::bits::{CHUNK, Chunk, pack, packed_bytes, unpack, width_of};
+use super::dictionary;
 use super::error::Fault;
 use super::numeric::{self, Numbers};
 
@@ -20,11 +21,20 @@ pub(super) enum Coding {
     Integers = 4,
     /// By pco, read as IEEE 754 numbers of the lane's length.
     Floats = 5,
+    /// Each different value once, and for each row which of them it has: noise that has few values.
+    Dictionary = 6,
 }
 
 impl Coding {
-    const ALL: [Self; 6] =
-        [Self::Plain, Self::Delta, Self::DeltaOfDelta, Self::Sparse, Self::Integers, Self::Floats];
+    const ALL: [Self; 7] = [
+        Self::Plain,
+        Self::Delta,
+        Self::DeltaOfDelta,
+        Self::Sparse,
+        Self::Integers,
+        Self::Floats,
+        Self::Dictionary,
+    ];
 
     /// The coding that a directory names.
     pub(super) fn of(number: u8) -> Option<Self> {
@@ -64,8 +74,8 @@ impl Coding {
             Self::DeltaOfDelta => {
                 encode_chunks(deltas(deltas(values.iter().copied())), values.len(), out);
             }
-            // The numeric codec has written its lanes where they were tried.
-            Self::Sparse | Self::Integers | Self::Floats => encode_sparse(values, out),
+            // Noise has been written where it was tried.
+            Self::Sparse | Self::Integers | Self::Floats | Self::Dictionary => encode_sparse(values, out),
         }
     }
 
@@ -75,6 +85,7 @@ impl Coding {
             Self::Sparse => decode_sparse(bytes, values),
             Self::Integers => numeric::decode(bytes, Numbers::Integers, values),
             Self::Floats => numeric::decode(bytes, Numbers::of_floats(value_bytes)?, values),
+            Self::Dictionary => dictionary::decode(bytes, value_bytes, values),
             Self::Plain => decode_chunks(bytes, values),
             Self::Delta => decode_chunks(bytes, values).map(|()| sum_up(values)),
             Self::DeltaOfDelta => {

@@ -2,19 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::directory::{ALONE, Lane, buckets, put, value_at};
-use super::lane::{Coding, put_varint};
-use super::numeric::{self, Numbers};
+use super::codec::Codec;
+use super::directory::{ALONE, Lane, Span, buckets, put, value_at};
+use super::lane::Coding;
+use super::noise::{self, is_float};
+use super::span::{Rows, Trial};
 use super::wanted::{Kind, Place};
 use crate::schema::Spot;
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT};
-
-/// Fewer rows than this are no food for the numeric codec: what it tells about them costs more than it saves.
-const NUMERIC_ROWS_MIN: usize = 256;
-/// Bits of a value from which on the numeric codec is tried: less is no noise.
-const NUMERIC_BITS_MIN: usize = 8;
-/// Rows on which the numeric codec is tried before it is given all of them.
-const SAMPLE_ROWS: usize = 1024;
 
 /// Rows by which is decided what a lane holds.
 const SPLIT_ROWS: usize = 256;
@@ -22,8 +17,10 @@ const SPLIT_ROWS: usize = 256;
 /// A matrix, taken apart. Keeps its memory.
 #[derive(Debug, Default)]
 pub(super) struct Matrix {
-    joined: Vec<u64>,   // of each eight bytes, all bits that differ from the first row's
-    places: Vec<Place>, // of what changes
+    joined: Vec<u64>, // of each eight bytes, all bits that differ from the first row's
+    trial: Trial,
+    spans: Vec<Span>,
+    places: Vec<Place>, // of what else changes
     columns: Vec<u64>,  // of those, one behind the other, `stride` each
     stride: usize,
 }
@@ -37,10 +34,12 @@ pub(super) struct Fields(HashMap<(u32, u8), Kind>);
 pub(super) struct Coded {
     /// First row and directory.
     pub(super) directory: Vec<u8>,
-    /// Columns, one behind the other.
+    /// Columns of lanes, one behind the other, then spans.
     columns: Vec<u8>,
-    /// Where each bucket of them ends.
+    /// Where each bucket of them ends, and each span.
     ends: Vec<usize>,
+    /// Which codec comes behind: what is kept row by row is for it to make small.
+    pub(super) codec: Option<Codec>,
 }
 
 impl Fields {
@@ -65,13 +64,18 @@ impl Fields {
         self.0.contains_key(&(place.at, place.bytes))
     }
 
+    /// Whether one stands in the eight bytes at a place, in all or in a half of them.
+    pub(super) fn has_any(&self, at: u32) -> bool {
+        [(at, 8), (at, 4), (at + 4, 4)].iter().any(|key| self.0.contains_key(key))
+    }
+
     fn place(&self, at: u32, bytes: u8) -> Place {
         Place { at, bytes, kind: self.0.get(&(at, bytes)).copied().unwrap_or_default() }
     }
 }
 
 impl Coded {
-    /// Columns, a bucket each.
+    /// Columns, a bucket each, then spans.
     pub(super) fn buckets(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| self.columns.get(start..*end).unwrap_or_default())
@@ -88,27 +92,24 @@ impl Matrix {
         coded: &mut Coded,
     ) {
         let first = row(0);
-        self.find(rows, &row, fields);
+        self.join(rows, &row);
+        self.find(rows, &row, fields, coded.codec.unwrap_or(Codec::None));
         self.take_apart(rows, &row);
         coded.columns.clear();
         coded.ends.clear();
         let mut lanes: Vec<Lane> = Vec::with_capacity(self.places.len());
-        let mut shapes: Vec<(u64, usize)> = Vec::new(); // of lanes that stand alone: hash of the differences
+        // Lanes that stand alone, by the hash of their differences and their length.
+        let mut shapes: HashMap<(u64, u8), usize> = HashMap::new();
         for (number, place) in self.places.iter().enumerate() {
             let column = self.column(number, rows);
             let (mut lane, hash) = survey(*place, fields.has(*place), column);
-            let leader = shapes.iter().find(|(other, leader)| {
-                let is_alike = |leader: &Lane| leader.place.bytes == place.bytes;
-                *other == hash
-                    && lanes.get(*leader).is_some_and(is_alike)
-                    && self.keeps_apart(*leader, number, rows)
-            });
-            if let Some((_, leader)) = leader {
-                lane.follows = u16::try_from(*leader).unwrap_or(ALONE);
+            let leader = shapes.get(&(hash, place.bytes)).copied();
+            if let Some(leader) = leader.filter(|leader| self.keeps_apart(*leader, number, rows)) {
+                lane.follows = u16::try_from(leader).unwrap_or(ALONE);
             } else {
-                shapes.push((hash, number));
+                shapes.entry((hash, place.bytes)).or_insert(number);
                 let start = coded.columns.len();
-                encode(column, &mut lane, &mut coded.columns);
+                lane.coding = noise::encode(column, lane.place, &mut coded.columns);
                 lane.bytes = u32::try_from(coded.columns.len() - start).unwrap_or(u32::MAX);
             }
             lanes.push(lane);
@@ -117,14 +118,20 @@ impl Matrix {
             let lanes = lanes.get(..start).unwrap_or_default();
             coded.ends.push(lanes.iter().map(|lane| lane.bytes as usize).sum());
         }
+        for span in &self.spans {
+            // The first row is in the directory.
+            for number in 1..rows {
+                coded.columns.extend_from_slice(span.of(row(number)));
+            }
+            coded.ends.push(coded.columns.len());
+        }
         coded.directory.clear();
         coded.directory.extend_from_slice(first);
-        put_varint(lanes.len() as u64, &mut coded.directory);
-        put(&lanes, first, &mut coded.directory);
+        put(&self.spans, &lanes, first, &mut coded.directory);
     }
 
-    /// Finds what changes.
-    fn find<'r>(&mut self, rows: usize, row: &impl Fn(usize) -> &'r [u8], fields: &Fields) {
+    /// Finds which bits change.
+    fn join<'r>(&mut self, rows: usize, row: &impl Fn(usize) -> &'r [u8]) {
         let row_bytes = row(0).len();
         self.joined.clear();
         self.joined.resize(row_bytes.div_ceil(8), 0);
@@ -140,7 +147,20 @@ impl Matrix {
                 *joined |= first_tail ^ value_at(row.1, tail);
             }
         }
+    }
+
+    /// Finds spans, and the places of all else that changes.
+    fn find<'r>(&mut self, rows: usize, row: &impl Fn(usize) -> &'r [u8], fields: &Fields, codec: Codec) {
+        let row_bytes = row(0).len();
         self.places.clear();
+        let all = Rows { count: rows, row, joined: &self.joined };
+        self.spans = self.trial.find(&all, codec, |at| fields.has_any(at));
+        for span in &self.spans {
+            // No lanes are made of it.
+            let (from, to) = (span.at as usize / 8, span.end().div_ceil(8));
+            let words = self.joined.get_mut(from..usize::try_from(to).unwrap_or(usize::MAX));
+            words.unwrap_or_default().fill(0);
+        }
         let mut halves = [Vec::new(), Vec::new(), Vec::new()];
         for (word, joined) in self.joined.iter().enumerate().filter(|(_, joined)| **joined != 0) {
             let bytes = u8::try_from(row_bytes - 8 * word).unwrap_or(8).min(8);
@@ -240,39 +260,4 @@ fn survey(mut place: Place, is_known: bool, column: &[u64]) -> (Lane, u64) {
         (lowest, highest) = (keys().min().unwrap_or_default(), keys().max().unwrap_or_default());
     }
     (Lane { place, coding: Coding::Plain, follows: ALONE, bytes: 0, lowest, highest }, hash)
-}
-
-/// Whether values look like IEEE 754 numbers: finite ones that are neither huge nor tiny.
-fn is_float(column: &[u64], bytes: u8) -> bool {
-    column.iter().take(SPLIT_ROWS).all(|value| match bytes {
-        8 => *value == 0 || (0x300..0x500).contains(&(value >> 52 & 0x7FF)),
-        4 => *value == 0 || (0x40..0xC0).contains(&(value >> 23 & 0xFF)),
-        _ => false,
-    })
-}
-
-/// Appends a column in the way that takes the fewest bytes, and writes it down.
-fn encode(column: &[u64], lane: &mut Lane, out: &mut Vec<u8>) {
-    let (coding, bytes) = Coding::choose(column);
-    lane.coding = coding;
-    if column.len() >= NUMERIC_ROWS_MIN && 8 * bytes >= NUMERIC_BITS_MIN * column.len() {
-        let sample = column.get(..SAMPLE_ROWS).unwrap_or(column);
-        let own = bytes * sample.len() / column.len();
-        let try_as =
-            |numbers| numeric::encode(sample, numbers, coding).map_or(usize::MAX, |bytes| bytes.len());
-        let may_be_float = lane.place.kind == Kind::Float || is_float(column, lane.place.bytes);
-        let floats = Numbers::of_floats(lane.place.bytes).ok().filter(|_| may_be_float);
-        let (integers, floating) = (try_as(Numbers::Integers), floats.map_or(usize::MAX, try_as));
-        let numbers =
-            if floating < integers { floats.unwrap_or(Numbers::Integers) } else { Numbers::Integers };
-        // What pco writes, no codec makes smaller; what is ours, sometimes.
-        if integers.min(floating) < own - own / 8
-            && let Some(bytes) = numeric::encode(column, numbers, coding)
-        {
-            lane.coding = if numbers == Numbers::Integers { Coding::Integers } else { Coding::Floats };
-            out.extend_from_slice(&bytes);
-            return;
-        }
-    }
-    coding.encode(column, out);
 }

@@ -10,7 +10,6 @@ use pco::metadata::{DeltaEncoding, Mode};
 use pco::wrapped::{FileCompressor, FileDecompressor};
 
 use super::error::Fault;
-use super::lane::Coding;
 
 /// As what pco reads the values of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +36,10 @@ const LEVEL: usize = 4;
 /// could be looked at.
 const MODE_DICTIONARY: u8 = 4;
 
-/// What pco makes of the values, and behind which of our deltas; none where it refuses.
-pub(super) fn encode(values: &[u64], numbers: Numbers, delta: Coding) -> Option<Vec<u8>> {
-    let delta = match delta {
-        Coding::Delta | Coding::Sparse => DeltaSpec::TryConsecutive(1),
-        Coding::DeltaOfDelta => DeltaSpec::TryConsecutive(2),
-        _ => DeltaSpec::NoOp,
-    };
+/// What pco makes of the values, or of their differences where `order` is 1, or of the differences of those where it is 2; none where it
+/// refuses. Beside the bytes: how many of them are there however many values there are.
+pub(super) fn encode(values: &[u64], numbers: Numbers, order: usize) -> Option<(Vec<u8>, usize)> {
+    let delta = if order == 0 { DeltaSpec::NoOp } else { DeltaSpec::TryConsecutive(order) };
     let config = ChunkConfig::default()
         .with_compression_level(LEVEL)
         .with_delta_spec(delta)
@@ -60,12 +56,13 @@ pub(super) fn encode(values: &[u64], numbers: Numbers, delta: Coding) -> Option<
     }
 }
 
-fn write<T: pco::data_types::Number>(values: &[T], config: &ChunkConfig) -> Option<Vec<u8>> {
+fn write<T: pco::data_types::Number>(values: &[T], config: &ChunkConfig) -> Option<(Vec<u8>, usize)> {
     let file = FileCompressor::default();
     let mut chunk = file.chunk_compressor(values, config).ok()?;
     let out = file.write_header(Vec::new()).ok()?;
     let out = chunk.write_meta(out).ok()?;
-    chunk.write_page(0, out).ok()
+    let head_bytes = out.len();
+    Some((chunk.write_page(0, out).ok()?, head_bytes))
 }
 
 /// Reads as many values as there is room for from exactly these bytes.

@@ -109,12 +109,9 @@ impl Decoder {
                 wire::BlockLayout::Matrix if group.source() == source => {
                     let decoded = parts.matrix(group)?;
                     let Some(Test { steady, within }) = test(decoded.first()) else { return Ok(true) };
-                    let lanes = decoded.lanes();
-                    let meets = |places: &[Place]| {
-                        lanes.iter().any(|lane| places.iter().any(|place| lane.place.meets(*place)))
-                    };
+                    let meets = |places: &[Place]| places.iter().any(|place| decoded.may_change(*place));
                     let is_out = if meets(&[within.place]) {
-                        lanes.iter().any(|lane| within.excludes(lane))
+                        decoded.lanes().iter().any(|lane| within.excludes(lane))
                     } else {
                         !within.holds(value_at(decoded.first(), within.place))
                     };

@@ -27,10 +27,20 @@ struct Table {
     tested: Option<Value>,
 }
 
-/// A value: bits that are the same in all rows, and pieces of lanes.
+/// A value: bits that are the same in all rows, and pieces of lanes and spans.
 pub(super) struct Value {
     fixed: u64,
     pieces: Vec<Piece>,
+    stretches: Vec<Stretch>,
+}
+
+/// Bytes of a span that belong to a value at a place.
+struct Stretch {
+    span: usize,
+    /// Where in the span they are.
+    part: Place,
+    /// To the left.
+    shift: u32,
 }
 
 /// Bits of a lane's value that belong to a value at a place.
@@ -192,7 +202,7 @@ impl Wish<'_> {
             return Ok(Rows::None);
         }
         if let Some(within) = self.within {
-            let is_fixed = !decoded.lanes().iter().any(|lane| lane.place.meets(within.place));
+            let is_fixed = !decoded.may_change(within.place);
             let is_out = is_fixed && !within.holds(value_at(decoded.first(), within.place));
             if is_out || decoded.lanes().iter().any(|lane| within.excludes(lane)) {
                 return Ok(Rows::None);
@@ -251,6 +261,8 @@ impl Rows {
 
 impl Value {
     pub(super) fn of(place: Place, decoded: &Decoded) -> Self {
+        // No value is longer than eight bytes.
+        let place = Place { bytes: place.bytes.min(8), ..place };
         let mut fixed = value_at(decoded.first(), place);
         let mut pieces = Vec::new();
         let whole = u64::MAX >> (64 - 8 * u32::from(place.bytes.clamp(1, 8)));
@@ -264,14 +276,26 @@ impl Value {
             fixed &= !mask;
             pieces.push(Piece { lane, shift, mask });
         }
-        Self { fixed, pieces }
+        let mut stretches = Vec::new();
+        for (number, span) in decoded.spans().enumerate().filter(|(_, span)| span.meets(place)) {
+            let (from, to) = (span.at.max(place.at), span.end().min(place.end()));
+            let bytes = u8::try_from(to.saturating_sub(u64::from(from))).unwrap_or_default();
+            let shift = 8 * (from - place.at);
+            fixed &= !((u64::MAX >> (64 - 8 * u32::from(bytes.clamp(1, 8)))) << shift);
+            let part = Place { at: from - span.at, bytes, kind: Kind::Unsigned };
+            stretches.push(Stretch { span: number, part, shift });
+        }
+        Self { fixed, pieces, stretches }
     }
 
     #[inline]
     pub(super) fn get(&self, decoded: &Decoded, row: usize) -> u64 {
-        self.pieces.iter().fold(self.fixed, |value, piece| {
+        let value = self.pieces.iter().fold(self.fixed, |value, piece| {
             let own = decoded.column(piece.lane).and_then(|column| column.get(row)).copied();
             value | shifted(own.unwrap_or_default(), piece.shift) & piece.mask
+        });
+        self.stretches.iter().fold(value, |value, stretch| {
+            value | value_at(decoded.span(stretch.span, row), stretch.part) << stretch.shift
         })
     }
 }

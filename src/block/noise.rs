@@ -1,0 +1,135 @@
+//! How is a column written? Our own codings are counted; what is noise to them is tried with the numeric codec and with a dictionary.
+
+use super::bits::width_of;
+use super::dictionary;
+use super::lane::Coding;
+use super::numeric::{self, Numbers};
+use super::wanted::{Kind, Place};
+
+/// Fewer rows than this are no food for the numeric codec: what it tells about them costs more than it saves.
+const ROWS_MIN: usize = 256;
+/// Bits of a value from which on a column is noise.
+const BITS_MIN: usize = 8;
+/// Bits of a value from which on a dictionary is tried: with fewer an index is not much shorter.
+const BITS_WIDE: usize = 16;
+/// Bits of a value from which on no codec behind makes what is ours smaller: they are nothing but noise.
+const BITS_PURE: usize = 32;
+/// Rows on which the numeric codec is tried before it is given all of them.
+const SAMPLE_ROWS: usize = 1024;
+/// Rows by which is decided what values look like.
+const LOOK_ROWS: usize = 256;
+
+/// A way of the numeric codec.
+#[derive(Clone, Copy)]
+struct Numeric {
+    numbers: Numbers,
+    /// Of the differences that it takes first.
+    order: usize,
+    /// What all rows will take, by the sample.
+    bytes: usize,
+}
+
+/// Appends a column in the way that takes the fewest bytes, and tells which.
+pub(super) fn encode(column: &[u64], place: Place, out: &mut Vec<u8>) -> Coding {
+    let (coding, bytes) = Coding::choose(column);
+    if !is_noise(column, bytes) {
+        coding.encode(column, out);
+        return coding;
+    }
+    let numeric = try_numeric(column, place, coding, bytes);
+    let least = numeric.map_or(bytes, |numeric| numeric.bytes.min(bytes));
+    let start = out.len();
+    let is_wide = 8 * bytes >= BITS_WIDE * column.len();
+    let by_value = if is_wide { dictionary::encode(column, place) } else { None };
+    let by_value = by_value.filter(|by_value| by_value.len() < least + least / 4);
+    if let Some(by_value) = &by_value
+        && by_value.len() < least - least / 4
+    {
+        out.extend_from_slice(by_value);
+        return Coding::Dictionary;
+    }
+    // Where a sample does not tell, all rows do.
+    let coding = put(column, numeric, (coding, bytes), out);
+    if let Some(by_value) = by_value.filter(|by_value| by_value.len() < out.len() - start) {
+        out.truncate(start);
+        out.extend_from_slice(&by_value);
+        return Coding::Dictionary;
+    }
+    coding
+}
+
+/// The same without a dictionary: for what is in one.
+pub(super) fn encode_simply(column: &[u64], place: Place, out: &mut Vec<u8>) -> Coding {
+    let (coding, bytes) = Coding::choose(column);
+    let is_worth = column.len() >= ROWS_MIN / 4 && 2 * bytes >= column.len();
+    let numeric = if is_worth { try_numeric(column, place, coding, bytes) } else { None };
+    put(column, numeric, (coding, bytes), out)
+}
+
+fn is_noise(column: &[u64], bytes: usize) -> bool {
+    column.len() >= ROWS_MIN && 8 * bytes >= BITS_MIN * column.len()
+}
+
+fn put(
+    column: &[u64],
+    numeric: Option<Numeric>,
+    (coding, own_bytes): (Coding, usize),
+    out: &mut Vec<u8>,
+) -> Coding {
+    if let Some(Numeric { numbers, order, .. }) = numeric
+        && let Some((bytes, _)) = numeric::encode(column, numbers, order)
+        && bytes.len() < own_bytes
+    {
+        out.extend_from_slice(&bytes);
+        return if numbers == Numbers::Integers { Coding::Integers } else { Coding::Floats };
+    }
+    coding.encode(column, out);
+    coding
+}
+
+/// The best way of the numeric codec, where it is clearly better than our own coding, which takes `bytes`.
+fn try_numeric(column: &[u64], place: Place, coding: Coding, bytes: usize) -> Option<Numeric> {
+    let sample = column.get(..SAMPLE_ROWS).unwrap_or(column);
+    let in_all = |bytes: usize| bytes.saturating_mul(column.len()) / sample.len().max(1);
+    let own_bytes = if sample.len() < column.len() { in_all(Coding::choose(sample).1) } else { bytes };
+    let attempt = |numbers, order| {
+        let (bytes, head_bytes) = numeric::encode(sample, numbers, order)?;
+        Some(Numeric { numbers, order, bytes: head_bytes + in_all(bytes.len() - head_bytes) })
+    };
+    let [low, high] = if coding == Coding::DeltaOfDelta { [1, 2] } else { [0, 1] };
+    let order = if spread(sample, high) < spread(sample, low) { high } else { low };
+    let integers = attempt(Numbers::Integers, order)?;
+    let may_be_float = place.kind == Kind::Float || is_float(column, place.bytes);
+    let floats = Numbers::of_floats(place.bytes).ok().filter(|_| may_be_float);
+    let floats = floats.and_then(|numbers| attempt(numbers, order));
+    let best = floats.filter(|floats| floats.bytes < integers.bytes).unwrap_or(integers);
+    // What pco writes, no codec makes smaller; what is ours, sometimes.
+    let is_pure = 8 * own_bytes >= BITS_PURE * column.len();
+    let least_gain = if is_pure { own_bytes / 64 } else { own_bytes / 8 };
+    (best.bytes < own_bytes - least_gain).then_some(best)
+}
+
+/// Bits by which differences of an order lie apart from their mean, added up.
+fn spread(column: &[u64], order: usize) -> u64 {
+    let mut numbers: Vec<i64> = column.iter().map(|value| value.cast_signed()).collect();
+    for _ in 0..order {
+        let mut last = 0;
+        for number in &mut numbers {
+            *number = number.wrapping_sub(std::mem::replace(&mut last, *number));
+        }
+    }
+    // The first ones are whole values.
+    let numbers = numbers.get(order..).unwrap_or_default();
+    let sum: i128 = numbers.iter().map(|number| i128::from(*number)).sum();
+    let mean = i64::try_from(sum / numbers.len().max(1) as i128).unwrap_or_default();
+    numbers.iter().map(|number| u64::from(width_of(number.abs_diff(mean)))).sum()
+}
+
+/// Whether values look like IEEE 754 numbers: finite ones that are neither huge nor tiny.
+pub(super) fn is_float(column: &[u64], bytes: u8) -> bool {
+    column.iter().take(LOOK_ROWS).all(|value| match bytes {
+        8 => *value == 0 || (0x300..0x500).contains(&(value >> 52 & 0x7FF)),
+        4 => *value == 0 || (0x40..0xC0).contains(&(value >> 23 & 0xFF)),
+        _ => false,
+    })
+}
