@@ -189,3 +189,61 @@ pub(super) fn end_behind(
     write_all(&file, &mut [IoSlice::new(&end)])?;
     Ok(SealedSegment::new(name, file, bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::super::header::tests::example;
+    use super::super::verification::tests::{acts, written, written_as};
+    use super::super::{Advance, Form, SegmentReader, Verdict, Verification};
+
+    use super::*;
+
+    fn verdict(path: &Path) -> Verdict {
+        let mut verification = Verification::default();
+        verification.segment(&mut SegmentReader::open(path).unwrap(), false, &mut |_| {}).unwrap();
+        verification.finish()
+    }
+
+    /// Reads what has come, as it was written.
+    fn read_on(reader: &mut SegmentReader, seen: &mut Vec<u8>) {
+        while let Some(advance) = reader.advance().unwrap() {
+            let Advance::Frame(at) = advance else { panic!("{advance:?}") };
+            reader.copy_frame(at, seen);
+        }
+        assert_eq!(reader.tail(), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        // Goal: what is packed while it is written reads as what is written as it is, byte for byte, now and while it grows. Method: segments of random
+        // samples, gaps, losses and notes; a reader that follows from the header on; the whole, and the verdict.
+        #[test]
+        fn packing_while_writing_changes_nothing(acts in acts()) {
+            let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+            let plain = written(folders[0].path(), &acts);
+            let raw = std::fs::read(&plain).unwrap();
+            let (mut follower, mut seen) = (None, Vec::new());
+            let form = Form { preallocate: 0, packing: Some(Packing::usual(&example())) };
+            let path = written_as(folders[1].path(), &acts, form, &mut |path| {
+                let reader = follower.get_or_insert_with(|| SegmentReader::open(path).unwrap());
+                read_on(reader, &mut seen);
+            });
+            let mut reader = follower.unwrap();
+            read_on(&mut reader, &mut seen);
+            prop_assert!(seen == raw, "{} bytes of {}", seen.len(), raw.len());
+            let reader = SegmentReader::open(&path).unwrap();
+            let packed = reader.packed().unwrap();
+            prop_assert_eq!((packed.flaw(), packed.has_small_blocks()), (None, true));
+            let mut whole = vec![0; raw.len()];
+            reader.unpacked().unwrap().read_all_at(&mut whole, 0).unwrap();
+            prop_assert!(whole == raw && packed.raw_bytes() == raw.len() as u64);
+            let of_packed = verdict(&path);
+            std::fs::copy(&plain, &path).unwrap();
+            prop_assert_eq!(of_packed, verdict(&path));
+        }
+    }
+}
