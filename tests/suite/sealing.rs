@@ -465,7 +465,9 @@ fn what_was_packed_at_once_is_packed_again() {
         rig.record(&["--quiet", "--for", "2500ms", "--config", path.to_str().unwrap()]);
         let sizes = |info: &Value| (number(&info["raw_bytes"]), number(&info["stored_bytes"]));
         let (before, first) = (read(&rig, &rig.data()), sizes(&rig.info()));
-        assert!(first.1 < first.0, "{active}: {first:?}");
+        // Lanes alone save nothing in blocks of some milliseconds.
+        let most = if active == "none" { first.0 / 50 * 51 } else { first.0 / 2 };
+        assert!(first.1 < most, "{active}: {first:?}");
         let segments = rig.segments("bin").len();
         let called = seal(&rig, &[], &rig.data());
         assert_eq!(called.status, Some(0), "{called:?}");
@@ -492,7 +494,9 @@ fn a_reload_packs_the_next_segment() {
         rig.write("own.toml", LOAD.to_owned() + config);
         recording.signal("HUP");
         eventually("one of the wanted form", || {
-            rig.segments("active").last().is_some_and(|path| path.exists() && is_packed(&rig, path) == packed)
+            let info = rig.info();
+            let segments = info["segments"].as_array().unwrap();
+            segments.iter().any(|segment| segment["state"] == "active" && segment["packed"] == packed)
         });
     }
     recording.stop();
