@@ -340,7 +340,7 @@ pub(super) fn read(path: &std::path::Path) -> FileFound {
     while let Some(advance) = reader.advance().unwrap() {
         match advance {
             Advance::Damage(damage) => {
-                found.holes.push(Damage { offset: stored(&reader, damage.offset), ..damage })
+                found.holes.push(Damage { offset: stored(&reader, damage.offset), ..damage });
             }
             Advance::Frame(at) => {
                 if intact == at.offset {

@@ -296,7 +296,7 @@ fn small_blocks_become_large_ones() {
     assert!(after < before / 2, "{after} of {before}");
     let left = Outcome::Left(Left::Packed { raw_bytes, stored_bytes });
     assert_eq!((read(&storage, &name), pack_one(&storage, parsed(&name)).unwrap()), ((bytes, true), left));
-    for operation in first..storage.log().len() + 1 {
+    for operation in first..=storage.log().len() {
         for moment in [Moment::Before, Moment::Within, Moment::After] {
             let (storage, name, bytes) = recorded();
             storage.crash_at(operation, moment);

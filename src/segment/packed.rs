@@ -67,13 +67,12 @@ impl Packed {
         let file_bytes = file.length()?;
         let footer = ends.footer.as_ref().map(|(footer, _)| footer);
         let table = footer.filter(|footer| is_possible(&footer.blocks, file_bytes));
-        let (blocks, end) = match table {
-            Some(footer) => (footer.blocks.clone(), footer.bytes),
-            None => {
-                let found = find_blocks(&mut Window::over(Arc::clone(&file)).aside())?;
-                let end = found.last().map_or(0, BlockEntry::end);
-                (with_holes(found), end)
-            }
+        let (blocks, end) = if let Some(footer) = table {
+            (footer.blocks.clone(), footer.bytes)
+        } else {
+            let found = find_blocks(&mut Window::over(Arc::clone(&file)).aside())?;
+            let end = found.last().map_or(0, BlockEntry::end);
+            (with_holes(found), end)
         };
         Ok(Self {
             file,
@@ -165,9 +164,11 @@ impl Packed {
         if !may_grow || length == 0 || self.holds_sealed.get() == Some(&true) {
             return Ok(None);
         }
-        let what = match is_empty_behind(&*self.file, end)? {
-            true => "empty: zeros, space that was never written",
-            false => "a block that is cut off, or still being written",
+        let is_empty = is_empty_behind(&*self.file, end)?;
+        let what = if is_empty {
+            "empty: zeros, space that was never written"
+        } else {
+            "a block that is cut off, or still being written"
         };
         Ok(Some(Damage { offset, length, what }))
     }

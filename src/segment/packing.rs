@@ -158,7 +158,9 @@ impl Encoding {
     /// Brings frames together. Returns how many bytes they are.
     fn gather(&mut self, pieces: &[IoSlice<'_>]) -> u64 {
         self.frames.clear();
-        pieces.iter().for_each(|piece| self.frames.extend_from_slice(piece));
+        for piece in pieces {
+            self.frames.extend_from_slice(piece);
+        }
         self.frames.len() as u64
     }
 }

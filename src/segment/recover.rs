@@ -194,7 +194,8 @@ impl Recovery<'_> {
         let packed = reader.packed();
         let has_end = packed.map_or(is_complete, |packed| is_complete && packed.flaw().is_none());
         // What a packed file goes on behind; none where that is not the end of a whole block.
-        let blocks = packed.map(|packed| packed.blocks_up_to(walk.end_with_footer(&reader)));
+        let blocks =
+            packed.map(|packed| packed.blocks_up_to(if is_complete { packed.raw_bytes() } else { walk.end }));
         if walk.is_damaged || (!has_end && matches!(blocks, Some(None))) {
             self.rewrite(&stored, &file)?;
         } else if has_end {

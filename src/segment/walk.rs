@@ -111,11 +111,6 @@ impl Walk {
         (!is_so && !self.is_damaged).then_some("the footer counts other frames than there are")
     }
 
-    /// Where the intact frames end, footer and trailer of a sealed segment included.
-    pub(super) fn end_with_footer(&self, reader: &SegmentReader) -> u64 {
-        if reader.is_sealed() { reader.offset() } else { self.end }
-    }
-
     fn take(&mut self, reader: &SegmentReader, at: FrameAt) {
         self.progress.describe(reader.header());
         self.tally.add(reader.head(at).as_bytes(), 1, at.bytes as u64);
