@@ -3881,6 +3881,7 @@ impl<'a> Footer<'a> {
   pub const VT_INDEX: ::flatbuffers::VOffsetT = 16;
   pub const VT_BLOCKS: ::flatbuffers::VOffsetT = 18;
   pub const VT_SIZES: ::flatbuffers::VOffsetT = 20;
+  pub const VT_SMALL_BLOCKS: ::flatbuffers::VOffsetT = 22;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -3900,6 +3901,7 @@ impl<'a> Footer<'a> {
     if let Some(x) = args.index { builder.add_index(x); }
     if let Some(x) = args.totals { builder.add_totals(x); }
     if let Some(x) = args.header { builder.add_header(x); }
+    if let Some(x) = args.small_blocks { builder.add_small_blocks(x); }
     builder.add_recovered(args.recovered);
     builder.finish()
   }
@@ -3968,13 +3970,21 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, BlockEntry>>>(Footer::VT_BLOCKS, None)}
   }
-  /// In a packed segment: what became of each source's frames. Empty in any other.
+  /// In a packed segment: what became of each source's frames. Empty in any other, and where a recovery has completed it.
   #[inline]
   pub fn sizes(&self) -> Option<::flatbuffers::Vector<'a, PackedSize>> {
     // Safety:
     // Created from valid Table for this object
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, PackedSize>>>(Footer::VT_SIZES, None)}
+  }
+  /// In a packed segment: it was packed while it was recorded, in blocks that are smaller than they could be. Absent in any other.
+  #[inline]
+  pub fn small_blocks(&self) -> Option<bool> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<bool>(Footer::VT_SMALL_BLOCKS, None)}
   }
 }
 
@@ -3993,6 +4003,7 @@ impl ::flatbuffers::Verifiable for Footer<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<IndexEntry>>>>("index", Self::VT_INDEX, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, BlockEntry>>>("blocks", Self::VT_BLOCKS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, PackedSize>>>("sizes", Self::VT_SIZES, false)?
+     .visit_field::<bool>("small_blocks", Self::VT_SMALL_BLOCKS, false)?
      .finish();
     Ok(())
   }
@@ -4007,6 +4018,7 @@ pub struct FooterArgs<'a> {
     pub index: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<IndexEntry<'a>>>>>,
     pub blocks: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, BlockEntry>>>,
     pub sizes: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, PackedSize>>>,
+    pub small_blocks: Option<bool>,
 }
 impl<'a> Default for FooterArgs<'a> {
   #[inline]
@@ -4021,6 +4033,7 @@ impl<'a> Default for FooterArgs<'a> {
       index: None,
       blocks: None,
       sizes: None,
+      small_blocks: None,
     }
   }
 }
@@ -4067,6 +4080,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> FooterBuilder<'a, 'b, A> {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Footer::VT_SIZES, sizes);
   }
   #[inline]
+  pub fn add_small_blocks(&mut self, small_blocks: bool) {
+    self.fbb_.push_slot_always::<bool>(Footer::VT_SMALL_BLOCKS, small_blocks);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> FooterBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     FooterBuilder {
@@ -4095,6 +4112,7 @@ impl ::core::fmt::Debug for Footer<'_> {
       ds.field("index", &self.index());
       ds.field("blocks", &self.blocks());
       ds.field("sizes", &self.sizes());
+      ds.field("small_blocks", &self.small_blocks());
       ds.finish()
   }
 }

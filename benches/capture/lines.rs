@@ -204,6 +204,7 @@ impl Lines {
             segment_age_ns: storage.segment_age.as_nanos() as u64,
             sync: SyncPolicy::Interval(NS_PER_S),
             preallocate: storage.preallocate,
+            packing: None,
             drain_ns: handover.drain.as_nanos() as u64,
             batch_slabs: usize::try_from(self.config.memory().writing)?,
         })

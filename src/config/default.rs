@@ -98,6 +98,8 @@ pub(super) const FRAME_MAX_RANGE: RangeInclusive<u64> = 64 * KIB..=GIB;
 
 /// A recording that is a small part of the size reaches back as much further, and reads the same.
 pub(super) const SEAL: bool = true;
+/// It costs the recorder's thread time, and is worth it only where the medium is slow or small.
+pub(super) const SEAL_ACTIVE: Option<Codec> = None;
 /// The codec that gives the most for its time; the layout leaves it little to do.
 pub(super) const SEAL_CODEC: Codec = Codec::Zstd(1);
 /// Samples of a source are alike from row to row.

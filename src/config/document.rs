@@ -213,6 +213,7 @@ fn seal(table: &mut Table<'_, '_>) -> Seal {
     let block_size = table.size("block_size", default::SEAL_BLOCK_SIZE, &default::SEAL_BLOCK_SIZE_RANGE);
     Seal {
         enabled: table.flag("enabled", seal.enabled).value,
+        active: table.codec_or_off("active", seal.active).value,
         codec: table.codec("codec", seal.codec).value,
         layout: table.layout("layout", seal.layout).value,
         block_size: usize::try_from(block_size.value).unwrap_or(usize::MAX),
@@ -402,7 +403,7 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(shown, 6 + 3 + 10 + 7 + 3 + 3 * 4 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
+        assert_eq!(shown, 6 + 3 + 10 + 8 + 3 + 3 * 4 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
     }
 
     #[test]
@@ -422,7 +423,7 @@ mod tests {
             [handover]\nslab_size = \"128KiB\"\nhand_over = \"6ms\"\ndrain = \"7ms\"\n\
             [storage]\nchecksum = \"crc16\"\nsegment_size = \"1GiB\"\nsegment_age = \"8s\"\nsync = \"interval\"\n\
             sync_interval = \"9s\"\npreallocate = \"1MiB\"\nframe_max = \"2MiB\"\n\
-            [seal]\nenabled = false\ncodec = \"brotli:3\"\nlayout = \"row\"\nblock_size = \"2MiB\"\ncpu_budget = \"3%\"\n\
+            [seal]\nenabled = false\nactive = \"lz4\"\ncodec = \"brotli:3\"\nlayout = \"row\"\nblock_size = \"2MiB\"\ncpu_budget = \"3%\"\n\
             io_budget = \"4MiB\"\nsources = [\"cpu=lz4\", \"file.a=none/columnar\"]\n\
             [control]\nenabled = false\nsocket = \"/s\"\nmetrics_listen = \"[::1]:9598\"\n\
             [group.fast]\ntiming = \"relaxed\"\npriority = 5\non_full = \"drop-oldest\"\n\
@@ -456,6 +457,7 @@ mod tests {
         assert_eq!(config.storage, storage);
         let seal = Seal {
             enabled: false,
+            active: Some(Codec::Lz4),
             codec: Codec::Brotli(3),
             layout: Layout::Row,
             block_size: 2 << 20,
@@ -497,6 +499,11 @@ mod tests {
             (
                 "[seal]\ncodec = \"zstd:20\"",
                 &format!("f.toml:2:9: [seal] codec = \"zstd:20\": not one of the allowed values; {codecs}"),
+            ),
+            (
+                "[seal]\nactive = true",
+                "f.toml:2:10: [seal] active = true: true or false is not what belongs here; write \"off\", \"none\", \"lz4\", \"snappy\", \
+                 \"zstd:1\" to \"zstd:19\" or \"brotli:0\" to \"brotli:11\"",
             ),
             (
                 "[seal]\nlayout = \"rows\"",

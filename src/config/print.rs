@@ -11,6 +11,7 @@ use super::settings::{Config, Control, Group, KeepFree, Sync};
 use super::source::{Cgroup, GroupName, Process, Shape, Source, Synthetic};
 use super::units::{format_duration, format_size};
 use super::walk::joined;
+use super::way::OFF;
 
 impl Config {
     /// The whole configuration as TOML, defaults filled in, which [`Config::parse`] reads back as an equal
@@ -123,6 +124,7 @@ impl Lines<'_> {
     fn seal(&mut self, seal: &Seal) {
         self.table("seal");
         self.plain("enabled", seal.enabled);
+        self.quoted("active", &seal.active.map_or_else(|| OFF.to_owned(), |codec| codec.to_string()));
         self.quoted("codec", &seal.codec.to_string());
         self.quoted("layout", &seal.layout.to_string());
         self.quoted("block_size", &format_size(seal.block_size as u64));
@@ -486,9 +488,11 @@ mod tests {
         });
         let sizes = (default::SEAL_BLOCK_SIZE_RANGE, default::SEAL_IO_BUDGET_RANGE);
         let cpu_budget = (10..=10_000_u32).prop_map(CpuShare::of_basis_points);
-        (any::<bool>(), codec, layout(), sizes, cpu_budget, sources).prop_map(
-            |(enabled, codec, layout, (block_size, io_budget), cpu_budget, sources)| Seal {
+        let codecs = (prop::option::of(codec.clone()), codec);
+        (any::<bool>(), codecs, layout(), sizes, cpu_budget, sources).prop_map(
+            |(enabled, (active, codec), layout, (block_size, io_budget), cpu_budget, sources)| Seal {
                 enabled,
+                active,
                 codec,
                 layout,
                 block_size: usize::try_from(block_size).unwrap(),

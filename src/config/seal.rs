@@ -14,6 +14,8 @@ use crate::block::{Codec, Layout};
 pub struct Seal {
     /// Whether they are.
     pub enabled: bool,
+    /// What packs them while they are recorded; none: they are recorded as they are.
+    pub active: Option<Codec>,
     /// What makes the bytes fewer.
     pub codec: Codec,
     /// How frames lie in a block.
@@ -81,6 +83,7 @@ impl Default for Seal {
     fn default() -> Self {
         Self {
             enabled: default::SEAL,
+            active: default::SEAL_ACTIVE,
             codec: default::SEAL_CODEC,
             layout: default::SEAL_LAYOUT,
             block_size: usize::try_from(default::SEAL_BLOCK_SIZE).unwrap_or(usize::MAX),

@@ -13,6 +13,10 @@ use super::settings::SOCKET_PATH_BYTES_MAX;
 use super::source::CpuShare;
 use super::units::{format_duration, format_size};
 
+/// Every codec with its levels.
+const CODECS: &str =
+    "\"none\", \"lz4\", \"snappy\", \"zstd:1\" to \"zstd:19\" or \"brotli:0\" to \"brotli:11\"";
+
 /// What a key takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -37,6 +41,8 @@ pub enum Wanted {
     Words(Vec<&'static str>),
     /// A codec and its level.
     Codec,
+    /// The same, or the word for none at all.
+    CodecOrOff,
     /// Ways in which sources are packed.
     Ways,
     /// Numbers or names of processes.
@@ -79,10 +85,8 @@ impl Wanted {
                 Some(format!("from {} to {}", range.start(), range.end()))
             }
             Self::Word(words) => Some(listed(&quoted(words), "or")),
-            Self::Codec => Some(
-                "\"none\", \"lz4\", \"snappy\", \"zstd:1\" to \"zstd:19\" or \"brotli:0\" to \"brotli:11\""
-                    .to_owned(),
-            ),
+            Self::Codec => Some(CODECS.to_owned()),
+            Self::CodecOrOff => Some(format!("\"off\", {CODECS}")),
             Self::Ways => Some(format!("up to {SEAL_SOURCES_MAX}")),
             Self::Words(words) => Some(listed(&quoted(words), "and")),
             Self::Processes => Some(format!("up to {PROCESSES_MAX} numbers or names")),
@@ -109,7 +113,7 @@ impl fmt::Display for Wanted {
             Self::Patterns => write!(f, "write a list such as [\"sd*\", \"nvme*\"], {limits}"),
             Self::Number(_) => write!(f, "write a whole number without quotes, {limits}"),
             Self::Numbers(_) => write!(f, "write a list such as [0, 1] of whole numbers {limits}"),
-            Self::Word(_) | Self::Codec => write!(f, "write {limits}"),
+            Self::Word(_) | Self::Codec | Self::CodecOrOff => write!(f, "write {limits}"),
             Self::Ways => write!(
                 f,
                 "write a list such as [\"process=zstd:9/row\"] of NAME=CODEC/LAYOUT or NAME=CODEC, {limits}, no source twice"

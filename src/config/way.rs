@@ -12,10 +12,21 @@ use super::walk::{Given, nearest};
 use super::wanted::Wanted;
 use crate::block::{Codec, Layout};
 
+/// Said instead of a codec where nothing is packed.
+pub(super) const OFF: &str = "off";
+
 impl Table<'_, '_> {
     /// Takes a codec and its level.
     pub(super) fn codec(&mut self, key: &'static str, default: Codec) -> Given<Codec> {
         self.take(key, Wanted::Codec, default, parsed)
+    }
+
+    /// Takes a codec and its level, or the word for none at all.
+    pub(super) fn codec_or_off(&mut self, key: &'static str, default: Option<Codec>) -> Given<Option<Codec>> {
+        self.take(key, Wanted::CodecOrOff, default, |value, wanted| match value {
+            DeValue::String(text) if text == OFF => Ok(None),
+            value => parsed(value, wanted).map(Some),
+        })
     }
 
     /// Takes a layout of blocks.

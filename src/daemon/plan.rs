@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::error::{DaemonError, start};
 use super::run::Shared;
-use crate::block::Way;
+use crate::block::{Codec, Way};
 use crate::config::{Config, GroupName, LARGE_SLABS, Memory, SealSource, Sync};
 use crate::metrics::GroupMetrics;
 use crate::os::clock::ClockReading;
@@ -14,12 +14,15 @@ use crate::os::host::{HostIdentity, HostRoot, boot_number};
 use crate::os::{shared_memory, storage};
 use crate::recorder::{KeepFree, RetentionLimits, RunPlan, SyncPolicy};
 use crate::seal::{self, Budget, NamedWays};
-use crate::segment::{Attachment, Header, SourceInfo};
+use crate::segment::{Attachment, Header, Packing, SourceInfo};
 use crate::slab::{
     self, Arena, Geometry, HandOverSettings, OnFull, Owner, QueueReceiver, QueueSender, Slab, SlabPool,
     slab_queue,
 };
 use crate::stream::ChecksumKind;
+
+/// Largest `frame_max` with which segments are packed while they are recorded: what is written at once, two such frames among it, fits into a block.
+const ACTIVE_FRAME_MAX: u32 = 32 << 20;
 
 /// Memory for the slabs that outlives a kill, or, where there is none, memory that does not.
 pub(super) fn arena(
@@ -141,6 +144,7 @@ pub(super) fn run_plan(config: &Config, memory: &Memory, header: Header) -> RunP
         content: config.to_toml_redacted().into_bytes(),
     };
     RunPlan {
+        packing: packing(config, &header),
         header,
         attachments: vec![attachment],
         segment_bytes: config.storage.segment_size,
@@ -165,6 +169,25 @@ pub(super) fn retention(config: &Config) -> RetentionLimits {
             crate::config::KeepFree::Percent(percent) => KeepFree::BasisPoints(u16::from(percent) * 100),
         },
     }
+}
+
+/// What packs segments while they are recorded, if anything does.
+fn packing(config: &Config, header: &Header) -> Option<Packing> {
+    let codec = config.seal.active?;
+    if config.storage.frame_max > ACTIVE_FRAME_MAX {
+        tracing::warn!(
+            "segments are not packed while they are recorded: [seal] active needs a frame_max of at most 32MiB, since a block holds whole frames"
+        );
+        return None;
+    }
+    let mut ways = seal_plan(config).ways.of(header);
+    ways.general.codec = codec;
+    // What is not worth packing later is not worth it now.
+    ways.sources
+        .iter_mut()
+        .filter(|(_, way)| way.codec != Codec::None)
+        .for_each(|(_, way)| way.codec = codec);
+    Some(Packing::new(ways, header))
 }
 
 /// How closed segments are packed.

@@ -50,19 +50,18 @@ fn crash(looker: &mut Looker, script: &Script, storage: &SimulatedStorage, is_fa
 }
 
 /// Every moment of every operation.
-fn crash_everywhere(sync: SyncPolicy) {
-    let script = Script::fixed(sync);
+fn crash_everywhere(script: &Script) {
     let undisturbed = SimulatedStorage::new(0);
     let report = script.record(&undisturbed).unwrap();
     assert!(report.segments_sealed > 2 && report.storage_errors == 0);
-    let promises = promises(&undisturbed.log(), sync, false);
+    let promises = promises(&undisturbed.log(), script.sync, false);
     assert!(promises.values().all(|promise| promise.is_published), "every name is on the medium at the end");
-    crash(&mut Looker::new(), &script, &SimulatedStorage::new(0), false);
+    crash(&mut Looker::new(), script, &SimulatedStorage::new(0), false);
     for operation in 0..undisturbed.log().len() + 2 {
         for moment in [Moment::Before, Moment::Within, Moment::After] {
             let storage = SimulatedStorage::new(operation as u64);
             storage.crash_at(operation, moment);
-            crash(&mut Looker::new(), &script, &storage, false);
+            crash(&mut Looker::new(), script, &storage, false);
         }
     }
 }
@@ -75,19 +74,19 @@ fn random_moment(random: &mut Random) -> Moment {
 // that syncs at the end of a segment; each operation, each moment; one image of a killed process, several of a power cut.
 #[test]
 fn crashes_without_syncs() {
-    crash_everywhere(SyncPolicy::Never);
+    crash_everywhere(&Script::fixed(SyncPolicy::Never));
 }
 
 // Goal: as above. Method: the policy that syncs after each write.
 #[test]
 fn crashes_with_every_write_synced() {
-    crash_everywhere(SyncPolicy::Always);
+    crash_everywhere(&Script::fixed(SyncPolicy::Always));
 }
 
 // Goal: as above. Method: the syncer at work all the time.
 #[test]
 fn crashes_beside_the_syncer() {
-    crash_everywhere(SyncPolicy::Interval(0));
+    crash_everywhere(&Script::fixed(SyncPolicy::Interval(0)));
 }
 
 // Goal: as above, whatever is recorded however. Method: random scripts by seed, crashes at random.
@@ -123,6 +122,32 @@ fn crashes_of_failing_runs() {
                 storage.fail(2 + random.below(crash_at - 2), [5, 28][random.below(2)]);
             }
             crash(&mut Looker::new(), &script, &storage, true);
+        }
+    }
+}
+
+// Goal: all of that holds for segments that are packed while they are recorded. Method: each policy at each operation and moment; random scripts, with
+// and without failures in front of the crash.
+#[test]
+fn crashes_while_packing() {
+    for sync in [SyncPolicy::Never, SyncPolicy::Always, SyncPolicy::Interval(0)] {
+        // Half of it is schemas and headers: enough of the rest for several segments.
+        crash_everywhere(&Script::fixed(sync).packing());
+    }
+    for seed in 1..=40 {
+        let script = Script::random(seed).packing();
+        let undisturbed = SimulatedStorage::new(seed);
+        script.record(&undisturbed).unwrap();
+        let mut random = Random::new(seed);
+        for at in 0..10 {
+            let storage = SimulatedStorage::new(random.next());
+            let crash_at = random.below(undisturbed.log().len()).max(3);
+            storage.crash_at(crash_at, random_moment(&mut random));
+            let is_faulty = at % 2 == 1;
+            for _ in 0..if is_faulty { 1 + random.below(3) } else { 0 } {
+                storage.fail(2 + random.below(crash_at - 2), [5, 28][random.below(2)]);
+            }
+            crash(&mut Looker::new(), &script, &storage, is_faulty);
         }
     }
 }

@@ -268,7 +268,7 @@ impl Recorder {
         heads.iter_mut().zip(parts).for_each(|(head, part)| *head = part);
         let frames = batch.iter().map(|slab| slab.frames() as u64).sum::<u64>() + buffers.gaps.len() as u64;
         let begin = monotonic_ns();
-        let bytes_before = segment.writer.bytes();
+        let bytes_before = segment.writer.stored_bytes();
         self.metrics.recorder.enter_storage(begin);
         let result = segment.writer.append(Frames {
             pieces: pieces.get_mut(..=batch.len()).unwrap_or_default(),
@@ -279,7 +279,7 @@ impl Recorder {
         self.metrics.recorder.leave_storage(end);
         result?;
         self.latencies.write.record(end - begin);
-        self.metrics.recorder.bytes.add(segment.writer.bytes() - bytes_before);
+        self.metrics.recorder.bytes.add(segment.writer.stored_bytes() - bytes_before);
         for run in runs() {
             segment.writer.tally(run.source, run.count(), span_of(run));
             if let Some(source) = self.metrics.sources.get(usize::from(run.source)) {
@@ -406,10 +406,10 @@ impl Recorder {
                 progress.next_seq = end;
             }
         }
-        let before = segment.writer.bytes();
+        let before = segment.writer.stored_bytes();
         match in_storage(&self.metrics.recorder, || segment.writer.append_gaps(&gaps)) {
             Ok(()) => {
-                self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
+                self.metrics.recorder.bytes.add(segment.writer.stored_bytes() - before);
                 for gap in &gaps {
                     self.count_gap(gap);
                 }

@@ -79,11 +79,11 @@ fn a_failed_write_becomes_a_gap() {
 }
 
 // Goal: a disk that fills up loses readings into gaps, takes no more room than there is, and leaves no damage. Method:
-// random scripts on media of every size from a header's to enough.
+// random scripts on media of every size from a header's to enough, packed while they are recorded and not.
 #[test]
 fn a_full_disk_keeps_the_books() {
-    for seed in 1..=100 {
-        let script = Script::random(seed);
+    for (seed, packs) in (1..=100).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let script = Script { packs, ..Script::random(seed) };
         let storage = SimulatedStorage::new(seed);
         let capacity = 4096 * (1 + seed / 3);
         storage.set_capacity(capacity);
@@ -98,16 +98,17 @@ fn a_full_disk_keeps_the_books() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     // Goal: whatever fails whenever, what is in the files is whole, in order, and counted once. Method: random faults in
-    // creations, writes, cuts, syncs, renames; random scripts, every sync policy.
+    // creations, writes, cuts, syncs, renames; random scripts, every sync policy, packed while they are recorded and not.
     #[test]
     fn any_fault_keeps_the_books(
         failing in proptest::collection::btree_map(3_usize..60, any::<bool>(), 0..8),
         seed in 1_u64..1_000_000,
+        packs in any::<bool>(),
     ) {
-        let script = Script::random(seed);
+        let script = Script { packs, ..Script::random(seed) };
         let storage = SimulatedStorage::new(seed);
         for (operation, is_full) in failing {
             storage.fail(operation, Failure::Code(if is_full { 28 } else { 5 }));

@@ -12,8 +12,8 @@ use crate::os::event::Event;
 use crate::os::simulated::{Random, SimulatedStorage};
 use crate::os::storage::Storage;
 use crate::segment::{
-    Advance, Damage, FrameKind, Gap, Header, HostName, Leftovers, SegmentReader, SourceInfo, SourceKind,
-    Telemetry,
+    Advance, Damage, FrameKind, Gap, Header, HostName, Leftovers, Packing, SegmentReader, SourceInfo,
+    SourceKind, Telemetry,
 };
 use crate::slab::{
     Arena, Causes, Geometry, HandOver, HandOverSettings, Inbox, LossLedger, OnFull, Reading, SlabPool,
@@ -36,6 +36,7 @@ pub(super) struct Script {
     pub(super) preallocate: u64,
     pub(super) batch_slabs: usize,
     pub(super) limits: RetentionLimits,
+    pub(super) packs: bool, // while it records
 }
 
 impl Script {
@@ -49,6 +50,7 @@ impl Script {
             preallocate: 0,
             batch_slabs: 1,
             limits: RetentionLimits::NONE,
+            packs: false,
         }
     }
 
@@ -68,7 +70,13 @@ impl Script {
             preallocate: [0, 4096, 6000][random.below(3)],
             batch_slabs: 1 + random.below(4),
             limits: RetentionLimits::NONE,
+            packs: false,
         }
+    }
+
+    /// The same, packed while it is recorded.
+    pub(super) fn packing(self) -> Self {
+        Self { packs: true, ..self }
     }
 
     /// What a reading brings; none if it fails.
@@ -227,6 +235,7 @@ impl Script {
             stop: Arc::default(),
         });
         let plan = RunPlan {
+            packing: self.packs.then(|| Packing::usual(&Self::header())),
             header: Self::header(),
             attachments: Vec::new(),
             segment_bytes: self.segment_bytes,
@@ -281,9 +290,10 @@ pub(super) struct FileFound {
     pub(super) is_sealed: bool,
     /// Up to where frames follow one another from the start on.
     pub(super) intact: u64,
+    pub(super) is_packed: bool,
 }
 
-/// A frame and its offset.
+/// A frame and its offset: in the file, of a packed one that of its block.
 #[derive(Debug)]
 pub(super) enum Item {
     Sample { offset: u64, source: u16, seq: u64, mono_ns: u64, payload: Vec<u8> },
@@ -325,14 +335,18 @@ pub(super) fn read(path: &std::path::Path) -> FileFound {
     let Ok(mut reader) = SegmentReader::open(path) else { return found };
     found.header = Some(reader.header().clone());
     found.is_sealed = reader.is_sealed();
+    found.is_packed = reader.packed().is_some();
+    let mut intact = 0;
     while let Some(advance) = reader.advance().unwrap() {
         match advance {
-            Advance::Damage(damage) => found.holes.push(damage),
+            Advance::Damage(damage) => {
+                found.holes.push(Damage { offset: stored(&reader, damage.offset), ..damage });
+            }
             Advance::Frame(at) => {
-                let offset = at.offset;
-                if found.intact == offset {
-                    found.intact += at.bytes as u64;
+                if intact == at.offset {
+                    intact += at.bytes as u64;
                 }
+                let offset = stored(&reader, at.offset);
                 found.items.push(match at.kind {
                     FrameKind::Telemetry => {
                         let Telemetry { source, seq, mono_ns, payload, .. } = reader.telemetry(at).unwrap();
@@ -344,6 +358,18 @@ pub(super) fn read(path: &std::path::Path) -> FileFound {
             }
         }
     }
-    found.holes.extend(reader.tail());
+    found.intact = match reader.packed() {
+        // Its own footer and trailer are whole.
+        Some(packed) if packed.flaw().is_none() && found.is_sealed && intact == packed.raw_bytes() => {
+            packed.stored_bytes().unwrap()
+        }
+        _ => stored(&reader, intact),
+    };
+    found.holes.extend(reader.tail().map(|tail| Damage { offset: stored(&reader, tail.offset), ..tail }));
     found
+}
+
+/// Where in the file an offset of the reader's is.
+fn stored(reader: &SegmentReader, offset: u64) -> u64 {
+    reader.packed().map_or(offset, |packed| packed.stored_offset(offset))
 }

@@ -8,7 +8,7 @@ use super::policy::SyncPolicy;
 use crate::metrics::{Consumer, GroupLatencies, Metrics};
 use crate::os::clock::{ClockWatch, WallOffset};
 use crate::os::event::Event;
-use crate::segment::{Attachment, Header};
+use crate::segment::{Attachment, Header, Packing};
 use crate::slab::{Inbox, LossLedger, SlabPool};
 
 /// What is the same in every segment of a run, until it is told otherwise.
@@ -26,6 +26,8 @@ pub struct RunPlan {
     pub sync: SyncPolicy,
     /// Step in which room is reserved, in bytes; 0 turns it off.
     pub preallocate: u64,
+    /// What packs frames while they are recorded; none: they are written as they are.
+    pub packing: Option<Packing>,
     /// How often the queues are looked at, in nanoseconds.
     pub drain_ns: u64,
     /// Most slabs in one write, 1 to 16: what the pool's size counts as being written.

@@ -9,7 +9,7 @@ use super::syncer::Done;
 use crate::metrics::{Limit, RecorderMetrics};
 use crate::os::clock::{ClockChange, ClockReading, NS_PER_S, monotonic_ns};
 use crate::segment::{
-    ClockCause, ClockSync, Header, Marker, MarkerOrigin, SegmentName, SegmentWriter, State,
+    ClockCause, ClockSync, Form, Header, Marker, MarkerOrigin, SegmentName, SegmentWriter, State,
 };
 
 /// A call that the storage may hold up, and that is seen to be one while it does: nobody takes it for a loop that is stuck.
@@ -172,10 +172,10 @@ impl Recorder {
         append: impl FnOnce(&mut SegmentWriter) -> io::Result<()>,
     ) {
         let Some(mut segment) = self.segment.take() else { return };
-        let before = segment.writer.bytes();
+        let before = segment.writer.stored_bytes();
         match in_storage(&self.metrics.recorder, || append(&mut segment.writer)) {
             Ok(()) => {
-                self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
+                self.metrics.recorder.bytes.add(segment.writer.stored_bytes() - before);
                 segment.first_unsynced_ns.get_or_insert(now);
                 segment.first_unindexed_ns.get_or_insert(now);
                 self.segment = Some(segment);
@@ -189,11 +189,11 @@ impl Recorder {
             policy::should_index(segment.writer.unindexed_bytes(), segment.first_unindexed_ns, now)
         });
         let Some(mut segment) = due else { return };
-        let before = segment.writer.bytes();
+        let before = segment.writer.stored_bytes();
         let synced_offset = segment.synced_offset;
         match in_storage(&self.metrics.recorder, || segment.writer.append_index(synced_offset)) {
             Ok(()) => {
-                self.metrics.recorder.bytes.add(segment.writer.bytes() - before);
+                self.metrics.recorder.bytes.add(segment.writer.stored_bytes() - before);
                 segment.first_unindexed_ns = None;
                 segment.first_unsynced_ns.get_or_insert(now);
                 self.segment = Some(segment);
@@ -246,7 +246,7 @@ impl Recorder {
                 created_ns: segment.created_ns,
                 has_content: segment.writer.has_content(),
             };
-            policy::should_rotate(state, limits, next_bytes, now)
+            segment.writer.is_crowded() || policy::should_rotate(state, limits, next_bytes, now)
         });
         if !due || now < self.retry_ns {
             return;
@@ -277,7 +277,7 @@ impl Recorder {
             }
             (progress.missed_before, progress.partial_before) = (missed, partial);
         }
-        let before = segment.writer.bytes();
+        let before = segment.writer.stored_bytes();
         match in_storage(&self.metrics.recorder, || segment.writer.seal()) {
             Ok(sealed) => {
                 self.metrics.recorder.bytes.add(sealed.bytes() - before);
@@ -349,11 +349,11 @@ impl Recorder {
             run_id: header.run_id,
             state: State::Active,
         };
-        let (attachments, preallocate) = (&self.plan.attachments, self.plan.preallocate);
+        let form = Form { preallocate: self.plan.preallocate, packing: self.plan.packing.clone() };
         let writer = in_storage(&self.metrics.recorder, || {
-            SegmentWriter::create(&*self.storage, name, header, attachments, preallocate)
+            SegmentWriter::create_as(&*self.storage, name, header, &self.plan.attachments, form)
         })?;
-        self.metrics.recorder.bytes.add(writer.bytes());
+        self.metrics.recorder.bytes.add(writer.stored_bytes());
         Ok(OpenSegment {
             writer,
             created_ns: mono_ns,

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::rig::{BLOCK_BYTES, pack_one, pack_with, parsed, read, segment, storage};
+use super::rig::{BLOCK_BYTES, header, pack_one, pack_with, parsed, read, segment, segment_as, storage};
 use super::{Job, Left, NamedWays, Outcome, Placing, clear, pack, sealed};
 use crate::block::{Codec, Layout, Way};
 use crate::os::simulated::{CrashKind, Failure, Moment, Operation, SimulatedStorage};
 use crate::os::storage::Storage;
-use crate::segment::SegmentName;
+use crate::segment::{Form, Packing, SegmentName};
 use crate::stream::ChecksumKind;
 
 /// Images of a power cut that are read of each crash.
@@ -288,5 +288,41 @@ fn room_that_shall_stay_free_stays_free() {
         assert_eq!(matches!(outcome, Outcome::Packed { .. }), is_room, "{keep_free}: {outcome:?}");
         assert!(is_room || matches!(outcome, Outcome::Left(Left::NoRoom { .. })));
         assert_eq!(sealed(&storage).unwrap(), [parsed(name)]);
+    }
+}
+
+// Goal: what was packed while it was recorded is packed again in larger blocks, once, and reads as before wherever that ends. Method: a segment of a block a
+// frame; crashes at each moment of each operation; packed, and packed again.
+#[test]
+fn small_blocks_become_large_ones() {
+    let recorded = || {
+        let storage = SimulatedStorage::new(1);
+        let header = header(0, ChecksumKind::Crc32);
+        let packing = Some(Packing::usual(&header));
+        let name = segment_as(&storage, header, 40, Form { preallocate: 0, packing }).to_string();
+        let (bytes, is_packed) = read(&storage, &name);
+        assert!(is_packed);
+        (storage, name, bytes)
+    };
+    let (storage, name, bytes) = recorded();
+    let (first, before) = (storage.log().len(), storage.content(&name).unwrap().len());
+    let outcome = pack_one(&storage, parsed(&name)).unwrap();
+    let after = storage.content(&name).unwrap().len();
+    let (raw_bytes, stored_bytes) = (bytes.len() as u64, after as u64);
+    assert_eq!(outcome, Outcome::Packed { raw_bytes, stored_bytes });
+    assert!(after < before / 2, "{after} of {before}");
+    let left = Outcome::Left(Left::Packed { raw_bytes, stored_bytes });
+    assert_eq!((read(&storage, &name), pack_one(&storage, parsed(&name)).unwrap()), ((bytes, true), left));
+    for operation in first..=storage.log().len() {
+        for moment in [Moment::Before, Moment::Within, Moment::After] {
+            let (storage, name, bytes) = recorded();
+            storage.crash_at(operation, moment);
+            let raw = BTreeMap::from([(name, bytes)]);
+            pack_all(&storage, &raw, Placing::Exchange);
+            assert_whole(&storage.crash_image(0, CrashKind::ProcessKilled), &raw);
+            for seed in 0..POWER_CUTS {
+                assert_whole(&storage.crash_image(seed, CrashKind::PowerCut), &raw);
+            }
+        }
     }
 }

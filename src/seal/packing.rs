@@ -87,29 +87,32 @@ pub fn pack(job: &mut Job<'_>, name: SegmentName) -> Result<Outcome, SealError> 
 
 fn attempt(job: &mut Job<'_>, name: SegmentName, aside: &str) -> Result<Outcome, Halt> {
     let path = name.to_string();
-    let raw = match job.storage.open(&path) {
+    let raw: Arc<dyn ReadAt> = match job.storage.open(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(Halt::Left(Left::Gone)),
         opened => opened.map_err(failed("opening it"))?,
     };
-    let reader = SegmentReader::over(Path::new(&path), Arc::clone(&raw) as Arc<dyn ReadAt>);
+    let reader = SegmentReader::over(Path::new(&path), Arc::clone(&raw));
     let reader = reader.map_err(|error| match error {
         SegmentError::Io { error, .. } => Halt::Failed("reading it", error),
         // Its name is known to whoever asked.
         error => Halt::Left(Left::Unreadable(error.to_string().replace(&format!("{path}: "), ""))),
     })?;
-    let raw_bytes = raw.length().map_err(failed("reading it"))?;
-    if let Some(packed) = reader.packed() {
-        let stored_bytes = raw_bytes;
-        return Ok(Outcome::Left(Left::Packed { raw_bytes: packed.raw_bytes(), stored_bytes }));
+    let present_bytes = raw.length().map_err(failed("reading it"))?;
+    if let Some(packed) = reader.packed().filter(|packed| !packed.has_small_blocks()) {
+        let raw_bytes = packed.raw_bytes();
+        return Ok(Outcome::Left(Left::Packed { raw_bytes, stored_bytes: present_bytes }));
     }
+    // One that was packed while it was recorded is packed again, in larger blocks.
+    let raw = reader.unpacked().unwrap_or(raw);
+    let raw_bytes = raw.length().map_err(failed("reading it"))?;
     match job.storage.remove(aside) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         removed => removed.map_err(failed("removing what an earlier attempt has left"))?,
     }
     let file = job.storage.create(aside).map_err(failed("creating the packed file"))?;
     let stored_bytes = write(job, reader, &file)?;
-    if !pays(raw_bytes, stored_bytes) {
-        return Err(Halt::Left(Left::DoesNotPay { raw_bytes, stored_bytes }));
+    if !pays(present_bytes, stored_bytes) {
+        return Err(Halt::Left(Left::DoesNotPay { raw_bytes: present_bytes, stored_bytes }));
     }
     let mut each = |bytes| (job.pace)(Slice { raw_bytes: bytes, io_bytes: bytes });
     if !compare(&*raw, Arc::clone(&file), &mut each).map_err(failed("comparing the packed file with it"))? {

@@ -11,7 +11,7 @@ use crate::os::clock::ClockReading;
 use crate::os::simulated::{Random, SimulatedStorage};
 use crate::os::storage::{ReadAt, Storage};
 use crate::segment::{
-    Frames, Gap, Header, HostName, Marker, MarkerOrigin, SegmentName, SegmentReader, SegmentWriter,
+    Form, Frames, Gap, Header, HostName, Marker, MarkerOrigin, SegmentName, SegmentReader, SegmentWriter,
     SourceInfo, SourceKind, State,
 };
 use crate::stream::{ChecksumKind, Framer};
@@ -42,9 +42,15 @@ pub(super) fn segment(
     checksum: ChecksumKind,
     samples: u64,
 ) -> SegmentName {
+    segment_as(storage, header(number, checksum), samples, Form::default())
+}
+
+/// The same in any form.
+pub(super) fn segment_as(storage: &dyn Storage, header: Header, samples: u64, form: Form) -> SegmentName {
+    let number = header.segment;
     let mut random = Random::new(number);
     let name = SegmentName { number, created_s: 1_700_000_000, run_id: 5, state: State::Active };
-    let mut writer = SegmentWriter::create(storage, name, header(number, checksum), &[], 0).unwrap();
+    let mut writer = SegmentWriter::create_as(storage, name, header, &[], form).unwrap();
     for seq in 0..samples {
         let counters: Vec<u8> =
             (0..40_u64).flat_map(|at| (at * 1000 + seq * (at % 3)).to_le_bytes()).collect();
@@ -88,7 +94,7 @@ fn append(writer: &mut SegmentWriter, source: u16, seq: u64, body: &[u8]) {
     writer.append(Frames { pieces: &mut [IoSlice::new(&frame)], heads: &heads, count: 1 }).unwrap();
 }
 
-fn header(segment: u64, checksum: ChecksumKind) -> Header {
+pub(super) fn header(segment: u64, checksum: ChecksumKind) -> Header {
     let source = |id: u16| SourceInfo {
         id,
         name: format!("source{id}"),

@@ -14,7 +14,7 @@ pub struct NamedWays {
 
 impl NamedWays {
     /// The ways of the segment with this header.
-    pub(super) fn of(&self, header: &Header) -> Ways {
+    pub fn of(&self, header: &Header) -> Ways {
         let way = |name: &str| self.sources.iter().find(|(known, _)| known == name).map(|(_, way)| *way);
         let sources = header.sources.iter().filter_map(|source| Some((source.id, way(&source.name)?)));
         Ways { general: self.general, sources: sources.collect() }

@@ -1,5 +1,7 @@
 //! What seals a segment: the footer, and the trailer that says where it stands.
 
+use std::io;
+
 use super::control::forcing_builder;
 use super::header::{BLOCKS, Header, HeaderFault, verified};
 use super::index::IndexEntry;
@@ -28,6 +30,8 @@ pub struct Footer {
     pub blocks: Vec<BlockEntry>,
     /// Of a packed segment: what became of each source's frames. Else none.
     pub sizes: Vec<SourceSize>,
+    /// Of a packed segment: it was packed while it was recorded, in blocks that are smaller than they could be.
+    pub small_blocks: bool,
 }
 
 /// Where a block of a packed segment stands.
@@ -47,6 +51,11 @@ impl BlockEntry {
     /// Where in the segment as it was recorded the next block begins.
     pub fn raw_end(&self) -> u64 {
         self.raw_offset.saturating_add(u64::from(self.raw_bytes))
+    }
+
+    /// Where in the file its frame ends.
+    pub(super) fn end(&self) -> u64 {
+        self.offset.saturating_add(u64::from(self.bytes))
     }
 }
 
@@ -83,6 +92,7 @@ impl Footer {
                 index: Some(index),
                 blocks,
                 sizes,
+                small_blocks: self.small_blocks.then_some(true),
             },
         );
         builder.finish(root, Some("FCFT"));
@@ -102,6 +112,7 @@ impl Footer {
             index: footer.index().into_iter().flatten().map(IndexEntry::read).collect(),
             blocks: footer.blocks().into_iter().flatten().map(read_block).collect(),
             sizes: footer.sizes().into_iter().flatten().map(read_size).collect(),
+            small_blocks: footer.small_blocks().unwrap_or(false),
         })
     }
 }
@@ -164,6 +175,18 @@ impl Trailer {
     }
 }
 
+/// The payloads of a footer and of the trailer that points to it.
+pub(super) fn ended(footer: &Footer) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let payload = footer.encode();
+    let trailer = Trailer {
+        footer_offset: footer.bytes,
+        footer_length: u32::try_from(payload.len()).map_err(io::Error::other)?,
+        segment: footer.header.segment,
+        run_id: footer.header.run_id,
+    };
+    Ok((payload, trailer.encode()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,11 +222,13 @@ mod tests {
             index: vec![IndexEntry { offset: 5, digest: 9, ..IndexEntry::default() }],
             blocks: vec![BlockEntry { raw_offset: 1, offset: 2, raw_bytes: 3, bytes: 4 }],
             sizes: vec![SourceSize { source: 5, raw_bytes: 6, stored_bytes: 7 }],
+            small_blocks: true,
         };
         let back = Footer::decode(&footer.encode()).unwrap();
         assert_eq!(back.header, footer.header);
         assert_eq!((back.frames, back.bytes, back.reorder_window_ns, back.recovered), (10, 1000, 77, false));
         assert_eq!((&back.index, &back.blocks, &back.sizes), (&footer.index, &footer.blocks, &footer.sizes));
+        assert!(back.small_blocks);
         let back_1 = &back.totals[1];
         assert_eq!((back_1.lost, back_1.missed, back_1.partial, back_1.causes), (4, 5, 6, 0b1001));
         assert_eq!(back.totals[1].lateness.summary().count, 3);

@@ -1,18 +1,20 @@
 //! A packed segment as the bytes it was made of (docs/FORMAT.md, section 11): a file of raw offsets, unpacked a block at a time.
 //!
-//! Whoever reads segments reads this one as any other. A block that is damaged reads as zeros, and is told apart by [`Packed::damage_at`].
+//! Whoever reads segments reads this one as any other. A block that is damaged reads as zeros, and is told apart by [`Packed::damage_at`]. A file
+//! without a footer may grow: blocks that have come behind the last one are found whenever somebody asks for more than there is.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::fields::Choose;
 use super::footer::BlockEntry;
 use super::header::PACKED_CHECKSUM;
 use super::opening::Ends;
-use super::packed_search::{entry_of, find_blocks};
+use super::packed_search::{Behind, block_behind, entry_of, find_blocks, raw_bytes_max};
 use super::reader::Damage;
+use super::tail::is_empty_behind;
 use super::window::Window;
 use crate::block::{Block, Choice, Decoder, Next, RAW_BYTES_MAX, SourceSize, Wanted};
 use crate::os::storage::ReadAt;
@@ -29,14 +31,19 @@ const OPEN_MAX: usize = 2;
 #[derive(Debug)]
 pub struct Packed {
     file: Arc<dyn ReadAt>,
-    blocks: Vec<BlockEntry>, // one behind the other from raw offset 0 on; those that were not found have no bytes
     sizes: Vec<SourceSize>,
-    flaw: Option<&'static str>,
+    has_front: bool,
+    has_table: bool,
+    has_small_blocks: bool,
+    holds_sealed: OnceLock<bool>, // what is packed has a footer
     unpacking: Mutex<Unpacking>,
 }
 
 /// Who unpacks, and what is unpacked.
 struct Unpacking {
+    blocks: Vec<BlockEntry>, // one behind the other from raw offset 0 on; those that were not found have no bytes
+    end: u64,                // of the last one, in the file
+    may_grow: bool,
     decoder: Decoder,
     choose: Option<Arc<Choose>>, // none: all is wanted
     frame: Vec<u8>,
@@ -60,20 +67,24 @@ impl Packed {
         let file_bytes = file.length()?;
         let footer = ends.footer.as_ref().map(|(footer, _)| footer);
         let table = footer.filter(|footer| is_possible(&footer.blocks, file_bytes));
-        let blocks = match table {
-            Some(footer) => footer.blocks.clone(),
-            None => with_holes(find_blocks(&mut Window::over(Arc::clone(&file)).aside())?),
+        let (blocks, end) = if let Some(footer) = table {
+            (footer.blocks.clone(), footer.bytes)
+        } else {
+            let found = find_blocks(&mut Window::over(Arc::clone(&file)).aside())?;
+            let end = found.last().map_or(0, BlockEntry::end);
+            (with_holes(found), end)
         };
         Ok(Self {
             file,
-            blocks,
             sizes: footer.map(|footer| footer.sizes.clone()).unwrap_or_default(),
-            flaw: match (&ends.front, table) {
-                (_, None) => Some("the footer of the packed file is damaged: its blocks were searched for"),
-                (None, _) => Some("the header of the packed file is damaged: its footer has a copy"),
-                _ => None,
-            },
+            has_front: ends.front.is_some(),
+            has_table: table.is_some(),
+            has_small_blocks: footer.is_some_and(|footer| footer.small_blocks),
+            holds_sealed: OnceLock::new(),
             unpacking: Mutex::new(Unpacking {
+                blocks,
+                end,
+                may_grow: table.is_none(),
                 decoder: Decoder::default(),
                 choose: None,
                 frame: Vec::new(),
@@ -83,9 +94,15 @@ impl Packed {
         })
     }
 
-    /// Length of the segment as it was recorded, in bytes.
+    /// Whether what is packed was found to have a footer.
+    pub(super) fn holds_sealed(&self, is_sealed: bool) {
+        // Said once, when the file is opened.
+        let _said = self.holds_sealed.set(is_sealed);
+    }
+
+    /// Length of the segment as it was recorded, in bytes, as far as it is known.
     pub fn raw_bytes(&self) -> u64 {
-        self.blocks.last().map_or(0, BlockEntry::raw_end)
+        raw_end(&self.state().blocks)
     }
 
     /// Length of the file, in bytes.
@@ -97,43 +114,90 @@ impl Packed {
     }
 
     /// Its blocks, in the order of their raw offsets. Those that were not found have no bytes.
-    pub fn blocks(&self) -> &[BlockEntry] {
-        &self.blocks
+    pub fn blocks(&self) -> Vec<BlockEntry> {
+        self.state().blocks.clone()
     }
 
-    /// What became of each source's frames; empty where that is damaged.
+    /// What became of each source's frames; empty where nobody knows.
     pub fn sizes(&self) -> &[SourceSize] {
         &self.sizes
     }
 
-    /// What is wrong with the file around the blocks.
+    /// What is wrong with the file around the blocks. One that was never sealed has nothing wrong.
     pub fn flaw(&self) -> Option<&'static str> {
-        self.flaw
+        match (self.has_front, self.has_table) {
+            (_, false) if self.holds_sealed.get() == Some(&true) => {
+                Some("the footer of the packed file is damaged: its blocks were searched for")
+            }
+            (false, true) => Some("the header of the packed file is damaged: its footer has a copy"),
+            _ => None,
+        }
+    }
+
+    /// Whether it was packed while it was recorded, in blocks that are smaller than they could be.
+    pub fn has_small_blocks(&self) -> bool {
+        self.has_small_blocks
+    }
+
+    /// Where in the file the block begins that a raw offset lies in; behind the last one, where that ends.
+    pub fn stored_offset(&self, raw_offset: u64) -> u64 {
+        let state = self.state();
+        state.block_at(raw_offset).map_or(state.end, |(_, entry)| entry.offset)
+    }
+
+    /// Its blocks up to a raw offset, if the file has no footer and what stands in front of that place is whole: nothing is missing there, and a block ends
+    /// there.
+    pub(super) fn blocks_up_to(&self, raw_offset: u64) -> Option<Vec<BlockEntry>> {
+        let mut blocks = self.blocks();
+        blocks.truncate(blocks.partition_point(|entry| entry.raw_end() <= raw_offset));
+        let is_whole = is_possible(&blocks, u64::MAX) && raw_end(&blocks) == raw_offset;
+        (is_whole && self.has_front && !self.has_table).then_some(blocks)
+    }
+
+    /// What stands behind the last block of a file without a footer, at the raw offset where more would be.
+    pub(super) fn tail(&self) -> io::Result<Option<Damage>> {
+        let (offset, end, may_grow) = {
+            let state = self.state();
+            (raw_end(&state.blocks), state.end, state.may_grow)
+        };
+        let length = self.file.length()?.saturating_sub(end);
+        if !may_grow || length == 0 || self.holds_sealed.get() == Some(&true) {
+            return Ok(None);
+        }
+        let is_empty = is_empty_behind(&*self.file, end)?;
+        let what = if is_empty {
+            "empty: zeros, space that was never written"
+        } else {
+            "a block that is cut off, or still being written"
+        };
+        Ok(Some(Damage { offset, length, what }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, Unpacking> {
+        self.unpacking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on only what is wanted is unpacked; the rest of a sample stands as in another one of its source and shape.
     pub(super) fn want(&self, choose: Arc<Choose>) {
-        let mut unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unpacking = self.state();
         unpacking.choose = Some(choose);
         unpacking.open.clear();
     }
 
     /// The hole that a raw offset lies in, if its block is damaged, as far as that was found out by reading it: from there to the block's end.
     pub(super) fn damage_at(&self, raw_offset: u64) -> Option<Damage> {
-        let unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = self.block_at(raw_offset)?;
-        let entry = self.blocks.get(at)?;
-        unpacking.damaged.get(&at)?;
+        let state = self.state();
+        let (at, entry) = state.block_at(raw_offset)?;
+        state.damaged.get(&at)?;
         let what = "a block that cannot be unpacked";
         Some(Damage { offset: raw_offset, length: entry.raw_end() - raw_offset, what })
     }
 
     /// What is wrong with the block that a raw offset lies in, and where in the file that stands.
     pub(super) fn explain(&self, raw_offset: u64) -> Option<String> {
-        let unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = self.block_at(raw_offset)?;
-        let entry = self.blocks.get(at)?;
-        let what = unpacking.damaged.get(&at)?;
+        let state = self.state();
+        let (at, entry) = state.block_at(raw_offset)?;
+        let what = state.damaged.get(&at)?;
         Some(match entry.bytes {
             0 => format!("a block that is not in the file: {what}"),
             bytes => format!("a block of {bytes} bytes at {} of the packed file: {what}", entry.offset),
@@ -144,14 +208,12 @@ impl Packed {
     /// a block that is damaged the reader tells: something else.
     pub(super) fn next_from(&self, raw_offset: u64, wall_ns: i64) -> io::Result<Next<u64>> {
         let other = Ok(Next::Other(raw_offset));
-        let Some(at) = self.block_at(raw_offset) else { return other };
-        let mut unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.unpack(at, &mut unpacking)? {
+        let mut state = self.state();
+        let Some((at, entry)) = state.block_at(raw_offset) else { return other };
+        if !self.unpack(at, entry, &mut state)? {
             return other;
         }
-        let (Some(entry), Some((_, block))) = (self.blocks.get(at), unpacking.open.first()) else {
-            return other;
-        };
+        let Some((_, block)) = state.open.first() else { return other };
         let from = usize::try_from(raw_offset - entry.raw_offset).map_err(io::Error::other)?;
         let raw = |offset: usize| entry.raw_offset + offset as u64;
         Ok(match block.next_from(from, wall_ns) {
@@ -163,7 +225,7 @@ impl Packed {
 
     /// Unpacks something else than what a reader is at.
     pub(super) fn with_decoder<T>(&self, unpack: impl FnOnce(&mut Decoder) -> T) -> T {
-        unpack(&mut self.unpacking.lock().unwrap_or_else(PoisonError::into_inner).decoder)
+        unpack(&mut self.state().decoder)
     }
 
     /// Reads the payload of a block. The inner error says what is wrong with it.
@@ -198,13 +260,30 @@ impl Packed {
         })
     }
 
-    fn block_at(&self, raw_offset: u64) -> Option<usize> {
-        let at = self.blocks.partition_point(|entry| entry.raw_end() <= raw_offset);
-        (at < self.blocks.len()).then_some(at)
+    /// Looks for blocks that have come behind the last one.
+    fn grow(&self, state: &mut Unpacking) -> io::Result<()> {
+        if !state.may_grow {
+            return Ok(());
+        }
+        let raw_max = raw_bytes_max(&*self.file)?;
+        while state.may_grow {
+            match block_behind(&*self.file, state.end, &mut state.frame)? {
+                Behind::Block(entry)
+                    if entry.raw_offset == raw_end(&state.blocks) && entry.raw_end() <= raw_max =>
+                {
+                    state.end += u64::from(entry.bytes);
+                    state.blocks.push(entry);
+                }
+                Behind::Nothing => break,
+                // The footer, mostly.
+                Behind::Block(_) | Behind::Other => state.may_grow = false,
+            }
+        }
+        Ok(())
     }
 
     /// Unpacks a block unless it is unpacked already, as the first of those that are open. Says whether it can be read.
-    fn unpack(&self, at: usize, unpacking: &mut Unpacking) -> io::Result<bool> {
+    fn unpack(&self, at: usize, entry: BlockEntry, unpacking: &mut Unpacking) -> io::Result<bool> {
         if let Some(open) = unpacking.open.iter().position(|(open, _)| *open == at) {
             if let Some(front) = unpacking.open.get_mut(..=open) {
                 front.rotate_right(1);
@@ -214,7 +293,6 @@ impl Packed {
         if unpacking.damaged.contains_key(&at) {
             return Ok(false);
         }
-        let Some(entry) = self.blocks.get(at) else { return Ok(false) };
         let choose = unpacking.choose.clone();
         let choose = move |source: u16, payload: &[u8]| match &choose {
             Some(choose) => choose(source, payload),
@@ -226,7 +304,7 @@ impl Packed {
         {
             unpacking.decoder.reuse(block);
         }
-        let opened = match self.payload(entry, &mut unpacking.frame)? {
+        let opened = match self.payload(&entry, &mut unpacking.frame)? {
             Ok(payload) => {
                 unpacking.decoder.open(payload, &Wanted::these(&choose)).map_err(|fault| fault.to_string())
             }
@@ -248,14 +326,16 @@ impl Packed {
 impl ReadAt for Packed {
     /// As much as one block has; zeros of one that is damaged.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let Some(at) = self.block_at(offset) else { return Ok(0) };
-        let Some(entry) = self.blocks.get(at) else { return Ok(0) };
+        let mut state = self.state();
+        if state.block_at(offset).is_none() {
+            self.grow(&mut state)?;
+        }
+        let Some((at, entry)) = state.block_at(offset) else { return Ok(0) };
         let from = usize::try_from(offset - entry.raw_offset).map_err(io::Error::other)?;
         let count = buffer.len().min(entry.raw_bytes as usize - from);
         let to = buffer.get_mut(..count).unwrap_or_default();
-        let mut unpacking = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.unpack(at, &mut unpacking)?
-            && let Some((_, block)) = unpacking.open.first()
+        if self.unpack(at, entry, &mut state)?
+            && let Some((_, block)) = state.open.first()
         {
             block.copy(from, to);
         } else {
@@ -265,8 +345,22 @@ impl ReadAt for Packed {
     }
 
     fn length(&self) -> io::Result<u64> {
-        Ok(self.raw_bytes())
+        let mut state = self.state();
+        self.grow(&mut state)?;
+        Ok(raw_end(&state.blocks))
     }
+}
+
+impl Unpacking {
+    /// The block that a raw offset lies in, and its place in the table.
+    fn block_at(&self, raw_offset: u64) -> Option<(usize, BlockEntry)> {
+        let at = self.blocks.partition_point(|entry| entry.raw_end() <= raw_offset);
+        self.blocks.get(at).map(|entry| (at, *entry))
+    }
+}
+
+fn raw_end(blocks: &[BlockEntry]) -> u64 {
+    blocks.last().map_or(0, BlockEntry::raw_end)
 }
 
 /// Of a packed segment's own frames.
@@ -307,7 +401,8 @@ fn with_holes(mut found: Vec<BlockEntry>) -> Vec<BlockEntry> {
         // A hole as long as none may be is cut in pieces: what is far behind it was made up.
         while raw_end < entry.raw_offset {
             let missing = u32::try_from(entry.raw_offset - raw_end).unwrap_or(u32::MAX);
-            blocks.push(BlockEntry { raw_offset: raw_end, offset: 0, raw_bytes: missing, bytes: 0 });
+            let offset = blocks.last().map_or(0, BlockEntry::end);
+            blocks.push(BlockEntry { raw_offset: raw_end, offset, raw_bytes: missing, bytes: 0 });
             raw_end += u64::from(missing);
         }
         blocks.push(entry);
@@ -415,7 +510,7 @@ pub(super) mod tests {
         let intact = verdict(&path);
         assert!(intact.is_intact() && intact.frames == 480, "{intact:?}");
         let bytes = std::fs::read(&path).unwrap();
-        let blocks = SegmentReader::open(&path).unwrap().packed().unwrap().blocks().to_vec();
+        let blocks = SegmentReader::open(&path).unwrap().packed().unwrap().blocks();
         assert!(blocks.len() > 12, "{}", blocks.len());
         let mut lost = Vec::new();
         for (number, block) in blocks.iter().enumerate() {
@@ -443,7 +538,7 @@ pub(super) mod tests {
         let (_, path) = both(folder.path(), &samples(12));
         let intact = verdict(&path);
         let bytes = std::fs::read(&path).unwrap();
-        let blocks = SegmentReader::open(&path).unwrap().packed().unwrap().blocks().to_vec();
+        let blocks = SegmentReader::open(&path).unwrap().packed().unwrap().blocks();
         let end =
             blocks.last().map(|block| usize::try_from(block.offset).unwrap() + block.bytes as usize).unwrap();
         for (at, expected) in [(40, "header"), (end + 40, "footer"), (bytes.len() - 9, "footer")] {
@@ -463,32 +558,38 @@ pub(super) mod tests {
         assert!(cut.flaws.iter().any(|flaw| flaw.what.starts_with("not sealed")), "{cut:?}");
     }
 
-    // Goal: a packed file that has lost its end is recovered into a new raw one with all that is left, and is itself kept as it was. Method: cut at each end of a
-    // block, in the middle of one, and behind the last; recovered, verified.
+    // Goal: a packed file that has lost its end is completed in place, stays packed, and what was torn is kept. Method: cut at each end of a block, in the
+    // middle of one, and behind the last; recovered, verified, compared.
     #[test]
     fn a_cut_packed_file_is_recovered() {
         let folder = tempfile::tempdir().unwrap();
         let (_, path) = both(folder.path(), &samples(4));
         let name = SegmentName::parse(path.file_name().unwrap().to_str().unwrap()).unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        let blocks = SegmentReader::open(&path).unwrap().packed().unwrap().blocks().to_vec();
-        let ends = blocks.iter().map(|block| usize::try_from(block.offset).unwrap() + block.bytes as usize);
-        for cut in ends.flat_map(|end| [end, end + 20]).filter(|cut| *cut < bytes.len()) {
+        let blocks = SegmentReader::open(&path).unwrap().packed().unwrap().blocks();
+        let ends = blocks.iter().map(|block| usize::try_from(block.end()).unwrap());
+        for (end, cut) in
+            ends.flat_map(|end| [(end, end), (end, end + 20)]).filter(|(_, cut)| *cut < bytes.len())
+        {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join(name.to_string());
             std::fs::write(&path, &bytes[..cut]).unwrap();
             let left = verdict(&path).frames;
             let storage = DataDirectory::open(folder.path()).unwrap();
             let recovered = recover(&storage, name, &Leftovers::default(), false).unwrap();
-            assert_eq!(
-                (recovered.frames, recovered.set_aside),
-                (left, vec![name.aside(Aside::Damaged)]),
-                "{cut}"
-            );
-            assert!(std::fs::read(folder.path().join(name.aside(Aside::Damaged))).unwrap() == bytes[..cut]);
+            let torn = name.aside(Aside::Cut);
+            let set_aside = if cut > end { vec![torn.clone()] } else { Vec::new() };
+            assert_eq!((recovered.frames, recovered.set_aside), (left, set_aside), "{cut}");
+            if cut > end {
+                assert!(std::fs::read(folder.path().join(torn)).unwrap() == bytes[end..cut]);
+            }
             let mended = verdict(&path);
             assert!(mended.is_intact() && mended.frames == left, "{cut}: {mended:?}");
-            assert!(SegmentReader::open(&path).unwrap().packed().is_none());
+            let reader = SegmentReader::open(&path).unwrap();
+            assert!(
+                reader.packed().is_some_and(|packed| packed.has_small_blocks() && packed.flaw().is_none())
+            );
+            assert!(std::fs::read(&path).unwrap().starts_with(&bytes[..end]), "{cut}: what was whole stays");
         }
     }
 
@@ -521,7 +622,7 @@ pub(super) mod tests {
         let (_, path) = both(folder.path(), &samples(3));
         let mut bytes = std::fs::read(&path).unwrap();
         let reader = SegmentReader::open(&path).unwrap();
-        let (footer, blocks) = (reader.footer().unwrap().clone(), reader.packed().unwrap().blocks().to_vec());
+        let (footer, blocks) = (reader.footer().unwrap().clone(), reader.packed().unwrap().blocks());
         let mut writer = PackedWriter::begin(Vec::new(), &footer).unwrap();
         let whole = Encoder::new(Ways::default()).encode(&bytes, 0, PACKED_CHECKSUM).map(<[u8]>::to_vec);
         if let Ok(payload) = whole {

@@ -7,6 +7,7 @@ use memchr::memmem;
 use super::footer::BlockEntry;
 use super::packed::{BLOCK_FRAME_BYTES_MAX, IDENTIFIER, deframer, is_long_enough};
 use super::window::Window;
+use crate::os::storage::ReadAt;
 use crate::schema::segment as wire;
 use crate::stream::{LENGTH_BYTES, SliceDeframer, Step};
 
@@ -23,7 +24,7 @@ const RAW_BYTES_PER_BYTE: u64 = 4096;
 /// Every intact block of a file, in its order.
 pub(super) fn find_blocks(window: &mut Window) -> io::Result<Vec<BlockEntry>> {
     let file_bytes = window.file_bytes()?;
-    let raw_max = file_bytes.saturating_mul(RAW_BYTES_PER_BYTE);
+    let raw_max = raw_bytes_max(&**window.file())?;
     let budget = HASHED_IN_VAIN_MIN.saturating_add(file_bytes.saturating_mul(HASHED_IN_VAIN_PER_BYTE));
     let (mut blocks, mut offset, mut in_vain) = (Vec::new(), 0, 0_u64);
     while offset < file_bytes && in_vain < budget {
@@ -45,6 +46,46 @@ pub(super) fn find_blocks(window: &mut Window) -> io::Result<Vec<BlockEntry>> {
         offset += bytes as u64;
     }
     Ok(blocks)
+}
+
+/// Highest raw offset that is believed of a file without a table.
+pub(super) fn raw_bytes_max(file: &dyn ReadAt) -> io::Result<u64> {
+    Ok(file.length()?.saturating_mul(RAW_BYTES_PER_BYTE))
+}
+
+/// What stands behind the last block of a file.
+pub(super) enum Behind {
+    /// A block.
+    Block(BlockEntry),
+    /// Another frame.
+    Other,
+    /// No whole frame.
+    Nothing,
+}
+
+/// What stands at a place where a block would begin.
+pub(super) fn block_behind(file: &dyn ReadAt, offset: u64, frame: &mut Vec<u8>) -> io::Result<Behind> {
+    let mut head = [0; LENGTH_BYTES];
+    if file.read_all_at(&mut head, offset)? < head.len() {
+        return Ok(Behind::Nothing);
+    }
+    let length = u64::from(u32::from_le_bytes(head));
+    let claimed = deframer().header_bytes() as u64 + length;
+    if length == 0 || claimed > BLOCK_FRAME_BYTES_MAX || offset.saturating_add(claimed) > file.length()? {
+        return Ok(Behind::Nothing);
+    }
+    frame.clear();
+    frame.resize(usize::try_from(claimed).map_err(io::Error::other)?, 0);
+    if file.read_all_at(frame, offset)? < frame.len() {
+        return Ok(Behind::Nothing);
+    }
+    Ok(match deframer().deframe(frame) {
+        Ok(Step::Frame(found)) => match entry_of(found.payload(), offset, found.bytes().len()) {
+            Some(entry) => Behind::Block(entry),
+            None => Behind::Other,
+        },
+        _ => Behind::Nothing,
+    })
 }
 
 /// The length of the frame at a place, with its header, by its own word; none if it cannot be one.

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::footer::{BlockEntry, Footer, Trailer};
+use super::block_table::BlockTable;
+use super::footer::{Footer, ended};
 use super::header::PACKED_CHECKSUM;
 use crate::block::SourceSize;
 use crate::schema::segment as wire;
@@ -12,8 +13,8 @@ use crate::stream::SliceFramer;
 #[derive(Debug)]
 pub struct PackedWriter<W> {
     out: W,
-    footer: Footer, // the one of the packed file
-    raw_end: u64,
+    raw: Footer, // of the segment that is packed
+    table: BlockTable,
 }
 
 impl<W: Write> PackedWriter<W> {
@@ -22,18 +23,10 @@ impl<W: Write> PackedWriter<W> {
     /// # Errors
     /// What the output says.
     pub fn begin(out: W, raw: &Footer) -> io::Result<Self> {
-        let header = raw.header.without_schemas();
-        let payload = header.encode_packed();
-        let footer = Footer {
-            header,
-            index: Vec::new(),
-            bytes: 0,
-            blocks: Vec::new(),
-            sizes: Vec::new(),
-            ..raw.clone()
-        };
-        let mut writer = Self { out, footer, raw_end: 0 };
-        writer.frame(&payload)?;
+        let payload = raw.header.without_schemas().encode_packed();
+        let mut writer = Self { out, raw: raw.clone(), table: BlockTable::default() };
+        let bytes = writer.frame(&payload)?;
+        writer.table.pass(bytes);
         Ok(writer)
     }
 
@@ -45,35 +38,17 @@ impl<W: Write> PackedWriter<W> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let block = flatbuffers::root::<wire::Block<'_>>(payload)
             .map_err(|_| invalid("not the payload of a block"))?;
-        if block.raw_offset() != self.raw_end {
+        if block.raw_offset() != self.table.raw_end() {
             return Err(invalid("a block that is not the next one"));
         }
-        let raw_bytes = u32::try_from(block.raw_bytes()).map_err(|_| invalid("a block that is too long"))?;
-        let bytes = PACKED_CHECKSUM.frame_bytes(payload.len());
-        let entry = BlockEntry {
-            raw_offset: self.raw_end,
-            offset: self.footer.bytes,
-            raw_bytes,
-            bytes: u32::try_from(bytes).map_err(|_| invalid("a block that is too long"))?,
-        };
-        self.frame(payload)?;
-        self.raw_end = entry.raw_end();
-        self.footer.blocks.push(entry);
-        for size in sizes {
-            match self.footer.sizes.iter_mut().find(|known| known.source == size.source) {
-                Some(known) => {
-                    known.raw_bytes += size.raw_bytes;
-                    known.stored_bytes += size.stored_bytes;
-                }
-                None => self.footer.sizes.push(*size),
-            }
-        }
-        Ok(bytes as u64)
+        let bytes = self.frame(payload)?;
+        self.table.add(block.raw_bytes(), bytes, sizes)?;
+        Ok(bytes)
     }
 
     /// What it has written so far, in bytes.
     pub fn stored_bytes(&self) -> u64 {
-        self.footer.bytes
+        self.table.bytes()
     }
 
     /// Writes footer and trailer. Returns the output and how many bytes it has got.
@@ -81,24 +56,17 @@ impl<W: Write> PackedWriter<W> {
     /// # Errors
     /// What the output says.
     pub fn finish(mut self) -> io::Result<(W, u64)> {
-        let footer_offset = self.footer.bytes;
-        let footer = self.footer.encode();
-        let trailer = Trailer {
-            footer_offset,
-            footer_length: u32::try_from(footer.len()).map_err(io::Error::other)?,
-            segment: self.footer.header.segment,
-            run_id: self.footer.header.run_id,
-        };
-        self.frame(&footer)?;
-        self.frame(&trailer.encode())?;
-        Ok((self.out, self.footer.bytes))
+        let footer = self.table.footer(self.raw.header.without_schemas(), &self.raw);
+        let (payload, trailer) = ended(&footer)?;
+        let bytes = footer.bytes + self.frame(&payload)? + self.frame(&trailer)?;
+        Ok((self.out, bytes))
     }
 
-    fn frame(&mut self, payload: &[u8]) -> io::Result<()> {
+    /// Writes a frame. Returns its length, in bytes.
+    fn frame(&mut self, payload: &[u8]) -> io::Result<u64> {
         let head = PACKED_CHECKSUM.header(payload).map_err(io::Error::other)?;
         self.out.write_all(head.as_bytes())?;
         self.out.write_all(payload)?;
-        self.footer.bytes += (head.as_bytes().len() + payload.len()) as u64;
-        Ok(())
+        Ok((head.as_bytes().len() + payload.len()) as u64)
     }
 }

@@ -160,6 +160,7 @@ mod tests {
             index: entries,
             blocks: Vec::new(),
             sizes: Vec::new(),
+            small_blocks: false,
         };
         findings.extend(proof.footer(&footer).map(|what| (0, what)));
         findings

@@ -109,6 +109,7 @@ impl SegmentReader {
             Ok(ends) if ends.announce_blocks() => Err(bad("that blocks hold blocks, which they never do")),
             ends => ends,
         }?;
+        packed.holds_sealed(ends.footer.is_some());
         Self::of_ends(path, window, Some(packed), ends)
     }
 
@@ -148,6 +149,11 @@ impl SegmentReader {
     /// What the file holds if it is a packed segment.
     pub fn packed(&self) -> Option<&Packed> {
         self.packed.as_deref()
+    }
+
+    /// The segment as it was recorded, where the file holds it packed.
+    pub fn unpacked(&self) -> Option<Arc<dyn ReadAt>> {
+        self.packed.clone().map(|packed| packed as Arc<dyn ReadAt>)
     }
 
     /// Reads a sealed segment through a memory map from now on: a quarter faster, but should somebody cut the file meanwhile,
@@ -302,7 +308,10 @@ impl SegmentReader {
                 self.pass(at);
                 return Ok(Some(Advance::Frame(at)));
             }
-            Found::End => return Ok(None),
+            Found::End => {
+                self.tail = self.packed.as_ref().map_or(Ok(None), |packed| packed.tail())?;
+                return Ok(None);
+            }
             Found::Nothing(what) => what,
         };
         if let Some(damage) = self.packed.as_ref().and_then(|packed| packed.damage_at(self.offset)) {

@@ -10,17 +10,19 @@ use std::sync::Arc;
 
 use super::control::{ClockSync, Gap, count_of};
 use super::error::SegmentError;
+use super::footer::BlockEntry;
 use super::header::SourceInfo;
 use super::kind::{FrameAt, FrameKind, Telemetry};
 use super::name::{Aside, SegmentName, State};
-use super::packed::Packed;
+use super::packing::{Packer, end_behind};
 use super::progress::{Progress, Taken};
 use super::reader::{Advance, Damage, SegmentReader};
-use super::tail::{copy_tail, is_beginning};
+use super::sealed::SealedSegment;
+use super::tail::{copy_tail, is_beginning, is_empty_behind};
 use super::tally::Tally;
 use super::totals::Span;
 use super::walk::{Walk, span_of};
-use super::writer::{Frames, SealedSegment, SegmentWriter};
+use super::writer::{Frames, SegmentWriter};
 use crate::os::storage::{ReadAt, Storage, StorageFile};
 use crate::schema::segment::GapCause;
 
@@ -141,12 +143,12 @@ impl Step {
     }
 }
 
-struct Recovery<'a> {
+pub(super) struct Recovery<'a> {
     storage: &'a dyn Storage,
-    name: SegmentName,
-    leftovers: &'a Leftovers,
+    pub(super) name: SegmentName,
+    pub(super) leftovers: &'a Leftovers,
     dry_run: bool,
-    result: Recovered,
+    pub(super) result: Recovered,
     batch: Batch,
 }
 
@@ -187,44 +189,69 @@ impl Recovery<'_> {
         };
         let is_complete = reader.is_sealed();
         let mut walk = Walk::through(&mut reader, self.leftovers)?;
-        walk.pass_over_tail(&*file, self.leftovers).map_err(step.fails("read the file's end"))?;
+        if reader.packed().is_none() {
+            walk.pass_over_tail(&*file, self.leftovers).map_err(step.fails("read the file's end"))?;
+        }
         self.result.frames = walk.samples;
         self.result.damage.extend_from_slice(&walk.damage);
-        // Nothing is completed within a packed file: its offsets are others.
-        let is_broken = |packed: &Packed| packed.flaw().is_some() || !is_complete;
-        if walk.is_damaged || reader.packed().is_some_and(is_broken) {
+        let packed = reader.packed();
+        let has_end = packed.map_or(is_complete, |packed| is_complete && packed.flaw().is_none());
+        // What a packed file goes on behind; none where that is not the end of a whole block.
+        let blocks =
+            packed.map(|packed| packed.blocks_up_to(if is_complete { packed.raw_bytes() } else { walk.end }));
+        if walk.is_damaged || (!has_end && matches!(blocks, Some(None))) {
             self.rewrite(&stored, &file)?;
-        } else if is_complete {
+        } else if has_end {
             if self.name.state == State::Active {
                 let sealed = SealedSegment::new(self.name, file, length);
                 self.publish(&sealed)?;
             }
             self.result.sealed = Some(self.name.sealed().to_string());
         } else {
-            self.complete(&reader, file, walk)?;
+            self.complete(&reader, file, walk, blocks.flatten())?;
         }
         Ok(self.result)
     }
 
-    /// Completes the file in place. It is not packed.
+    /// Completes the file in place: behind its blocks if it is packed.
     fn complete(
         &mut self,
         reader: &SegmentReader,
         file: Arc<dyn StorageFile>,
         walk: Walk,
+        blocks: Option<Vec<BlockEntry>>,
     ) -> Result<(), RecoverError> {
         let step = Step { name: self.name };
-        let Walk { tally, progress, end, has_tail, .. } = walk;
+        let Walk { tally, progress, end, mut has_tail, .. } = walk;
+        let mut stored_end = end;
+        if let Some(blocks) = &blocks {
+            stored_end = blocks.last().map_or(0, BlockEntry::end);
+            has_tail = !is_empty_behind(&*file, stored_end).map_err(step.fails("read the file"))?;
+        }
         if has_tail {
-            self.keep_tail(&*file, end)?;
+            self.keep_tail(&*file, stored_end)?;
         }
         if self.dry_run {
-            self.preview(progress);
+            if reader.is_sealed() {
+                self.result.sealed = Some(self.name.sealed().to_string());
+            } else {
+                self.preview(progress);
+            }
             return Ok(());
         }
-        file.truncate(end).map_err(step.fails("cut the torn tail off"))?;
-        let writer = SegmentWriter::resume(self.name, reader.header().clone(), file, tally);
-        let sealed = self.fill_up(writer, progress)?;
+        file.truncate(stored_end).map_err(step.fails("cut the torn tail off"))?;
+        let header = reader.header().clone();
+        let sealed = match (blocks, reader.footer()) {
+            // Sealed within, but not around.
+            (Some(blocks), Some(footer)) => {
+                end_behind(self.name, file, blocks, footer).map_err(step.fails("write footer and trailer"))?
+            }
+            (blocks, _) => {
+                let packer = blocks.map(|blocks| Packer::behind(blocks, &header));
+                let writer = SegmentWriter::resume(self.name, header, file, tally).packed_by(packer);
+                self.fill_up(writer, progress)?
+            }
+        };
         self.publish(&sealed)?;
         self.result.sealed = Some(self.name.sealed().to_string());
         Ok(())
@@ -236,7 +263,7 @@ impl Recovery<'_> {
         let mut reader = SegmentReader::over(Path::new(stored), Arc::clone(file) as Arc<dyn ReadAt>)?;
         self.result.frames = 0; // those that are copied count
         if self.dry_run {
-            return self.preview_rewrite(reader);
+            return Ok(self.preview_rewrite(reader)?);
         }
         let unfinished = self.name.aside(Aside::Recovering);
         let target = self.storage.create(&unfinished).map_err(step.fails("create a new file"))?;
@@ -456,42 +483,5 @@ impl Recovery<'_> {
             return Ok(());
         }
         act(self).map_err(Step { name: self.name }.fails(action))
-    }
-
-    /// What filling up would bring.
-    fn preview(&mut self, mut progress: Progress) {
-        for frame in &self.leftovers.frames {
-            let sample = (4..=12).step_by(4).find_map(|head| Telemetry::read(frame.get(head..)?));
-            let taken = sample.map(|sample| progress.sample(&sample, GapCause::Crash));
-            let Some(Taken::New(gaps)) = taken else { continue };
-            self.result.lost += count_of(&gaps);
-            self.result.frames += 1;
-            self.result.rescued += 1;
-        }
-        for source in progress.sources() {
-            let begun = self.leftovers.begun.get(&source).copied().unwrap_or(0);
-            self.result.lost += count_of(&progress.missing(source, begun));
-        }
-        self.result.sealed = Some(self.name.sealed().to_string());
-    }
-
-    /// What rewriting would bring.
-    fn preview_rewrite(&mut self, mut reader: SegmentReader) -> Result<(), RecoverError> {
-        let mut progress = Progress::of(&reader);
-        while let Some(advance) = reader.advance()? {
-            let Advance::Frame(at) = advance else { continue };
-            progress.describe(reader.header());
-            if let Some(sample) = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry) {
-                if let Taken::New(gaps) = progress.sample(&sample, GapCause::Damaged) {
-                    self.result.lost += count_of(&gaps);
-                    self.result.frames += 1;
-                }
-            } else if let Some(gap) = Gap::decode(reader.payload(at)).filter(|_| at.kind == FrameKind::Gap) {
-                self.result.lost += if progress.gap(&gap) { gap.count } else { 0 };
-            }
-        }
-        self.result.set_aside.push(self.name.aside(Aside::Damaged));
-        self.preview(progress);
-        Ok(())
     }
 }

@@ -96,7 +96,7 @@ impl Packed {
         let choose = chooser(giving.scan);
         let overlaps = |entry: &&BlockEntry| entry.raw_offset < raw.end && raw.start < entry.raw_end();
         let mut frame = Vec::new();
-        for entry in self.blocks() {
+        for entry in &self.blocks() {
             if !overlaps(&entry) {
                 giving.scanned.blocks_skipped += 1;
                 continue;

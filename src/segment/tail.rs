@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 
-use crate::os::storage::StorageFile;
+use crate::os::storage::{ReadAt, StorageFile};
 
 /// How much is copied at once.
 const COPY_BYTES: usize = 256 << 10;
@@ -34,6 +34,19 @@ pub(super) fn is_beginning_of_any(
     let count = file.read_all_at(&mut tail, offset)?;
     tail.truncate(count);
     Ok(frames.iter().any(|frame| frame.starts_with(&tail)))
+}
+
+/// Whether there are only zeros from `offset` on.
+pub(super) fn is_empty_behind(file: &dyn ReadAt, mut offset: u64) -> io::Result<bool> {
+    let mut buffer = vec![0; COPY_BYTES];
+    loop {
+        let count = file.read_all_at(&mut buffer, offset)?;
+        let read = buffer.get(..count).unwrap_or_default();
+        if count == 0 || read.iter().any(|byte| *byte != 0) {
+            return Ok(count == 0);
+        }
+        offset += count as u64;
+    }
 }
 
 /// Appends what stands in `from` behind `offset` to `to`.

@@ -389,7 +389,9 @@ pub(super) mod tests {
 
     use super::super::crew::{Crew, stretches};
     use super::super::header::tests::example;
-    use super::super::{Frames, IndexEntry, Marker, MarkerOrigin, SegmentName, SegmentWriter, Span, State};
+    use super::super::{
+        Form, Frames, IndexEntry, Marker, MarkerOrigin, SegmentName, SegmentWriter, Span, State,
+    };
     use super::*;
     use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
     use crate::os::mapped_file::MappedFile;
@@ -419,11 +421,22 @@ pub(super) mod tests {
 
     /// Writes a sealed segment; its file.
     pub(crate) fn written(folder: &Path, acts: &[Act]) -> PathBuf {
+        written_as(folder, acts, Form::default(), &mut |_| {})
+    }
+
+    /// The same in any form. `each` is shown the file whenever it has grown.
+    pub(crate) fn written_as(
+        folder: &Path,
+        acts: &[Act],
+        form: Form,
+        each: &mut dyn FnMut(&Path),
+    ) -> PathBuf {
         let storage = Arc::new(DataDirectory::open(folder).unwrap());
         let name = SegmentName { number: 7, created_s: 1_700_000_000, run_id: 5, state: State::Active };
-        let mut writer = SegmentWriter::create(&*storage, name, example(), &[], 0).unwrap();
+        let mut writer = SegmentWriter::create_as(&*storage, name, example(), &[], form).unwrap();
         let mut next = [9; 2];
         for act in acts {
+            each(&folder.join(name.to_string()));
             match act {
                 Act::Samples { source, count, body } => {
                     for _ in 0..*count {

@@ -4,16 +4,17 @@ use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
 
 use super::control::{Attachment, ClockSync, Gap, Marker};
-use super::footer::{Footer, Trailer};
+use super::footer::{Footer, ended};
 use super::header::{Header, SourceInfo};
 use super::name::SegmentName;
+use super::packing::{Packer, Packing};
+use super::reserve::{Reserve, full, is_full};
+use super::sealed::SealedSegment;
 use super::tally::Tally;
 use super::totals::{Span, Totals};
 use crate::os::storage::{Storage, StorageFile};
 use crate::stream::{self, ChecksumKind, SliceFramer, StreamWriter};
 
-/// Room is reserved in steps of at least so much: each step is a call.
-const RESERVE_STEP_MIN: u64 = 1 << 20;
 /// Room for the gaps that may have to be written when the medium is full.
 const GAPS_RESERVE_BYTES: u64 = 16 << 10;
 
@@ -25,17 +26,28 @@ pub struct SegmentWriter {
     header: Header,
     file: Arc<dyn StorageFile>,
     stream: StreamWriter<'static, Appender, ChecksumKind>,
+    packer: Option<Packer>, // of a segment that is packed while it is recorded
     header_bytes: u64,
     tally: Tally,
     reserve: Reserve,
 }
 
-/// A segment with footer and trailer, to be published.
-#[derive(Debug)]
-pub struct SealedSegment {
-    name: SegmentName,
-    file: Arc<dyn StorageFile>,
-    bytes: u64,
+/// How a segment is written.
+#[derive(Debug, Clone, Default)]
+pub struct Form {
+    /// The step in bytes in which room is reserved; 0 reserves no more than footer and trailer will take.
+    pub preallocate: u64,
+    /// What packs it; none: its frames are written as they are.
+    pub packing: Option<Packing>,
+}
+
+/// Where room for a write comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// It is seen to before.
+    Own,
+    /// It is kept for this, if there is no other.
+    Kept,
 }
 
 /// Whole frames to be appended.
@@ -47,14 +59,6 @@ pub struct Frames<'a, 'b> {
     pub heads: &'a [&'b [u8]],
     /// How many.
     pub count: u64,
-}
-
-/// Room on the medium, taken in steps ahead of the writing.
-#[derive(Debug)]
-struct Reserve {
-    step: u64, // at least RESERVE_STEP_MIN: room for footer and trailer is always kept
-    end: u64,
-    is_supported: bool,
 }
 
 impl SegmentWriter {
@@ -70,10 +74,26 @@ impl SegmentWriter {
         attachments: &[Attachment],
         preallocate: u64,
     ) -> io::Result<Self> {
+        Self::create_as(storage, name, header, attachments, Form { preallocate, packing: None })
+    }
+
+    /// The same, in any form.
+    ///
+    /// # Errors
+    /// What the storage says. The file is then removed again.
+    pub fn create_as(
+        storage: &dyn Storage,
+        name: SegmentName,
+        header: Header,
+        attachments: &[Attachment],
+        form: Form,
+    ) -> io::Result<Self> {
         let file = storage.create(&name.to_string())?;
         let tally = Tally::new(&header);
+        let packer = form.packing.map(|packing| Packer::begin(packing, &header)).transpose()?;
         let mut segment = Self::resume(name, header, file, tally);
-        segment.reserve.step = preallocate;
+        segment.packer = packer;
+        segment.reserve = Reserve::new(form.preallocate);
         if let Err(error) = segment.begin(attachments) {
             // A full disk would else be littered with empty files, one an attempt.
             let _best_effort = storage.remove(&name.to_string());
@@ -93,7 +113,8 @@ impl SegmentWriter {
         Self {
             name,
             header_bytes: header.encode().len() as u64,
-            reserve: Reserve { step: 0, end: 0, is_supported: true },
+            reserve: Reserve::new(0),
+            packer: None,
             header,
             file,
             stream,
@@ -101,11 +122,17 @@ impl SegmentWriter {
         }
     }
 
+    /// What is written from now on goes into blocks behind those that stand in the file, if there is who packs.
+    pub(super) fn packed_by(mut self, packer: Option<Packer>) -> Self {
+        self.packer = packer;
+        self
+    }
+
     pub(super) fn begin(&mut self, attachments: &[Attachment]) -> io::Result<()> {
         let payload = self.header.encode();
-        self.write_payload(&payload)?;
+        self.write_payload(&payload, Room::Kept)?;
         for attachment in attachments {
-            self.write_payload(&attachment.encode())?;
+            self.write_payload(&attachment.encode(), Room::Kept)?;
         }
         self.tally.begin_content();
         Ok(())
@@ -121,9 +148,19 @@ impl SegmentWriter {
         &self.header
     }
 
-    /// Bytes written so far.
+    /// Bytes of its frames so far. They are what is written, unless it is packed.
     pub fn bytes(&self) -> u64 {
         self.tally.bytes()
+    }
+
+    /// Bytes of its file so far.
+    pub fn stored_bytes(&self) -> u64 {
+        self.packer.as_ref().map_or(self.tally.bytes(), Packer::stored_bytes)
+    }
+
+    /// Whether it has as many blocks as one should have at most.
+    pub fn is_crowded(&self) -> bool {
+        self.packer.as_ref().is_some_and(Packer::is_crowded)
     }
 
     /// Frames written so far.
@@ -179,10 +216,7 @@ impl SegmentWriter {
     pub fn append(&mut self, frames: Frames<'_, '_>) -> io::Result<()> {
         let Frames { pieces, heads, count } = frames;
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let before = self.tally.bytes();
-        let seal_bytes = self.seal_bytes() + GAPS_RESERVE_BYTES;
-        self.reserve.ahead_of(before + bytes, seal_bytes, &*self.file)?;
-        self.write(pieces)?;
+        self.write(pieces, Room::Own)?;
         for heads in heads {
             self.tally.add(heads, 0, 0);
         }
@@ -196,7 +230,7 @@ impl SegmentWriter {
     /// As [`append`](Self::append).
     pub fn append_gaps(&mut self, gaps: &[Gap]) -> io::Result<()> {
         for gap in gaps {
-            self.write_payload(&gap.encode())?;
+            self.write_payload(&gap.encode(), Room::Kept)?;
             self.tally.gap(gap);
         }
         Ok(())
@@ -207,7 +241,7 @@ impl SegmentWriter {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn append_clock_sync(&mut self, sync: &ClockSync) -> io::Result<()> {
-        self.write_payload(&sync.encode())?;
+        self.write_payload(&sync.encode(), Room::Kept)?;
         self.header.add_clocks(sync.clocks);
         Ok(())
     }
@@ -217,7 +251,7 @@ impl SegmentWriter {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn append_marker(&mut self, marker: &Marker) -> io::Result<()> {
-        self.append_payload(&marker.encode())
+        self.write_payload(&marker.encode(), Room::Own)
     }
 
     /// Appends a named file.
@@ -225,7 +259,7 @@ impl SegmentWriter {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn append_attachment(&mut self, attachment: &Attachment) -> io::Result<()> {
-        self.append_payload(&attachment.encode())
+        self.write_payload(&attachment.encode(), Room::Own)
     }
 
     /// Describes a source that is not in the header, in front of its first sample.
@@ -239,7 +273,10 @@ impl SegmentWriter {
         let payload = source.encode();
         // The footer repeats it.
         self.header_bytes += payload.len() as u64;
-        self.append_payload(&payload)?;
+        if let Some(packer) = &self.packer {
+            packer.describe(&source);
+        }
+        self.write_payload(&payload, Room::Own)?;
         self.tally.add_source(source.id);
         self.header.add_source(source);
         Ok(())
@@ -251,7 +288,7 @@ impl SegmentWriter {
     /// As [`append`](Self::append).
     pub fn append_index(&mut self, synced_offset: u64) -> io::Result<()> {
         let index = self.tally.close_interval(synced_offset);
-        self.write_payload(&index.encode())
+        self.write_payload(&index.encode(), Room::Kept)
     }
 
     /// Counts appended telemetry: `count` frames of one source with consecutive numbers.
@@ -299,37 +336,32 @@ impl SegmentWriter {
             index,
             blocks: Vec::new(),
             sizes: Vec::new(),
+            small_blocks: false,
         };
-        let footer = footer.encode();
-        let trailer = Trailer {
-            footer_offset,
-            footer_length: u32::try_from(footer.len()).map_err(io::Error::other)?,
-            segment: self.header.segment,
-            run_id: self.header.run_id,
-        };
+        let (payload, trailer) = ended(&footer)?;
         // One write, so that no footer is seen without its trailer but for a crash.
-        let trailer = trailer.encode();
-        let heads = [self.head(&footer)?, self.head(&trailer)?];
+        let heads = [self.head(&payload)?, self.head(&trailer)?];
         let [footer_head, trailer_head] = &heads;
         let mut pieces =
-            [footer_head.as_bytes(), &footer, trailer_head.as_bytes(), &trailer].map(IoSlice::new);
+            [footer_head.as_bytes(), &payload, trailer_head.as_bytes(), &trailer].map(IoSlice::new);
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
-        self.write(&mut pieces)?;
-        Ok(SealedSegment { name: self.name, file: self.file, bytes: footer_offset + bytes as u64 })
+        let stored = self.stored_bytes();
+        let Self { stream, packer, .. } = &mut self;
+        let mut write = |pieces: &mut [IoSlice<'_>]| stream.write_framed(pieces).map_err(into_io);
+        let written = match packer {
+            None => write(&mut pieces).map(|()| footer_offset + bytes as u64),
+            Some(packer) => packer.append_last(&pieces, &footer, write),
+        };
+        match written {
+            Ok(bytes) => Ok(SealedSegment::new(self.name, self.file, bytes)),
+            Err(error) => Err(self.cut_off(stored, error)),
+        }
     }
 
-    /// Appends one frame, into room of its own.
-    fn append_payload(&mut self, payload: &[u8]) -> io::Result<()> {
-        let seal_bytes = self.seal_bytes() + GAPS_RESERVE_BYTES;
-        let end = self.tally.bytes() + self.header.checksum.frame_bytes(payload.len()) as u64;
-        self.reserve.ahead_of(end, seal_bytes, &*self.file)?;
-        self.write_payload(payload)
-    }
-
-    /// Writes one frame of the recorder's own, into the room that is kept for it if there is no other.
-    fn write_payload(&mut self, payload: &[u8]) -> io::Result<()> {
+    /// Writes one frame of the recorder's own.
+    fn write_payload(&mut self, payload: &[u8], room: Room) -> io::Result<()> {
         let head = self.head(payload)?;
-        self.write(&mut [IoSlice::new(head.as_bytes()), IoSlice::new(payload)])?;
+        self.write(&mut [IoSlice::new(head.as_bytes()), IoSlice::new(payload)], room)?;
         self.tally.add(head.as_bytes(), 1, (head.as_bytes().len() + payload.len()) as u64);
         Ok(())
     }
@@ -338,96 +370,48 @@ impl SegmentWriter {
         self.header.checksum.header(payload).map_err(into_io)
     }
 
-    fn write(&mut self, pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
-        let Err(error) = self.stream.write_framed(pieces) else { return Ok(()) };
-        let error = into_io(error);
-        if is_full(&error) {
-            // What was written of the frames goes again. If it does not, whatever the reason, the segment is broken.
-            self.file.truncate(self.tally.bytes()).map_err(io::Error::other)?;
-            // With it went what was reserved.
-            self.reserve.end = 0;
-            return Err(full(error));
+    /// Writes whole frames, or none of them where there is no room.
+    fn write(&mut self, pieces: &mut [IoSlice<'_>], room: Room) -> io::Result<()> {
+        let (stored, keep) = (self.stored_bytes(), self.keep_bytes());
+        let Self { stream, packer, reserve, file, header, .. } = self;
+        let mut has_room = room == Room::Kept;
+        let mut write = |end: u64, pieces: &mut [IoSlice<'_>]| {
+            if !has_room {
+                reserve.ahead_of(end, keep, &**file)?;
+                has_room = true;
+            }
+            stream.write_framed(pieces).map_err(into_io)
+        };
+        let written = match packer {
+            None => {
+                let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+                write(stored + bytes, pieces)
+            }
+            Some(packer) => packer.append(pieces, header.checksum, write),
+        };
+        match written {
+            Err(error) if has_room => Err(self.cut_off(stored, error)),
+            written => written,
         }
-        Err(error)
-    }
-}
-
-/// The error, under the one kind that says that there is no room.
-fn full(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::StorageFull {
-        error
-    } else {
-        io::Error::new(io::ErrorKind::StorageFull, error)
-    }
-}
-
-/// Whether an error says that there is no room: on the medium, within a quota, or below the largest file size.
-fn is_full(error: &io::Error) -> bool {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
-}
-
-impl SealedSegment {
-    /// A file that is complete, under a name that does not say so yet.
-    pub(super) fn new(name: SegmentName, file: Arc<dyn StorageFile>, bytes: u64) -> Self {
-        Self { name, file, bytes }
     }
 
-    /// Gives unused room back, and brings the file to the medium.
-    ///
-    /// # Errors
-    /// What the storage says.
-    pub(super) fn sync(&self) -> io::Result<()> {
-        self.file.truncate(self.bytes)?;
-        self.file.sync()
-    }
-
-    /// Gives unused room back, brings the file to the medium and then gives it its final name: whoever sees the name
-    /// sees a whole segment, even after a power cut.
-    ///
-    /// # Errors
-    /// What the storage says. The segment then keeps its `.active` name.
-    pub fn publish(&self, storage: &dyn Storage) -> io::Result<()> {
-        self.sync()?;
-        storage.rename(&self.name.to_string(), &self.name.sealed().to_string())?;
-        storage.sync_directory()
-    }
-
-    /// Bytes of the whole file.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The file.
-    pub fn file(&self) -> &Arc<dyn StorageFile> {
-        &self.file
-    }
-
-    /// The name it gets.
-    pub fn name(&self) -> SegmentName {
-        self.name.sealed()
-    }
-}
-
-impl Reserve {
-    /// Sees to room up to `end`, and for what will seal the segment behind it, before anything is written. A storage that
-    /// cannot reserve is not asked again.
-    fn ahead_of(&mut self, end: u64, seal_bytes: u64, file: &dyn StorageFile) -> io::Result<()> {
-        let least = end + seal_bytes;
-        if !self.is_supported || least <= self.end {
-            return Ok(());
+    /// What a write that has failed has left goes again, if it failed for want of room. If it does not, whatever the reason, the segment is broken.
+    #[cold]
+    fn cut_off(&mut self, stored: u64, error: io::Error) -> io::Error {
+        if !is_full(&error) {
+            return error;
         }
-        let wanted = least.next_multiple_of(self.step.max(RESERVE_STEP_MIN));
-        // Near the end of the medium less than a whole step may be left.
-        let result = file.preallocate(wanted).map(|()| wanted).or_else(|error| {
-            if is_full(&error) { file.preallocate(least).map(|()| least) } else { Err(error) }
-        });
-        match result {
-            Ok(end) => self.end = end,
-            Err(error) if is_full(&error) => return Err(full(error)),
-            Err(_) => self.is_supported = false,
+        self.reserve.forget();
+        match self.file.truncate(stored) {
+            Ok(()) => full(error),
+            Err(error) => io::Error::other(error),
         }
-        Ok(())
+    }
+
+    /// Room that is kept for what ends the file.
+    fn keep_bytes(&self) -> u64 {
+        let raw_bytes = self.seal_bytes() + GAPS_RESERVE_BYTES;
+        self.packer.as_ref().map_or(raw_bytes, |packer| packer.keep_bytes(raw_bytes))
     }
 }
 
@@ -449,7 +433,7 @@ impl Write for Appender {
     }
 }
 
-fn into_io(error: stream::Error) -> io::Error {
+pub(super) fn into_io(error: stream::Error) -> io::Error {
     match error.kind() {
         // The kind and the number are what a caller asks for; they are cheap to carry over.
         stream::ErrorKind::Io(inner) => match inner.raw_os_error() {
@@ -458,4 +442,9 @@ fn into_io(error: stream::Error) -> io::Error {
         },
         _ => io::Error::other(error),
     }
+}
+
+/// Appends all of the pieces to a file.
+pub(super) fn write_all(file: &Arc<dyn StorageFile>, pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
+    StreamWriter::new(Appender(Arc::clone(file)), ChecksumKind::None).write_framed(pieces).map_err(into_io)
 }

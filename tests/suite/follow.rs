@@ -45,8 +45,11 @@ struct Row {
     delay: Duration,
 }
 
-fn record(rig: &Rig) -> Process {
-    let config = rig.write("follow.toml", CONFIG);
+/// Both ways of recording: as it is, and packed at once.
+const FORMS: [&str; 2] = ["off", "zstd:1"];
+
+fn record(rig: &Rig, active: &str) -> Process {
+    let config = rig.write("follow.toml", format!("{CONFIG}[seal]\nactive = \"{active}\"\n"));
     let args = ["record", "--quiet", "--config", config.to_str().unwrap(), "--source", "synthetic"];
     Process(Some(rig.start(&args)))
 }
@@ -75,8 +78,12 @@ fn follow(rig: &Rig) -> (Process, Receiver<Row>) {
 // standard error. Method: a run of many small segments; sequence numbers and arrival times.
 #[test]
 fn a_follower_sees_everything_once_and_soon() {
+    FORMS.iter().for_each(|active| everything_is_seen_once_and_soon(active));
+}
+
+fn everything_is_seen_once_and_soon(active: &str) {
     let rig = Rig::new();
-    let recorder = record(&rig);
+    let recorder = record(&rig, active);
     eventually("frames on disk", || has_segment(&rig.data(), 1));
     let (follower, rows) = follow(&rig);
     eventually("six segments", || rig.segments("bin").len() >= 6);
@@ -108,15 +115,19 @@ fn a_follower_sees_everything_once_and_soon() {
 // Method: kill -9 twice in the middle; sequence numbers of each run against what the files hold in the end.
 #[test]
 fn a_follower_outlives_its_recorder() {
+    FORMS.iter().for_each(|active| a_recorder_is_outlived(active));
+}
+
+fn a_recorder_is_outlived(active: &str) {
     let rig = Rig::new();
-    let mut recorder = record(&rig);
+    let mut recorder = record(&rig, active);
     eventually("frames on disk", || has_segment(&rig.data(), 1));
     let (follower, rows) = follow(&rig);
     for run in 1..=2 {
         std::thread::sleep(Duration::from_millis(1200));
         recorder.kill();
         std::thread::sleep(Duration::from_millis(200 * (run - 1)));
-        recorder = record(&rig);
+        recorder = record(&rig, active);
     }
     std::thread::sleep(Duration::from_millis(1200));
     let called = recorder.end("TERM");
