@@ -109,7 +109,8 @@ impl Distinct {
     /// The place of a value, or the one that it would have.
     #[inline]
     fn find(&self, value: u64) -> usize {
-        let mut at = (value.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize;
+        let hash = value.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift;
+        let mut at = usize::try_from(hash).unwrap_or_default();
         loop {
             let number = self.places.get(at).copied().unwrap_or_default();
             if number == 0 || self.values.get(usize::from(number) - 1) == Some(&value) {
@@ -128,6 +129,7 @@ impl Distinct {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "small numbers")]
 mod tests {
     use super::*;
 
@@ -141,7 +143,6 @@ mod tests {
         (0..rows).map(|row| (f64::from(scale(row) as u32) * 305e-6 - 1.25).to_bits()).collect()
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "small numbers")]
     #[test]
     fn few_values_come_back_in_few_bits() {
         // Goal: what a dictionary says is what it was told, in not much more than the bits of an index. Method: readings of a converter, of which

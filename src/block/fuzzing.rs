@@ -268,7 +268,7 @@ fn scribble(body: &mut [u8], number: usize) {
     let mut rest = body.get_mut(16..).unwrap_or_default();
     while !rest.is_empty() {
         state = (state ^ state >> 31).wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
-        let noise = state.to_be_bytes();
+        let noise = (state >> 20).to_le_bytes();
         let word = WORDS.get((state >> 60) as usize).copied().unwrap_or(noise.get(..3).unwrap_or_default());
         let (to, behind) = rest.split_at_mut(word.len().min(rest.len()));
         to.iter_mut().zip(word).for_each(|(to, from)| *to = *from);

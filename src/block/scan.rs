@@ -53,7 +53,7 @@ struct Piece {
 
 /// Frames of one group.
 enum Rows {
-    Table(Table),
+    Table(Box<Table>),
     /// Offsets and lengths of payloads in bytes.
     Payloads(Vec<u8>, Vec<(usize, usize)>),
     /// None of them is wanted.
@@ -213,7 +213,7 @@ impl Wish<'_> {
         decoded.fill(bucket)?;
         let values = self.places.iter().map(|place| Value::of(*place, &decoded)).collect();
         let tested = tested.map(|place| Value::of(place, &decoded));
-        Ok(Rows::Table(Table { decoded, values, tested }))
+        Ok(Rows::Table(Box::new(Table { decoded, values, tested })))
     }
 
     fn give(&self, rows: &Rows, row: usize, values: &mut [u64], each: &mut impl FnMut(&[u64])) {

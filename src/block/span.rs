@@ -218,6 +218,8 @@ fn is_text(word: u64) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "small numbers, and noise")]
+#[allow(clippy::single_range_in_vec_init, reason = "a stretch is a range")]
 mod tests {
     use super::*;
     use Mark::{Border, Gap, Member};
