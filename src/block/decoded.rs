@@ -279,3 +279,46 @@ impl Stretch {
         self.bytes.get(before * length..).and_then(|rest| rest.get(..length)).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::directory::put;
+    use crate::block::wanted::Kind;
+
+    /// A matrix of three rows with one span of 40 bytes at a place.
+    fn opened(at: u32) -> Result<Decoded, Fault> {
+        let mut first = envelope::PREFIX.to_vec();
+        first.resize(120, 7);
+        let mut directory = first.clone();
+        put(&[Span { at, bytes: 40 }], &[], &first, &mut directory);
+        Decoded::open(&directory, 3, 120)
+    }
+
+    #[test]
+    fn spans_are_as_long_as_their_rows_and_behind_the_front() {
+        // Goal: a span's rows are those of its part, behind the first one, and its part has their length; none changes what kind of frame a row is.
+        // Method: a part that is right, too short, too long; one that is not asked for; a span in the front.
+        let part: Vec<u8> = (0..80).collect();
+        let mut decoded = opened(70).unwrap();
+        assert_eq!((decoded.buckets(), decoded.row_bytes()), (1, 120));
+        decoded.fill(|bucket| Ok(part[bucket..].to_vec())).unwrap();
+        let mut row = vec![0; 120];
+        decoded.row(2, &mut row);
+        assert_eq!(
+            (&row[..70], &row[70..110], &row[110..]),
+            (&decoded.first()[..70], &part[40..], &[7; 10][..])
+        );
+        decoded.patch(0, &mut row);
+        assert_eq!(row, decoded.first());
+        for length in [0, 79, 81, 120] {
+            let fault = opened(70).unwrap().fill(|_| Ok(vec![0; length])).unwrap_err();
+            assert!(fault.to_string().contains("span"), "{fault}");
+        }
+        let place = |at| Place { at, bytes: 8, kind: Kind::Unsigned };
+        assert!(decoded.may_change(place(109)) && !decoded.may_change(place(110)));
+        decoded.choose_places(&[place(62), place(110)]);
+        decoded.fill(|_| panic!("nothing is wanted")).unwrap();
+        assert!(opened(24).is_ok() && opened(23).is_err());
+    }
+}
