@@ -78,7 +78,9 @@ fn follow(rig: &Rig) -> (Process, Receiver<Row>) {
 // standard error. Method: a run of many small segments; sequence numbers and arrival times.
 #[test]
 fn a_follower_sees_everything_once_and_soon() {
-    FORMS.iter().for_each(|active| everything_is_seen_once_and_soon(active));
+    for active in FORMS {
+        everything_is_seen_once_and_soon(active);
+    }
 }
 
 fn everything_is_seen_once_and_soon(active: &str) {
@@ -115,7 +117,9 @@ fn everything_is_seen_once_and_soon(active: &str) {
 // Method: kill -9 twice in the middle; sequence numbers of each run against what the files hold in the end.
 #[test]
 fn a_follower_outlives_its_recorder() {
-    FORMS.iter().for_each(|active| a_recorder_is_outlived(active));
+    for active in FORMS {
+        a_recorder_is_outlived(active);
+    }
 }
 
 fn a_recorder_is_outlived(active: &str) {
