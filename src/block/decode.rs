@@ -254,7 +254,8 @@ impl<'a> Packed<'a> {
     pub(super) fn order(&self, parts: &mut Parts<'_>) -> Result<Vec<u16>, Fault> {
         let order: Vec<u16> = match self.groups.len() {
             0 => return Err(Fault::Block("has no groups")),
-            1 => vec![0; self.frames],
+            // Its frames are as many as the block's, as was seen.
+            1 => return Ok(vec![0; self.frames]),
             2..=256 => parts.exactly(0, self.frames)?.iter().map(|group| u16::from(*group)).collect(),
             _ => {
                 let order = parts.exactly(0, 2 * self.frames)?;
