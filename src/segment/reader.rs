@@ -216,7 +216,7 @@ impl SegmentReader {
     }
 
     /// What follows the last frame of an unsealed segment once [`advance`](Self::advance) has said that there is
-    /// nothing more: a write in progress, or one that was cut off.
+    /// nothing more: a write in progress, or one that was cut off. Behind the last block of a packed file its length is that in the file.
     pub fn tail(&self) -> Option<Damage> {
         self.tail
     }
