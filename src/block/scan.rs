@@ -130,11 +130,10 @@ impl Decoder {
         let mut wanted = groups.iter().filter(|rows| !matches!(rows, Rows::None));
         match (wanted.next(), wanted.next()) {
             (None, _) => {}
-            (Some(only), None) => {
-                for row in 0..only.count() {
-                    wish.give(only, row, &mut values, &mut each);
-                }
-            }
+            (Some(only), None) => match only.as_column() {
+                Some(column) => column.iter().for_each(|value| each(std::slice::from_ref(value))),
+                None => (0..only.count()).for_each(|row| wish.give(only, row, &mut values, &mut each)),
+            },
             _ => {
                 let mut cursors = vec![0; groups.len()];
                 for group in block.order(&mut parts)? {
@@ -250,6 +249,15 @@ impl Wish<'_> {
 }
 
 impl Rows {
+    /// The values of the only place, of all rows, where a lane has nothing else.
+    fn as_column(&self) -> Option<&[u64]> {
+        let Self::Table(table) = self else { return None };
+        match (table.values.as_slice(), &table.tested) {
+            ([value], None) => value.as_column(&table.decoded),
+            _ => None,
+        }
+    }
+
     fn count(&self) -> usize {
         match self {
             Self::Table(table) => table.decoded.rows(),
@@ -286,6 +294,14 @@ impl Value {
             stretches.push(Stretch { span: number, part, shift });
         }
         Self { fixed, pieces, stretches }
+    }
+
+    /// The lane that is the value and nothing else.
+    fn as_column<'d>(&self, decoded: &'d Decoded) -> Option<&'d [u64]> {
+        let [Piece { lane, shift: 0, mask }] = self.pieces.as_slice() else { return None };
+        let own = decoded.lanes().get(*lane)?.place;
+        let is_whole = *mask == u64::MAX >> (64 - 8 * u32::from(own.bytes.clamp(1, 8)));
+        decoded.column(*lane).filter(|_| is_whole && self.fixed == 0 && self.stretches.is_empty())
     }
 
     #[inline]

@@ -418,12 +418,15 @@ impl MergedReader {
         let wants =
             |source| header.source(source).is_some_and(|source| self.filter.wants_source(&source.name));
         let (kind, mono_ns) = match at.kind {
-            FrameKind::Telemetry => match reader.telemetry(at) {
-                Some(sample) if wants(sample.source) && self.filter.wants_time(sample.wall_ns) => {
-                    (HeldKind::Sample, sample.mono_ns)
+            FrameKind::Telemetry => {
+                let Some(sample) = reader.telemetry(at) else { return };
+                // One that is not wanted tells the time as well: those that are need not wait for another of their own.
+                self.newest_ns = self.newest_ns.max(sample.mono_ns);
+                if !wants(sample.source) || !self.filter.wants_time(sample.wall_ns) {
+                    return;
                 }
-                _ => return,
-            },
+                (HeldKind::Sample, sample.mono_ns)
+            }
             FrameKind::Gap => match Gap::decode(reader.payload(at)) {
                 Some(gap) if wants(gap.source) => {
                     let offset_ns = header.clocks.wall_offset_ns();
@@ -449,9 +452,6 @@ impl MergedReader {
         frame.clear();
         reader.copy_frame(at, &mut frame);
         let header_bytes = frame.len() - reader.payload(at).len();
-        if kind == HeldKind::Sample {
-            self.newest_ns = self.newest_ns.max(mono_ns);
-        }
         self.held_bytes += frame.len();
         self.arrivals += 1;
         self.held.push(Reverse(Held { mono_ns, arrival: self.arrivals, kind, frame, header_bytes }));
