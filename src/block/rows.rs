@@ -5,7 +5,7 @@ use super::directory::value_at;
 use super::error::Fault;
 use super::scan::{Value, Within};
 use super::sort::source_of;
-use super::wanted::{Kind, Place};
+use super::wanted::{Choice, Kind, Place, Wanted};
 use crate::schema::envelope;
 use crate::schema::segment as wire;
 
@@ -91,6 +91,18 @@ impl Block {
 }
 
 impl Decoder {
+    /// As [`Block::next_from`], of a block that is not open: of its lanes only the wall times are unpacked.
+    ///
+    /// # Errors
+    /// What is wrong with what had to be read.
+    pub fn next_from(&mut self, payload: &[u8], from: usize, wall_ns: i64) -> Result<Next<usize>, Fault> {
+        let stamps = |_: u16, _: &[u8]| Choice::Places { steady: Vec::new(), values: vec![WALL] };
+        let block = self.open(payload, &Wanted::these(&stamps))?;
+        let next = block.next_from(from, wall_ns);
+        self.reuse(block);
+        Ok(next)
+    }
+
     /// Whether the payload of a Block frame can have frames of a source that pass a test, as far as the bounds of its lanes tell. Only directories
     /// are unpacked for that. `test` is asked once for each shape, with the payload of its first frame; none: every frame may pass.
     ///

@@ -2,6 +2,18 @@
 
 use crate::segment::FrameKind;
 
+/// What packs badly is slow to unpack, and a seek unpacks a whole block: packed, a block has about one part in this many of its limit at most...
+const STORED_PART: u64 = 8;
+/// ...but unpacked no less than this, or its limit.
+const LIMIT_MIN: usize = 1 << 20;
+
+/// The limit of the next block, whose frames are expected to pack as those of the last one did. `limit` is that of all.
+pub(super) fn next_limit(limit: usize, raw_bytes: u64, stored_bytes: u64) -> usize {
+    let stored_max = limit as u64 / STORED_PART;
+    let fitting = raw_bytes.saturating_mul(stored_max) / stored_bytes.max(1);
+    usize::try_from(fitting).unwrap_or(limit).clamp(LIMIT_MIN.min(limit), limit)
+}
+
 /// Whether a block that has `filled` bytes ends in front of a frame: it would not fit, or what follows has a block of its own, so that to open
 /// a packed segment costs no other one.
 pub(super) fn ends_in_front(kind: FrameKind, bytes: usize, filled: usize, limit: usize) -> bool {
@@ -23,6 +35,26 @@ mod tests {
     use FrameKind::{Footer, Header, Index, Telemetry, Trailer};
 
     use super::*;
+
+    // Goal: what packs well has blocks of the whole limit, what packs badly shorter ones, never too short. Method: by hand.
+    #[test]
+    fn what_packs_badly_has_short_blocks() {
+        const MIB: u64 = 1 << 20;
+        for (raw_bytes, stored_bytes, expected) in [
+            (4 * MIB, MIB / 20, 4 * MIB),
+            (4 * MIB, MIB / 2, 4 * MIB),
+            (4 * MIB, MIB, 2 * MIB),
+            (2 * MIB, MIB / 2, 2 * MIB),
+            (4 * MIB, 4 * MIB, MIB),
+            (300, 400, MIB),
+            (300, 0, 4 * MIB),
+            (u64::MAX, 1, 4 * MIB),
+        ] {
+            let next = next_limit(4 << 20, raw_bytes, stored_bytes) as u64;
+            assert_eq!(next, expected, "{raw_bytes} as {stored_bytes}");
+        }
+        assert_eq!(next_limit(64 << 10, 100, 100), 64 << 10);
+    }
 
     /// Lengths of the blocks that these frames make.
     fn blocks(frames: &[(FrameKind, usize)], limit: usize) -> Vec<usize> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::compare::compare;
-use super::cuts::{ends_behind, ends_in_front};
+use super::cuts::{ends_behind, ends_in_front, next_limit};
 use super::outcome::{Left, Outcome, SealError};
 use super::ways::NamedWays;
 use crate::block::{Encoder, RAW_BYTES_MAX};
@@ -168,15 +168,16 @@ fn write(job: &mut Job<'_>, mut reader: SegmentReader, file: &Arc<dyn StorageFil
         writer,
         encoder,
         frames: Vec::with_capacity(job.block_bytes),
+        limit: job.block_bytes,
         offset: 0,
         block: Vec::new(),
     };
     while let Some(at) = next(&mut reader)? {
-        if ends_in_front(at.kind, at.bytes, packer.frames.len(), job.block_bytes) {
+        if ends_in_front(at.kind, at.bytes, packer.frames.len(), packer.limit) {
             packer.end_block(job)?;
         }
         packer.frames.extend_from_slice(reader.bytes(at));
-        if ends_behind(at.kind, packer.frames.len(), job.block_bytes) {
+        if ends_behind(at.kind, packer.frames.len(), packer.limit) {
             packer.end_block(job)?;
         }
     }
@@ -212,6 +213,7 @@ struct Packer {
     encoder: Encoder,
     checksum: ChecksumKind,
     frames: Vec<u8>, // of the block in the making
+    limit: usize,    // of their bytes
     offset: u64,     // of those in the raw segment
     block: Vec<u8>,  // what they become
 }
@@ -233,6 +235,10 @@ impl Packer {
         }
         let stored_bytes = self.writer.block(&self.block, self.encoder.sizes()).map_err(failed(WRITING))?;
         let raw_bytes = self.frames.len() as u64;
+        // A short one says little of what follows: the header's, above all.
+        if self.frames.len() >= self.limit / 2 {
+            self.limit = next_limit(job.block_bytes, raw_bytes, stored_bytes);
+        }
         self.offset += raw_bytes;
         self.frames.clear();
         if self.offset >= TRIAL_BYTES && !pays(self.offset, self.writer.stored_bytes()) {

@@ -210,13 +210,18 @@ impl Packed {
         let other = Ok(Next::Other(raw_offset));
         let mut state = self.state();
         let Some((at, entry)) = state.block_at(raw_offset) else { return other };
-        if !self.unpack(at, entry, &mut state)? {
-            return other;
-        }
-        let Some((_, block)) = state.open.first() else { return other };
         let from = usize::try_from(raw_offset - entry.raw_offset).map_err(io::Error::other)?;
+        let state = &mut *state;
+        let next = if let Some((_, block)) = state.open.iter().find(|(open, _)| *open == at) {
+            block.next_from(from, wall_ns)
+        } else {
+            // Most of what a seek passes it passes whole: of such a block only the stamps are unpacked.
+            let Ok(payload) = self.payload(&entry, &mut state.frame)? else { return other };
+            let Ok(next) = state.decoder.next_from(payload, from, wall_ns) else { return other };
+            next
+        };
         let raw = |offset: usize| entry.raw_offset + offset as u64;
-        Ok(match block.next_from(from, wall_ns) {
+        Ok(match next {
             Next::Wanted(offset) => Next::Wanted(raw(offset)),
             Next::Other(offset) => Next::Other(raw(offset)),
             Next::Behind(offset) => Next::Behind(raw(offset)),
@@ -240,7 +245,7 @@ impl Packed {
         if entry.bytes == 0 {
             return Ok(Err("neither the table of blocks nor a search has found it"));
         }
-        frame.clear();
+        // Room that was filled before is not cleared: all of it is read into.
         frame.resize(entry.bytes as usize, 0);
         if self.file.read_all_at(frame, entry.offset)? < frame.len() {
             return Ok(Err("it ends beyond the file"));
