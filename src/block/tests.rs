@@ -2,8 +2,12 @@
 
 use proptest::prelude::*;
 
+use super::directory::{ALONE, Lane, put};
 use super::fuzzing::{CODECS, decode, frames, round_trip, ways};
+use super::lane::Coding;
+use super::table::{Numbers, Table};
 use super::*;
+use crate::schema::{envelope, segment as wire};
 use crate::stream::ChecksumKind;
 
 /// Rows of a source of which every byte behind the envelope is told by its number.
@@ -369,4 +373,44 @@ fn bounds_leave_out_exactly_what_lies_outside() {
             }
         }
     }
+}
+
+/// A block of one row of 4 KiB with so many lanes.
+fn of_lanes(count: u32) -> Vec<u8> {
+    let mut first = vec![0_u8; 4096];
+    first[..envelope::PREFIX.len()].copy_from_slice(&envelope::PREFIX);
+    let (mut lanes, mut bucket) = (Vec::new(), Vec::new());
+    for at in (4096 - 4 * count..4096).step_by(4) {
+        let start = bucket.len();
+        Coding::Plain.encode(&[0], &mut bucket);
+        let place = Place { at, bytes: 4, kind: Kind::Unsigned };
+        let bytes = u32::try_from(bucket.len() - start).unwrap();
+        lanes.push(Lane { place, coding: Coding::Plain, follows: ALONE, bytes, lowest: 0, highest: 0 });
+    }
+    let mut directory = first.clone();
+    put(&[], &lanes, &first, &mut directory);
+    let parts: Vec<wire::BlockPart> = [&[][..], &directory, &bucket]
+        .iter()
+        .map(|part| u32::try_from(part.len()).unwrap())
+        .map(|bytes| wire::BlockPart::new(bytes, bytes, 0))
+        .collect();
+    let groups = [wire::BlockGroup::new(1, 2, 1, 4096, 0, wire::BlockLayout::Matrix)];
+    let numbers =
+        Numbers { raw_offset: 0, raw_bytes: 4096 + 12, frames: 1, checksum: wire::ChecksumKind::Xxh3 };
+    let mut payload = Vec::new();
+    let mut table = Table::begin(&mut payload);
+    table.data().extend([directory, bucket].concat());
+    table.finish(&numbers, &groups, &parts).unwrap();
+    payload
+}
+
+#[test]
+fn lanes_have_a_budget() {
+    // Goal: what is known of lanes takes no more memory than the frames of a block can account for. Method: one row of few lanes, and of as many as its
+    // words: a writer has eight rows at least.
+    let mut decoder = Decoder::default();
+    let block = decoder.open(&of_lanes(200), &Wanted::ALL).unwrap();
+    assert_eq!((block.frames(), block.raw_bytes()), (1, 4108));
+    let refused = decoder.open(&of_lanes(1000), &Wanted::ALL).unwrap_err();
+    assert_eq!(refused, Fault::Group("has more lanes and spans than its block can need"));
 }
