@@ -1,11 +1,11 @@
 //! General codecs, by well-kept libraries: bytes to fewer bytes, and back.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Cursor, Read, Write};
 use std::str::FromStr;
 
 use super::error::Fault;
-use super::lane::put_varint;
+use super::lane::{put_varint, varint_bytes};
 
 /// A codec and how hard it tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,6 +28,10 @@ const ZSTD_LEVEL_MAX: u8 = 19;
 const BROTLI_QUALITY_MAX: u8 = 11;
 /// Brotli's window, as a power of two: more than a part has is for nothing.
 const BROTLI_WINDOW: u32 = 22;
+/// Parts of up to so many bytes are packed with a lower quality: from 7 to 9 brotli would touch tables of up to 32 MiB for each of them.
+const BROTLI_SHORT_BYTES: usize = 64 << 10;
+/// The highest quality whose tables are small.
+const BROTLI_QUALITY_SHORT: u8 = 6;
 /// Parts of fewer bytes stay as they are: to set up a codec costs more than it can save.
 const PACKED_BYTES_MIN: usize = 32;
 
@@ -43,6 +47,7 @@ pub(super) struct Compressor {
     zstd: Option<zstd::bulk::Compressor<'static>>,
     snappy: snap::raw::Encoder,
     room: Vec<u8>, // what a part may need at most, kept: filling it with zeros for each one costs a tenth of the fast codecs' time
+    rows: Vec<u8>, // one behind the other, or as many of them as a piece has
 }
 
 /// The same for the way back, for all codecs.
@@ -79,7 +84,7 @@ impl Codec {
 
 impl Compressor {
     pub(super) fn new(codec: Codec) -> Self {
-        Self { codec, zstd: None, snappy: snap::raw::Encoder::new(), room: Vec::new() }
+        Self { codec, zstd: None, snappy: snap::raw::Encoder::new(), room: Vec::new(), rows: Vec::new() }
     }
 
     pub(super) fn codec(&self) -> Codec {
@@ -97,16 +102,12 @@ impl Compressor {
                 room.get(..length).unwrap_or(bytes)
             }
             Codec::Snappy => return self.snappy(bytes, out),
-            Codec::Zstd(level) => {
-                let compressor = match &mut self.zstd {
-                    Some(compressor) => compressor,
-                    none => none.insert(zstd::bulk::Compressor::new(i32::from(level))?),
-                };
-                let room = room(&mut self.room, zstd::zstd_safe::compress_bound(bytes.len()));
-                let length = compressor.compress_to_buffer(bytes, room)?;
-                room.get(..length).unwrap_or(bytes)
-            }
+            Codec::Zstd(level) => return self.zstd(level, bytes, out),
             Codec::Brotli(quality) => {
+                let quality = match quality {
+                    7..=9 if bytes.len() <= BROTLI_SHORT_BYTES => BROTLI_QUALITY_SHORT,
+                    quality => quality,
+                };
                 self.room.clear();
                 let mut writer =
                     brotli::CompressorWriter::new(&mut self.room, 4096, u32::from(quality), BROTLI_WINDOW);
@@ -124,17 +125,60 @@ impl Compressor {
 }
 
 impl Compressor {
+    /// Where it stays: no copy of it is made.
+    fn zstd(&mut self, level: u8, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
+        let compressor = match &mut self.zstd {
+            Some(compressor) => compressor,
+            none => none.insert(zstd::bulk::Compressor::new(i32::from(level))?),
+        };
+        let start = out.len();
+        out.reserve(zstd::zstd_safe::compress_bound(bytes.len()));
+        let mut to = Cursor::new(std::mem::take(out));
+        to.set_position(start as u64);
+        let packed = compressor.compress_to_buffer(bytes, &mut to);
+        *out = to.into_inner();
+        Ok(match packed {
+            Ok(_) if out.len() - start < bytes.len() => self.codec.number(),
+            other => {
+                out.truncate(start);
+                other?;
+                out.extend_from_slice(bytes);
+                Codec::None.number()
+            }
+        })
+    }
+
+    /// As [`compress`](Self::compress), of what lies in rows at many places. Returns their length too.
+    pub(super) fn compress_rows<'r>(
+        &mut self,
+        rows: impl Iterator<Item = &'r [u8]> + Clone,
+        out: &mut Vec<u8>,
+    ) -> io::Result<(u8, usize)> {
+        let bytes = rows.clone().map(<[u8]>::len).sum();
+        let number = match self.codec {
+            Codec::Snappy if bytes >= PACKED_BYTES_MIN => self.snappy_rows(rows, bytes, out)?,
+            Codec::None | Codec::Snappy => {
+                rows.for_each(|row| out.extend_from_slice(row));
+                Codec::None.number()
+            }
+            _ => {
+                let mut all = std::mem::take(&mut self.rows);
+                all.clear();
+                rows.for_each(|row| all.extend_from_slice(row));
+                let packed = self.compress(&all, out);
+                self.rows = all;
+                packed?
+            }
+        };
+        Ok((number, bytes))
+    }
+
     /// The stream that one call makes of all bytes, made of calls for what Snappy packs at a time: their room stays in the nearest cache.
     fn snappy(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
         let start = out.len();
         put_varint(bytes.len() as u64, out);
-        let mut front = Vec::new();
         for piece in bytes.chunks(SNAPPY_BYTES) {
-            front.clear();
-            put_varint(piece.len() as u64, &mut front);
-            let room = room(&mut self.room, snap::raw::max_compress_len(piece.len()));
-            let length = self.snappy.compress(piece, room).map_err(io::Error::other)?;
-            out.extend_from_slice(room.get(front.len()..length).unwrap_or_default());
+            self.snappy_piece(piece, out)?;
         }
         if out.len() - start < bytes.len() {
             return Ok(self.codec.number());
@@ -142,6 +186,47 @@ impl Compressor {
         out.truncate(start);
         out.extend_from_slice(bytes);
         Ok(Codec::None.number())
+    }
+
+    /// The same of rows, of which no more are gathered at a time.
+    fn snappy_rows<'r>(
+        &mut self,
+        rows: impl Iterator<Item = &'r [u8]> + Clone,
+        bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> io::Result<u8> {
+        let start = out.len();
+        put_varint(bytes as u64, out);
+        let mut piece = std::mem::take(&mut self.rows);
+        piece.clear();
+        for mut row in rows.clone() {
+            while let Some((own, rest)) = row.split_at_checked(SNAPPY_BYTES - piece.len()) {
+                piece.extend_from_slice(own);
+                self.snappy_piece(&piece, out)?;
+                piece.clear();
+                row = rest;
+            }
+            piece.extend_from_slice(row);
+        }
+        if !piece.is_empty() {
+            self.snappy_piece(&piece, out)?;
+        }
+        self.rows = piece;
+        if out.len() - start < bytes {
+            return Ok(self.codec.number());
+        }
+        out.truncate(start);
+        rows.for_each(|row| out.extend_from_slice(row));
+        Ok(Codec::None.number())
+    }
+
+    /// Appends a piece of a stream, which has no length in front.
+    fn snappy_piece(&mut self, piece: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let room = room(&mut self.room, snap::raw::max_compress_len(piece.len()));
+        let length = self.snappy.compress(piece, room).map_err(io::Error::other)?;
+        let front_bytes = varint_bytes(piece.len() as u64);
+        out.extend_from_slice(room.get(front_bytes..length).unwrap_or_default());
+        Ok(())
     }
 }
 
@@ -256,7 +341,7 @@ mod tests {
 
     #[test]
     fn snappy_in_pieces_is_snappy() {
-        // Goal: what is packed piece by piece is the stream of one call. Method: lengths around pieces and around what is left as it is.
+        // Goal: what is packed piece by piece is the stream of one call, of rows too. Method: lengths around pieces and around what is left as it is.
         let noise = |at: u32| {
             let mask = if at % 512 < 200 { 0xFF } else { 3 };
             at.wrapping_mul(0x9E37_79B9).to_le_bytes()[3] & mask
@@ -266,6 +351,14 @@ mod tests {
             let (mut pieces, bytes) = (Vec::new(), &bytes[..length]);
             let number = Compressor::new(Codec::Snappy).compress(bytes, &mut pieces).unwrap();
             let whole = snap::raw::Encoder::new().compress_vec(bytes).unwrap();
+            for row_bytes in [7, 1000, 65_536, 70_000] {
+                let (mut by_rows, rows) = (vec![1], bytes.chunks(row_bytes));
+                let told = Compressor::new(Codec::Snappy).compress_rows(rows, &mut by_rows).unwrap();
+                assert!(
+                    told == (number, length) && by_rows[1..] == pieces,
+                    "{length} in rows of {row_bytes}"
+                );
+            }
             if whole.len() < length {
                 assert!(number == 2 && pieces == whole, "{length}");
             } else {

@@ -59,10 +59,9 @@ struct Run<'r> {
 /// Parts of a block in the making.
 #[derive(Debug, Default)]
 struct Parts {
-    compressors: Vec<Compressor>,
+    compressors: HashMap<Codec, Compressor>,
     list: Vec<wire::BlockPart>,
     lengths: Vec<u8>,
-    rows: Vec<u8>, // of the list at hand, one behind the other
 }
 
 impl fmt::Debug for Encoder {
@@ -225,6 +224,14 @@ impl Encoder {
                 for bucket in self.coded.buckets() {
                     self.parts.add(codec, bucket, table)?;
                 }
+                for span in self.matrix.spans() {
+                    // The first row is in the directory.
+                    self.parts.add_gathered(
+                        codec,
+                        (1..rows).map(|number| span.of(payload(number))),
+                        table,
+                    )?;
+                }
                 (wire::BlockLayout::Matrix, source, row_bytes)
             }
             Shape::Any(_) => {
@@ -281,14 +288,13 @@ fn is_possible(raw_bytes: u64) -> io::Result<()> {
 impl Parts {
     fn add(&mut self, codec: Codec, bytes: &[u8], table: &mut Table<'_>) -> io::Result<()> {
         let start = table.data_bytes();
-        let known = self.compressors.iter().position(|compressor| compressor.codec() == codec);
-        let known = known.unwrap_or_else(|| {
-            self.compressors.push(Compressor::new(codec));
-            self.compressors.len() - 1
-        });
-        let Some(compressor) = self.compressors.get_mut(known) else { return Ok(()) };
-        let codec = compressor.compress(bytes, table.data())?;
+        let codec = self.compressor(codec).compress(bytes, table.data())?;
         self.note(codec, bytes.len(), table.data_bytes() - start)
+    }
+
+    /// The one of a codec.
+    fn compressor(&mut self, codec: Codec) -> &mut Compressor {
+        self.compressors.entry(codec).or_insert_with(|| Compressor::new(codec))
     }
 
     fn note(&mut self, codec: u8, bytes: usize, stored_bytes: usize) -> io::Result<()> {
@@ -305,7 +311,7 @@ impl Parts {
         added
     }
 
-    /// Payloads with as many bytes as stand in front of each. What is not packed goes to its place at once.
+    /// Payloads with as many bytes as stand in front of each.
     fn add_rows(
         &mut self,
         list: &List,
@@ -313,24 +319,23 @@ impl Parts {
         frames: &[u8],
         table: &mut Table<'_>,
     ) -> io::Result<()> {
-        let gather = |out: &mut Vec<u8>| {
-            for (at, length) in &list.rows {
-                let from = *at as usize - head_bytes;
-                out.extend_from_slice(frames.get(from..(at + length) as usize).unwrap_or_default());
-            }
-        };
-        if list.way.codec == Codec::None {
-            let start = table.data_bytes();
-            gather(table.data());
-            let bytes = table.data_bytes() - start;
-            return self.note(Codec::None.number(), bytes, bytes);
-        }
-        let mut rows = std::mem::take(&mut self.rows);
-        rows.clear();
-        gather(&mut rows);
-        let added = self.add(list.way.codec, &rows, table);
-        self.rows = rows;
-        added
+        let rows = list.rows.iter().map(|(at, length)| {
+            let from = *at as usize - head_bytes;
+            frames.get(from..(at + length) as usize).unwrap_or_default()
+        });
+        self.add_gathered(list.way.codec, rows, table)
+    }
+
+    /// What lies at many places.
+    fn add_gathered<'r>(
+        &mut self,
+        codec: Codec,
+        rows: impl Iterator<Item = &'r [u8]> + Clone,
+        table: &mut Table<'_>,
+    ) -> io::Result<()> {
+        let start = table.data_bytes();
+        let (codec, bytes) = self.compressor(codec).compress_rows(rows, table.data())?;
+        self.note(codec, bytes, table.data_bytes() - start)
     }
 }
 

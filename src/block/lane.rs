@@ -243,7 +243,7 @@ fn unzigzag(number: u64) -> u64 {
 }
 
 #[inline]
-fn varint_bytes(number: u64) -> usize {
+pub(super) fn varint_bytes(number: u64) -> usize {
     width_of(number | 1).div_ceil(7) as usize
 }
 

@@ -1,12 +1,13 @@
 //! Rows of one length as a matrix: what never changes once, and a column for each value that does.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::codec::Codec;
 use super::directory::{ALONE, Lane, Span, buckets, put, value_at};
 use super::lane::Coding;
 use super::noise::{self, is_float};
-use super::span::{Rows, Trial};
+use super::span::{self, Rows, Trial};
 use super::wanted::{Kind, Place};
 use crate::schema::Spot;
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT};
@@ -20,23 +21,28 @@ pub(super) struct Matrix {
     joined: Vec<u64>, // of each eight bytes, all bits that differ from the first row's
     trial: Trial,
     spans: Vec<Span>,
-    places: Vec<Place>, // of what else changes
-    columns: Vec<u64>,  // of those, one behind the other, `stride` each
+    outside: Vec<Range<usize>>, // words of which none is in a span
+    places: Vec<Place>,         // of what changes there
+    columns: Vec<u64>,          // of those, one behind the other, `stride` each
     stride: usize,
 }
 
 /// Fields of four and eight bytes that are known, and of what kind each is.
 #[derive(Debug, Default)]
-pub(super) struct Fields(HashMap<(u32, u8), Kind>);
+pub(super) struct Fields {
+    kinds: HashMap<(u32, u8), Kind>,
+    /// No field begins behind it.
+    last: u32,
+}
 
 /// What becomes of a matrix: parts to be packed.
 #[derive(Debug, Default)]
 pub(super) struct Coded {
     /// First row and directory.
     pub(super) directory: Vec<u8>,
-    /// Columns of lanes, one behind the other, then spans.
+    /// Columns of lanes, one behind the other.
     columns: Vec<u8>,
-    /// Where each bucket of them ends, and each span.
+    /// Where each bucket of them ends.
     ends: Vec<usize>,
     /// Which codec comes behind: what is kept row by row is for it to make small.
     pub(super) codec: Option<Codec>,
@@ -57,25 +63,26 @@ impl Fields {
             let at = u32::try_from(ENVELOPE_BYTES + spot.bytes.start).ok()?;
             Some(((at, u8::try_from(spot.bytes.len()).ok()?), Kind::from(spot.number)))
         }));
-        Self(kinds)
+        let last = kinds.keys().map(|(at, _)| *at).max().unwrap_or_default();
+        Self { kinds, last }
     }
 
     fn has(&self, place: Place) -> bool {
-        self.0.contains_key(&(place.at, place.bytes))
+        self.kinds.contains_key(&(place.at, place.bytes))
     }
 
     /// Whether one stands in the eight bytes at a place, in all or in a half of them.
     pub(super) fn has_any(&self, at: u32) -> bool {
-        [(at, 8), (at, 4), (at + 4, 4)].iter().any(|key| self.0.contains_key(key))
+        at <= self.last && [(at, 8), (at, 4), (at + 4, 4)].iter().any(|key| self.kinds.contains_key(key))
     }
 
     fn place(&self, at: u32, bytes: u8) -> Place {
-        Place { at, bytes, kind: self.0.get(&(at, bytes)).copied().unwrap_or_default() }
+        Place { at, bytes, kind: self.kinds.get(&(at, bytes)).copied().unwrap_or_default() }
     }
 }
 
 impl Coded {
-    /// Columns, a bucket each, then spans.
+    /// Columns, a bucket each.
     pub(super) fn buckets(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, end)| self.columns.get(start..*end).unwrap_or_default())
@@ -83,7 +90,7 @@ impl Coded {
 }
 
 impl Matrix {
-    /// Writes rows of one length. `row` gives the bytes of the row with a number below `rows`.
+    /// Writes rows of one length, but for their spans. `row` gives the bytes of the row with a number below `rows`.
     pub(super) fn encode<'r>(
         &mut self,
         rows: usize,
@@ -92,8 +99,8 @@ impl Matrix {
         coded: &mut Coded,
     ) {
         let first = row(0);
-        self.join(rows, &row);
-        self.find(rows, &row, fields, coded.codec.unwrap_or(Codec::None));
+        self.find_spans(rows, &row, fields, coded.codec.unwrap_or(Codec::None));
+        self.find_places(rows, &row, fields);
         self.take_apart(rows, &row);
         coded.columns.clear();
         coded.ends.clear();
@@ -118,49 +125,76 @@ impl Matrix {
             let lanes = lanes.get(..start).unwrap_or_default();
             coded.ends.push(lanes.iter().map(|lane| lane.bytes as usize).sum());
         }
-        for span in &self.spans {
-            // The first row is in the directory.
-            for number in 1..rows {
-                coded.columns.extend_from_slice(span.of(row(number)));
-            }
-            coded.ends.push(coded.columns.len());
-        }
         coded.directory.clear();
         coded.directory.extend_from_slice(first);
         put(&self.spans, &lanes, first, &mut coded.directory);
     }
 
-    /// Finds which bits change.
-    fn join<'r>(&mut self, rows: usize, row: &impl Fn(usize) -> &'r [u8]) {
+    /// Stretches of the rows that are kept row by row.
+    pub(super) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// Finds spans by the first rows, and of all else which bits change in any row: what is in a span is not looked at any further.
+    fn find_spans<'r>(
+        &mut self,
+        rows: usize,
+        row: &impl Fn(usize) -> &'r [u8],
+        fields: &Fields,
+        codec: Codec,
+    ) {
         let row_bytes = row(0).len();
+        let words = row_bytes.div_ceil(8);
         self.joined.clear();
-        self.joined.resize(row_bytes.div_ceil(8), 0);
-        let first = row(0).as_chunks::<8>();
+        self.joined.resize(words, 0);
+        self.outside.clear();
+        self.outside.push(0..words);
+        let looked_at = span::rows_looked_at(row_bytes).min(rows);
+        self.join(1..looked_at, row);
+        let all = Rows { count: rows, row, joined: &self.joined };
+        self.spans = self.trial.find(&all, codec, |at| fields.has_any(at));
+        self.outside.clear();
+        let mut end = 0;
+        for span in &self.spans {
+            let own = span.at as usize / 8..usize::try_from(span.end().div_ceil(8)).unwrap_or(words);
+            self.outside.push(end..own.start);
+            end = own.end;
+            // No lanes are made of it.
+            self.joined.get_mut(own).unwrap_or_default().fill(0);
+        }
+        self.outside.push(end..words);
+        self.join(looked_at..rows, row);
+    }
+
+    /// Adds the bits that some rows have else than the first one, outside of spans.
+    fn join<'r>(&mut self, rows: Range<usize>, row: &impl Fn(usize) -> &'r [u8]) {
+        let (first, first_rest) = row(0).as_chunks::<8>();
         let tail = Place { at: 0, bytes: 8, kind: Kind::Unsigned };
-        let first_tail = value_at(first.1, tail);
-        for number in 1..rows {
-            let row = row(number).as_chunks::<8>();
-            for ((joined, one), other) in self.joined.iter_mut().zip(first.0).zip(row.0) {
-                *joined |= u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
+        let first_tail = value_at(first_rest, tail);
+        for number in rows {
+            let (row, rest) = row(number).as_chunks::<8>();
+            for words in &self.outside {
+                // The last word may be less than one.
+                let whole = words.start..words.end.min(first.len());
+                let joined = self.joined.get_mut(words.clone()).unwrap_or_default();
+                let words = first.get(whole.clone()).unwrap_or_default().iter();
+                let words = words.zip(row.get(whole).unwrap_or_default());
+                for (joined, (one, other)) in joined.iter_mut().zip(words) {
+                    *joined |= u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
+                }
             }
-            if let Some(joined) = self.joined.get_mut(first.0.len()) {
-                *joined |= first_tail ^ value_at(row.1, tail);
+            if let (Some(joined), Some(last)) = (self.joined.get_mut(first.len()), self.outside.last())
+                && last.contains(&first.len())
+            {
+                *joined |= first_tail ^ value_at(rest, tail);
             }
         }
     }
 
-    /// Finds spans, and the places of all else that changes.
-    fn find<'r>(&mut self, rows: usize, row: &impl Fn(usize) -> &'r [u8], fields: &Fields, codec: Codec) {
+    /// Finds the places of what changes outside of spans.
+    fn find_places<'r>(&mut self, rows: usize, row: &impl Fn(usize) -> &'r [u8], fields: &Fields) {
         let row_bytes = row(0).len();
         self.places.clear();
-        let all = Rows { count: rows, row, joined: &self.joined };
-        self.spans = self.trial.find(&all, codec, |at| fields.has_any(at));
-        for span in &self.spans {
-            // No lanes are made of it.
-            let (from, to) = (span.at as usize / 8, span.end().div_ceil(8));
-            let words = self.joined.get_mut(from..usize::try_from(to).unwrap_or(usize::MAX));
-            words.unwrap_or_default().fill(0);
-        }
         let mut halves = [Vec::new(), Vec::new(), Vec::new()];
         for (word, joined) in self.joined.iter().enumerate().filter(|(_, joined)| **joined != 0) {
             let bytes = u8::try_from(row_bytes - 8 * word).unwrap_or(8).min(8);

@@ -44,6 +44,14 @@ impl Payloads {
         self.lengths.push(u32::try_from(payload.len()).unwrap_or(u32::MAX));
     }
 
+    /// Appends one that lies in two pieces, such as an envelope and what it is of.
+    #[inline]
+    pub fn push_both(&mut self, front: &[u8], back: &[u8]) {
+        self.bytes.extend_from_slice(front);
+        self.bytes.extend_from_slice(back);
+        self.lengths.push(u32::try_from(front.len() + back.len()).unwrap_or(u32::MAX));
+    }
+
     /// Forgets all of them.
     pub fn clear(&mut self) {
         self.bytes.clear();

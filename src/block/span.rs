@@ -21,16 +21,25 @@ const SAMPLE_WORDS_MAX: usize = 64;
 const SAMPLE_BYTES: usize = 48 << 10;
 /// How many rows these are at least and at most, as columns.
 const SAMPLE_ROWS: (usize, usize) = (32, 256);
-/// And one behind the other.
+/// And one behind the other; these bytes of them, as much as there are columns.
 const SAMPLE_ROWS_TRIED: (usize, usize) = (4, 256);
+const SAMPLE_BYTES_TRIED: usize = SAMPLE_BYTES / 2;
+/// By how much the codec behind makes lanes smaller at most.
+const LANES_SHRINK_MAX: u64 = 3;
 const WORD: usize = 8;
 
 /// Rows of one length of which something changes.
 pub(super) struct Rows<'j, R> {
     pub(super) count: usize,
     pub(super) row: R,
-    /// Of each word all bits that change.
+    /// Of each word all bits that change, in the first rows at least.
     pub(super) joined: &'j [u64],
+}
+
+/// By how many first rows of a length spans are found.
+pub(super) fn rows_looked_at(row_bytes: usize) -> usize {
+    let (fewest, most) = SAMPLE_ROWS;
+    (SAMPLE_BYTES / row_bytes.max(1)).clamp(fewest, most)
 }
 
 /// Tries the codec behind. Keeps its memory.
@@ -54,8 +63,17 @@ struct Sample {
     first: usize, // word of the stretch
     step: usize,
     rows: usize,
-    columns: Vec<u64>, // `rows` each
-    bytes: Vec<usize>, // of each column as one lane or two
+    values: Vec<u64>, // of the columns, one behind the other, `rows` each
+    columns: Vec<Column>,
+}
+
+/// A word of a sample.
+struct Column {
+    start: usize, // of its values
+    width: usize, // bytes of each; the last word of a row may have fewer than others
+    coding: Coding,
+    own_bytes: usize, // as one lane
+    bytes: usize,     // as one lane or two; none if it is a number, or follows another one
 }
 
 impl Trial {
@@ -103,29 +121,43 @@ impl Trial {
         words: &Range<usize>,
         sample: &Sample,
     ) -> bool {
-        let length = words.len().min(SAMPLE_BYTES / WORD / SAMPLE_ROWS_TRIED.0);
+        let columns = sample.of(words);
+        let raw_bytes = columns.iter().map(|column| (column.width * sample.rows) as u64).sum::<u64>();
+        let lanes_bytes = columns.iter().map(|column| column.own_bytes as u64).sum::<u64>();
+        if 16 * lanes_bytes >= 15 * raw_bytes {
+            return true;
+        }
+        if codec == Codec::None {
+            // Lanes are the only way to be small, and must be worth their time.
+            return 3 * raw_bytes < 5 * lanes_bytes;
+        }
+        let length = words.len().min(SAMPLE_BYTES_TRIED / WORD / SAMPLE_ROWS_TRIED.0);
         let (fewest, most) = SAMPLE_ROWS_TRIED;
-        let count = (SAMPLE_BYTES / (WORD * length).max(1)).clamp(fewest, most).min(rows.count);
+        let count = (SAMPLE_BYTES_TRIED / (WORD * length).max(1)).clamp(fewest, most).min(rows.count);
         self.bytes.clear();
         for number in 0..count {
             let row = (rows.row)(number).get(WORD * words.start..).unwrap_or_default();
             self.bytes.extend_from_slice(row.get(..WORD * length).unwrap_or(row));
         }
-        let by_rows = self.pack(codec) as u64;
-        self.bytes.clear();
-        let columns = sample.encode(words, &mut self.bytes);
-        if 16 * self.bytes.len() >= 15 * WORD * sample.rows * columns {
+        // Each for as many words as the other has.
+        let by_rows = self.pack(codec) as u64 * raw_bytes;
+        let in_all = |bytes: u64| bytes * (WORD * count * length) as u64;
+        if LANES_SHRINK_MAX * by_rows < in_all(lanes_bytes) {
             return true;
         }
-        // Each for as many words as the other has.
-        let by_rows = by_rows * (sample.rows * columns) as u64;
-        let by_lanes = self.pack(codec) as u64 * (count * length) as u64;
-        // Without a codec lanes are the only way to be small, and must be worth their time.
-        if codec == Codec::None { 3 * by_rows < 5 * by_lanes } else { by_rows < by_lanes }
+        self.bytes.clear();
+        for column in columns {
+            column.coding.encode(sample.values(column), &mut self.bytes);
+        }
+        by_rows < in_all(self.pack(codec) as u64)
     }
 
-    /// Bytes that the codec makes of what was gathered.
+    /// Bytes that the codec makes of what was gathered, or one that is as good for that and takes less time.
     fn pack(&mut self, codec: Codec) -> usize {
+        let codec = match codec {
+            Codec::Zstd(_) | Codec::Brotli(_) => Codec::Zstd(1),
+            fast => fast,
+        };
         let own = self.compressor.take().filter(|compressor| compressor.codec() == codec);
         let compressor = self.compressor.insert(own.unwrap_or_else(|| Compressor::new(codec)));
         self.packed.clear();
@@ -136,20 +168,21 @@ impl Trial {
 
 impl Sample {
     fn new<'r, R: Fn(usize) -> &'r [u8]>(rows: &Rows<'_, R>, stretch: &Range<usize>) -> Self {
-        let (fewest, most) = SAMPLE_ROWS;
-        let count = (SAMPLE_BYTES / (WORD * stretch.len().max(1))).clamp(fewest, most).min(rows.count);
+        let count = rows_looked_at(WORD * stretch.len()).min(rows.count);
         let step = stretch.len().div_ceil(SAMPLE_WORDS_MAX).max(1);
-        let first = stretch.start;
-        let mut sample = Self { first, step, rows: count, columns: Vec::new(), bytes: Vec::new() };
+        let (first, row_bytes) = (stretch.start, (rows.row)(0).len());
+        let mut sample = Self { first, step, rows: count, values: Vec::new(), columns: Vec::new() };
         let mut known = HashSet::new();
         let mut half = Vec::new();
         for word in stretch.clone().step_by(step) {
+            // The middle one of those that it stands for: what is at a stretch's ends is like its inner.
+            let word = (word + step / 2).min(stretch.end - 1);
             let at = u32::try_from(WORD * word).unwrap_or(u32::MAX);
             let place = Place { at, bytes: 8, kind: Kind::Unsigned };
-            let start = sample.columns.len();
-            sample.columns.extend((0..count).map(|number| value_at((rows.row)(number), place)));
-            let column = sample.columns.get(start..).unwrap_or_default();
-            let whole = Coding::choose(column).1;
+            let start = sample.values.len();
+            sample.values.extend((0..count).map(|number| value_at((rows.row)(number), place)));
+            let column = sample.values.get(start..).unwrap_or_default();
+            let (coding, own_bytes) = Coding::choose(column);
             let mut halves = 0;
             let mut are_floats = true;
             for shift in [0, 32] {
@@ -167,28 +200,30 @@ impl Sample {
             let is_follower = !known.insert(differences.fold(0_u64, |hash, value| {
                 (hash.rotate_left(5) ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15)
             }));
-            sample.bytes.push(if is_number || is_follower { 0 } else { whole.min(halves) });
+            let bytes = if is_number || is_follower { 0 } else { own_bytes.min(halves) };
+            let width = row_bytes.saturating_sub(WORD * word).min(WORD);
+            sample.columns.push(Column { start, width, coding, own_bytes, bytes });
         }
         sample
     }
 
     /// What the word with a number in the stretch is: one that takes half of its bytes as a lane belongs to a span.
     fn mark(&self, word: usize) -> Mark {
-        let bytes = self.bytes.get(word / self.step).copied().unwrap_or_default();
-        if 2 * bytes >= WORD * self.rows { Mark::Member } else { Mark::Gap }
+        match self.columns.get(word / self.step) {
+            Some(column) if 2 * column.bytes >= column.width * self.rows => Mark::Member,
+            _ => Mark::Gap,
+        }
     }
 
-    /// Appends columns of these words as lanes, and says how many.
-    fn encode(&self, words: &Range<usize>, out: &mut Vec<u8>) -> usize {
-        let columns = self.columns.chunks_exact(self.rows.max(1));
+    /// The columns of these words.
+    fn of(&self, words: &Range<usize>) -> &[Column] {
         let skipped = (words.start - self.first).div_ceil(self.step);
-        let own = columns.skip(skipped).take(words.len().div_ceil(self.step));
-        let mut count = 0;
-        for column in own {
-            Coding::choose(column).0.encode(column, out);
-            count += 1;
-        }
-        count
+        let count = words.len().div_ceil(self.step).min(self.columns.len().saturating_sub(skipped));
+        self.columns.get(skipped..skipped + count).unwrap_or_default()
+    }
+
+    fn values(&self, column: &Column) -> &[u64] {
+        self.values.get(column.start..column.start + self.rows).unwrap_or_default()
     }
 }
 

@@ -43,14 +43,13 @@ impl BlockWriter {
     pub fn write_samples<'p>(&mut self, records: impl Iterator<Item = &'p [u8]>) -> &[u8] {
         self.begin();
         let envelope = Envelope::new(0);
-        let mut place = Vec::new();
+        let mut around = [0; ENVELOPE_BYTES];
         for (seq, record) in (0..).zip(records) {
             let mono_ns = seq * 1_000_000;
             let stamp =
                 Stamp { mono_ns, wall_ns: mono_ns as i64, seq, shortfall: Shortfall::NONE, duration_ns: 0 };
-            place.resize(ENVELOPE_BYTES + record.len(), 0);
-            envelope.write(&mut place, &stamp, record);
-            self.payloads.push(&place);
+            envelope.begin(&mut around, record.len(), &stamp);
+            self.payloads.push_both(&around, record);
             self.pack_if_full();
         }
         self.end()
