@@ -4,7 +4,7 @@
 //! under the feature `fuzzing`.
 
 use super::{Block, Codec, Decoder, Encoder, Kind, Layout, Payloads, Place, Wanted, Way, Ways, Within};
-use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX};
+use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX, split};
 use crate::stream::{ChecksumKind, SliceFramer};
 
 /// Most bytes that are made of a stranger's block: it may claim 128 MiB in a hundred.
@@ -32,7 +32,10 @@ pub fn decode(payload: &[u8]) {
     let left_out = decoder.payloads(payload, |_| given += 1);
     let opened = decoder.open(payload, &Wanted::ALL);
     assert_eq!(left_out.is_ok(), opened.is_ok(), "what is a block is one to everybody");
+    let next = decoder.next_from(payload, 0, 1);
     let Ok(block) = opened else { return };
+    assert!(next.is_ok(), "what is unpacked as a whole is unpacked in part");
+    block.next_from(0, 1);
     assert_eq!(left_out, Ok(block.frames() - given), "each frame is given or left out");
     let mut whole = vec![0; block.raw_bytes().min(COPIED_BYTES_MAX)];
     assert_eq!(block.copy(0, &mut whole), whole.len());
@@ -94,6 +97,7 @@ pub fn round_trip(frames: &[u8], checksum: ChecksumKind, ways: &Ways) {
         compare(&block, frames, frames.len() / part, frames.len() / part + frames.len() / 7 + part);
     }
     bare(frames, checksum, &payload, &mut encoder);
+    passed(frames, checksum, &block, &payload);
     decoder.reuse(block);
     let block = decoder.open(&payload, &Wanted::ALL).expect("what was packed unpacks");
     compare(&block, frames, 0, frames.len());
@@ -121,6 +125,20 @@ pub fn round_trip(frames: &[u8], checksum: ChecksumKind, ways: &Ways) {
                 assert_eq!(seen, walk(frames, checksum, source, &odd, within), "{within:?}");
             }
         }
+    }
+}
+
+/// Whether a seek passes the same of a block that is open and of one that is not, where only bounds or times are looked at.
+fn passed(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[u8]) {
+    let mut times = vec![0];
+    walk_payloads(frames, checksum, |payload, _| times.extend(split(payload).map(|(at, _)| at.wall_ns())));
+    let lowest = times.iter().min().copied().unwrap_or_default();
+    let highest = times.iter().max().copied().unwrap_or_default();
+    let some = times.len() / 2;
+    let mut decoder = Decoder::default();
+    for wall_ns in times.drain(some..).take(3).chain([lowest, highest, highest.saturating_add(1), i64::MAX]) {
+        let next = decoder.next_from(payload, 0, wall_ns);
+        assert_eq!(next, Ok(block.next_from(0, wall_ns)), "{wall_ns}");
     }
 }
 

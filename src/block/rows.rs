@@ -1,6 +1,7 @@
 //! Payloads of one source's frames without the frames: no checksum is made, and one row becomes the next by what differs.
 
 use super::decode::{Block, Decoder, Group, Packed, Parts};
+use super::decoded::Decoded;
 use super::directory::value_at;
 use super::error::Fault;
 use super::scan::{Value, Within};
@@ -58,32 +59,57 @@ impl Block {
 #[allow(clippy::cast_possible_truncation, reason = "an offset in the envelope")]
 const WALL: Place = Place { at: (envelope::HEADER_AT + 8) as u32, bytes: 8, kind: Kind::Signed };
 
+/// The identifier of an Index frame, in its payload.
+const INDEX: &[u8] = b"FCIX";
+
+/// Whether a payload is that of an Index frame: it repeats what the footer has.
+fn is_index(payload: &[u8]) -> bool {
+    payload.get(4..8) == Some(INDEX)
+}
+
+/// The wall time of a sample in nanoseconds; none where a payload is no telemetry frame of the fixed shape.
+fn wall_of(payload: &[u8]) -> Option<i64> {
+    envelope::split(payload).map(|(header, _)| header.wall_ns())
+}
+
 /// What stands next in a block, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next<T> {
     /// A sample of then or later.
     Wanted(T),
-    /// A frame that has to be looked at: of another kind, or a sample that is in no matrix.
+    /// A frame that has to be looked at: of another kind, with a wrong checksum, or a sample of another shape.
     Other(T),
     /// The end of the block.
     Behind(T),
 }
 
 impl Block {
-    /// What stands from an offset within the block on, at which a frame begins, but for samples of before a wall time, in nanoseconds. The lanes of
-    /// envelopes must be wanted. Makes no frames.
+    /// What stands from an offset within the block on, at which a frame begins, but for samples of before a wall time, in nanoseconds, and for
+    /// Index frames. The lanes of envelopes must be wanted. Makes no frames.
     pub fn next_from(&self, from: usize, wall_ns: i64) -> Next<usize> {
         let mut walls: Vec<Option<Value>> = self.groups.iter().map(|_| None).collect();
         let first = self.frames.partition_point(|frame| (frame.offset as usize) < from);
-        for frame in self.frames.iter().skip(first) {
-            let (offset, group) = (frame.offset as usize, usize::from(frame.group));
-            let (Some(Group::Matrix(decoded)), Some(wall)) = (self.groups.get(group), walls.get_mut(group))
-            else {
-                return Next::Other(offset);
+        for (number, frame) in self.frames.iter().enumerate().skip(first) {
+            let (offset, at, group) = (frame.offset as usize, frame.at as usize, usize::from(frame.group));
+            let sample_ns = match (self.groups.get(group), walls.get_mut(group)) {
+                (Some(Group::Matrix(decoded)), Some(wall)) => {
+                    let wall = wall.get_or_insert_with(|| Value::of(WALL, decoded));
+                    Some(wall.get(decoded, at).cast_signed())
+                }
+                (Some(Group::Payloads(bytes)), _) => {
+                    let payload_bytes = self.frame_bytes(number) - self.checksum.frame_bytes(0);
+                    let payload = bytes.get(at..at + payload_bytes).unwrap_or_default();
+                    if is_index(payload) {
+                        continue;
+                    }
+                    wall_of(payload)
+                }
+                _ => None,
             };
-            let wall = wall.get_or_insert_with(|| Value::of(WALL, decoded));
-            if wall.get(decoded, frame.at as usize).cast_signed() >= wall_ns {
-                return Next::Wanted(offset);
+            match sample_ns {
+                None => return Next::Other(offset),
+                Some(sample_ns) if sample_ns >= wall_ns => return Next::Wanted(offset),
+                Some(_) => {}
             }
         }
         Next::Behind(self.raw_bytes)
@@ -91,16 +117,42 @@ impl Block {
 }
 
 impl Decoder {
-    /// As [`Block::next_from`], of a block that is not open: of its lanes only the wall times are unpacked.
+    /// As [`Block::next_from`], of a block that is not open: of its lanes only the wall times are unpacked, and none where their bounds tell enough.
     ///
     /// # Errors
     /// What is wrong with what had to be read.
     pub fn next_from(&mut self, payload: &[u8], from: usize, wall_ns: i64) -> Result<Next<usize>, Fault> {
+        let packed = Packed::open(payload)?;
+        if self.is_passed(&packed, wall_ns)? {
+            return Ok(Next::Behind(packed.raw_bytes));
+        }
         let stamps = |_: u16, _: &[u8]| Choice::Places { steady: Vec::new(), values: vec![WALL] };
         let block = self.open(payload, &Wanted::these(&stamps))?;
         let next = block.next_from(from, wall_ns);
         self.reuse(block);
         Ok(next)
+    }
+
+    /// Whether a block has nothing but samples of before a wall time and Index frames, as far as bounds tell.
+    fn is_passed(&mut self, block: &Packed<'_>, wall_ns: i64) -> Result<bool, Fault> {
+        let (lowest, highest) = (wall_ns.cast_unsigned(), i64::MAX.cast_unsigned());
+        let wanted = Within { place: WALL, lowest, highest };
+        let mut parts = Parts::new(self.decompressor(), block)?;
+        for group in block.groups {
+            let is_passed = match group.layout() {
+                wire::BlockLayout::Matrix => is_out(&parts.matrix(group)?, &wanted),
+                wire::BlockLayout::Payloads => {
+                    let is_early = |wall: i64| wall < wall_ns;
+                    let passes = |payload: &[u8]| is_index(payload) || wall_of(payload).is_some_and(is_early);
+                    every_payload(group, &mut parts, passes)?
+                }
+                _ => false,
+            };
+            if !is_passed {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether the payload of a Block frame can have frames of a source that pass a test, as far as the bounds of its lanes tell. Only directories
@@ -121,28 +173,18 @@ impl Decoder {
                 wire::BlockLayout::Matrix if group.source() == source => {
                     let decoded = parts.matrix(group)?;
                     let Some(Test { steady, within }) = test(decoded.first()) else { return Ok(true) };
-                    let meets = |places: &[Place]| places.iter().any(|place| decoded.may_change(*place));
-                    let is_out = if meets(&[within.place]) {
-                        decoded.lanes().iter().any(|lane| within.excludes(lane))
-                    } else {
-                        !within.holds(value_at(decoded.first(), within.place))
-                    };
-                    if meets(&steady) || !is_out {
+                    if steady.iter().any(|place| decoded.may_change(*place)) || !is_out(&decoded, &within) {
                         return Ok(true);
                     }
                 }
                 wire::BlockLayout::Payloads => {
-                    let lengths = parts.lengths(group)?;
-                    let bytes = parts.any(group.first_part() as usize + 1)?;
-                    let mut rest = bytes.as_slice();
-                    for length in lengths {
-                        let (payload, behind) = rest.split_at_checked(length as usize).ok_or(LENGTH)?;
-                        rest = behind;
+                    let fails = |payload: &[u8]| {
                         let passes =
                             |Test { within, .. }: Test| within.holds(value_at(payload, within.place));
-                        if source_of(payload) == Some(source) && test(payload).is_none_or(passes) {
-                            return Ok(true);
-                        }
+                        source_of(payload) != Some(source) || !test(payload).is_none_or(passes)
+                    };
+                    if !every_payload(group, &mut parts, fails)? {
+                        return Ok(true);
                     }
                 }
                 _ => {}
@@ -152,4 +194,133 @@ impl Decoder {
     }
 }
 
+/// Whether bounds of lanes tell that no row of a matrix has a value that is wanted.
+fn is_out(decoded: &Decoded, wanted: &Within) -> bool {
+    if decoded.may_change(wanted.place) {
+        decoded.lanes().iter().any(|lane| wanted.excludes(lane))
+    } else {
+        !wanted.holds(value_at(decoded.first(), wanted.place))
+    }
+}
+
+/// Whether something holds for each payload of a group whose payloads lie one behind the other.
+fn every_payload(
+    group: &wire::BlockGroup,
+    parts: &mut Parts<'_>,
+    holds: impl Fn(&[u8]) -> bool,
+) -> Result<bool, Fault> {
+    let lengths = parts.lengths(group)?;
+    let bytes = parts.any(group.first_part() as usize + 1)?;
+    let mut rest = bytes.as_slice();
+    for length in lengths {
+        let (payload, behind) = rest.split_at_checked(length as usize).ok_or(LENGTH)?;
+        rest = behind;
+        if !holds(payload) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 const LENGTH: Fault = Fault::Group("has another length than its frames need");
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Encoder, Ways};
+    use super::*;
+    use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+    use crate::stream::{ChecksumKind, Framer};
+
+    const KIND: ChecksumKind = ChecksumKind::Xxh3;
+
+    fn sample(source: u16, wall_ns: i64, body: &[u8]) -> Vec<u8> {
+        let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
+        let number = wall_ns.unsigned_abs();
+        let stamp =
+            Stamp { mono_ns: number, wall_ns, seq: number, shortfall: Shortfall::NONE, duration_ns: 1 };
+        Envelope::new(source).write(&mut payload, &stamp, body);
+        payload
+    }
+
+    fn other(identifier: [u8; 4]) -> Vec<u8> {
+        [&[16, 0, 0, 0][..], &identifier, &[0; 24]].concat()
+    }
+
+    /// What a frame is to whoever seeks.
+    #[derive(Clone, Copy)]
+    enum Known {
+        Sample(i64),
+        Nothing,
+        Other,
+    }
+
+    /// A block, and of each frame where it begins and what it is. One may get a wrong checksum.
+    fn block(payloads: &[Vec<u8>], wrong: usize) -> (Vec<u8>, Vec<(usize, Known)>) {
+        let (mut frames, mut known) = (Vec::new(), Vec::new());
+        for (number, payload) in payloads.iter().enumerate() {
+            let start = frames.len();
+            KIND.frame_and_write(&mut frames, payload).unwrap();
+            let what = match wall_of(payload) {
+                _ if number == wrong => {
+                    *frames.last_mut().unwrap() ^= 1;
+                    Known::Other
+                }
+                Some(wall_ns) => Known::Sample(wall_ns),
+                None if &payload[4..8] == b"FCIX" => Known::Nothing,
+                None => Known::Other,
+            };
+            known.push((start, what));
+        }
+        (Encoder::new(Ways::default()).encode(&frames, 0, KIND).unwrap().to_vec(), known)
+    }
+
+    // Goal: what is passed are samples of before a time and Index frames, and nothing else, in a block that is open and in one that is not. Method:
+    // blocks of samples in a matrix and of many lengths, with and without frames of other kinds and wrong ones; every place, every time; a plain
+    // walk says what comes next.
+    #[test]
+    fn early_samples_and_index_frames_are_passed_and_nothing_else() {
+        let in_rows = |at: i64| sample(0, at, &[at.to_le_bytes().first().copied().unwrap(); 24]);
+        let mut calm: Vec<Vec<u8>> = (-20..20).map(in_rows).collect();
+        calm.insert(17, other(*b"FCIX"));
+        calm.push(other(*b"FCIX"));
+        let mut uneven = calm.clone();
+        uneven.splice(9..9, (0..4).map(|at| sample(1, -12, &vec![7; 8 * at])));
+        let with = |identifier| {
+            let mut payloads = uneven.clone();
+            payloads.insert(30, other(identifier));
+            payloads
+        };
+        let blocks = [
+            block(&calm, usize::MAX),
+            block(&uneven, usize::MAX),
+            block(&with(*b"FCGP"), usize::MAX),
+            block(&with(*b"FCCS"), usize::MAX),
+            block(&with(*b"XXZZ"), usize::MAX),
+            block(&calm, 17),
+            block(&calm, 5),
+            block(&[other(*b"FCIX"), other(*b"FCIX")], usize::MAX),
+        ];
+        let mut decoder = Decoder::default();
+        let mut passed = |number: usize, wall_ns| {
+            decoder.is_passed(&Packed::open(&blocks[number].0).unwrap(), wall_ns).unwrap()
+        };
+        assert!(passed(0, 20) && passed(1, 20) && passed(7, 0), "whole blocks by bounds");
+        assert!(![0, 1].map(|number| passed(number, 19)).contains(&true));
+        assert!(![2, 3, 4, 5, 6].map(|number| passed(number, 20)).contains(&true));
+        for (number, (payload, known)) in blocks.iter().enumerate() {
+            let open = decoder.open(payload, &Wanted::ALL).unwrap();
+            for (from, wall_ns) in known.iter().flat_map(|(from, _)| (-22..22).map(|at| (*from, at))) {
+                let mut rest = known.iter().filter(|(start, _)| *start >= from);
+                let expected = rest.find_map(|(start, what)| match *what {
+                    Known::Nothing => None,
+                    Known::Other => Some(Next::Other(*start)),
+                    Known::Sample(sample_ns) => (sample_ns >= wall_ns).then_some(Next::Wanted(*start)),
+                });
+                let expected = expected.unwrap_or(Next::Behind(open.raw_bytes()));
+                assert_eq!(open.next_from(from, wall_ns), expected, "{number}: {from} {wall_ns}");
+                let next = decoder.next_from(payload, from, wall_ns).unwrap();
+                assert_eq!(next, expected, "{number}, not open: {from} {wall_ns}");
+            }
+        }
+    }
+}

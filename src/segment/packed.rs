@@ -46,9 +46,29 @@ struct Unpacking {
     may_grow: bool,
     decoder: Decoder,
     choose: Option<Arc<Choose>>, // none: all is wanted
-    frame: Vec<u8>,
+    frame: BlockFrame,
     open: Vec<(usize, Block)>, // the latest first, at most OPEN_MAX
     damaged: BTreeMap<usize, String>,
+}
+
+/// The frame of a block, kept: a seek asks a block what is in it first, and then for the frames.
+#[derive(Default)]
+struct BlockFrame {
+    bytes: Vec<u8>,
+    of: Option<BlockEntry>, // whose frame these are, whole; none if nobody knows
+}
+
+impl BlockFrame {
+    /// Room for something else.
+    fn room(&mut self) -> &mut Vec<u8> {
+        self.of = None;
+        &mut self.bytes
+    }
+
+    /// The payload, if it is that of this block.
+    fn payload_of(&self, entry: &BlockEntry) -> Option<&[u8]> {
+        if self.of.as_ref() == Some(entry) { self.bytes.get(deframer().header_bytes()..) } else { None }
+    }
 }
 
 impl fmt::Debug for Unpacking {
@@ -87,7 +107,7 @@ impl Packed {
                 may_grow: table.is_none(),
                 decoder: Decoder::default(),
                 choose: None,
-                frame: Vec::new(),
+                frame: BlockFrame::default(),
                 open: Vec::new(),
                 damaged: BTreeMap::new(),
             }),
@@ -204,8 +224,8 @@ impl Packed {
         })
     }
 
-    /// What stands from a raw offset on, at which a frame begins, but for samples of before a wall time; as far as the block goes that it lies in. Of
-    /// a block that is damaged the reader tells: something else.
+    /// What stands from a raw offset on, at which a frame begins, but for samples of before a wall time and Index frames; as far as the block goes that
+    /// it lies in. Of a block that is damaged the reader tells: something else.
     pub(super) fn next_from(&self, raw_offset: u64, wall_ns: i64) -> io::Result<Next<u64>> {
         let other = Ok(Next::Other(raw_offset));
         let mut state = self.state();
@@ -216,7 +236,7 @@ impl Packed {
             block.next_from(from, wall_ns)
         } else {
             // Most of what a seek passes it passes whole: of such a block only the stamps are unpacked.
-            let Ok(payload) = self.payload(&entry, &mut state.frame)? else { return other };
+            let Ok(payload) = self.payload_kept(&entry, &mut state.frame)? else { return other };
             let Ok(next) = state.decoder.next_from(payload, from, wall_ns) else { return other };
             next
         };
@@ -265,6 +285,21 @@ impl Packed {
         })
     }
 
+    /// As [`payload`](Self::payload), of what was read last without another look at the file.
+    fn payload_kept<'a>(
+        &self,
+        entry: &BlockEntry,
+        frame: &'a mut BlockFrame,
+    ) -> io::Result<Result<&'a [u8], &'static str>> {
+        if frame.payload_of(entry).is_none() {
+            if let Err(what) = self.payload(entry, frame.room())? {
+                return Ok(Err(what));
+            }
+            frame.of = Some(*entry);
+        }
+        Ok(frame.payload_of(entry).ok_or("it is no block"))
+    }
+
     /// Looks for blocks that have come behind the last one.
     fn grow(&self, state: &mut Unpacking) -> io::Result<()> {
         if !state.may_grow {
@@ -272,7 +307,7 @@ impl Packed {
         }
         let raw_max = raw_bytes_max(&*self.file)?;
         while state.may_grow {
-            match block_behind(&*self.file, state.end, &mut state.frame)? {
+            match block_behind(&*self.file, state.end, state.frame.room())? {
                 Behind::Block(entry)
                     if entry.raw_offset == raw_end(&state.blocks) && entry.raw_end() <= raw_max =>
                 {
@@ -309,7 +344,7 @@ impl Packed {
         {
             unpacking.decoder.reuse(block);
         }
-        let opened = match self.payload(&entry, &mut unpacking.frame)? {
+        let opened = match self.payload_kept(&entry, &mut unpacking.frame)? {
             Ok(payload) => {
                 unpacking.decoder.open(payload, &Wanted::these(&choose)).map_err(|fault| fault.to_string())
             }
@@ -618,6 +653,32 @@ pub(super) mod tests {
         for (number, (table, expected)) in tables.iter().enumerate() {
             assert_eq!(is_possible(table, 110), *expected, "{number}");
         }
+    }
+
+    // Goal: what a block's frame holds is read once, and is never taken for another block's or for what came into its room later. Method: blocks in turns, those of
+    // a file that is damaged meanwhile too.
+    #[test]
+    fn a_frame_that_is_kept_is_that_of_its_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, path) = both(folder.path(), &samples(4));
+        let reader = SegmentReader::open(&path).unwrap();
+        let packed = reader.packed().unwrap();
+        let blocks = packed.blocks();
+        let mut kept = BlockFrame::default();
+        for number in [0, 1, 1, 2, 1, 0] {
+            let expected = packed.payload(&blocks[number], &mut Vec::new()).unwrap().unwrap().to_vec();
+            assert!(packed.payload_kept(&blocks[number], &mut kept).unwrap() == Ok(expected.as_slice()));
+        }
+        let mut bytes = std::fs::read(&path).unwrap();
+        let damaged = usize::try_from(blocks[1].offset).unwrap() + 30;
+        bytes[damaged] ^= 1;
+        packed.payload_kept(&blocks[1], &mut kept).unwrap().unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        assert!(packed.payload_kept(&blocks[1], &mut kept).unwrap().is_ok(), "it was not read again");
+        kept.room();
+        assert!(packed.payload_kept(&blocks[1], &mut kept).unwrap().is_err());
+        assert!(packed.payload_kept(&blocks[1], &mut kept).unwrap().is_err(), "nothing wrong is kept");
+        packed.payload_kept(&blocks[0], &mut kept).unwrap().unwrap();
     }
 
     // Goal: what cannot be read says why. Method: the first and the last block damaged; blocks within blocks.

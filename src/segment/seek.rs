@@ -168,8 +168,8 @@ impl SegmentReader {
     }
 
     /// From here on samples of before this wall time, in nanoseconds, may be left out: whole intervals by the index, and of a packed segment
-    /// each one, which makes no frame of it. Frames of other kinds in what is read are given as ever. What is left out is not said; whoever
-    /// asks compares.
+    /// each one, which makes no frame of it, and the Index frames among them, which only repeat what the footer has. Frames of other kinds in
+    /// what is read are given as ever. What is left out is not said; whoever asks compares.
     pub fn leave_out_before(&mut self, wall_ns: i64) {
         let Some(footer) = self.footer() else { return };
         let is_over = |entry: &IndexEntry| entry.bounds.is_none_or(|bounds| bounds.last_wall_ns < wall_ns);
@@ -222,6 +222,7 @@ pub(super) struct LeaveOut {
 mod tests {
     use super::super::fields::tests::{SAMPLES, raw_segment};
     use super::super::packed::tests::packed;
+    use super::super::verification::tests::{Act, written};
     use super::super::{Advance, FrameKind};
     use super::*;
 
@@ -283,6 +284,51 @@ mod tests {
             assert_eq!(wanted.len() as u64, expected, "{since}");
             assert_eq!(wanted, of_raw, "{since}");
             assert!(others < 20, "{since}: {others} that nobody wanted");
+        }
+    }
+
+    /// What a reader gives of a segment, none of whose samples is wanted: kinds of frames, and where holes are.
+    fn given(path: &std::path::Path) -> (Vec<FrameKind>, Vec<(u64, u64)>) {
+        let mut reader = SegmentReader::open(path).unwrap();
+        reader.leave_out_before(1);
+        let (mut kinds, mut holes) = (Vec::new(), Vec::new());
+        while let Some(advance) = reader.advance().unwrap() {
+            match advance {
+                Advance::Frame(at) => kinds.push(at.kind),
+                Advance::Damage(damage) => holes.push((damage.offset, damage.offset + damage.length)),
+            }
+        }
+        (kinds, holes)
+    }
+
+    // Goal: of what is left out only samples and Index frames are missing, and damage there is told. Method: a gap and a note among samples that nobody
+    // wants, in blocks of many frames and of few; each of the blocks damaged.
+    #[test]
+    fn other_frames_and_damage_among_what_is_left_out_are_given() {
+        let samples = Act::Samples { source: 0, count: 60, body: 200 };
+        let lose = Act::Lose { source: 0, count: 3, is_said: true };
+        let acts = [samples.clone(), Act::Index, samples.clone(), lose, samples.clone(), Act::Note, samples];
+        let expected = [FrameKind::Gap, FrameKind::Marker];
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), &acts);
+        let raw = std::fs::read(&path).unwrap();
+        let from = SegmentReader::open(&path).unwrap().footer().unwrap().index.last().unwrap().offset;
+        for block_bytes in [1 << 20, 4096] {
+            std::fs::write(&path, &raw).unwrap();
+            let bytes = packed(&path, block_bytes);
+            std::fs::write(&path, &bytes).unwrap();
+            let (kinds, holes) = given(&path);
+            assert_eq!(kinds.get(..2), Some(&expected[..]), "{block_bytes}: {kinds:?}");
+            assert!(!kinds.contains(&FrameKind::Telemetry) && holes.is_empty(), "{block_bytes}: {kinds:?}");
+            let mut blocks = SegmentReader::open(&path).unwrap().packed().unwrap().blocks();
+            blocks.pop(); // footer and trailer, which opening reads
+            for block in blocks.iter().filter(|block| block.raw_end() > from) {
+                let mut damaged = bytes.clone();
+                damaged[usize::try_from(block.offset).unwrap() + block.bytes as usize / 2] ^= 0x40;
+                std::fs::write(&path, &damaged).unwrap();
+                let holes = given(&path).1;
+                assert_eq!(holes, [(block.raw_offset.max(from), block.raw_end())], "{block_bytes}");
+            }
         }
     }
 
