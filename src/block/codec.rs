@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use super::error::Fault;
 use super::lane::{put_varint, varint_bytes};
+use crate::stream::append;
 
 /// A codec and how hard it tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -158,13 +159,13 @@ impl Compressor {
         let number = match self.codec {
             Codec::Snappy if bytes >= PACKED_BYTES_MIN => self.snappy_rows(rows, bytes, out)?,
             Codec::None | Codec::Snappy => {
-                rows.for_each(|row| out.extend_from_slice(row));
+                rows.for_each(|row| append(out, row));
                 Codec::None.number()
             }
             _ => {
                 let mut all = std::mem::take(&mut self.rows);
                 all.clear();
-                rows.for_each(|row| all.extend_from_slice(row));
+                rows.for_each(|row| append(&mut all, row));
                 let packed = self.compress(&all, out);
                 self.rows = all;
                 packed?
@@ -206,7 +207,7 @@ impl Compressor {
                 piece.clear();
                 row = rest;
             }
-            piece.extend_from_slice(row);
+            append(&mut piece, row);
         }
         if !piece.is_empty() {
             self.snappy_piece(&piece, out)?;

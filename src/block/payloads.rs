@@ -5,7 +5,7 @@ use super::error::Fault;
 use super::sort::is_block;
 use super::wanted::Wanted;
 use crate::schema::segment as wire;
-use crate::stream::ChecksumKind;
+use crate::stream::{ChecksumKind, append};
 
 /// The payloads of consecutive frames, to be packed by [`Encoder::append_payloads`](super::Encoder::append_payloads): the frames that come out of
 /// the block have the checksums that belong to them. Keeps its memory when it is cleared.
@@ -39,7 +39,7 @@ impl Payloads {
     /// Appends one. What is too much for a block, the encoder says.
     #[inline]
     pub fn push(&mut self, payload: &[u8]) {
-        self.bytes.extend_from_slice(payload);
+        append(&mut self.bytes, payload);
         // One of 4 GiB fits into no block, whichever length it says.
         self.lengths.push(u32::try_from(payload.len()).unwrap_or(u32::MAX));
     }
@@ -47,8 +47,8 @@ impl Payloads {
     /// Appends one that lies in two pieces, such as an envelope and what it is of.
     #[inline]
     pub fn push_both(&mut self, front: &[u8], back: &[u8]) {
-        self.bytes.extend_from_slice(front);
-        self.bytes.extend_from_slice(back);
+        append(&mut self.bytes, front);
+        append(&mut self.bytes, back);
         self.lengths.push(u32::try_from(front.len() + back.len()).unwrap_or(u32::MAX));
     }
 

@@ -51,6 +51,28 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     }
 }
 
+/// Appends `from`.
+#[inline]
+pub(crate) fn append(to: &mut Vec<u8>, from: &[u8]) {
+    match from.len() {
+        65..=128 => append_ends::<64>(to, from),
+        33..=64 => append_ends::<32>(to, from),
+        17..=32 => append_ends::<16>(to, from),
+        _ => to.extend_from_slice(from),
+    }
+}
+
+/// As [`copy_ends`].
+#[inline]
+fn append_ends<const N: usize>(to: &mut Vec<u8>, from: &[u8]) {
+    let end = to.len() + from.len();
+    if let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
+        to.extend_from_slice(first);
+        to.truncate(end - N);
+        to.extend_from_slice(last);
+    }
+}
+
 /// Whether both are the same.
 #[cfg(feature = "template")]
 #[inline]
@@ -86,6 +108,9 @@ mod tests {
             copy(&mut to[1..=length], &from[..length]);
             assert_eq!(to[1..=length], from[..length]);
             assert_eq!((to[0], to[length + 1]), (0xFF, 0xFF));
+            let mut longer = vec![0xFF; 3];
+            append(&mut longer, &from[..length]);
+            assert_eq!(longer, [&[0xFF; 3], &from[..length]].concat());
             #[cfg(feature = "template")]
             {
                 to.fill(0xFF);

@@ -94,7 +94,7 @@ pub use checksum::Crc32;
 pub use checksum::XxHash64;
 pub use checksum::{Checksum, NoChecksum};
 #[cfg(feature = "agent")]
-pub(crate) use copy::copy;
+pub(crate) use copy::{append, copy};
 pub use decoder::FrameDecoder;
 pub use error::{Error, ErrorKind, Result};
 pub use framing::*;
