@@ -369,6 +369,27 @@ mod tests {
     }
 
     #[test]
+    fn short_and_long_parts_of_brotli_come_back() {
+        // Goal: a quality that short parts have not changes nothing about what comes out, and long parts keep theirs. Method: parts on both sides of
+        // the limit by each quality that differs, beside those of the quality that takes its place.
+        let bytes: Vec<u8> =
+            (0..40_000_u32).flat_map(|number| (number * number / 77).to_le_bytes()).collect();
+        for (length, is_short) in [(BROTLI_SHORT_BYTES, true), (BROTLI_SHORT_BYTES + 1, false)] {
+            let bytes = &bytes[..length];
+            let pack = |quality| {
+                let (mut stored, mut out) = (Vec::new(), Vec::new());
+                let number = Compressor::new(Codec::Brotli(quality)).compress(bytes, &mut stored).unwrap();
+                Decompressor::default().decompress(number, &stored, length, &mut out).unwrap();
+                assert!(out == bytes, "{quality}: {length}");
+                stored
+            };
+            let short = pack(BROTLI_QUALITY_SHORT);
+            let are_same = [7, 8, 9].map(|quality| pack(quality) == short);
+            assert_eq!(!are_same.contains(&false), is_short, "{length}: {are_same:?}");
+        }
+    }
+
+    #[test]
     fn parts_that_are_not_what_they_say_are_refused() {
         // Goal: a stream that is cut, longer, shorter, of another codec or with a large window is an error. Method: each of these for each codec.
         let bytes: Vec<u8> = (0..5000_u32).flat_map(|number| (number / 9).to_le_bytes()).collect();

@@ -136,9 +136,18 @@ fn passed(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[u8]) 
     let highest = times.iter().max().copied().unwrap_or_default();
     let some = times.len() / 2;
     let mut decoder = Decoder::default();
+    // A frame in the middle.
+    let mut ends = vec![0];
+    let head_bytes = checksum.frame_bytes(0);
+    walk_payloads(frames, checksum, |payload, _| {
+        ends.push(ends.last().copied().unwrap_or_default() + head_bytes + payload.len());
+    });
+    let middle = ends.get(ends.len() / 2).copied().unwrap_or_default();
     for wall_ns in times.drain(some..).take(3).chain([lowest, highest, highest.saturating_add(1), i64::MAX]) {
-        let next = decoder.next_from(payload, 0, wall_ns);
-        assert_eq!(next, Ok(block.next_from(0, wall_ns)), "{wall_ns}");
+        for from in [0, middle] {
+            let next = decoder.next_from(payload, from, wall_ns);
+            assert_eq!(next, Ok(block.next_from(from, wall_ns)), "{from}: {wall_ns}");
+        }
     }
 }
 

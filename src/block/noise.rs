@@ -36,7 +36,7 @@ pub(super) fn encode(column: &[u64], place: Place, out: &mut Vec<u8>) -> Coding 
         coding.encode(column, out);
         return coding;
     }
-    let numeric = if is_text(column, place.bytes) { None } else { try_numeric(column, place, coding, bytes) };
+    let numeric = try_numeric(column, place, coding, bytes);
     let least = numeric.map_or(bytes, |numeric| numeric.bytes.min(bytes));
     let start = out.len();
     let is_wide = 8 * bytes >= BITS_WIDE * column.len();
@@ -132,11 +132,4 @@ pub(super) fn is_float(column: &[u64], bytes: u8) -> bool {
         4 => *value == 0 || (0x40..0xC0).contains(&(value >> 23 & 0xFF)),
         _ => false,
     })
-}
-
-/// Whether values look like letters: the codec behind makes more of those than the numeric one.
-fn is_text(column: &[u64], bytes: u8) -> bool {
-    let is_letters =
-        |value: &u64| value.to_le_bytes().iter().take(bytes.into()).all(|byte| (0x20..0x7F).contains(byte));
-    column.iter().take(LOOK_ROWS).all(is_letters)
 }

@@ -149,3 +149,22 @@ impl Block {
         left_out
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_pieces_are_one_payload() {
+        // Goal: a payload in two pieces is the same as in one. Method: every cut of lengths around those that are moved in a special way.
+        let bytes: Vec<u8> = (0..200).collect();
+        let (mut whole, mut both) = (Payloads::new(), Payloads::new());
+        for (length, cut) in (0..=bytes.len()).flat_map(|length| (0..=length).map(move |cut| (length, cut))) {
+            let payload = &bytes[bytes.len() - length..];
+            whole.push(payload);
+            both.push_both(&payload[..cut], &payload[cut..]);
+        }
+        assert_eq!((whole.len(), &whole), (201 * 202 / 2, &both));
+        assert!(whole.bytes().ends_with(&bytes) && whole.lengths().ends_with(&[200]));
+    }
+}

@@ -133,26 +133,37 @@ impl Decoder {
         Ok(next)
     }
 
-    /// Whether a block has nothing but samples of before a wall time and Index frames, as far as bounds tell.
+    /// Whether a block has nothing but samples of before a wall time and Index frames, as far as bounds tell; they are believed.
     fn is_passed(&mut self, block: &Packed<'_>, wall_ns: i64) -> Result<bool, Fault> {
+        let is_plain = |group: &wire::BlockGroup| {
+            matches!(group.layout(), wire::BlockLayout::Matrix | wire::BlockLayout::Payloads)
+        };
+        if !block.groups.iter().all(is_plain) {
+            return Ok(false);
+        }
         let (lowest, highest) = (wall_ns.cast_unsigned(), i64::MAX.cast_unsigned());
         let wanted = Within { place: WALL, lowest, highest };
         let mut parts = Parts::new(self.decompressor(), block)?;
+        let mut bytes = block.heads_bytes();
         for group in block.groups {
-            let is_passed = match group.layout() {
-                wire::BlockLayout::Matrix => is_out(&parts.matrix(group)?, &wanted),
-                wire::BlockLayout::Payloads => {
-                    let is_early = |wall: i64| wall < wall_ns;
-                    let passes = |payload: &[u8]| is_index(payload) || wall_of(payload).is_some_and(is_early);
-                    every_payload(group, &mut parts, passes)?
+            if group.layout() == wire::BlockLayout::Matrix {
+                let decoded = parts.matrix(group)?;
+                if !is_out(&decoded, &wanted) {
+                    return Ok(false);
                 }
-                _ => false,
-            };
-            if !is_passed {
-                return Ok(false);
+                bytes += decoded.rows() as u64 * decoded.row_bytes() as u64;
+            } else {
+                let passes = |payload: &[u8]| {
+                    bytes += payload.len() as u64;
+                    is_index(payload) || wall_of(payload).is_some_and(|wall| wall < wall_ns)
+                };
+                if !every_payload(group, &mut parts, passes)? {
+                    return Ok(false);
+                }
             }
         }
-        Ok(true)
+        // Where they do not add up, whoever opens it says what is wrong.
+        Ok(bytes == block.raw_bytes as u64)
     }
 
     /// Whether the payload of a Block frame can have frames of a source that pass a test, as far as the bounds of its lanes tell. Only directories
@@ -207,7 +218,7 @@ fn is_out(decoded: &Decoded, wanted: &Within) -> bool {
 fn every_payload(
     group: &wire::BlockGroup,
     parts: &mut Parts<'_>,
-    holds: impl Fn(&[u8]) -> bool,
+    mut holds: impl FnMut(&[u8]) -> bool,
 ) -> Result<bool, Fault> {
     let lengths = parts.lengths(group)?;
     let bytes = parts.any(group.first_part() as usize + 1)?;
@@ -219,13 +230,14 @@ fn every_payload(
             return Ok(false);
         }
     }
-    Ok(true)
+    if rest.is_empty() { Ok(true) } else { Err(LENGTH) }
 }
 
 const LENGTH: Fault = Fault::Group("has another length than its frames need");
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::{Numbers, Table};
     use super::super::{Encoder, Ways};
     use super::*;
     use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
@@ -272,6 +284,32 @@ mod tests {
             known.push((start, what));
         }
         (Encoder::new(Ways::default()).encode(&frames, 0, KIND).unwrap().to_vec(), known)
+    }
+
+    // Goal: a block that cannot be right is passed by no bounds: whoever opens it says what is wrong. Method: one without groups; blocks that say more or less
+    // bytes than their groups have.
+    #[test]
+    fn what_does_not_add_up_is_not_passed() {
+        let mut decoder = Decoder::default();
+        let calm: Vec<Vec<u8>> = (0..40).map(|at| sample(0, at, &[7; 24])).collect();
+        let mixed: Vec<Vec<u8>> = calm.iter().cloned().chain([other(*b"FCIX")]).collect();
+        let blocks = [block(&calm, usize::MAX).0, block(&mixed, usize::MAX).0];
+        for good in blocks {
+            assert!(decoder.is_passed(&Packed::open(&good).unwrap(), 40).unwrap());
+            let raw_bytes = Packed::open(&good).unwrap().raw_bytes as u64;
+            let at = good.windows(8).position(|bytes| bytes == raw_bytes.to_le_bytes()).unwrap();
+            for claimed in [raw_bytes - 1, raw_bytes + 1] {
+                let mut wrong = good.clone();
+                wrong[at..at + 8].copy_from_slice(&claimed.to_le_bytes());
+                let expected = decoder.open(&wrong, &Wanted::ALL).unwrap_err();
+                assert_eq!(decoder.next_from(&wrong, 0, 40), Err(expected));
+            }
+        }
+        let mut empty = Vec::new();
+        let checksum = wire::ChecksumKind::Xxh3;
+        let numbers = Numbers { raw_offset: 0, raw_bytes: 100, frames: 0, checksum };
+        Table::begin(&mut empty).finish(&numbers, &[], &[]).unwrap();
+        assert!(decoder.next_from(&empty, 0, 40).is_err());
     }
 
     // Goal: what is passed are samples of before a time and Index frames, and nothing else, in a block that is open and in one that is not. Method:

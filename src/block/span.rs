@@ -25,6 +25,8 @@ const SAMPLE_ROWS: (usize, usize) = (32, 256);
 const SAMPLE_ROWS_TRIED: (usize, usize) = (4, 256);
 const SAMPLE_BYTES_TRIED: usize = SAMPLE_BYTES / 2;
 const WORD: usize = 8;
+/// The golden ratio as a fraction of 2^32: its multiples lie evenly in it, however many there are.
+const GOLDEN: u32 = 0x9E37_79B9;
 
 /// Rows of one length of which something changes.
 pub(super) struct Rows<'j, R> {
@@ -84,7 +86,8 @@ impl Trial {
     ) -> Vec<Span> {
         let mark = |(word, joined): (usize, &u64)| match u32::try_from(WORD * word) {
             Ok(at) if *joined != 0 && (at as usize) < ENVELOPE_BYTES => Mark::Border,
-            Ok(at) if *joined != 0 && is_known(at) => Mark::Border,
+            // One that stands still in the first rows may change in others.
+            Ok(at) if is_known(at) => Mark::Border,
             _ if *joined == 0 => Mark::Gap,
             _ => Mark::Member,
         };
@@ -137,22 +140,17 @@ impl Trial {
             let row = (rows.row)(number).get(WORD * words.start..).unwrap_or_default();
             self.bytes.extend_from_slice(row.get(..WORD * length).unwrap_or(row));
         }
-        // Each for as many words as the other has.
+        // Each for as many bytes as the other has.
+        let tried_bytes = self.bytes.len() as u64;
         let by_rows = self.pack(codec) as u64 * raw_bytes;
-        let in_all = |bytes: u64| bytes * (WORD * count * length) as u64;
-        // By how much a codec may make lanes smaller, which have few bits left: most find matches only, some count bytes as well.
-        let shrink_max = if matches!(codec, Codec::Lz4 | Codec::Snappy) { 2 } else { 3 };
-        if shrink_max * by_rows < in_all(lanes_bytes) {
-            return true;
-        }
         self.bytes.clear();
         for column in columns {
             column.coding.encode(sample.values(column), &mut self.bytes);
         }
-        by_rows < in_all(self.pack(codec) as u64)
+        by_rows < self.pack(codec) as u64 * tried_bytes
     }
 
-    /// Bytes that the codec makes of what was gathered, or one that is as good for that and takes less time.
+    /// Bytes that the codec makes of what was gathered; in place of a slow one a fast one of its kind, which may be wrong where they are close.
     fn pack(&mut self, codec: Codec) -> usize {
         let codec = match codec {
             Codec::Zstd(_) | Codec::Brotli(_) => Codec::Zstd(1),
@@ -174,9 +172,10 @@ impl Sample {
         let mut sample = Self { first, step, rows: count, values: Vec::new(), columns: Vec::new() };
         let mut known = HashSet::new();
         let mut half = Vec::new();
-        for word in stretch.clone().step_by(step) {
-            // The middle one of those that it stands for: what is at a stretch's ends is like its inner.
-            let word = (word + step / 2).min(stretch.end - 1);
+        for (number, word) in (1..).zip(stretch.clone().step_by(step)) {
+            // One of those that it stands for, each time at another place: a period of the rows must not meet the step.
+            let inside = (u64::from(GOLDEN.wrapping_mul(number)) * step as u64) >> 32;
+            let word = (word + usize::try_from(inside).unwrap_or_default()).min(stretch.end - 1);
             let at = u32::try_from(WORD * word).unwrap_or(u32::MAX);
             let place = Place { at, bytes: 8, kind: Kind::Unsigned };
             let start = sample.values.len();

@@ -297,6 +297,7 @@ impl Packed {
             }
             frame.of = Some(*entry);
         }
+        // It is: what was read is there.
         Ok(frame.payload_of(entry).ok_or("it is no block"))
     }
 
@@ -679,6 +680,28 @@ pub(super) mod tests {
         assert!(packed.payload_kept(&blocks[1], &mut kept).unwrap().is_err());
         assert!(packed.payload_kept(&blocks[1], &mut kept).unwrap().is_err(), "nothing wrong is kept");
         packed.payload_kept(&blocks[0], &mut kept).unwrap().unwrap();
+    }
+
+    // Goal: a block that was asked what is in it is unpacked as itself, although others were found behind the last one meanwhile. Method: a file that grows
+    // between the question and the reading.
+    #[test]
+    fn what_grows_does_not_change_what_was_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (raw, path) = both(folder.path(), &samples(4));
+        let bytes = std::fs::read(&path).unwrap();
+        let blocks = SegmentReader::open(&path).unwrap().packed().unwrap().blocks();
+        let cut = usize::try_from(blocks[3].offset).unwrap();
+        std::fs::write(&path, &bytes[..cut]).unwrap();
+        let reader = SegmentReader::open(&path).unwrap();
+        let packed = reader.packed().unwrap();
+        packed.next_from(blocks[1].raw_offset, i64::MAX).unwrap();
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        std::io::Write::write_all(&mut file, &bytes[cut..usize::try_from(blocks[4].end()).unwrap()]).unwrap();
+        assert_eq!(packed.length().unwrap(), blocks[4].raw_end(), "it has grown");
+        let start = usize::try_from(blocks[1].raw_offset).unwrap();
+        let mut read = vec![0; blocks[1].raw_bytes as usize];
+        assert_eq!(packed.read_at(&mut read, blocks[1].raw_offset).unwrap(), read.len());
+        assert!(read == raw[start..start + read.len()]);
     }
 
     // Goal: what cannot be read says why. Method: the first and the last block damaged; blocks within blocks.
