@@ -2,9 +2,9 @@
 
 use flatbuffers::VerifierOptions;
 
+use super::checksum::checksum_from_wire;
 use super::codec::Decompressor;
 use super::decoded::Decoded;
-use super::encode::checksum_from_wire;
 use super::error::Fault;
 use super::lengths;
 use super::sort::{ROWS_MAX, is_block};

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 
+use super::checksum::checksum_to_wire;
 use super::codec::{Codec, Compressor};
 use super::decode::{FRAMES_MAX, RAW_BYTES_MAX};
 use super::lengths;
@@ -337,18 +338,4 @@ impl Parts {
         let (codec, bytes) = self.compressor(codec).compress_rows(rows, table.data())?;
         self.note(codec, bytes, table.data_bytes() - start)
     }
-}
-
-fn checksum_to_wire(kind: ChecksumKind) -> wire::ChecksumKind {
-    match kind {
-        ChecksumKind::None => wire::ChecksumKind::None,
-        ChecksumKind::Crc16 => wire::ChecksumKind::Crc16,
-        ChecksumKind::Crc32 => wire::ChecksumKind::Crc32,
-        ChecksumKind::Xxh3 => wire::ChecksumKind::Xxh3,
-    }
-}
-
-/// The kind with this number; none: one that this build has not.
-pub(super) fn checksum_from_wire(kind: wire::ChecksumKind) -> Option<ChecksumKind> {
-    ChecksumKind::ALL.iter().copied().find(|known| checksum_to_wire(*known) == kind)
 }

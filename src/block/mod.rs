@@ -3,6 +3,7 @@
 //! Never: reads or writes a file, knows a clock; believes a length before it has met its limit.
 
 mod bits;
+mod checksum;
 mod codec;
 mod decode;
 mod decoded;
@@ -28,6 +29,7 @@ mod tests;
 mod wanted;
 mod way;
 
+pub(crate) use checksum::{checksum_from_wire, checksum_to_wire};
 pub use codec::Codec;
 pub use decode::{Block, Decoder, RAW_BYTES_MAX};
 pub use encode::{Encoder, RAW_BYTES_DEFAULT, SourceSize};
