@@ -145,11 +145,13 @@ impl Packer {
         let mut encoding = self.packing.lock();
         let raw_bytes = encoding.gather(pieces);
         let Encoding { encoder, frames } = &mut *encoding;
-        let payload = encoder.encode(frames, self.table.raw_end(), raw.header.checksum)?.to_vec();
-        let head = PACKED_CHECKSUM.header(&payload).map_err(into_io)?;
-        self.table.add(raw_bytes, (head.as_bytes().len() + payload.len()) as u64, encoder.sizes())?;
-        let (end, bytes) = end_of(&mut self.table, raw)?;
-        write(&mut [head.as_bytes(), &payload, &end].map(IoSlice::new))?;
+        // Room for the head, the block behind it, and then what ends the file.
+        let mut end = vec![0; PACKED_CHECKSUM.frame_bytes(0)];
+        encoder.append(frames, self.table.raw_end(), raw.header.checksum, &mut end)?;
+        PACKED_CHECKSUM.seal(&mut end).map_err(into_io)?;
+        self.table.add(raw_bytes, end.len() as u64, encoder.sizes())?;
+        let bytes = append_end(&mut self.table, raw, &mut end)?;
+        write(&mut [IoSlice::new(&end)])?;
         Ok(bytes)
     }
 }
@@ -165,16 +167,16 @@ impl Encoding {
     }
 }
 
-/// Footer and trailer of a packed file, whole frames, and the length of the file with them. `raw` is the footer of what is packed.
-fn end_of(table: &mut BlockTable, raw: &Footer) -> io::Result<(Vec<u8>, u64)> {
+/// Appends footer and trailer of a packed file, whole frames, and returns the length of the file with them. `raw` is the footer of what is packed.
+fn append_end(table: &mut BlockTable, raw: &Footer, out: &mut Vec<u8>) -> io::Result<u64> {
     let footer = table.footer(raw.header.without_schemas(), raw);
     let (payload, trailer) = ended(&footer)?;
-    let mut end = Vec::with_capacity(PACKED_CHECKSUM.frame_bytes(payload.len() + trailer.len()) * 2);
+    let bytes = PACKED_CHECKSUM.frame_bytes(payload.len()) + PACKED_CHECKSUM.frame_bytes(trailer.len());
+    out.reserve(bytes);
     for payload in [payload, trailer] {
-        PACKED_CHECKSUM.frame_and_write(&mut end, &payload).map_err(into_io)?;
+        PACKED_CHECKSUM.frame_and_write(out, &payload).map_err(into_io)?;
     }
-    let bytes = footer.bytes + end.len() as u64;
-    Ok((end, bytes))
+    Ok(footer.bytes + bytes as u64)
 }
 
 /// Writes footer and trailer of a packed file behind its last block, which has the footer `raw`.
@@ -187,7 +189,8 @@ pub(super) fn end_behind(
     blocks: Vec<BlockEntry>,
     raw: &Footer,
 ) -> io::Result<SealedSegment> {
-    let (end, bytes) = end_of(&mut BlockTable::behind(blocks), raw)?;
+    let mut end = Vec::new();
+    let bytes = append_end(&mut BlockTable::behind(blocks), raw, &mut end)?;
     write_all(&file, &mut [IoSlice::new(&end)])?;
     Ok(SealedSegment::new(name, file, bytes))
 }
