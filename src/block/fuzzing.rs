@@ -3,7 +3,9 @@
 //! Each takes bytes of a stranger and panics where blocks break a promise. None is in a release: the module is there for tests and
 //! under the feature `fuzzing`.
 
-use super::{Block, Codec, Decoder, Encoder, Kind, Layout, Payloads, Place, Wanted, Way, Ways, Within};
+use std::ops::Range;
+
+use super::{Block, Codec, Decoder, Encoder, Kind, Layout, Payloads, Place, Test, Wanted, Way, Ways, Within};
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX, split};
 use crate::stream::{ChecksumKind, SliceFramer};
 
@@ -145,14 +147,28 @@ fn passed(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[u8]) 
 /// Whether payloads come out of a block without their frames, and make the same block without them.
 fn bare(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &mut Encoder) {
     let (mut right, mut wrong) = (Payloads::new(), 0);
-    walk_payloads(
-        frames,
-        checksum,
-        |payload, is_right| {
-            if is_right { right.push(payload) } else { wrong += 1 }
-        },
-    );
+    let (mut at, mut stretches) = (0, Vec::<Range<usize>>::new());
+    walk_payloads(frames, checksum, |payload, is_right| {
+        let end = at + checksum.frame_bytes(payload.len());
+        if is_right {
+            right.push(payload);
+        } else {
+            wrong += 1;
+            match stretches.last_mut().filter(|last| last.end == at) {
+                Some(last) => last.end = end,
+                None => stretches.push(at..end),
+            }
+        }
+        at = end;
+    });
     let mut decoder = Decoder::default();
+    assert_eq!(decoder.scan(block, 1, &[], None, |_| {}), Ok(wrong));
+    let opened = decoder.open(block, &Wanted::ALL).map(|block| block.wrong_frames());
+    assert_eq!(opened, Ok(stretches), "what is wrong is told, where it is");
+    let none = Within { place: Place { at: 24, bytes: 8, kind: Kind::Unsigned }, lowest: 1, highest: 0 };
+    let test = Test { steady: Vec::new(), within: none };
+    let may_hold = decoder.may_hold(block, 1, &|_| Some(test.clone()));
+    assert!(may_hold == Ok(true) || wrong == 0, "a wrong frame may have held anything");
     for _ in 0..2 {
         let mut given = Payloads::new();
         let left_out = decoder.payloads(block, |payload| given.push(payload));

@@ -466,7 +466,11 @@ pub(super) mod tests {
 
     /// The file of a segment, packed in blocks of about `block_bytes`.
     pub(crate) fn packed(path: &Path, block_bytes: usize) -> Vec<u8> {
-        let raw = std::fs::read(path).unwrap();
+        packed_as(path, block_bytes, &std::fs::read(path).unwrap())
+    }
+
+    /// The same of other bytes, whose frames stand at the same places.
+    pub(crate) fn packed_as(path: &Path, block_bytes: usize, raw: &[u8]) -> Vec<u8> {
         let mut reader = SegmentReader::open(path).unwrap();
         let footer = reader.footer().unwrap().clone();
         let (mut cuts, mut last) = (vec![0], 0);
