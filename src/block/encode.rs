@@ -10,6 +10,7 @@ use super::decode::{FRAMES_MAX, RAW_BYTES_MAX};
 use super::lengths;
 use super::matrix::{Coded, Fields, Matrix};
 use super::payloads::Payloads;
+use super::sizes::{SourceSize, share};
 use super::sort::{List, Shape, Sorter};
 use super::table::{Numbers, Table};
 use super::way::Ways;
@@ -32,17 +33,6 @@ pub struct Encoder {
     groups: Vec<wire::BlockGroup>,
     out: Vec<u8>,
     sizes: Vec<SourceSize>,
-}
-
-/// What became of a source's frames in a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceSize {
-    /// Its id. Frames that are of no source, such as those of the recorder, are not counted.
-    pub source: u16,
-    /// Length of its whole frames.
-    pub raw_bytes: u64,
-    /// Its share of the block: what only it needs, and of all else as much as its frames have of the raw bytes.
-    pub stored_bytes: u64,
 }
 
 /// A run of frames to be packed.
@@ -185,7 +175,7 @@ impl Encoder {
         let Run { raw_offset, raw_bytes, checksum, .. } = run;
         let numbers = Numbers { raw_offset, raw_bytes, frames, checksum: checksum_to_wire(checksum) };
         let stored_bytes = table.finish(&numbers, &self.groups, &self.parts.list)?;
-        self.share(raw_bytes, stored_bytes as u64);
+        share(&mut self.sizes, raw_bytes, stored_bytes as u64);
         Ok(())
     }
 
@@ -265,16 +255,6 @@ impl Encoder {
             source,
             layout,
         ))
-    }
-
-    /// Shares out what no source has alone.
-    fn share(&mut self, raw_bytes: u64, stored_bytes: u64) {
-        let own: u64 = self.sizes.iter().map(|size| size.stored_bytes).sum();
-        let common = stored_bytes.saturating_sub(own);
-        for size in &mut self.sizes {
-            // Both are below 2^28.
-            size.stored_bytes += common * size.raw_bytes / raw_bytes.max(1);
-        }
     }
 }
 

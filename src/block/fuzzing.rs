@@ -35,7 +35,10 @@ pub fn decode(payload: &[u8]) {
     let opened = decoder.open(payload, &Wanted::ALL);
     assert_eq!(left_out.is_ok(), opened.is_ok(), "what is a block is one to everybody");
     let next = decoder.next_from(payload, 0, 1);
+    let sizes = decoder.sizes(payload);
     let Ok(block) = opened else { return };
+    let raw_bytes: u64 = sizes.iter().flatten().map(|size| size.raw_bytes).sum();
+    assert!(sizes.is_ok() && raw_bytes <= block.raw_bytes() as u64, "no source has more than there is");
     assert!(next.is_ok(), "what is unpacked as a whole is unpacked in part");
     block.next_from(0, 1);
     assert_eq!(left_out, Ok(block.frames() - given), "each frame is given or left out");
@@ -92,6 +95,7 @@ pub fn round_trip(frames: &[u8], checksum: ChecksumKind, ways: &Ways) {
     assert_eq!(again, payload, "the same frames give the same block");
     assert!(encoder.sizes().iter().map(|size| size.stored_bytes).sum::<u64>() <= payload.len() as u64);
     let mut decoder = Decoder::default();
+    assert_eq!(decoder.sizes(&payload).as_deref(), Ok(encoder.sizes()), "the block alone tells them too");
     let block = decoder.open(&payload, &Wanted::ALL).expect("what was packed unpacks");
     assert_eq!((block.raw_offset(), block.raw_bytes(), block.checksum()), (77, frames.len(), checksum));
     compare(&block, frames, 0, frames.len());

@@ -229,10 +229,10 @@ fn is_out(decoded: &Decoded, wanted: &Within) -> bool {
 }
 
 /// Whether something holds for each payload of a group whose payloads lie one behind the other.
-fn every_payload(
+pub(super) fn every_payload(
     group: &wire::BlockGroup,
     parts: &mut Parts<'_>,
-    holds: impl Fn(&[u8]) -> bool,
+    mut holds: impl FnMut(&[u8]) -> bool,
 ) -> Result<bool, Fault> {
     let lengths = parts.lengths(group)?;
     let bytes = parts.any(group.first_part() as usize + 1)?;

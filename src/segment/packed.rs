@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::block_table::add_sizes;
 use super::fields::Choose;
 use super::footer::BlockEntry;
 use super::header::PACKED_CHECKSUM;
@@ -298,6 +299,20 @@ impl Packed {
             frame.of = Some(*entry);
         }
         Ok(frame.payload_of(entry).ok_or("it is no block"))
+    }
+
+    /// What became of each source's frames in these blocks, by their own words; none where one of them cannot be read.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn sizes_of(&self, blocks: &[BlockEntry]) -> io::Result<Option<Vec<SourceSize>>> {
+        let (mut sums, mut frame) = (Vec::new(), Vec::new());
+        for entry in blocks {
+            let Ok(payload) = self.payload(entry, &mut frame)? else { return Ok(None) };
+            let Ok(sizes) = self.with_decoder(|decoder| decoder.sizes(payload)) else { return Ok(None) };
+            add_sizes(&mut sums, &sizes);
+        }
+        Ok(Some(sums))
     }
 
     /// Looks for blocks that have come behind the last one.

@@ -82,9 +82,9 @@ impl Packer {
         Ok(Self { packing, front, table: BlockTable::recording() })
     }
 
-    /// Of a file that holds these blocks already.
-    pub(super) fn behind(blocks: Vec<BlockEntry>, header: &Header) -> Self {
-        Self { packing: Packing::usual(header), front: Vec::new(), table: BlockTable::behind(blocks) }
+    /// Of a file that holds the blocks of this table already.
+    pub(super) fn behind(table: BlockTable, header: &Header) -> Self {
+        Self { packing: Packing::usual(header), front: Vec::new(), table }
     }
 
     /// Learns of a source that is not in the header.
@@ -179,33 +179,37 @@ fn append_end(table: &mut BlockTable, raw: &Footer, out: &mut Vec<u8>) -> io::Re
     Ok(footer.bytes + bytes as u64)
 }
 
-/// Writes footer and trailer of a packed file behind its last block, which has the footer `raw`.
+/// Writes footer and trailer of a packed file behind the last block of its table, which has the footer `raw`.
 ///
 /// # Errors
 /// What the storage says.
 pub(super) fn end_behind(
     name: SegmentName,
     file: Arc<dyn StorageFile>,
-    blocks: Vec<BlockEntry>,
+    mut table: BlockTable,
     raw: &Footer,
 ) -> io::Result<SealedSegment> {
     let mut end = Vec::new();
-    let bytes = append_end(&mut BlockTable::behind(blocks), raw, &mut end)?;
+    let bytes = append_end(&mut table, raw, &mut end)?;
     write_all(&file, &mut [IoSlice::new(&end)])?;
     Ok(SealedSegment::new(name, file, bytes))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::path::Path;
 
     use proptest::prelude::*;
 
     use super::super::header::tests::example;
-    use super::super::verification::tests::{acts, written, written_as};
-    use super::super::{Advance, Form, SegmentReader, Verdict, Verification};
+    use super::super::verification::tests::{Act, acts, written, written_as};
+    use super::super::{
+        Advance, Form, FrameKind, Leftovers, SegmentName, SegmentReader, Verdict, Verification, recover,
+    };
 
     use super::*;
+    use crate::os::storage::DataDirectory;
 
     fn verdict(path: &Path) -> Verdict {
         let mut verification = Verification::default();
@@ -249,6 +253,55 @@ mod tests {
             let of_packed = verdict(&path);
             std::fs::copy(&plain, &path).unwrap();
             prop_assert_eq!(of_packed, verdict(&path));
+        }
+    }
+
+    /// Length of each source's frames, as a reader comes upon them.
+    fn raw_bytes(path: &Path) -> BTreeMap<u16, u64> {
+        let (mut reader, mut sums) = (SegmentReader::open(path).unwrap(), BTreeMap::new());
+        while let Some(advance) = reader.advance().unwrap() {
+            let Advance::Frame(at) = advance else { panic!("{advance:?}") };
+            let sample = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry);
+            if let Some(sample) = sample {
+                *sums.entry(sample.source).or_default() += at.bytes as u64;
+            }
+        }
+        sums
+    }
+
+    // Goal: a recovery finds out from the blocks alone what became of each source's frames. Method: a segment that was packed while it was written, cut in
+    // front of its footer, of its last block, and in the middle; sizes as they were told when it was packed, and those of the frames that are left.
+    #[test]
+    fn a_recovery_knows_the_sizes_of_sources() {
+        let folder = tempfile::tempdir().unwrap();
+        let acts: Vec<Act> = (0..8)
+            .flat_map(|at| {
+                [Act::Samples { source: at % 2, count: 30, body: 50 + usize::from(at) }, Act::Index]
+            })
+            .collect();
+        let form = Form { preallocate: 0, packing: Some(Packing::usual(&example())) };
+        let path = written_as(folder.path(), &acts, form, &mut |_| {});
+        let name = SegmentName::parse(path.file_name().unwrap().to_str().unwrap()).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let reader = SegmentReader::open(&path).unwrap();
+        let (blocks, sizes) = (reader.packed().unwrap().blocks(), reader.packed().unwrap().sizes().to_vec());
+        assert!(sizes.len() == 2 && raw_bytes(&path).len() == 2);
+        let last = blocks.last().unwrap();
+        for (cut, is_all) in
+            [(last.end(), true), (last.offset, true), (blocks[blocks.len() / 2].end(), false)]
+        {
+            std::fs::write(&path, &bytes[..usize::try_from(cut).unwrap()]).unwrap();
+            let torn = SegmentReader::open(&path).unwrap();
+            assert!(torn.packed().unwrap().sizes().is_empty(), "nobody has told");
+            let storage = DataDirectory::open(folder.path()).unwrap();
+            let recovered = recover(&storage, name, &Leftovers::default(), false).unwrap();
+            assert!(recovered.sealed.is_some() && recovered.set_aside.is_empty(), "{recovered:?}");
+            let reader = SegmentReader::open(&path).unwrap();
+            let found = reader.packed().unwrap().sizes();
+            assert!((found == sizes) == is_all, "{cut}: {found:?} {sizes:?}");
+            let of_frames = raw_bytes(&path);
+            assert!(found.iter().all(|size| of_frames.get(&size.source) == Some(&size.raw_bytes)));
+            assert!(found.len() == 2 && found.iter().all(|size| size.stored_bytes > 0));
         }
     }
 }
