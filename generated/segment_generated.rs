@@ -3970,7 +3970,7 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, BlockEntry>>>(Footer::VT_BLOCKS, None)}
   }
-  /// In a packed segment: what became of each source's frames. Empty in any other, and where a recovery has completed it.
+  /// In a packed segment: what became of each source's frames. Empty in any other, and where nobody knows.
   #[inline]
   pub fn sizes(&self) -> Option<::flatbuffers::Vector<'a, PackedSize>> {
     // Safety:

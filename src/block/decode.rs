@@ -2,9 +2,9 @@
 
 use flatbuffers::VerifierOptions;
 
+use super::checksum::checksum_from_wire;
 use super::codec::Decompressor;
 use super::decoded::Decoded;
-use super::encode::checksum_from_wire;
 use super::error::Fault;
 use super::lengths;
 use super::sort::{ROWS_MAX, is_block};
@@ -196,7 +196,7 @@ pub(super) struct Packed<'a> {
     raw_offset: u64,
     pub(super) raw_bytes: usize,
     frames: usize,
-    checksum: ChecksumKind,
+    pub(super) checksum: ChecksumKind,
     pub(super) groups: flatbuffers::Vector<'a, wire::BlockGroup>,
     parts: flatbuffers::Vector<'a, wire::BlockPart>,
     data: &'a [u8],
@@ -429,6 +429,13 @@ impl<'a> Parts<'a> {
             .checked_sub(u64::from(part.bytes()))
             .ok_or(Fault::Part("claims more bytes than its block can need"))?;
         Ok((part, self.data.get(start..start + part.stored_bytes() as usize).unwrap_or_default()))
+    }
+
+    /// What the parts of a group take in the block, in bytes.
+    pub(super) fn stored_bytes(&self, group: &wire::BlockGroup) -> u64 {
+        let first = group.first_part() as usize;
+        let start = |number: usize| self.list.get(number).map_or(self.data.len(), |(_, start)| *start);
+        start(first.saturating_add(group.parts() as usize)).saturating_sub(start(first)) as u64
     }
 
     /// The directory of a matrix; none of its columns is read.

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 
+use super::checksum::checksum_to_wire;
 use super::codec::{Codec, Compressor};
 use super::decode::{FRAMES_MAX, RAW_BYTES_MAX};
 use super::lengths;
 use super::matrix::{Coded, Fields, Matrix};
 use super::payloads::Payloads;
+use super::sizes::{SourceSize, share};
 use super::sort::{List, Shape, Sorter};
 use super::table::{Numbers, Table};
 use super::way::Ways;
@@ -31,17 +33,6 @@ pub struct Encoder {
     groups: Vec<wire::BlockGroup>,
     out: Vec<u8>,
     sizes: Vec<SourceSize>,
-}
-
-/// What became of a source's frames in a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SourceSize {
-    /// Its id. Frames that are of no source, such as those of the recorder, are not counted.
-    pub source: u16,
-    /// Length of its whole frames.
-    pub raw_bytes: u64,
-    /// Its share of the block: what only it needs, and of all else as much as its frames have of the raw bytes.
-    pub stored_bytes: u64,
 }
 
 /// A run of frames to be packed.
@@ -184,7 +175,7 @@ impl Encoder {
         let Run { raw_offset, raw_bytes, checksum, .. } = run;
         let numbers = Numbers { raw_offset, raw_bytes, frames, checksum: checksum_to_wire(checksum) };
         let stored_bytes = table.finish(&numbers, &self.groups, &self.parts.list)?;
-        self.share(raw_bytes, stored_bytes as u64);
+        share(&mut self.sizes, raw_bytes, stored_bytes as u64);
         Ok(())
     }
 
@@ -265,16 +256,6 @@ impl Encoder {
             layout,
         ))
     }
-
-    /// Shares out what no source has alone.
-    fn share(&mut self, raw_bytes: u64, stored_bytes: u64) {
-        let own: u64 = self.sizes.iter().map(|size| size.stored_bytes).sum();
-        let common = stored_bytes.saturating_sub(own);
-        for size in &mut self.sizes {
-            // Both are below 2^28.
-            size.stored_bytes += common * size.raw_bytes / raw_bytes.max(1);
-        }
-    }
 }
 
 fn is_possible(raw_bytes: u64) -> io::Result<()> {
@@ -337,18 +318,4 @@ impl Parts {
         let (codec, bytes) = self.compressor(codec).compress_rows(rows, table.data())?;
         self.note(codec, bytes, table.data_bytes() - start)
     }
-}
-
-fn checksum_to_wire(kind: ChecksumKind) -> wire::ChecksumKind {
-    match kind {
-        ChecksumKind::None => wire::ChecksumKind::None,
-        ChecksumKind::Crc16 => wire::ChecksumKind::Crc16,
-        ChecksumKind::Crc32 => wire::ChecksumKind::Crc32,
-        ChecksumKind::Xxh3 => wire::ChecksumKind::Xxh3,
-    }
-}
-
-/// The kind with this number; none: one that this build has not.
-pub(super) fn checksum_from_wire(kind: wire::ChecksumKind) -> Option<ChecksumKind> {
-    ChecksumKind::ALL.iter().copied().find(|known| checksum_to_wire(*known) == kind)
 }

@@ -3,7 +3,9 @@
 //! Each takes bytes of a stranger and panics where blocks break a promise. None is in a release: the module is there for tests and
 //! under the feature `fuzzing`.
 
-use super::{Block, Codec, Decoder, Encoder, Kind, Layout, Payloads, Place, Wanted, Way, Ways, Within};
+use std::ops::Range;
+
+use super::{Block, Codec, Decoder, Encoder, Kind, Layout, Payloads, Place, Test, Wanted, Way, Ways, Within};
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX, split};
 use crate::stream::{ChecksumKind, SliceFramer};
 
@@ -33,7 +35,10 @@ pub fn decode(payload: &[u8]) {
     let opened = decoder.open(payload, &Wanted::ALL);
     assert_eq!(left_out.is_ok(), opened.is_ok(), "what is a block is one to everybody");
     let next = decoder.next_from(payload, 0, 1);
+    let sizes = decoder.sizes(payload);
     let Ok(block) = opened else { return };
+    let raw_bytes: u64 = sizes.iter().flatten().map(|size| size.raw_bytes).sum();
+    assert!(sizes.is_ok() && raw_bytes <= block.raw_bytes() as u64, "no source has more than there is");
     assert!(next.is_ok(), "what is unpacked as a whole is unpacked in part");
     block.next_from(0, 1);
     assert_eq!(left_out, Ok(block.frames() - given), "each frame is given or left out");
@@ -90,6 +95,7 @@ pub fn round_trip(frames: &[u8], checksum: ChecksumKind, ways: &Ways) {
     assert_eq!(again, payload, "the same frames give the same block");
     assert!(encoder.sizes().iter().map(|size| size.stored_bytes).sum::<u64>() <= payload.len() as u64);
     let mut decoder = Decoder::default();
+    assert_eq!(decoder.sizes(&payload).as_deref(), Ok(encoder.sizes()), "the block alone tells them too");
     let block = decoder.open(&payload, &Wanted::ALL).expect("what was packed unpacks");
     assert_eq!((block.raw_offset(), block.raw_bytes(), block.checksum()), (77, frames.len(), checksum));
     compare(&block, frames, 0, frames.len());
@@ -154,14 +160,28 @@ fn passed(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[u8]) 
 /// Whether payloads come out of a block without their frames, and make the same block without them.
 fn bare(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &mut Encoder) {
     let (mut right, mut wrong) = (Payloads::new(), 0);
-    walk_payloads(
-        frames,
-        checksum,
-        |payload, is_right| {
-            if is_right { right.push(payload) } else { wrong += 1 }
-        },
-    );
+    let (mut at, mut stretches) = (0, Vec::<Range<usize>>::new());
+    walk_payloads(frames, checksum, |payload, is_right| {
+        let end = at + checksum.frame_bytes(payload.len());
+        if is_right {
+            right.push(payload);
+        } else {
+            wrong += 1;
+            match stretches.last_mut().filter(|last| last.end == at) {
+                Some(last) => last.end = end,
+                None => stretches.push(at..end),
+            }
+        }
+        at = end;
+    });
     let mut decoder = Decoder::default();
+    assert_eq!(decoder.scan(block, 1, &[], None, |_| {}), Ok(wrong));
+    let opened = decoder.open(block, &Wanted::ALL).map(|block| block.wrong_frames());
+    assert_eq!(opened, Ok(stretches), "what is wrong is told, where it is");
+    let none = Within { place: Place { at: 24, bytes: 8, kind: Kind::Unsigned }, lowest: 1, highest: 0 };
+    let test = Test { steady: Vec::new(), within: none };
+    let may_hold = decoder.may_hold(block, 1, &|_| Some(test.clone()));
+    assert!(may_hold == Ok(true) || wrong == 0, "a wrong frame may have held anything");
     for _ in 0..2 {
         let mut given = Payloads::new();
         let left_out = decoder.payloads(block, |payload| given.push(payload));

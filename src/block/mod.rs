@@ -3,6 +3,7 @@
 //! Never: reads or writes a file, knows a clock; believes a length before it has met its limit.
 
 mod bits;
+mod checksum;
 mod codec;
 mod decode;
 mod decoded;
@@ -20,6 +21,7 @@ mod numeric;
 mod payloads;
 mod rows;
 mod scan;
+mod sizes;
 mod sort;
 mod span;
 mod table;
@@ -28,12 +30,14 @@ mod tests;
 mod wanted;
 mod way;
 
+pub(crate) use checksum::{checksum_from_wire, checksum_to_wire};
 pub use codec::Codec;
 pub use decode::{Block, Decoder, RAW_BYTES_MAX};
-pub use encode::{Encoder, RAW_BYTES_DEFAULT, SourceSize};
+pub use encode::{Encoder, RAW_BYTES_DEFAULT};
 pub use error::Fault;
 pub use payloads::Payloads;
 pub use rows::{Next, Test};
 pub use scan::Within;
+pub use sizes::SourceSize;
 pub use wanted::{Choice, Choose, Kind, Place, Wanted};
 pub use way::{Layout, Way, Ways};

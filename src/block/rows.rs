@@ -1,5 +1,7 @@
 //! Payloads of one source's frames without the frames: no checksum is made, and one row becomes the next by what differs.
 
+use std::ops::Range;
+
 use super::decode::{Block, Decoder, Group, Packed, Parts};
 use super::decoded::Decoded;
 use super::directory::value_at;
@@ -52,6 +54,27 @@ impl Block {
                 _ => {}
             }
         }
+    }
+
+    /// Where in the run its frames with wrong checksums stand, in bytes; those that follow each other together. Nobody can say what they held.
+    pub fn wrong_frames(&self) -> Vec<Range<usize>> {
+        let mut found: Vec<Range<usize>> = Vec::new();
+        let is_wrong = |group: &Group| matches!(group, Group::Frames(_));
+        if !self.groups.iter().any(is_wrong) {
+            return found;
+        }
+        for (number, frame) in self.frames.iter().enumerate() {
+            if !self.groups.get(usize::from(frame.group)).is_some_and(is_wrong) {
+                continue;
+            }
+            let start = frame.offset as usize;
+            let end = start + self.frame_bytes(number);
+            match found.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => found.push(start..end),
+            }
+        }
+        found
     }
 }
 
@@ -167,7 +190,8 @@ impl Decoder {
     }
 
     /// Whether the payload of a Block frame can have frames of a source that pass a test, as far as the bounds of its lanes tell. Only directories
-    /// are unpacked for that. `test` is asked once for each shape, with the payload of its first frame; none: every frame may pass.
+    /// are unpacked for that. `test` is asked once for each shape, with the payload of its first frame; none: every frame may pass. So may any frame
+    /// whose checksum is wrong, of whichever source.
     ///
     /// # Errors
     /// What is wrong with what had to be read.
@@ -198,7 +222,8 @@ impl Decoder {
                         return Ok(true);
                     }
                 }
-                _ => {}
+                wire::BlockLayout::Matrix => {}
+                _ => return Ok(true),
             }
         }
         Ok(false)
@@ -215,7 +240,7 @@ fn is_out(decoded: &Decoded, wanted: &Within) -> bool {
 }
 
 /// Whether something holds for each payload of a group whose payloads lie one behind the other.
-fn every_payload(
+pub(super) fn every_payload(
     group: &wire::BlockGroup,
     parts: &mut Parts<'_>,
     mut holds: impl FnMut(&[u8]) -> bool,

@@ -104,7 +104,7 @@ fn unkey(place: Place, key: u64) -> Option<u64> {
 impl Decoder {
     /// Gives the values at some places (their bits, behind them zeros) of all frames of a source in the payload of a Block frame, in the order of the
     /// frames. `within` leaves out frames, and spares whole groups by the bounds of their lanes. Frames that are too short for a
-    /// place are left out, and so are those whose checksums are wrong.
+    /// place are left out, and so are those whose checksums are wrong; how many of the block these are, of whichever source, is returned.
     ///
     /// A place is that of a value only in frames that are built alike; see [`Choice`](super::Choice).
     ///
@@ -118,12 +118,16 @@ impl Decoder {
         places: &[Place],
         within: Option<Within>,
         mut each: impl FnMut(&[u64]),
-    ) -> Result<(), Fault> {
+    ) -> Result<usize, Fault> {
         let block = Packed::open(payload)?;
         let mut parts = Parts::new(self.decompressor(), &block)?;
         let wish = Wish { source, places, within };
         let mut groups = Vec::with_capacity(block.groups.len());
+        let mut wrong = 0;
         for group in block.groups {
+            if group.layout() == wire::BlockLayout::Frames {
+                wrong += group.frames() as usize;
+            }
             groups.push(wish.open(group, &mut parts)?);
         }
         let mut values = vec![0; places.len()];
@@ -147,7 +151,7 @@ impl Decoder {
                 }
             }
         }
-        Ok(())
+        Ok(wrong)
     }
 }
 
@@ -186,7 +190,8 @@ impl Wish<'_> {
                 // Where it has none, only one group may be left, and then nobody needs the order.
                 Ok(if places.iter().any(is_own) { Rows::Payloads(bytes, places) } else { Rows::None })
             }
-            _ => Ok(Rows::None),
+            wire::BlockLayout::Frames => Ok(Rows::None),
+            _ => Err(Fault::Group("has a layout that this build does not know")),
         }
     }
 

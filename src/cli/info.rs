@@ -61,6 +61,9 @@ struct Segment {
     first_wall_ns: Option<i64>,
     last_wall_ns: Option<i64>,
     run_id: String,
+    /// Packed, and of samples, but it does not say which source's: its footer would.
+    #[serde(skip)]
+    lacks_sizes: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -231,6 +234,7 @@ fn add(
         first_wall_ns: spans().map(|span| span.first_wall_ns).min(),
         last_wall_ns: spans().map(|span| span.last_wall_ns).max(),
         run_id: format!("{:016x}", header.run_id),
+        lacks_sizes: packed.is_some_and(|packed| packed.sizes().is_empty()) && spans().next().is_some(),
     });
     for totals in &totals {
         let Some(source) = header.source(totals.source) else { continue };
@@ -388,6 +392,15 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             source.name,
             text::bytes(raw),
             text::bytes(stored)
+        )?;
+    }
+    let (packed, lacking) = report.segments.iter().fold((0, 0), |(packed, lacking), segment| {
+        (packed + u32::from(segment.packed), lacking + u32::from(segment.lacks_sizes))
+    });
+    if lacking > 0 {
+        writeln!(
+            out,
+            "packed: {lacking} of {packed} packed segment(s) not counted by source: only a footer tells these sizes, and there is none, or it lacks them"
         )?;
     }
     for source in &report.sources {

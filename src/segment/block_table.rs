@@ -22,10 +22,11 @@ impl BlockTable {
         Self { is_recording: true, ..Self::default() }
     }
 
-    /// Of a file that holds these blocks already, one behind the other.
-    pub(super) fn behind(blocks: Vec<BlockEntry>) -> Self {
+    /// Of a file that holds these blocks already, one behind the other, and what became of their sources' frames; none where nobody knows.
+    pub(super) fn behind(blocks: Vec<BlockEntry>, sizes: Option<Vec<SourceSize>>) -> Self {
         let bytes = blocks.last().map_or(0, BlockEntry::end);
-        Self { blocks, bytes, lacks_sizes: true, is_recording: true, sizes: Vec::new() }
+        let lacks_sizes = sizes.is_none();
+        Self { blocks, bytes, lacks_sizes, is_recording: true, sizes: sizes.unwrap_or_default() }
     }
 
     /// Length of the file so far, in bytes.
@@ -62,14 +63,8 @@ impl BlockTable {
         };
         self.blocks.push(entry);
         self.bytes += bytes;
-        for size in sizes.iter().filter(|_| !self.lacks_sizes) {
-            match self.sizes.iter_mut().find(|known| known.source == size.source) {
-                Some(known) => {
-                    known.raw_bytes += size.raw_bytes;
-                    known.stored_bytes += size.stored_bytes;
-                }
-                None => self.sizes.push(*size),
-            }
+        if !self.lacks_sizes {
+            add_sizes(&mut self.sizes, sizes);
         }
         Ok(())
     }
@@ -87,6 +82,19 @@ impl BlockTable {
             frames: raw.frames,
             reorder_window_ns: raw.reorder_window_ns,
             recovered: raw.recovered,
+        }
+    }
+}
+
+/// Adds what became of sources' frames in one more block.
+pub(super) fn add_sizes(sums: &mut Vec<SourceSize>, sizes: &[SourceSize]) {
+    for size in sizes {
+        match sums.iter_mut().find(|known| known.source == size.source) {
+            Some(known) => {
+                known.raw_bytes = known.raw_bytes.saturating_add(size.raw_bytes);
+                known.stored_bytes = known.stored_bytes.saturating_add(size.stored_bytes);
+            }
+            None => sums.push(*size),
         }
     }
 }

@@ -10,6 +10,8 @@ use super::kind::{FrameAt, FrameKind, Telemetry};
 use super::window::Window;
 use crate::stream::{KindDeframer, LENGTH_BYTES, SliceDeframer, Step};
 
+/// Said of a frame that is not what was written.
+pub(super) const WRONG: &str = "a frame whose checksum is wrong";
 /// Said of a frame that is cut off, or still being written.
 pub(super) const BEYOND: &str = "a frame that ends beyond the file";
 
@@ -50,7 +52,7 @@ pub(super) fn examine_in(
             }
             Ok(Step::Incomplete { .. }) => return Ok(Found::Nothing(BEYOND)),
             Err(error) if error.is_checksum_mismatch() => {
-                return Ok(Found::Nothing("a frame whose checksum is wrong"));
+                return Ok(Found::Nothing(WRONG));
             }
             Err(_) => return Ok(Found::Nothing("a frame longer than the limit")),
         }

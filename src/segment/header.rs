@@ -3,6 +3,7 @@
 use flatbuffers::{FlatBufferBuilder, Verifiable, VerifierOptions, WIPOffset};
 
 use super::index::ENTRIES_MAX;
+use crate::block::{checksum_from_wire, checksum_to_wire};
 use crate::os::clock::ClockReading;
 use crate::os::host::HostIdentity;
 use crate::schema::segment as wire;
@@ -341,19 +342,6 @@ pub(super) fn pairing_to_wire(clocks: &ClockReading) -> wire::ClockPairing {
 
 pub(super) fn pairing_from_wire(clocks: &wire::ClockPairing) -> ClockReading {
     ClockReading { mono_ns: clocks.mono_ns(), boot_ns: clocks.boot_ns(), wall_ns: clocks.wall_ns() }
-}
-
-fn checksum_to_wire(kind: ChecksumKind) -> wire::ChecksumKind {
-    match kind {
-        ChecksumKind::None => wire::ChecksumKind::None,
-        ChecksumKind::Crc16 => wire::ChecksumKind::Crc16,
-        ChecksumKind::Crc32 => wire::ChecksumKind::Crc32,
-        ChecksumKind::Xxh3 => wire::ChecksumKind::Xxh3,
-    }
-}
-
-fn checksum_from_wire(kind: wire::ChecksumKind) -> Option<ChecksumKind> {
-    ChecksumKind::ALL.iter().copied().find(|known| checksum_to_wire(*known) == kind)
 }
 
 #[cfg(test)]

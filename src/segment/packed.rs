@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::block_table::add_sizes;
 use super::fields::Choose;
 use super::footer::BlockEntry;
 use super::header::PACKED_CHECKSUM;
@@ -301,6 +302,20 @@ impl Packed {
         Ok(frame.payload_of(entry).ok_or("it is no block"))
     }
 
+    /// What became of each source's frames in these blocks, by their own words; none where one of them cannot be read.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn sizes_of(&self, blocks: &[BlockEntry]) -> io::Result<Option<Vec<SourceSize>>> {
+        let (mut sums, mut frame) = (Vec::new(), Vec::new());
+        for entry in blocks {
+            let Ok(payload) = self.payload(entry, &mut frame)? else { return Ok(None) };
+            let Ok(sizes) = self.with_decoder(|decoder| decoder.sizes(payload)) else { return Ok(None) };
+            add_sizes(&mut sums, &sizes);
+        }
+        Ok(Some(sums))
+    }
+
     /// Looks for blocks that have come behind the last one.
     fn grow(&self, state: &mut Unpacking) -> io::Result<()> {
         if !state.may_grow {
@@ -467,7 +482,11 @@ pub(super) mod tests {
 
     /// The file of a segment, packed in blocks of about `block_bytes`.
     pub(crate) fn packed(path: &Path, block_bytes: usize) -> Vec<u8> {
-        let raw = std::fs::read(path).unwrap();
+        packed_as(path, block_bytes, &std::fs::read(path).unwrap())
+    }
+
+    /// The same of other bytes, whose frames stand at the same places.
+    pub(crate) fn packed_as(path: &Path, block_bytes: usize, raw: &[u8]) -> Vec<u8> {
         let mut reader = SegmentReader::open(path).unwrap();
         let footer = reader.footer().unwrap().clone();
         let (mut cuts, mut last) = (vec![0], 0);

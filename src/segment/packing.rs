@@ -82,9 +82,9 @@ impl Packer {
         Ok(Self { packing, front, table: BlockTable::recording() })
     }
 
-    /// Of a file that holds these blocks already.
-    pub(super) fn behind(blocks: Vec<BlockEntry>, header: &Header) -> Self {
-        Self { packing: Packing::usual(header), front: Vec::new(), table: BlockTable::behind(blocks) }
+    /// Of a file that holds the blocks of this table already.
+    pub(super) fn behind(table: BlockTable, header: &Header) -> Self {
+        Self { packing: Packing::usual(header), front: Vec::new(), table }
     }
 
     /// Learns of a source that is not in the header.
@@ -145,11 +145,13 @@ impl Packer {
         let mut encoding = self.packing.lock();
         let raw_bytes = encoding.gather(pieces);
         let Encoding { encoder, frames } = &mut *encoding;
-        let payload = encoder.encode(frames, self.table.raw_end(), raw.header.checksum)?.to_vec();
-        let head = PACKED_CHECKSUM.header(&payload).map_err(into_io)?;
-        self.table.add(raw_bytes, (head.as_bytes().len() + payload.len()) as u64, encoder.sizes())?;
-        let (end, bytes) = end_of(&mut self.table, raw)?;
-        write(&mut [head.as_bytes(), &payload, &end].map(IoSlice::new))?;
+        // Room for the head, the block behind it, and then what ends the file.
+        let mut end = vec![0; PACKED_CHECKSUM.frame_bytes(0)];
+        encoder.append(frames, self.table.raw_end(), raw.header.checksum, &mut end)?;
+        PACKED_CHECKSUM.seal(&mut end).map_err(into_io)?;
+        self.table.add(raw_bytes, end.len() as u64, encoder.sizes())?;
+        let bytes = append_end(&mut self.table, raw, &mut end)?;
+        write(&mut [IoSlice::new(&end)])?;
         Ok(bytes)
     }
 }
@@ -165,44 +167,49 @@ impl Encoding {
     }
 }
 
-/// Footer and trailer of a packed file, whole frames, and the length of the file with them. `raw` is the footer of what is packed.
-fn end_of(table: &mut BlockTable, raw: &Footer) -> io::Result<(Vec<u8>, u64)> {
+/// Appends footer and trailer of a packed file, whole frames, and returns the length of the file with them. `raw` is the footer of what is packed.
+fn append_end(table: &mut BlockTable, raw: &Footer, out: &mut Vec<u8>) -> io::Result<u64> {
     let footer = table.footer(raw.header.without_schemas(), raw);
     let (payload, trailer) = ended(&footer)?;
-    let mut end = Vec::with_capacity(PACKED_CHECKSUM.frame_bytes(payload.len() + trailer.len()) * 2);
+    let bytes = PACKED_CHECKSUM.frame_bytes(payload.len()) + PACKED_CHECKSUM.frame_bytes(trailer.len());
+    out.reserve(bytes);
     for payload in [payload, trailer] {
-        PACKED_CHECKSUM.frame_and_write(&mut end, &payload).map_err(into_io)?;
+        PACKED_CHECKSUM.frame_and_write(out, &payload).map_err(into_io)?;
     }
-    let bytes = footer.bytes + end.len() as u64;
-    Ok((end, bytes))
+    Ok(footer.bytes + bytes as u64)
 }
 
-/// Writes footer and trailer of a packed file behind its last block, which has the footer `raw`.
+/// Writes footer and trailer of a packed file behind the last block of its table, which has the footer `raw`.
 ///
 /// # Errors
 /// What the storage says.
 pub(super) fn end_behind(
     name: SegmentName,
     file: Arc<dyn StorageFile>,
-    blocks: Vec<BlockEntry>,
+    mut table: BlockTable,
     raw: &Footer,
 ) -> io::Result<SealedSegment> {
-    let (end, bytes) = end_of(&mut BlockTable::behind(blocks), raw)?;
+    let mut end = Vec::new();
+    let bytes = append_end(&mut table, raw, &mut end)?;
     write_all(&file, &mut [IoSlice::new(&end)])?;
     Ok(SealedSegment::new(name, file, bytes))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::path::Path;
 
     use proptest::prelude::*;
 
     use super::super::header::tests::example;
-    use super::super::verification::tests::{acts, written, written_as};
-    use super::super::{Advance, Form, SegmentReader, Verdict, Verification};
+    use super::super::verification::tests::{Act, acts, written, written_as};
+    use super::super::{
+        Advance, Form, FrameKind, Leftovers, SegmentName, SegmentReader, Verdict, Verification, recover,
+    };
 
     use super::*;
+    use crate::os::storage::DataDirectory;
 
     fn verdict(path: &Path) -> Verdict {
         let mut verification = Verification::default();
@@ -246,6 +253,55 @@ mod tests {
             let of_packed = verdict(&path);
             std::fs::copy(&plain, &path).unwrap();
             prop_assert_eq!(of_packed, verdict(&path));
+        }
+    }
+
+    /// Length of each source's frames, as a reader comes upon them.
+    fn raw_bytes(path: &Path) -> BTreeMap<u16, u64> {
+        let (mut reader, mut sums) = (SegmentReader::open(path).unwrap(), BTreeMap::new());
+        while let Some(advance) = reader.advance().unwrap() {
+            let Advance::Frame(at) = advance else { panic!("{advance:?}") };
+            let sample = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry);
+            if let Some(sample) = sample {
+                *sums.entry(sample.source).or_default() += at.bytes as u64;
+            }
+        }
+        sums
+    }
+
+    // Goal: a recovery finds out from the blocks alone what became of each source's frames. Method: a segment that was packed while it was written, cut in
+    // front of its footer, of its last block, and in the middle; sizes as they were told when it was packed, and those of the frames that are left.
+    #[test]
+    fn a_recovery_knows_the_sizes_of_sources() {
+        let folder = tempfile::tempdir().unwrap();
+        let acts: Vec<Act> = (0..8)
+            .flat_map(|at| {
+                [Act::Samples { source: at % 2, count: 30, body: 50 + usize::from(at) }, Act::Index]
+            })
+            .collect();
+        let form = Form { preallocate: 0, packing: Some(Packing::usual(&example())) };
+        let path = written_as(folder.path(), &acts, form, &mut |_| {});
+        let name = SegmentName::parse(path.file_name().unwrap().to_str().unwrap()).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let reader = SegmentReader::open(&path).unwrap();
+        let (blocks, sizes) = (reader.packed().unwrap().blocks(), reader.packed().unwrap().sizes().to_vec());
+        assert!(sizes.len() == 2 && raw_bytes(&path).len() == 2);
+        let last = blocks.last().unwrap();
+        for (cut, is_all) in
+            [(last.end(), true), (last.offset, true), (blocks[blocks.len() / 2].end(), false)]
+        {
+            std::fs::write(&path, &bytes[..usize::try_from(cut).unwrap()]).unwrap();
+            let torn = SegmentReader::open(&path).unwrap();
+            assert!(torn.packed().unwrap().sizes().is_empty(), "nobody has told");
+            let storage = DataDirectory::open(folder.path()).unwrap();
+            let recovered = recover(&storage, name, &Leftovers::default(), false).unwrap();
+            assert!(recovered.sealed.is_some() && recovered.set_aside.is_empty(), "{recovered:?}");
+            let reader = SegmentReader::open(&path).unwrap();
+            let found = reader.packed().unwrap().sizes();
+            assert!((found == sizes) == is_all, "{cut}: {found:?} {sizes:?}");
+            let of_frames = raw_bytes(&path);
+            assert!(found.iter().all(|size| of_frames.get(&size.source) == Some(&size.raw_bytes)));
+            assert!(found.len() == 2 && found.iter().all(|size| size.stored_bytes > 0));
         }
     }
 }

@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::block_table::BlockTable;
 use super::control::{ClockSync, Gap, count_of};
 use super::error::SegmentError;
 use super::footer::BlockEntry;
@@ -241,13 +242,20 @@ impl Recovery<'_> {
         }
         file.truncate(stored_end).map_err(step.fails("cut the torn tail off"))?;
         let header = reader.header().clone();
-        let sealed = match (blocks, reader.footer()) {
-            // Sealed within, but not around.
-            (Some(blocks), Some(footer)) => {
-                end_behind(self.name, file, blocks, footer).map_err(step.fails("write footer and trailer"))?
+        let table = match (reader.packed(), blocks) {
+            (Some(packed), Some(blocks)) => {
+                let sizes = packed.sizes_of(&blocks).map_err(step.fails("read the file"))?;
+                Some(BlockTable::behind(blocks, sizes))
             }
-            (blocks, _) => {
-                let packer = blocks.map(|blocks| Packer::behind(blocks, &header));
+            _ => None,
+        };
+        let sealed = match (table, reader.footer()) {
+            // Sealed within, but not around.
+            (Some(table), Some(footer)) => {
+                end_behind(self.name, file, table, footer).map_err(step.fails("write footer and trailer"))?
+            }
+            (table, _) => {
+                let packer = table.map(|table| Packer::behind(table, &header));
                 let writer = SegmentWriter::resume(self.name, header, file, tally).packed_by(packer);
                 self.fill_up(writer, progress)?
             }

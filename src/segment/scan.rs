@@ -4,6 +4,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use super::error::SegmentError;
+use super::examine::WRONG;
 use super::fields::{Choose, projected};
 use super::footer::{BlockEntry, Footer};
 use super::kind::{FrameKind, Telemetry};
@@ -46,7 +47,8 @@ pub struct Scanned {
     pub blocks_read: u64,
     /// ...and blocks that nothing can be in.
     pub blocks_skipped: u64,
-    /// Holes, at raw offsets.
+    /// Holes in what was looked at, at raw offsets: blocks that cannot be unpacked, and frames that are not what was written, of whichever source.
+    /// What is looked at is, where only some time is asked for, a raw segment from there to its end, and of a packed one the blocks in which it may be.
     pub damage: Vec<Damage>,
 }
 
@@ -117,6 +119,9 @@ impl Packed {
                 Ok(Some(block)) => {
                     giving.scanned.blocks_read += 1;
                     block.payloads(source, |payload| giving.payload(payload));
+                    for wrong in block.wrong_frames() {
+                        giving.scanned.add_wrong(entry.raw_offset + wrong.start as u64, wrong.len() as u64);
+                    }
                     self.with_decoder(|decoder| decoder.reuse(block));
                 }
                 Ok(None) => giving.scanned.blocks_skipped += 1,
@@ -128,6 +133,16 @@ impl Packed {
             }
         }
         Ok(())
+    }
+}
+
+impl Scanned {
+    /// Tells of frames that are not what was written; together with those right in front of them, in the block before.
+    fn add_wrong(&mut self, offset: u64, length: u64) {
+        match self.damage.last_mut() {
+            Some(last) if last.what == WRONG && last.offset + last.length == offset => last.length += length,
+            _ => self.damage.push(Damage { offset, length, what: WRONG }),
+        }
     }
 }
 
@@ -269,7 +284,7 @@ mod tests {
     use std::path::Path;
 
     use super::super::fields::tests::{SAMPLES, raw_segment};
-    use super::super::packed::tests::packed;
+    use super::super::packed::tests::{packed, packed_as};
     use super::*;
     use crate::schema::Plan;
 
@@ -341,5 +356,48 @@ mod tests {
         let (samples, came_to) = scanned(&path, 0..u64::MAX, None);
         assert!(!samples.is_empty() && (samples.len() as u64) < SAMPLES);
         assert_eq!(came_to.damage.iter().map(|damage| damage.offset).collect::<Vec<_>>(), [block.raw_offset]);
+    }
+
+    // Goal: frames with wrong checksums are told by a scan of a packed segment as by one of the raw segment, and are not given. Method: one frame, two that
+    // follow each other in a block, two on both sides of a block's end, one of another source; with and without a condition that excludes all blocks.
+    #[test]
+    fn frames_that_are_wrong_are_told_of_raw_and_packed_segments_alike() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = raw_segment(folder.path());
+        let raw = std::fs::read(&path).unwrap();
+        let mut reader = SegmentReader::open(&path).unwrap();
+        let mut frames = Vec::new();
+        while let Some(Advance::Frame(at)) = reader.advance().unwrap() {
+            let start = usize::try_from(at.offset).unwrap();
+            let sample = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry);
+            frames.extend(sample.map(|sample| (sample.source, start..start + at.bytes)));
+        }
+        assert_eq!(frames.len() as u64, 2 * SAMPLES);
+        std::fs::write(&path, packed(&path, 4096)).unwrap();
+        let blocks = SegmentReader::open(&path).unwrap().packed().unwrap().blocks();
+        // The first frame of a block that has a sample right in front of it.
+        let begins = |at: usize| blocks.iter().any(|block| block.raw_offset == frames[at].1.start as u64);
+        let first =
+            (1..frames.len()).find(|at| begins(*at) && frames[at - 1].1.end == frames[*at].1.start).unwrap();
+        for (wrong, holes) in
+            [(vec![7], 1), (vec![first + 1, first + 2], 1), (vec![8, 9, 31], 2), (vec![first - 1, first], 1)]
+        {
+            let mut damaged = raw.clone();
+            for number in &wrong {
+                damaged[frames[*number].1.end - 1] ^= 1;
+            }
+            std::fs::write(&path, &damaged).unwrap();
+            let none = Some(("segment", -2.0..=-1.0));
+            let of_raw = [None, none.clone()].map(|condition| scanned(&path, 0..u64::MAX, condition));
+            std::fs::write(&path, &raw).unwrap();
+            std::fs::write(&path, packed_as(&path, 4096, &damaged)).unwrap();
+            let of_packed = [None, none].map(|condition| scanned(&path, 0..u64::MAX, condition));
+            for ((raw_samples, of_raw), (samples, of_packed)) in of_raw.iter().zip(&of_packed) {
+                assert_eq!(of_raw.damage.len(), holes, "{of_raw:?}");
+                assert_eq!((&of_packed.damage, samples), (&of_raw.damage, raw_samples), "{wrong:?}");
+            }
+            let lost = wrong.iter().filter(|number| frames[**number].0 == 1).count() as u64;
+            assert_eq!((of_raw[0].1.samples, of_raw[1].1.samples), (SAMPLES - lost, 0), "{wrong:?}");
+        }
     }
 }

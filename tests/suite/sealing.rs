@@ -441,7 +441,7 @@ fn recorded_of(rig: &Rig) -> u64 {
 }
 
 // Goal: what is packed while it is recorded is whole at any time: while it grows, after kill -9, and once it is recovered, in place. Method: looked at, killed
-// in the middle, looked at, recovered; numbers, books and verdict.
+// in the middle, looked at, recovered; numbers, books and verdict, and sizes by source, of which `info` says where they are missing.
 #[test]
 fn a_kill_while_packing_costs_nothing() {
     let rig = Rig::new();
@@ -456,6 +456,12 @@ fn a_kill_while_packing_costs_nothing() {
     assert!(open.iter().all(|path| is_packed(&rig, path)) && !open.is_empty());
     let torn = numbers(&rig).len();
     assert!(torn >= growing.len());
+    let missing = "not counted by source";
+    let info = rig.info();
+    let has_samples = |segment: &Value| segment["state"] == "torn" && number(&segment["frames"]) > 0;
+    let is_missing = info["segments"].as_array().unwrap().iter().any(has_samples);
+    let page = rig.call(&["info", "flatcap-data"]).text();
+    assert_eq!(page.contains(missing), is_missing, "{page}");
     let called = rig.call(&["recover", "--json", "flatcap-data"]);
     assert_eq!(called.status, Some(0), "{called:?}");
     assert!(number(&called.json()["lost"]) <= 1, "{called:?}");
@@ -470,6 +476,12 @@ fn a_kill_while_packing_costs_nothing() {
     assert_eq!(recorded_of(&rig), whole.len() as u64);
     assert!(rig.segments("active").is_empty());
     assert!(rig.segments("bin").iter().all(|path| is_packed(&rig, path)), "completed as they were");
+    let info = rig.info();
+    let of_sources: u64 =
+        info["sources"].as_array().unwrap().iter().map(|source| number(&source["packed_raw_bytes"])).sum();
+    let raw_bytes = number(&info["raw_bytes"]);
+    assert!(of_sources < raw_bytes && of_sources > raw_bytes / 2, "{of_sources} of {raw_bytes}: {info}");
+    assert!(!rig.call(&["info", "flatcap-data"]).text().contains(missing));
 }
 
 // Goal: segments that were packed while they were recorded are smaller than raw ones, are packed again in large blocks, once, and read as before. Method: a
