@@ -52,6 +52,7 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
 }
 
 /// Appends `from`.
+#[cfg(feature = "agent")]
 #[inline]
 pub(crate) fn append(to: &mut Vec<u8>, from: &[u8]) {
     match from.len() {
@@ -63,6 +64,7 @@ pub(crate) fn append(to: &mut Vec<u8>, from: &[u8]) {
 }
 
 /// As [`copy_ends`].
+#[cfg(feature = "agent")]
 #[inline]
 fn append_ends<const N: usize>(to: &mut Vec<u8>, from: &[u8]) {
     let end = to.len() + from.len();
@@ -108,9 +110,12 @@ mod tests {
             copy(&mut to[1..=length], &from[..length]);
             assert_eq!(to[1..=length], from[..length]);
             assert_eq!((to[0], to[length + 1]), (0xFF, 0xFF));
-            let mut longer = vec![0xFF; 3];
-            append(&mut longer, &from[..length]);
-            assert_eq!(longer, [&[0xFF; 3], &from[..length]].concat());
+            #[cfg(feature = "agent")]
+            {
+                let mut longer = vec![0xFF; 3];
+                append(&mut longer, &from[..length]);
+                assert_eq!(longer, [&[0xFF; 3], &from[..length]].concat());
+            }
             #[cfg(feature = "template")]
             {
                 to.fill(0xFF);
