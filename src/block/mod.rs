@@ -27,6 +27,8 @@ mod span;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod text;
 mod wanted;
 mod way;
 
