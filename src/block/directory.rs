@@ -71,9 +71,18 @@ impl Span {
 #[inline]
 pub(super) fn value_at(row: &[u8], place: Place) -> u64 {
     let rest = row.get(place.at as usize..).unwrap_or_default();
-    let mut word = [0; 8];
-    word.iter_mut().zip(rest.iter().take(usize::from(place.bytes))).for_each(|(to, from)| *to = *from);
-    u64::from_le_bytes(word)
+    // Most lanes have one of these lengths.
+    match (place.bytes, rest.first_chunk(), rest.first_chunk()) {
+        (8, Some(bytes), _) => u64::from_le_bytes(*bytes),
+        (4, _, Some(bytes)) => u64::from(u32::from_le_bytes(*bytes)),
+        _ => {
+            let mut word = [0; 8];
+            word.iter_mut()
+                .zip(rest.iter().take(usize::from(place.bytes)))
+                .for_each(|(to, from)| *to = *from);
+            u64::from_le_bytes(word)
+        }
+    }
 }
 
 /// Where each bucket begins: numbers of lanes, and their count behind the last one.

@@ -1,6 +1,7 @@
 //! One lane: the same eight bytes of every row, as a column of integers, in few bytes.
 
 use super::bits::{CHUNK, Chunk, pack, packed_bytes, unpack, width_of};
+use super::cost;
 use super::dictionary;
 use super::error::Fault;
 use super::numeric::{self, Numbers};
@@ -43,26 +44,7 @@ impl Coding {
 
     /// The one of our own that takes the fewest bytes, and these: all of them are counted and none is written.
     pub(super) fn choose(values: &[u64]) -> (Self, usize) {
-        let mut bytes = [0_usize; 4];
-        let mut last = [values.first().copied().unwrap_or_default(), 0];
-        for chunk in values.chunks(CHUNK) {
-            let mut ranges = [Range::new(), Range::new(), Range::new()];
-            let mut sparse = CHUNK / 8;
-            for value in chunk {
-                let delta = value.wrapping_sub(last[0]);
-                let second = delta.wrapping_sub(last[1]);
-                last = [*value, delta];
-                for (range, number) in ranges.iter_mut().zip([*value, delta, second]) {
-                    range.add(number);
-                }
-                sparse += if delta == 0 { 0 } else { varint_bytes(zigzag(delta)) };
-            }
-            for (sum, range) in bytes.iter_mut().zip(&ranges) {
-                *sum += 1 + varint_bytes(zigzag(range.lowest())) + packed_bytes(chunk.len(), range.width());
-            }
-            bytes[3] += sparse;
-        }
-        let fewest = Self::ALL.into_iter().zip(bytes).min_by_key(|(_, bytes)| *bytes);
+        let fewest = Self::ALL.into_iter().zip(cost::of_codings(values)).min_by_key(|(_, bytes)| *bytes);
         fewest.unwrap_or((Self::Plain, 0))
     }
 
@@ -99,27 +81,27 @@ impl Coding {
 }
 
 /// The lowest and the highest of some signed numbers.
-struct Range {
+pub(super) struct Range {
     lowest: i64,
     highest: i64,
 }
 
 impl Range {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { lowest: i64::MAX, highest: i64::MIN }
     }
 
     #[inline]
-    fn add(&mut self, number: u64) {
+    pub(super) fn add(&mut self, number: u64) {
         self.lowest = self.lowest.min(number.cast_signed());
         self.highest = self.highest.max(number.cast_signed());
     }
 
-    fn lowest(&self) -> u64 {
+    pub(super) fn lowest(&self) -> u64 {
         self.lowest.cast_unsigned()
     }
 
-    fn width(&self) -> u32 {
+    pub(super) fn width(&self) -> u32 {
         width_of(self.highest.wrapping_sub(self.lowest).cast_unsigned())
     }
 }
@@ -232,7 +214,7 @@ fn decode_sparse(bytes: &[u8], values: &mut [u64]) -> Result<(), Fault> {
 
 /// Small numbers of either sign as small numbers.
 #[inline]
-fn zigzag(number: u64) -> u64 {
+pub(super) fn zigzag(number: u64) -> u64 {
     let signed = number.cast_signed();
     (signed << 1 ^ signed >> 63).cast_unsigned()
 }

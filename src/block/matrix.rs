@@ -14,6 +14,11 @@ use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT};
 
 /// Rows by which is decided what a lane holds.
 const SPLIT_ROWS: usize = 256;
+/// Bytes of rows that are taken apart at a time, and how many rows these are at most.
+const TILE_BYTES: usize = 16 << 10;
+const TILE_ROWS: usize = 64;
+/// Words whose bits are joined at a time: as many as registers hold.
+const WORDS_JOINED: usize = 4;
 
 /// A matrix, taken apart. Keeps its memory.
 #[derive(Debug, Default)]
@@ -168,25 +173,13 @@ impl Matrix {
 
     /// Adds the bits that some rows have else than the first one, outside of spans.
     fn join<'r>(&mut self, rows: Range<usize>, row: &impl Fn(usize) -> &'r [u8]) {
-        let (first, first_rest) = row(0).as_chunks::<8>();
-        let tail = Place { at: 0, bytes: 8, kind: Kind::Unsigned };
-        let first_tail = value_at(first_rest, tail);
-        for number in rows {
-            let (row, rest) = row(number).as_chunks::<8>();
+        let first = row(0);
+        let mut tile = Vec::with_capacity(TILE_ROWS);
+        for numbers in tiles(rows, first.len()) {
+            tile.clear();
+            tile.extend(numbers.map(row));
             for words in &self.outside {
-                // The last word may be less than one.
-                let whole = words.start..words.end.min(first.len());
-                let joined = self.joined.get_mut(words.clone()).unwrap_or_default();
-                let words = first.get(whole.clone()).unwrap_or_default().iter();
-                let words = words.zip(row.get(whole).unwrap_or_default());
-                for (joined, (one, other)) in joined.iter_mut().zip(words) {
-                    *joined |= u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
-                }
-            }
-            if let (Some(joined), Some(last)) = (self.joined.get_mut(first.len()), self.outside.last())
-                && last.contains(&first.len())
-            {
-                *joined |= first_tail ^ value_at(rest, tail);
+                join_words(first, &tile, words.start, self.joined.get_mut(words.clone()).unwrap_or_default());
             }
         }
     }
@@ -226,12 +219,13 @@ impl Matrix {
         self.stride = rows + 9;
         self.columns.clear();
         self.columns.resize(self.places.len() * self.stride, 0);
-        for number in 0..rows {
-            let row = row(number);
+        let mut tile = Vec::with_capacity(TILE_ROWS);
+        for numbers in tiles(0..rows, row(0).len()) {
+            tile.clear();
+            tile.extend(numbers.clone().map(row));
             for (place, column) in self.places.iter().zip(self.columns.chunks_exact_mut(self.stride)) {
-                if let Some(to) = column.get_mut(number) {
-                    *to = value_in(row, *place);
-                }
+                let to = column.get_mut(numbers.clone()).unwrap_or_default().iter_mut();
+                to.zip(&tile).for_each(|(to, row)| *to = value_at(row, *place));
             }
         }
     }
@@ -250,15 +244,41 @@ impl Matrix {
     }
 }
 
-/// As [`value_at`], for the lengths that most lanes have.
-#[inline]
-fn value_in(row: &[u8], place: Place) -> u64 {
-    let rest = row.get(place.at as usize..).unwrap_or_default();
-    match place.bytes {
-        8 => rest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)),
-        4 => rest.first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes))),
-        _ => value_at(row, place),
+/// Some rows at a time: those of a tile stay in the nearest cache while one word after the other is taken from all of them.
+fn tiles(rows: Range<usize>, row_bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = (TILE_BYTES / row_bytes.max(1)).clamp(1, TILE_ROWS);
+    let end = rows.end;
+    rows.step_by(count).map(move |from| from..(from + count).min(end))
+}
+
+/// Adds the bits that rows have else than the first one, to as many words from a certain one on as there are.
+fn join_words(first: &[u8], rows: &[&[u8]], from: usize, joined: &mut [u64]) {
+    for (word, joined) in (from..).step_by(WORDS_JOINED).zip(joined.chunks_mut(WORDS_JOINED)) {
+        if let (Some(first), Ok(joined)) =
+            (words_at(first, word), <&mut [u64; WORDS_JOINED]>::try_from(&mut *joined))
+        {
+            let mut all = *joined;
+            for row in rows.iter().filter_map(|row| words_at(row, word)) {
+                for (all, (one, other)) in all.iter_mut().zip(first.iter().zip(row)) {
+                    *all |= u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
+                }
+            }
+            *joined = all;
+            continue;
+        }
+        for (word, joined) in (word..).zip(joined) {
+            let place =
+                Place { at: u32::try_from(8 * word).unwrap_or(u32::MAX), bytes: 8, kind: Kind::Unsigned };
+            let first = value_at(first, place);
+            *joined |= rows.iter().fold(0, |all, row| all | first ^ value_at(row, place));
+        }
     }
+}
+
+/// Words of a row from a certain one on, where they all are whole.
+#[inline]
+fn words_at(row: &[u8], word: usize) -> Option<&[[u8; 8]; WORDS_JOINED]> {
+    row.as_chunks().0.get(word..)?.first_chunk()
 }
 
 /// Whether the lower and the upper half of a value are two: they take clearly less alone than together.
@@ -275,23 +295,55 @@ fn is_two(values: impl Iterator<Item = u64>, [whole, low, high]: &mut [Vec<u64>;
 
 /// A lane's bounds, and a hash of the differences from row to row.
 fn survey(mut place: Place, is_known: bool, column: &[u64]) -> (Lane, u64) {
-    let (mut lowest, mut highest, mut joined) = (u64::MAX, 0, 0);
-    let (mut hash, mut last) = (0_u64, column.first().copied().unwrap_or_default());
-    for value in column {
-        lowest = lowest.min(*value);
-        highest = highest.max(*value);
-        joined |= value ^ last;
-        hash = (hash.rotate_left(5) ^ value.wrapping_sub(last)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        last = *value;
-    }
+    let bounds = |(lowest, highest): (u64, u64), value: u64| (lowest.min(value), highest.max(value));
+    let (mut lowest, mut highest) = column.iter().copied().fold((u64::MAX, 0), bounds);
     let sign = 1_u64 << (8 * u32::from(place.bytes) - 1);
-    if joined & sign != 0 && !is_known {
+    if (lowest ^ highest) & sign != 0 && !is_known {
         // The sign changes: bounds of unsigned numbers would say nothing.
         place.kind = if is_float(column, place.bytes) { Kind::Float } else { Kind::Signed };
     }
     if place.kind != Kind::Unsigned {
-        let keys = || column.iter().map(|value| place.key(*value));
-        (lowest, highest) = (keys().min().unwrap_or_default(), keys().max().unwrap_or_default());
+        (lowest, highest) = column.iter().map(|value| place.key(*value)).fold((u64::MAX, 0), bounds);
     }
-    (Lane { place, coding: Coding::Plain, follows: ALONE, bytes: 0, lowest, highest }, hash)
+    let lane = Lane { place, coding: Coding::Plain, follows: ALONE, bytes: 0, lowest, highest };
+    (lane, hash_of_differences(column))
+}
+
+/// Of four values at a time, each after the one in front of it: a single chain would wait for each multiplication.
+fn hash_of_differences(column: &[u64]) -> u64 {
+    const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mix = |hash: &mut u64, from: &u64, to: &u64| {
+        *hash = (hash.rotate_left(5) ^ to.wrapping_sub(*from)).wrapping_mul(MULTIPLIER);
+    };
+    let mut hashes = [0_u64; 4];
+    let (to, to_rest) = column.get(1..).unwrap_or_default().as_chunks::<4>();
+    let (from, _) = column.as_chunks::<4>();
+    for (from, to) in from.iter().zip(to) {
+        hashes.iter_mut().zip(from.iter().zip(to)).for_each(|(hash, (from, to))| mix(hash, from, to));
+    }
+    let from_rest = column.get(4 * to.len()..).unwrap_or_default();
+    hashes.iter_mut().zip(from_rest.iter().zip(to_rest)).for_each(|(hash, (from, to))| mix(hash, from, to));
+    hashes.iter().fold(0, |all: u64, hash| (all.rotate_left(5) ^ hash).wrapping_mul(MULTIPLIER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: columns that keep a distance have one hash, whatever their length, and each other difference has another. Method: columns of up to some steps, moved,
+    // and with each one of their values changed.
+    #[test]
+    fn columns_that_keep_apart_have_one_hash() {
+        for rows in 0..20_u64 {
+            let column: Vec<u64> = (0..rows).map(|row| row * row * 977).collect();
+            let hash = hash_of_differences(&column);
+            let moved: Vec<u64> = column.iter().map(|value| value.wrapping_sub(1 << 40)).collect();
+            assert_eq!(hash_of_differences(&moved), hash);
+            for at in (0..column.len()).filter(|_| rows > 1) {
+                let mut other = column.clone();
+                other[at] += 1;
+                assert_ne!(hash_of_differences(&other), hash, "{at} of {rows}");
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@
 mod bits;
 mod checksum;
 mod codec;
+mod cost;
 mod decode;
 mod decoded;
 mod dictionary;

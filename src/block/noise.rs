@@ -99,7 +99,8 @@ fn try_numeric(column: &[u64], place: Place, coding: Coding, bytes: usize) -> Op
     let [low, high] = if coding == Coding::DeltaOfDelta { [1, 2] } else { [0, 1] };
     let order = if spread(sample, high) < spread(sample, low) { high } else { low };
     let integers = attempt(Numbers::Integers, order)?;
-    let may_be_float = place.kind == Kind::Float || is_float(column, place.bytes);
+    // Letters look like floats, and are read as integers as well.
+    let may_be_float = place.kind == Kind::Float || is_float(column, place.bytes) && !is_text(column);
     let floats = Numbers::of_floats(place.bytes).ok().filter(|_| may_be_float);
     let floats = floats.and_then(|numbers| attempt(numbers, order));
     let best = floats.filter(|floats| floats.bytes < integers.bytes).unwrap_or(integers);
@@ -132,4 +133,38 @@ pub(super) fn is_float(column: &[u64], bytes: u8) -> bool {
         4 => *value == 0 || (0x40..0xC0).contains(&(value >> 23 & 0xFF)),
         _ => false,
     })
+}
+
+/// Whether all bytes of the values are letters, spaces or zeros.
+pub(super) fn is_text(column: &[u64]) -> bool {
+    let is_letter = |byte: &u8| *byte == 0 || (0x09..0x7F).contains(byte);
+    column.iter().take(LOOK_ROWS).all(|value| value.to_le_bytes().iter().all(is_letter))
+}
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "small numbers")]
+mod tests {
+    use super::*;
+
+    // Goal: digits and letters are no floats though their bits could be, and are as small without; readings are. Method: four digits at random, and readings
+    // of a converter, as lanes of four bytes.
+    #[test]
+    fn letters_are_read_as_integers() {
+        let place = Place { at: 64, bytes: 4, kind: Kind::Unsigned };
+        let noise = |row: u32| (row + 1).wrapping_mul(0x9E37_79B9) >> 7;
+        let digits =
+            |number: u32| format!("{:04}", number % 10_000).into_bytes().try_into().map(u32::from_le_bytes);
+        let letters: Vec<u64> = (0..6000).map(|row| u64::from(digits(noise(row)).unwrap())).collect();
+        let readings: Vec<u64> = (0..6000_u16)
+            .map(|row| u64::from((f32::from(noise(row.into()) as u16) * 0.1).to_bits()))
+            .collect();
+        let coding = |column: &[u64]| {
+            let mut bytes = Vec::new();
+            (encode(column, place, &mut bytes), bytes.len())
+        };
+        assert!(is_float(&letters, 4) && is_text(&letters) && !is_text(&readings));
+        let (by, bytes) = coding(&letters);
+        assert!(by != Coding::Floats && 8 * bytes < 30 * letters.len(), "{by:?} {bytes}");
+        assert_eq!(coding(&readings).0, Coding::Floats);
+    }
 }

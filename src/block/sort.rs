@@ -48,6 +48,16 @@ impl List {
     }
 }
 
+/// Which right frames of a source are in the list of the one before without looking for it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Steady {
+    #[default]
+    None,
+    /// Those with a payload of this length.
+    Rows(u32),
+    All,
+}
+
 /// What is known of a frame: where its payload is, and whose.
 #[derive(Clone, Copy)]
 struct Seen {
@@ -69,7 +79,7 @@ pub(super) struct Sorter {
     pub(super) sources: Vec<(u16, u64)>,
     last: usize,                 // list of the frame before
     source: Option<u16>,         // its source
-    is_steady: bool,             // whether right frames of that source are all in that list
+    steady: Steady,              // and which of that source's right frames are in that list too
     spare: Vec<(u32, u32)>,      // what the longest list had its rows in
     sums: BTreeMap<u16, u64>,    // length of whole frames by source, but for those in rows of a matrix and
     running: Option<(u16, u64)>, // those of the latest source since another one's
@@ -149,22 +159,35 @@ impl Sorter {
         self.sums.clear();
         self.running = None;
         self.last = 0;
-        self.is_steady = false;
+        self.steady = Steady::None;
     }
 
     #[inline]
     fn add(&mut self, seen: Seen, head_bytes: usize, ways: &Ways) -> io::Result<()> {
         let row_bytes = u32::try_from(seen.bytes).map_err(io::Error::other)?;
         let place = u32::try_from(seen.at).map_err(io::Error::other)?;
-        if !self.is_steady || self.source != seen.source || !seen.is_right {
+        let is_steady = match self.steady {
+            Steady::None => false,
+            Steady::Rows(bytes) => bytes == row_bytes,
+            Steady::All => true,
+        };
+        if !is_steady || self.source != seen.source || !seen.is_right {
             self.last = self.list(seen, row_bytes, ways);
             self.source = seen.source;
-            self.is_steady = seen.is_right && ways.of(seen.source).layout == Layout::Row;
+            let shape = self.lists.get(self.last).map(|list| list.shape);
+            self.steady = match shape {
+                Some(Shape::Rows { row_bytes, .. }) => Steady::Rows(row_bytes),
+                Some(Shape::Any(way)) if way.layout == Layout::Row => Steady::All,
+                _ => Steady::None,
+            };
         }
         let number = self.last;
         self.order.push(u16::try_from(number).map_err(io::Error::other)?);
         let Some(list) = self.lists.get_mut(number) else { return Ok(()) };
         list.rows.push((place, row_bytes));
+        if list.is_full() {
+            self.steady = Steady::None;
+        }
         if let (Some(source), Shape::Any(_)) = (seen.source, list.shape) {
             let frame_bytes = (head_bytes + seen.bytes) as u64;
             match &mut self.running {

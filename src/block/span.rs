@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::codec::{Codec, Compressor};
 use super::directory::{SPAN_BYTES_MIN, SPANS_MAX, Span, value_at};
 use super::lane::Coding;
-use super::noise::is_float;
+use super::noise::{is_float, is_text};
 use super::wanted::{Kind, Place};
 use crate::schema::envelope::ENVELOPE_BYTES;
 
@@ -24,6 +24,10 @@ const SAMPLE_ROWS: (usize, usize) = (32, 256);
 /// And one behind the other; these bytes of them, as much as there are columns.
 const SAMPLE_ROWS_TRIED: (usize, usize) = (4, 256);
 const SAMPLE_BYTES_TRIED: usize = SAMPLE_BYTES / 2;
+/// Of longer rows so many pieces are tried.
+const WINDOWS: usize = 4;
+/// So many of both are tried first.
+const FEW_BYTES_TRIED: usize = SAMPLE_BYTES_TRIED / 4;
 const WORD: usize = 8;
 /// The golden ratio as a fraction of 2^32: its multiples lie evenly in it, however many there are.
 const GOLDEN: u32 = 0x9E37_79B9;
@@ -84,6 +88,7 @@ impl Trial {
         codec: Codec,
         is_known: impl Fn(u32) -> bool,
     ) -> Vec<Span> {
+        self.take(codec);
         let mark = |(word, joined): (usize, &u64)| match u32::try_from(WORD * word) {
             Ok(at) if *joined != 0 && (at as usize) < ENVELOPE_BYTES => Mark::Border,
             // One that stands still in the first rows may change in others.
@@ -97,7 +102,7 @@ impl Trial {
             let marks = (0..stretch.len()).map(|word| sample.mark(word));
             for inner in stretches(marks) {
                 let words = stretch.start + inner.start..stretch.start + inner.end;
-                if self.pays(rows, codec, &words, &sample) {
+                if self.pays(rows, &words, &sample) {
                     found.push(words);
                 }
             }
@@ -118,7 +123,6 @@ impl Trial {
     fn pays<'r, R: Fn(usize) -> &'r [u8]>(
         &mut self,
         rows: &Rows<'_, R>,
-        codec: Codec,
         words: &Range<usize>,
         sample: &Sample,
     ) -> bool {
@@ -128,39 +132,70 @@ impl Trial {
         if 16 * lanes_bytes >= 15 * raw_bytes {
             return true;
         }
-        if codec == Codec::None {
+        if self.codec() == Codec::None {
             // Lanes are the only way to be small, and must be worth their time.
             return 3 * raw_bytes < 5 * lanes_bytes;
         }
-        let length = words.len().min(SAMPLE_BYTES_TRIED / WORD / SAMPLE_ROWS_TRIED.0);
-        let (fewest, most) = SAMPLE_ROWS_TRIED;
-        let count = (SAMPLE_BYTES_TRIED / (WORD * length).max(1)).clamp(fewest, most).min(rows.count);
-        self.bytes.clear();
-        for number in 0..count {
-            let row = (rows.row)(number).get(WORD * words.start..).unwrap_or_default();
-            self.bytes.extend_from_slice(row.get(..WORD * length).unwrap_or(row));
-        }
-        // Each for as many bytes as the other has.
-        let tried_bytes = self.bytes.len() as u64;
-        let by_rows = self.pack(codec) as u64 * raw_bytes;
-        self.bytes.clear();
-        for column in columns {
-            column.coding.encode(sample.values(column), &mut self.bytes);
-        }
-        by_rows < self.pack(codec) as u64 * tried_bytes
+        let is_less = |(by_rows, by_lanes): (u64, u64)| by_rows < by_lanes;
+        let is_clearly_less = |(by_rows, by_lanes): (u64, u64)| 5 * by_rows < 4 * by_lanes;
+        // Rows gain by more of them and lanes hardly: where a few take clearly less, more need not be tried.
+        is_clearly_less(self.try_both(rows, words, sample, FEW_BYTES_TRIED))
+            || is_less(self.try_both(rows, words, sample, SAMPLE_BYTES_TRIED))
     }
 
-    /// Bytes that the codec makes of what was gathered; in place of a slow one a fast one of its kind, which may be wrong where they are close.
-    fn pack(&mut self, codec: Codec) -> usize {
+    /// What the codec makes of so many bytes of rows and of lanes of these words, each for as many as the other has.
+    fn try_both<'r, R: Fn(usize) -> &'r [u8]>(
+        &mut self,
+        rows: &Rows<'_, R>,
+        words: &Range<usize>,
+        sample: &Sample,
+        bytes: usize,
+    ) -> (u64, u64) {
+        let (fewest, most) = SAMPLE_ROWS_TRIED;
+        let length = words.len().min(bytes / WORD / fewest);
+        let count = (bytes / (WORD * length).max(1)).clamp(fewest, most).min(rows.count);
+        self.bytes.clear();
+        for row in (0..count).map(&rows.row) {
+            for window in windows(words, length) {
+                let rest = row.get(WORD * window.start..).unwrap_or_default();
+                self.bytes.extend_from_slice(rest.get(..WORD * window.len()).unwrap_or(rest));
+            }
+        }
+        let tried_bytes = self.bytes.len() as u64;
+        let by_rows = self.pack();
+        self.bytes.clear();
+        let columns = sample.of(words);
+        let step =
+            if bytes < SAMPLE_BYTES_TRIED { (WORD * columns.len() * sample.rows).div_ceil(bytes) } else { 1 };
+        let mut raw_bytes = 0;
+        for column in evenly(columns.len(), step).filter_map(|number| columns.get(number)) {
+            column.coding.encode(sample.values(column), &mut self.bytes);
+            raw_bytes += (column.width * sample.rows) as u64;
+        }
+        (by_rows * raw_bytes, self.pack() * tried_bytes)
+    }
+
+    /// Takes the codec that comes behind; in place of a slow one a fast one of its kind, which may be wrong where they are close.
+    fn take(&mut self, codec: Codec) {
         let codec = match codec {
             Codec::Zstd(_) | Codec::Brotli(_) => Codec::Zstd(1),
             fast => fast,
         };
-        let own = self.compressor.take().filter(|compressor| compressor.codec() == codec);
-        let compressor = self.compressor.insert(own.unwrap_or_else(|| Compressor::new(codec)));
+        if self.codec() != codec {
+            self.compressor = Some(Compressor::new(codec));
+        }
+    }
+
+    fn codec(&self) -> Codec {
+        self.compressor.as_ref().map_or(Codec::None, Compressor::codec)
+    }
+
+    /// Bytes that the codec makes of what was gathered.
+    fn pack(&mut self) -> u64 {
         self.packed.clear();
-        let packed = compressor.compress(&self.bytes, &mut self.packed);
-        packed.map_or(self.bytes.len(), |_codec| self.packed.len())
+        let packed = self.compressor.as_mut().map(|codec| codec.compress(&self.bytes, &mut self.packed));
+        let bytes = if matches!(packed, Some(Ok(_))) { &self.packed } else { &self.bytes };
+        bytes.len() as u64
     }
 }
 
@@ -172,10 +207,7 @@ impl Sample {
         let mut sample = Self { first, step, rows: count, values: Vec::new(), columns: Vec::new() };
         let mut known = HashSet::new();
         let mut half = Vec::new();
-        for (number, word) in (1..).zip(stretch.clone().step_by(step)) {
-            // One of those that it stands for, each time at another place: a period of the rows must not meet the step.
-            let inside = (u64::from(GOLDEN.wrapping_mul(number)) * step as u64) >> 32;
-            let word = (word + usize::try_from(inside).unwrap_or_default()).min(stretch.end - 1);
+        for word in evenly(stretch.len(), step).map(|word| stretch.start + word) {
             let at = u32::try_from(WORD * word).unwrap_or(u32::MAX);
             let place = Place { at, bytes: 8, kind: Kind::Unsigned };
             let start = sample.values.len();
@@ -191,8 +223,7 @@ impl Sample {
                 are_floats &= is_float(&half, 4);
             }
             // Numbers that no schema names are for the numeric codec, which makes less of them than is seen here.
-            let is_number =
-                (are_floats || is_float(column, 8)) && !column.iter().all(|value| is_text(*value));
+            let is_number = (are_floats || is_float(column, 8)) && !is_text(column);
             // A lane may follow another one and take nothing.
             let differences =
                 column.iter().map(|value| value.wrapping_sub(column.first().copied().unwrap_or_default()));
@@ -226,6 +257,21 @@ impl Sample {
     }
 }
 
+/// Parts of a range that have so many words together: all of it, or some that lie evenly in it.
+fn windows(words: &Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = if length < words.len() { WINDOWS } else { 1 };
+    let (start, apart, length) = (words.start, words.len() / count, length / count);
+    (0..count).map(move |number| start + number * apart..start + number * apart + length)
+}
+
+/// One of each so many numbers below an end, each time at another place: a period of what they count must not meet the step.
+fn evenly(end: usize, step: usize) -> impl Iterator<Item = usize> {
+    (1_u32..).zip((0..end).step_by(step)).map(move |(number, from)| {
+        let inside = (u64::from(GOLDEN.wrapping_mul(number)) * step as u64) >> 32;
+        (from + usize::try_from(inside).unwrap_or_default()).min(end - 1)
+    })
+}
+
 /// Runs of members with small gaps, of enough words.
 fn stretches(marks: impl Iterator<Item = Mark>) -> Vec<Range<usize>> {
     let mut found = Vec::new();
@@ -244,11 +290,6 @@ fn stretches(marks: impl Iterator<Item = Mark>) -> Vec<Range<usize>> {
         }
     }
     found
-}
-
-/// Whether all bytes of a word are letters, spaces or zeros.
-fn is_text(word: u64) -> bool {
-    word.to_le_bytes().iter().all(|byte| *byte == 0 || (0x09..0x7F).contains(byte))
 }
 
 #[cfg(test)]
@@ -290,6 +331,42 @@ mod tests {
         assert_eq!(stretches([Gap, Member, Gap, Gap, Member, Member, Member, Gap].into_iter()), [1..7]);
         assert!(stretches([Member, Gap, Gap, Gap, Member, Member, Member].into_iter()).is_empty());
         assert_eq!(stretches([all, [Border, Gap, Gap, Gap], all].concat().into_iter()), [0..4, 8..12]);
+    }
+
+    #[test]
+    fn what_is_looked_at_lies_evenly() {
+        // Goal: a few of many are one of each so many, at no fixed distance, and all where all are wanted; pieces of a row cover it from its begin to
+        // its last part and overlap nowhere. Method: steps and lengths.
+        assert_eq!(evenly(5, 1).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        let some: Vec<usize> = evenly(64, 4).collect();
+        assert_eq!(some.len(), 16);
+        assert!(some.iter().enumerate().all(|(number, at)| at / 4 == number));
+        let insides: std::collections::BTreeSet<usize> = some.iter().map(|at| at % 4).collect();
+        assert_eq!(insides.len(), 4, "each place of a period is met");
+        assert_eq!(evenly(3, 7).collect::<Vec<_>>().len(), 1);
+        assert_eq!(windows(&(10..20), 10).collect::<Vec<_>>(), [10..20]);
+        assert_eq!(windows(&(10..20), 8).collect::<Vec<_>>(), [10..12, 12..14, 14..16, 16..18]);
+        assert_eq!(
+            windows(&(100..1378), 192).collect::<Vec<_>>(),
+            [100..148, 419..467, 738..786, 1057..1105]
+        );
+    }
+
+    #[test]
+    fn the_begin_of_long_rows_does_not_decide() {
+        // Goal: rows that begin with text and go on with what lanes make smaller become lanes, even where what stands in front would be smaller as it is.
+        // Method: long rows of both, and of text alone.
+        let word = |number: u64| ["accepted", "10.0.0.1", "refused.", "flushed!"][noise(number) as usize % 4];
+        let text = |number: u64, words: u64| (0..words).flat_map(move |at| word(512 * number + at).bytes());
+        // None of them looks like a float.
+        let bits = |number: u64, at: u64| 0xFFF << 52 | (noise(at) ^ noise(2000 * number + at) >> 26);
+        let numbers = |number: u64| (0..1900).flat_map(move |at| bits(number, at).to_le_bytes());
+        for codec in [Codec::Snappy, Codec::Zstd(1)] {
+            let only = found(codec, |number| text(number, 500).collect());
+            assert!(only.iter().map(|(_, bytes)| bytes).sum::<u32>() > 3700, "{codec}: {only:?}");
+            let both = found(codec, |number| text(number, 160).chain(numbers(number)).collect());
+            assert!(both.iter().all(|(at, bytes)| at + bytes <= 64 + 8 * 160), "{codec}: {both:?}");
+        }
     }
 
     #[test]
