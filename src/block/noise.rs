@@ -20,13 +20,14 @@ const SAMPLE_ROWS: usize = 1024;
 const LOOK_ROWS: usize = 256;
 
 /// A way of the numeric codec.
-#[derive(Clone, Copy)]
 struct Numeric {
     numbers: Numbers,
     /// Of the differences that it takes first.
     order: usize,
     /// What all rows will take, by the sample.
     bytes: usize,
+    /// What the sample became.
+    tried: Vec<u8>,
 }
 
 /// Appends a column in the way that takes the fewest bytes, and tells which.
@@ -37,7 +38,7 @@ pub(super) fn encode(column: &[u64], place: Place, out: &mut Vec<u8>) -> Coding 
         return coding;
     }
     let numeric = try_numeric(column, place, coding, bytes);
-    let least = numeric.map_or(bytes, |numeric| numeric.bytes.min(bytes));
+    let least = numeric.as_ref().map_or(bytes, |numeric| numeric.bytes.min(bytes));
     let start = out.len();
     let is_wide = 8 * bytes >= BITS_WIDE * column.len();
     let by_value = if is_wide { dictionary::encode(column, place) } else { None };
@@ -76,8 +77,12 @@ fn put(
     (coding, own_bytes): (Coding, usize),
     out: &mut Vec<u8>,
 ) -> Coding {
-    if let Some(Numeric { numbers, order, .. }) = numeric
-        && let Some((bytes, _)) = numeric::encode(column, numbers, order)
+    if let Some(Numeric { numbers, order, tried, .. }) = numeric
+        && let Some(bytes) = match column.len() {
+            // The sample was all there is.
+            ..=SAMPLE_ROWS => Some(tried),
+            _ => numeric::encode(column, numbers, order).map(|(bytes, _)| bytes),
+        }
         && bytes.len() < own_bytes
     {
         out.extend_from_slice(&bytes);
@@ -93,8 +98,8 @@ fn try_numeric(column: &[u64], place: Place, coding: Coding, bytes: usize) -> Op
     let in_all = |bytes: usize| bytes.saturating_mul(column.len()) / sample.len().max(1);
     let own_bytes = if sample.len() < column.len() { in_all(Coding::choose(sample).1) } else { bytes };
     let attempt = |numbers, order| {
-        let (bytes, head_bytes) = numeric::encode(sample, numbers, order)?;
-        Some(Numeric { numbers, order, bytes: head_bytes + in_all(bytes.len() - head_bytes) })
+        let (tried, head_bytes) = numeric::encode(sample, numbers, order)?;
+        Some(Numeric { numbers, order, bytes: head_bytes + in_all(tried.len() - head_bytes), tried })
     };
     let [low, high] = if coding == Coding::DeltaOfDelta { [1, 2] } else { [0, 1] };
     let order = if spread(sample, high) < spread(sample, low) { high } else { low };
@@ -103,7 +108,10 @@ fn try_numeric(column: &[u64], place: Place, coding: Coding, bytes: usize) -> Op
     let may_be_float = place.kind == Kind::Float || is_float(column, place.bytes) && !is_text(column);
     let floats = Numbers::of_floats(place.bytes).ok().filter(|_| may_be_float);
     let floats = floats.and_then(|numbers| attempt(numbers, order));
-    let best = floats.filter(|floats| floats.bytes < integers.bytes).unwrap_or(integers);
+    let best = match floats {
+        Some(floats) if floats.bytes < integers.bytes => floats,
+        _ => integers,
+    };
     // What pco writes, no codec makes smaller; what is ours, sometimes.
     let is_pure = 8 * own_bytes >= BITS_PURE * column.len();
     let least_gain = if is_pure { own_bytes / 64 } else { own_bytes / 8 };

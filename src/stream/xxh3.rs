@@ -132,6 +132,8 @@ mod long {
     const STRIPE_BYTES: usize = 64;
     /// Bytes after which the sums are scrambled: the secret is used up.
     const BLOCK_BYTES: usize = 16 * STRIPE_BYTES;
+    /// How many blocks ahead bytes are fetched: long inputs may come out of memory, and the sums are far faster than that.
+    const BLOCKS_AHEAD: usize = 2;
     /// How far the secret moves on with each stripe.
     const SECRET_STEP_BYTES: usize = 8;
     /// Which part of the secret scrambles.
@@ -214,7 +216,10 @@ mod long {
                     // The last stripe ends where the input ends and may overlap; it is never empty.
                     let Some((_, front)) = bytes.split_last() else { return START };
                     let (blocks, rest) = front.as_chunks::<BLOCK_BYTES>();
-                    for block in blocks {
+                    for (number, block) in blocks.iter().enumerate() {
+                        if let Some(ahead) = blocks.get(number + BLOCKS_AHEAD) {
+                            fetch(ahead);
+                        }
                         for (index, stripe) in block.as_chunks::<STRIPE_BYTES>().0.iter().enumerate() {
                             let data = take(stripe, target.stripe(offset));
                             accumulate(&mut sums, &data, secret_at(SECRET_STEP_BYTES * index));
@@ -301,6 +306,16 @@ mod long {
         _mm256_loadu_si256, _mm256_storeu_si256, _mm256_xor_si256, _mm256_add_epi64, _mm256_mul_epu32,
         _mm256_srli_epi64, _mm256_slli_epi64, _mm256_shuffle_epi32, _mm256_set1_epi64x
     });
+
+    /// Asks for the bytes of a block that comes later.
+    #[inline]
+    #[allow(unsafe_code, reason = "the intrinsic takes a pointer")]
+    fn fetch(block: &[u8; BLOCK_BYTES]) {
+        for stripe in block.as_chunks::<STRIPE_BYTES>().0 {
+            // SAFETY: a hint to the processor about bytes of the array.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(stripe.as_ptr().cast()) };
+        }
+    }
 
     /// 64 bytes of the secret. The offsets are constants, or a step for each of the 16 stripes of a block: in bounds.
     #[inline]
