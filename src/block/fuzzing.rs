@@ -3,6 +3,7 @@
 //! Each takes bytes of a stranger and panics where blocks break a promise. None is in a release: the module is there for tests and
 //! under the feature `fuzzing`.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{Block, Codec, Decoder, Encoder, Kind, Layout, Payloads, Place, Test, Wanted, Way, Ways, Within};
@@ -192,6 +193,15 @@ fn bare(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &mut Encod
         let mut again = vec![1, 2, 3];
         encoder.append_payloads(&right, 77, checksum, &mut again).expect("what fits as frames");
         assert!(again.get(3..) == Some(block), "no other block than that of the frames");
+        let mut expected = BTreeMap::<u16, u64>::new();
+        walk_payloads(frames, checksum, |payload, _| {
+            if let Some(source) = super::sort::source_of(payload) {
+                *expected.entry(source).or_default() += checksum.frame_bytes(payload.len()) as u64;
+            }
+        });
+        let sizes: BTreeMap<u16, u64> =
+            encoder.sizes().iter().map(|size| (size.source, size.raw_bytes)).collect();
+        assert_eq!(sizes, expected, "each source has its frames");
     }
 }
 

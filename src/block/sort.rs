@@ -132,19 +132,50 @@ impl Sorter {
     ) -> io::Result<()> {
         self.clear();
         let head_bytes = checksum.frame_bytes(0);
-        let (mut at, mut rest) = (0, payloads.bytes());
-        for length in payloads.lengths() {
+        let (mut at, mut rest, mut lengths) = (0, payloads.bytes(), payloads.lengths());
+        while let Some((length, others)) = lengths.split_first() {
             let bytes = *length as usize;
             let (payload, behind) = rest.split_at_checked(bytes).unwrap_or_default();
             if is_block(payload) {
-                return Err(nested(at));
+                return Err(nested(at + self.order.len() * head_bytes));
             }
             let seen = Seen { at, bytes, source: source_of(payload), is_right: true };
             self.add(seen, head_bytes, ways)?;
-            (at, rest) = (at + bytes, behind);
+            (at, rest, lengths) = (at + bytes, behind, others);
+            if self.steady == Steady::All {
+                let (count, bytes) = self.add_run(at, rest, lengths, head_bytes);
+                at += bytes;
+                rest = rest.get(bytes..).unwrap_or_default();
+                lengths = lengths.get(count..).unwrap_or_default();
+            }
         }
         self.end(head_bytes);
         Ok(())
+    }
+
+    /// Adds payloads for as long as they are of the source whose frames are all in the list of the one before. Tells how many, and of how
+    /// many bytes.
+    fn add_run(&mut self, mut at: usize, bytes: &[u8], lengths: &[u32], head_bytes: usize) -> (usize, usize) {
+        let Some(list) = self.lists.get_mut(self.last) else { return (0, 0) };
+        let (first, mut rest) = (list.rows.len(), bytes);
+        for length in lengths {
+            let Some((payload, behind)) = rest.split_at_checked(*length as usize) else { break };
+            let Ok(place) = u32::try_from(at) else { break };
+            if is_block(payload) || source_of(payload) != self.source {
+                break;
+            }
+            list.rows.push((place, *length));
+            at += payload.len();
+            rest = behind;
+        }
+        let (count, bytes) = (list.rows.len() - first, bytes.len() - rest.len());
+        // The number was one that fits when the one before was added.
+        let number = self.order.last().copied().unwrap_or_default();
+        self.order.resize(self.order.len() + count, number);
+        if let Some(source) = self.source {
+            *self.sums.entry(source).or_default() += (count * head_bytes + bytes) as u64;
+        }
+        (count, bytes)
     }
 
     fn clear(&mut self) {

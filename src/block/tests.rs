@@ -276,7 +276,7 @@ fn what_is_not_wanted_is_not_unpacked() {
 
 #[test]
 fn a_block_holds_no_blocks_and_only_whole_frames() {
-    // Goal: what cannot be packed says why. Method: a Block frame, half a frame, nothing, too much.
+    // Goal: what cannot be packed says why. Method: a Block frame, alone and among payloads, half a frame, nothing, too much.
     let mut encoder = Encoder::new(Ways::default());
     let kind = ChecksumKind::None;
     let nested = [8_u32.to_le_bytes().as_slice(), b"\x08\0\0\0FCBK"].concat();
@@ -285,6 +285,17 @@ fn a_block_holds_no_blocks_and_only_whole_frames() {
     let error = encoder.encode(&nested[..9], 0, kind).unwrap_err();
     assert!(error.to_string().contains("no whole frame at 0"), "{error}");
     assert!(encoder.encode(&[], 0, kind).unwrap_err().to_string().contains("from 1 to"));
+    for layout in [Layout::Row, Layout::Columnar] {
+        let mut payloads = Payloads::new();
+        for payload in [&b"before"[..], &nested[4..], b"behind"] {
+            payloads.push(payload);
+        }
+        let ways = Ways { general: Way { layout, codec: Codec::None }, sources: vec![] };
+        let mut out = vec![7];
+        let error = Encoder::new(ways).append_payloads(&payloads, 0, kind, &mut out).unwrap_err();
+        assert!(error.to_string().contains("frame at 10 of the run is a block"), "{error}");
+        assert_eq!(out, [7], "nothing is appended");
+    }
     let payload = encoder.encode(&[0; 40], 3, kind).unwrap().to_vec();
     let block = Decoder::default().open(&payload, &Wanted::ALL).unwrap();
     assert_eq!(
