@@ -104,7 +104,7 @@ fn try_numeric(column: &[u64], place: Place, coding: Coding, bytes: usize) -> Op
     let [low, high] = if coding == Coding::DeltaOfDelta { [1, 2] } else { [0, 1] };
     let order = if spread(sample, high) < spread(sample, low) { high } else { low };
     let integers = attempt(Numbers::Integers, order)?;
-    // Letters look like floats, and are read as integers as well.
+    // Letters may look like floats, and take no less as such.
     let may_be_float = place.kind == Kind::Float || is_float(column, place.bytes) && !is_text(column);
     let floats = Numbers::of_floats(place.bytes).ok().filter(|_| may_be_float);
     let floats = floats.and_then(|numbers| attempt(numbers, order));
@@ -143,10 +143,11 @@ pub(super) fn is_float(column: &[u64], bytes: u8) -> bool {
     })
 }
 
-/// Whether all bytes of the values are letters, spaces or zeros.
+/// Whether values are letters, spaces and zeros, and some are there: a column of zeros, or that begins with them, tells nothing yet.
 pub(super) fn is_text(column: &[u64]) -> bool {
     let is_letter = |byte: &u8| *byte == 0 || (0x09..0x7F).contains(byte);
-    column.iter().take(LOOK_ROWS).all(|value| value.to_le_bytes().iter().all(is_letter))
+    let mut told = column.iter().filter(|value| **value != 0).take(LOOK_ROWS).peekable();
+    told.peek().is_some() && told.all(|value| value.to_le_bytes().iter().all(is_letter))
 }
 
 #[cfg(test)]
@@ -172,7 +173,11 @@ mod tests {
         };
         assert!(is_float(&letters, 4) && is_text(&letters) && !is_text(&readings));
         let (by, bytes) = coding(&letters);
-        assert!(by != Coding::Floats && 8 * bytes < 30 * letters.len(), "{by:?} {bytes}");
+        let (as_floats, _) = numeric::encode(&letters, Numbers::Floats4, 0).unwrap();
+        assert!(by != Coding::Floats && bytes <= as_floats.len() + 8, "{by:?} {bytes}");
+        assert!(!is_text(&[0; 900]));
+        let late: Vec<u64> = [&[0; 300], &readings[..]].concat();
+        assert!(!is_text(&late) && coding(&late).0 == Coding::Floats);
         assert_eq!(coding(&readings).0, Coding::Floats);
     }
 }

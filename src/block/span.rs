@@ -27,8 +27,6 @@ const SAMPLE_ROWS_TRIED: (usize, usize) = (4, 256);
 const SAMPLE_BYTES_TRIED: usize = SAMPLE_BYTES / 2;
 /// Of longer rows so many pieces are tried.
 const WINDOWS: usize = 4;
-/// So many of both are tried first.
-const FEW_BYTES_TRIED: usize = SAMPLE_BYTES_TRIED / 4;
 const WORD: usize = 8;
 /// The golden ratio as a fraction of 2^32: its multiples lie evenly in it, however many there are.
 const GOLDEN: u32 = 0x9E37_79B9;
@@ -61,6 +59,23 @@ enum Mark {
     Member,
     Gap,
     Border,
+}
+
+/// What of rows and lanes is tried: of rows that are short all of these are whole ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Few,
+    /// Of a row pieces that lie evenly in it.
+    Pieces,
+    /// Of a row its begin.
+    Front,
+}
+
+impl Part {
+    /// How many bytes of rows that are.
+    fn bytes(self) -> usize {
+        if self == Self::Few { SAMPLE_BYTES_TRIED / 4 } else { SAMPLE_BYTES_TRIED }
+    }
 }
 
 /// Some rows of a stretch, by columns of some of its words, evenly.
@@ -138,26 +153,29 @@ impl Trial {
             return 3 * raw_bytes < 5 * lanes_bytes;
         }
         let is_less = |(by_rows, by_lanes): (u64, u64)| by_rows < by_lanes;
-        let is_clearly_less = |(by_rows, by_lanes): (u64, u64)| 5 * by_rows < 4 * by_lanes;
-        // Rows gain by more of them and lanes hardly: where a few take clearly less, more need not be tried.
-        is_clearly_less(self.try_both(rows, words, sample, FEW_BYTES_TRIED))
-            || is_less(self.try_both(rows, words, sample, SAMPLE_BYTES_TRIED))
+        let is_clearly_less = |(by_rows, by_lanes): (u64, u64)| 2 * by_rows < by_lanes;
+        // Where a few rows take less than half of what lanes take, more of both need not be tried.
+        // Pieces of a long row have less in front of them that is alike, and its begin may be unlike the rest: neither is trusted alone.
+        is_clearly_less(self.try_both(rows, words, sample, Part::Few))
+            || is_less(self.try_both(rows, words, sample, Part::Pieces))
+                && (WORD * words.len() <= Part::Front.bytes() / SAMPLE_ROWS_TRIED.0
+                    || is_less(self.try_both(rows, words, sample, Part::Front)))
     }
 
-    /// What the codec makes of so many bytes of rows and of lanes of these words, each for as many as the other has.
+    /// What the codec makes of a part of the rows and of lanes of these words, each for as many bytes as the other has.
     fn try_both<'r, R: Fn(usize) -> &'r [u8]>(
         &mut self,
         rows: &Rows<'_, R>,
         words: &Range<usize>,
         sample: &Sample,
-        bytes: usize,
+        part: Part,
     ) -> (u64, u64) {
-        let (fewest, most) = SAMPLE_ROWS_TRIED;
+        let (bytes, (fewest, most)) = (part.bytes(), SAMPLE_ROWS_TRIED);
         let length = words.len().min(bytes / WORD / fewest);
         let count = (bytes / (WORD * length).max(1)).clamp(fewest, most).min(rows.count);
         self.bytes.clear();
         for row in (0..count).map(&rows.row) {
-            for window in windows(words, length) {
+            for window in windows(words, length, part) {
                 let rest = row.get(WORD * window.start..).unwrap_or_default();
                 self.bytes.extend_from_slice(rest.get(..WORD * window.len()).unwrap_or(rest));
             }
@@ -166,12 +184,18 @@ impl Trial {
         let by_rows = self.pack();
         self.bytes.clear();
         let columns = sample.of(words);
-        let step =
-            if bytes < SAMPLE_BYTES_TRIED { (WORD * columns.len() * sample.rows).div_ceil(bytes) } else { 1 };
+        // Of few bytes as many columns as there are or can be, and therefore fewer rows.
+        let (count, step) = if part == Part::Few {
+            let count = sample.rows.min(CHUNK);
+            (count, (WORD * columns.len() * count).div_ceil(bytes))
+        } else {
+            (sample.rows, 1)
+        };
         let mut raw_bytes = 0;
         for column in evenly(columns.len(), step).filter_map(|number| columns.get(number)) {
-            column.coding.encode(sample.values(column), &mut self.bytes);
-            raw_bytes += (column.width * sample.rows) as u64;
+            let values = sample.values(column).get(..count).unwrap_or_default();
+            column.coding.encode(values, &mut self.bytes);
+            raw_bytes += (column.width * count) as u64;
         }
         (by_rows * raw_bytes, self.pack() * tried_bytes)
     }
@@ -202,8 +226,7 @@ impl Trial {
 
 impl Sample {
     fn new<'r, R: Fn(usize) -> &'r [u8]>(rows: &Rows<'_, R>, stretch: &Range<usize>) -> Self {
-        // Whole chunks are counted faster than the begin of one.
-        let count = rows_looked_at(WORD * stretch.len()).next_multiple_of(CHUNK).min(rows.count);
+        let count = rows_looked_at(WORD * stretch.len()).min(rows.count);
         let step = stretch.len().div_ceil(SAMPLE_WORDS_MAX).max(1);
         let (first, row_bytes) = (stretch.start, (rows.row)(0).len());
         let mut sample = Self { first, step, rows: count, values: Vec::new(), columns: Vec::new() };
@@ -259,9 +282,9 @@ impl Sample {
     }
 }
 
-/// Parts of a range that have so many words together: all of it, or some that lie evenly in it.
-fn windows(words: &Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
-    let count = if length < words.len() { WINDOWS } else { 1 };
+/// Parts of a range that have so many words together.
+fn windows(words: &Range<usize>, length: usize, part: Part) -> impl Iterator<Item = Range<usize>> {
+    let count = if length < words.len() && part != Part::Front { WINDOWS } else { 1 };
     let (start, apart, length) = (words.start, words.len() / count, length / count);
     (0..count).map(move |number| start + number * apart..start + number * apart + length)
 }
@@ -346,12 +369,11 @@ mod tests {
         let insides: std::collections::BTreeSet<usize> = some.iter().map(|at| at % 4).collect();
         assert_eq!(insides.len(), 4, "each place of a period is met");
         assert_eq!(evenly(3, 7).collect::<Vec<_>>().len(), 1);
-        assert_eq!(windows(&(10..20), 10).collect::<Vec<_>>(), [10..20]);
-        assert_eq!(windows(&(10..20), 8).collect::<Vec<_>>(), [10..12, 12..14, 14..16, 16..18]);
-        assert_eq!(
-            windows(&(100..1378), 192).collect::<Vec<_>>(),
-            [100..148, 419..467, 738..786, 1057..1105]
-        );
+        let of = |words: Range<usize>, length, part| windows(&words, length, part).collect::<Vec<_>>();
+        assert_eq!(of(10..20, 10, Part::Few), [10..20]);
+        assert_eq!(of(100..1380, 192, Part::Front), [100..292]);
+        let pieces = of(100..1380, 192, Part::Few);
+        assert_eq!(pieces, [100..148, 420..468, 740..788, 1060..1108]);
     }
 
     #[test]
