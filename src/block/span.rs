@@ -153,8 +153,8 @@ impl Trial {
             return 3 * raw_bytes < 5 * lanes_bytes;
         }
         let is_less = |(by_rows, by_lanes): (u64, u64)| by_rows < by_lanes;
-        let is_clearly_less = |(by_rows, by_lanes): (u64, u64)| 2 * by_rows < by_lanes;
-        // Where a few rows take less than half of what lanes take, more of both need not be tried.
+        let is_clearly_less = |(by_rows, by_lanes): (u64, u64)| 3 * by_rows < 2 * by_lanes;
+        // Where a few rows take less than two thirds of what lanes take, more of both need not be tried.
         // Pieces of a long row have less in front of them that is alike, and its begin may be unlike the rest: neither is trusted alone.
         is_clearly_less(self.try_both(rows, words, sample, Part::Few))
             || is_less(self.try_both(rows, words, sample, Part::Pieces))
