@@ -1,6 +1,6 @@
 //! How many bytes would a column take in each of our own codings? Counted, and nothing written: most of the time that packing lanes takes.
 
-use super::bits::{CHUNK, Chunk, packed_bytes, width_of};
+use super::bits::{CHUNK, Chunk, packed_bytes};
 use super::lane::{Range, varint_bytes, zigzag};
 
 /// Bytes as plain numbers, as differences, as differences of differences, and sparse.
@@ -76,7 +76,8 @@ impl Cost {
                 (self.value, self.difference) = (*value, *difference);
             }
             // A seventh of the bits, rounded up: the factor is exact for 0 to 64 of them.
-            let bytes_of = |difference: &u64| ((width_of(zigzag(*difference)) + 6) as usize * 37) >> 8;
+            let bytes_of =
+                |difference: &u64| ((super::bits::width_of(zigzag(*difference)) + 6) as usize * 37) >> 8;
             let sparse = differences.iter().map(bytes_of).sum::<usize>();
             let ranges = [range(chunk), range(&differences), range(&seconds)];
             self.add_counted(CHUNK, &ranges, CHUNK / 8 + sparse);
