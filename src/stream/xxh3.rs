@@ -132,8 +132,10 @@ mod long {
     const STRIPE_BYTES: usize = 64;
     /// Bytes after which the sums are scrambled: the secret is used up.
     const BLOCK_BYTES: usize = 16 * STRIPE_BYTES;
-    /// How many blocks ahead bytes are fetched: long inputs may come out of memory, and the sums are far faster than that.
+    /// How many blocks ahead bytes of long inputs are fetched: they may come out of memory, and the sums are far faster than that.
     const BLOCKS_AHEAD: usize = 2;
+    /// Blocks of a long input, at least.
+    const LONG_BLOCKS: usize = 16;
     /// How far the secret moves on with each stripe.
     const SECRET_STEP_BYTES: usize = 8;
     /// Which part of the secret scrambles.
@@ -217,7 +219,9 @@ mod long {
                     let Some((_, front)) = bytes.split_last() else { return START };
                     let (blocks, rest) = front.as_chunks::<BLOCK_BYTES>();
                     for (number, block) in blocks.iter().enumerate() {
-                        if let Some(ahead) = blocks.get(number + BLOCKS_AHEAD) {
+                        if blocks.len() >= LONG_BLOCKS
+                            && let Some(ahead) = blocks.get(number + BLOCKS_AHEAD)
+                        {
                             fetch(ahead);
                         }
                         for (index, stripe) in block.as_chunks::<STRIPE_BYTES>().0.iter().enumerate() {
