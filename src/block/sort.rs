@@ -142,26 +142,29 @@ impl Sorter {
             let seen = Seen { at, bytes, source: source_of(payload), is_right: true };
             self.add(seen, head_bytes, ways)?;
             (at, rest, lengths) = (at + bytes, behind, others);
-            if self.steady == Steady::All {
-                let (count, bytes) = self.add_run(at, rest, lengths, head_bytes);
-                at += bytes;
-                rest = rest.get(bytes..).unwrap_or_default();
-                lengths = lengths.get(count..).unwrap_or_default();
-            }
+            let (count, bytes) = self.add_run(at, rest, lengths, head_bytes);
+            at += bytes;
+            rest = rest.get(bytes..).unwrap_or_default();
+            lengths = lengths.get(count..).unwrap_or_default();
         }
         self.end(head_bytes);
         Ok(())
     }
 
-    /// Adds payloads for as long as they are of the source whose frames are all in the list of the one before. Tells how many, and of how
-    /// many bytes.
+    /// Adds payloads for as long as they are in the list of the one before without looking for it. Tells how many, and of how many bytes.
     fn add_run(&mut self, mut at: usize, bytes: &[u8], lengths: &[u32], head_bytes: usize) -> (usize, usize) {
         let Some(list) = self.lists.get_mut(self.last) else { return (0, 0) };
+        let (room, row_bytes) = match self.steady {
+            Steady::None => return (0, 0),
+            Steady::Rows(row_bytes) => (ROWS_MAX.saturating_sub(list.rows.len()), Some(row_bytes)),
+            Steady::All => (usize::MAX, None),
+        };
         let (first, mut rest) = (list.rows.len(), bytes);
-        for length in lengths {
+        for length in lengths.iter().take(room) {
             let Some((payload, behind)) = rest.split_at_checked(*length as usize) else { break };
             let Ok(place) = u32::try_from(at) else { break };
-            if is_block(payload) || source_of(payload) != self.source {
+            let is_like = row_bytes.is_none_or(|bytes| bytes == *length);
+            if !is_like || is_block(payload) || source_of(payload) != self.source {
                 break;
             }
             list.rows.push((place, *length));
@@ -172,7 +175,11 @@ impl Sorter {
         // The number was one that fits when the one before was added.
         let number = self.order.last().copied().unwrap_or_default();
         self.order.resize(self.order.len() + count, number);
-        if let Some(source) = self.source {
+        if list.is_full() {
+            self.steady = Steady::None;
+        }
+        // Rows of a matrix are added up at the end.
+        if let (Some(source), None) = (self.source, row_bytes) {
             *self.sums.entry(source).or_default() += (count * head_bytes + bytes) as u64;
         }
         (count, bytes)
