@@ -5,9 +5,11 @@
 
 use std::io;
 
+use crossbeam_channel::Sender;
+
 use super::budget::Budget;
 use super::errand::Errand;
-use super::group::{ActiveSource, Group, GroupSource, Way};
+use super::group::{ActiveSource, ERRANDS_END_NS, Group, GroupSource, Way};
 use super::mailbox::{Heard, Word};
 use super::privileges;
 use super::sampler::Opened;
@@ -57,6 +59,14 @@ pub struct ReadySource {
 #[allow(dead_code, reason = "kept to be dropped elsewhere")]
 pub struct Left(Vec<ActiveSource>);
 
+/// A change that waits for readings under way, the last ones of their sources.
+#[derive(Debug)]
+pub(super) struct Pending {
+    change: Box<Change>,
+    reply: Sender<Left>,
+    deadline_ns: u64,
+}
+
 impl ReadySource {
     /// Makes a source ready, from `now_ns` on, to be read on these processors, or on all, if it has a thread of its own.
     ///
@@ -100,11 +110,38 @@ impl Group {
                 self.hand_over.hand_over(monotonic_ns());
                 let _nobody_waits = reply.send(());
             }
-            Heard::Word(Word::Change(change, reply)) => {
-                let _nobody_waits = reply.send(self.change(*change));
-            }
+            Heard::Word(Word::Change(change, reply)) => self.prepare(change, reply),
         }
         true
+    }
+
+    /// Has the sources that do not stay read no more, and changes when what is being read for them is back: at once, if nothing is.
+    /// Who said so waits for the answer, so there is no other change meanwhile.
+    fn prepare(&mut self, change: Box<Change>, reply: Sender<Left>) {
+        for source in &mut self.sources {
+            let id = source.id();
+            let stays =
+                change.sources.iter().any(|then| matches!(then, Then::Kept { id: kept, .. } if *kept == id));
+            if let Way::Errand(errand) = &mut source.way
+                && !stays
+            {
+                errand.retire();
+            }
+        }
+        let now = self.collect_errands();
+        self.pending = Some(Pending { change, reply, deadline_ns: now + ERRANDS_END_NS });
+        self.change_if_ready(now);
+    }
+
+    /// Makes the change that was prepared, if there is one, and nothing is being read any more for those that end, or for too long.
+    pub(super) fn change_if_ready(&mut self, now_ns: u64) {
+        let is_retiring =
+            |source: &ActiveSource| matches!(&source.way, Way::Errand(errand) if errand.is_retiring());
+        let waits = self.sources.iter().any(is_retiring);
+        if let Some(ready) = self.pending.take_if(|pending| !waits || now_ns >= pending.deadline_ns) {
+            // Nobody may be left to hear the answer: the run ends.
+            let _nobody_waits = ready.reply.send(self.change(*ready.change));
+        }
     }
 
     /// Goes on like this. A tick that has come and was not served counts as missed for a source that ends, or whose period is another
@@ -179,8 +216,8 @@ impl Group {
         Left(left)
     }
 
-    /// The end of sources while the group goes on. What is being read for them and is not back is lost: nobody waits. A program that
-    /// is waited for is killed.
+    /// The end of sources while the group goes on. What is still being read for them has had its time and is lost. A program that is
+    /// waited for is killed.
     fn dismiss(&mut self, sources: &mut [ActiveSource], now_ns: u64) {
         for source in &mut *sources {
             if let Way::Errand(errand) = &mut source.way {
@@ -211,6 +248,7 @@ impl Then {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use crossbeam_channel::{Receiver, bounded};
     use flatbuffers::FlatBufferBuilder;
 
     use super::super::mailbox::{Mailbox, mailbox};
@@ -239,7 +277,10 @@ mod tests {
             Ok(())
         }
 
-        fn build(&mut self, _seq: u64, _builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+        fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+            let table = builder.start_table();
+            let root = builder.end_table(table);
+            builder.finish_minimal(root);
             Shortfall::NONE
         }
     }
@@ -357,25 +398,81 @@ mod tests {
         assert!(seen.starts_with(&[2, 1, 0]), "in the order of the first change: {seen:?}");
     }
 
-    // Goal: a source whose reading is held up leaves at once; that reading is lost with its cause, and nobody waits for it. Method: a lock
-    // that is held, a change, the ledger.
+    /// A group of a source that is held up by this lock and one that is not.
+    fn group_held_up(lock: &Arc<Mutex<()>>) -> (Group, Rig) {
+        group(|metrics| vec![held_up(metrics, lock), source(metrics, 1, MS)])
+    }
+
+    fn held_up(metrics: &Metrics, lock: &Arc<Mutex<()>>) -> GroupSource {
+        let sampler = Opened::built(HeldUp(Arc::clone(lock)));
+        let errand = Some(("held-up".to_owned(), 3_600_000 * MS));
+        GroupSource { sampler, errand, ..source(metrics, 0, MS) }
+    }
+
+    /// Ticks until the change is made.
+    fn left(group: &mut Group, answer: &Receiver<Left>) -> Left {
+        loop {
+            if let Ok(left) = answer.try_recv() {
+                return left;
+            }
+            group.tick();
+        }
+    }
+
+    // Goal: a reading under way is awaited when its source is opened anew and when it is removed, and is recorded; no other is begun for
+    // it meanwhile, while the others are read, and each of its ticks is in the books. Method: a lock that is held while the group ticks
+    // on, two changes; the ledger and the runs in the slabs.
+    #[test]
+    fn a_reading_under_way_is_awaited() {
+        let locks: [_; 2] = std::array::from_fn(|_| Arc::new(Mutex::new(())));
+        let [first, second] = locks.each_ref().map(|lock| lock.lock().unwrap());
+        let (mut group, mut rig) = group_held_up(&locks[0]);
+        let [counters, others] = [0, 1].map(|id| Arc::clone(rig.metrics.sources.get(id).unwrap()));
+        let anew = ready(held_up(&rig.metrics, &locks[1]));
+        for (begun, then, held) in [(1, Some(anew), first), (2, None, second)] {
+            until(&mut group, &rig, [begun, 0, 0]);
+            let stays = Then::Kept { id: 1, budget: None };
+            let (change, _latencies) = change([stays].into_iter().chain(then).collect());
+            let (reply, answer) = bounded(1);
+            group.prepare(Box::new(change), reply);
+            group.pending.as_mut().unwrap().deadline_ns = u64::MAX;
+            let missed = counters.missed.get();
+            until(&mut group, &rig, [0, others.begun.get() + 5, 0]);
+            assert!(answer.is_empty() && counters.begun.get() == begun && counters.missed.get() > missed);
+            drop(held);
+            assert_eq!(left(&mut group, &answer).0.len(), 1);
+        }
+        until(&mut group, &rig, [0, others.begun.get() + 5, 0]);
+        assert!(rig.ledger.take().is_none() && counters.timed_out.get() == 0);
+        group.hand_over.hand_over(monotonic_ns());
+        let mut next = 0;
+        while let Ok(slab) = rig.queue.try_recv() {
+            for run in slab.runs().iter().filter(|run| run.source == 0) {
+                assert_eq!(run.first_seq, next, "{run:?}");
+                next = run.last_seq + 1;
+            }
+        }
+        assert_eq!((next, counters.begun.get()), (2, 2));
+    }
+
+    // Goal: a source whose reading is held up leaves when that has had its second; the reading is lost with its cause, and all goes on.
+    // Method: a lock that is held, a change, the ledger.
     #[test]
     fn a_reading_that_is_held_up_is_given_up() {
         let lock = Arc::new(Mutex::new(()));
         let held = lock.lock().unwrap();
-        let (mut group, rig) = group(|metrics| {
-            let sampler = Opened::built(HeldUp(Arc::clone(&lock)));
-            let errand = Some(("held-up".to_owned(), 3_600_000 * MS));
-            vec![GroupSource { sampler, errand, ..source(metrics, 0, MS) }, source(metrics, 1, MS)]
-        });
+        let (mut group, rig) = group_held_up(&lock);
         until(&mut group, &rig, [1, 2, 0]);
         let (change, _latencies) = change(vec![Then::Kept { id: 1, budget: None }]);
-        let left = group.change(change);
-        assert_eq!(left.0.len(), 1);
+        let (reply, answer) = bounded(1);
+        let begin_ns = monotonic_ns();
+        group.prepare(Box::new(change), reply);
+        let left = left(&mut group, &answer);
+        assert!(left.0.len() == 1 && monotonic_ns() >= begin_ns + ERRANDS_END_NS);
         drop(left);
         let loss = rig.ledger.take().unwrap();
         assert_eq!((loss.source, loss.first_seq, loss.count, loss.causes), (0, 0, 1, Causes::TIMED_OUT));
-        until(&mut group, &rig, [1, 6, 0]);
+        until(&mut group, &rig, [1, rig.metrics.sources.get(1).unwrap().begun.get() + 4, 0]);
         drop(held);
     }
 

@@ -44,6 +44,7 @@ pub(super) struct Errand {
     thread: Option<JoinHandle<()>>, // waited for only if it has panicked
     timeout_ns: u64,
     leash: Option<Leash>,
+    is_retired: bool, // its source ends: nothing is read any more
 }
 
 #[derive(Debug)]
@@ -91,7 +92,16 @@ impl Errand {
                 }
             }
         })?;
-        Ok(Self { to, back, sampler: Some(sampler), out: None, thread: Some(thread), timeout_ns, leash })
+        Ok(Self {
+            to,
+            back,
+            sampler: Some(sampler),
+            out: None,
+            thread: Some(thread),
+            timeout_ns,
+            leash,
+            is_retired: false,
+        })
     }
 
     /// Whether the last reading is still being made, or was given up and is still held up.
@@ -102,6 +112,21 @@ impl Errand {
     /// Whether a reading is being made that was not given up.
     pub(super) fn is_awaited(&self) -> bool {
         self.out.as_ref().is_some_and(|out| !out.is_given_up)
+    }
+
+    /// Whether it can be sent for a reading: the sampler is here, and its source goes on.
+    pub(super) fn is_ready(&self) -> bool {
+        self.out.is_none() && !self.is_retired
+    }
+
+    /// Its source ends: the reading under way is the last one.
+    pub(super) fn retire(&mut self) {
+        self.is_retired = true;
+    }
+
+    /// Whether its last reading is still awaited.
+    pub(super) fn is_retiring(&self) -> bool {
+        self.is_retired && self.is_awaited()
     }
 
     /// Sends the sampler out for a reading. False if it is not here.
@@ -168,7 +193,7 @@ impl Errand {
         }
     }
 
-    /// A reading that nobody will learn about: the run ends.
+    /// A reading that nobody will learn about: the run ends, or the source.
     pub(super) fn abandon(&mut self) -> Option<Reading> {
         self.out.take().filter(|out| !out.is_given_up).map(|out| out.reading)
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::budget::{Budget, Change, Cost, Overhead, ProcessorTime, Verdict};
-use super::change::ReadySource;
+use super::change::{Pending, ReadySource};
 use super::errand::{Errand, Made, News};
 use super::mailbox::Mailbox;
 use super::privileges;
@@ -24,8 +24,8 @@ use crate::slab::{Causes, HandOver, Reading};
 const BUILD_TIMED_EVERY: u64 = 64;
 /// How often a group looks whether an errand is back. The reading has its own times; only its hand-over waits.
 const ERRAND_LOOK_NS: u64 = 10_000_000;
-/// How long the end of a run waits for what is still being read: most of it is back by then and is recorded.
-const ERRANDS_END_NS: u64 = NS_PER_S;
+/// How long the end of a run, or of a source, waits for what is still being read: most of it is back by then and is recorded.
+pub(super) const ERRANDS_END_NS: u64 = NS_PER_S;
 /// How long it waits after that for programs that it has killed.
 const ERRANDS_KILLED_NS: u64 = NS_PER_S / 10;
 /// How often it looks meanwhile.
@@ -94,8 +94,9 @@ pub struct Group {
     publish_ns: u64,
     processor_time: ProcessorTime,
     overhead: Overhead,
-    pub(super) has_errands: bool, // whether any source is read by a thread of its own
-    pub(super) is_held_back: bool, // whether the agent's budget keeps any source from being read
+    pub(super) pending: Option<Pending>, // said, and not made yet
+    pub(super) has_errands: bool,        // whether any source is read by a thread of its own
+    pub(super) is_held_back: bool,       // whether the agent's budget keeps any source from being read
 }
 
 #[derive(Debug)]
@@ -150,6 +151,7 @@ impl Group {
         Ok(Self {
             name,
             has_errands,
+            pending: None,
             is_held_back: false,
             schedule,
             sources: sources.into_iter().map(active).collect::<io::Result<_>>()?,
@@ -209,13 +211,13 @@ impl Group {
         let mut end = begin;
         if self.has_errand_out() {
             // One that is back can go again.
-            self.collect_errands();
+            self.look_at_errands();
         }
         if let Some(due) = self.schedule.take_due(begin) {
             end = self.sample(due, begin);
         }
         if self.has_errand_out() {
-            end = self.collect_errands();
+            end = self.look_at_errands();
         }
         let next = self.schedule.next_ns().unwrap_or(u64::MAX);
         if self.hand_over.is_due(end, next) {
@@ -269,13 +271,13 @@ impl Group {
         end
     }
 
-    /// Sends for a reading, unless the one before it is still being made: then this tick is not begun.
+    /// Sends for a reading, unless the one before it is still being made, or was the last one: then this tick is not begun.
     #[cold]
     fn send(&mut self, due: Due, begin: u64) {
         let Some(source) = self.sources.get_mut(due.index) else { return };
         let Way::Errand(errand) = &mut source.way else { return };
         let metrics = &source.metrics;
-        if errand.is_out() {
+        if !errand.is_ready() {
             metrics.missed.add(due.missed + 1);
             return;
         }
@@ -404,6 +406,14 @@ impl Group {
     fn has_errand_out(&self) -> bool {
         self.has_errands
             && self.sources.iter().any(|source| matches!(&source.way, Way::Errand(errand) if errand.is_out()))
+    }
+
+    /// Takes what errands have brought, and makes the change that has waited for it. Returns the time.
+    #[cold]
+    fn look_at_errands(&mut self) -> u64 {
+        let now = self.collect_errands();
+        self.change_if_ready(now);
+        now
     }
 
     /// Takes what errands have brought, and gives up those that take too long. Returns the time.

@@ -1,6 +1,6 @@
 //! Reloading and rotating a run that goes on: what has not changed is recorded without a gap, and a reload that fails changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
@@ -59,6 +59,19 @@ impl<'a> Recording<'a> {
     fn reload(&self, config: &str) {
         self.configure(config);
         self.signal_and_await("HUP", "INFO reloaded: ");
+    }
+
+    /// Waits until it has so many programs at work.
+    fn await_programs(&self, wanted: impl Fn(usize) -> bool) {
+        let programs = || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child().id())).unwrap().flatten();
+            let children = tasks.map(|task| {
+                let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+                children.split_whitespace().count()
+            });
+            children.sum()
+        };
+        eventually("programs at work", || wanted(programs()));
     }
 
     fn segments(&self) -> Vec<PathBuf> {
@@ -245,24 +258,45 @@ fn a_hundred_hangups_a_second() {
     assert_contiguous(&rig, &rig.data(), "synthetic");
 }
 
-// Goal: a source whose program hangs is taken away at once: the program is killed, the reading under way is lost and explained.
-// Method: a program that sleeps for a quarter of an hour, removed by a reload.
+// Goal: a program that is at work when its source is opened anew, and when it is removed, is let finish: its reading is recorded
+// whole, under its own number. Method: one that sleeps for less than a reload waits; a reload of each kind while it does.
+#[test]
+fn a_program_at_work_is_let_finish() {
+    let rig = Rig::new();
+    let slow = |period: &str| {
+        format!(
+            "{LOAD}[source.command.slow]\ncommand = [\"/bin/sh\", \"-c\", \"sleep 0.4; echo a 1\"]\nformat = \"pairs\"\nperiod = \"{period}\"\n"
+        )
+    };
+    let recording = Recording::start(&rig, rig.data(), &slow("1s"));
+    recording.await_programs(|count| count > 0);
+    recording.reload(&slow("2s"));
+    recording.await_programs(|count| count == 0);
+    recording.await_programs(|count| count > 0);
+    recording.reload(LOAD);
+    recording.await_programs(|count| count == 0);
+    let called = recording.stop();
+    assert_eq!(called.status, Some(0), "{called:?}");
+    assert_eq!(reloads(&called), ["command.slow: period 1s -> 2s", "command.slow: off"]);
+    assert_eq!(number(&assert_intact(&rig, &rig.data())["lost"]), 0);
+    let sources = sources(&rig, &rig.data());
+    let [slow] = sources["command.slow"].as_slice() else { panic!("it has changed its id: {sources:?}") };
+    assert_eq!(number(&slow["partial"]), 0, "each has said all: {slow}");
+    let recorded = assert_contiguous(&rig, &rig.data(), "command.slow");
+    assert!(recorded >= 2 && recorded == number(&slow["recorded"]), "{slow}");
+}
+
+// Goal: a source whose program hangs is taken away all the same: a second later the program is killed, the reading under way is lost
+// and explained. Method: a program that sleeps for a quarter of an hour, removed by a reload.
 #[test]
 fn a_hung_program_is_let_go() {
     let rig = Rig::new();
     let hung =
         "[source.command.hung]\ncommand = [\"/bin/sleep\", \"911\"]\nformat = \"pairs\"\ntimeout = \"1m\"\n";
     let recording = Recording::start(&rig, rig.data(), &format!("{LOAD}{hung}"));
-    let process = recording.child().id();
-    let programs = || -> BTreeSet<String> {
-        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
-        let children =
-            tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
-        children.flat_map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
-    };
-    eventually("a program at work", || !programs().is_empty());
+    recording.await_programs(|count| count > 0);
     recording.reload(LOAD);
-    eventually("no program", || programs().is_empty());
+    recording.await_programs(|count| count == 0);
     let called = recording.stop();
     assert_eq!(called.status, Some(3), "a reading is lost: {called:?}");
     assert_eq!(reloads(&called), ["command.hung: off"]);
