@@ -400,13 +400,13 @@ mod tests {
 
     /// A group of a source that is held up by this lock and one that is not.
     fn group_held_up(lock: &Arc<Mutex<()>>) -> (Group, Rig) {
-        group(|metrics| vec![held_up(metrics, lock), source(metrics, 1, MS)])
+        group(|metrics| vec![held_up(metrics, 0, lock), source(metrics, 1, MS)])
     }
 
-    fn held_up(metrics: &Metrics, lock: &Arc<Mutex<()>>) -> GroupSource {
+    fn held_up(metrics: &Metrics, id: u16, lock: &Arc<Mutex<()>>) -> GroupSource {
         let sampler = Opened::built(HeldUp(Arc::clone(lock)));
         let errand = Some(("held-up".to_owned(), 3_600_000 * MS));
-        GroupSource { sampler, errand, ..source(metrics, 0, MS) }
+        GroupSource { sampler, errand, ..source(metrics, id, MS) }
     }
 
     /// Ticks until the change is made.
@@ -419,40 +419,44 @@ mod tests {
         }
     }
 
-    // Goal: a reading under way is awaited when its source is opened anew and when it is removed, and is recorded; no other is begun for
-    // it meanwhile, while the others are read, and each of its ticks is in the books. Method: a lock that is held while the group ticks
-    // on, two changes; the ledger and the runs in the slabs.
+    // Goal: a reading under way is awaited when its source is opened anew and when it is removed, and is recorded; meanwhile no other is
+    // begun for what leaves, also where nothing is under way, the others are read, and each tick is in the books. Method: a lock that is
+    // held while the group ticks on, two changes; the ledger and the runs in the slabs.
     #[test]
     fn a_reading_under_way_is_awaited() {
         let locks: [_; 2] = std::array::from_fn(|_| Arc::new(Mutex::new(())));
         let [first, second] = locks.each_ref().map(|lock| lock.lock().unwrap());
-        let (mut group, mut rig) = group_held_up(&locks[0]);
-        let [counters, others] = [0, 1].map(|id| Arc::clone(rig.metrics.sources.get(id).unwrap()));
-        let anew = ready(held_up(&rig.metrics, &locks[1]));
+        let (mut group, mut rig) = group(|metrics| {
+            vec![held_up(metrics, 0, &locks[0]), source(metrics, 1, MS), held_up(metrics, 2, &Arc::default())]
+        });
+        let [slow, others, quick] = [0, 1, 2].map(|id| Arc::clone(rig.metrics.sources.get(id).unwrap()));
+        let anew = ready(held_up(&rig.metrics, 0, &locks[1]));
         for (begun, then, held) in [(1, Some(anew), first), (2, None, second)] {
-            until(&mut group, &rig, [begun, 0, 0]);
+            until(&mut group, &rig, [begun, 0, 3]);
+            let leaving = if then.is_some() { 2 } else { 1 };
             let stays = Then::Kept { id: 1, budget: None };
             let (change, _latencies) = change([stays].into_iter().chain(then).collect());
             let (reply, answer) = bounded(1);
             group.prepare(Box::new(change), reply);
             group.pending.as_mut().unwrap().deadline_ns = u64::MAX;
-            let missed = counters.missed.get();
-            until(&mut group, &rig, [0, others.begun.get() + 5, 0]);
-            assert!(answer.is_empty() && counters.begun.get() == begun && counters.missed.get() > missed);
+            let before = [slow.missed.get(), quick.begun.get()];
+            until(&mut group, &rig, [0, others.begun.get() + 20, 0]);
+            assert!(answer.is_empty() && slow.missed.get() > before[0]);
+            assert_eq!([slow.begun.get(), quick.begun.get()], [begun, before[1]]);
             drop(held);
-            assert_eq!(left(&mut group, &answer).0.len(), 1);
+            assert_eq!(left(&mut group, &answer).0.len(), leaving);
         }
-        until(&mut group, &rig, [0, others.begun.get() + 5, 0]);
-        assert!(rig.ledger.take().is_none() && counters.timed_out.get() == 0);
+        assert!(rig.ledger.take().is_none() && slow.timed_out.get() + quick.timed_out.get() == 0);
         group.hand_over.hand_over(monotonic_ns());
-        let mut next = 0;
+        let mut next = [0; 3];
         while let Ok(slab) = rig.queue.try_recv() {
-            for run in slab.runs().iter().filter(|run| run.source == 0) {
-                assert_eq!(run.first_seq, next, "{run:?}");
-                next = run.last_seq + 1;
+            for run in slab.runs() {
+                let next = &mut next[usize::from(run.source)];
+                assert_eq!(run.first_seq, *next, "{run:?}");
+                *next = run.last_seq + 1;
             }
         }
-        assert_eq!((next, counters.begun.get()), (2, 2));
+        assert_eq!(next, [2, others.begun.get(), quick.begun.get()]);
     }
 
     // Goal: a source whose reading is held up leaves when that has had its second; the reading is lost with its cause, and all goes on.
