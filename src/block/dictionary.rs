@@ -14,6 +14,8 @@ const ROWS_A_VALUE: usize = 2;
 const SAMPLE_ROWS: usize = 1024;
 /// Values that they may have: of [`VALUES_MAX`] equally likely ones they have some 900.
 const SAMPLE_VALUES_MAX: usize = 960;
+/// Values that are few, however many rows there are.
+const VALUES_FEW: usize = 16;
 /// What indices are to the codings.
 const INDEX: Place = Place { at: 0, bytes: 2, kind: Kind::Unsigned };
 
@@ -35,6 +37,12 @@ pub(super) fn encode(column: &[u64], place: Place) -> Option<Vec<u8>> {
     out.push(coding as u8);
     out.append(&mut own);
     Some(out)
+}
+
+/// For each row the number of its value; none where these are more than a few.
+pub(super) fn of_few(column: &[u64]) -> Option<Vec<u64>> {
+    let distinct = Distinct::of(column, VALUES_FEW.min(column.len() / ROWS_A_VALUE))?;
+    Some(column.iter().map(|value| distinct.number(*value)).collect())
 }
 
 /// Reads as many values as there is room for, each of `value_bytes` bytes, from exactly these bytes.

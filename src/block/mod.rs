@@ -14,6 +14,8 @@ mod encode;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+#[cfg(test)]
+mod kinds;
 mod lane;
 mod lengths;
 mod matrix;

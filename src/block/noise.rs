@@ -7,7 +7,7 @@ use super::numeric::{self, Numbers};
 use super::wanted::{Kind, Place};
 
 /// Fewer rows than this are no food for the numeric codec: what it tells about them costs more than it saves.
-const ROWS_MIN: usize = 256;
+pub(super) const ROWS_MIN: usize = 256;
 /// Bits of a value from which on a column is noise.
 const BITS_MIN: usize = 8;
 /// Bits of a value from which on a dictionary is tried: with fewer an index is not much shorter.
@@ -65,6 +65,12 @@ pub(super) fn encode_simply(column: &[u64], place: Place, out: &mut Vec<u8>) -> 
     let is_worth = column.len() >= ROWS_MIN / 4 && 2 * bytes >= column.len();
     let numeric = if is_worth { try_numeric(column, place, coding, bytes) } else { None };
     put(column, numeric, (coding, bytes), out)
+}
+
+/// What becomes of a column of `rows` in a dictionary of a few values, by its first ones, which take `bytes` in our own coding.
+pub(super) fn of_few_values(column: &[u64], bytes: usize, rows: usize) -> Option<Vec<u64>> {
+    let is_wide = rows >= ROWS_MIN && 8 * bytes >= BITS_WIDE * column.len();
+    if is_wide { dictionary::of_few(column) } else { None }
 }
 
 fn is_noise(column: &[u64], bytes: usize) -> bool {

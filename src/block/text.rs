@@ -9,7 +9,7 @@ use crate::schema::{Number, Spot, envelope};
 use crate::stream::{ChecksumKind, Framer};
 
 /// Samples of one source with these bodies, a microsecond apart.
-fn samples(rows: u64, body: impl Fn(u64) -> Vec<u8>) -> Vec<u8> {
+pub(super) fn samples(rows: u64, body: impl Fn(u64) -> Vec<u8>) -> Vec<u8> {
     let (mut frames, mut payload) = (Vec::new(), Vec::new());
     for row in 0..rows {
         let body = body(row);
