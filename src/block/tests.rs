@@ -307,11 +307,11 @@ fn a_block_holds_no_blocks_and_only_whole_frames() {
 
 #[test]
 fn lists_that_are_full_and_too_many_shapes_come_back() {
-    // Goal: more rows than a matrix may have, and more shapes than are told apart, are packed and come back. Method: 70,000 frames of one shape; 140,000 of two
-    // that take turns; 4,200 lengths.
+    // Goal: more rows than a matrix may have, and more shapes than are told apart, are packed and come back, and make the same block of payloads. Method: 70,000
+    // frames of one shape; 140,000 of two that take turns; 4,200 lengths.
     let kind = ChecksumKind::None;
     let one = |rows: u64, length: fn(u64) -> u64| {
-        let mut frames = Vec::new();
+        let (mut frames, mut payloads) = (Vec::new(), Payloads::new());
         for row in 0..rows {
             let body = vec![(row & 0x7F) as u8; usize::try_from(length(row)).unwrap()];
             let mut payload = vec![0; envelope::ENVELOPE_BYTES + body.len()];
@@ -319,16 +319,21 @@ fn lists_that_are_full_and_too_many_shapes_come_back() {
                 Stamp { mono_ns: row, wall_ns: 7, seq: row, shortfall: Shortfall::NONE, duration_ns: 1 };
             Envelope::new(3).write(&mut payload, &stamp, &body);
             kind.frame_and_write(&mut frames, &payload).unwrap();
+            payloads.push(&payload);
         }
-        frames
+        (frames, payloads)
     };
     let ways = Ways { general: Way { layout: Layout::Columnar, codec: Codec::None }, sources: vec![] };
-    for (frames, groups) in [
+    for ((frames, payloads), groups) in [
         (one(70_000, |_| 8), 2),
         (one(140_000, |row| 8 * (row % 2)), 4),
         (one(4200 * 9, |row| row % 4200), 4097),
     ] {
-        let payload = Encoder::new(ways.clone()).encode(&frames, 0, kind).unwrap().to_vec();
+        let mut encoder = Encoder::new(ways.clone());
+        let payload = encoder.encode(&frames, 0, kind).unwrap().to_vec();
+        let mut again = Vec::new();
+        encoder.append_payloads(&payloads, 0, kind, &mut again).unwrap();
+        assert!(again == payload);
         let block = Decoder::default().open(&payload, &Wanted::ALL).unwrap();
         let mut back = vec![0; frames.len()];
         assert_eq!((block.copy(0, &mut back), block.groups.len()), (frames.len(), groups));
