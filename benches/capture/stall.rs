@@ -15,7 +15,7 @@ use flatcap::metrics::{Consumer, GroupLatencies, SourceMetrics, Total};
 use flatcap::os::clock::{NS_PER_S, monotonic_ns};
 use flatcap::os::event::Event;
 use flatcap::os::host::HostRoot;
-use flatcap::os::storage::{DataDirectory, Entry, ReadAt, Space, Storage, StorageFile};
+use flatcap::os::storage::{Attributes, DataDirectory, Entry, ReadAt, Space, Storage, StorageFile};
 use flatcap::os::thread;
 use flatcap::sampling::GroupSource;
 use flatcap::sampling::sources::{CATALOG, Opening};
@@ -216,11 +216,6 @@ impl Storage for Stalling {
         self.inner.replace(from, to)
     }
 
-    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()> {
-        self.open.wait();
-        self.inner.keep_attributes(of, to)
-    }
-
     fn remove(&self, name: &str) -> io::Result<()> {
         self.open.wait();
         self.inner.remove(name)
@@ -268,6 +263,14 @@ impl StorageFile for StallingFile {
 
     fn allocated(&self) -> io::Result<u64> {
         self.inner.allocated()
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        self.inner.attributes()
+    }
+
+    fn set_attributes(&self, attributes: &Attributes) -> io::Result<()> {
+        self.inner.set_attributes(attributes)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -3,6 +3,7 @@
 //! Never: knows a frame, a segment or a source; keeps global state.
 
 pub mod clock;
+mod directory;
 pub mod environment;
 pub mod ethtool;
 pub mod event;
@@ -23,6 +24,7 @@ pub mod perf;
 pub mod process_events;
 pub mod process_usage;
 pub mod program;
+mod rights;
 pub mod service_manager;
 pub mod shared_memory;
 pub mod signal;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub(crate) use super::fault::{CrashKind, Failure, Moment};
 pub(crate) use super::medium::Random;
 use super::medium::{Directory, Goes, Inode, PAGE_BYTES};
-use super::storage::{Entry, ReadAt, Space, Storage, StorageFile};
+use super::storage::{Attributes, Entry, ReadAt, Space, Storage, StorageFile};
 
 /// ENOSPC.
 const NO_SPACE: i32 = 28;
@@ -345,12 +345,6 @@ impl Storage for SimulatedStorage {
         )
     }
 
-    /// A file here has a name and a content, and nothing else.
-    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()> {
-        let disk = self.alive()?;
-        disk.find(of).and(disk.find(to)).map(drop)
-    }
-
     fn remove(&self, name: &str) -> io::Result<()> {
         self.perform(
             |disk| disk.find(name).ok(),
@@ -462,6 +456,15 @@ impl StorageFile for SimulatedFile {
 
     fn allocated(&self) -> io::Result<u64> {
         Ok(self.storage.alive()?.inodes[self.inode].allocated())
+    }
+
+    /// A file here has a name and a content, and nothing else.
+    fn attributes(&self) -> io::Result<Attributes> {
+        self.storage.alive().map(|_| Attributes::default())
+    }
+
+    fn set_attributes(&self, _attributes: &Attributes) -> io::Result<()> {
+        self.storage.alive().map(drop)
     }
 
     fn sync(&self) -> io::Result<()> {

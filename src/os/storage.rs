@@ -3,22 +3,25 @@
 //! A trait, so that a test can hand in a storage that fails or crashes.
 
 use std::fmt::Debug;
-use std::fs::{DirBuilder, File, FileTimes, Metadata, OpenOptions, TryLockError};
+use std::fs::{File, FileTimes, Permissions, TryLockError};
 use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::clock::monotonic_ns;
+use super::directory::{Access, Directory};
 use super::environment;
 use super::event::Event;
-use rustix::fs::{FallocateFlags, RenameFlags, fallocate, renameat_with, statvfs};
-use rustix::io::Errno;
+use super::rights::Rights;
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
 /// Access to a new data directory: its owner, and its group for reading.
 const DIRECTORY_MODE: u32 = 0o750;
 /// Access to a new data file.
 const FILE_MODE: u32 = 0o640;
+/// Of a file's mode, what another file may take over: nothing that lends rights to whoever runs it.
+const PERMISSIONS: u32 = 0o777;
 /// The unit in which the kernel counts what a file occupies (stat(2)).
 const BLOCK_BYTES: u64 = 512;
 
@@ -60,12 +63,6 @@ pub trait Storage: Debug + Send + Sync {
     /// # Errors
     /// What the kernel says.
     fn replace(&self, from: &str, to: &str) -> io::Result<()>;
-
-    /// Gives a file owner, group, mode and times of another one.
-    ///
-    /// # Errors
-    /// What the kernel says: `PermissionDenied` where the owner is another one and this process may not give files away.
-    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     ///
@@ -110,6 +107,15 @@ pub struct Space {
     pub total: u64,
     /// What this process may still take.
     pub available: u64,
+}
+
+/// Whose a file is, who may use it, and when it was last used and changed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Attributes {
+    owner: u32,
+    group: u32,
+    mode: u32, // permissions alone
+    times: FileTimes,
 }
 
 /// A file that can be read at any place.
@@ -170,6 +176,18 @@ pub trait StorageFile: ReadAt {
     /// What the kernel says.
     fn allocated(&self) -> io::Result<u64>;
 
+    /// Owner, group, mode and times.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn attributes(&self) -> io::Result<Attributes>;
+
+    /// Takes over owner, group, mode and times of another file.
+    ///
+    /// # Errors
+    /// What the kernel says: `PermissionDenied` where the owner is another one and this process may not give files away.
+    fn set_attributes(&self, attributes: &Attributes) -> io::Result<()>;
+
     /// Brings the file's content to the medium (fdatasync).
     ///
     /// # Errors
@@ -177,12 +195,12 @@ pub trait StorageFile: ReadAt {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A directory of the host's file system, held under its lock.
+/// A directory of the host's file system, held under its lock. All files are those of the directory that was opened, wherever it is
+/// moved meanwhile.
 #[derive(Debug)]
 pub struct DataDirectory {
     path: PathBuf,
-    directory: File,
-    identity: (u64, u64),
+    directory: Directory,
     _lock: File,
 }
 
@@ -226,17 +244,26 @@ impl DataDirectory {
     /// # Errors
     /// `Unusable` with the step that failed, `InUse` while another recorder runs.
     pub fn open(path: &Path) -> Result<Self, DataDirectoryError> {
-        let unusable =
-            |action| move |error| DataDirectoryError::Unusable { action, path: path.to_owned(), error };
-        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path).map_err(unusable("create"))?;
-        let directory = File::open(path).map_err(unusable("open"))?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(FILE_MODE)
-            .open(path.join(LOCK_NAME))
-            .map_err(unusable("write to"))?;
+        match Directory::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Self::lock(path, Directory::create(path, DIRECTORY_MODE).map_err(unusable("create", path))?)
+            }
+            opened => Self::lock(path, opened.map_err(unusable("open", path))?),
+        }
+    }
+
+    /// Takes the lock of a directory that is there, to mend what is in it. One that never was recorded to gets a lock file.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_existing(path: &Path) -> Result<Self, DataDirectoryError> {
+        Self::lock(path, Directory::open(path).map_err(unusable("open", path))?)
+    }
+
+    fn lock(path: &Path, directory: Directory) -> Result<Self, DataDirectoryError> {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{LOCK_NAME}: {error}"));
+        let unusable = unusable("lock", path);
+        let lock = directory.file(LOCK_NAME, Access::Make(FILE_MODE)).map_err(named).map_err(&unusable)?;
         let mut tries = LOCK_TRIES;
         let mut locked = lock.try_lock();
         while matches!(locked, Err(TryLockError::WouldBlock)) && tries > 0 {
@@ -245,107 +272,69 @@ impl DataDirectory {
             locked = lock.try_lock();
         }
         match locked {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(DataDirectoryError::InUse { path: path.to_owned() });
-            }
-            Err(TryLockError::Error(error)) => return Err(unusable("lock")(error)),
+            Ok(()) => Ok(Self { path: path.to_owned(), directory, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(DataDirectoryError::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(unusable(named(error))),
         }
-        let metadata = directory.metadata().map_err(unusable("read"))?;
-        let identity = (metadata.dev(), metadata.ino());
-        Ok(Self { path: path.to_owned(), directory, identity, _lock: lock })
-    }
-
-    /// Takes the lock of a directory that is there, to mend what is in it. One that never was recorded to gets a lock file.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_existing(path: &Path) -> Result<Self, DataDirectoryError> {
-        let unusable = |error| DataDirectoryError::Unusable { action: "open", path: path.to_owned(), error };
-        if !std::fs::metadata(path).map_err(unusable)?.is_dir() {
-            return Err(unusable(io::ErrorKind::NotADirectory.into()));
-        }
-        Self::open(path)
     }
 
     /// Device and inode: which directory it is, whatever it is called.
     pub fn identity(&self) -> (u64, u64) {
-        self.identity
+        self.directory.identity()
     }
 
-    /// Where it is.
+    /// Where it was when it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    fn over(&self, file: File) -> Arc<dyn StorageFile> {
+        Arc::new(DiskFile { file, rights: self.directory.rights().cloned() })
+    }
+}
+
+/// Says what cannot be done with a data directory.
+fn unusable(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DataDirectoryError {
+    move |error| DataDirectoryError::Unusable { action, path: path.to_owned(), error }
 }
 
 impl Storage for DataDirectory {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let mut options = OpenOptions::new();
-        options.create_new(true).read(true).append(true).mode(FILE_MODE);
-        Ok(Arc::new(DiskFile { file: options.open(self.path.join(name))? }))
+        Ok(self.over(self.directory.create_file(name, FILE_MODE)?))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file = OpenOptions::new().read(true).append(true).open(self.path.join(name))?;
-        Ok(Arc::new(DiskFile { file }))
+        Ok(self.over(self.directory.file(name, Access::Append)?))
     }
 
-    #[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let target = self.path.join(to);
-        if target.try_exists()? {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        std::fs::rename(self.path.join(from), target)
+        self.directory.rename(from, to)
     }
 
     fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
-        let directory = &self.directory;
-        match renameat_with(directory, one, directory, other, RenameFlags::EXCHANGE) {
-            // renameat2(2): the file system does not know the flag, or the kernel not the call.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Err(io::ErrorKind::Unsupported.into()),
-            result => Ok(result?),
-        }
+        self.directory.exchange(one, other)
     }
 
-    #[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
     fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        std::fs::rename(self.path.join(from), self.path.join(to))
+        self.directory.replace(from, to)
     }
 
-    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()> {
-        let (like, path) = (std::fs::metadata(self.path.join(of))?, self.path.join(to));
-        let file = OpenOptions::new().append(true).open(&path)?;
-        let now = file.metadata()?;
-        let other = |like: u32, now: u32| (like != now).then_some(like);
-        let (owner, group) = (other(like.uid(), now.uid()), other(like.gid(), now.gid()));
-        if owner.is_some() || group.is_some() {
-            // Before the mode: it clears some of its bits.
-            fchown(&file, owner, group)?;
-        }
-        file.set_permissions(like.permissions())?;
-        let times = FileTimes::new().set_modified(like.modified()?).set_accessed(like.accessed()?);
-        file.set_times(times)
-    }
-
-    #[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
     fn remove(&self, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.path.join(name))
+        self.directory.remove(name)
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        self.directory.sync_all()
+        self.directory.sync()
     }
 
     fn entries(&self) -> io::Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        for entry in std::fs::read_dir(&self.path)? {
-            let entry = entry?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            match entry.metadata() {
-                Ok(metadata) => {
-                    entries.push(Entry { name, allocated: allocated(&metadata), identity: metadata.ino() });
+        for name in self.directory.names()? {
+            match self.directory.stat(&name) {
+                Ok(status) => {
+                    let allocated = u64::try_from(status.st_blocks).unwrap_or_default();
+                    let allocated = allocated.saturating_mul(BLOCK_BYTES);
+                    entries.push(Entry { name, allocated, identity: status.st_ino });
                 }
                 // Removed since the directory was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -356,7 +345,7 @@ impl Storage for DataDirectory {
     }
 
     fn space(&self) -> io::Result<Space> {
-        let medium = statvfs(&self.path)?;
+        let medium = fstatvfs(&self.directory)?;
         Ok(Space {
             total: medium.f_blocks.saturating_mul(medium.f_frsize),
             available: medium.f_bavail.saturating_mul(medium.f_frsize),
@@ -367,7 +356,8 @@ impl Storage for DataDirectory {
 /// Whether a recorder is at work in this directory: it holds the lock. Reads only.
 pub fn is_recording(directory: &Path) -> bool {
     // Asking for a shared lock leaves other readers alone, and the file untouched.
-    File::open(directory.join(LOCK_NAME))
+    Directory::open(directory)
+        .and_then(|directory| directory.file(LOCK_NAME, Access::Read))
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
@@ -376,17 +366,7 @@ pub fn is_recording(directory: &Path) -> bool {
 /// # Errors
 /// What the kernel says.
 pub fn names(directory: &Path) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        if let Ok(name) = entry?.file_name().into_string() {
-            names.push(name);
-        }
-    }
-    Ok(names)
-}
-
-fn allocated(metadata: &Metadata) -> u64 {
-    metadata.blocks().saturating_mul(BLOCK_BYTES)
+    Directory::open(directory)?.names()
 }
 
 impl ReadAt for File {
@@ -402,6 +382,7 @@ impl ReadAt for File {
 #[derive(Debug)]
 struct DiskFile {
     file: File,
+    rights: Option<Rights>, // of the owner of its directory, where root is another user
 }
 
 impl ReadAt for DiskFile {
@@ -428,7 +409,30 @@ impl StorageFile for DiskFile {
     }
 
     fn allocated(&self) -> io::Result<u64> {
-        Ok(allocated(&self.file.metadata()?))
+        Ok(self.file.metadata()?.blocks().saturating_mul(BLOCK_BYTES))
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        let metadata = self.file.metadata()?;
+        Ok(Attributes {
+            owner: metadata.uid(),
+            group: metadata.gid(),
+            mode: metadata.mode() & PERMISSIONS,
+            times: FileTimes::new().set_modified(metadata.modified()?).set_accessed(metadata.accessed()?),
+        })
+    }
+
+    fn set_attributes(&self, attributes: &Attributes) -> io::Result<()> {
+        let _taken = self.rights.as_ref().map(Rights::take).transpose()?;
+        let now = self.attributes()?;
+        let other = |wanted: u32, now: u32| (wanted != now).then_some(wanted);
+        let (owner, group) = (other(attributes.owner, now.owner), other(attributes.group, now.group));
+        if owner.is_some() || group.is_some() {
+            // Before the mode: it clears some of its bits.
+            fchown(&self.file, owner, group)?;
+        }
+        self.file.set_permissions(Permissions::from_mode(attributes.mode))?;
+        self.file.set_times(attributes.times)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -508,13 +512,13 @@ mod tests {
     fn attributes_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let storage = DataDirectory::open(folder.path()).unwrap();
-        storage.create("like").unwrap();
-        storage.create("new").unwrap();
+        let old = storage.create("like").unwrap();
+        let new = storage.create("new").unwrap();
         let like = File::open(folder.path().join("like")).unwrap();
         like.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o604)).unwrap();
         let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_700_000_000, 7);
         like.set_times(FileTimes::new().set_modified(time)).unwrap();
-        storage.keep_attributes("like", "new").unwrap();
+        new.set_attributes(&old.attributes().unwrap()).unwrap();
         let kept = std::fs::metadata(folder.path().join("new")).unwrap();
         assert_eq!((kept.mode() & 0o7777, kept.modified().unwrap()), (0o604, time));
     }

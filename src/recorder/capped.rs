@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::retention::{RetentionLimits, StoredFile, choose};
 use crate::metrics::DirectoryMetrics;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
-use crate::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
+use crate::os::storage::{Attributes, Entry, ReadAt, Space, Storage, StorageFile};
 use crate::segment::{Aside, SegmentName, State};
 
 /// The unit in which file systems give room.
@@ -236,10 +236,6 @@ impl Storage for Capped {
         self.shared.inner.replace(from, to)
     }
 
-    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()> {
-        self.shared.inner.keep_attributes(of, to)
-    }
-
     fn remove(&self, name: &str) -> io::Result<()> {
         let _books = self.shared.books();
         self.shared.inner.remove(name)
@@ -312,6 +308,14 @@ impl StorageFile for CappedFile {
 
     fn allocated(&self) -> io::Result<u64> {
         self.file.allocated()
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        self.file.attributes()
+    }
+
+    fn set_attributes(&self, attributes: &Attributes) -> io::Result<()> {
+        self.file.set_attributes(attributes)
     }
 
     fn sync(&self) -> io::Result<()> {

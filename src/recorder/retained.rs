@@ -216,10 +216,6 @@ impl Storage for Listed {
         self.inner.replace(from, to)
     }
 
-    fn keep_attributes(&self, of: &str, to: &str) -> io::Result<()> {
-        self.inner.keep_attributes(of, to)
-    }
-
     fn remove(&self, name: &str) -> io::Result<()> {
         self.inner.remove(name)
     }

@@ -87,10 +87,11 @@ pub fn pack(job: &mut Job<'_>, name: SegmentName) -> Result<Outcome, SealError> 
 
 fn attempt(job: &mut Job<'_>, name: SegmentName, aside: &str) -> Result<Outcome, Halt> {
     let path = name.to_string();
-    let raw: Arc<dyn ReadAt> = match job.storage.open(&path) {
+    let present = match job.storage.open(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(Halt::Left(Left::Gone)),
         opened => opened.map_err(failed("opening it"))?,
     };
+    let raw = Arc::clone(&present) as Arc<dyn ReadAt>;
     let reader = SegmentReader::over(Path::new(&path), Arc::clone(&raw));
     let reader = reader.map_err(|error| match error {
         SegmentError::Io { error, .. } => Halt::Failed("reading it", error),
@@ -118,6 +119,8 @@ fn attempt(job: &mut Job<'_>, name: SegmentName, aside: &str) -> Result<Outcome,
     if !compare(&*raw, Arc::clone(&file), &mut each).map_err(failed("comparing the packed file with it"))? {
         return Err(Halt::Stopped);
     }
+    let attributes = present.attributes().and_then(|attributes| file.set_attributes(&attributes));
+    attributes.map_err(failed("giving the packed file its owner, mode and times"))?;
     place(job, (&path, aside), &*file)?;
     Ok(Outcome::Packed { raw_bytes, stored_bytes })
 }
@@ -129,8 +132,6 @@ fn place(job: &Job<'_>, (path, aside): (&str, &str), file: &dyn StorageFile) -> 
         ErrorKind::NotFound => Halt::Left(Left::Gone),
         _ => Halt::Failed(step, error),
     };
-    let attributes = storage.keep_attributes(path, aside);
-    attributes.map_err(|error| gone(error, "giving the packed file its owner, mode and times"))?;
     file.sync().map_err(failed("bringing the packed file to the medium"))?;
     let step = "putting the packed file in its place";
     let is_exchanged = match storage.exchange(path, aside) {

@@ -12,7 +12,7 @@ use super::runs::Runs;
 use super::{
     Advance, FrameKind, Leftovers, Packed, SegmentName, SegmentReader, State, Verification, recover,
 };
-use crate::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
+use crate::os::storage::{Attributes, Entry, ReadAt, Space, Storage, StorageFile};
 
 #[derive(Debug)]
 struct Memory(Vec<u8>);
@@ -178,10 +178,6 @@ impl Storage for Shelf {
         self.rename(from, to)
     }
 
-    fn keep_attributes(&self, _of: &str, _to: &str) -> io::Result<()> {
-        Ok(())
-    }
-
     fn remove(&self, name: &str) -> io::Result<()> {
         self.files().remove(name).map(drop).ok_or(io::ErrorKind::NotFound.into())
     }
@@ -235,6 +231,14 @@ impl StorageFile for Kept {
 
     fn allocated(&self) -> io::Result<u64> {
         self.length()
+    }
+
+    fn attributes(&self) -> io::Result<Attributes> {
+        Ok(Attributes::default())
+    }
+
+    fn set_attributes(&self, _attributes: &Attributes) -> io::Result<()> {
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::os::clock::ClockReading;
-use flatcap::os::storage::{Entry, ReadAt, Space, Storage, StorageFile};
+use flatcap::os::storage::{Attributes, Entry, ReadAt, Space, Storage, StorageFile};
 use flatcap::segment::{
     Advance, Attachment, ClockCause, ClockSync, FrameKind, Frames, Gap, Header, HostName, Marker,
     MarkerOrigin, SegmentError, SegmentName, SegmentReader, SegmentWriter, SourceInfo, SourceKind, Span,
@@ -81,6 +81,14 @@ impl StorageFile for Memory {
         self.length()
     }
 
+    fn attributes(&self) -> io::Result<Attributes> {
+        Ok(Attributes::default())
+    }
+
+    fn set_attributes(&self, _attributes: &Attributes) -> io::Result<()> {
+        Ok(())
+    }
+
     fn sync(&self) -> io::Result<()> {
         Ok(())
     }
@@ -128,10 +136,6 @@ impl Storage for Shelf {
 
     fn replace(&self, from: &str, to: &str) -> io::Result<()> {
         self.rename(from, to)
-    }
-
-    fn keep_attributes(&self, _of: &str, _to: &str) -> io::Result<()> {
-        Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

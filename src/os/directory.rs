@@ -1,0 +1,475 @@
+//! A directory, open: files in it are created, opened, listed and renamed by name, relative to its descriptor.
+//!
+//! A path is resolved once. Whatever becomes of the path later, all that follows happens in the directory that was opened. No name
+//! in it is followed if it is a symbolic link, and nothing is waited for: what is no regular file is an error that names its kind.
+//! Root acts in another user's directory with that user's rights ([`Rights`]).
+
+use std::ffi::{CStr, OsStr};
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, openat, readlinkat,
+    renameat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::rights::Rights;
+
+/// Symbolic links that are followed one after the other, as the kernel does.
+const LINKS_MAX: u32 = 40;
+/// What every file is opened with: no link is followed, and nobody is waited for.
+const SAFELY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+
+/// An open directory.
+#[derive(Debug)]
+pub(super) struct Directory {
+    file: File,
+    status: Stat,
+    rights: Option<Rights>, // none: this process's own
+}
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Reading.
+    Read,
+    /// Reading and appending.
+    Append,
+    /// Writing; created with this mode if it is missing.
+    Make(u32),
+}
+
+impl Directory {
+    /// Opens a directory that exists. A symbolic link at the end of the path is followed if it belongs to this user or to root.
+    ///
+    /// # Errors
+    /// `PermissionDenied` for a link of another user; `NotADirectory`; what the kernel says.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Self::over(open_path(CWD, path, FileType::Directory)?)
+    }
+
+    /// Opens a directory, and creates it where it is missing, with parents. A new one belongs to the owner of its parent where root
+    /// makes it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(super) fn create(path: &Path, mode: u32) -> io::Result<Self> {
+        match Self::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        let Some(parent) = path.parent() else { return Err(ErrorKind::NotFound.into()) };
+        let parent = Self::create(if parent.as_os_str().is_empty() { Path::new(".") } else { parent }, mode)?;
+        let Some(name) = path.file_name() else { return Self::open(path) };
+        match parent.as_owner(|| Ok(mkdirat(&parent.file, name, Mode::from_raw_mode(mode))?)) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        Self::over(open_path(parent.file.as_fd(), Path::new(name), FileType::Directory)?)
+    }
+
+    fn over(descriptor: OwnedFd) -> io::Result<Self> {
+        let status = fstat(&descriptor)?;
+        Ok(Self { rights: Rights::of_owner(&status)?, file: File::from(descriptor), status })
+    }
+
+    /// Device and inode.
+    pub(super) fn identity(&self) -> (u64, u64) {
+        (self.status.st_dev, self.status.st_ino)
+    }
+
+    /// The rights in which names are used here; none for this process's own.
+    pub(super) fn rights(&self) -> Option<&Rights> {
+        self.rights.as_ref()
+    }
+
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// Another kind of file is named; what the kernel says.
+    pub(super) fn file(&self, name: &str, access: Access) -> io::Result<File> {
+        let (flags, mode) = match access {
+            Access::Read => (OFlags::RDONLY, 0),
+            Access::Append => (OFlags::RDWR | OFlags::APPEND, 0),
+            Access::Make(mode) => (OFlags::WRONLY | OFlags::CREATE, mode),
+        };
+        check_name(name)?;
+        let known = match self.stat(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound && matches!(access, Access::Make(_)) => None,
+            known => Some(known?),
+        };
+        if let Some(known) = &known {
+            check_kind(known, FileType::RegularFile)?;
+        }
+        let opened = self.as_owner(|| open_as(self.file.as_fd(), Path::new(name), (flags, mode)));
+        opened.and_then(|file| of_kind(file, FileType::RegularFile)).map(File::from).map_err(|error| {
+            let (directory, file) = (self.status.st_uid, known.map(|known| known.st_uid));
+            match file.filter(|file| error.kind() == ErrorKind::PermissionDenied && *file != directory) {
+                Some(file) => io::Error::new(
+                    error.kind(),
+                    format!("{error}: it belongs to user {file}, and its directory to user {directory}: give it to user {directory} (chown)"),
+                ),
+                None => error,
+            }
+        })
+    }
+
+    /// Creates a file that must not exist yet, for reading and appending.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; what the kernel says.
+    pub(super) fn create_file(&self, name: &str, mode: u32) -> io::Result<File> {
+        check_name(name)?;
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+        self.as_owner(|| open_as(self.file.as_fd(), Path::new(name), (flags, mode))).map(File::from)
+    }
+
+    /// Gives a file another name; replaces nothing.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; what the kernel says.
+    pub(super) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        match self.rename_with(from, to, RenameFlags::NOREPLACE) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            renamed => return renamed,
+        }
+        // NFS, some FUSE: two that do this at the same moment can still replace one another's file.
+        match self.stat(to) {
+            Ok(_) => Err(ErrorKind::AlreadyExists.into()),
+            Err(error) if error.kind() == ErrorKind::NotFound => self.replace(from, to),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives two files each other's names, at once.
+    ///
+    /// # Errors
+    /// `NotFound` where one of the two is missing; `Unsupported` where the file system cannot; what the kernel says.
+    pub(super) fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
+        self.rename_with(one, other, RenameFlags::EXCHANGE)
+    }
+
+    /// Gives a file the name of another one, which goes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn replace(&self, from: &str, to: &str) -> io::Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        self.as_owner(|| Ok(renameat(&self.file, from, &self.file, to)?))
+    }
+
+    fn rename_with(&self, from: &str, to: &str, flags: RenameFlags) -> io::Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        self.as_owner(|| match renameat_with(&self.file, from, &self.file, to, flags) {
+            // renameat2(2): the file system does not know the flag, or the kernel not the call.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Err(ErrorKind::Unsupported.into()),
+            renamed => Ok(renamed?),
+        })
+    }
+
+    /// Removes a name, whatever it leads to but a directory.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+        check_name(name)?;
+        self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::empty())?))
+    }
+
+    /// Brings its names to the disk.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// Every name in it, in no order; names that are not UTF-8 are left out.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn names(&self) -> io::Result<Vec<String>> {
+        let mut entries = self.as_owner(|| Ok(Dir::read_from(&self.file)?))?;
+        let mut names = Vec::new();
+        while let Some(entry) = entries.read() {
+            let entry = entry?;
+            let name = CStr::to_str(entry.file_name()).ok().filter(|name| ![".", ".."].contains(name));
+            names.extend(name.map(str::to_owned));
+        }
+        Ok(names)
+    }
+
+    /// What a name leads to, without following a link.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(super) fn stat(&self, name: &str) -> io::Result<Stat> {
+        self.as_owner(|| Ok(statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW)?))
+    }
+
+    /// Acts with the owner's rights where root is not the owner.
+    fn as_owner<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let _taken = self.rights.as_ref().map(Rights::take).transpose()?;
+        act()
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Opens a regular file for reading, by its path: once, and without waiting for anybody. A symbolic link at the end of the path is
+/// followed if it belongs to this user or to root.
+///
+/// # Errors
+/// It is another kind of file; `PermissionDenied` for a link of another user; what the kernel says.
+#[allow(dead_code, reason = "until the readers open their files by it")]
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    open_path(CWD, path, FileType::RegularFile).map(File::from)
+}
+
+/// Opens what a path names, if it is of this kind.
+fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Result<OwnedFd> {
+    let flags = match wanted {
+        FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+        _ => OFlags::RDONLY,
+    };
+    let mut folder: Option<OwnedFd> = None; // which `path` is relative to
+    // Without a slash at its end, by which the kernel would follow a link.
+    let mut path = path.components().as_path().to_owned();
+    for _ in 0..LINKS_MAX {
+        let at = folder.as_ref().map_or(start, AsFd::as_fd);
+        let Some(name) = path.file_name() else {
+            // `/`, `.` and `..` are no links.
+            return of_kind(open_as(at, &path, (flags, 0))?, wanted);
+        };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = openat(at, parent.unwrap_or(Path::new(".")), parent_flags, Mode::empty())?;
+        // The link itself, so that what is judged is what is followed.
+        let found = openat(&parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let status = fstat(&found)?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::Symlink {
+            check_kind(&status, wanted)?;
+            match open_as(parent.as_fd(), Path::new(name), (flags, 0)) {
+                // A link since: it is judged in the next turn.
+                Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => continue,
+                opened => return of_kind(opened?, wanted),
+            }
+        }
+        if ![geteuid().as_raw(), 0].contains(&status.st_uid) {
+            let why = "it is a symbolic link that belongs to another user: name what it leads to";
+            return Err(io::Error::new(ErrorKind::PermissionDenied, why));
+        }
+        let target = readlinkat(&found, "", Vec::new())?;
+        path = PathBuf::from(OsStr::from_bytes(target.as_bytes())).components().as_path().to_owned();
+        folder = Some(parent);
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// Refuses what leads out of a directory.
+fn check_name(name: &str) -> io::Result<()> {
+    if name.contains('/') || ["", ".", ".."].contains(&name) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name:?} is not the name of a file")));
+    }
+    Ok(())
+}
+
+/// Opens without following a link and without waiting.
+fn open_as(at: BorrowedFd<'_>, path: &Path, (flags, mode): (OFlags, u32)) -> io::Result<OwnedFd> {
+    Ok(openat(at, path, flags | SAFELY, Mode::from_raw_mode(mode))?)
+}
+
+/// The file, if it is of this kind.
+fn of_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedFd> {
+    check_kind(&fstat(&file)?, wanted)?;
+    Ok(file)
+}
+
+fn check_kind(status: &Stat, wanted: FileType) -> io::Result<()> {
+    let found = FileType::from_raw_mode(status.st_mode);
+    if found == wanted {
+        return Ok(());
+    }
+    let kind = match (wanted, found) {
+        (FileType::Directory, _) => ErrorKind::NotADirectory,
+        (_, FileType::Directory) => ErrorKind::IsADirectory,
+        _ => ErrorKind::InvalidInput,
+    };
+    Err(io::Error::new(kind, format!("is {}, not {}", called(found), called(wanted))))
+}
+
+fn called(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a regular file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice => "a character device",
+        FileType::BlockDevice => "a block device",
+        FileType::Unknown => "of an unknown kind",
+    }
+}
+
+#[cfg(test)]
+pub(in crate::os) use tests::foreign_folder;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// The account of nobody, and its group: of no consequence which they are, but that they are not root's.
+    const NOBODY: u32 = 65_534;
+
+    /// A directory of another user; none, with a line that says so, where this is not root.
+    pub(in crate::os) fn foreign_folder() -> Option<tempfile::TempDir> {
+        if !geteuid().is_root() {
+            println!("skipped: only root can give a directory to another user");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        Some(folder)
+    }
+
+    /// Puts one of each kind that is no regular file into a directory: name, and what it is called.
+    fn put_others(folder: &Path) -> Vec<(&'static str, &'static str)> {
+        symlink("/etc/passwd", folder.join("link")).unwrap();
+        symlink("missing", folder.join("dangling")).unwrap();
+        std::fs::create_dir(folder.join("folder")).unwrap();
+        rustix::fs::mknodat(CWD, folder.join("pipe"), FileType::Fifo, 0o600.into(), 0).unwrap();
+        drop(UnixListener::bind(folder.join("socket")).unwrap());
+        let (link, others) = ("is a symbolic link", [("folder", "is a directory"), ("pipe", "is a FIFO")]);
+        [("link", link), ("dangling", link), ("socket", "is a socket")].into_iter().chain(others).collect()
+    }
+
+    // Goal: what is no regular file is never opened, created or waited for under a name, and the error says what it is. Method: one of
+    // each kind, opened in each way.
+    #[test]
+    fn other_kinds_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let others = put_others(folder.path());
+        let directory = Directory::open(folder.path()).unwrap();
+        for (name, kind) in others {
+            for access in [Access::Read, Access::Append, Access::Make(0o600)] {
+                let error = directory.file(name, access).unwrap_err().to_string();
+                assert_eq!(error, format!("{kind}, not a regular file"), "{name} {access:?}");
+            }
+            let error = directory.create_file(name, 0o600).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}");
+            if !kind.contains("link") {
+                let error = open_regular(&folder.path().join(name)).unwrap_err().to_string();
+                assert_eq!(error, format!("{kind}, not a regular file"));
+            }
+            if name != "folder" {
+                let error = Directory::open(&folder.path().join(name)).unwrap_err();
+                assert!(name == "dangling" || error.kind() == ErrorKind::NotADirectory, "{name}: {error}");
+            }
+        }
+        assert!(!folder.path().join("missing").exists(), "no link was followed");
+        for name in ["", ".", "..", "../a", "/etc/passwd", "folder/a"] {
+            assert!(directory.create_file(name, 0o600).is_err(), "{name:?} leads out of the directory");
+        }
+    }
+
+    // Goal: a path's last link is followed if it is ours or root's, and not if it is another user's, with a slash at its end too. Method:
+    // links to a directory and a file, links to links, a circle; as root one that belongs to somebody else.
+    #[test]
+    fn links_of_others_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir(path("real")).unwrap();
+        std::fs::write(path("real/file"), "content").unwrap();
+        symlink("real", path("one")).unwrap();
+        symlink("one/", path("two")).unwrap();
+        symlink(path("two/file"), path("three")).unwrap();
+        symlink("circle", path("circle")).unwrap();
+        let real = Directory::open(&path("real")).unwrap().identity();
+        for name in ["one", "two", "two/", "two/.", "real/..//one/"] {
+            assert_eq!(Directory::open(&path(name)).unwrap().identity(), real, "{name}");
+        }
+        assert_eq!(io::read_to_string(open_regular(&path("three")).unwrap()).unwrap(), "content");
+        let error = Directory::open(&path("circle")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        if geteuid().is_root() {
+            lchown(path("one"), Some(NOBODY), None).unwrap();
+            for name in ["one", "one/", "two"] {
+                let error = Directory::open(&path(name)).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{name}");
+                assert!(error.to_string().contains("a symbolic link that belongs to another user"), "{error}");
+            }
+            lchown(path("three"), Some(NOBODY), None).unwrap();
+            assert!(open_regular(&path("three")).is_err());
+        } else {
+            println!("skipped: only root can give a link to another user");
+        }
+    }
+
+    // Goal: files go where the directory is that was opened. Method: it is moved, and another one put in its place.
+    #[test]
+    fn a_moved_directory_keeps_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("data"), folder.path().join("moved"));
+        let directory = Directory::create(&path, 0o750).unwrap();
+        directory.create_file("a", 0o640).unwrap();
+        std::fs::rename(&path, &moved).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("a"), "another").unwrap();
+        directory.create_file("b", 0o640).unwrap();
+        directory.rename("b", "c").unwrap();
+        directory.remove("a").unwrap();
+        assert_eq!(directory.names().unwrap(), ["c"]);
+        assert_eq!(std::fs::read_dir(&moved).unwrap().count(), 1);
+        assert_eq!(std::fs::read(path.join("a")).unwrap(), b"another");
+    }
+
+    // Goal: a rename replaces nothing, not even a link that leads nowhere. Method: each kind of file at the new name.
+    #[test]
+    fn a_rename_replaces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let others = put_others(folder.path());
+        let directory = Directory::open(folder.path()).unwrap();
+        directory.create_file("a", 0o640).unwrap();
+        for (name, _) in others {
+            assert_eq!(directory.rename("a", name).unwrap_err().kind(), ErrorKind::AlreadyExists, "{name}");
+        }
+        directory.rename("a", "b").unwrap();
+    }
+
+    // Goal: in another user's directory root has that user's rights: what it makes belongs to the user, and what the user may not
+    // open stays closed. Method: as root; new files and directories, a hard link to a file of root's, a directory closed to all.
+    #[test]
+    fn root_acts_as_the_owner() {
+        let Some(folder) = foreign_folder() else { return };
+        let made = folder.path().join("new/data");
+        let directory = Directory::create(&made, 0o750).unwrap();
+        directory.create_file("a", 0o640).unwrap();
+        directory.file("lock", Access::Make(0o640)).unwrap();
+        for name in ["new", "new/data", "new/data/a", "new/data/lock"] {
+            let status = std::fs::metadata(folder.path().join(name)).unwrap();
+            assert_eq!((status.uid(), status.gid()), (NOBODY, NOBODY), "{name}");
+        }
+        let secret = tempfile::NamedTempFile::new().unwrap();
+        std::fs::hard_link(secret.path(), made.join("segment")).unwrap();
+        let error = directory.file("segment", Access::Append).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("it belongs to user 0, and its directory to user 65534"), "{error}");
+        std::fs::set_permissions(&made, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
+        assert_eq!(directory.create_file("b", 0o640).unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(directory.remove("a").unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
+}
