@@ -19,6 +19,10 @@ use super::storage::{Attributes, Entry, ReadAt, Space, Storage, StorageFile};
 const NO_SPACE: i32 = 28;
 /// ESHUTDOWN: no file system says it, and a number survives every conversion of errors on its way.
 const CRASHED: i32 = 108;
+/// EPERM: what the kernel says of an immutable file.
+const NOT_PERMITTED: i32 = 1;
+/// EMFILE.
+const TOO_MANY_FILES: i32 = 24;
 
 /// A directory whose medium may be looked at. Clones share it.
 #[derive(Debug, Clone)]
@@ -84,6 +88,10 @@ struct Disk {
     failures: BTreeMap<usize, Failure>,
     crash: Option<(usize, Moment)>,
     crashed: bool,
+    unremovable: BTreeSet<String>,
+    blindness: Option<Failure>,
+    /// Another descriptor is refused: a file that is open goes on.
+    lacks_descriptors: bool,
     random: Random,
 }
 
@@ -111,6 +119,9 @@ impl SimulatedStorage {
             failures: BTreeMap::new(),
             crash: None,
             crashed: false,
+            unremovable: BTreeSet::new(),
+            blindness: None,
+            lacks_descriptors: false,
             random: Random::new(seed),
         };
         Self { disk: Arc::new(Mutex::new(disk)) }
@@ -119,6 +130,21 @@ impl SimulatedStorage {
     /// Bounds the medium, in bytes.
     pub(crate) fn set_capacity(&self, bytes: u64) {
         self.disk().capacity = bytes;
+    }
+
+    /// Refuses to remove a file from now on, as an immutable one is refused (EPERM).
+    pub(crate) fn refuse_removal(&self, name: &str) {
+        self.disk().unremovable.insert(name.to_owned());
+    }
+
+    /// Lets every listing and every look at the free space fail, or no longer. Files that are open go on.
+    pub(crate) fn set_blindness(&self, failure: Option<Failure>) {
+        self.disk().blindness = failure;
+    }
+
+    /// Refuses every further descriptor (EMFILE), or no longer. Files that are open go on.
+    pub(crate) fn set_lack_of_descriptors(&self, lacks: bool) {
+        self.disk().lacks_descriptors = lacks;
     }
 
     /// Lets an operation fail, by its number.
@@ -257,6 +283,14 @@ impl Disk {
         result
     }
 
+    fn take_descriptor(&self) -> io::Result<()> {
+        if self.lacks_descriptors { Err(io::Error::from_raw_os_error(TOO_MANY_FILES)) } else { Ok(()) }
+    }
+
+    fn see(&self) -> io::Result<()> {
+        self.blindness.map_or(Ok(()), |failure| Err(failure.into()))
+    }
+
     fn find(&self, name: &str) -> io::Result<usize> {
         self.directory.names.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -282,6 +316,7 @@ impl Storage for SimulatedStorage {
             |disk| (!disk.directory.names.contains_key(name)).then_some(disk.inodes.len()),
             Operation::Create { name: name.to_owned() },
             |disk| {
+                disk.take_descriptor()?;
                 if disk.directory.names.contains_key(name) {
                     Err(io::ErrorKind::AlreadyExists.into())
                 } else {
@@ -300,6 +335,7 @@ impl Storage for SimulatedStorage {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let disk = self.alive()?;
+        disk.take_descriptor()?;
         let inode = disk.find(name)?;
         Ok(self.handle(&disk, inode))
     }
@@ -349,7 +385,11 @@ impl Storage for SimulatedStorage {
         self.perform(
             |disk| disk.find(name).ok(),
             Operation::Remove { name: name.to_owned() },
-            |disk| disk.find(name).map(drop),
+            |disk| {
+                disk.find(name)?;
+                let is_refused = disk.unremovable.contains(name);
+                if is_refused { Err(io::Error::from_raw_os_error(NOT_PERMITTED)) } else { Ok(()) }
+            },
             |disk| disk.directory.change(disk.directory.names[name], Some(name), None),
         )
     }
@@ -367,6 +407,8 @@ impl Storage for SimulatedStorage {
 
     fn entries(&self) -> io::Result<Vec<Entry>> {
         let disk = self.alive()?;
+        disk.take_descriptor()?;
+        disk.see()?;
         let entry = |(name, inode): (&String, &usize)| Entry {
             name: name.clone(),
             allocated: disk.inodes[*inode].allocated(),
@@ -377,6 +419,7 @@ impl Storage for SimulatedStorage {
 
     fn space(&self) -> io::Result<Space> {
         let disk = self.alive()?;
+        disk.see()?;
         Ok(Space { total: disk.capacity, available: disk.capacity.saturating_sub(disk.used()) })
     }
 }

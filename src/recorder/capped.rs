@@ -4,16 +4,16 @@
 //! Everything that writes into the data directory does it through this: the recorder and the recovery of earlier runs. So the
 //! sum of what they take is never above the cap, whoever of them comes first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::retention::{RetentionLimits, StoredFile, choose};
+use super::books::Books;
+use super::retention::{RetentionLimits, StoredFile};
 use crate::metrics::DirectoryMetrics;
-use crate::os::clock::{NS_PER_S, monotonic_ns};
+use crate::os::clock::monotonic_ns;
 use crate::os::storage::{Attributes, Entry, ReadAt, Space, Storage, StorageFile};
-use crate::segment::{Aside, SegmentName, State};
 
 /// The unit in which file systems give room.
 const BLOCK_BYTES: u64 = 4096;
@@ -33,25 +33,17 @@ pub struct Capped {
 #[derive(Debug)]
 struct Shared {
     inner: Arc<dyn Storage>,
-    /// Held while room is made and taken, so that no two take the same.
+    /// Held while room is made and granted, so that no two are granted the same; never while a file is written.
     books: Mutex<Books>,
     /// Written while `books` is held, so by one thread at a time.
     metrics: Arc<DirectoryMetrics>,
 }
 
 #[derive(Debug)]
-struct Books {
-    limits: RetentionLimits,
-    /// When segments of this process were begun, by their numbers: their names tell it by a clock that may be set.
-    begun_ns: BTreeMap<u64, u64>,
-    wall_s: i64, // set by the recorder
-    removed: u64,
-}
-
-#[derive(Debug)]
 struct CappedFile {
     file: Arc<dyn StorageFile>,
     shared: Arc<Shared>,
+    name: String, // under which it was created or opened
     length: AtomicU64,
     granted: AtomicU64, // up to here room was found
 }
@@ -68,8 +60,7 @@ impl Capped {
         limits: RetentionLimits,
         metrics: Arc<DirectoryMetrics>,
     ) -> Self {
-        let books = Books { limits, begun_ns: BTreeMap::new(), wall_s: 0, removed: 0 };
-        Self { shared: Arc::new(Shared { inner, books: Mutex::new(books), metrics }) }
+        Self { shared: Arc::new(Shared { inner, books: Mutex::new(Books::new(limits)), metrics }) }
     }
 
     /// Keeps these limits from now on. Returns those before.
@@ -81,11 +72,13 @@ impl Capped {
     /// are reckoned, in seconds since 1970.
     ///
     /// # Errors
-    /// What the storage says; `StorageFull` if the limits cannot be kept.
+    /// `StorageFull` if the limits cannot be kept; what the storage says if the directory or the free space cannot be seen. Then the
+    /// limits are kept by what was last known.
     pub fn tidy(&self, wall_s: i64) -> io::Result<()> {
         let mut books = self.shared.books();
         books.wall_s = wall_s;
-        self.shared.make_room(&mut books, 0)
+        let Made { room, look } = self.shared.make_room(&mut books, 0);
+        room.and(look)
     }
 
     /// How many files were removed.
@@ -94,44 +87,62 @@ impl Capped {
     }
 }
 
+/// What became of making room.
+struct Made {
+    /// `StorageFull` if there is none.
+    room: io::Result<()>,
+    /// What could not be seen.
+    look: io::Result<()>,
+}
+
 impl Shared {
     fn books(&self) -> MutexGuard<'_, Books> {
         // A panic elsewhere leaves numbers that are whole.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to room for `more` bytes.
-    fn make_room(&self, books: &mut Books, more: u64) -> io::Result<()> {
-        let limits = books.limits;
-        if limits == RetentionLimits::NONE {
-            return Ok(());
+    /// Sees to room for `more` bytes. A file that cannot be removed counts as one that may not go: the next oldest goes instead.
+    fn make_room(&self, books: &mut Books, more: u64) -> Made {
+        if books.limits == RetentionLimits::NONE {
+            return Made { room: Ok(()), look: Ok(()) };
         }
         let now_ns = monotonic_ns();
-        let entries = self.entries_once()?;
-        let files: Vec<StoredFile> = entries.into_iter().map(|entry| stored(entry, books, now_ns)).collect();
-        let space = self.inner.space()?;
-        self.publish(&files, space, books);
-        let (names, shortage) = match choose(&files, &limits, space, more) {
-            Ok(names) => (names, None),
-            // No room can be made, but what is too old goes all the same.
-            Err(shortage) => {
-                let limits = RetentionLimits { age_ns: limits.age_ns, ..RetentionLimits::NONE };
-                (choose(&files, &limits, space, 0).unwrap_or_default(), Some(shortage))
+        let look = books.looked(self.entries_once(), self.inner.space());
+        self.publish(&books.files(now_ns), books);
+        loop {
+            let decision = books.decide(now_ns, more);
+            let mut are_gone = true;
+            for name in decision.names {
+                are_gone &= self.remove_oldest(books, &name, now_ns);
             }
-        };
-        for name in names {
-            tracing::info!(file = name.as_str(), "removed: the oldest, by the limits on room and age");
-            match self.inner.remove(&name) {
-                // Somebody else was faster.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                removed => removed?,
-            }
-            books.removed += 1;
-            if let Some(name) = SegmentName::parse(&name) {
-                books.begun_ns.remove(&name.number);
+            // After a refusal it is decided anew, without that file: there are fewer to choose from each time.
+            if are_gone {
+                let full = |shortage| Err(io::Error::new(ErrorKind::StorageFull, shortage));
+                return Made { room: decision.shortage.map_or(Ok(()), full), look };
             }
         }
-        shortage.map_or(Ok(()), |shortage| Err(io::Error::new(ErrorKind::StorageFull, shortage)))
+    }
+
+    /// Removes a file by the limits. Returns whether it is gone.
+    fn remove_oldest(&self, books: &mut Books, name: &str, now_ns: u64) -> bool {
+        match self.inner.remove(name) {
+            Ok(()) => tracing::info!(file = name, "removed: the oldest, by the limits on room and age"),
+            // Somebody else was faster.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => {
+                if books.cannot_remove(name, now_ns) {
+                    tracing::warn!(
+                        file = name,
+                        %error,
+                        "cannot be removed although the limits on room and age ask for it: it stays, and the next oldest goes instead"
+                    );
+                }
+                return false;
+            }
+        }
+        books.removed += 1;
+        books.gone(name);
+        true
     }
 
     /// The directory's files, each once. Two may exchange their names while they are listed: one of them is then there under both names and the other
@@ -154,76 +165,70 @@ impl Shared {
         }
     }
 
-    fn publish(&self, files: &[StoredFile], space: Space, books: &Books) {
+    fn publish(&self, files: &[StoredFile], books: &Books) {
         let metrics = &self.metrics;
         metrics.bytes.set(files.iter().fold(0, |sum, file| sum.saturating_add(file.allocated)));
         metrics.bytes_max.set(books.limits.bytes);
-        metrics.free_bytes.set(space.available);
-        metrics.keep_free_bytes.set(books.limits.keep_free.bytes(space.total));
-        metrics.total_bytes.set(space.total);
+        if let Some(space) = books.space() {
+            metrics.free_bytes.set(space.available);
+            metrics.keep_free_bytes.set(books.limits.keep_free.bytes(space.total));
+            metrics.total_bytes.set(space.total);
+        }
         metrics.segments.set(files.iter().filter(|file| file.removable.is_some()).count() as u64);
-        let oldest = files.iter().filter(|file| file.removable.is_some()).min_by_key(|file| file.removable);
-        let created_s = oldest.and_then(|file| {
-            let name =
-                SegmentName::parse(&file.name).or_else(|| Some(SegmentName::parse_aside(&file.name)?.0))?;
-            u64::try_from(name.created_s).ok()
-        });
-        metrics.oldest_number.set(oldest.and_then(|file| file.removable).unwrap_or_default());
+        let oldest = files.iter().filter_map(|file| file.removable).min_by_key(StoredFile::order);
+        let created_s = oldest.and_then(|name| u64::try_from(name.created_s).ok());
+        metrics.oldest_number.set(oldest.map(|name| name.number).unwrap_or_default());
         metrics.oldest_created_s.set(created_s.unwrap_or_default());
         metrics.removed.set(books.removed);
     }
 
-    fn wrap(self: &Arc<Self>, file: Arc<dyn StorageFile>) -> io::Result<Arc<dyn StorageFile>> {
+    /// Grants so many bytes, once there is room for them, and does what takes them, which returns how many it took. The books are not
+    /// locked meanwhile: a storage that is slow for one file holds up no other.
+    fn within_limits<T>(
+        &self,
+        name: &str,
+        bytes: u64,
+        act: impl FnOnce() -> (io::Result<T>, u64),
+    ) -> io::Result<T> {
+        let mut books = self.books();
+        // What could not be seen is reported by the next `tidy`, and costs nothing here.
+        self.make_room(&mut books, bytes).room?;
+        books.grant(bytes);
+        drop(books);
+        let (done, taken) = act();
+        self.books().settle(name, bytes, taken);
+        done
+    }
+
+    fn wrap(self: &Arc<Self>, name: &str, file: Arc<dyn StorageFile>) -> io::Result<Arc<dyn StorageFile>> {
         let length = file.length()?;
         Ok(Arc::new(CappedFile {
             file,
             shared: Arc::clone(self),
+            name: name.to_owned(),
             length: AtomicU64::new(length),
             granted: AtomicU64::new(length.next_multiple_of(BLOCK_BYTES)),
         }))
     }
 }
 
-/// What the name and the books say of a file.
-fn stored(entry: Entry, books: &Books, now_ns: u64) -> StoredFile {
-    let segment = SegmentName::parse(&entry.name).filter(|name| name.state == State::Sealed).or_else(|| {
-        let (name, aside) = SegmentName::parse_aside(&entry.name)?;
-        (aside != Aside::Recovering).then_some(name)
-    });
-    let age_ns = segment.and_then(|name| {
-        if let Some(begun_ns) = books.begun_ns.get(&name.number) {
-            return Some(now_ns.saturating_sub(*begun_ns));
-        }
-        let age_s = u64::try_from(books.wall_s.checked_sub(name.created_s)?).ok()?;
-        Some(age_s.saturating_mul(NS_PER_S))
-    });
-    StoredFile {
-        name: entry.name,
-        allocated: entry.allocated,
-        removable: segment.map(|name| name.number),
-        age_ns,
-    }
-}
-
 impl Storage for Capped {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let mut books = self.shared.books();
-        self.shared.make_room(&mut books, OVERHEAD_BYTES)?;
-        let file = self.shared.inner.create(name)?;
-        if let Some(name) = SegmentName::parse(name) {
-            books.begun_ns.insert(name.number, monotonic_ns());
-        }
-        self.shared.wrap(file)
+        let file = self.shared.within_limits(name, OVERHEAD_BYTES, || (self.shared.inner.create(name), 0))?;
+        self.shared.books().created(name, monotonic_ns());
+        self.shared.wrap(name, file)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.shared.wrap(self.shared.inner.open(name)?)
+        self.shared.wrap(name, self.shared.inner.open(name)?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         // A file that is renamed while the directory is listed may be missing in the list, and its room in the sum.
-        let _books = self.shared.books();
-        self.shared.inner.rename(from, to)
+        let mut books = self.shared.books();
+        self.shared.inner.rename(from, to)?;
+        books.renamed(from, to);
+        Ok(())
     }
 
     fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
@@ -232,13 +237,17 @@ impl Storage for Capped {
     }
 
     fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        let _books = self.shared.books();
-        self.shared.inner.replace(from, to)
+        let mut books = self.shared.books();
+        self.shared.inner.replace(from, to)?;
+        books.renamed(from, to);
+        Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let _books = self.shared.books();
-        self.shared.inner.remove(name)
+        let mut books = self.shared.books();
+        self.shared.inner.remove(name)?;
+        books.gone(name);
+        Ok(())
     }
 
     fn sync_directory(&self) -> io::Result<()> {
@@ -257,20 +266,19 @@ impl Storage for Capped {
 impl CappedFile {
     /// Does what takes room up to `end`, once there is some.
     fn grow<T>(&self, end: u64, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if end <= self.granted.load(Ordering::Relaxed) {
+        if end <= self.granted.load(Ordering::Relaxed) || self.shared.books().limits == RetentionLimits::NONE
+        {
             return act();
         }
-        let mut books = self.shared.books();
-        if books.limits == RetentionLimits::NONE {
-            drop(books);
-            return act();
-        }
-        let more = |end: u64| -> io::Result<u64> {
-            let wanted = end.next_multiple_of(BLOCK_BYTES).saturating_add(OVERHEAD_BYTES);
-            Ok(wanted.saturating_sub(self.file.allocated()?))
-        };
-        self.shared.make_room(&mut books, more(end)?)?;
-        let done = act()?;
+        let wanted = end.next_multiple_of(BLOCK_BYTES).saturating_add(OVERHEAD_BYTES);
+        // If it cannot be seen what the file occupies, then as much as was granted, of which nothing was given back.
+        let occupied = self.file.allocated().unwrap_or_else(|_| self.granted.load(Ordering::Relaxed));
+        let more = wanted.saturating_sub(occupied);
+        let done = self.shared.within_limits(&self.name, more, || {
+            let done = act();
+            let taken = self.file.allocated().map_or(more, |now| now.saturating_sub(occupied));
+            (done, taken)
+        })?;
         self.granted.fetch_max(end, Ordering::Relaxed);
         Ok(done)
     }

@@ -2,6 +2,7 @@
 //!
 //! Never: waits for a sampler, is waited for by one, or lets a reading disappear without a Gap.
 
+mod books;
 mod capped;
 #[cfg(test)]
 mod clocks;

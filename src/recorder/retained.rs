@@ -10,7 +10,7 @@ use super::rig::Script;
 use super::{Capped, KeepFree, RetentionLimits, SyncPolicy};
 use crate::metrics::DirectoryMetrics;
 use crate::os::clock::NS_PER_S;
-use crate::os::simulated::{Event, Operation, Random, SimulatedStorage};
+use crate::os::simulated::{Event, Failure, Operation, Random, SimulatedStorage};
 use crate::os::storage::{Entry, Space, Storage, StorageFile};
 use crate::segment::{Aside, SegmentName, State};
 
@@ -278,4 +278,131 @@ fn what_is_exchanged_is_counted() {
         metrics.bytes.get()
     };
     assert_eq!([counted(0), counted(1), counted(usize::MAX)], [8 * 4096, 8 * 4096, 3 * 4096]);
+}
+
+/// Segments that a run has left in the directory, of a page each.
+fn leave_segments(storage: &SimulatedStorage, numbers: std::ops::Range<u64>) -> Vec<String> {
+    let names: Vec<String> = numbers.map(|number| name(number, 1000, State::Sealed).to_string()).collect();
+    names.iter().for_each(|name| fill(storage, name, 4096));
+    names
+}
+
+// Goal: a file that cannot be removed stays, the next oldest goes instead, and recording goes on, from the start on. Method: a directory at
+// its limit, whose oldest segments cannot be removed; a run that takes several times as much.
+#[test]
+fn the_next_oldest_goes_instead() {
+    let storage = SimulatedStorage::new(0);
+    let left = leave_segments(&storage, 0..40);
+    left[..4].iter().for_each(|name| storage.refuse_removal(name));
+    let limits = RetentionLimits { bytes: 40 * PAGE_BYTES, ..RetentionLimits::NONE };
+    let script = Script { limits, readings: 600, ..Script::fixed(SyncPolicy::Never) };
+    let report = script.record(&storage).expect("a start beside files that cannot be removed");
+    assert_eq!(report.storage_errors, 0, "a removal that is refused is no failed write");
+    for source in &report.sources {
+        assert_eq!(source.recorded, 540, "nothing but the readings that fail is lost");
+    }
+    let names = storage.names();
+    assert!(left[..4].iter().all(|name| names.contains(name)));
+    assert!(!names.contains(&left[4]) && !names.contains(&left[39]), "{names:?}");
+}
+
+// Goal: where nothing can be removed there is no room, and that is all: the open segment stays, and ends whole. Method: as above, and no
+// segment can be removed.
+#[test]
+fn where_nothing_can_be_removed_the_segment_stays() {
+    let storage = SimulatedStorage::new(0);
+    let left = leave_segments(&storage, 0..20);
+    left.iter().for_each(|name| storage.refuse_removal(name));
+    let limits = RetentionLimits { bytes: 40 * PAGE_BYTES, ..RetentionLimits::NONE };
+    let script =
+        Script { limits, readings: 3000, segment_bytes: 1 << 20, ..Script::fixed(SyncPolicy::Never) };
+    let report = script.record(&storage).unwrap();
+    assert!(report.storage_errors > 0 && report.segments_sealed == 1, "{report:?}");
+    assert!(report.sources.iter().all(|source| source.recorded > 0 && source.lost > 300));
+}
+
+// Goal: of two runs with the same numbers only the segments that have to go do. Method: two files of one number, room for one of them.
+#[test]
+fn equal_numbers_are_different_segments() {
+    let storage = SimulatedStorage::new(0);
+    let of_run = |run_id, created_s| SegmentName { run_id, ..name(0, created_s, State::Sealed) };
+    let (older, newer) = (of_run(9, 1000), of_run(3, 2000));
+    let files = [older.to_string(), older.aside(Aside::Cut), newer.to_string(), newer.aside(Aside::Cut)];
+    files.iter().for_each(|name| fill(&storage, name, 4096));
+    let limits = RetentionLimits { bytes: 3 * PAGE_BYTES, ..RetentionLimits::NONE };
+    Capped::new(Arc::new(storage.clone()), limits).tidy(0).unwrap();
+    let mut left = files[2..].to_vec();
+    left.sort();
+    assert_eq!(storage.names(), left);
+}
+
+// Goal: what this process has begun ages by its clock, and nobody else's segment of the same number does. Method: two of one number, one
+// written through the cap; a wall clock by which both are old.
+#[test]
+fn ages_are_of_a_segment_not_of_a_number() {
+    let storage = SimulatedStorage::new(0);
+    let capped = Capped::new(Arc::new(storage.clone()), age_limit(60));
+    let (own, foreign) =
+        (name(5, 1000, State::Sealed), SegmentName { run_id: 3, ..name(5, 1000, State::Sealed) });
+    fill(&capped, &own.to_string(), 10);
+    fill(&storage, &foreign.to_string(), 10);
+    capped.tidy(2000).unwrap();
+    assert_eq!(storage.names(), [own.to_string()]);
+}
+
+// Goal: an error of looking costs no reading, and the limits hold by what was last known. Method: the directory and the free space cannot be
+// seen, from the start on or later; then no further descriptor is to be had, and the open segment goes on.
+#[test]
+fn an_error_of_looking_costs_nothing() {
+    for lacks_descriptors in [false, true] {
+        let storage = SimulatedStorage::new(0);
+        let limits = RetentionLimits { bytes: 1 << 20, ..RetentionLimits::NONE };
+        let capped = Capped::new(Arc::new(storage.clone()), limits);
+        let open = name(7, 1000, State::Active).to_string();
+        let (closed, old) =
+            (name(6, 900, State::Sealed).to_string(), name(5, 900, State::Sealed).to_string());
+        fill(&storage, &old, 300 << 10);
+        fill(&storage, &closed, 300 << 10);
+        let file = capped.create(&open).unwrap();
+        if lacks_descriptors {
+            storage.set_lack_of_descriptors(true);
+        } else {
+            storage.set_blindness(Some(Failure::Code(5)));
+        }
+        for _ in 0..35 {
+            assert_eq!(file.append(&[IoSlice::new(&[7; 16 << 10])]).unwrap(), 16 << 10);
+        }
+        assert!(capped.tidy(0).is_err(), "what cannot be seen is told");
+        let names = storage.names();
+        assert_eq!(names, [closed.clone(), open.clone()], "the oldest went all the same");
+        let held: u64 = names.iter().map(|name| storage.content(name).unwrap().len() as u64).sum();
+        assert!(held <= 1 << 20);
+        // Without any that may go, only the limit ends it.
+        let mut appended = 35;
+        let error = loop {
+            match file.append(&[IoSlice::new(&[7; 16 << 10])]) {
+                Ok(_) => appended += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!((50..64).contains(&appended), "{appended}");
+        assert_eq!(storage.names(), [open]);
+    }
+}
+
+// Goal: whatever cannot be seen while a run goes on, every reading is recorded. Method: a recorder beside whose work looks and descriptors fail
+// from the first write on.
+#[test]
+fn a_recorder_without_descriptors_loses_nothing() {
+    let storage = SimulatedStorage::new(0);
+    let limits = RetentionLimits { bytes: 8 << 20, ..RetentionLimits::NONE };
+    let script = Script { limits, readings: 400, segment_bytes: 1 << 20, ..Script::fixed(SyncPolicy::Never) };
+    let (settings, hand_over) = script.settings(&storage, 400, 400);
+    script.sample(hand_over, &settings.metrics);
+    let recorder = super::Recorder::start(settings).unwrap();
+    storage.set_lack_of_descriptors(true);
+    let report = recorder.run();
+    assert_eq!((report.storage_errors, report.segments_sealed), (0, 1));
+    assert!(report.sources.iter().all(|source| source.recorded == 360));
 }

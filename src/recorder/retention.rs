@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::os::storage::Space;
+use crate::segment::SegmentName;
 
 /// What the data directory may hold. Whatever it cannot keep, the oldest segments go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +47,17 @@ impl KeepFree {
 pub(super) struct StoredFile {
     pub(super) name: String,
     pub(super) allocated: u64,
-    /// The number in its name, if it may go: a sealed segment, or what was set aside of one. No other file is ever removed.
-    pub(super) removable: Option<u64>,
+    /// Its segment, if it may go: a sealed one, or what was set aside of one. No other file is ever removed.
+    pub(super) removable: Option<SegmentName>,
     /// Since its segment was begun; none if that is not known.
     pub(super) age_ns: Option<u64>,
+}
+
+impl StoredFile {
+    /// The order in which segments go. Numbers grow within a directory; equal ones are of different runs, brought together from elsewhere.
+    pub(super) fn order(segment: &SegmentName) -> (u64, i64, u64) {
+        (segment.number, segment.created_s, segment.run_id)
+    }
 }
 
 /// Why there is no room although everything that may go would be gone.
@@ -78,17 +86,17 @@ impl fmt::Display for Shortage {
 
 impl std::error::Error for Shortage {}
 
-/// The files that go so that `more` bytes find room, and those that are too old: oldest first, a number's files together.
+/// The files that go so that `more` bytes find room, and those that are too old: oldest first, a segment's files together.
 pub(super) fn choose(
     files: &[StoredFile],
     limits: &RetentionLimits,
     space: Space,
     more: u64,
 ) -> Result<Vec<String>, Shortage> {
-    let mut removable: Vec<(u64, &StoredFile)> =
-        files.iter().filter_map(|file| Some((file.removable?, file))).collect();
+    let mut removable: Vec<_> =
+        files.iter().filter_map(|file| Some((StoredFile::order(&file.removable?), file))).collect();
     removable
-        .sort_by(|(number, file), (other, other_file)| (number, &file.name).cmp(&(other, &other_file.name)));
+        .sort_by(|(order, file), (other, other_file)| (order, &file.name).cmp(&(other, &other_file.name)));
     let keep_free = limits.keep_free.bytes(space.total);
     let mut held = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.allocated));
     let mut available = space.available;
@@ -97,13 +105,13 @@ pub(super) fn choose(
         held.saturating_add(more) <= limits.bytes && available >= keep_free.saturating_add(more)
     };
     let mut last_removed = None;
-    for (number, file) in removable {
+    for (order, file) in removable {
         let is_old = file.age_ns.is_some_and(|age| age > limits.age_ns);
         // What was set aside of a segment goes with it.
-        if has_room(held, available) && !is_old && last_removed != Some(number) {
+        if has_room(held, available) && !is_old && last_removed != Some(order) {
             continue;
         }
-        last_removed = Some(number);
+        last_removed = Some(order);
         held = held.saturating_sub(file.allocated);
         available = available.saturating_add(file.allocated);
         names.push(file.name.clone());
@@ -122,9 +130,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::segment::State;
 
     fn file(number: u64, allocated: u64, age_ns: u64) -> StoredFile {
-        StoredFile { name: format!("{number}"), allocated, removable: Some(number), age_ns: Some(age_ns) }
+        let name = SegmentName { number, created_s: 0, run_id: 1, state: State::Sealed };
+        StoredFile { name: format!("{number}"), allocated, removable: Some(name), age_ns: Some(age_ns) }
     }
 
     const SPACE: Space = Space { total: 1000, available: 500 };
@@ -171,7 +181,7 @@ mod tests {
                 .iter()
                 .zip(0..)
                 .map(|((allocated, removable), number)| StoredFile {
-                    removable: removable.then_some(number),
+                    removable: file(number, 0, 0).removable.filter(|_| *removable),
                     ..file(number, *allocated, 0)
                 })
                 .collect();

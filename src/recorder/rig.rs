@@ -145,7 +145,7 @@ impl Script {
         }
     }
 
-    fn sample(&self, mut hand_over: HandOver, metrics: &Metrics) {
+    pub(super) fn sample(&self, mut hand_over: HandOver, metrics: &Metrics) {
         for seq in 0..self.readings {
             for source in 0..SOURCES {
                 let reading = Reading { source, seq, mono_ns: Self::mono_ns(seq), wall_offset_ns: 0 };
