@@ -94,8 +94,8 @@ pub struct MergedReader {
     last_number: Option<u64>,
     current: Option<SegmentReader>,
     is_live: bool,
-    end_ns: Option<u64>, // behind it nothing in the current segment is wanted
-    has_ended: bool,     // the current segment's trailer has been read
+    end: Option<End>, // of what is wanted in the current segment
+    has_ended: bool,  // the current segment's trailer has been read
     refreshes: u64,
     waits_since: Option<u64>, // refresh at which a later run was seen behind the current segment
     header: Option<(Header, Vec<u8>)>,
@@ -120,6 +120,13 @@ struct Held {
     kind: HeldKind,
     frame: Vec<u8>,
     header_bytes: usize,
+}
+
+/// Where what is wanted of a segment ends: at the first sample that both of these are passed at.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    mono_ns: u64,
+    offset: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -151,7 +158,7 @@ impl MergedReader {
             last_number: None,
             current: None,
             is_live: false,
-            end_ns: None,
+            end: None,
             has_ended: false,
             refreshes: 0,
             waits_since: None,
@@ -332,7 +339,8 @@ impl MergedReader {
         if !self.overlaps(&reader) {
             return Step::On;
         }
-        self.end_ns = mono_ns.as_ref().map(|range| range.end);
+        self.end =
+            mono_ns.as_ref().map(|range| End { mono_ns: range.end, offset: reader.end_of_time(range.end) });
         // Who follows waits for the next run to complete what a killed one has left.
         let is_active = listing.name.is_some_and(|name| name.state == State::Active);
         let is_live = listing.live || (self.refreshes > 0 && is_active);
@@ -405,10 +413,13 @@ impl MergedReader {
             })
     }
 
-    /// Whether reading has come so far that nothing wanted can follow in this segment.
+    /// Whether nothing that is wanted can follow in this segment: all intervals with samples of the wanted time have been read, and this
+    /// sample is from after it.
     fn is_behind(&self, at: crate::segment::FrameAt) -> bool {
-        let (Some(end_ns), Some(reader)) = (self.end_ns, &self.current) else { return false };
-        at.kind == FrameKind::Telemetry && reader.telemetry(at).is_some_and(|sample| sample.mono_ns >= end_ns)
+        let (Some(end), Some(reader)) = (&self.end, &self.current) else { return false };
+        at.kind == FrameKind::Telemetry
+            && at.offset >= end.offset
+            && reader.telemetry(at).is_some_and(|sample| sample.mono_ns >= end.mono_ns)
     }
 
     /// Holds a frame until its turn, if it is wanted.

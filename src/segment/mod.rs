@@ -41,6 +41,7 @@ mod seek;
 mod survey;
 mod tail;
 mod tally;
+mod timeline;
 mod totals;
 mod verification;
 mod walk;

@@ -1,9 +1,8 @@
 //! Where in a directory a stretch of time stands, found without reading what is in front of it (docs/FORMAT.md, "Index
 //! and digest").
 //!
-//! A run's segments are in the order of their numbers, and so in the order of monotonic time, whatever became of the wall
-//! clock. Its last segment knows all pairings of the clocks, so that a wall time becomes one or several monotonic ones; the
-//! rest is binary search over headers and footers, one read each.
+//! A run's last segment knows all pairings of the clocks, so that a wall time becomes one or several monotonic ones. The
+//! segments that can hold them are then searched for by their footers (`timeline`), and within a segment by its index.
 
 use std::io;
 use std::ops::Range;
@@ -14,11 +13,12 @@ use super::index::IndexEntry;
 use super::name::State;
 use super::opening::footer_of;
 use super::reader::SegmentReader;
+use super::timeline::Timeline;
 use crate::block::Next;
 use crate::os::clock::ClockReading;
 
-/// How far samples may stand from where their time belongs: a backlog that was written late, and stamps from before a step
-/// of the wall clock was noticed.
+/// How far the stretch of monotonic time is widened at both ends: for stamps from before a step of the wall clock was noticed, and
+/// for notes and gaps, which are written some time after the samples that they are about.
 const SLACK_NS: u64 = 10_000_000_000;
 
 /// A segment to be read, and the stretch of monotonic time that is wanted of it.
@@ -48,15 +48,13 @@ pub fn select(listings: Vec<Listing>, since_ns: Option<i64>, until_ns: Option<i6
         // The clock may have been set in a segment that is not sealed, and only reading it would tell.
         let is_open = |listing: &&Listing| listing.name.is_some_and(|name| name.state == State::Active);
         let (open, run): (Vec<&Listing>, Vec<&Listing>) = run.iter().partition(is_open);
-        let mono_ns = mono_ns.unwrap_or(0..0);
-        let begins = |listing: &&Listing| bounds(listing).is_none_or(|bounds| bounds.start < mono_ns.end);
-        let is_over = |listing: &&Listing| bounds(listing).is_some_and(|bounds| bounds.end < mono_ns.start);
         // The names tell when segments were begun, by a clock that may have been set: a good place to begin the search.
         let first_second = wall_ns.start.div_euclid(1_000_000_000);
         let is_earlier = |listing: &&Listing| listing.name.is_some_and(|name| name.created_s <= first_second);
         let guess = run.partition_point(is_earlier).saturating_sub(1);
-        let rest = run.get(partition_near(&run, guess, is_over)..).unwrap_or_default();
-        let wanted = rest.get(..partition_near(rest, 0, begins)).unwrap_or_default();
+        let mono_ns = mono_ns.unwrap_or(0..0);
+        let places = Timeline::new(&run).overlapping(&mono_ns, guess);
+        let wanted = run.get(places).unwrap_or_default();
         let before = selected.len();
         let range =
             |listing: &&Listing| Selected { listing: (*listing).clone(), mono_ns: Some(mono_ns.clone()) };
@@ -74,34 +72,6 @@ pub fn runs(listings: &[Listing]) -> impl Iterator<Item = &[Listing]> {
         (Some(one), Some(next)) => one.run_id == next.run_id && one.number < next.number,
         _ => false,
     })
-}
-
-/// As `partition_point`, asking near `guess` first, in steps that double: what is asked for is a read of a file.
-fn partition_near<T>(items: &[T], guess: usize, holds: impl Fn(&T) -> bool) -> usize {
-    let at = guess.min(items.len());
-    let asked = |index: usize| items.get(index).is_some_and(&holds);
-    let (mut low, mut high) = (at, at);
-    let mut step = 1;
-    if asked(at) {
-        // It holds for everything below `low`.
-        low = at + 1;
-        high = low;
-        while asked(high) {
-            low = high + 1;
-            high += step;
-            step *= 2;
-        }
-    } else {
-        while let Some(below) = low.checked_sub(1)
-            && !asked(below)
-        {
-            high = below;
-            low = low.saturating_sub(step);
-            step *= 2;
-        }
-    }
-    let high = high.min(items.len());
-    low + items.get(low..high).unwrap_or_default().partition_point(holds)
 }
 
 /// The pairings of a run as far as one of its segments knows them.
@@ -143,28 +113,27 @@ fn mono(wall_ns: i64, offset_ns: i64) -> u64 {
     u64::try_from(mono.max(0)).unwrap_or(u64::MAX)
 }
 
-/// Between which monotonic times the samples of a sealed segment lie; none for one that cannot be read.
-fn bounds(listing: &Listing) -> Option<Range<u64>> {
-    let footer = footer_of(&listing.path).ok()??;
-    let created_ns = footer.header.clocks.mono_ns;
-    let spans = || footer.totals.iter().filter_map(|totals| totals.span);
-    let first = spans().map(|span| span.first_mono_ns).min().unwrap_or(created_ns);
-    let last = spans().map(|span| span.last_mono_ns).max().unwrap_or(created_ns);
-    Some(first..last)
-}
-
 impl SegmentReader {
-    /// Goes to the interval in which samples from `mono_ns` on can stand, if the footer's index says where that is.
+    /// Goes to the first interval that has samples from `mono_ns` on, if the footer's index knows it.
     pub fn seek_time(&mut self, mono_ns: u64) {
         let Some(footer) = self.footer() else { return };
-        let is_over =
-            |bounds: Option<super::index::Bounds>| bounds.is_none_or(|bounds| bounds.last_mono_ns < mono_ns);
-        let at = footer.index.partition_point(|entry| is_over(entry.bounds));
+        let has_later =
+            |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.last_mono_ns >= mono_ns);
         // The first interval begins with the header, which a reader has read already.
-        let entry = footer.index.get(at).or(footer.index.last());
+        let entry = footer.index.iter().find(has_later).or(footer.index.last());
         if let Some(offset) = entry.map(|entry| entry.offset).filter(|offset| *offset > self.offset()) {
             self.seek(offset);
         }
+    }
+
+    /// The offset after the last interval that has samples of before `mono_ns`, as far as the footer's index knows.
+    ///
+    /// A slab that was written late puts old samples after younger ones, so a younger sample is not the end.
+    pub fn end_of_time(&self, mono_ns: u64) -> u64 {
+        let Some(footer) = self.footer() else { return u64::MAX };
+        let has_earlier =
+            |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.first_mono_ns < mono_ns);
+        footer.index.iter().rev().find(has_earlier).map_or(0, IndexEntry::end)
     }
 
     /// From here on samples of before this wall time, in nanoseconds, may be left out: whole intervals by the index, and of a packed segment
@@ -231,28 +200,6 @@ mod tests {
     fn pairing(mono_s: u64, wall_s: i64) -> ClockReading {
         const NS_PER_S: u64 = 1_000_000_000;
         ClockReading { mono_ns: mono_s * NS_PER_S, boot_ns: 0, wall_ns: wall_s * NS_PER_S.cast_signed() }
-    }
-
-    // Goal: the search near a guess finds what a plain one finds, and asks little when the guess is good. Method: every
-    // length up to 40, every border, every guess; the questions are counted.
-    #[test]
-    fn partitions_are_found_from_any_guess() {
-        for length in 0..40_usize {
-            let items: Vec<usize> = (0..length).collect();
-            for border in 0..=length {
-                for guess in 0..=length + 1 {
-                    let questions = std::cell::Cell::new(0);
-                    let holds = |item: &usize| {
-                        questions.set(questions.get() + 1);
-                        *item < border
-                    };
-                    assert_eq!(partition_near(&items, guess, holds), border, "{length} {guess}");
-                    let far = guess.abs_diff(border);
-                    let most = 4 + 2 * (usize::BITS - far.leading_zeros());
-                    assert!(questions.get() <= most, "{} for {length} {border} {guess}", questions.get());
-                }
-            }
-        }
     }
 
     // Goal: leaving samples out leaves out nothing that is wanted, and in a packed segment almost all that is not. Method: every wall time of a segment and

@@ -1,0 +1,215 @@
+//! Finds which segments of a run can hold samples of a stretch of monotonic time, by reading a few footers.
+//!
+//! Slabs are written in the order in which they were handed over. After a storage stall one may be written tens of seconds
+//! after younger samples of other sources, in a later segment, so neither starts nor ends of successive segments are
+//! monotone. The samples of one source are in the order of time over the whole run: the search goes source by source.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::catalog::Listing;
+use super::footer::Footer;
+use super::opening::footer_of;
+
+/// How many segments with gaps and without samples of a source are looked at, one after the other, before the source's next
+/// sample counts as unknown.
+const EMPTY_SEGMENTS_MAX: usize = 16;
+
+/// The sealed segments of a run, in their order, and what was read of their footers.
+pub(super) struct Timeline<'a> {
+    segments: &'a [&'a Listing],
+    summaries: BTreeMap<usize, Option<Summary>>, // by place; none for a footer that cannot be read
+}
+
+/// What a footer says of each source, by id.
+struct Summary(BTreeMap<u16, SourceSummary>);
+
+#[derive(Clone, Copy)]
+struct SourceSummary {
+    next_seq: u64,               // when the segment was begun
+    mono_ns: Option<(u64, u64)>, // first and last sample
+}
+
+/// The next samples of a source from a segment on.
+enum NextSamples {
+    /// In the segment at this place; the times of the first and of the last one there.
+    At(usize, (u64, u64)),
+    Never,
+    /// A footer that cannot be read hides it.
+    Unknown,
+}
+
+impl<'a> Timeline<'a> {
+    pub(super) fn new(segments: &'a [&'a Listing]) -> Self {
+        Self { segments, summaries: BTreeMap::new() }
+    }
+
+    /// The places of all segments that can hold samples within `mono_ns`. The search begins at `guess`.
+    pub(super) fn overlapping(&mut self, mono_ns: &Range<u64>, guess: usize) -> Range<usize> {
+        let all = 0..self.segments.len();
+        // The last footer knows all sources. Segments after the last footer that can be read are always selected.
+        let Some(known) = all.clone().rev().find(|place| self.summary(*place).is_some()) else { return all };
+        let sources: Vec<u16> =
+            self.summary(known).map(|summary| summary.0.keys().copied().collect()).unwrap_or_default();
+        let end_of_known = known + 1;
+        let (mut start, mut end) = (end_of_known, 0);
+        let (mut near_start, mut near_end) = (guess, guess);
+        for source in sources {
+            near_start = self.first_with(source, mono_ns.start, near_start, end_of_known);
+            start = start.min(near_start);
+            near_end = self.behind_last_with(source, mono_ns.end, near_end.max(start), end_of_known);
+            end = end.max(near_end);
+        }
+        if end_of_known < all.end { start.min(end_of_known)..all.end } else { start..end.max(start) }
+    }
+
+    /// The first segment with a sample of `source` at or after `mono_ns`.
+    fn first_with(&mut self, source: u16, mono_ns: u64, guess: usize, end: usize) -> usize {
+        if mono_ns == 0 {
+            return 0;
+        }
+        let place = partition_near(end, guess, |place| match self.next_samples(source, place, end) {
+            NextSamples::At(_, (_, last_ns)) => last_ns < mono_ns,
+            NextSamples::Never | NextSamples::Unknown => false,
+        });
+        match self.next_samples(source, place, end) {
+            NextSamples::At(place, _) => place,
+            NextSamples::Never => end,
+            NextSamples::Unknown => place,
+        }
+    }
+
+    /// The place after the last segment with a sample of `source` before `mono_ns`.
+    fn behind_last_with(&mut self, source: u16, mono_ns: u64, guess: usize, end: usize) -> usize {
+        if mono_ns == u64::MAX {
+            return end;
+        }
+        partition_near(end, guess, |place| match self.next_samples(source, place, end) {
+            NextSamples::At(_, (first_ns, _)) => first_ns < mono_ns,
+            NextSamples::Never => false,
+            NextSamples::Unknown => true,
+        })
+    }
+
+    /// The next samples of a source in the segments from `place` on and before `end`.
+    fn next_samples(&mut self, source: u16, mut place: usize, end: usize) -> NextSamples {
+        for _ in 0..EMPTY_SEGMENTS_MAX {
+            if place >= end {
+                return NextSamples::Never;
+            }
+            let Some(summary) = self.summary(place) else { return NextSamples::Unknown };
+            if let Some(span) = summary.span(source) {
+                return NextSamples::At(place, span);
+            }
+            // Sequence numbers only grow: the source's next sample is in front of the first header that expects a later one.
+            let next_seq = summary.next_seq(source);
+            let is_over = |last: &Summary| last.next_seq(source) == next_seq && last.span(source).is_none();
+            if self.summary(end - 1).is_some_and(is_over) {
+                return NextSamples::Never;
+            }
+            let from = place + 1;
+            let later = from
+                + partition_near(end - from, 0, |step| {
+                    self.summary(from + step).is_some_and(|summary| summary.next_seq(source) == next_seq)
+                });
+            if later < end && self.summary(later).is_none() {
+                return NextSamples::Unknown;
+            }
+            // Only gaps here: on to the next one.
+            place = if later == place + 1 { later } else { later - 1 };
+        }
+        NextSamples::Unknown
+    }
+
+    fn summary(&mut self, place: usize) -> Option<&Summary> {
+        let segments = self.segments;
+        let read = || Some(Summary::of(&footer_of(&segments.get(place)?.path).ok()??));
+        self.summaries.entry(place).or_insert_with(read).as_ref()
+    }
+}
+
+impl Summary {
+    fn of(footer: &Footer) -> Self {
+        let described = footer
+            .header
+            .sources
+            .iter()
+            .map(|source| (source.id, SourceSummary { next_seq: source.next_seq, mono_ns: None }));
+        let mut sources: BTreeMap<u16, SourceSummary> = described.collect();
+        for totals in &footer.totals {
+            if let (Some(source), Some(span)) = (sources.get_mut(&totals.source), totals.span) {
+                source.mono_ns = Some((span.first_mono_ns, span.last_mono_ns));
+            }
+        }
+        Self(sources)
+    }
+
+    fn span(&self, source: u16) -> Option<(u64, u64)> {
+        self.0.get(&source)?.mono_ns
+    }
+
+    fn next_seq(&self, source: u16) -> Option<u64> {
+        self.0.get(&source).map(|source| source.next_seq)
+    }
+}
+
+/// As `partition_point` of `0..length`, asking near `guess` first, in steps that double: each question reads a file.
+fn partition_near(length: usize, guess: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
+    let at = guess.min(length);
+    let (mut low, mut high) = (at, at);
+    let mut step = 1;
+    if at < length && holds(at) {
+        // It holds for everything below `low`.
+        low = at + 1;
+        high = low;
+        while high < length && holds(high) {
+            low = high + 1;
+            high += step;
+            step *= 2;
+        }
+    } else {
+        while let Some(below) = low.checked_sub(1)
+            && !holds(below)
+        {
+            high = below;
+            low = low.saturating_sub(step);
+            step *= 2;
+        }
+    }
+    high = high.min(length);
+    while low < high {
+        let middle = low.midpoint(high);
+        if holds(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Goal: the search near a guess finds what a plain one finds, and asks little when the guess is good. Method: every
+    // length up to 40, every border, every guess; the questions are counted.
+    #[test]
+    fn partitions_are_found_from_any_guess() {
+        for length in 0..40_usize {
+            for border in 0..=length {
+                for guess in 0..=length + 1 {
+                    let questions = std::cell::Cell::new(0);
+                    let holds = |place: usize| {
+                        questions.set(questions.get() + 1);
+                        place < border
+                    };
+                    assert_eq!(partition_near(length, guess, holds), border, "{length} {guess}");
+                    let far = guess.abs_diff(border);
+                    let most = 4 + 2 * (usize::BITS - far.leading_zeros());
+                    assert!(questions.get() <= most, "{} for {length} {border} {guess}", questions.get());
+                }
+            }
+        }
+    }
+}
