@@ -9,8 +9,8 @@ use super::error::CliError;
 use super::{Outcome, text};
 use crate::daemon::{DaemonError, memories, recover_all};
 use crate::os::shared_memory;
-use crate::os::storage::{self, DataDirectory};
-use crate::segment::{Completion, Leftovers, RecoverError, Recovered, SegmentError, SegmentName, recover};
+use crate::os::storage::{self, DataDirectory, Storage};
+use crate::segment::{Completion, RecoverError, Recovered, SegmentError, SegmentName};
 use crate::slab::Rescue;
 
 /// Seal what a crash left: torn tails are cut off and kept beside, damaged files are rewritten without what is damaged and
@@ -60,24 +60,20 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     }
     let directory = DataDirectory::open_existing(folder).map_err(DaemonError::from)?;
     let mut report = Report::default();
-    if let Some(name) = segment {
-        let result = recover(&directory, name, &Leftovers::default(), args.dry_run);
-        report.add(folder, name, result);
+    let storage: &dyn Storage = &directory;
+    let completion = Completion { storage, spare_run: None, only: segment, dry_run: args.dry_run };
+    let mut each = |name, result| report.add(folder, name, result);
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |error| SegmentError::Io { path, error }
+    };
+    let dead = if let Some(given) = &args.run_dir {
+        dead_runs(given, directory.identity()).map_err(io(given))?
     } else {
-        let completion = Completion { storage: &directory, spare_run: None, dry_run: args.dry_run };
-        let mut each = |name, result| report.add(folder, name, result);
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |error| SegmentError::Io { path, error }
-        };
-        let dead = if let Some(given) = &args.run_dir {
-            dead_runs(given, directory.identity()).map_err(io(given))?
-        } else {
-            let run_dir = shared_memory::default_directory();
-            memories(&run_dir, directory.identity(), None).map_err(io(&run_dir))?
-        };
-        recover_all(&completion, dead, &mut each).map_err(io(folder))?;
-    }
+        let run_dir = shared_memory::default_directory();
+        memories(&run_dir, directory.identity(), None).map_err(io(&run_dir))?
+    };
+    recover_all(&completion, dead, &mut each).map_err(io(folder))?;
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;

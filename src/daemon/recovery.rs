@@ -1,6 +1,6 @@
 //! What earlier runs left when they were killed is completed, on a thread of its own beside the new recording.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use crate::os::clock::monotonic_ns;
 use crate::os::thread;
 use crate::recorder::Capped;
-use crate::segment::{Completion, Leftovers, RecoverError, Recovered, SegmentName};
+use crate::segment::{Account, Completion, Leftovers, RecoverError, Recovered, SegmentName};
 use crate::slab::Rescue;
 
 /// The end of a run waits so long for it; what is not done then is done by the next run, or by `recover`.
@@ -62,7 +62,7 @@ fn complete(storage: &Capped, own_run: u64, run_dir: &Path, directory: (u64, u64
         ),
         Err(error) => tracing::error!(segment = %name, %error, "cannot complete an earlier run's segment"),
     };
-    let completion = Completion { storage, spare_run: Some(own_run), dry_run: false };
+    let completion = Completion { storage, spare_run: Some(own_run), only: None, dry_run: false };
     let found = memories(run_dir, directory, Some(own_run));
     if let Err(error) = found.and_then(|memories| recover_all(&completion, memories, &mut each)) {
         tracing::error!(%error, "cannot look for what earlier runs have left");
@@ -84,44 +84,65 @@ pub fn memories(run_dir: &Path, directory: (u64, u64), spare_run: Option<u64>) -
     })
 }
 
-/// Completes every segment that crashed runs have left in a directory, with what their memory still holds, and removes that
-/// memory once it is in the segments.
+/// Completes the segments that crashed runs have left in a directory, with what their memory still holds. A memory is removed
+/// once the files of its run count all that it tells; else it is kept, and a warning says so.
 ///
 /// # Errors
-/// The data directory cannot be listed. What goes wrong with one segment is told to `each`.
+/// The data directory cannot be listed. `each` gets the errors of single segments.
 pub fn recover_all(
     completion: &Completion<'_>,
     memories: Vec<Rescue>,
     each: &mut dyn FnMut(SegmentName, Result<Recovered, RecoverError>),
 ) -> io::Result<()> {
-    let mut asked = BTreeSet::new();
-    let mut failed = BTreeSet::new();
+    let mut results: BTreeMap<u64, bool> = BTreeMap::new();
     let mut leftovers = |run_id| {
-        asked.insert(run_id);
         let memory = memories.iter().find(|memory| memory.run_id() == run_id);
-        memory.map(read).transpose().unwrap_or_else(|error| {
-            tracing::error!(%error, "cannot read the memory of a dead run");
-            failed.insert(run_id);
-            None
-        })
+        memory.map(read).transpose().map(Option::unwrap_or_default)
     };
-    let mut errors = BTreeSet::new();
-    completion.run(&mut |run_id| leftovers(run_id).unwrap_or_default(), &mut |name, result| {
-        if result.is_err() {
-            errors.insert(name.run_id);
-        }
+    completion.run(&mut leftovers, &mut |name, result| {
+        *results.entry(name.run_id).or_insert(true) &= result.is_ok();
         each(name, result);
     })?;
     for memory in memories {
-        let run_id = memory.run_id();
-        if completion.dry_run || failed.contains(&run_id) || errors.contains(&run_id) {
-            continue;
+        let is_asked = completion.only.is_none_or(|only| only.run_id == memory.run_id());
+        let is_completed = results.get(&memory.run_id()).copied();
+        if !completion.dry_run && is_asked && is_completed != Some(false) {
+            let run_id = memory.run_id();
+            if let Err(error) = forget(completion, memory, is_completed.is_some()) {
+                tracing::warn!(run_id, %error, "cannot see whether the memory of a killed run is still needed; it is kept");
+            }
         }
-        if !asked.contains(&run_id) {
+    }
+    Ok(())
+}
+
+/// Removes the memory of a run, unless it holds what the files of the run do not count. `is_completed`: a segment of the run
+/// was completed a moment ago.
+fn forget(completion: &Completion<'_>, memory: Rescue, is_completed: bool) -> io::Result<()> {
+    let run_id = memory.run_id();
+    let begun = memory.begun()?;
+    match completion.account(run_id, &begun)? {
+        Account::All => memory.remove(),
+        // Only its header could say what the samples are.
+        Account::NoFile => {
             let frames = memory.frames().map_or(0, |frames| frames.len());
-            tracing::info!(run_id, frames, "memory of a run whose segments are all sealed, or gone: removed");
+            if frames > 0 && !is_completed {
+                tracing::warn!(
+                    run_id,
+                    frames,
+                    "the memory of a killed run is removed: the data directory has no file of that run any more, and samples without \
+                     the header of their segment cannot be read"
+                );
+            }
+            memory.remove();
         }
-        memory.remove();
+        Account::Short if completion.only.is_some() => {}
+        Account::Short => tracing::warn!(
+            run_id,
+            memory = %memory.path().display(),
+            "the memory of a killed run is kept: it holds samples, or numbers of samples, that no sealed segment of the run counts; \
+             run flatcap recover on the run's last segment, or remove the file to give them up"
+        ),
     }
     Ok(())
 }

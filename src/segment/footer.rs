@@ -60,6 +60,14 @@ impl BlockEntry {
 }
 
 impl Footer {
+    /// The number of a source's first reading that is neither in this segment nor in an earlier one, nor counted as lost there;
+    /// 0 for a source that the footer does not know.
+    pub(super) fn next_seq(&self, source: u16) -> u64 {
+        let first = self.header.source(source).map_or(0, |source| source.next_seq);
+        let totals = self.totals.iter().find(|totals| totals.source == source);
+        totals.map_or(first, |totals| first.saturating_add(totals.recorded).saturating_add(totals.lost))
+    }
+
     /// The payload of the footer frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut builder = forcing_builder();

@@ -50,7 +50,7 @@ mod writer;
 
 pub use audit::{Audit, Finding, SourceAudit};
 pub use catalog::{Listing, list};
-pub use completion::Completion;
+pub use completion::{Account, Completion};
 pub use control::{Attachment, ClockCause, ClockSync, Gap, Marker, MarkerOrigin};
 pub use error::SegmentError;
 pub use footer::{BlockEntry, Footer, Trailer};

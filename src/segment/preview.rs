@@ -4,7 +4,6 @@ use super::control::Gap;
 use super::control::count_of;
 use super::error::SegmentError;
 use super::kind::{FrameKind, Telemetry};
-use super::name::Aside;
 use super::progress::{Progress, Taken};
 use super::reader::{Advance, SegmentReader};
 use super::recover::Recovery;
@@ -43,7 +42,6 @@ impl Recovery<'_> {
                 self.result.lost += if progress.gap(&gap) { gap.count } else { 0 };
             }
         }
-        self.result.set_aside.push(self.name.aside(Aside::Damaged));
         self.preview(progress);
         Ok(())
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::block_table::BlockTable;
 use super::control::{ClockSync, Gap, count_of};
 use super::error::SegmentError;
-use super::footer::BlockEntry;
-use super::header::SourceInfo;
+use super::footer::{BlockEntry, Footer};
+use super::header::{Header, SourceInfo};
 use super::kind::{FrameAt, FrameKind, Telemetry};
 use super::name::{Aside, SegmentName, State};
 use super::packing::{Packer, end_behind};
@@ -45,6 +45,23 @@ pub struct Leftovers {
 }
 
 impl Leftovers {
+    /// Of a segment that another one of its run follows, which has this header.
+    pub(super) fn of_next(next: &Header) -> Self {
+        let begun = next.sources.iter().map(|source| (source.id, source.next_seq)).collect();
+        Self { frames: Vec::new(), begun, is_followed: true }
+    }
+
+    /// Whether a recovery can add to a sealed segment with this footer: a source of it had begun more.
+    pub(super) fn exceeds(&self, footer: &Footer) -> bool {
+        let mut known = self.begun.iter().filter(|(source, _)| footer.header.source(**source).is_some());
+        known.any(|(source, begun)| *begun > footer.next_seq(*source))
+    }
+
+    /// Whether a footer counts all that was begun, of sources that it does not know too.
+    pub(super) fn is_counted(&self, footer: &Footer) -> bool {
+        self.begun.iter().all(|(source, begun)| *begun <= footer.next_seq(*source))
+    }
+
     /// Whether a sample with this number was given up.
     pub(super) fn was_given_up(&self, source: u16, seq: u64) -> bool {
         self.is_followed && self.begun.get(&source).is_some_and(|begun| seq >= *begun)
@@ -88,7 +105,15 @@ pub enum RecoverError {
     },
 }
 
-/// Completes one segment. With `dry_run` nothing is written, and the result says what would be.
+impl RecoverError {
+    /// The memory of the segment's run cannot be read.
+    pub(super) fn memory(name: SegmentName, error: io::Error) -> Self {
+        Step { name }.fails("read the memory of its run")(error)
+    }
+}
+
+/// Completes one segment. A sealed one is left as it is unless it is damaged or `leftovers` holds more than it counts.
+/// With `dry_run` nothing is written, and the result says what would be.
 ///
 /// # Errors
 /// `Unreadable` for a file of a later version, `Storage` with the step that failed. Nothing is lost by an error.
@@ -200,8 +225,11 @@ impl Recovery<'_> {
         // What a packed file goes on behind; none where that is not the end of a whole block.
         let blocks =
             packed.map(|packed| packed.blocks_up_to(if is_complete { packed.raw_bytes() } else { walk.end }));
+        let lacks = reader.footer().is_some_and(|footer| self.leftovers.exceeds(footer));
         if walk.is_damaged || (!has_end && matches!(blocks, Some(None))) {
             self.rewrite(&stored, &file)?;
+        } else if has_end && lacks && !self.leftovers.is_followed {
+            self.extend(&file)?;
         } else if has_end {
             if self.name.state == State::Active {
                 let sealed = SealedSegment::new(self.name, file, length);
@@ -265,13 +293,56 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Copies what is intact into a new file, and puts it in the place of the old one.
+    /// Copies what is intact into a new file, and puts it in the place of the old one, which is kept aside.
     fn rewrite(&mut self, stored: &str, file: &Arc<dyn StorageFile>) -> Result<(), RecoverError> {
         let step = Step { name: self.name };
-        let mut reader = SegmentReader::over(Path::new(stored), Arc::clone(file) as Arc<dyn ReadAt>)?;
+        let is_copied = self.copy_intact(file)?;
+        self.set_aside(stored)?;
+        if !is_copied {
+            return Ok(());
+        }
+        let (unfinished, name) = (self.name.aside(Aside::Recovering), self.name.sealed().to_string());
+        self.storage.rename(&unfinished, &name).map_err(step.fails("rename the new file"))?;
+        self.storage.sync_directory().map_err(step.fails("sync the directory"))?;
+        self.result.sealed = Some(name);
+        Ok(())
+    }
+
+    /// Adds what the memory of the run holds beyond a segment that is whole: copies it into a new file that takes its place. The
+    /// old one is unsealed first, so that nobody compresses it meanwhile.
+    fn extend(&mut self, file: &Arc<dyn StorageFile>) -> Result<(), RecoverError> {
+        let step = Step { name: self.name };
+        let (active, sealed) = (active(self.name), self.name.sealed().to_string());
+        if self.name.state == State::Sealed {
+            self.write(
+                |recovery| {
+                    recovery.storage.rename(&sealed, &active)?;
+                    recovery.storage.sync_directory()
+                },
+                "unseal the file",
+            )?;
+        }
+        if !self.copy_intact(file)? {
+            return Ok(());
+        }
+        let unfinished = self.name.aside(Aside::Recovering);
+        self.storage.replace(&unfinished, &active).map_err(step.fails("replace the file"))?;
+        self.storage.sync_directory().map_err(step.fails("sync the directory"))?;
+        self.storage.rename(&active, &sealed).map_err(step.fails("rename the new file"))?;
+        self.storage.sync_directory().map_err(step.fails("sync the directory"))?;
+        self.result.sealed = Some(sealed);
+        Ok(())
+    }
+
+    /// Copies what is intact into `.recovering`, completes it, and syncs it and its name. Returns false for a dry run.
+    fn copy_intact(&mut self, file: &Arc<dyn StorageFile>) -> Result<bool, RecoverError> {
+        let step = Step { name: self.name };
+        let stored = self.name.to_string();
+        let mut reader = SegmentReader::over(Path::new(&stored), Arc::clone(file) as Arc<dyn ReadAt>)?;
         self.result.frames = 0; // those that are copied count
         if self.dry_run {
-            return Ok(self.preview_rewrite(reader)?);
+            self.preview_rewrite(reader)?;
+            return Ok(false);
         }
         let unfinished = self.name.aside(Aside::Recovering);
         let target = self.storage.create(&unfinished).map_err(step.fails("create a new file"))?;
@@ -287,16 +358,13 @@ impl Recovery<'_> {
                 break;
             }
         }
+        self.flush(&mut writer)?;
+        reader.footer().into_iter().for_each(|footer| writer.take_over(&footer.totals));
         let sealed = self.fill_up(writer, progress)?;
         sealed.sync().map_err(step.fails("sync the new file"))?;
         // Its name too, before the old one goes.
         self.storage.sync_directory().map_err(step.fails("sync the directory"))?;
-        self.set_aside(stored)?;
-        let name = self.name.sealed().to_string();
-        self.storage.rename(&unfinished, &name).map_err(step.fails("rename the new file"))?;
-        self.storage.sync_directory().map_err(step.fails("sync the directory"))?;
-        self.result.sealed = Some(name);
-        Ok(())
+        Ok(true)
     }
 
     /// Copies a frame into a new file, with a gap in front where numbers are missing. Says where what belongs to it ends.

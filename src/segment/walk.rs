@@ -65,6 +65,10 @@ impl Walk {
             }
             let sample = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry);
             if sample.is_some_and(|sample| leftovers.was_given_up(sample.source, sample.seq)) {
+                if reader.is_sealed() {
+                    // It was completed without a look at the next one.
+                    walk.found(at.offset, 0, "samples that the run's next segment counts as lost");
+                }
                 walk.has_tail = true;
                 break;
             }

@@ -306,6 +306,16 @@ impl SegmentWriter {
         self.tally.totals_mut(source)
     }
 
+    /// Takes over what only the footer of a segment tells whose frames were copied into this one.
+    pub(super) fn take_over(&mut self, totals: &[Totals]) {
+        for old in totals {
+            if let Some(new) = self.tally.totals_mut(old.source) {
+                (new.missed, new.partial) = (old.missed, old.partial);
+                (new.lateness, new.read_duration) = (old.lateness.clone(), old.read_duration.clone());
+            }
+        }
+    }
+
     /// Writes footer and trailer.
     ///
     /// # Errors

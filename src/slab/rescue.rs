@@ -110,6 +110,11 @@ impl Rescue {
         self.header.run_id
     }
 
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        self.memory.path()
+    }
+
     /// How many readings each source had begun, by its id.
     ///
     /// # Errors

@@ -127,6 +127,36 @@ fn a_kill_takes_nothing_that_was_finished() {
     assert!(rescued > 0 || kills < 3, "something was only in memory");
 }
 
+// Goal: a segment that is recovered by name takes the memory of its run in, and a memory that an earlier recovery did not find
+// is not removed but taken in. Method: a killed run by name; then one that is first recovered with another run directory.
+#[test]
+fn a_segment_takes_the_memory_in_by_name() {
+    let rig = Rig::new();
+    let memory = tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap();
+    let (run_dir, elsewhere) = (memory.path().join("own"), memory.path().join("elsewhere"));
+    std::fs::create_dir(&run_dir).unwrap();
+    std::fs::create_dir(&elsewhere).unwrap();
+    let recover = |place: &Path, path: &Path| {
+        let args = ["recover", "--json", "--run-dir", place.to_str().unwrap(), path.to_str().unwrap()];
+        let called = rig.call(&args);
+        assert_eq!(called.status, Some(0), "{called:?}");
+        (number(&called.json()["rescued"]), number(&called.json()["lost"]))
+    };
+    for place in [&run_dir, &elsewhere] {
+        record_and_kill(&rig, &run_dir, SLOW, Duration::from_millis(350));
+        let active = rig.segments("active").pop().unwrap();
+        let (mut rescued, mut lost) = recover(place, &active);
+        if place == &elsewhere {
+            assert_eq!((rescued, files(&run_dir).len()), (0, 1), "kept: it was not seen");
+            (rescued, lost) = recover(&run_dir, &rig.data());
+        }
+        assert!(rescued > 0 && lost <= 1, "{rescued} rescued, {lost} lost");
+        assert_eq!(files(&run_dir), Vec::<PathBuf>::new(), "what is safe is not kept");
+        let verified = rig.verify();
+        assert_eq!((&verified["intact"], &verified["unexplained"]), (&true.into(), &0.into()), "{verified}");
+    }
+}
+
 // Goal: many recorders share one run directory, and neither takes what is another's. Method: two are killed there, a third
 // goes on; one is recovered, and only its memory goes.
 #[test]
