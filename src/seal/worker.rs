@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 
@@ -74,6 +75,7 @@ struct Signals {
     plans: ArrayQueue<Plan>, // the newest counts
     bell: Event,             // rung for a new segment, a new plan, the end
     stop: Event,
+    is_urgent: AtomicBool, // disk space is short
 }
 
 /// What a worker is told, and what it was told last.
@@ -91,7 +93,7 @@ pub fn link(
     directory: Arc<DirectoryMetrics>,
 ) -> (Link, Worker) {
     let plans = ArrayQueue::new(PLANS_MAX);
-    let signals = Arc::new(Signals { plans, bell: Event::new(), stop: Event::new() });
+    let signals = Arc::new(Signals { plans, bell: Event::new(), stop: Event::new(), is_urgent: AtomicBool::new(false) });
     let worker = Worker {
         orders: Orders { plan, signals: Arc::clone(&signals) },
         storage,
@@ -120,6 +122,14 @@ impl Link {
     pub fn change(&self, plan: Plan) {
         let _older = self.signals.plans.force_push(plan);
         self.ring();
+    }
+
+    /// Says whether disk space is short. While it is, closed segments are compressed with the guaranteed share, however short they have waited.
+    /// Never waits: any thread may call this as often as it likes.
+    pub fn urge(&self, is_urgent: bool) {
+        if self.signals.is_urgent.swap(is_urgent, Ordering::AcqRel) != is_urgent {
+            self.ring();
+        }
     }
 
     /// The end: what is under way is dropped.
