@@ -281,9 +281,19 @@ pub(super) const SEALER: &[Family<SealerMetrics>] = &[
         "Closed segments that are yet to be rewritten.",
         |sealer| Whole(sealer.waiting.get()),
     ),
-    Family::counter("flatcap_seal_cpu_seconds", "What rewriting took of a core.", |sealer| {
-        Real(seconds(sealer.cpu_ns.get()))
+    Family::gauge(
+        "flatcap_seal_oldest_wait_seconds",
+        "How long the oldest of those has waited; 0 if there is none.",
+        |sealer| Real(seconds(sealer.oldest_wait_ns(monotonic_ns()))),
+    ),
+    Family::counter("flatcap_seal_cpu_seconds", "CPU time of compression, of all its threads.", |sealer| {
+        Real(seconds(sealer.cpu_ns()))
     }),
+    Family::counter(
+        "flatcap_seal_guaranteed_cpu_seconds",
+        "CPU time of compression with the guaranteed share, since segments had waited too long at idle priority.",
+        |sealer| Real(seconds(sealer.guaranteed_cpu_ns.get())),
+    ),
 ];
 
 /// The agent's.

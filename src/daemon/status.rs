@@ -262,7 +262,7 @@ fn sealer(sealer: &SealerMetrics) -> SealerStatus {
         left: sealer.left.get(),
         failures: sealer.failures.get(),
         waiting: sealer.waiting.get(),
-        cpu_ns: sealer.cpu_ns.get(),
+        cpu_ns: sealer.cpu_ns(),
     }
 }
 

@@ -57,7 +57,7 @@ pub struct Metrics {
     pub log_lines_lost: Counter,
     /// The data directory's.
     pub directory: Arc<DirectoryMetrics>,
-    /// The sealer's.
+    /// Those of compression.
     pub sealer: Arc<SealerMetrics>,
     /// The control server's.
     pub control: ControlMetrics,
@@ -360,25 +360,46 @@ pub struct DirectoryMetrics {
     pub removed: Counter,
 }
 
-/// Counters of the sealer, all written by its thread.
+/// Counters of compression. Written by the thread that plans it, but for the CPU time of the threads that do it.
 #[derive(Debug, Default)]
 pub struct SealerMetrics {
-    /// 1 while it is to pack segments, and can.
+    /// 1 while closed segments are to be compressed, and can be.
     pub enabled: Counter,
-    /// Segments that are packed.
+    /// Segments that are compressed.
     pub segments: Counter,
     /// Bytes of those as they were recorded.
     pub raw_bytes: Counter,
     /// Bytes of those as they are.
     pub stored_bytes: Counter,
-    /// Segments left as they are, since packing would not pay or they are damaged.
+    /// Segments left as they are, since compression would not pay or they are damaged.
     pub left: Counter,
-    /// Times that packing a segment failed.
+    /// Times that compressing a segment failed.
     pub failures: Counter,
-    /// Closed segments that wait to be packed, the one under way too, when it last looked.
+    /// Closed segments that wait to be compressed, those under way too.
     pub waiting: Counter,
-    /// Time that its thread was on a processor, in nanoseconds.
-    pub cpu_ns: Counter,
+    /// Since when the oldest of those has waited, in monotonic nanoseconds; 0 if none waits.
+    pub oldest_since_ns: Counter,
+    /// CPU time of the thread that plans, in nanoseconds.
+    pub own_cpu_ns: Counter,
+    /// CPU time of the thread that compresses at idle priority, in nanoseconds. Written by that thread.
+    pub spare_cpu_ns: Counter,
+    /// CPU time of the thread that compresses with the guaranteed share, in nanoseconds. Written by that thread.
+    pub guaranteed_cpu_ns: Counter,
+}
+
+impl SealerMetrics {
+    /// CPU time of all threads of compression, in nanoseconds.
+    pub fn cpu_ns(&self) -> u64 {
+        self.own_cpu_ns.get() + self.spare_cpu_ns.get() + self.guaranteed_cpu_ns.get()
+    }
+
+    /// How long the oldest segment that waits has done so, in nanoseconds; 0 if none waits.
+    pub fn oldest_wait_ns(&self, now_ns: u64) -> u64 {
+        match self.oldest_since_ns.get() {
+            0 => 0,
+            since_ns => now_ns.saturating_sub(since_ns),
+        }
+    }
 }
 
 /// Counters of the control server, all written by its thread.

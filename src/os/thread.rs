@@ -4,7 +4,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::thread::{Builder, JoinHandle};
 
-use rustix::process::getpid;
+use rustix::process::{getpid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 
 use super::clock::monotonic_ns;
@@ -82,6 +82,18 @@ fn disk_last() -> io::Result<()> {
     // SAFETY: the call takes three integers and touches no memory of this process.
     let result = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_THREAD, 0, IDLE_CLASS) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes the calling thread yield to threads that wake up, but have its part of the processors like any other (`SCHED_BATCH`, nice 0 at the least):
+/// a priority that the process was given, for its samplers, is not its own. A process that was made nicer stays so.
+///
+/// # Errors
+/// What `sched_setscheduler` or `setpriority` says; both are tried.
+pub fn run_in_batches() -> io::Result<()> {
+    let policy = schedule(libc::SCHED_BATCH, 0);
+    // On Linux these two calls are about the calling thread, and lowering a priority needs no right.
+    let nice = getpriority_process(None).and_then(|nice| setpriority_process(None, nice.max(0)));
+    policy.and(nice.map_err(io::Error::from))
 }
 
 /// Takes the calling thread's real-time priority away again.

@@ -2,14 +2,16 @@
 //! "Sealing").
 //!
 //! Never: holds up a recording or waits for one; takes a byte away before the packed segment is on the medium and was compared
-//! with it; starts a thread.
+//! with it.
 
+mod backlog;
 mod choice;
 mod compare;
+mod compressor;
 mod cuts;
 mod outcome;
-mod pace;
 mod packing;
+mod throttle;
 mod ways;
 mod worker;
 
@@ -17,10 +19,12 @@ mod worker;
 mod crashes;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod trials;
 
 pub use choice::{clear, sealed};
 pub use outcome::{Left, Outcome, SealError};
-pub use pace::{Budget, Pace};
 pub use packing::{Job, Placing, Slice, pack};
+pub use throttle::Budget;
 pub use ways::NamedWays;
 pub use worker::{Link, Plan, Worker, link};
