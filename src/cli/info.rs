@@ -1,10 +1,9 @@
 //! `info`: what is in these files, from headers and footers; a segment without a footer is read through.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::Metadata;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -17,7 +16,7 @@ use crate::config;
 use crate::frame::Shortfall;
 use crate::metrics::Total;
 use crate::segment::{
-    Advance, Attachment, FrameKind, Gap, Listing, Packed, SegmentError, SegmentName, SegmentReader,
+    Advance, Attachment, FrameKind, Gap, Listing, Packed, SegmentError, SegmentReader,
     SourceInfo, Span, Totals, list,
 };
 use crate::slab::Causes;
@@ -210,8 +209,10 @@ fn add(
         None => walk(&mut reader)?,
     };
     // With the sources that came after the header.
-    let stored = metadata(&path).map_err(io_error)?;
-    let length = stored.len();
+    let (length, occupied) = match reader.metadata().map_err(io_error)? {
+        Some(metadata) => (metadata.len(), metadata.blocks() * 512),
+        None => (0, 0),
+    };
     let packed = reader.packed();
     let header = reader.footer().map_or_else(|| reader.header(), |footer| &footer.header).clone();
     let spans = || totals.iter().filter_map(|totals| totals.span);
@@ -226,7 +227,7 @@ fn add(
         },
         recovered,
         checksum: header.checksum.name(),
-        bytes: stored.blocks() * 512,
+        bytes: occupied,
         packed: packed.is_some(),
         raw_bytes: packed.map_or(length, Packed::raw_bytes),
         stored_bytes: length,
@@ -253,19 +254,6 @@ fn add(
         }
     }
     Ok(())
-}
-
-/// What the file system says of a segment that was open under this name: it may have been sealed since.
-fn metadata(path: &Path) -> io::Result<Metadata> {
-    let sealed = |error| {
-        let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
-        let sealed = name.map(|name| path.with_file_name(name.sealed().to_string()));
-        sealed.map_or(Err(error), std::fs::metadata)
-    };
-    match std::fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => sealed(error),
-        found => found,
-    }
 }
 
 /// Counts what an unsealed segment holds.

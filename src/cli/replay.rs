@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     }
     let filter = args.selection.filter()?;
     let stop = Arc::new(Event::new());
-    let _signals = SignalWatch::stop(Arc::clone(&stop))?;
+    let _signals = SignalWatch::stop_soon(Arc::clone(&stop))?;
     let sink =
         Sink::connect(&args.to, out).map_err(|error| CliError::Send { to: args.to.to_string(), error })?;
     let mut player = Player {
@@ -82,6 +82,9 @@ impl Player<'_, '_> {
     /// Sends what the reader gives, each frame when it is due.
     fn play(&mut self, mut reader: MergedReader) -> Result<(), CliError> {
         while let Some(item) = reader.next()? {
+            if self.stop.is_set() {
+                return Ok(());
+            }
             match item {
                 Item::Header(_, frame) => {
                     self.pace.restart();

@@ -17,7 +17,7 @@ use crate::config::{SEAL_BLOCK_SIZE_RANGE, Seal, SealSource, format_size, parse_
 use crate::daemon::DaemonError;
 use crate::os::event::Event;
 use crate::os::signal::SignalWatch;
-use crate::os::storage::{self, DataDirectory, DataDirectoryError};
+use crate::os::storage::{self, DataDirectory, DataDirectoryError, ReadAt, Storage};
 use crate::seal::{self, Job, Left, NamedWays, Placing, SealError, Slice, clear, pack};
 use crate::segment::{SegmentError, SegmentName, SegmentReader, State};
 
@@ -201,8 +201,11 @@ fn check_sources(
     let mut known = BTreeSet::new();
     for (directory, names) in directories {
         for name in names {
+            let name = name.to_string();
+            let reader =
+                directory.open(&name).map(|file| SegmentReader::over(Path::new(&name), file as Arc<dyn ReadAt>));
             // One that cannot be read is told of when its turn comes.
-            let Ok(reader) = SegmentReader::open(&directory.path().join(name.to_string())) else { continue };
+            let Ok(Ok(reader)) = reader else { continue };
             let header = reader.footer().map_or(reader.header(), |footer| &footer.header);
             known.extend(header.sources.iter().map(|source| source.name.clone()));
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::{Event, ExportError, ExportedFile, Options, Report};
-use crate::os::output::{PendingFile, create_directory, numbered, plain_name, sync_directory};
+use crate::os::output::{OutputDirectory, PendingFile, numbered, plain_name};
 use crate::replay::{Filter, Item, MergedReader};
 use crate::segment::{Header, SourceInfo};
 use crate::stream::{ChecksumKind, Framer};
@@ -35,9 +35,9 @@ pub fn to_streams(
     let wanted = filter.sources.clone();
     let mut reader = MergedReader::open(paths, filter)?;
     let failed = |error| ExportError::Write { path: options.directory.clone(), error };
-    create_directory(&options.directory).map_err(failed)?;
     let mut files = Files {
         options,
+        directory: OutputDirectory::create(&options.directory).map_err(failed)?,
         wanted,
         all: Vec::new(),
         by_name: BTreeMap::new(),
@@ -71,6 +71,7 @@ pub fn to_streams(
 /// The files of an export.
 struct Files<'a> {
     options: &'a Options,
+    directory: OutputDirectory,
     wanted: BTreeSet<String>, // names of sources; empty for all
     all: Vec<OpenFile>,
     by_name: BTreeMap<String, usize>, // of sources, in `all`
@@ -111,13 +112,14 @@ impl Files<'_> {
         let plain =
             Some(plain_name(source)).filter(|name| !name.is_empty()).unwrap_or_else(|| "_".to_owned());
         let name = numbered(&plain, |name| self.taken.insert(name.to_owned()));
-        let path = self.options.directory.join(format!("{name}.bin"));
+        let name = format!("{name}.bin");
+        let path = self.directory.path(&name);
         // Said before the work; publishing looks again.
-        if !self.options.replaces && path.symlink_metadata().is_ok() {
+        if !self.options.replaces && self.directory.contains(&name) {
             return Err(ExportError::Exists { path });
         }
-        let pending = PendingFile::create(path.clone())
-            .map_err(|error| ExportError::Write { path: path.clone(), error })?;
+        let pending = self.directory.begin(name);
+        let pending = pending.map_err(|error| ExportError::Write { path: path.clone(), error })?;
         let said = ExportedFile { source: source.to_owned(), path, frames: 0, bytes: 0 };
         self.all.push(OpenFile { pending, buffer: Vec::new(), said });
         self.by_name.insert(source.to_owned(), self.all.len() - 1);
@@ -155,7 +157,7 @@ impl Files<'_> {
             report.files.push(said);
         }
         let directory = self.options.directory.clone();
-        sync_directory(&directory).map_err(|error| ExportError::Publish {
+        self.directory.sync().map_err(|error| ExportError::Publish {
             path: directory,
             done: report.files.len(),
             error,
@@ -189,6 +191,6 @@ impl OpenFile {
     }
 
     fn failed(&self, error: std::io::Error) -> ExportError {
-        ExportError::Write { path: self.pending.target().to_owned(), error }
+        ExportError::Write { path: self.said.path.clone(), error }
     }
 }

@@ -83,6 +83,16 @@ impl Directory {
         (self.status.st_dev, self.status.st_ino)
     }
 
+    /// The user that it belongs to.
+    pub(super) fn owner(&self) -> u32 {
+        self.status.st_uid
+    }
+
+    /// Its mode when it was opened.
+    pub(super) fn mode(&self) -> u32 {
+        self.status.st_mode
+    }
+
     /// The rights in which names are used here; none for this process's own.
     pub(super) fn rights(&self) -> Option<&Rights> {
         self.rights.as_ref()
@@ -232,8 +242,7 @@ impl AsFd for Directory {
 ///
 /// # Errors
 /// It is another kind of file; `PermissionDenied` for a link of another user; what the kernel says.
-#[allow(dead_code, reason = "until the readers open their files by it")]
-pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+pub fn open_regular(path: &Path) -> io::Result<File> {
     open_path(CWD, path, FileType::RegularFile).map(File::from)
 }
 

@@ -3,7 +3,7 @@
 //! Never: knows a frame, a segment or a source; keeps global state.
 
 pub mod clock;
-mod directory;
+pub mod directory;
 pub mod environment;
 pub mod ethtool;
 pub mod event;

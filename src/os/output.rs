@@ -1,11 +1,13 @@
 //! Files for whoever asked for them: each appears under its name when it is whole, and not before.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use tempfile::{Builder, TempPath};
+use super::directory::{Access, Directory};
+use super::host::random_u64;
 
 /// Access to a new directory: its owner, and its group for reading, as to recordings.
 const DIRECTORY_MODE: u32 = 0o750;
@@ -14,66 +16,110 @@ const FILE_MODE: u32 = 0o640;
 /// Longest name that is made of another one, in bytes: room for an ending within the 255 of a file system.
 const NAME_BYTES_MAX: usize = 128;
 
+/// A directory that files are written to.
+#[derive(Debug, Clone)]
+pub struct OutputDirectory {
+    path: PathBuf,
+    directory: Arc<Directory>,
+}
+
+impl OutputDirectory {
+    /// Opens a directory, and creates it where it is missing, with parents.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let directory = Directory::create(path, DIRECTORY_MODE)?;
+        Ok(Self { path: path.to_owned(), directory: Arc::new(directory) })
+    }
+
+    /// Where a file of this name is.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Whether something has this name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.directory.stat(name).is_ok()
+    }
+
+    /// Begins a file that shall have this name, which need not be there. Holds no descriptor, so that there may be many.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn begin(&self, name: String) -> io::Result<PendingFile> {
+        let directory = Arc::clone(&self.directory);
+        let temporary = format!(".flatcap-{:016x}.partial", random_u64()?);
+        let identity = identity(&directory.create_file(&temporary, FILE_MODE)?)?;
+        Ok(PendingFile { directory, temporary, identity, name, is_published: false })
+    }
+
+    /// Brings its names to the disk.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn sync(&self) -> io::Result<()> {
+        self.directory.sync()
+    }
+}
+
 /// A file that is being written, under a temporary name beside the final one. Given up, it is removed.
 #[derive(Debug)]
 pub struct PendingFile {
-    temporary: TempPath,
-    target: PathBuf,
+    directory: Arc<Directory>,
+    temporary: String,
+    identity: (u64, u64), // of the file that was created
+    name: String,
+    is_published: bool,
 }
 
 impl PendingFile {
-    /// Begins a file that shall become `target`, which need not be there. Holds no descriptor, so that there may be many.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn create(target: PathBuf) -> io::Result<Self> {
-        let folder =
-            target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut builder = Builder::new();
-        builder.prefix(".flatcap-").suffix(".partial").permissions(Permissions::from_mode(FILE_MODE));
-        let temporary = builder.tempfile_in(folder)?.into_temp_path();
-        Ok(Self { temporary, target })
-    }
-
-    /// What it shall become.
-    pub fn target(&self) -> &Path {
-        &self.target
-    }
-
     /// Appends bytes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// What the kernel says; `NotFound` where another file has been put in its place.
     pub fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        OpenOptions::new().append(true).open(&self.temporary)?.write_all(bytes)
+        self.file()?.write_all(bytes)
     }
 
-    /// Brings it to the medium under its final name.
+    /// Brings it to the disk under its final name.
     ///
     /// # Errors
     /// `AlreadyExists` where there is such a file and it `replaces` none; what the kernel says.
-    pub fn publish(self, replaces: bool) -> io::Result<()> {
-        File::open(&self.temporary)?.sync_all()?;
-        let Self { temporary, target } = self;
-        let renamed = if replaces { temporary.persist(target) } else { temporary.persist_noclobber(target) };
-        renamed.map_err(|error| error.error)
+    pub fn publish(mut self, replaces: bool) -> io::Result<()> {
+        self.file()?.sync_all()?;
+        if replaces {
+            self.directory.replace(&self.temporary, &self.name)?;
+        } else {
+            self.directory.rename(&self.temporary, &self.name)?;
+        }
+        self.is_published = true;
+        Ok(())
+    }
+
+    fn file(&self) -> io::Result<File> {
+        let file = self.directory.file(&self.temporary, Access::Append)?;
+        if identity(&file)? != self.identity {
+            let why = format!("another file has been put in the place of {}", self.temporary);
+            return Err(io::Error::new(ErrorKind::NotFound, why));
+        }
+        Ok(file)
     }
 }
 
-/// Creates a directory where it is missing, with parents.
-///
-/// # Errors
-/// What the kernel says.
-pub fn create_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
+impl Drop for PendingFile {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // Best effort: it says by its name that it is not whole.
+            drop(self.directory.remove(&self.temporary));
+        }
+    }
 }
 
-/// Brings a directory's entries to the medium.
-///
-/// # Errors
-/// What the kernel says.
-pub fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+/// Device and inode.
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    let metadata = file.metadata()?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// A name that can be a file's and an argument, whatever it is made of: letters, digits, `.`, `_` and `-`, of which neither `.` nor `-`
@@ -108,10 +154,11 @@ mod tests {
     #[test]
     fn files_appear_whole() {
         let folder = tempfile::tempdir().unwrap();
-        let target = folder.path().join("a.bin");
-        let names = || std::fs::read_dir(folder.path()).unwrap().count();
+        let output = OutputDirectory::create(&folder.path().join("a/b")).unwrap();
+        let target = output.path("a.bin");
+        let names = || std::fs::read_dir(target.parent().unwrap()).unwrap().count();
         let write = |bytes: &[u8]| {
-            let file = PendingFile::create(target.clone()).unwrap();
+            let file = output.begin("a.bin".to_owned()).unwrap();
             file.append(bytes).unwrap();
             file.append(b"!").unwrap();
             assert!(!target.exists() || std::fs::read(&target).unwrap() != bytes);
@@ -122,10 +169,35 @@ mod tests {
         write(b"one").publish(false).unwrap();
         assert_eq!(std::fs::read(&target).unwrap(), b"one!");
         let refused = write(b"two").publish(false).unwrap_err();
-        assert_eq!((refused.kind(), names()), (io::ErrorKind::AlreadyExists, 1));
+        assert_eq!((refused.kind(), names()), (ErrorKind::AlreadyExists, 1));
         assert_eq!(std::fs::read(&target).unwrap(), b"one!");
         write(b"three").publish(true).unwrap();
         assert_eq!((std::fs::read(&target).unwrap().as_slice(), names()), (&b"three!"[..], 1));
+    }
+
+    // Goal: bytes go into the file that was created and no other. Method: its temporary name is given to a link, another file and a
+    // directory while it is written.
+    #[test]
+    fn nothing_else_is_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("victim"), "victim").unwrap();
+        let output = OutputDirectory::create(folder.path()).unwrap();
+        let put: [&dyn Fn(&Path); 3] = [
+            &|path| std::os::unix::fs::symlink("victim", path).unwrap(),
+            &|path| std::fs::write(path, "another").unwrap(),
+            &|path| std::fs::create_dir(path).unwrap(),
+        ];
+        for put in put {
+            let file = output.begin("a.bin".to_owned()).unwrap();
+            file.append(b"first").unwrap();
+            std::fs::rename(path(&file.temporary), path("stolen")).unwrap();
+            put(&path(&file.temporary));
+            assert!(file.append(b"second").is_err() && file.publish(true).is_err());
+            assert_eq!(std::fs::read(path("stolen")).unwrap(), b"first");
+            assert_eq!(std::fs::read(path("victim")).unwrap(), b"victim");
+            assert!(!path("a.bin").exists());
+        }
     }
 
     // Goal: no name leads out of a directory or hides, and each is another one. Method: hostile ones.

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, OFlags, fallocate, fstatfs};
+use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 
 use super::clock::monotonic_ns;
+use super::directory::{Access, Directory};
 use super::environment;
 use super::event::Event;
 
@@ -212,24 +213,15 @@ impl SharedNumber {
     }
 }
 
-/// The directory, open: it is ours and nobody else can write to it, nor has somebody else put a link to it in its place.
-fn open_trusted(directory: &Path) -> io::Result<File> {
+/// Opens a directory that is ours and that nobody else can write to. A link to it is followed if it is ours or root's: systemd makes
+/// links, as root; in /dev/shm anybody can.
+fn open_trusted(directory: &Path) -> io::Result<Directory> {
     let refuse = |why: &str| Err(io::Error::new(ErrorKind::PermissionDenied, why));
-    let us = rustix::process::geteuid().as_raw();
-    // systemd makes links, as root; in /dev/shm anybody can.
-    let link = std::fs::symlink_metadata(directory)?;
-    if link.is_symlink() && ![us, 0].contains(&link.uid()) {
-        return refuse("it is a link that belongs to somebody else");
-    }
-    let folder = File::open(directory)?;
-    let metadata = folder.metadata()?;
-    if !metadata.is_dir() {
-        return Err(ErrorKind::NotADirectory.into());
-    }
-    if metadata.uid() != us {
+    let folder = Directory::open(directory)?;
+    if folder.owner() != rustix::process::geteuid().as_raw() {
         return refuse("it belongs to somebody else");
     }
-    if metadata.mode() & OTHERS_WRITE != 0 {
+    if folder.mode() & OTHERS_WRITE != 0 {
         return refuse("others may write to it");
     }
     Ok(folder)
@@ -251,22 +243,15 @@ impl KeptMemory {
     /// `PermissionDenied` for a directory that somebody else can write to: what lies there is not to be believed. Or the
     /// directory cannot be read.
     pub fn list(directory: &Path, suffix: &str) -> io::Result<Vec<Self>> {
-        match open_trusted(directory) {
+        let folder = match open_trusted(directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            folder => drop(folder?),
-        }
+            folder => folder?,
+        };
         let mut found = Vec::new();
-        for entry in std::fs::read_dir(directory)? {
-            let path = entry?.path();
-            if !path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(suffix)) {
-                continue;
-            }
-            // Neither a link is followed nor a pipe waited for.
-            let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-            // Removed since, or somebody else's: not ours to take.
-            let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(&path) else { continue };
-            if file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-                found.push(Self { path, file });
+        for name in folder.names()?.into_iter().filter(|name| name.ends_with(suffix)) {
+            // Removed since, somebody else's, or no regular file: not ours to take.
+            if let Ok(file) = folder.file(&name, Access::Read) {
+                found.push(Self { path: directory.join(name), file });
             }
         }
         found.sort_by(|one, other| one.path.cmp(&other.path));
@@ -431,6 +416,20 @@ mod tests {
         assert_eq!(KeptMemory::list(Path::new("/nonexistent/x"), ".slabs").unwrap().len(), 0);
         let distrusted = KeptMemory::list(&open, ".slabs").unwrap_err();
         assert_eq!(distrusted.kind(), ErrorKind::PermissionDenied, "nor is it read from");
+    }
+
+    // Goal: what is put in the place of the directory is refused, and not waited for. Method: a FIFO, as anybody can make one in
+    // /dev/shm; a link to a directory of ours, which is followed.
+    #[test]
+    fn a_fifo_is_no_directory() {
+        let folder = folder();
+        let (pipe, link) = (folder.path().join("pipe"), folder.path().join("link"));
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        assert!(is_own_directory(&link) && !is_own_directory(&pipe));
+        assert!(own_directory(&pipe).is_err() && SharedMemory::create(&pipe, "a.slabs", 4096).is_err());
+        let error = KeptMemory::list(&pipe, ".slabs").unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (ErrorKind::NotADirectory, "is a FIFO, not a directory".into()));
     }
 
     // Goal: what is no file is passed over, not waited for, and a file with holes is told from one taken in full. Method: a

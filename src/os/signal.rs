@@ -6,14 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
-use signal_hook::flag;
 use signal_hook::iterator::{Handle, Signals};
+use signal_hook::{flag, low_level};
 
-use super::event::Event;
+use super::clock::monotonic_ns;
+use super::event::{Event, Woken};
 use super::thread;
 
 /// Exit status of a second stop signal: what was not yet written is given up.
 const FORCED_EXIT_STATUS: i32 = 1;
+
+/// A verb that may be held up by others ends so long after it was asked to: long enough for what is on its way, and no supervisor
+/// loses patience sooner.
+const GRACE_NS: u64 = 2_000_000_000;
 
 /// Watches signals while it lives.
 #[derive(Debug)]
@@ -21,6 +26,7 @@ const FORCED_EXIT_STATUS: i32 = 1;
 pub struct SignalWatch {
     wishes: Arc<Wishes>,
     handle: Handle,
+    over: Arc<Event>, // nothing is watched any more
     thread: Option<JoinHandle<()>>,
 }
 
@@ -39,7 +45,7 @@ impl SignalWatch {
     /// # Errors
     /// The kernel refuses a handler or a thread.
     pub fn all(bell: Arc<Event>) -> io::Result<Self> {
-        Self::watch(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1], bell)
+        Self::watch(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1], bell, u64::MAX)
     }
 
     /// For everything else: SIGINT and SIGTERM set `stop`, and the second of them ends the process at once with status 1.
@@ -47,10 +53,19 @@ impl SignalWatch {
     /// # Errors
     /// The kernel refuses a handler or a thread.
     pub fn stop(stop: Arc<Event>) -> io::Result<Self> {
-        Self::watch(&[SIGINT, SIGTERM], stop)
+        Self::watch(&[SIGINT, SIGTERM], stop, u64::MAX)
     }
 
-    fn watch(signals: &[i32], bell: Arc<Event>) -> io::Result<Self> {
+    /// The same for what may be held up by whoever takes its output, and leaves nothing half done: if it has not ended 2 s after the
+    /// first signal, the process ends with status 1.
+    ///
+    /// # Errors
+    /// The kernel refuses a handler or a thread.
+    pub fn stop_soon(stop: Arc<Event>) -> io::Result<Self> {
+        Self::watch(&[SIGINT, SIGTERM], stop, GRACE_NS)
+    }
+
+    fn watch(signals: &[i32], bell: Arc<Event>, grace_ns: u64) -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             // The order matters: the first signal finds the flag down and only then raises it.
@@ -60,8 +75,9 @@ impl SignalWatch {
         let mut signals = Signals::new(signals)?;
         let handle = signals.handle();
         let wishes = Arc::new(Wishes::default());
+        let over = Arc::new(Event::new());
         let thread = thread::spawn("signals", {
-            let wishes = Arc::clone(&wishes);
+            let (wishes, over) = (Arc::clone(&wishes), Arc::clone(&over));
             move || {
                 for signal in signals.forever() {
                     let wish = match signal {
@@ -71,10 +87,14 @@ impl SignalWatch {
                     };
                     wish.store(true, Ordering::Release);
                     bell.set();
+                    let is_stop = wishes.stop.load(Ordering::Acquire) && grace_ns < u64::MAX;
+                    if is_stop && over.wait_until(monotonic_ns().saturating_add(grace_ns)) == Woken::Deadline {
+                        low_level::exit(FORCED_EXIT_STATUS);
+                    }
                 }
             }
         })?;
-        Ok(Self { wishes, handle, thread: Some(thread) })
+        Ok(Self { wishes, handle, over, thread: Some(thread) })
     }
 
     /// Whether the end was asked for.
@@ -95,6 +115,7 @@ impl SignalWatch {
 
 impl Drop for SignalWatch {
     fn drop(&mut self) {
+        self.over.set();
         self.handle.close();
         if let Some(thread) = self.thread.take() {
             // A panic in the watching thread was already reported by the panic hook.

@@ -89,6 +89,10 @@ fn attempt(job: &mut Job<'_>, name: SegmentName, aside: &str) -> Result<Outcome,
     let path = name.to_string();
     let present = match job.storage.open(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(Halt::Left(Left::Gone)),
+        // No regular file, or somebody else's: it would be the same next time.
+        Err(error) if is_no_file_of_ours(&error) => {
+            return Err(Halt::Left(Left::Unreadable(error.to_string())));
+        }
         opened => opened.map_err(failed("opening it"))?,
     };
     let raw = Arc::clone(&present) as Arc<dyn ReadAt>;
@@ -123,6 +127,11 @@ fn attempt(job: &mut Job<'_>, name: SegmentName, aside: &str) -> Result<Outcome,
     attributes.map_err(failed("giving the packed file its owner, mode and times"))?;
     place(job, (&path, aside), &*file)?;
     Ok(Outcome::Packed { raw_bytes, stored_bytes })
+}
+
+fn is_no_file_of_ours(error: &io::Error) -> bool {
+    use ErrorKind::{InvalidInput, IsADirectory, PermissionDenied};
+    matches!(error.kind(), InvalidInput | IsADirectory | PermissionDenied)
 }
 
 /// Brings the packed file to the medium, and then to its place.

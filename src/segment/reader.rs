@@ -1,5 +1,6 @@
 //! One segment, frame by frame, reading on behind damage.
 
+use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use super::packed::Packed;
 use super::seek::LeaveOut;
 use super::survey::RunSamples;
 use super::window::Window;
+use crate::os::directory::open_regular;
 use crate::os::mapped_file::MappedFile;
 use crate::os::storage::ReadAt;
 use crate::schema::envelope::{self, ENVELOPE_BYTES};
@@ -48,6 +50,7 @@ pub enum Advance {
 #[derive(Debug)]
 pub struct SegmentReader {
     path: PathBuf,
+    file: Option<Arc<File>>, // if it was opened here
     packed: Option<Arc<Packed>>, // what the windows show, unless they show the file
     pub(super) window: Window,
     pub(super) aside: Window, // for looks elsewhere, which would move the other one to and fro
@@ -82,8 +85,10 @@ impl SegmentReader {
     /// # Errors
     /// Every kind of [`SegmentError`].
     pub fn open(path: &Path) -> Result<Self, SegmentError> {
-        let window = Window::open(path).map_err(|error| SegmentError::Io { path: path.to_owned(), error })?;
-        Self::new(path, window)
+        let file = open_regular(path).map_err(|error| SegmentError::Io { path: path.to_owned(), error })?;
+        let file = Arc::new(file);
+        let reader = Self::new(path, Window::over(Arc::clone(&file) as Arc<dyn ReadAt>))?;
+        Ok(Self { file: Some(file), ..reader })
     }
 
     /// Reads what another place than the file system holds; `path` is its name in errors.
@@ -129,6 +134,7 @@ impl SegmentReader {
             .with_max_frame_len(header.frame_max.max(HEADER_BYTES_MAX) as usize);
         Ok(Self {
             path: path.to_owned(),
+            file: None,
             packed,
             aside: window.aside(),
             window,
@@ -156,14 +162,23 @@ impl SegmentReader {
         self.packed.clone().map(|packed| packed as Arc<dyn ReadAt>)
     }
 
-    /// Reads a sealed segment through a memory map from now on: a quarter faster, but should somebody cut the file meanwhile,
-    /// the kernel ends the process. One that is not sealed, or is packed, is read as before.
+    /// What stat(2) says of the file that was opened, whatever has its name now. None for what was not opened by its path.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn metadata(&self) -> io::Result<Option<Metadata>> {
+        self.file.as_ref().map(|file| file.metadata()).transpose()
+    }
+
+    /// Reads a sealed segment through a memory map from now on: a quarter faster, but if the file is cut meanwhile, the kernel ends
+    /// the process. A segment that is not sealed, is packed or was not opened by its path is read as before.
     ///
     /// # Errors
     /// The kernel refuses the map; it is then read as before.
     pub fn map(&mut self) -> io::Result<()> {
-        if self.footer.is_some() && self.packed.is_none() {
-            let map = Arc::new(MappedFile::map(&std::fs::File::open(&self.path)?)?);
+        if let Some(file) = self.file.as_ref().filter(|_| self.footer.is_some() && self.packed.is_none()) {
+            // The file that was opened: sealing may have given its name to another one since.
+            let map = Arc::new(MappedFile::map(file)?);
             self.window.map(Arc::clone(&map));
             self.aside.map(map);
         }

@@ -1,10 +1,10 @@
 //! A stretch of a file in memory, moved along by positioned reads; or the whole of one that is sealed, mapped.
 
-use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::os::directory::open_regular;
 use crate::os::mapped_file::MappedFile;
 use crate::os::storage::ReadAt;
 
@@ -26,11 +26,7 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        if file.metadata()?.is_dir() {
-            return Err(ErrorKind::IsADirectory.into());
-        }
-        Ok(Self::over(Arc::new(file)))
+        Ok(Self::over(Arc::new(open_regular(path)?)))
     }
 
     pub(super) fn over(file: Arc<dyn ReadAt>) -> Self {

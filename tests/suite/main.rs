@@ -19,6 +19,7 @@
 
 mod architecture;
 mod arguments;
+mod attacks;
 mod control;
 mod corpus;
 mod crafted;
