@@ -11,6 +11,8 @@ use tempfile::{Builder, TempPath};
 const DIRECTORY_MODE: u32 = 0o750;
 /// Access to a new file, likewise.
 const FILE_MODE: u32 = 0o640;
+/// Access to a new file that may hold secrets: its owner alone.
+const PRIVATE_FILE_MODE: u32 = 0o600;
 /// Longest name that is made of another one, in bytes: room for an ending within the 255 of a file system.
 const NAME_BYTES_MAX: usize = 128;
 
@@ -27,11 +29,21 @@ impl PendingFile {
     /// # Errors
     /// What the kernel says.
     pub fn create(target: PathBuf) -> io::Result<Self> {
-        let folder =
-            target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Self::with_mode(target, FILE_MODE)
+    }
+
+    /// The same for a file that only its owner may read.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn create_private(target: PathBuf) -> io::Result<Self> {
+        Self::with_mode(target, PRIVATE_FILE_MODE)
+    }
+
+    fn with_mode(target: PathBuf, mode: u32) -> io::Result<Self> {
         let mut builder = Builder::new();
-        builder.prefix(".flatcap-").suffix(".partial").permissions(Permissions::from_mode(FILE_MODE));
-        let temporary = builder.tempfile_in(folder)?.into_temp_path();
+        builder.prefix(".flatcap-").suffix(".partial").permissions(Permissions::from_mode(mode));
+        let temporary = builder.tempfile_in(folder_of(&target))?.into_temp_path();
         Ok(Self { temporary, target })
     }
 
@@ -58,6 +70,11 @@ impl PendingFile {
         let renamed = if replaces { temporary.persist(target) } else { temporary.persist_noclobber(target) };
         renamed.map_err(|error| error.error)
     }
+}
+
+/// The directory that a file is in, or is to be in.
+pub fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Creates a directory where it is missing, with parents.
