@@ -2350,7 +2350,7 @@ impl<'a> SegmentHeader<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<ChecksumKind>(SegmentHeader::VT_CHECKSUM, Some(ChecksumKind::None)).unwrap()}
   }
-  /// Longest payload of any frame in this segment.
+  /// Longest payload of a telemetry frame; the header and the footer may be longer.
   #[inline]
   pub fn frame_max(&self) -> u32 {
     // Safety:

@@ -5,6 +5,8 @@
 #   --version-suffix TEXT   ~old makes a version before this one, +new one behind it: for trying upgrades
 #   --profile PROFILE       dev instead of release: quick, for trying the packages
 #   --no-static             without the static program and its archive
+#   --arch aarch64          the static program and its archive for that one, too; needs Debian's gcc-aarch64-linux-gnu and
+#                           libc6-dev-arm64-cross. No .deb and no .rpm: their program is linked with the host's own C library
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,11 +16,13 @@ tools=$PWD/target/tools
 suffix=
 profile=release
 static=yes
+others=()
 while [ $# -gt 0 ]; do
     case $1 in
         --version-suffix) suffix=$2; shift 2 ;;
         --profile) profile=$2; shift 2 ;;
         --no-static) static=; shift ;;
+        --arch) others+=("$2"); shift 2 ;;
         *) echo "scripts/package.sh: unknown argument $1" >&2; exit 2 ;;
     esac
 done
@@ -68,6 +72,13 @@ stage_all() {
     cp CHANGELOG.md "$stage/doc/changelog"
     python3 scripts/third_party.py "$target" >"$stage/doc/third-party-licenses"
     for text in "$stage"/doc/*; do compress "$text"; done
+    # The same in every package.
+    mkdir "$stage/examples"
+    cp config/flatcap.toml config/minimal.toml deploy/flatcap-notify-reload.conf "$stage/examples/"
+    cp deploy/grafana/flatcap.json "$stage/examples/grafana.json"
+    cp deploy/prometheus/alerts.yaml "$stage/examples/prometheus-alerts.yaml"
+    cp deploy/container/daemonset.yaml "$stage/examples/kubernetes-daemonset.yaml"
+    cp deploy/container/podmonitor.yaml "$stage/examples/kubernetes-podmonitor.yaml"
     cat >"$stage/changelog.Debian" <<END
 flatcap ($version-1) unstable; urgency=medium
 
@@ -77,27 +88,41 @@ flatcap ($version-1) unstable; urgency=medium
 END
 }
 
-static_program() { # the program without any library, or a sentence why there is none
-    local musl=$arch-unknown-linux-musl
+static_program() { # ARCH FOLDER: the program without any library, or a sentence why there is none
+    local arch=$1 folder_of=$package/$2 musl=$1-unknown-linux-musl strip=strip
     if ! { rustup target list --installed | grep -qx "$musl" || rustup target add "$musl"; } >/dev/null 2>&1; then
         echo "passed over: no Rust for $musl can be installed here, so there is no static program"
         return
     fi
+    if [ "$arch" != "${target%%-*}" ]; then
+        local cross=$arch-linux-gnu variable=${musl//-/_}
+        if ! command -v "$cross-gcc" >/dev/null; then
+            echo "passed over: without $cross-gcc there is no static program for $arch"
+            return
+        fi
+        # Rust brings musl and links with it; the C sources among the dependencies (zstd) take nothing from glibc's headers that musl lacks,
+        # but for the checked functions that this turns off.
+        export "CARGO_TARGET_${variable^^}_LINKER=$cross-gcc" "CC_$variable=$cross-gcc" "CFLAGS_$variable=-U_FORTIFY_SOURCE"
+        strip=$cross-strip
+    fi
     cargo build --quiet --locked --target "$musl" --profile "$profile"
-    mkdir -p "$package/static"
-    cp "$built/$musl/$folder/flatcap" "$package/static/flatcap"
-    strip "$package/static/flatcap"
-    if ldd "$package/static/flatcap" 2>&1 | grep -q '=>'; then
-        echo "$package/static/flatcap needs libraries" >&2
+    mkdir -p "$folder_of"
+    cp "$built/$musl/$folder/flatcap" "$folder_of/flatcap"
+    "$strip" "$folder_of/flatcap"
+    if readelf --dynamic "$folder_of/flatcap" | grep -q NEEDED; then
+        echo "$folder_of/flatcap needs libraries" >&2
         exit 1
     fi
-    mkdir -p "$package/static/empty"
+    mkdir -p "$folder_of/empty"
     local name=flatcap-$version-linux-$arch
     rm -rf "${package:?}/$name"
     mkdir -p "$package/$name"
-    cp "$package/static/flatcap" deploy/flatcap.toml deploy/flatcap.service deploy/flatcap.sysusers deploy/flatcap.tmpfiles \
+    cp "$folder_of/flatcap" deploy/flatcap.toml deploy/flatcap.service deploy/flatcap.sysusers deploy/flatcap.tmpfiles \
         README.md LICENSE-APACHE LICENSE-MIT "$stage/doc/third-party-licenses.gz" "$package/$name/"
     cp -r "$stage"/man? "$stage/flatcap.bash" "$stage/_flatcap" "$stage/flatcap.fish" "$package/$name/"
+    mkdir "$package/$name/doc"
+    cp docs/OPERATIONS.md docs/SOURCES.md docs/FORMAT.md CHANGELOG.md "$package/$name/doc/"
+    cp -r "$stage/examples" "$package/$name/examples"
     tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --directory "$package" "$name" |
         gzip -9n >"$package/$name.tar.gz"
     rm -rf "${package:?}/$name"
@@ -110,5 +135,6 @@ stage_all
 "$tools/bin/cargo-deb" --quiet --no-build --no-strip --deb-version "$version-1" --output "$package/"
 "$tools/bin/cargo-generate-rpm" --target-dir target --set-metadata "version = \"$version\"" --source-date "$SOURCE_DATE_EPOCH" \
     --output "$package/" >/dev/null
-[ -n "$static" ] && static_program
+[ -z "$static" ] || static_program "$arch" static
+for other in ${others[@]+"${others[@]}"}; do static_program "$other" "static-$other"; done
 ls -l "$package"/*.deb "$package"/*.rpm "$package"/*.tar.gz 2>/dev/null || true

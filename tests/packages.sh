@@ -109,6 +109,17 @@ judged() { # What other programs say of the packages.
     ! command -v zsh >/dev/null || zsh -n "$share/zsh/vendor-completions/_flatcap" || failed "zsh"
     ! command -v fish >/dev/null || fish -n "$share/fish/vendor_completions.d/flatcap.fish" || failed "fish"
     passed "shells read their completions"
+    local examples="flatcap.toml flatcap-notify-reload.conf grafana.json kubernetes-daemonset.yaml kubernetes-podmonitor.yaml minimal.toml prometheus-alerts.yaml"
+    local example list
+    dpkg-deb --contents "$deb" >"$work/list.deb"
+    [ -z "$archive" ] || tar -tzf "$archive" >"$work/list.archive"
+    ! command -v rpm >/dev/null || rpm -qpl "$rpm" >"$work/list.rpm" 2>/dev/null
+    for example in $examples; do
+        for list in "$work"/list.*; do
+            grep -q "/examples/$example\$" "$list" || failed "no example $example in ${list##*/list.}"
+        done
+    done
+    passed "the .deb, the .rpm and the archive have the examples, alerts and the dashboard"
 }
 
 upgraded() { # An upgrade with a changed configuration; a version before this one whose own file was another.
@@ -129,6 +140,19 @@ upgraded() { # An upgrade with a changed configuration; a version before this on
     passed "an upgrade keeps a changed configuration and drop-ins"
     quietly inside "$root" dpkg -i "/packages/${deb##*/}"
     passed "installing the same version again changes nothing"
+
+    # A configuration that this version refuses: dpkg ends with an error that says so, and goes on once it is corrected.
+    printf '[storage]\nsegment_sise = "4MiB"\n' >"$root/etc/flatcap/conf.d/60-wrong.toml"
+    ! inside "$root" dpkg -i "/packages/${deb##*/}" >"$work/log" 2>&1 || failed "an upgrade to a version that refuses the configuration succeeds"
+    if ! grep -q "60-wrong.toml:2:1: " "$work/log" || ! grep -q "then: dpkg --configure flatcap" "$work/log"; then
+        cat "$work/log"
+        failed "the upgrade does not say what is wrong"
+    fi
+    # shellcheck disable=SC2016 # a format of dpkg's
+    [ "$(inside "$root" dpkg-query --show --showformat '${db:Status-Status}' flatcap)" = half-configured ] || failed "dpkg takes it for installed"
+    rm "$root/etc/flatcap/conf.d/60-wrong.toml"
+    quietly inside "$root" dpkg --configure flatcap
+    passed "an upgrade stops at a configuration that the new version refuses, and goes on when it is corrected"
 }
 
 purged() { # Over what others have left, and with a recorder at work.
@@ -138,6 +162,8 @@ purged() { # Over what others have left, and with a recorder at work.
     data=$root/var/lib/flatcap
     mkdir -p "$data/kept"
     touch "$data/notes.txt" "$data/0000000001-not-ours.bin"
+    # What a kill leaves: in the middle of compression, and of writing the last good configuration.
+    touch "$data/0000000001-20260101T000000Z-00000000000000aa.bin.packing" "$data/.flatcap-x.partial" "$data/flatcap.last-good.toml"
     quietly inside "$root" dpkg -i "/packages/${deb##*/}"
     inside "$root" getent passwd flatcap | grep -q /srv/elsewhere || failed "the account that was there was changed"
     quietly inside "$root" flatcap record --quiet --config /etc/flatcap/flatcap.toml --for 1s
@@ -145,7 +171,7 @@ purged() { # Over what others have left, and with a recorder at work.
     quietly inside "$root" dpkg --purge flatcap
     [ -z "$(one "$data/*Z-*.bin")" ] || failed "recordings outlive a purge"
     there "$data/notes.txt" "$data/0000000001-not-ours.bin" "$data/kept" || failed "what is not ours is gone"
-    gone "$data/flatcap.lock" "$root/etc/flatcap" || failed "the lock or /etc/flatcap outlives a purge"
+    gone "$data/flatcap.lock" "$data"/*.packing "$data"/.*.partial "$data/flatcap.last-good.toml" "$root/etc/flatcap" || failed "the lock or /etc/flatcap outlives a purge"
     inside "$root" getent passwd flatcap >/dev/null || failed "the account is gone"
     passed "a purge takes recordings and configuration, and nothing that is not flatcap's"
 
@@ -258,7 +284,48 @@ contained() { # What the Containerfile's own lines make, run as a container engi
     passed "the container's tree records as $user, verifies and checks its configuration"
 }
 
+manifests() { # What a cluster gets: as YAML, against the container's own command, and its configuration by the program itself.
+    if ! python3 -c 'import yaml' 2>/dev/null; then
+        absent "python3-yaml"
+        return
+    fi
+    python3 - "$work/unpacked/usr/bin/flatcap" "$work/configmap" <<'CHECK' || failed "deploy/container: a manifest"
+import json, os, subprocess, sys, yaml
+kinds = {item["kind"]: item for item in yaml.safe_load_all(open("deploy/container/daemonset.yaml"))}
+monitor = yaml.safe_load(open("deploy/container/podmonitor.yaml"))
+name = "flatcap"
+for item in (kinds["ConfigMap"], kinds["DaemonSet"], kinds["ServiceAccount"], monitor):
+    assert item["metadata"]["namespace"] == kinds["Namespace"]["metadata"]["name"] == name, item["kind"]
+os.mkdir(sys.argv[2])
+for file, text in kinds["ConfigMap"]["data"].items():
+    open(f"{sys.argv[2]}/{file}", "w").write(text)
+pod = kinds["DaemonSet"]["spec"]["template"]["spec"]
+assert pod["priorityClassName"] == kinds["PriorityClass"]["metadata"]["name"] and not pod["automountServiceAccountToken"]
+assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+recorder, = pod["containers"]
+containerfile = open("deploy/container/Containerfile").read()
+command = next(line[4:] for line in containerfile.splitlines() if line.startswith("CMD "))
+assert recorder["args"] == json.loads(command), (recorder["args"], command)
+port, = recorder["ports"]
+for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+    assert recorder[probe]["httpGet"]["port"] == port["name"], probe
+assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == port["name"]
+mounted = {mount["name"] for container in pod["containers"] + pod["initContainers"] for mount in container["volumeMounts"]}
+assert mounted == {volume["name"] for volume in pod["volumes"]}, mounted
+for container in pod["containers"] + pod["initContainers"]:
+    assert not container["image"].endswith(":latest") and ":" in container["image"], container["image"]
+    context = container["securityContext"]
+    assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"] and context["capabilities"]["drop"] == ["ALL"]
+variables = {item["name"]: item.get("value", "").replace("$(HOST_IP)", "192.0.2.1") for item in recorder["env"]}
+assert str(port["containerPort"]) in variables["FLATCAP_CONTROL__METRICS_LISTEN"]
+variables = {key: value for key, value in variables.items() if key.startswith("FLATCAP_")}
+subprocess.run([sys.argv[1], "check-config", f"{sys.argv[2]}/flatcap.toml"], env=variables, check=True, stdout=subprocess.DEVNULL)
+CHECK
+    passed "the manifests for Kubernetes agree with the container and with each other"
+}
+
 judged
+manifests
 new_root debian
 follow_readme "$work/debian" "Debian, Ubuntu"
 [ -z "$archive" ] || { new_root archive; follow_readme "$work/archive" "Any Linux, from the archive"; }

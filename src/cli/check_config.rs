@@ -7,12 +7,18 @@ use super::Outcome;
 use super::configuration::{self, layers};
 use super::error::CliError;
 use crate::config::Layered;
-use crate::daemon::{data_dir, run_dir};
+use crate::daemon::{data_dir, run_dir, state_directory_only};
+use crate::os::environment;
+
+/// Where the unit's `ConfigurationDirectory=` is, for a call outside of it.
+const SERVICE_CONFIGURATION: &str = "/etc/flatcap";
+/// Where its `StateDirectory=` is.
+const SERVICE_STATE: &str = "/var/lib/flatcap";
 
 /// Read a configuration as `record` would; print it in full with defaults filled in, or every error at once.
 ///
-/// Behind each value that is no default stands which file and line or which variable gave it. What is printed is a configuration
-/// file that means the same.
+/// A comment after each value that is no default names the file and line or the variable that gave it. What is printed is a
+/// configuration file that means the same.
 #[derive(Debug, clap::Args)]
 #[command(after_help = configuration::HELP)]
 pub(super) struct Args {
@@ -23,9 +29,29 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
     let layered = layers(args.file.as_deref()).read()?;
+    if let Some(remark) = remark(&layered) {
+        writeln!(io::stderr(), "flatcap: {remark}")?;
+    }
     summary(&layered, out)?;
     out.write_all(layered.to_toml().as_bytes())?;
     Ok(Outcome::Done)
+}
+
+/// Says that the service needs a drop-in for this configuration, if the configuration is the service's.
+fn remark(layered: &Layered) -> Option<String> {
+    let of_service = |variable, otherwise: &str| {
+        environment::directory(variable).unwrap_or_else(|| PathBuf::from(otherwise))
+    };
+    let configuration = of_service("CONFIGURATION_DIRECTORY", SERVICE_CONFIGURATION);
+    if !layered.files.first()?.starts_with(&configuration) {
+        return None;
+    }
+    let (data_dir, state) = (data_dir(&layered.config), of_service("STATE_DIRECTORY", SERVICE_STATE));
+    let is_elsewhere = !layered.config.agent.data_dir.as_os_str().is_empty() && !data_dir.starts_with(&state);
+    is_elsewhere.then(|| {
+        let why = state_directory_only(&data_dir, &state);
+        format!("[agent] data_dir = \"{}\": {why}; ignore this if that is done", data_dir.display())
+    })
 }
 
 /// What was read and what is not in the settings themselves, as comments.

@@ -22,6 +22,14 @@ pub enum CliError {
     /// The configuration.
     #[error("{0}")]
     Config(#[from] ConfigErrors),
+    /// The configuration, and the last good one that should have taken its place.
+    #[error("{errors}\nthere is no last good configuration to record by instead: {unusable}")]
+    NoLastGood {
+        /// What is wrong with the configuration.
+        errors: ConfigErrors,
+        /// What is wrong with the last good one, mostly that it is not there yet.
+        unusable: ConfigErrors,
+    },
     /// A point in time.
     #[error(transparent)]
     Time(#[from] TimeError),
@@ -82,9 +90,11 @@ impl CliError {
     /// The exit status it calls for.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::Usage(_) | Self::Config(_) | Self::Time(_) | Self::Import(ImportError::Options(_)) => {
-                Outcome::Usage
-            }
+            Self::Usage(_)
+            | Self::Config(_)
+            | Self::NoLastGood { .. }
+            | Self::Time(_)
+            | Self::Import(ImportError::Options(_)) => Outcome::Usage,
             _ => Outcome::Failed,
         }
     }

@@ -10,8 +10,8 @@ use super::configuration::{self, layers};
 use super::error::CliError;
 use super::logging::Log;
 use super::{Outcome, text};
-use crate::config::{self, Config, ConfigErrors};
-use crate::daemon::{self, Progress, RunSummary, Surroundings};
+use crate::config::{self, Config, ConfigErrors, Layers};
+use crate::daemon::{self, LastGood, Progress, RunSummary, Surroundings};
 use crate::frame::Shortfall;
 use crate::metrics::{Limit, Total};
 use crate::recorder::{RecorderReport, SourceReport};
@@ -33,13 +33,17 @@ pub(super) struct Args {
     /// Record this source, at this period, and no others than those named; can be repeated.
     #[arg(long = "source", value_name = "NAME[@PERIOD]")]
     sources: Vec<String>,
+    /// Keep the configuration in this file while it is in effect. If the configuration is refused at the start, record by the kept one
+    /// and report that as an error. For services.
+    #[arg(long, value_name = "FILE")]
+    last_good: Option<PathBuf>,
     /// No live line and no summary.
     #[arg(long, short)]
     quiet: bool,
 }
 
 pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<Outcome, CliError> {
-    let config = configuration(args)?;
+    let (config, last_good) = usable_configuration(args)?;
     let voice = Voice { quiet: args.quiet, live: !args.quiet && io::stderr().is_terminal() };
     voice.begin(&config);
     let mut seen = Seen::default();
@@ -59,6 +63,7 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<Outcome, CliError> {
             let args = args.clone();
             move || configuration(&args).map_err(|errors| errors.to_string())
         }),
+        last_good,
         set_log: &mut |filter| match log {
             Some(log) => log.set_filter(filter),
             None => Err("this process does not log".to_owned()),
@@ -75,9 +80,36 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<Outcome, CliError> {
     Ok(if is_lossy { Outcome::DataLoss } else { Outcome::Done })
 }
 
+/// The configuration, or with `--last-good` the last good one where it is refused.
+fn usable_configuration(args: &Args) -> Result<(Config, Option<LastGood>), CliError> {
+    let Some(file) = args.last_good.clone() else { return Ok((configuration(args)?, None)) };
+    let errors = match configuration(args) {
+        Ok(config) => return Ok((config, Some(LastGood { file, refusal: None }))),
+        Err(errors) => errors,
+    };
+    // The variables are left out: one of them may be the mistake, and the kept configuration has their values.
+    let config = match with_arguments(&Layers::file_alone(&file), args) {
+        Ok(config) => config,
+        Err(unusable) => return Err(CliError::NoLastGood { errors, unusable }),
+    };
+    let refusal = errors.to_string();
+    for line in refusal.lines() {
+        tracing::error!("the configuration is refused: {line}");
+    }
+    tracing::error!(
+        "recording by the last good configuration, {}: correct the mistakes, then reload",
+        file.display()
+    );
+    Ok((config, Some(LastGood { file, refusal: Some(refusal) })))
+}
+
 /// The configuration as the arguments change it.
 fn configuration(args: &Args) -> Result<Config, ConfigErrors> {
-    let mut config = layers(args.config.as_deref()).read()?.config;
+    with_arguments(&layers(args.config.as_deref()), args)
+}
+
+fn with_arguments(layers: &Layers, args: &Args) -> Result<Config, ConfigErrors> {
+    let mut config = layers.read()?.config;
     if let Some(data_dir) = &args.data_dir {
         config.agent.data_dir.clone_from(data_dir);
     }

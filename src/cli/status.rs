@@ -19,8 +19,8 @@ use crate::control::{
 /// Share of a limit from which on it is shown as near.
 const NEAR: f64 = 0.9;
 
-/// How the running agent is: rates, losses, the open segment, room on the disk. Exit status 3 when readings were lost or the
-/// storage has failed.
+/// How the running agent is: rates, losses, the open segment, room on the disk. Exit status 3 when readings were lost, the
+/// storage has failed, or the agent records by its last good configuration.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// One JSON object instead of tables.
@@ -39,7 +39,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     } else {
         out.write_all(Page { coloured: shows_colour() }.of(&status).as_bytes())?;
     }
-    Ok(if status.is_lossy() { Outcome::DataLoss } else { Outcome::Done })
+    let is_bad = status.is_lossy() || status.reload.fallback;
+    Ok(if is_bad { Outcome::DataLoss } else { Outcome::Done })
 }
 
 /// Whether standard output is a terminal that shows colours, and whoever sits there wants them.
@@ -183,8 +184,13 @@ impl Page {
 
     fn reload_line(&self, reload: &ReloadStatus) -> Option<String> {
         let last = reload.last.as_deref()?;
-        let (mood, outcome) =
-            if reload.current { (Mood::Calm, "") } else { (Mood::Bad, "refused, all goes on as it was: ") };
+        let (mood, outcome) = match reload {
+            ReloadStatus { current: true, .. } => (Mood::Calm, ""),
+            ReloadStatus { fallback: true, .. } => {
+                (Mood::Bad, "refused, recording by the last good configuration: ")
+            }
+            _ => (Mood::Bad, "refused, all goes on as it was: "),
+        };
         let more = if last.lines().nth(1).is_some() { " (and more, see the log)" } else { "" };
         Some(format!(
             "reload   {}",

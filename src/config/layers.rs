@@ -34,6 +34,7 @@ pub const FILE_NAME: &str = "flatcap.toml";
 pub struct Layers {
     file: Option<PathBuf>,
     may_lack_file: bool,
+    is_alone: bool, // without drop-ins
     variables: Vec<(OsString, OsString)>,
 }
 
@@ -69,6 +70,11 @@ impl Layers {
     /// [`FILE_NAME`] in a directory and its drop-ins; none of them need exist.
     pub fn directory(path: &Path) -> Self {
         Self { file: Some(path.join(FILE_NAME)), may_lack_file: true, ..Self::default() }
+    }
+
+    /// A file, which must exist, and nothing beside it.
+    pub fn file_alone(path: impl Into<PathBuf>) -> Self {
+        Self { file: Some(path.into()), is_alone: true, ..Self::default() }
     }
 
     /// Lays the settings among these variables over everything else. Others are passed over.
@@ -112,8 +118,9 @@ impl Layers {
 
     fn read_files(&self, room: &mut usize, unread: &mut Vec<ConfigError>) -> (Vec<TextFile>, PassedOver) {
         let Some(file) = &self.file else { return Default::default() };
-        let folder = file.with_file_name(DROP_IN_FOLDER);
-        let drop_ins = DropIns::list(&folder).unwrap_or_else(|error| {
+        let folder = (!self.is_alone).then(|| file.with_file_name(DROP_IN_FOLDER));
+        let drop_ins = folder.map_or_else(|| Ok(DropIns::default()), |folder| DropIns::list(&folder));
+        let drop_ins = drop_ins.unwrap_or_else(|error| {
             unread.push(*error);
             DropIns::default()
         });

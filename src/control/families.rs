@@ -322,6 +322,11 @@ pub(super) const AGENT: &[Family<Metrics>] = &[
         |metrics| Whole(metrics.daemon.config_current.get()),
     ),
     Family::gauge(
+        "flatcap_config_fallback",
+        "1 while the last good configuration is in effect since the one at the start was refused, else 0.",
+        |metrics| Whole(metrics.daemon.config_fallback.get()),
+    ),
+    Family::gauge(
         "flatcap_config_last_reload_success_timestamp_seconds",
         "When the configuration in effect was read, since 1970.",
         |metrics| Whole(metrics.daemon.config_read_s.get()),

@@ -228,9 +228,11 @@ pub struct ReloadStatus {
     pub failed: u64,
     /// Whether the configuration in effect is the one that was read last.
     pub current: bool,
+    /// Whether the one in effect is the last good one, because the one at the start was refused; `last` says why.
+    pub fallback: bool,
     /// When the one in effect was read, in seconds since 1970.
     pub read_s: u64,
-    /// What was said of the last reload; none before the first.
+    /// The result of the last reload, or why the configuration at the start was refused; else none.
     pub last: Option<String>,
 }
 

@@ -9,6 +9,7 @@
 mod changes;
 mod control;
 mod error;
+mod last_good;
 mod manager;
 mod plan;
 mod processor;
@@ -23,7 +24,8 @@ mod status;
 mod status_line;
 mod watchdog;
 
-pub use error::DaemonError;
+pub use error::{DaemonError, state_directory_only};
+pub use last_good::LastGood;
 pub use plan::{data_dir, run_dir};
 pub use recovery::{memories, recover_all};
 pub use service::{Progress, Reread, RunSummary, Surroundings, record};

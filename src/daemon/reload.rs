@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
+use super::last_good::Keeper;
 use super::replan::{InForce, Unchanged};
 use super::service::Reread;
 use crate::config::CpuShare;
@@ -69,10 +70,18 @@ pub(super) struct ReloadDesk {
 
 impl ReloadDesk {
     /// Starts the thread, which reads what is wanted and changes what is in force. `bell` is rung when it has.
-    pub(super) fn start(in_force: InForce, reread: Reread, bell: Arc<Event>) -> std::io::Result<Self> {
+    /// `keeper` keeps what is in force, now and after each change.
+    pub(super) fn start(
+        in_force: InForce,
+        reread: Reread,
+        mut keeper: Keeper,
+        bell: Arc<Event>,
+    ) -> std::io::Result<Self> {
         let cpu_budget = in_force.config().agent.cpu_budget;
         Self::start_with(cpu_budget, move |jobs, outcomes| {
-            work(in_force, reread, (&jobs, &outcomes), &bell);
+            // On this thread: the disk may not answer, and the loop must.
+            keeper.keep(&in_force);
+            work(in_force, reread, keeper, (&jobs, &outcomes), &bell);
         })
     }
 
@@ -188,6 +197,7 @@ impl ReloadDesk {
 fn work(
     mut in_force: InForce,
     mut reread: Reread,
+    mut keeper: Keeper,
     (jobs, outcomes): (&Receiver<Job>, &Sender<Outcome>),
     bell: &Event,
 ) {
@@ -197,11 +207,14 @@ fn work(
                 let wanted = reread().map_err(|message| Refusal { kind: RefusalKind::Invalid, message });
                 let change = |wanted| in_force.change(&wanted).map_err(|error| refusal_of(&error));
                 let result = wanted.and_then(change);
-                let cpu_budget = in_force.config().agent.cpu_budget;
+                let (is_done, cpu_budget) = (result.is_ok(), in_force.config().agent.cpu_budget);
                 if outcomes.send(Outcome { result, cpu_budget }).is_err() {
                     return;
                 }
                 bell.set();
+                if is_done {
+                    keeper.keep(&in_force);
+                }
             }
             Job::Flush(call) => {
                 let controls = in_force.controls();

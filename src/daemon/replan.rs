@@ -93,6 +93,11 @@ impl InForce {
         &self.config
     }
 
+    /// Whether this source is read: one of the configuration that the host lacks, or that needs a right, is not.
+    pub(super) fn reads(&self, source: &Source) -> bool {
+        self.active.iter().any(|active| active.config.full_name() == source.full_name())
+    }
+
     /// How it tells the recorder and the groups.
     pub(super) fn controls(&self) -> &Controls {
         &self.controls

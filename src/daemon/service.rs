@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::control::ControlThread;
-use super::error::{DaemonError, start};
+use super::error::{DaemonError, start, unusable};
+use super::last_good::{Keeper, LastGood};
 use super::manager::Manager;
 use super::plan::{data_dir, forget_memory, retention, run_dir};
 use super::processor::ProcessorWatch;
@@ -53,6 +54,8 @@ pub struct Surroundings<'a> {
     pub watch: &'a mut dyn FnMut(Progress<'_>),
     /// Reads the configuration anew. Called on a thread of its own: its files may be on a disk that does not answer.
     pub reread: Reread,
+    /// Where the last good configuration is kept; none if it is not.
+    pub last_good: Option<LastGood>,
     /// Sets the filter of the log; the error says what is wrong with it.
     pub set_log: &'a mut dyn FnMut(&str) -> Result<(), String>,
 }
@@ -83,7 +86,8 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     for source in &skipped {
         tracing::warn!(source = source.name.as_str(), "skipped: {}", source.reason);
     }
-    let directory = DataDirectory::open(&data_dir(config))?;
+    let directory = data_dir(config);
+    let directory = DataDirectory::open(&directory).map_err(unusable(&directory))?;
     let data_dir = directory.path().to_owned();
     let (identity, directory) = (directory.identity(), Arc::new(directory));
     let (sealer, worker) = sealing::prepare(config, Arc::clone(&directory) as Arc<dyn Storage>, &metrics);
@@ -100,18 +104,23 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     let (run_id, start_ns) = (run.id, run.start_ns);
     let (caller, calls) = calls(Arc::clone(&bell));
     let control = ControlThread::start(config, run_id, caller, &metrics);
-    metrics.daemon.note_config(wall_s());
+    let Surroundings { duration, watch, reread, last_good, set_log } = surroundings;
+    let (kept_in, refusal) = last_good.map(|kept| (kept.file, kept.refusal)).unzip();
+    let refusal = refusal.flatten();
+    match &refusal {
+        None => metrics.daemon.note_config(wall_s()),
+        Some(_) => metrics.daemon.note_fallback(wall_s()),
+    }
     let mut manager = Manager::find(&metrics);
     manager.ready(&metrics);
     let in_force =
         InForce::new(config, configured, run.header.clone(), Arc::clone(&metrics), run.controls.clone());
-    let Surroundings { duration, watch, reread, set_log } = surroundings;
-    let reloads =
-        ReloadDesk::start(in_force, reread, Arc::clone(&bell)).map_err(start("the thread that reloads"))?;
+    let reloads = ReloadDesk::start(in_force, reread, Keeper::new(kept_in), Arc::clone(&bell))
+        .map_err(start("the thread that reloads"))?;
     let mut service = Service {
         manager,
         processor: ProcessorWatch::new(&config.agent, &metrics),
-        status: StatusBook::new(run_id, &data_dir, start_ns),
+        status: StatusBook::new(run_id, &data_dir, start_ns, refusal),
         metrics,
         bell,
         signals,

@@ -31,7 +31,7 @@ pub(super) struct StatusBook {
     written: VecDeque<(u64, u64)>, // when, and bytes by then; the latest last
     cpu: [(u64, u64); 2],          // the last two looks: when, and processor time by then
     sources: Vec<SourceBook>,      // by id
-    /// What was said of the last reload.
+    /// The result of the last reload, or why the configuration at the start was refused.
     pub(super) last_reload: Option<String>,
 }
 
@@ -50,7 +50,8 @@ struct Seen {
 }
 
 impl StatusBook {
-    pub(super) fn new(run_id: u64, data_dir: &Path, start_ns: u64) -> Self {
+    /// `refusal` is why the configuration at the start was refused, if it was.
+    pub(super) fn new(run_id: u64, data_dir: &Path, start_ns: u64, refusal: Option<String>) -> Self {
         let start_cpu_ns = process_cpu_ns();
         Self {
             run_id,
@@ -62,7 +63,7 @@ impl StatusBook {
             written: VecDeque::with_capacity(LOOKS_MAX),
             cpu: [(start_ns, start_cpu_ns); 2],
             sources: Vec::new(),
-            last_reload: None,
+            last_reload: refusal,
         }
     }
 
@@ -120,6 +121,7 @@ impl StatusBook {
                 count: metrics.daemon.reloads.get(),
                 failed: metrics.daemon.reloads_failed.get(),
                 current: metrics.daemon.config_current.get() == 1,
+                fallback: metrics.daemon.config_fallback.get() == 1,
                 read_s: metrics.daemon.config_read_s.get(),
                 last: self.last_reload.clone(),
             },
@@ -302,7 +304,7 @@ mod tests {
     #[test]
     fn rates_are_measured() {
         let metrics = metrics();
-        let mut book = StatusBook::new(7, Path::new("/data"), 0);
+        let mut book = StatusBook::new(7, Path::new("/data"), 0, None);
         for second in 0..=20_u64 {
             metrics.sources.get(0).unwrap().recorded.set(90 * second);
             metrics.sources.get(0).unwrap().bytes.set(9_000 * second);
@@ -344,7 +346,7 @@ mod tests {
     fn former_sources_are_summed_up() {
         let source = |name: &str| SourceMetrics::new(name.to_owned(), 1);
         let metrics = Metrics::new(["moved", "gone", "stays"].map(source), 4, Box::new([]));
-        let book = StatusBook::new(7, Path::new("/data"), 0);
+        let book = StatusBook::new(7, Path::new("/data"), 0, None);
         for (id, lost) in [(0, 1), (1, 20), (2, 300)] {
             metrics.sources.get(id).unwrap().lost.set(lost);
         }
@@ -362,7 +364,7 @@ mod tests {
     #[test]
     fn a_stall_is_said() {
         let metrics = metrics();
-        let book = StatusBook::new(7, Path::new("/data"), 0);
+        let book = StatusBook::new(7, Path::new("/data"), 0, None);
         let said = |at_ns| {
             let storage = book.status(at_ns, &metrics, false).storage;
             (storage.stalled_ns, storage.stalls)
@@ -378,7 +380,7 @@ mod tests {
     #[test]
     fn a_run_that_begins_has_no_rates() {
         let metrics = metrics();
-        let mut book = StatusBook::new(7, Path::new("/data"), 100);
+        let mut book = StatusBook::new(7, Path::new("/data"), 100, None);
         book.look(100, &metrics);
         let status = book.status(100, &metrics, true);
         let source = &status.sources[0];

@@ -123,10 +123,12 @@ fn totals(at_ns: u64, metrics: &Metrics) -> Totals {
 }
 
 fn sources(metrics: &Metrics) -> String {
-    match metrics.current_sources().len() {
+    let sources = match metrics.current_sources().len() {
         1 => "1 source".to_owned(),
         count => format!("{count} sources"),
-    }
+    };
+    let is_fallback = metrics.daemon.config_fallback.get() == 1;
+    sources + if is_fallback { " by the last good configuration (the present one is refused)" } else { "" }
 }
 
 /// 1234567 as 1,234,567.

@@ -428,8 +428,10 @@ pub struct DaemonMetrics {
     pub reloads: Counter,
     /// Those of them that changed nothing since the configuration was wrong or could not be put into effect.
     pub reloads_failed: Counter,
-    /// 1 if the configuration in effect is the one that was read last, 0 if a reload has failed since.
+    /// 1 if the configuration in effect is the one that was read last, 0 if that one was refused.
     pub config_current: Counter,
+    /// 1 if the run was started by the last good configuration and no reload has succeeded since.
+    pub config_fallback: Counter,
     /// When the configuration in effect was read, in seconds since 1970.
     pub config_read_s: Counter,
 }
@@ -438,6 +440,14 @@ impl DaemonMetrics {
     /// The configuration of the start is in effect; read at this wall time.
     pub fn note_config(&self, read_s: u64) {
         self.config_current.set(1);
+        self.config_fallback.set(0);
+        self.config_read_s.set(read_s);
+    }
+
+    /// The configuration of the start was refused: the last good one is in effect, read at this wall time.
+    pub fn note_fallback(&self, read_s: u64) {
+        self.config_current.set(0);
+        self.config_fallback.set(1);
         self.config_read_s.set(read_s);
     }
 

@@ -13,6 +13,8 @@ use super::host::random_u64;
 const DIRECTORY_MODE: u32 = 0o750;
 /// Access to a new file, likewise.
 const FILE_MODE: u32 = 0o640;
+/// Access to a new file that may hold secrets: its owner alone.
+const PRIVATE_FILE_MODE: u32 = 0o600;
 /// Longest name that is made of another one, in bytes: room for an ending within the 255 of a file system.
 const NAME_BYTES_MAX: usize = 128;
 
@@ -48,9 +50,21 @@ impl OutputDirectory {
     /// # Errors
     /// What the kernel says.
     pub fn begin(&self, name: String) -> io::Result<PendingFile> {
+        self.begin_with(name, FILE_MODE)
+    }
+
+    /// The same for a file that only its owner may read.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn begin_private(&self, name: String) -> io::Result<PendingFile> {
+        self.begin_with(name, PRIVATE_FILE_MODE)
+    }
+
+    fn begin_with(&self, name: String, mode: u32) -> io::Result<PendingFile> {
         let directory = Arc::clone(&self.directory);
         let temporary = format!(".flatcap-{:016x}.partial", random_u64()?);
-        let identity = identity(&directory.create_file(&temporary, FILE_MODE)?)?;
+        let identity = identity(&directory.create_file(&temporary, mode)?)?;
         Ok(PendingFile { directory, temporary, identity, name, is_published: false })
     }
 

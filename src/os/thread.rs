@@ -91,9 +91,20 @@ fn disk_last() -> io::Result<()> {
 /// What `sched_setscheduler` or `setpriority` says; both are tried.
 pub fn run_in_batches() -> io::Result<()> {
     let policy = schedule(libc::SCHED_BATCH, 0);
+    policy.and(give_up_nice())
+}
+
+/// Sets the calling thread's nice value to 0 if it is lower, as it is where the service runs before others. Programs that it starts
+/// inherit that.
+///
+/// # Errors
+/// What `setpriority` says.
+pub fn give_up_nice() -> io::Result<()> {
     // On Linux these two calls are about the calling thread, and lowering a priority needs no right.
-    let nice = getpriority_process(None).and_then(|nice| setpriority_process(None, nice.max(0)));
-    policy.and(nice.map_err(io::Error::from))
+    if getpriority_process(None)? < 0 {
+        setpriority_process(None, 0)?;
+    }
+    Ok(())
 }
 
 /// Takes the calling thread's real-time priority away again.
@@ -185,6 +196,26 @@ mod tests {
             stat.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().to_owned()
         });
         assert_eq!(policy, "5");
+    }
+
+    // Goal: a thread gives up a nice value below 0, for itself alone, and keeps one above. Method: the value as /proc shows it; below 0 needs
+    // a right that this test may not have.
+    #[test]
+    fn threads_give_up_what_puts_them_first() {
+        let nice = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            stat.rsplit_once(") ").unwrap().1.split(' ').nth(16).unwrap().parse::<i32>().unwrap()
+        };
+        let own = nice();
+        for (before, expected) in [(-5, 0), (7, 7)] {
+            let after = on_a_thread(move || {
+                setpriority_process(None, before).ok()?;
+                give_up_nice().unwrap();
+                Some(nice())
+            });
+            assert!(after.is_none_or(|after| after == expected), "{before}: {after:?}");
+        }
+        assert_eq!(nice(), own);
     }
 
     // Goal: a thread has the priority that it asked for, and one that it starts has none; or the kernel's refusal is told.

@@ -81,6 +81,9 @@ impl Errand {
                 // What is wrong with them the group's own thread says, once for all.
                 let _refused = thread::run_on(&cpus);
             }
+            // As with a real-time priority: what waits for devices, and programs of commands, do not come before the host's own work.
+            // Where the kernel refuses, they are read all the same.
+            let _refused = thread::give_up_nice();
             for mut sampler in orders {
                 let begin_ns = monotonic_ns();
                 let cpu_begin_ns = thread_cpu_ns();

@@ -26,6 +26,7 @@ mod crafted;
 mod damage;
 mod disk;
 mod dumping;
+mod fallback;
 mod follow;
 mod hosts;
 mod iex;

@@ -62,6 +62,7 @@ install_by_hand() {
     install -m 755 "$shared/flatcap" /usr/bin/flatcap
     install -D -m 644 "$shared/deploy/flatcap.service" /lib/systemd/system/flatcap.service
     install -D -m 644 "$shared/config/flatcap.toml" "$config"
+    mkdir -p /etc/flatcap/conf.d
     systemd-sysusers "$shared/deploy/flatcap.sysusers"
     systemctl daemon-reload
 }
@@ -74,7 +75,18 @@ package_is_installed() {
 
 package_is_upgraded_and_purged() {
     if [ -e "$shared/newer.deb" ]; then
-        local before
+        local before said
+        before=$(property MainPID)
+        printf '[storage]\nsegment_sise = "4MiB"\n' >/etc/flatcap/conf.d/60-wrong.toml
+        ! said=$(dpkg --install "$shared/newer.deb" 2>&1) || fail "an upgrade to a version that refuses the configuration succeeds"
+        [[ $said == *60-wrong.toml:2:1:* && $said == *"goes on with the version before"* ]] || fail "it does not say why: $said"
+        expect MainPID "$before"
+        is_state active || fail "the upgrade has ended the service"
+        step "an upgrade whose version refuses the configuration: dpkg fails and says why, the same process records on"
+        rm /etc/flatcap/conf.d/60-wrong.toml
+        dpkg --configure flatcap >/dev/null || fail "dpkg --configure after the correction"
+        [ "$(property MainPID)" != "$before" ] || fail "the upgrade has not restarted the service"
+        step "  dpkg --configure after the correction: restarted"
         before=$(property MainPID)
         dpkg --install "$shared/newer.deb" >/dev/null || fail "upgrade"
         eventually "the service runs after the upgrade" is_state active
@@ -100,6 +112,68 @@ starts() {
     step "status: $(property StatusText)"
     [ "$(stat -c '%U %a' "$data") $(stat -c '%U %a' /run/flatcap)" = "flatcap 750 flatcap 750" ] || fail "owners and modes"
     compgen -G "/run/flatcap/*.slabs" >/dev/null || fail "no slabs in the runtime directory: $begin"
+    [ "$(ps -o ni= -p "$(property MainPID)" | tr -d ' ')" = -10 ] || fail "the nice value"
+    step "  its nice value: -10"
+}
+
+# A member of the group reads recordings without being root; others do not.
+group_reads() {
+    local modes
+    useradd --system --groups flatcap reader
+    useradd --system stranger
+    modes=$(find "$data" -name '*.bin*' -printf '%m\n' | sort -u)
+    [ "$modes" = 640 ] || fail "modes of segments: $modes"
+    [ "$(stat -c %a "$data/flatcap.last-good.toml")" = 600 ] || fail "others may read the last good configuration"
+    runuser -u reader -- /usr/bin/flatcap info "$data" >/run/out 2>&1 || fail "info by a member of the group: $(cat /run/out)"
+    runuser -u reader -- /usr/bin/flatcap dump "$data" --source cpu --format csv >/run/out 2>&1 || fail "dump: $(tail -n 3 /run/out)"
+    [ "$(wc -l </run/out)" -gt 100 ] || fail "dump by a member of the group: $(cat /run/out)"
+    ! runuser -u stranger -- /usr/bin/flatcap info "$data" >/dev/null 2>&1 || fail "anybody may read recordings"
+    ! runuser -u reader -- cat "$data/flatcap.last-good.toml" >/dev/null 2>&1 || fail "a member reads the last good configuration"
+    step "a member of group flatcap reads the recording (info, dump), nobody else does; segments are 0640"
+}
+
+# A configuration that is refused at the start: the last good one is recorded by, loudly, until a reload has the corrected one.
+refused_falls_back() {
+    local begin status=0
+    cp "$config" /run/flatcap.toml.good
+    printf '[storage]\nsegment_size = "many"\nsegment_aeg = "1m"\n' >"$config"
+    begin=$(now)
+    systemctl restart flatcap.service || fail "it does not start by its last good configuration"
+    flatcap status >/run/out 2>&1 || status=$?
+    [ "$status" = 3 ] || fail "flatcap status ended with $status: $(cat /run/out)"
+    grep -q 'refused, recording by the last good configuration: /etc/flatcap/flatcap.toml:2:' /run/out || fail "status: $(cat /run/out)"
+    status_has "by the last good configuration" || fail "the unit's status: $(property StatusText)"
+    local line
+    for line in flatcap.toml:2: flatcap.toml:3: "recording by the last good configuration"; do
+        journal_has "$begin" "$line" || fail "not in the journal: $line"
+    done
+    step "start with a refused configuration: records by the last good one, flatcap status ends with 3; $(property StatusText)"
+    ! systemctl reload flatcap.service 2>/dev/null || fail "a reload of a refused configuration succeeds"
+    cp /run/flatcap.toml.good "$config"
+    systemctl reload flatcap.service || fail "a reload of the corrected configuration"
+    flatcap status >/run/out 2>&1 || fail "flatcap status after the correction: $(cat /run/out)"
+    eventually "the unit's status without it" eval '! status_has "last good"'
+    step "  corrected and reloaded: flatcap status ends with 0"
+}
+
+# A data directory that the unit does not let it write to.
+elsewhere_needs_a_drop_in() {
+    local begin
+    begin=$(now)
+    install -d -o flatcap -g flatcap -m 750 /srv/recordings
+    printf '[agent]\ndata_dir = "/srv/recordings"\n' >/etc/flatcap/conf.d/70-elsewhere.toml
+    /usr/bin/flatcap check-config "$config" 2>&1 >/dev/null | grep -q 'ReadWritePaths=/srv/recordings' || fail "check-config says nothing"
+    systemctl stop flatcap.service
+    ! timeout 5 systemctl start flatcap.service 2>/dev/null || fail "ProtectSystem=strict is not in force"
+    eventually "the reason in the journal" journal_has "$begin" "ReadWritePaths=/srv/recordings"
+    drop_in elsewhere $'ReadWritePaths=/srv/recordings'
+    systemctl reset-failed flatcap.service
+    systemctl restart flatcap.service || fail "start with the drop-in"
+    compgen -G "/srv/recordings/*.bin.active" >/dev/null || fail "nothing is recorded there"
+    step "data_dir elsewhere: check-config and the journal name the drop-in, and with it the service records there"
+    rm /etc/systemd/system/flatcap.service.d/elsewhere.conf /etc/flatcap/conf.d/70-elsewhere.toml
+    systemctl daemon-reload
+    systemctl restart flatcap.service
 }
 
 list='import json, sys
@@ -331,13 +405,14 @@ CONFIG
 
 invalid_does_not_restart() {
     printf '[storage]\nsegment_size = "many"\n' >"$config"
+    rm -f "$data/flatcap.last-good.toml"
     systemctl daemon-reload
     ! systemctl start flatcap.service 2>/dev/null || fail "it started with an invalid configuration"
     sleep 4
     is_state failed || fail "it is $(property ActiveState) with an invalid configuration"
     expect NRestarts 0
     expect ExecMainStatus 2
-    step "an invalid configuration: status 2, failed, not restarted"
+    step "an invalid configuration and no last good one: status 2, failed, not restarted"
     cp /run/flatcap.toml.good "$config"
     systemctl reset-failed flatcap.service
 }
@@ -354,7 +429,10 @@ starts
 sources_are_seen
 drop_ins_give_back
 score
+group_reads
 reloads
+refused_falls_back
+elsewhere_needs_a_drop_in
 is_shared_by_nobody
 survives_kill
 frozen_is_killed
