@@ -10,6 +10,7 @@ mod changes;
 mod control;
 mod error;
 mod manager;
+mod memory;
 mod plan;
 mod processor;
 mod recovery;
