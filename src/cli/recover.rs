@@ -67,12 +67,16 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
         let path = path.to_owned();
         move |error| SegmentError::Io { path, error }
     };
-    let dead = if let Some(given) = &args.run_dir {
-        dead_runs(given, directory.identity()).map_err(io(given))?
-    } else {
-        let run_dir = shared_memory::default_directory();
-        memories(&run_dir, directory.identity(), None).map_err(io(&run_dir))?
+    let run_dir = args.run_dir.clone().unwrap_or_else(shared_memory::default_directory);
+    if !args.dry_run {
+        // What cannot be looked into is said by those that look for memory.
+        let _is_looked_into = Rescue::remove_blank(&run_dir);
+    }
+    let dead = match args.run_dir {
+        Some(_) => dead_runs(&run_dir, directory.identity()),
+        None => memories(&run_dir, directory.identity(), None),
     };
+    let dead = dead.map_err(io(&run_dir))?;
     recover_all(&completion, dead, &mut each).map_err(io(folder))?;
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;

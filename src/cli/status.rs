@@ -294,7 +294,7 @@ impl Page {
 
 fn agent_line(agent: &AgentStatus) -> String {
     format!(
-        "flatcap {}, pid {}, run {}: recording to {} for {}; {:.1}% of a core ({:.1}% on average), {} resident{}",
+        "flatcap {}, pid {}, run {}: recording to {} for {}; {:.1}% of a core ({:.1}% on average), {} resident{}{}",
         agent.version,
         agent.pid,
         agent.run_id,
@@ -304,6 +304,7 @@ fn agent_line(agent: &AgentStatus) -> String {
         agent.cpu * 100.0,
         text::bytes(agent.resident_bytes),
         if agent.recovering { "; completing what earlier runs left" } else { "" },
+        if agent.run_dir_in_use { "" } else { "; a kill loses what is not written yet (no run_dir)" },
     )
 }
 

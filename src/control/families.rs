@@ -308,6 +308,11 @@ pub(super) const AGENT: &[Family<Metrics>] = &[
         "What cpu_budget leaves each source, as a share of a core; 0 for no limit.",
         |metrics| Real(seconds(metrics.source_cap.get())),
     ),
+    Family::gauge(
+        "flatcap_run_dir_in_use",
+        "1 if samples that are not written yet lie in run_dir and outlive a kill of the process, else 0.",
+        |metrics| Whole(metrics.daemon.run_dir_in_use.get()),
+    ),
     Family::counter("flatcap_config_reloads", "Reloads that were asked for and have ended.", |metrics| {
         Whole(metrics.daemon.reloads.get())
     }),

@@ -49,6 +49,8 @@ pub struct AgentStatus {
     pub resident_bytes: u64,
     /// Whether what earlier runs left is being completed.
     pub recovering: bool,
+    /// Whether samples that are not written yet lie in `run_dir` and outlive a kill of the agent.
+    pub run_dir_in_use: bool,
 }
 
 /// A source.

@@ -1,5 +1,6 @@
 //! What a configuration comes to for each room: one slice a room, and nothing else.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use super::error::{DaemonError, start};
 use super::run::Shared;
 use crate::block::{Codec, Way};
-use crate::config::{Config, GroupName, LARGE_SLABS, Memory, SealSource, Sync};
+use crate::config::{Config, GroupName, LARGE_SLABS, Memory, RUN_SOURCES_MAX, SealSource, Sync};
 use crate::metrics::GroupMetrics;
 use crate::os::clock::ClockReading;
 use crate::os::host::{HostIdentity, HostRoot, boot_number};
@@ -24,32 +25,31 @@ use crate::stream::ChecksumKind;
 /// Largest `frame_max` with which segments are packed while they are recorded: what is written at once, two such frames among it, fits into a block.
 const ACTIVE_FRAME_MAX: u32 = 32 << 20;
 
-/// Memory for the slabs that outlives a kill, or, where there is none, memory that does not.
-pub(super) fn arena(
-    config: &Config,
-    sources: usize,
-    run_id: u64,
-    directory: (u64, u64),
-) -> Result<Arena, DaemonError> {
+/// Memory for the slabs that outlives a kill.
+///
+/// # Errors
+/// As [`Arena::kept`].
+pub(super) fn kept_arena(config: &Config, run_id: u64, directory: (u64, u64)) -> io::Result<Arena> {
+    let frame_max = config.storage.frame_max;
+    let owner = Owner { run_id, directory, checksum: checksum(config), frame_max, boot: boot_number() };
+    Arena::kept(&run_dir(config), geometry(config), &owner)
+}
+
+/// Memory for the slabs that does not.
+pub(super) fn anonymous_arena(config: &Config) -> Result<Arena, DaemonError> {
+    Arena::anonymous(geometry(config)).map_err(start("the slabs"))
+}
+
+/// The slabs, and the numbers of as many sources as a run can have.
+fn geometry(config: &Config) -> Geometry {
     let memory = config.memory();
-    let geometry = Geometry {
-        sources,
+    Geometry {
+        sources: count(RUN_SOURCES_MAX),
         slabs: count(memory.slabs()),
         slab_bytes: count(memory.slab_bytes),
         large_slabs: count(LARGE_SLABS),
         large_slab_bytes: count(memory.large_slab_bytes),
-    };
-    let frame_max = config.storage.frame_max;
-    let owner = Owner { run_id, directory, checksum: checksum(config), frame_max, boot: boot_number() };
-    let run_dir = run_dir(config);
-    Arena::kept(&run_dir, geometry, &owner).or_else(|error| {
-        tracing::warn!(
-            run_dir = %run_dir.display(),
-            %error,
-            "cannot keep samples there until they are written: if this process is killed, those of its last moments are lost"
-        );
-        Arena::anonymous(geometry).map_err(start("the slabs"))
-    })
+    }
 }
 
 /// Where segments go.
@@ -229,7 +229,6 @@ pub(super) fn nanoseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::RUN_SOURCES_MAX;
     use crate::recorder::LOSS_BYTES;
     use crate::slab::{HandOver, LossLedger};
 

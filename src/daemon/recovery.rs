@@ -38,6 +38,11 @@ impl Recovery {
         !self.thread.is_finished()
     }
 
+    /// Waits for it until a time.
+    pub(super) fn wait_until(&self, deadline_ns: u64) {
+        let _has_ended = thread::ends_by(&self.thread, deadline_ns, &mut |_now| {});
+    }
+
     /// Waits for it, up to a limit. `meanwhile` is called with the time while that goes on.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if !thread::ends_by(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {

@@ -6,21 +6,20 @@ use std::thread::JoinHandle;
 
 use super::error::{DaemonError, start};
 use super::plan::{
-    arena, assert_slabs, count, forget_memory, hand_over_settings, header, nanoseconds, queues, run_plan,
+    assert_slabs, count, forget_memory, hand_over_settings, header, nanoseconds, queues, run_plan,
 };
 use super::sources::OpenedSource;
 use crate::config::{Config, GroupName, RUN_SOURCES_MAX};
 use crate::metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
 use crate::os::clock::{ClockTimer, WallOffset, monotonic_ns};
 use crate::os::event::Event;
-use crate::os::host::random_u64;
 use crate::os::memory;
 use crate::os::thread;
 use crate::recorder::{Capped, Orders, Recorder, RecorderReport, RecorderSettings, orders};
 use crate::sampling::{Group, GroupLink, GroupSettings, GroupSource, mailbox};
 use crate::seal::Link;
 use crate::segment::Header;
-use crate::slab::{Begun, HandOver, Inbox, LossLedger, SlabPool};
+use crate::slab::{Arena, Begun, HandOver, Inbox, LossLedger, SlabPool};
 
 /// The samplers end within one reading of the stop; one that hangs in the kernel is given up after this.
 const SAMPLERS_STOP_MAX_NS: u64 = 5_000_000_000;
@@ -52,7 +51,6 @@ pub(super) struct Place {
 
 /// The threads of a run.
 pub(super) struct Run {
-    pub(super) id: u64,
     pub(super) start_ns: u64,
     /// The header of the first segment.
     pub(super) header: Header,
@@ -86,17 +84,16 @@ pub(super) struct Shared {
 }
 
 impl Run {
-    /// Starts the recorder, then the samplers.
+    /// Starts the recorder, then the samplers, of the run with this id and this memory.
     pub(super) fn start(
         config: &Config,
         sources: Vec<OpenedSource>,
         place: &Place,
+        (run_id, arena): (u64, Arena),
         metrics: &Arc<Metrics>,
     ) -> Result<Self, DaemonError> {
         let stop = Arc::new(Event::new());
         let memory = config.memory();
-        let run_id = random_u64().map_err(start("a run id"))?;
-        let arena = arena(config, count(RUN_SOURCES_MAX), run_id, place.directory)?;
         let pages = arena.pages();
         let shared = Shared {
             sources: count(RUN_SOURCES_MAX),
@@ -162,7 +159,7 @@ impl Run {
             lock_memory(config, memory::lock_what_is_used);
         }
         let controls = Controls { groups: links, orders, sealer: place.sealer.clone() };
-        Ok(Self { id: run_id, start_ns, header, controls, stop, mapper, samplers, recorder })
+        Ok(Self { start_ns, header, controls, stop, mapper, samplers, recorder })
     }
 
     /// Whether a thread has ended by itself.

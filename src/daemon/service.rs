@@ -8,6 +8,7 @@ use super::control::ControlThread;
 use super::error::{DaemonError, start, unusable};
 use super::last_good::{Keeper, LastGood};
 use super::manager::Manager;
+use super::memory::{RunMemory, take_memory};
 use super::plan::{data_dir, forget_memory, retention, run_dir};
 use super::processor::ProcessorWatch;
 use super::recovery::Recovery;
@@ -22,6 +23,7 @@ use crate::control::{Answer, Call, Calls, Refusal, RefusalKind, Request, Status,
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockReading, NS_PER_S, monotonic_ns};
 use crate::os::event::Event;
+use crate::os::host::random_u64;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::{DataDirectory, Storage};
 use crate::recorder::{Capped, Order, RecorderReport};
@@ -97,11 +99,15 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         storage: Arc::new(Capped::published(directory, retention(config), Arc::clone(&metrics.directory))),
     };
     let configured = sources.iter().map(|source| source.config.clone()).collect();
-    let run = Run::start(config, sources, &place, &metrics)?;
-    let recovery = Recovery::start(place.storage, run.id, run_dir(config), place.directory)
+    let run_id = random_u64().map_err(start("a run id"))?;
+    let RunMemory { arena, is_kept, recovery } = take_memory(config, &place, run_id)?;
+    metrics.daemon.note_run_dir(is_kept);
+    let run = Run::start(config, sources, &place, (run_id, arena), &metrics)?;
+    let recovery = recovery
+        .map_or_else(|| Recovery::start(place.storage, run_id, run_dir(config), place.directory), Ok)
         .map_err(start("the recovery of earlier runs"))?;
     let sealing = Sealing::start(sealer, worker).map_err(start("the sealer"))?;
-    let (run_id, start_ns) = (run.id, run.start_ns);
+    let start_ns = run.start_ns;
     let (caller, calls) = calls(Arc::clone(&bell));
     let control = ControlThread::start(config, run_id, caller, &metrics);
     let Surroundings { duration, watch, reread, last_good, set_log } = surroundings;

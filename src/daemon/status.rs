@@ -105,6 +105,7 @@ impl StatusBook {
                     .unwrap_or_default(),
                 resident_bytes: usage.resident_bytes,
                 recovering,
+                run_dir_in_use: metrics.daemon.run_dir_in_use.get() != 0,
             },
             former: former(&current, metrics),
             sources: current

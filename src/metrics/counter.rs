@@ -434,6 +434,8 @@ pub struct DaemonMetrics {
     pub config_fallback: Counter,
     /// When the configuration in effect was read, in seconds since 1970.
     pub config_read_s: Counter,
+    /// 1 if samples that are not written yet lie in `run_dir` and outlive a kill of this process, else 0.
+    pub run_dir_in_use: Counter,
 }
 
 impl DaemonMetrics {
@@ -449,6 +451,11 @@ impl DaemonMetrics {
         self.config_current.set(0);
         self.config_fallback.set(1);
         self.config_read_s.set(read_s);
+    }
+
+    /// Whether samples that are not written yet lie in `run_dir`.
+    pub fn note_run_dir(&self, is_in_use: bool) {
+        self.run_dir_in_use.set(is_in_use.into());
     }
 
     /// A reload has ended well; what is in effect was read at this wall time.

@@ -5,20 +5,22 @@
 //! the kernel keeps when the process dies, and copying each frame into a file by `write` would cost a system call (230 ns
 //! at least) where the frame itself takes 7 to 60.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, Metadata, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, fstatfs, linkat, openat};
 
 use super::clock::monotonic_ns;
 use super::directory::{Access, Directory};
 use super::environment;
 use super::event::Event;
+use super::storage::ReadAt;
 
 /// What `statfs(2)` says of tmpfs.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -30,6 +32,8 @@ const FILE_MODE: u32 = 0o600;
 const OTHERS_WRITE: u32 = 0o022;
 /// The unit in which the kernel counts what a file occupies (stat(2)).
 const BLOCK_BYTES: u64 = 512;
+/// How much of a file is looked at to see whether anybody has written to it.
+const PAGE_BYTES: usize = 4096;
 /// How often a lock that is held is tried again.
 const LOCK_AGAIN_NS: u64 = 5_000_000;
 /// So much is mapped in one call: a thread that changes the process's mappings meanwhile waits for no more.
@@ -63,7 +67,25 @@ pub fn is_own_directory(directory: &Path) -> bool {
 pub struct SharedMemory {
     map: Arc<MmapRaw>,
     taken: usize, // <= map.len(), a multiple of ALIGNMENT
-    file: Option<File>,
+}
+
+/// The file of a [`SharedMemory`] that has no name yet.
+#[derive(Debug)]
+pub struct UnnamedFile {
+    folder: Directory,
+    file: File,
+}
+
+impl UnnamedFile {
+    /// Gives the file its name: from now on it outlives this process. The mapping keeps it open, and its lock held.
+    ///
+    /// # Errors
+    /// The name is taken; what the kernel says, among it that /proc is missing.
+    pub fn publish(self, name: &str) -> io::Result<()> {
+        // By way of /proc: by its descriptor alone it takes CAP_DAC_READ_SEARCH (open(2), O_TMPFILE).
+        let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        Ok(linkat(CWD, link.as_str(), &self.folder, name, AtFlags::SYMLINK_FOLLOW)?)
+    }
 }
 
 impl SharedMemory {
@@ -73,31 +95,23 @@ impl SharedMemory {
     /// The kernel has none.
     pub fn anonymous(bytes: usize) -> io::Result<Self> {
         let map = MmapMut::map_anon(bytes.max(1))?;
-        Ok(Self { map: Arc::new(map.into()), taken: 0, file: None })
+        Ok(Self { map: Arc::new(map.into()), taken: 0 })
     }
 
-    /// Memory that stays behind as a file, locked (flock) for as long as this process lives. All of it is taken from tmpfs
-    /// at once: memory that is missing later would be a SIGBUS.
+    /// Memory in a file of `directory` without a name, locked (flock) for as long as this process lives. All of it is taken
+    /// from tmpfs at once: memory that is missing later would be a SIGBUS. A kill takes it until it has a name
+    /// ([`UnnamedFile::publish`]), so that none is left that says nothing of its owner.
     ///
     /// # Errors
-    /// The directory is none, not ours, open to others, or not on tmpfs; the file exists; tmpfs is full.
-    pub fn create(directory: &Path, name: &str, bytes: usize) -> io::Result<Self> {
+    /// The directory is none, not ours, open to others, or not on tmpfs; tmpfs is full (`StorageFull`).
+    pub fn create(directory: &Path, bytes: usize) -> io::Result<(Self, UnnamedFile)> {
         DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
         let folder = open_trusted(directory)?;
         if u64::try_from(fstatfs(&folder)?.f_type).ok() != Some(TMPFS_MAGIC) {
             return Err(io::Error::new(ErrorKind::Unsupported, "it is not on tmpfs"));
         }
-        let path = directory.join(name);
-        let mut options = OpenOptions::new();
-        let file = options.create_new(true).read(true).write(true).mode(FILE_MODE).open(&path)?;
-        let made = Self::over(file, bytes);
-        if made.is_err() {
-            remove_if_there(&path);
-        }
-        made
-    }
-
-    fn over(file: File, bytes: usize) -> io::Result<Self> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = File::from(openat(&folder, c".", flags, Mode::from_raw_mode(FILE_MODE))?);
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(ErrorKind::ResourceBusy.into()),
@@ -105,12 +119,7 @@ impl SharedMemory {
         }
         fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
         let map = MmapOptions::new().len(bytes).map_raw(&file)?;
-        Ok(Self { map: Arc::new(map), taken: 0, file: Some(file) })
-    }
-
-    /// Whether it stays behind.
-    pub fn is_kept(&self) -> bool {
-        self.file.is_some()
+        Ok((Self { map: Arc::new(map), taken: 0 }, UnnamedFile { folder, file }))
     }
 
     /// Its pages, to be mapped before they are needed.
@@ -299,9 +308,24 @@ impl KeptMemory {
         matches!(self.file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 
-    /// Removes it: what is in it is safe.
+    /// Whether nobody has written to it: it is empty, or its first page is zero. A run writes who it is before anything else.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn is_blank(&self) -> io::Result<bool> {
+        let mut page = [0; PAGE_BYTES];
+        let count = self.file.read_all_at(&mut page, 0)?;
+        Ok(page.iter().take(count).all(|byte| *byte == 0))
+    }
+
+    /// Removes it if the name still leads to it: what is in it is safe.
     pub fn remove(self) {
-        remove_if_there(&self.path);
+        let is_same = |found: Metadata| {
+            self.file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
+        };
+        if std::fs::symlink_metadata(&self.path).is_ok_and(is_same) {
+            remove_if_there(&self.path);
+        }
     }
 }
 
@@ -354,12 +378,13 @@ mod tests {
     #[test]
     fn the_file_holds_what_was_written() {
         let folder = folder();
-        let mut memory = SharedMemory::create(folder.path(), "a.slabs", 8192).unwrap();
-        assert!(memory.is_kept());
+        let (mut memory, file) = SharedMemory::create(folder.path(), 8192).unwrap();
         let number = memory.take_number().unwrap();
         number.get().store(0x0102_0304, Ordering::Release);
         memory.align(4096);
         memory.take(10).unwrap().bytes_mut().copy_from_slice(b"0123456789");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a kill leaves nothing");
+        file.publish("a.slabs").unwrap();
         let kept = KeptMemory::list(folder.path(), ".slabs").unwrap();
         assert!(kept[0].is_held() && !kept[0].take_over(1).unwrap(), "its process lives");
         assert_eq!(kept[0].whole_length().unwrap(), Some(8192));
@@ -367,7 +392,8 @@ mod tests {
         assert_eq!(content.len(), 8192);
         assert_eq!(content[..8], 0x0102_0304_u64.to_le_bytes());
         assert_eq!(content[4096..4106], *b"0123456789");
-        assert!(SharedMemory::create(folder.path(), "a.slabs", 8192).is_err(), "never taken over");
+        let (_, another) = SharedMemory::create(folder.path(), 8192).unwrap();
+        assert_eq!(another.publish("a.slabs").unwrap_err().kind(), ErrorKind::AlreadyExists);
         drop((number, memory));
         assert!(!kept[0].is_held() && kept[0].take_over(1).unwrap());
         kept.into_iter().for_each(KeptMemory::remove);
@@ -380,7 +406,7 @@ mod tests {
     fn pages_are_mapped_ahead() {
         const BYTES: usize = (3 << 20) + 8192;
         let folder = folder();
-        let mut memory = SharedMemory::create(folder.path(), "p.slabs", BYTES).unwrap();
+        let (mut memory, _file) = SharedMemory::create(folder.path(), BYTES).unwrap();
         let pages = memory.pages();
         let mut piece = memory.take(BYTES).unwrap();
         piece.bytes_mut()[5000..5003].copy_from_slice(b"abc");
@@ -403,7 +429,7 @@ mod tests {
     // memory than there is.
     #[test]
     fn bad_places_are_refused() {
-        let refused = |path: &Path, bytes| SharedMemory::create(path, "b.slabs", bytes).unwrap_err();
+        let refused = |path: &Path, bytes| SharedMemory::create(path, bytes).unwrap_err();
         let disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         assert_eq!(refused(disk.path(), 4096).to_string(), "it is not on tmpfs");
         let folder = folder();
@@ -412,7 +438,7 @@ mod tests {
         std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         assert_eq!(refused(&open, 4096).to_string(), "others may write to it");
         assert_eq!(refused(folder.path(), 1 << 46).kind(), ErrorKind::StorageFull);
-        assert!(!folder.path().join("b.slabs").exists(), "nothing stays behind");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing stays behind");
         assert_eq!(KeptMemory::list(Path::new("/nonexistent/x"), ".slabs").unwrap().len(), 0);
         let distrusted = KeptMemory::list(&open, ".slabs").unwrap_err();
         assert_eq!(distrusted.kind(), ErrorKind::PermissionDenied, "nor is it read from");
@@ -427,7 +453,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
         assert!(is_own_directory(&link) && !is_own_directory(&pipe));
-        assert!(own_directory(&pipe).is_err() && SharedMemory::create(&pipe, "a.slabs", 4096).is_err());
+        assert!(own_directory(&pipe).is_err() && SharedMemory::create(&pipe, 4096).is_err());
         let error = KeptMemory::list(&pipe, ".slabs").unwrap_err();
         assert_eq!((error.kind(), error.to_string()), (ErrorKind::NotADirectory, "is a FIFO, not a directory".into()));
     }
@@ -451,7 +477,8 @@ mod tests {
     #[test]
     fn a_dying_process_is_waited_for() {
         let folder = folder();
-        let memory = SharedMemory::create(folder.path(), "c.slabs", 4096).unwrap();
+        let (memory, file) = SharedMemory::create(folder.path(), 4096).unwrap();
+        file.publish("c.slabs").unwrap();
         let kept = KeptMemory::list(folder.path(), ".slabs").unwrap();
         std::thread::scope(|scope| {
             let taken = scope.spawn(|| kept[0].take_over(10_000_000_000).unwrap());

@@ -158,8 +158,11 @@ impl Arena {
     /// # Errors
     /// As [`SharedMemory::create`].
     pub fn kept(run_dir: &Path, geometry: Geometry, owner: &Owner) -> io::Result<Self> {
-        let memory = SharedMemory::create(run_dir, &file_name(owner.run_id), geometry.bytes())?;
-        Self::new(memory, geometry, owner).ok_or(io::ErrorKind::OutOfMemory.into())
+        let (memory, file) = SharedMemory::create(run_dir, geometry.bytes())?;
+        let arena = Self::new(memory, geometry, owner).ok_or(io::ErrorKind::OutOfMemory)?;
+        // Not before it says whose it is: nobody could tell what a kill has left.
+        file.publish(&file_name(owner.run_id))?;
+        Ok(arena)
     }
 
     /// The pages that all this lies in.

@@ -24,6 +24,13 @@ pub fn file_name(run_id: u64) -> String {
     format!("{run_id:016x}{SUFFIX}")
 }
 
+/// Whether a file is called as that of a run.
+fn is_run_name(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let run_id = name.strip_suffix(SUFFIX).and_then(|run_id| u64::from_str_radix(run_id, 16).ok());
+    run_id.is_some_and(|run_id| file_name(run_id) == name)
+}
+
 /// The memory of a dead run.
 #[derive(Debug)]
 pub struct Rescue {
@@ -85,6 +92,31 @@ impl Rescue {
             }
         }
         Ok(found)
+    }
+
+    /// Removes the files that killed runs of earlier versions have left before they wrote to them: blank, under a run's name, and
+    /// locked by nobody.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn remove_blank(run_dir: &Path) -> io::Result<()> {
+        let mut files = 0;
+        for memory in KeptMemory::list(run_dir, SUFFIX)? {
+            // Once more under the lock: an earlier version may have locked it in between, to write to it.
+            if is_run_name(memory.path())
+                && memory.is_blank()?
+                && memory.take_over(0)?
+                && memory.is_blank()?
+            {
+                memory.remove();
+                files += 1;
+            }
+        }
+        if files > 0 {
+            let run_dir = run_dir.display();
+            tracing::info!(%run_dir, files, "removed memory that killed runs had not written to");
+        }
+        Ok(())
     }
 
     /// Reads the header without a lock: one on the memory of another directory's run would hide it from whoever looks for it
@@ -372,6 +404,35 @@ mod tests {
         let found = Rescue::find(folder.path(), DIRECTORY, None).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 5);
+    }
+
+    // Goal: what a kill left before anything was written to it goes, and nothing else. Method: empty and zeros under a run's name;
+    // zeros under another name, zeros that are locked, a run's memory, a page that is not zero.
+    #[test]
+    fn blank_memory_is_removed() {
+        let folder = folder();
+        killed_run(folder.path(), &[(0, false)]);
+        let path = |name: &str| folder.path().join(name);
+        let blank = [file_name(1), file_name(2), file_name(3)];
+        for (name, content) in blank.iter().zip([&[][..], &[0; 100], &[0; 9000]]) {
+            std::fs::write(path(name), content).unwrap();
+        }
+        std::fs::write(path("notes.slabs"), [0; 9000]).unwrap();
+        std::fs::write(path(&file_name(6)), [7; 5000]).unwrap();
+        std::fs::write(path(&file_name(7)), [0; 9000]).unwrap();
+        let held = std::fs::File::open(path(&file_name(7))).unwrap();
+        held.lock().unwrap();
+        Rescue::remove_blank(folder.path()).unwrap();
+        let mut left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(
+            left,
+            [file_name(5), file_name(6), file_name(7), "notes.slabs".to_owned()]
+                .map(std::ffi::OsString::from)
+        );
+        drop(held);
+        assert_eq!(Rescue::find(folder.path(), DIRECTORY, None).unwrap().len(), 1);
     }
 
     proptest! {

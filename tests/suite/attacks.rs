@@ -335,8 +335,8 @@ fn recovery_is_led_nowhere() {
     damaged[middle..middle + 100].fill(0x55);
     for content in [torn(), damaged] {
         attack(&[(ACTIVE, content)], |storage| {
-            let completion = Completion { storage, spare_run: None, dry_run: false };
-            let _result = completion.run(&mut |_| Leftovers::default(), &mut |_, _| {});
+            let completion = Completion { storage, spare_run: None, only: None, dry_run: false };
+            let _result = completion.run(&mut |_| Ok(Leftovers::default()), &mut |_, _| {});
         });
     }
 }
