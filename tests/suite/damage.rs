@@ -14,7 +14,7 @@ use crate::rig::Rig;
 
 /// A small sealed segment of the synthetic source.
 fn recorded(rig: &Rig) -> Vec<u8> {
-    rig.record(&["--for", "20ms", "--source", "synthetic@2ms"]);
+    rig.record_samples(&["--source", "synthetic@2ms"], 10);
     std::fs::read(&rig.segments("bin")[0]).unwrap()
 }
 
@@ -702,7 +702,8 @@ fn a_missing_segment_is_a_hole() {
         "[storage]\nsegment_size = \"256KiB\"\n[source.synthetic]\nenabled = true\nperiod = \"200us\"\n\
          shape = \"wide\"\nfields = 100\n",
     );
-    rig.record(&["--config", config.to_str().unwrap(), "--source", "synthetic", "--for", "600ms"]);
+    let args = ["--config", config.to_str().unwrap(), "--source", "synthetic"];
+    rig.record_until(&args, "four segments", || rig.data().is_dir() && rig.segments("bin").len() >= 4);
     let segments = rig.segments("bin");
     assert!(segments.len() >= 4);
     let mut missing = 0;
