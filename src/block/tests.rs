@@ -7,6 +7,7 @@ use super::fuzzing::{CODECS, decode, frames, round_trip, ways};
 use super::lane::Coding;
 use super::table::{Numbers, Table};
 use super::*;
+use crate::effort;
 use crate::frame::{Envelope, Shortfall, Stamp};
 use crate::schema::{envelope, segment as wire};
 use crate::stream::{ChecksumKind, Framer};
@@ -74,7 +75,7 @@ pub(super) fn text(number: u64) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(effort::of(8, 24)))]
 
     #[test]
     fn frames_come_back(data in proptest::collection::vec(any::<u8>(), 0..600), way: u8, kind in 0_usize..4) {
@@ -325,9 +326,9 @@ fn lists_that_are_full_and_too_many_shapes_come_back() {
     };
     let ways = Ways { general: Way { layout: Layout::Columnar, codec: Codec::None }, sources: vec![] };
     for ((frames, payloads), groups) in [
-        (one(70_000, |_| 8), 2),
-        (one(140_000, |row| 8 * (row % 2)), 4),
-        (one(4200 * 9, |row| row % 4200), 4097),
+        (one(effort::of(66_000, 70_000), |_| 8), 2),
+        (one(effort::of(132_000, 140_000), |row| 8 * (row % 2)), 4),
+        (one(4200 * effort::of(2, 9), |row| row % 4200), 4097),
     ] {
         let mut encoder = Encoder::new(ways.clone());
         let payload = encoder.encode(&frames, 0, kind).unwrap().to_vec();

@@ -46,7 +46,7 @@ fn overload(rig: &Rig, on_full: &str, stops_frozen: bool) -> Option<Outcome> {
     eventually("a full queue", || {
         rig.status().is_some_and(|status| {
             let group = &status["queues"]["groups"][0];
-            number(&group["slabs_dropped"]) > 20 || number(&group["waited_ns"]) > 0
+            number(&group["slabs_dropped"]) > 100 || number(&group["waited_ns"]) > 0
         })
     });
     if stops_frozen {
