@@ -86,5 +86,7 @@ pub mod daemon;
 #[cfg(feature = "agent")]
 pub mod cli;
 
+#[cfg(test)]
+mod effort;
 #[cfg(all(test, flatcap_model))]
 mod model;

@@ -7,6 +7,7 @@ use super::matrix::{Coded, Fields, Matrix};
 use super::tests::{noise, text};
 use super::text::samples;
 use super::*;
+use crate::effort;
 use crate::schema::envelope::ENVELOPE_BYTES;
 use crate::schema::{Number, Spot};
 use crate::stream::ChecksumKind;
@@ -99,7 +100,7 @@ fn what_is_tried_costs_little() {
     // Goal: no kind of rows becomes a fifth larger in columns than the smaller of rows by the codec and lanes of all words; only where words have from 17
     // to 300 values, which a sample does not tell from text, lanes alone may have been smaller. Method: rows of up to four kinds of words in all
     // orders, short and long.
-    for seed in 0..64 {
+    for seed in 0..effort::of(16, 64) {
         let body = Body::new(seed);
         let frames = samples(body.rows(), |row| body.of(row));
         for codec in [Codec::Snappy, Codec::Zstd(1)] {

@@ -7,6 +7,7 @@ use super::fuzzing::{CODECS, decode, frames, round_trip, ways};
 use super::lane::Coding;
 use super::table::{Numbers, Table};
 use super::*;
+use crate::effort;
 use crate::frame::{Envelope, Shortfall, Stamp};
 use crate::schema::{envelope, segment as wire};
 use crate::stream::{ChecksumKind, Framer};
@@ -74,7 +75,7 @@ pub(super) fn text(number: u64) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(effort::of(8, 24)))]
 
     #[test]
     fn frames_come_back(data in proptest::collection::vec(any::<u8>(), 0..600), way: u8, kind in 0_usize..4) {

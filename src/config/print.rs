@@ -274,6 +274,7 @@ mod tests {
         Agent, Checksum, Command, CpuShare, Expression, Groups, Handover, OnFull, Perf, PerfEvent,
         ProcessRank, SealSource, SourceName, Storage, Timing, check,
     };
+    use crate::effort;
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
 
@@ -540,6 +541,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(effort::of(64, 256)))]
+
         #[test]
         fn what_is_printed_reads_back(config in config()) {
             // Proves that a printed configuration is complete and exact, whatever its values.

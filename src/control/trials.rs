@@ -19,7 +19,7 @@ use crate::os::event::Event;
 use crate::os::local_socket::LocalSocket;
 
 /// Longer than any limit of the server.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server, and one that answers in the daemon's place.
 struct Stage {

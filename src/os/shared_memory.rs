@@ -481,7 +481,7 @@ mod tests {
         file.publish("c.slabs").unwrap();
         let kept = KeptMemory::list(folder.path(), ".slabs").unwrap();
         std::thread::scope(|scope| {
-            let taken = scope.spawn(|| kept[0].take_over(10_000_000_000).unwrap());
+            let taken = scope.spawn(|| kept[0].take_over(120_000_000_000).unwrap());
             Event::new().wait_until(monotonic_ns() + 30_000_000);
             drop(memory);
             assert!(taken.join().unwrap());

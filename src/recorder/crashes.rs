@@ -7,6 +7,7 @@
 use super::SyncPolicy;
 use super::judge::{Judge, promises};
 use super::rig::{Looker, Script};
+use crate::effort;
 use crate::os::simulated::{CrashKind, Moment, Random, SimulatedStorage};
 
 /// Images of a power cut that are read of each crash.
@@ -57,7 +58,7 @@ fn crash_everywhere(script: &Script) {
     let promises = promises(&undisturbed.log(), script.sync, false);
     assert!(promises.values().all(|promise| promise.is_published), "every name is on the medium at the end");
     crash(&mut Looker::new(), script, &SimulatedStorage::new(0), false);
-    for operation in 0..undisturbed.log().len() + 2 {
+    for operation in (0..undisturbed.log().len() + 2).step_by(effort::of(4, 1)) {
         for moment in [Moment::Before, Moment::Within, Moment::After] {
             let storage = SimulatedStorage::new(operation as u64);
             storage.crash_at(operation, moment);
@@ -92,7 +93,7 @@ fn crashes_beside_the_syncer() {
 // Goal: as above, whatever is recorded however. Method: random scripts by seed, crashes at random.
 #[test]
 fn crashes_of_random_runs() {
-    for seed in 1..=50 {
+    for seed in 1..=effort::of(12, 50) {
         let script = Script::random(seed);
         let undisturbed = SimulatedStorage::new(seed);
         script.record(&undisturbed).unwrap();
@@ -109,7 +110,7 @@ fn crashes_of_random_runs() {
 // failing operations in front of a random crash.
 #[test]
 fn crashes_of_failing_runs() {
-    for seed in 1..=50 {
+    for seed in 1..=effort::of(12, 50) {
         let script = Script::random(seed);
         let undisturbed = SimulatedStorage::new(seed);
         script.record(&undisturbed).unwrap();
@@ -133,7 +134,7 @@ fn crashes_while_packing() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval(0)] {
         crash_everywhere(&Script::fixed(sync).packing());
     }
-    for seed in 1..=25 {
+    for seed in 1..=effort::of(6, 25) {
         let script = Script::random(seed).packing();
         let undisturbed = SimulatedStorage::new(seed);
         script.record(&undisturbed).unwrap();

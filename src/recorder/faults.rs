@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::judge::{Judge, promises};
 use super::rig::{FileFound, Item, Looker, Script};
 use super::{RecorderReport, SyncPolicy};
+use crate::effort;
 use crate::os::simulated::{CrashKind, Failure, SimulatedStorage};
 use crate::os::storage::Storage;
 use crate::schema::segment::GapCause;
@@ -98,7 +99,7 @@ fn a_full_disk_keeps_the_books() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(effort::of(75, 300)))]
 
     // Goal: whatever fails whenever, what is in the files is whole, in order, and counted once. Method: random faults in
     // creations, writes, cuts, syncs, renames; random scripts, every sync policy, packed while they are recorded and not.

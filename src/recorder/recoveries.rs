@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::SyncPolicy;
 use super::rig::{FileFound, Item, Looker, RUN_ID, SOURCES, Script};
+use crate::effort;
 use crate::os::simulated::{CrashKind, Failure, Moment, Random, SimulatedStorage};
 use crate::os::storage::Storage;
 use crate::schema::segment::GapCause;
@@ -155,7 +156,7 @@ fn crash_and_check(script: &Script, random: &mut Random, crashes: usize) {
 // that a reader found before is. Method: random scripts and crashes by seed, recoveries interrupted twice at random.
 #[test]
 fn recoveries_lose_nothing() {
-    for seed in 1..=40 {
+    for seed in 1..=effort::of(10, 40) {
         crash_and_check(&Script::random(seed), &mut Random::new(seed), 3);
     }
 }
@@ -167,7 +168,7 @@ fn every_crash_is_recovered() {
         let script = Script::fixed(sync);
         let undisturbed = SimulatedStorage::new(0);
         script.record(&undisturbed).unwrap();
-        for operation in 0..undisturbed.log().len() {
+        for operation in (0..undisturbed.log().len()).step_by(effort::of(4, 1)) {
             let storage = SimulatedStorage::new(operation as u64);
             storage.crash_at(operation, Moment::Within);
             script.record(&storage);
@@ -414,7 +415,7 @@ fn packed_recordings_lose_nothing() {
     let undisturbed = SimulatedStorage::new(0);
     script.record(&undisturbed).unwrap();
     let mut looker = Looker::new();
-    for operation in 0..undisturbed.log().len() {
+    for operation in (0..undisturbed.log().len()).step_by(effort::of(5, 1)) {
         let storage = SimulatedStorage::new(operation as u64);
         storage.crash_at(operation, Moment::Within);
         script.record(&storage);
@@ -428,7 +429,7 @@ fn packed_recordings_lose_nothing() {
             "a killed run's segments are completed as they were"
         );
     }
-    for seed in 1..=25 {
+    for seed in 1..=effort::of(6, 25) {
         crash_and_check(&Script::random(seed).packing(), &mut Random::new(seed), 3);
     }
 }

@@ -231,6 +231,7 @@ mod tests {
     use super::super::fixtures::{MARKED_PAYLOAD, SHAPES_PAYLOAD, marked, shapes};
     use super::super::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
     use super::*;
+    use crate::effort;
 
     /// Where, and what is written there: a small number, the end of a range, a bit, a cut.
     type Change = (prop::sample::Index, u8, u32);
@@ -301,7 +302,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: effort::of(125, 500), ..ProptestConfig::default() })]
 
         #[test]
         fn near_the_corpus_it_holds(file in any::<prop::sample::Index>(), changed in changes(5)) {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::rig::{BLOCK_BYTES, header, pack_one, pack_with, parsed, read, segment, segment_as, storage};
 use super::{Job, Left, NamedWays, Outcome, Placing, clear, pack, sealed};
 use crate::block::{Codec, Layout, Way};
+use crate::effort;
 use crate::os::simulated::{CrashKind, Failure, Moment, Operation, SimulatedStorage};
 use crate::os::storage::Storage;
 use crate::segment::{Form, Packing, SegmentName};
@@ -52,7 +53,7 @@ fn crashes_cost_nothing() {
     let operations = operations(Placing::Exchange);
     assert!(operations.len() > 20, "{operations:?}");
     let mut left_over = 0;
-    for operation in operations {
+    for operation in operations.into_iter().step_by(effort::of(3, 1)) {
         for moment in [Moment::Before, Moment::Within, Moment::After] {
             let (storage, raw) = storage(operation as u64, 0..1);
             storage.crash_at(operation, moment);
@@ -65,7 +66,7 @@ fn crashes_cost_nothing() {
             }
         }
     }
-    assert!(left_over > 15, "{left_over}: a crash leaves what the next start removes");
+    assert!(left_over > effort::of(5, 15), "{left_over}: a crash leaves what the next start removes");
 }
 
 // Goal: a storage that fails at any point costs nothing either, and what fails is told. Method: each operation fails, for want of room and for
@@ -73,7 +74,7 @@ fn crashes_cost_nothing() {
 #[test]
 fn failures_cost_nothing() {
     for placing in [Placing::Exchange, Placing::ExchangeOrReplace] {
-        for operation in operations(placing) {
+        for operation in operations(placing).into_iter().step_by(effort::of(3, 1)) {
             for failure in
                 [Failure::Code(5), Failure::Code(28), Failure::Kind(std::io::ErrorKind::Unsupported)]
             {
@@ -313,7 +314,7 @@ fn small_blocks_become_large_ones() {
     assert!(after < before / 2, "{after} of {before}");
     let left = Outcome::Left(Left::Packed { raw_bytes, stored_bytes });
     assert_eq!((read(&storage, &name), pack_one(&storage, parsed(&name)).unwrap()), ((bytes, true), left));
-    for operation in first..=storage.log().len() {
+    for operation in (first..=storage.log().len()).step_by(effort::of(3, 1)) {
         for moment in [Moment::Before, Moment::Within, Moment::After] {
             let (storage, name, bytes) = recorded();
             storage.crash_at(operation, moment);

@@ -478,6 +478,7 @@ pub(super) mod tests {
     };
     use super::*;
     use crate::block::{Encoder, Ways};
+    use crate::effort;
     use crate::os::storage::DataDirectory;
 
     /// The file of a segment, packed in blocks of about `block_bytes`.
@@ -536,7 +537,7 @@ pub(super) mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(effort::of(16, 64)))]
         // Goal: a packed segment reads as the raw one, wherever and however much is asked for. Method: segments of random samples, gaps, losses
         // and notes; the whole, and random pieces; the verdict of both.
         #[test]

@@ -209,6 +209,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::effort;
     use crate::os::storage::DataDirectory;
 
     fn verdict(path: &Path) -> Verdict {
@@ -227,7 +228,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
+        #![proptest_config(ProptestConfig::with_cases(effort::of(12, 48)))]
         // Goal: what is packed while it is written reads as what is written as it is, byte for byte, now and while it grows. Method: segments of random
         // samples, gaps, losses and notes; a reader that follows from the header on; the whole, and the verdict.
         #[test]

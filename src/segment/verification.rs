@@ -393,6 +393,7 @@ pub(super) mod tests {
         Form, Frames, IndexEntry, Marker, MarkerOrigin, SegmentName, SegmentWriter, Span, State,
     };
     use super::*;
+    use crate::effort;
     use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
     use crate::os::mapped_file::MappedFile;
     use crate::os::storage::{DataDirectory, Storage};
@@ -518,7 +519,7 @@ pub(super) mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(effort::of(16, 64)))]
         // Goal: whoever finds the runs, the verdict is that of reading frame by frame. Method: segments of random samples,
         // gaps, unexplained losses, notes and intervals; as they are, with flipped bits and with bytes removed; alone and
         // with none to three surveyors, by their own index and by one that lies.

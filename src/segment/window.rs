@@ -136,8 +136,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::effort;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(effort::of(32, 256)))]
+
         // Goal: whatever is asked for in whatever order is what stands in the file. Method: random looks at a file
         // of three windows.
         #[test]

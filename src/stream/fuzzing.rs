@@ -246,6 +246,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
+    use crate::effort;
 
     const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
     /// Of each file; all files and entries together stay below ten seconds in a debug build.
@@ -305,7 +306,8 @@ mod tests {
             let original = std::fs::read(file).unwrap();
             entry(&original);
             let mut random = Random(seed);
-            for round in 0..MUTATIONS.min(400_000 / (original.len() as u64 + 100)) {
+            for round in 0..effort::of(MUTATIONS / 4, MUTATIONS).min(400_000 / (original.len() as u64 + 100))
+            {
                 let mut bytes = original.clone();
                 random.mutate(&mut bytes);
                 let held = catch_unwind(|| entry(&bytes));

@@ -97,7 +97,7 @@ fn misspelt_sources() {
     let called = rig.call(&["record", "--source", "memroy"]);
     assert_eq!(called.status, Some(2), "{called:?}");
     assert!(called.err.contains("memory"), "{called:?}");
-    rig.record(&["--for", "50ms", "--source", "load@10ms"]);
+    rig.record_samples(&["--source", "load@10ms"], 1);
     let called = rig.call(&["dump", "flatcap-data", "--source", "laod"]);
     assert_eq!(called.status, Some(2), "{called:?}");
     assert!(called.err.contains("the nearest name is load"), "{called:?}");

@@ -56,7 +56,7 @@ fn peak_kib(child: &Child) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-fn has_thread(child: &Child, name: &str) -> bool {
+pub fn has_thread(child: &Child, name: &str) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
     tasks
         .flatten()

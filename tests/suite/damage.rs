@@ -10,11 +10,12 @@ use flatcap::segment::{FrameKind, SegmentReader, Verdict, Verification};
 use flatcap::stream::ChecksumKind;
 
 use crate::crafted::{Maker, Memory, Seen, begun, framed, header, judge, marker, see, see_on, small, source};
+use crate::effort;
 use crate::rig::Rig;
 
 /// A small sealed segment of the synthetic source.
 fn recorded(rig: &Rig) -> Vec<u8> {
-    rig.record(&["--for", "20ms", "--source", "synthetic@2ms"]);
+    rig.record_samples(&["--source", "synthetic@2ms"], 10);
     std::fs::read(&rig.segments("bin")[0]).unwrap()
 }
 
@@ -94,7 +95,7 @@ fn surveyors_do_not_change_the_verdict() {
     assert!(bytes.len() > 5 << 20, "{}", bytes.len());
     assert!(judge(&bytes).unwrap().is_intact());
     let mut at = 77_777;
-    for _ in 0..20 {
+    for _ in 0..effort::of(6, 20) {
         assert_eq!(judge_mapped(&bytes), judge(&bytes).unwrap());
         at = (at * 31 + 7_919) % (bytes.len() - 10_000);
         bytes[at] ^= 4;
@@ -106,9 +107,9 @@ fn surveyors_do_not_change_the_verdict() {
 // Under CRC-16 one of 65,536 repairs tried in vain is taken for right; the bytes are fixed, and so is their luck.
 #[test]
 fn flipped_bits_are_found_and_cost_one_frame() {
-    every_flip(ChecksumKind::Xxh3, 29);
-    every_flip(ChecksumKind::Crc32, 101);
-    every_flip(ChecksumKind::Crc16, 101);
+    every_flip(ChecksumKind::Xxh3, 97);
+    every_flip(ChecksumKind::Crc32, 307);
+    every_flip(ChecksumKind::Crc16, 307);
 }
 
 // Goal: as above in full. Method: every bit under each checksum; run in release (scripts/damage.sh).
@@ -121,12 +122,12 @@ fn every_flipped_bit_is_found_and_costs_one_frame() {
 }
 
 // Goal: without checksums damage may go unseen, but never breaks the reader, and a damaged length costs one frame at most
-// that it did not swallow. Method: every 19th bit; the samples that are given are no more than were written.
+// that it did not swallow. Method: every 61st bit, or 19th; the samples that are given are no more than were written.
 #[test]
 fn without_checksums_nothing_breaks() {
     let bytes = small(ChecksumKind::None);
     let whole = see(&bytes).unwrap();
-    for bit in (0..bytes.len() * 8).step_by(19) {
+    for bit in (0..bytes.len() * 8).step_by(effort::of(61, 19)) {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         if let Ok(seen) = see(&flipped) {
@@ -137,13 +138,13 @@ fn without_checksums_nothing_breaks() {
 }
 
 // Goal: a file cut at any byte gives its whole frames, or a clear error where not even the header is whole; a
-// verification says that it is not sealed. Method: every cut.
+// verification says that it is not sealed. Method: every fifth cut, or all.
 #[test]
 fn every_cut_gives_the_whole_frames() {
     for kind in [ChecksumKind::Xxh3, ChecksumKind::None] {
         let bytes = small(kind);
         let whole = see(&bytes).unwrap();
-        for cut in 0..bytes.len() {
+        for cut in (0..bytes.len()).step_by(effort::of(5, 1)) {
             let expected = whole.places.iter().filter(|place| place.end <= cut).count();
             match see(&bytes[..cut]) {
                 Ok(seen) => {
@@ -179,7 +180,7 @@ fn removed_added_repeated_and_exchanged_frames_are_found() {
             assert!(!verdict.is_intact(), "{what}");
             (what, verdict)
         };
-        for at in 0..whole.places.len() {
+        for at in (0..whole.places.len()).step_by(effort::of(3, 1)) {
             let place = whole.places[at].clone();
             let (front, rest) = (&bytes[..place.start], &bytes[place.end..]);
             let is_end = at + 2 >= whole.places.len();
@@ -336,7 +337,7 @@ fn damage_side_by_side_costs_no_third_frame() {
         for bytes in [small(kind), large(kind, &[52; 40])] {
             let whole = see(&bytes).unwrap();
             let header_bytes = kind.frame_bytes(0);
-            for first in 1..whole.places.len() - 3 {
+            for first in (1..whole.places.len() - 3).step_by(effort::of(3, 1)) {
                 for (a, b) in [0, 1, 2, 4, header_bytes + 5, header_bytes + 30]
                     .iter()
                     .flat_map(|a| [0, 1, 4, header_bytes + 5, header_bytes + 30].map(|b| (*a, b)))
@@ -702,7 +703,8 @@ fn a_missing_segment_is_a_hole() {
         "[storage]\nsegment_size = \"256KiB\"\n[source.synthetic]\nenabled = true\nperiod = \"200us\"\n\
          shape = \"wide\"\nfields = 100\n",
     );
-    rig.record(&["--config", config.to_str().unwrap(), "--source", "synthetic", "--for", "600ms"]);
+    let args = ["--config", config.to_str().unwrap(), "--source", "synthetic"];
+    rig.record_until(&args, "four segments", || rig.data().is_dir() && rig.segments("bin").len() >= 4);
     let segments = rig.segments("bin");
     assert!(segments.len() >= 4);
     let mut missing = 0;

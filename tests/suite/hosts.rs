@@ -43,9 +43,9 @@ fn samples(host: &str, sources: &[&str]) -> Vec<Value> {
     let rig = Rig::new();
     let root = folder().join(host);
     let config = rig.write("host.toml", format!("[agent]\nhost_root = {:?}\n", root.to_str().unwrap()));
-    let mut arguments = vec!["--quiet", "--for", "500ms", "--config", config.to_str().unwrap()];
+    let mut arguments = vec!["--quiet", "--config", config.to_str().unwrap()];
     arguments.extend(sources.iter().flat_map(|source| ["--source", source]));
-    rig.record(&arguments);
+    rig.record_samples(&arguments, 1);
     let rows = rig.call(&["dump", "flatcap-data", "--format", "jsonl"]).lines();
     let first = |source: &&str| rows.iter().find(|row| row["source"] == **source).unwrap().clone();
     sources.iter().map(first).collect()

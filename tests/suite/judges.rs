@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command};
-use std::thread::sleep;
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::rig::{Rig, number};
+use crate::rig::{Rig, eventually, number};
 use crate::sources::origins;
 
 /// What a program says; none, in one line, where it is not installed.
@@ -27,14 +25,23 @@ fn said(command: &[&str]) -> Option<String> {
 fn between(source: &str, command: &[&str]) -> Option<(Value, String, Value)> {
     said(command)?;
     let rig = Rig::new();
-    let mut recorder = rig.start(&["record", "--quiet", "--source", &format!("{source}@50ms")]);
-    sleep(Duration::from_millis(600));
-    let said = said(command);
-    sleep(Duration::from_millis(300));
-    crate::rig::signal(&recorder, "TERM");
-    assert!(recorder.wait().unwrap().success());
+    let begun = || rig.source(source).map_or(0, |source| number(&source["begun"]));
+    let mut answer = None;
+    rig.record_until(
+        &["--quiet", "--source", &format!("{source}@50ms")],
+        "a sample before and after",
+        || {
+            if answer.is_none() && rig.has_samples(2) {
+                let said = said(command);
+                // The one that is being made now may have begun before that.
+                answer = Some((said, begun() + 2));
+            }
+            answer.as_ref().is_some_and(|(_, least)| rig.has_samples(*least))
+        },
+    );
+    let (said, _) = answer?;
     let rows = rig.call(&["dump", "flatcap-data", "--format", "jsonl", "--source", source]).lines();
-    assert!(rows.len() >= 5, "{} samples", rows.len());
+    assert!(rows.len() >= 4, "{} samples", rows.len());
     Some((rows.first()?["data"].clone(), said?, rows.last()?["data"].clone()))
 }
 
@@ -228,6 +235,8 @@ impl Drop for Sleeper {
 fn processes_agree_with_ps() {
     let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
     let pid = sleeper.0.id().to_string();
+    let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    eventually("a program that sleeps", || stat().contains(" (sleep) S "));
     let command = ["ps", "-o", "ppid=,nlwp=,euid=,vsz=,state=,comm=", "-p", &pid];
     let Some((_, said, after)) = between("process", &command) else { return };
     let processes = after["processes"].as_array().unwrap();

@@ -12,6 +12,13 @@ fn call(rig: &Rig, args: &[&str], variables: &[(&str, &str)]) -> Called {
     Called::from(command.output().unwrap())
 }
 
+/// Records with these variables until there is a sample of each source.
+fn record(rig: &Rig, args: &[&str], variables: &[(&str, &str)]) -> Called {
+    let mut command = rig.command(&[&["record"], args].concat());
+    command.envs(variables.iter().copied());
+    rig.run_until(command, "a sample", || rig.has_samples(1))
+}
+
 /// A file and two drop-ins in a folder of their own.
 fn etc(rig: &Rig) -> String {
     fs::create_dir_all(rig.path("etc/conf.d")).unwrap();
@@ -54,8 +61,7 @@ fn what_is_checked_is_what_is_recorded() {
     let again = rig.call(&["check-config", printed.to_str().unwrap()]);
     assert_eq!(settings(&again.text()), settings(&text));
 
-    let recorded = call(&rig, &["record", "--for", "100ms", "--source", "load"], &[size, directory]);
-    assert_eq!(recorded.status, Some(0), "{recorded:?}");
+    record(&rig, &["--source", "load"], &[size, directory]);
     let kept = rig.call(&["info", "flatcap-data", "--attachment", "flatcap.toml"]).text();
     line(&kept, "segment_size = \"4MiB\"");
     line(&kept, "period = \"40ms\"");
@@ -72,9 +78,7 @@ fn arguments_lie_over_everything() {
         ("FLATCAP_SOURCE__LOAD__PERIOD", "50ms"),
         ("FLATCAP_AGENT__DATA_DIR", "from-variable"),
     ];
-    let args = ["record", "--for", "100ms", "--source", "load@10ms", "--data-dir", "flatcap-data"];
-    let called = call(&rig, &args, &variables);
-    assert_eq!(called.status, Some(0), "{called:?}");
+    record(&rig, &["--source", "load@10ms", "--data-dir", "flatcap-data"], &variables);
     assert_eq!(rig.info()["sources"][0]["period_ns"], 10_000_000);
     assert!(!rig.path("from-variable").exists());
     let named = rig.write("other.toml", "[source.load]\nperiod = \"60ms\"\n");
@@ -92,16 +96,15 @@ fn the_state_directory_is_the_services() {
     let rig = Rig::new();
     let state = rig.path("state");
     let state = state.to_str().unwrap();
-    let args = ["record", "--for", "50ms", "--source", "load@10ms"];
+    let args = ["--source", "load@10ms"];
     for (value, expected) in [(state, "state"), ("relative", "flatcap-data")] {
-        let called = call(&rig, &args, &[("STATE_DIRECTORY", value)]);
-        assert_eq!(called.status, Some(0), "{called:?}");
+        let called = record(&rig, &args, &[("STATE_DIRECTORY", value)]);
         assert!(has_segment(&rig.path(expected), 1), "{called:?}");
     }
     let both = [("STATE_DIRECTORY", state), ("FLATCAP_AGENT__DATA_DIR", "own")];
     let checked = call(&rig, &["check-config"], &both);
     assert_eq!(line(&checked.text(), "# Recordings"), "# Recordings go to own.");
-    assert_eq!(call(&rig, &args, &both).status, Some(0));
+    record(&rig, &args, &both);
     assert!(has_segment(&rig.path("own"), 1));
     assert_eq!(
         rig.call(&["record", "--data-dir", ""]).status,

@@ -26,6 +26,8 @@ mod crafted;
 mod damage;
 mod disk;
 mod dumping;
+#[path = "../../src/effort.rs"]
+mod effort;
 mod fallback;
 mod follow;
 mod hosts;

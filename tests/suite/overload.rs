@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::control::has_thread;
 use crate::medium::Medium;
 use crate::rig::{Called, Rig, eventually, finish, has_segment, number, signal};
 
-/// Long enough for a queue of some MiB to be full.
-const FROZEN: Duration = Duration::from_millis(1500);
+/// How long a disk stays frozen after a stop: longer than a group waits for room then.
+const WAITED: Duration = Duration::from_millis(1500);
 
 /// What a run under a frozen disk has come to.
 struct Outcome {
@@ -41,14 +42,23 @@ fn overload(rig: &Rig, on_full: &str, stops_frozen: bool) -> Option<Outcome> {
     ]);
     eventually("some data", || has_segment(&data, 1 << 20));
     let frozen = medium.freeze();
-    std::thread::sleep(FROZEN);
+    // The queue is full when its group gives slabs up, or waits.
+    eventually("a full queue", || {
+        rig.status().is_some_and(|status| {
+            let group = &status["queues"]["groups"][0];
+            number(&group["slabs_dropped"]) > 100 || number(&group["waited_ns"]) > 0
+        })
+    });
     if stops_frozen {
         signal(&child, "TERM");
-        std::thread::sleep(FROZEN);
+        // It waits for a second after that.
+        std::thread::sleep(WAITED);
     }
+    let recorded = || number(&rig.source("synthetic").unwrap()["recorded"]);
+    let before = if stops_frozen { 0 } else { recorded() };
     drop(frozen);
-    std::thread::sleep(Duration::from_millis(300));
     if !stops_frozen {
+        eventually("recording goes on", || recorded() > before + 1000);
         signal(&child, "TERM");
     }
     let called = finish(child);
@@ -99,17 +109,19 @@ fn resident(child: &std::process::Child, kind: &str) -> u64 {
     line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-// Goal: all slabs are in memory soon after the start, touched or not, and nothing grows after that. Method: a source that fills a few
-// of them; the kernel's counts against the sum that `record` states, and again after some seconds.
+// Goal: all slabs are taken into memory after the start, touched or not, and nothing grows after that. Method: a source that fills a few
+// of them; the kernel's counts against the sum that `record` states, and again after some thousand samples.
 #[test]
 fn memory_is_taken_at_the_start() {
     let rig = Rig::new();
     let child = rig.start(&["record", "--source", "synthetic@1ms"]);
     eventually("a segment", || has_segment(&rig.data(), 1));
     // 64 MiB, of which 6 are lists and histograms.
-    eventually("all slabs in memory", || resident(&child, "RssShmem") > 50 << 10);
+    eventually("all slabs in memory", || !has_thread(&child, "map-slabs"));
+    assert!(resident(&child, "RssShmem") > 50 << 10);
+    eventually("a status and samples", || rig.has_samples(500));
     let before = resident(&child, "VmRSS");
-    std::thread::sleep(2 * FROZEN);
+    eventually("more samples", || rig.has_samples(3000));
     let grown = resident(&child, "VmRSS").saturating_sub(before);
     signal(&child, "TERM");
     let called = finish(child);

@@ -5,17 +5,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::rig::{Called, Rig, eventually, finish, has_segment, number, signal};
+use crate::rig::{Process, Rig, assert_ticks, eventually, finish, has_segment, number, signal};
 
 const DEFAULT_SOURCES: [&str; 8] = ["cpu", "memory", "vmstat", "load", "disk", "network", "pressure", "self"];
 
-// Goal: the README's first command does the main job. Method: 3 s on the built-in defaults; every source of a period
-// up to 100 ms has as many readings, begun or missed, as its period says.
+// Goal: the README's first command does the main job. Method: 3 s on the built-in defaults; every source has as many
+// ticks, begun or missed, as its period says for the time that the run took.
 #[test]
 fn three_seconds_of_this_host() {
-    const RUN_NS: f64 = 3e9;
+    const RUN: Duration = Duration::from_secs(3);
     let rig = Rig::new();
+    let begin = Instant::now();
     let called = rig.record(&["--for", "3s"]);
+    let most = begin.elapsed();
     assert!(called.out.is_empty(), "data goes to files only");
     assert!(called.err.contains("flatcap verify"), "the summary says what to try next: {}", called.err);
     let verified = rig.call(&["verify", "--json", "flatcap-data"]);
@@ -32,12 +34,8 @@ fn three_seconds_of_this_host() {
     }
     for source in sources {
         let period_ns = number(&source["period_ns"]) as f64;
-        let come = number(&source["recorded"]) + number(&source["missed"]) + number(&source["lost"]);
-        let expected = RUN_NS / period_ns;
-        if period_ns <= 1e8 {
-            let allowed = 2.0 + expected / 100.0;
-            assert!((come as f64 - expected).abs() <= allowed, "{expected} ticks expected: {source}");
-        }
+        assert_ticks(source, RUN, most);
+        assert!(number(&source["recorded"]) > 0, "{source}");
         assert_eq!((number(&source["lost"]), &source["lost_causes"]), (0, &Value::Null), "{source}");
         let latency = |key: &str| ["p50", "p99", "max"].map(|quantile| number(&source[key][quantile]));
         for [p50, p99, max] in [latency("lateness_ns"), latency("read_duration_ns")] {
@@ -45,7 +43,7 @@ fn three_seconds_of_this_host() {
         }
         assert_eq!(source["asked_hz"], 1e9 / period_ns, "{source}");
         let achieved_hz = source["achieved_hz"].as_f64();
-        assert!(achieved_hz.is_none_or(|hz| hz <= 1.5e9 / period_ns), "{source}");
+        assert!(achieved_hz.is_none_or(|hz| hz <= 1e9 / period_ns), "{source}");
     }
     let heads = called.err.lines().find(|line| line.trim_start().starts_with("source ")).unwrap();
     for head in ["asked Hz", "achieved Hz", "missed", "partial", "lateness p50", "read p50"] {
@@ -54,20 +52,20 @@ fn three_seconds_of_this_host() {
     assert_eq!(info["segments"][0]["state"], "sealed");
 }
 
-// Goal: every reading at 10 kHz is recorded or explained, and every value is right. Method: 5 s of the synthetic source;
+// Goal: every reading at 10 kHz is recorded or explained, and every value is right. Method: 2 s of the synthetic source;
 // its values are recomputed from each sequence number.
 #[test]
 fn ten_thousand_a_second_add_up() {
     let rig = Rig::new();
-    let called = rig.call(&["record", "--for", "5s", "--source", "synthetic@100us"]);
+    let begin = Instant::now();
+    let called = rig.call(&["record", "--for", "2s", "--source", "synthetic@100us"]);
+    let most = begin.elapsed();
     assert!(matches!(called.status, Some(0 | 3)), "{called:?}");
     let info = rig.info();
     let source = &info["sources"][0];
-    let (recorded, lost, missed) =
-        (number(&source["recorded"]), number(&source["lost"]), number(&source["missed"]));
+    let (recorded, lost) = (number(&source["recorded"]), number(&source["lost"]));
     assert_eq!(called.status == Some(3), lost > 0, "lost readings show in the exit status");
-    let ticks = recorded + lost + missed;
-    assert!(ticks.abs_diff(50_000) <= 502, "{source}");
+    assert_ticks(source, Duration::from_secs(2), most);
 
     let verify = rig.verify();
     assert_eq!((&verify["intact"], &verify["unexplained"]), (&Value::from(true), &Value::from(0)));
@@ -112,14 +110,21 @@ fn a_terminated_run_is_sealed() {
 #[test]
 fn a_hangup_without_a_change() {
     let rig = Rig::new();
-    let child = rig.start(&["record", "--source", "synthetic@1ms"]);
-    eventually("frames on disk", || has_segment(&rig.data(), 16 << 10));
-    signal(&child, "HUP");
-    std::thread::sleep(Duration::from_millis(200));
-    signal(&child, "TERM");
-    let called = finish(child);
-    assert_eq!(called.status, Some(0), "{called:?}");
-    assert!(called.err.contains("reloaded: nothing has changed"), "{called:?}");
+    let is_said = || {
+        let log = std::fs::read_to_string(rig.path("record.log")).unwrap();
+        log.contains("reloaded: nothing has changed")
+    };
+    let mut is_hung_up = false;
+    let args = ["--source", "synthetic@1ms"];
+    rig.record_until(&args, "a reload", || {
+        if !is_hung_up && rig.has_samples(10) {
+            let pid = number(&rig.status().unwrap()["agent"]["pid"]);
+            let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+            is_hung_up = true;
+        }
+        is_said()
+    });
 }
 
 // Goal: segments of 1 MiB hold every frame exactly once, in order, and all but the newest are sealed while the run
@@ -134,8 +139,9 @@ fn rotation_keeps_every_frame_once() {
     );
     let child = rig.start(&["record", "--config", config.to_str().unwrap(), "--quiet"]);
     eventually("four segments", || rig.data().is_dir() && rig.segments("bin").len() >= 4);
-    let active = rig.segments("active");
-    assert!(active.len() <= 2, "the newest, and at most one that is just being published: {active:?}");
+    eventually("the newest, and at most one that is just being published", || {
+        rig.segments("active").len() <= 2
+    });
     signal(&child, "TERM");
     assert_eq!(finish(child).status, Some(0));
 
@@ -157,13 +163,18 @@ fn rotation_keeps_every_frame_once() {
     assert_eq!(recorded, next.values().sum::<u64>());
 }
 
-// Goal: a segment is also closed by its age. Method: one second, with little data.
+// Goal: a segment is also closed by its age, and not before it has it. Method: one second, with little data; the times at which
+// the segments were begun.
 #[test]
 fn rotation_by_age() {
+    const AGE_NS: u64 = 1_000_000_000;
     let rig = Rig::new();
     let config = rig.write("aged.toml", "[storage]\nsegment_age = \"1s\"\n");
-    rig.record(&["--config", config.to_str().unwrap(), "--source", "load@10ms", "--for", "2500ms"]);
-    assert_eq!(rig.segments("bin").len(), 3);
+    let args = ["--config", config.to_str().unwrap(), "--source", "load@10ms"];
+    rig.record_until(&args, "two segments", || rig.data().is_dir() && rig.segments("bin").len() >= 2);
+    let begun_ns = |path| flatcap::segment::SegmentReader::open(path).unwrap().header().clocks.mono_ns;
+    let begun_ns: Vec<u64> = rig.segments("bin").iter().map(|path| begun_ns(path)).collect();
+    assert!(begun_ns.windows(2).all(|pair| pair[1] - pair[0] >= AGE_NS), "{begun_ns:?}");
     assert_eq!(rig.verify()["intact"], true);
 }
 
@@ -173,7 +184,7 @@ fn every_checksum_kind_records() {
     for kind in ["xxh3", "crc32", "crc16", "none"] {
         let rig = Rig::new();
         let config = rig.write("kind.toml", format!("[storage]\nchecksum = \"{kind}\"\n"));
-        rig.record(&["--config", config.to_str().unwrap(), "--for", "300ms"]);
+        rig.record_samples(&["--config", config.to_str().unwrap()], 1);
         let called = rig.call(&["verify", "--json", "--strict", "flatcap-data"]);
         assert_eq!(called.status, Some(0), "{kind}: {called:?}");
         assert_eq!(rig.info()["segments"][0]["checksum"], kind);
@@ -184,10 +195,10 @@ fn every_checksum_kind_records() {
 #[test]
 fn a_second_run_adds_a_segment() {
     let rig = Rig::new();
-    rig.record(&["--for", "100ms", "--source", "load@10ms"]);
+    rig.record_samples(&["--source", "load@10ms"], 3);
     let first = rig.segments("bin");
     let before = std::fs::read(&first[0]).unwrap();
-    rig.record(&["--for", "100ms", "--source", "load@10ms"]);
+    rig.record_samples(&["--source", "load@10ms"], 3);
     let both = rig.segments("bin");
     assert_eq!(both.len(), 2);
     assert_eq!(both[0], first[0]);
@@ -238,7 +249,7 @@ fn missing_sources_are_skipped_or_refused() {
         )
     };
     let lenient = rig.write("lenient.toml", config(false));
-    let called = rig.record(&["--config", lenient.to_str().unwrap(), "--for", "100ms"]);
+    let called = rig.record_samples(&["--config", lenient.to_str().unwrap()], 1);
     assert!(called.err.contains("source=\"cpu\"") && called.err.contains("skipped: "), "{called:?}");
     let names: Vec<String> = rig.info()["sources"]
         .as_array()
@@ -273,40 +284,37 @@ fn a_sensor_that_hangs_holds_up_nobody_else() {
         return println!("passed over: no mkfifo");
     }
     let config = rig.write("hung.toml", format!("[agent]\nhost_root = \"{}\"\n", rig.path("root").display()));
-    let child = rig.start(&[
-        "record",
-        "--config",
-        config.to_str().unwrap(),
-        "--source",
-        "hwmon@100ms",
-        "--source",
-        "load@100ms",
-        "--for",
-        "4s",
-    ]);
-    std::thread::sleep(Duration::from_millis(500));
+    let args =
+        ["record", "--config", config.to_str().unwrap(), "--source", "hwmon@100ms", "--source", "load@10ms"];
+    let recording = Process(Some(rig.start(&args)));
+    eventually("samples of both", || rig.has_samples(2));
     std::fs::rename(rig.path("hwmon1"), rig.path("root/sys/class/hwmon/hwmon1")).unwrap();
-    let called = Called::from(child.wait_with_output().unwrap());
-    assert_eq!(called.status, Some(3), "one reading is lost: {called:?}");
+    let of = |name: &str, key: &str| rig.source(name).map_or(0, |source| number(&source[key]));
+    // No other one is begun then: the thread that reads the sensor is held up for ever.
+    eventually("a reading that does not come back", || {
+        let (hung, load) = (of("hwmon", "begun"), of("load", "recorded"));
+        eventually("five ticks of the sensor", || of("load", "recorded") >= load + 50);
+        of("hwmon", "begun") == hung && of("hwmon", "timed_out") > 0
+    });
+    let called = recording.end("TERM");
+    assert_eq!(called.status, Some(3), "a reading is lost: {called:?}");
     let report = rig.info();
     let of = |name: &str, key: &str| {
         let mut sources = report["sources"].as_array().unwrap().iter();
         number(&sources.find(|source| source["name"] == name).unwrap()[key])
     };
-    assert!(of("load", "recorded") > 30 && of("load", "lost") == 0, "{report}");
-    assert_eq!(of("hwmon", "lost"), 1, "{report}");
+    assert!(of("load", "lost") == 0 && of("hwmon", "lost") > 0, "{report}");
 }
 
-// Goal: stopping takes well under a second, whatever the periods. Method: an hourly source.
+// Goal: stopping does not wait for the next tick. Method: an hourly source; the test's time would not suffice for a tick.
 #[test]
 fn a_stop_does_not_wait_for_a_tick() {
     let rig = Rig::new();
-    let child = rig.start(&["record", "--source", "load@1h", "--quiet"]);
+    let mut child = rig.start(&["record", "--source", "load@1h", "--quiet"]);
     eventually("the first frame", || has_segment(&rig.data(), 1) && rig.info()["frames"] == 1);
-    let begin = Instant::now();
     signal(&child, "TERM");
+    eventually("the end", || child.try_wait().unwrap().is_some());
     assert_eq!(finish(child).status, Some(0));
-    assert!(begin.elapsed() < Duration::from_secs(5));
     assert_eq!(number(&rig.verify()["frames"]), 1, "the first tick is at the start");
 }
 
@@ -318,7 +326,7 @@ fn a_second_signal_exits_at_once() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let stderr = writer.try_clone().unwrap();
     let child = rig.command(&["record", "--source", "synthetic@1ms"]).stderr(stderr).spawn().unwrap();
-    eventually("frames on disk", || has_segment(&rig.data(), 64 << 10));
+    eventually("frames on disk", || rig.has_samples(51));
     // Ends with an error when the reader goes.
     std::thread::spawn(move || std::io::copy(&mut std::io::repeat(b'.'), &mut writer));
     let mut filled = 0;
@@ -342,7 +350,7 @@ fn a_second_signal_exits_at_once() {
 fn a_killed_run_is_readable() {
     let rig = Rig::new();
     let mut child = rig.start(&["record", "--source", "synthetic@1ms", "--quiet"]);
-    eventually("frames on disk", || has_segment(&rig.data(), 64 << 10));
+    eventually("frames on disk", || rig.has_samples(51));
     child.kill().unwrap();
     child.wait().unwrap();
     let info = rig.info();
@@ -353,7 +361,7 @@ fn a_killed_run_is_readable() {
     assert!(verify.json()["damage"][0]["what"].as_str().unwrap().starts_with("not sealed"), "{verify:?}");
     assert_eq!(verify.json()["unexplained"], 0);
     // The next run records beside it, and completes what this one has left.
-    rig.record(&["--for", "100ms", "--source", "load@10ms"]);
+    rig.record_samples(&["--source", "load@10ms"], 3);
     assert_eq!((rig.segments("bin").len(), rig.segments("active").len()), (2, 0));
     let verify = rig.verify();
     assert_eq!((&verify["intact"], &verify["unexplained"]), (&Value::from(true), &Value::from(0)));
@@ -366,7 +374,7 @@ fn the_configuration_is_in_the_recording() {
     let rig = Rig::new();
     let config =
         rig.write("own.toml", "[storage]\nsegment_size = \"3MiB\"\n[source.load]\nperiod = \"20ms\"\n");
-    rig.record(&["--config", config.to_str().unwrap(), "--for", "100ms"]);
+    rig.record_samples(&["--config", config.to_str().unwrap()], 1);
     let called = rig.call(&["info", "flatcap-data", "--attachment", "flatcap.toml"]);
     assert_eq!(called.status, Some(0), "{called:?}");
     let kept = flatcap::config::Config::parse("flatcap.toml", &called.text()).unwrap();
@@ -381,12 +389,10 @@ fn the_configuration_is_in_the_recording() {
 #[test]
 fn a_run_needs_no_terminal() {
     let rig = Rig::new();
-    let status = rig
-        .command(&["record", "--for", "200ms", "--source", "load@10ms"])
-        .stderr(Stdio::null())
-        .stdout(Stdio::null())
-        .status()
-        .unwrap();
-    assert_eq!(status.code(), Some(0));
+    let mut command = rig.command(&["record", "--source", "load@10ms"]);
+    let child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    eventually("samples", || rig.has_samples(3));
+    signal(&child, "TERM");
+    assert_eq!(finish(child).status, Some(0));
     assert_eq!(rig.verify()["intact"], true);
 }

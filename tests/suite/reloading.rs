@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -156,7 +156,7 @@ fn twenty_reloads_under_load() {
         "[source.snmp]\nenabled = true\n[source.cpu]\nperiod = \"1ms\"\n",
         "[source.cpu]\nperiod = \"2ms\"\nbudget = \"50%\"\n[storage]\nsegment_age = \"5m\"\nsync = \"never\"\n",
         "[source.load]\nperiod = \"5ms\"\n[group.fast]\ntiming = \"spin\"\non_full = \"block\"\n[source.network]\nexclude = [\"lo\"]\n",
-        "[source.command.x]\ncommand = [\"/bin/echo\", \"a 1\"]\nformat = \"pairs\"\nperiod = \"50ms\"\n",
+        "[source.command.x]\ncommand = [\"/bin/echo\", \"a 1\"]\nformat = \"pairs\"\nperiod = \"50ms\"\ntimeout = \"1m\"\n",
     ];
     let rig = Rig::new();
     let recording = Recording::start(&rig, rig.data(), LOAD);
@@ -230,13 +230,14 @@ fn mistakes_change_nothing() {
     assert_intact(&rig, &rig.data());
 }
 
-// Goal: however often it is hung up, reloads stay few and the last configuration wins. Method: a hundred signals a second for three
-// seconds while the configuration changes to and fro.
+// Goal: however often it is hung up, reloads stay few (one a second) and the last configuration wins. Method: three hundred signals, a
+// hundred a second, while the configuration changes to and fro.
 #[test]
 fn a_hundred_hangups_a_second() {
     let rig = Rig::new();
     let recording = Recording::start(&rig, rig.data(), LOAD);
     let age = |seconds: u32| format!("{LOAD}[storage]\nsegment_age = \"{seconds}s\"\n");
+    let begin = Instant::now();
     for round in 0..300 {
         recording.configure(&age(1000 + round));
         signal(recording.child(), "HUP");
@@ -251,9 +252,10 @@ fn a_hundred_hangups_a_second() {
     };
     eventually("the last configuration", || last_has("segment_age = \"5000s\""));
     let called = recording.stop();
+    let most = begin.elapsed().as_secs() as usize + 2;
     assert_eq!(called.status, Some(0), "{called:?}");
     let count = reloads(&called).len();
-    assert!((2..=20).contains(&count), "{count} reloads: {called:?}");
+    assert!((2..=most).contains(&count), "{count} reloads, {most} at most: {called:?}");
     assert_eq!(number(&assert_intact(&rig, &rig.data())["lost"]), 0);
     assert_contiguous(&rig, &rig.data(), "synthetic");
 }

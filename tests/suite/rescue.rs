@@ -9,7 +9,6 @@ use flatcap::os::clock::monotonic_ns;
 use flatcap::sampling::sources::synthetic::{point, value};
 use flatcap::schema::frame::TelemetryFrame;
 use flatcap::schema::synthetic::Point;
-use flatcap::segment::SegmentReader;
 use flatcap::slab::Rescue;
 use serde_json::Value;
 
@@ -18,10 +17,6 @@ use crate::walker;
 
 /// How often a recorder is killed. `FLATCAP_KILLS` says otherwise.
 const KILLS: u64 = 5;
-/// Of the killed recorder, in nanoseconds.
-const PERIOD_NS: u64 = 100_000;
-/// How long a busy machine may keep a sampler from running.
-const SCHEDULING_NS: u64 = 200_000_000;
 /// Few slabs a second, so that most of what is sampled is still in memory at the kill, and several segments.
 const SLOW: &str =
     "[handover]\nhand_over = \"300ms\"\ndrain = \"400ms\"\n[storage]\nsegment_size = \"256KiB\"\n";
@@ -29,43 +24,51 @@ const SLOW: &str =
 /// What a killed run has come to.
 struct Killed {
     run_id: String,
-    kill_ns: u64,
+    /// Readings that it said it had begun, just before the kill.
+    begun: u64,
 }
 
-/// Starts a recorder with a run directory of its own, and kills it some time after its first bytes.
-fn record_and_kill(rig: &Rig, run_dir: &Path, settings: &str, after: Duration) -> Killed {
+/// When a recorder is killed: some time after its first segment, and not before a count of its status is so high.
+struct When {
+    after: Duration,
+    count: &'static str,
+    least: u64,
+}
+
+/// Starts a recorder with a run directory of its own, and kills it.
+fn record_and_kill(rig: &Rig, run_dir: &Path, settings: &str, when: &When) -> Killed {
     let text = format!("[agent]\nrun_dir = \"{}\"\n{settings}", run_dir.display());
     let config = rig.write("flatcap.toml", text);
     let config = config.to_str().unwrap();
     let mut child = rig.start(&["record", "--config", config, "--source", "synthetic@100us", "--quiet"]);
     eventually("the first segment", || has_segment(&rig.data(), 1) && files(run_dir).len() == 1);
-    std::thread::sleep(after);
-    let kill_ns = monotonic_ns();
+    let count = |key: &str| rig.source("synthetic").map_or(0, |source| number(&source[key]));
+    std::thread::sleep(when.after);
+    eventually("samples", || count(when.count) >= when.least);
+    let begun = count("begun");
     child.kill().unwrap();
     let called = finish(child);
     assert_eq!(called.status, None, "{called:?}");
     let left = files(run_dir);
     assert_eq!(left.len(), 1, "the memory of the killed run: {left:?}");
-    Killed { run_id: left[0].file_stem().unwrap().to_str().unwrap().to_owned(), kill_ns }
+    Killed { run_id: left[0].file_stem().unwrap().to_str().unwrap().to_owned(), begun }
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Checks every value of a run and the order of its numbers, over all of its segments. How many samples there are, which number is next, and
-/// when the last reading began; of a run that was killed before its first one, when the run began.
-fn judge(rig: &Rig, run_id: &str) -> (u64, u64, u64) {
-    let (mut count, mut last, mut begun_ns) = (0, None, None);
+/// Checks every value of a run and the order of its numbers, over all of its segments. How many samples there are, and which number is
+/// next.
+fn judge(rig: &Rig, run_id: &str) -> (u64, u64) {
+    let (mut count, mut next_seq) = (0, 0);
     for path in rig.segments("bin") {
         if !path.to_str().unwrap().contains(run_id) {
             continue;
         }
-        let created_ns = SegmentReader::open(&path).unwrap().header().clocks.mono_ns;
-        begun_ns = begun_ns.min(Some(created_ns)).or(Some(created_ns));
         walker::samples(&path, |sample| {
-            assert!(last.is_none_or(|(seq, _)| sample.seq > seq), "once, and in order");
-            last = Some((sample.seq, sample.mono_ns));
+            assert!(sample.seq >= next_seq, "once, and in order");
+            next_seq = sample.seq + 1;
             let found = flatbuffers::root::<Point<'_>>(sample.payload).unwrap();
             let expected = point(0, sample.seq);
             assert_eq!(found.counter(), expected.counter);
@@ -74,12 +77,11 @@ fn judge(rig: &Rig, run_id: &str) -> (u64, u64, u64) {
             count += 1;
         });
     }
-    let (next_seq, last_ns) = last.map_or((0, begun_ns), |(seq, mono_ns)| (seq + 1, Some(mono_ns)));
-    (count, next_seq, last_ns.expect("a segment of the run"))
+    (count, next_seq)
 }
 
 // Goal: after kill -9 at any moment no finished sample is missing: all values are right, what is lost is the one reading under
-// way, the last sample is as young as the kill. Method: kill a recorder at 10 kHz at random moments, with slabs that go at
+// way, and all that had been begun just before is there. Method: kill a recorder at 10 kHz at random moments, with slabs that go at
 // once and slabs that wait, then complete its run by the next `record` or by `recover`, in turns.
 #[test]
 fn a_kill_takes_nothing_that_was_finished() {
@@ -91,7 +93,8 @@ fn a_kill_takes_nothing_that_was_finished() {
         let memory = tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap();
         let (run_dir, settings) = (memory.path(), if kill % 2 == 0 { SLOW } else { "" });
         let after = Duration::from_micros(1 + value(seed, kill, 0) % 700_000);
-        let killed = record_and_kill(&rig, run_dir, settings, after);
+        let when = When { after, count: "begun", least: 0 };
+        let killed = record_and_kill(&rig, run_dir, settings, &when);
         let what = format!("kill {kill} of seed {seed}, after {after:?}");
 
         let run_dir_text = run_dir.to_str().unwrap();
@@ -119,10 +122,9 @@ fn a_kill_takes_nothing_that_was_finished() {
         );
         let lost = number(&verified["lost"]);
         assert!(lost <= 1, "{what}: all but the reading under way: {verified}");
-        let (count, next_seq, last_ns) = judge(&rig, &killed.run_id);
+        let (count, next_seq) = judge(&rig, &killed.run_id);
         assert!(next_seq.abs_diff(count) <= lost, "{what}: {count} samples up to {next_seq}");
-        let age_ns = killed.kill_ns.saturating_sub(last_ns);
-        assert!(age_ns <= 2 * PERIOD_NS + SCHEDULING_NS, "{what}: the last sample is {age_ns} ns older");
+        assert!(count + lost >= killed.begun, "{what}: {count} samples and {lost} lost of {}", killed.begun);
     }
     assert!(rescued > 0 || kills < 3, "something was only in memory");
 }
@@ -169,10 +171,10 @@ fn a_run_directory_is_shared() {
         path
     };
     let (first, second, third) = (Rig::new(), Rig::new(), Rig::new());
-    let after = Duration::from_millis(100);
+    let when = When { after: Duration::from_millis(100), count: "begun", least: 1 };
     let (a, b) = (own("a"), own("b"));
     for (rig, place) in [(&first, &a), (&second, &b)] {
-        let killed = record_and_kill(rig, place, SLOW, after);
+        let killed = record_and_kill(rig, place, SLOW, &when);
         let name = format!("{}.slabs", killed.run_id);
         std::fs::rename(place.join(&name), run_dir.join(&name)).unwrap();
         std::fs::remove_dir(place).unwrap();
@@ -249,7 +251,8 @@ fn in_segments(paths: &[PathBuf]) -> BTreeSet<u64> {
 fn segment_and_memory_hold_everything_between_them() {
     let rig = Rig::new();
     let memory = tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap();
-    record_and_kill(&rig, memory.path(), SLOW, Duration::from_millis(950));
+    let when = When { after: Duration::from_millis(500), count: "recorded", least: 1 };
+    let killed = record_and_kill(&rig, memory.path(), SLOW, &when);
     let mut dead = Rescue::find(memory.path(), identity(&rig.data()), None).unwrap();
     let rescue = dead.pop().unwrap();
     let kept: Vec<u64> = rescue.frames().unwrap().iter().map(|frame| checked_seq(&frame[12..])).collect();
@@ -261,6 +264,7 @@ fn segment_and_memory_hold_everything_between_them() {
     assert_eq!(all.last(), Some(&(finished - 1)), "no hole");
     let begun = rescue.begun().unwrap()[&0];
     assert!((finished..=finished + 1).contains(&begun), "{begun} begun, {finished} finished");
+    assert!(begun >= killed.begun, "{begun} begun, {} of them before the kill", killed.begun);
 }
 
 // Goal: a run that cannot begin leaves no memory behind, or restarts in a loop would fill tmpfs. Method: a data directory

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::fs::chown;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -16,6 +17,9 @@ pub struct Rig {
     folder: tempfile::TempDir,
     memory: tempfile::TempDir, // of killed runs: none stays on tmpfs behind the test
 }
+
+/// How long a condition may take to hold. This is a watchdog: it ends a test that hangs and says nothing about speed.
+pub const WATCHDOG: Duration = Duration::from_secs(180);
 
 /// What one call of the program came to.
 #[derive(Debug)]
@@ -123,6 +127,55 @@ impl Rig {
         called
     }
 
+    /// Records until `is_enough`, then ends the recording, which must succeed. Standard error is in the file `record.log`.
+    pub fn record_until(&self, args: &[&str], what: &str, is_enough: impl FnMut() -> bool) -> Called {
+        self.run_until(self.command(&[&["record"], args].concat()), what, is_enough)
+    }
+
+    /// Runs a `record` of this rig until `is_enough`, as [`record_until`](Self::record_until) does.
+    pub fn run_until(&self, mut command: Command, what: &str, mut is_enough: impl FnMut() -> bool) -> Called {
+        let path = self.path("record.log");
+        let log = std::fs::File::create(&path).unwrap();
+        let mut process = Process(Some(command.stdout(Stdio::piped()).stderr(log).spawn().unwrap()));
+        eventually(what, || {
+            let ended = process.0.as_mut().unwrap().try_wait().unwrap();
+            assert_eq!(ended, None, "{}", std::fs::read_to_string(&path).unwrap());
+            is_enough()
+        });
+        let mut called = process.end("TERM");
+        called.err = std::fs::read_to_string(path).unwrap();
+        called.assert_composed();
+        assert_eq!(called.status, Some(0), "{called:?}");
+        called
+    }
+
+    /// Records until each source has at least so many samples in the files.
+    pub fn record_samples(&self, args: &[&str], samples: u64) -> Called {
+        self.record_until(args, "samples of each source", || self.has_samples(samples))
+    }
+
+    /// Whether each source of the recording at work has at least so many samples in the files.
+    pub fn has_samples(&self, samples: u64) -> bool {
+        self.status().is_some_and(|status| {
+            let sources = status["sources"].as_array().unwrap();
+            !sources.is_empty() && sources.iter().all(|source| number(&source["recorded"]) >= samples)
+        })
+    }
+
+    /// What the recording at work says of this source; none before it answers.
+    pub fn source(&self, name: &str) -> Option<Value> {
+        let status = self.status()?;
+        status["sources"].as_array().unwrap().iter().find(|source| source["name"] == name).cloned()
+    }
+
+    /// What the recording at work says of itself; none before it answers.
+    pub fn status(&self) -> Option<Value> {
+        UnixStream::connect(self.socket()).ok()?;
+        let answer = crate::control::ask(&self.socket(), "GET /status", "", "");
+        let (_, body) = answer.split_once("\r\n\r\n")?;
+        serde_json::from_str(body).ok()
+    }
+
     pub fn verify(&self) -> Value {
         self.call(&["verify", "--json", "flatcap-data"]).json()
     }
@@ -140,6 +193,33 @@ impl Rig {
             .collect();
         paths.sort();
         paths
+    }
+}
+
+/// A child that does not outlive its test.
+pub struct Process(pub Option<Child>);
+
+impl Process {
+    /// Ends it by a signal, and waits for its end.
+    pub fn end(mut self, with: &str) -> Called {
+        let child = self.0.take().unwrap();
+        signal(&child, with);
+        finish(child)
+    }
+
+    pub fn kill(&mut self) {
+        let mut child = self.0.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ended = child.kill();
+            let _ended = child.wait();
+        }
     }
 }
 
@@ -249,11 +329,11 @@ pub fn signal(child: &Child, name: &str) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Waits until `condition` holds; fails after ten seconds.
+/// Waits until `condition` holds, however long a busy machine takes.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + WATCHDOG;
     while !condition() {
-        assert!(Instant::now() < deadline, "not within ten seconds: {what}");
+        assert!(Instant::now() < deadline, "not within {WATCHDOG:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -266,6 +346,16 @@ pub fn has_segment(directory: &Path, bytes: u64) -> bool {
             is_segment && entry.metadata().is_ok_and(|metadata| metadata.len() >= bytes)
         })
     })
+}
+
+/// Checks that a source of `info` has as many ticks, begun or missed, as its period says for a run that took at least and at most
+/// so long. Holds on a machine of any speed: a late tick is missed, and counted.
+pub fn assert_ticks(source: &Value, least: Duration, most: Duration) {
+    let ticks: u64 = ["recorded", "lost", "missed"].iter().map(|key| number(&source[*key])).sum();
+    let period_ns = u128::from(number(&source["period_ns"]));
+    let covered_ns = u128::from(ticks) * period_ns;
+    let is_covered = covered_ns + period_ns >= least.as_nanos() && covered_ns <= most.as_nanos() + period_ns;
+    assert!(is_covered, "{ticks} ticks in {least:?} to {most:?}: {source}");
 }
 
 pub fn number(value: &Value) -> u64 {

@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::medium::Medium;
-use crate::rig::{Rig, eventually, finish, has_segment, signal};
+use crate::rig::{Process, Rig, WATCHDOG, eventually, finish, has_segment, signal};
 use crate::tracer::Held;
+
+/// The time in which so many lines of one place pass.
+const WINDOW: Duration = Duration::from_secs(10);
 
 /// A service manager that only listens.
 struct Manager {
@@ -44,9 +47,9 @@ impl Manager {
         }
     }
 
-    /// Waits for a message with this in it, at most 30 s.
+    /// Waits for a message with this in it.
     fn wait_for(&self, what: &str) -> String {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + WATCHDOG;
         let mut seen = Vec::new();
         while Instant::now() < deadline {
             match self.next() {
@@ -55,7 +58,7 @@ impl Manager {
                 None => {}
             }
         }
-        panic!("no {what} in 30 s, but {seen:?}")
+        panic!("no {what} in {WATCHDOG:?}, but {seen:?}")
     }
 
     fn stop(mut self) -> crate::rig::Called {
@@ -163,9 +166,10 @@ fn a_stalled_storage_is_fed() {
     manager.wait_for("STATUS=recording");
     let called = manager.stop();
     assert_eq!(called.status, Some(0), "{called:?}");
-    for line in ["the storage does not answer; sampling goes on", "the storage answers again"] {
-        assert_eq!(called.err.matches(line).count(), 1, "{called:?}");
-    }
+    // Beside other work it may be late once more.
+    let said = ["the storage does not answer; sampling goes on", "the storage answers again"]
+        .map(|line| called.err.matches(line).count());
+    assert!(said[0] > 0 && said[0] == said[1], "{called:?}");
 }
 
 // Goal: standard error that nobody reads holds up neither the recording nor its end. Method: a pipe that is full from the start, a log
@@ -210,7 +214,7 @@ fn a_flood_of_lines_is_cut_off() {
     let args = ["record", "--quiet", "--config", config.to_str().unwrap(), "--source", "synthetic"];
     let mut child = rig.start(&args);
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let mut removed = 0;
+    let (mut removed, begin) = (0, Instant::now());
     let summary = lines
         .by_ref()
         .inspect(|line| removed += usize::from(line.contains("removed: the oldest")))
@@ -225,7 +229,8 @@ fn a_flood_of_lines_is_cut_off() {
         left_out.parse::<u64>().unwrap() > 0 && summary.contains("at=src/recorder/capped.rs:"),
         "{summary}"
     );
-    assert_eq!(removed, 50, "{summary}");
+    // Where they come slowly, earlier windows had fewer each.
+    assert!(removed == 50 || (removed > 50 && begin.elapsed() > WINDOW), "{removed} in front of {summary}");
 }
 
 // Goal: standard error whose reader has gone ends nothing and changes no status. Method: a pipe without a reader, with a line to log;
@@ -233,15 +238,18 @@ fn a_flood_of_lines_is_cut_off() {
 #[test]
 fn a_log_whose_reader_has_gone_changes_nothing() {
     let rig = Rig::new();
-    for (args, status) in
-        [(["--for", "100ms", "--source", "load@10ms"], 0), (["--config", "absent.toml", "--for", "1s"], 2)]
-    {
+    let command = |args: &[&str]| {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let mut command = rig.command(&[&["record", "--quiet"][..], &args].concat());
+        let mut command = rig.command(&[&["record", "--quiet"], args].concat());
         command.env("FLATCAP_LOG", "loud").stdout(Stdio::null()).stderr(writer);
-        assert_eq!(command.status().unwrap().code(), Some(status), "{args:?}");
-    }
+        command
+    };
+    let recording = Process(Some(command(&["--source", "load@10ms"]).spawn().unwrap()));
+    eventually("samples", || rig.has_samples(1));
+    assert_eq!(recording.end("TERM").status, Some(0));
+    let status = command(&["--config", "absent.toml", "--for", "1s"]).status().unwrap();
+    assert_eq!(status.code(), Some(2));
     assert!(rig.verify()["frames"].as_u64().unwrap() > 0);
 }
 

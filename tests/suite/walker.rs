@@ -12,7 +12,6 @@ use crate::rig::Rig;
 pub struct Sample<'a> {
     pub source: u16,
     pub seq: u64,
-    pub mono_ns: u64,
     pub payload: &'a [u8],
 }
 
@@ -39,12 +38,7 @@ pub fn samples(path: &Path, mut take: impl FnMut(Sample<'_>)) {
         if &payload[4..8] == b"FCTF" {
             let frame = root::<TelemetryFrame<'_>>(payload).unwrap();
             let header = frame.header();
-            take(Sample {
-                source: header.source(),
-                seq: header.seq(),
-                mono_ns: header.mono_ns(),
-                payload: frame.payload().bytes(),
-            });
+            take(Sample { source: header.source(), seq: header.seq(), payload: frame.payload().bytes() });
         }
     }
 }

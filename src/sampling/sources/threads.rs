@@ -293,7 +293,7 @@ mod tests {
         );
         let begin = monotonic_ns();
         while rows(&mut *sampler)[0].2 < before[0].2 + 10_000_000 {
-            assert!(monotonic_ns() - begin < 10 * NS_PER_S, "it does not run");
+            assert!(monotonic_ns() - begin < 120 * NS_PER_S, "it does not run");
         }
         end(busy);
         assert!(rows(&mut *sampler).is_empty());

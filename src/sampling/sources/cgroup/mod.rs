@@ -391,6 +391,7 @@ mod tests {
             return println!("passed over: {error}");
         }
         let name = own.file_name().unwrap().to_str().unwrap().to_owned();
+        let begin = monotonic_ns();
         let mut sampler = opened(&ENTRY, &format!("include = [\"{name}\"]"), Path::new("/")).unwrap();
         let ids = |payload: &[u8]| -> Vec<u64> {
             let cgroup = flatbuffers::root::<Cgroup<'_>>(payload).unwrap();
@@ -402,11 +403,10 @@ mod tests {
         fs::remove_dir(&own).unwrap();
         fs::create_dir(&own).unwrap();
         let (payload, shortfall) = next(&mut *sampler);
-        assert_eq!(
-            (ids(&payload), shortfall),
-            (vec![], Shortfall::NONE),
-            "the old one is gone, the new one not yet listed"
-        );
+        assert!(!ids(&payload).contains(&inode) && shortfall == Shortfall::NONE, "the old one is gone");
+        // On a busy machine all of this may have taken as long as until the next listing.
+        let is_early = monotonic_ns() - begin < LIST_INTERVAL_NS;
+        assert!(ids(&payload).is_empty() || !is_early, "the new one is not yet listed");
         wait_for_listing();
         let (payload, _) = next(&mut *sampler);
         assert_eq!(ids(&payload), [fs::metadata(&own).unwrap().ino()]);

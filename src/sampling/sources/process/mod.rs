@@ -468,8 +468,14 @@ mod tests {
         assert!(own.read_calls() <= calls && own.read_calls() > 0);
     }
 
+    /// A process that sleeps, once it has its name.
     fn sleeper() -> Child {
-        Command::new("sleep").arg("600").spawn().unwrap()
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let name = || fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap();
+        while name() != "sleep\n" {
+            wait_ns(1_000_000);
+        }
+        child
     }
 
     fn told(sampler: &mut dyn Sampler, pid: u32) -> Option<(u64, u64, u64)> {
@@ -519,7 +525,6 @@ mod tests {
         for _ in 0..50 {
             let mut first = sleeper();
             let pid = first.id();
-            wait_ns(30_000_000); // until it has its name
             let before = start(&next(&mut *sampler).0, pid).unwrap();
             first.kill().unwrap();
             first.wait().unwrap();
@@ -527,7 +532,6 @@ mod tests {
                 return println!("passed over: {error}");
             }
             let mut second = sleeper();
-            wait_ns(30_000_000);
             let is_again = second.id() == pid;
             let after = start(&next(&mut *sampler).0, pid);
             second.kill().unwrap();
