@@ -144,8 +144,9 @@ fn a_segment_takes_the_memory_in_by_name() {
         assert_eq!(called.status, Some(0), "{called:?}");
         (number(&called.json()["rescued"]), number(&called.json()["lost"]))
     };
+    let when = When { after: Duration::from_millis(350), count: "begun", least: 1 };
     for place in [&run_dir, &elsewhere] {
-        record_and_kill(&rig, &run_dir, SLOW, Duration::from_millis(350));
+        record_and_kill(&rig, &run_dir, SLOW, &when);
         let active = rig.segments("active").pop().unwrap();
         let (mut rescued, mut lost) = recover(place, &active);
         if place == &elsewhere {
