@@ -431,6 +431,33 @@ mod tests {
         }
     }
 
+    // Goal: a link is judged and followed as one, however fast it comes and goes. Method: as root, a directory and another user's link
+    // to another directory exchange names while the directory is opened.
+    #[test]
+    fn a_link_that_comes_and_goes_is_not_followed() {
+        const EXCHANGES: u32 = 3000;
+        let Some(folder) = foreign_folder() else { return };
+        let path = |name: &str| folder.path().join(name);
+        for name in ["real", "other"] {
+            std::fs::create_dir(path(name)).unwrap();
+        }
+        symlink("other", path("link")).unwrap();
+        lchown(path("link"), Some(NOBODY), None).unwrap();
+        let other = Directory::open(&path("other")).unwrap().identity();
+        std::thread::scope(|scope| {
+            let exchanger = scope.spawn(|| {
+                for _ in 0..EXCHANGES {
+                    let (one, two) = (path("real"), path("link"));
+                    renameat_with(CWD, one, CWD, two, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            while !exchanger.is_finished() {
+                let opened = Directory::open(&path("real"));
+                assert!(opened.is_err() || opened.is_ok_and(|opened| opened.identity() != other));
+            }
+        });
+    }
+
     // Goal: files go where the directory is that was opened. Method: it is moved, and another one put in its place.
     #[test]
     fn a_moved_directory_keeps_its_files() {

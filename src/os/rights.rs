@@ -79,7 +79,7 @@ impl Drop for Taken<'_> {
         file_user(self.before.0);
         file_group(self.before.1);
         // Fails only if the kernel has no memory, and then leaves fewer rights than before, never more.
-        drop(set_thread_groups(&self.rights.own_groups));
+        let _fewer = set_thread_groups(&self.rights.own_groups);
     }
 }
 

@@ -427,7 +427,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
         assert!(is_own_directory(&link) && !is_own_directory(&pipe));
-        assert!(own_directory(&pipe).is_err() && SharedMemory::create(&pipe, "a.slabs", 4096).is_err());
+        assert!(own_directory(&pipe).is_err());
         let error = KeptMemory::list(&pipe, ".slabs").unwrap_err();
         assert_eq!(
             (error.kind(), error.to_string()),
