@@ -419,13 +419,43 @@ mod tests {
             for name in ["one", "one/", "two"] {
                 let error = Directory::open(&path(name)).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{name}");
-                assert!(error.to_string().contains("a symbolic link that belongs to another user"), "{error}");
+                assert!(
+                    error.to_string().contains("a symbolic link that belongs to another user"),
+                    "{error}"
+                );
             }
             lchown(path("three"), Some(NOBODY), None).unwrap();
             assert!(open_regular(&path("three")).is_err());
         } else {
             println!("skipped: only root can give a link to another user");
         }
+    }
+
+    // Goal: a link is judged and followed as one, however fast it comes and goes. Method: as root, a directory and another user's link
+    // to another directory exchange names while the directory is opened.
+    #[test]
+    fn a_link_that_comes_and_goes_is_not_followed() {
+        const EXCHANGES: u32 = 3000;
+        let Some(folder) = foreign_folder() else { return };
+        let path = |name: &str| folder.path().join(name);
+        for name in ["real", "other"] {
+            std::fs::create_dir(path(name)).unwrap();
+        }
+        symlink("other", path("link")).unwrap();
+        lchown(path("link"), Some(NOBODY), None).unwrap();
+        let other = Directory::open(&path("other")).unwrap().identity();
+        std::thread::scope(|scope| {
+            let exchanger = scope.spawn(|| {
+                for _ in 0..EXCHANGES {
+                    let (one, two) = (path("real"), path("link"));
+                    renameat_with(CWD, one, CWD, two, RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            while !exchanger.is_finished() {
+                let opened = Directory::open(&path("real"));
+                assert!(opened.is_err() || opened.is_ok_and(|opened| opened.identity() != other));
+            }
+        });
     }
 
     // Goal: files go where the directory is that was opened. Method: it is moved, and another one put in its place.
@@ -476,7 +506,10 @@ mod tests {
         std::fs::hard_link(secret.path(), made.join("segment")).unwrap();
         let error = directory.file("segment", Access::Append).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-        assert!(error.to_string().contains("it belongs to user 0, and its directory to user 65534"), "{error}");
+        assert!(
+            error.to_string().contains("it belongs to user 0, and its directory to user 65534"),
+            "{error}"
+        );
         std::fs::set_permissions(&made, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
         assert_eq!(directory.create_file("b", 0o640).unwrap_err().kind(), ErrorKind::PermissionDenied);
         assert_eq!(directory.remove("a").unwrap_err().kind(), ErrorKind::PermissionDenied);

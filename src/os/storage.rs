@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::clock::monotonic_ns;
-use super::directory::{Access, Directory};
+use super::directory::{Access, Directory, open_regular};
 use super::environment;
 use super::event::Event;
 use super::rights::Rights;
@@ -356,8 +356,7 @@ impl Storage for DataDirectory {
 /// Whether a recorder is at work in this directory: it holds the lock. Reads only.
 pub fn is_recording(directory: &Path) -> bool {
     // Asking for a shared lock leaves other readers alone, and the file untouched.
-    Directory::open(directory)
-        .and_then(|directory| directory.file(LOCK_NAME, Access::Read))
+    open_regular(&directory.join(LOCK_NAME))
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 

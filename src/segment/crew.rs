@@ -9,6 +9,7 @@ use std::thread::{Builder, available_parallelism, scope};
 
 use super::footer::Footer;
 use super::index::IndexEntry;
+use super::reader::SegmentReader;
 use super::survey::Survey;
 use crate::os::mapped_file::MappedFile;
 use crate::stream::KindDeframer;
@@ -78,6 +79,14 @@ struct Claim<'a> {
     crew: &'a Crew,
     at: usize,
     survey: Survey,
+}
+
+impl SegmentReader {
+    /// Those who survey a mapped segment for this reader.
+    pub(super) fn crew(&self) -> Option<Crew> {
+        let (map, footer, limit) = (self.window.mapped()?, self.footer.as_ref()?, self.footer_offset?);
+        Some(Crew::new(Arc::clone(map), self.deframer, footer, limit))
+    }
 }
 
 impl Crew {

@@ -522,6 +522,26 @@ pub(super) mod tests {
         verification.finish()
     }
 
+    // Goal: a reader reads the file that it has opened, to the end. Method: the compressed file takes the name of the raw one before that
+    // is mapped.
+    #[test]
+    fn a_segment_is_opened_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let samples = [Act::Samples { source: 0, count: 500, body: 100 }];
+        let path = written(folder.path(), &samples);
+        let raw_bytes = std::fs::metadata(&path).unwrap().len();
+        let expected = verdict(&path);
+        let mut reader = SegmentReader::open(&path).unwrap();
+        std::fs::write(folder.path().join("compressed"), packed(&path, 4096)).unwrap();
+        std::fs::rename(folder.path().join("compressed"), &path).unwrap();
+        reader.map().unwrap();
+        let mut verification = Verification::default();
+        verification.segment(&mut reader, false, &mut |_| {}).unwrap();
+        assert_eq!(verification.finish(), expected);
+        assert!(expected.is_intact() && expected.frames == 500);
+        assert_eq!(reader.metadata().unwrap().unwrap().len(), raw_bytes);
+    }
+
     /// A segment, and a packed one beside it.
     fn both(folder: &Path, acts: &[Act]) -> (Vec<u8>, PathBuf) {
         let path = written(folder, acts);

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::control::ClockSync;
-use super::crew::Crew;
 use super::error::SegmentError;
 use super::examine::{BEYOND, Found, claimed_end, examine_in};
 use super::footer::Footer;
@@ -50,7 +49,7 @@ pub enum Advance {
 #[derive(Debug)]
 pub struct SegmentReader {
     path: PathBuf,
-    file: Option<Arc<File>>, // if it was opened here
+    file: Option<Arc<File>>,     // if it was opened here
     packed: Option<Arc<Packed>>, // what the windows show, unless they show the file
     pub(super) window: Window,
     pub(super) aside: Window, // for looks elsewhere, which would move the other one to and fro
@@ -183,12 +182,6 @@ impl SegmentReader {
             self.aside.map(map);
         }
         Ok(())
-    }
-
-    /// Those who survey a mapped segment for this reader.
-    pub(super) fn crew(&self) -> Option<Crew> {
-        let (map, footer, limit) = (self.window.mapped()?, self.footer.as_ref()?, self.footer_offset?);
-        Some(Crew::new(Arc::clone(map), self.deframer, footer, limit))
     }
 
     /// The file.
