@@ -10,6 +10,7 @@ mod catalog;
 mod completion;
 mod control;
 mod crew;
+mod damage;
 mod digest;
 mod error;
 mod examine;
