@@ -67,7 +67,7 @@ pub use reader::{Advance, Damage, SegmentReader};
 pub use recover::{Leftovers, RecoverError, Recovered, recover, resume};
 pub use scan::{Condition, Scan, Scanned};
 pub use sealed::SealedSegment;
-pub use seek::{Selected, runs, select};
+pub use seek::{Elapsed, Selected, Start, runs, select};
 pub use totals::{Span, Totals};
 pub use verification::{Flaw, Hole, Verdict, Verification};
 pub use writer::{Form, Frames, SegmentWriter};
