@@ -16,8 +16,8 @@ use crate::config;
 use crate::frame::Shortfall;
 use crate::metrics::Total;
 use crate::segment::{
-    Advance, Attachment, FrameKind, Gap, Listing, Packed, SegmentError, SegmentReader,
-    SourceInfo, Span, Totals, list,
+    Advance, Attachment, FrameKind, Gap, Listing, Packed, SegmentError, SegmentReader, SourceInfo, Span,
+    Totals, list,
 };
 use crate::slab::Causes;
 
@@ -327,6 +327,11 @@ fn source(run_id: u64, id: u16, sum: Sum) -> Source {
     }
 }
 
+/// The last part of a path as a terminal may show it.
+fn file_name(path: &Path) -> String {
+    text::plain(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned()
+}
+
 fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     // On a terminal the reader is here: local time. In a pipe the output is kept: UTC.
     let zone = if io::stdout().is_terminal() { TimeZone::system() } else { TimeZone::UTC };
@@ -335,8 +340,7 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         table(["segment", "state", "checksum", "size", "raw", "ratio", "frames", "first", "last"]);
     for segment in &report.segments {
         segments.add_row([
-            text::plain(&segment.path.file_name().unwrap_or(segment.path.as_os_str()).to_string_lossy())
-                .into_owned(),
+            file_name(&segment.path),
             segment.state.to_owned(),
             segment.checksum.to_owned(),
             text::bytes(segment.bytes),

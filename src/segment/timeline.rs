@@ -67,7 +67,7 @@ impl<'a> Timeline<'a> {
         for source in sources {
             near_start = self.first_with(source, mono_ns.start, near_start, end_of_known);
             start = start.min(near_start);
-            near_end = self.behind_last_with(source, mono_ns.end, near_end.max(start), end_of_known);
+            near_end = self.place_after_last_with(source, mono_ns.end, near_end.max(start), end_of_known);
             end = end.max(near_end);
         }
         if end_of_known < all.end { start.min(end_of_known)..all.end } else { start..end.max(start) }
@@ -90,7 +90,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// The place after the last segment with a sample of `source` before `mono_ns`.
-    fn behind_last_with(&mut self, source: u16, mono_ns: u64, guess: usize, end: usize) -> usize {
+    fn place_after_last_with(&mut self, source: u16, mono_ns: u64, guess: usize, end: usize) -> usize {
         if mono_ns == u64::MAX {
             return end;
         }
