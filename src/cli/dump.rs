@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
@@ -10,7 +11,7 @@ use super::error::CliError;
 use super::rows::{Decoder, Printer, Unprinted};
 use super::selection::Selection;
 use super::text::local;
-use super::{Outcome, notice};
+use super::{Outcome, notice, text};
 use crate::os::clock::monotonic_ns;
 use crate::os::event::{Event, Woken};
 use crate::os::signal::SignalWatch;
@@ -57,7 +58,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
         }
         if !has_one_source(&args.selection, filter.sources.len())? {
             let known = args.selection.known_sources()?;
-            let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let known = text::list(&known);
             let why =
                 format!("csv holds exactly one source: name it with --source; these recordings have {known}");
             return Err(CliError::Usage(why));
@@ -82,10 +83,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     };
     let mut dump = Dump::new(args, &filter, printer);
     dump.printer.begin()?;
-    let mut reader = MergedReader::open(&args.selection.paths, filter)?;
-    dump.read(&mut reader)?;
     if args.follow {
-        dump.follow(&mut reader)?;
+        dump.follow(&args.selection.paths, &filter)?;
+    } else {
+        dump.read(&mut MergedReader::open(&args.selection.paths, filter)?)?;
     }
     dump.printer.flush()?;
     if !dump.seen_header && dump.unreadable > 0 {
@@ -96,7 +97,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
 
 /// Whether all rows will be of one source, and so have the same columns.
 fn has_one_source(selection: &Selection, selected: usize) -> Result<bool, CliError> {
-    Ok(selected == 1 || (selected == 0 && selection.known_sources()?.len() <= 1))
+    Ok(selected == 1 || (selected == 0 && !selection.have_several_sources()?))
 }
 
 /// One pass over the recordings.
@@ -168,17 +169,28 @@ impl<'a> Dump<'a> {
         Ok(())
     }
 
-    /// Prints what comes, until a signal.
-    fn follow(&mut self, reader: &mut MergedReader) -> Result<(), CliError> {
+    /// Prints what there is and what comes, until a signal. Each path has a reader of its own: one that waits for its recording to go on holds up
+    /// no other.
+    fn follow(&mut self, paths: &[PathBuf], filter: &Filter) -> Result<(), CliError> {
         let stop = Arc::new(Event::new());
         let _signals = SignalWatch::stop(Arc::clone(&stop))?;
+        let open = |path| MergedReader::open(std::slice::from_ref(path), filter.clone());
+        let readers: Result<Vec<_>, _> = paths.iter().map(open).collect();
+        // With the sources of the run that each of them reads.
+        let mut readers: Vec<_> = readers?.into_iter().map(|reader| (reader, BTreeMap::new())).collect();
         loop {
+            for (reader, sources) in &mut readers {
+                std::mem::swap(&mut self.sources, sources);
+                self.read(reader)?;
+                std::mem::swap(&mut self.sources, sources);
+            }
             self.printer.flush()?;
             if stop.wait_until(monotonic_ns() + FOLLOW_INTERVAL_NS) == Woken::Set {
                 return Ok(());
             }
-            reader.refresh()?;
-            self.read(reader)?;
+            for (reader, _) in &mut readers {
+                reader.refresh()?;
+            }
         }
     }
 
@@ -197,7 +209,7 @@ impl<'a> Dump<'a> {
         {
             return Err(CliError::Usage(format!(
                 "--fields: {} has no fields: nobody described its payloads, which are printed as bytes without --fields",
-                opaque.name
+                text::plain(&opaque.name)
             )));
         }
         for source in wanted {
@@ -258,7 +270,7 @@ impl<'a> Dump<'a> {
             Ok(plan) => Some(plan),
             Err(error) => {
                 self.outcome = Outcome::DataLoss;
-                tracing::error!(source = %source.name, "cannot be decoded: {error}");
+                tracing::error!(source = &*text::plain(&source.name), "cannot be decoded: {error}");
                 None
             }
         }
@@ -294,7 +306,7 @@ impl<'a> Dump<'a> {
         self.outcome = Outcome::DataLoss;
         self.undecodable += 1;
         if self.undecodable <= SAID_MAX {
-            let name = self.sources.get(&sample.source).map_or("?", Known::name);
+            let name = text::plain(self.sources.get(&sample.source).map_or("?", Known::name));
             writeln!(
                 io::stderr(),
                 "flatcap: sample {} of {name} does not fit its schema: {error}",
@@ -310,5 +322,5 @@ fn has_first_name(plan: &Plan, path: &str) -> bool {
 }
 
 fn unknown_field(error: &SchemaError) -> CliError {
-    CliError::Usage(format!("--fields: {error}"))
+    CliError::Usage(format!("--fields: {}", text::plain(&error.to_string())))
 }

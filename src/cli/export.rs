@@ -99,7 +99,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
 
 fn print(files: &[ExportedFile], out: &mut dyn Write) -> io::Result<()> {
     for ExportedFile { source, path, frames, bytes } in files {
-        writeln!(out, "{}: {frames} frames of {source}, {}", path.display(), text::bytes(*bytes))?;
+        let (path, source) = (path.display().to_string(), text::plain(source));
+        writeln!(out, "{}: {frames} frames of {source}, {}", text::plain(&path), text::bytes(*bytes))?;
     }
     if files.is_empty() {
         writeln!(out, "nothing is in the chosen time: no file was written")?;

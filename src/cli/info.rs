@@ -132,21 +132,20 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     }
     let mut report = Report::default();
     let mut sums: BTreeMap<(u64, u16), Sum> = BTreeMap::new();
-    let mut order = Vec::new(); // runs as they come: their ids are random
+    let mut order = BTreeMap::new(); // of runs, as they come: their ids are random
     let mut outcome = Outcome::Done;
     for listing in &listings {
         match listing.open() {
             Ok(Some(reader)) => {
                 let run_id = reader.header().run_id;
-                if !order.contains(&run_id) {
-                    order.push(run_id);
-                }
+                let place = order.len();
+                order.entry(run_id).or_insert(place);
                 add(&mut report, &mut sums, listing, reader)?;
             }
             Ok(None) => {}
             Err(error) => {
                 outcome = Outcome::DataLoss;
-                writeln!(io::stderr(), "flatcap: {error}")?;
+                writeln!(io::stderr(), "flatcap: {}", text::plain(&error.to_string()))?;
             }
         }
     }
@@ -155,7 +154,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
         return Ok(Outcome::Failed);
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by_key(|((run_id, id), _)| (order.iter().position(|run| run == run_id), *id));
+    sums.sort_by_key(|((run_id, id), _)| (order.get(run_id), *id));
     report.sources = sums.into_iter().map(|((run_id, id), sum)| source(run_id, id, sum)).collect();
     report.frames = report.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.frames));
     report.bytes = report.segments.iter().map(|segment| segment.bytes).sum();
@@ -188,7 +187,7 @@ fn attachment(listings: &[Listing], wanted: &str, out: &mut dyn Write) -> Result
             names.insert(attachment.name);
         }
     }
-    let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let names = text::list(&names);
     let known = if names.is_empty() { "they have none".to_owned() } else { format!("they have {names}") };
     Err(CliError::Usage(format!("--attachment {wanted}: not attached to these segments; {known}")))
 }
@@ -328,6 +327,11 @@ fn source(run_id: u64, id: u16, sum: Sum) -> Source {
     }
 }
 
+/// The last part of a path as a terminal may show it.
+fn file_name(path: &Path) -> String {
+    text::plain(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned()
+}
+
 fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     // On a terminal the reader is here: local time. In a pipe the output is kept: UTC.
     let zone = if io::stdout().is_terminal() { TimeZone::system() } else { TimeZone::UTC };
@@ -336,7 +340,7 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         table(["segment", "state", "checksum", "size", "raw", "ratio", "frames", "first", "last"]);
     for segment in &report.segments {
         segments.add_row([
-            segment.path.file_name().unwrap_or(segment.path.as_os_str()).to_string_lossy().into_owned(),
+            file_name(&segment.path),
             segment.state.to_owned(),
             segment.checksum.to_owned(),
             text::bytes(segment.bytes),
@@ -351,7 +355,7 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     for source in &report.sources {
         let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
         let mut row = vec![
-            source.name.clone(),
+            text::plain(&source.name).into_owned(),
             // What was imported has no period.
             if source.period_ns == 0 {
                 "-".to_owned()
@@ -377,7 +381,7 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
             "packed: {}: {} became {} ({share})",
-            source.name,
+            text::plain(&source.name),
             text::bytes(raw),
             text::bytes(stored)
         )?;

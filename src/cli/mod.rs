@@ -169,30 +169,36 @@ fn complain(error: &CliError, log: Option<&Log>) {
     for (number, line) in error.to_string().lines().enumerate() {
         let name = if number == 0 { "flatcap: " } else { "" };
         // Where nobody reads, the status says it still.
-        let _gone = writeln!(io::stderr(), "{priority}{name}{line}");
+        let _gone = writeln!(io::stderr(), "{priority}{name}{}", text::plain(line));
     }
 }
 
 /// Says what is wrong with a file while reading goes on, and what that makes of the outcome.
 fn notice(notice: &Notice) -> Result<Outcome, CliError> {
-    let mut err = io::stderr().lock();
-    match notice {
-        Notice::Damaged(path, damage) => writeln!(
-            err,
-            "flatcap: {}: damage at offset {}, {} bytes: {}; reading on behind it",
+    let text = match notice {
+        Notice::Damaged(path, damage) => format!(
+            "{}: damage at offset {}, {} bytes: {}; reading on behind it",
             path.display(),
             damage.offset,
             damage.length,
             damage.what
         ),
-        Notice::Torn(path, tail) => writeln!(
-            err,
-            "flatcap: {}: ends in the middle of a write, at offset {} ({} bytes)",
+        Notice::Torn(path, tail) => format!(
+            "{}: ends in the middle of a write, at offset {} ({} bytes)",
             path.display(),
             tail.offset,
             tail.length
         ),
-        Notice::Unreadable(error) => writeln!(err, "flatcap: {error}"),
-    }?;
+        Notice::Unreadable(error) => error.to_string(),
+        Notice::PassedOver(path) => format!(
+            "{}: its run was killed, and nobody has completed it in 5 s: reading on after it, without what a recovery adds",
+            path.display()
+        ),
+        Notice::TakenBack(path, offset) => format!(
+            "{}: the recorder could not complete a write and took it back: what was given from offset {offset} on is not in the file",
+            path.display()
+        ),
+    };
+    writeln!(io::stderr(), "flatcap: {}", text::plain(&text))?;
     Ok(Outcome::DataLoss)
 }

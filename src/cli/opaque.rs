@@ -39,11 +39,11 @@ impl Printer<'_> {
                     writeln!(out, "{:<26} {:<10} {:>8}  {COLUMN}", "time", "source", "seq")?;
                     *heading = Some(Heading { source: name.to_owned(), columns: Columns::new() });
                 }
-                let time = text::local(sample.wall_ns, zone);
+                let (time, name) = (text::local(sample.wall_ns, zone), text::plain(name));
                 writeln!(out, "{time:<26} {name:<10} {:>8}  {}", sample.seq, shown(sample.payload))
             }
             Self::Pairs { out, zone, .. } => {
-                let time = text::local(sample.wall_ns, zone);
+                let (time, name) = (text::local(sample.wall_ns, zone), text::plain(name));
                 writeln!(out, "{time} {name} seq={} {COLUMN}={}", sample.seq, shown(sample.payload))
             }
         }

@@ -168,7 +168,7 @@ pub(super) fn stamped<'v>(
     values: impl Iterator<Item = Value<'v>>,
     cell: &mut Vec<u8>,
 ) -> io::Result<()> {
-    writer.write_field(name).map_err(csv_error)?;
+    writer.write_field(&*text::plain(name)).map_err(csv_error)?;
     let stamps = [
         Value::Unsigned(sample.seq),
         Value::Unsigned(sample.mono_ns),
@@ -205,7 +205,8 @@ fn table_row(
         }
         writeln!(out)?;
     }
-    write!(out, "{:<26} {:<10} {:>8}", text::local(sample.wall_ns, zone), decoder.name, sample.seq)?;
+    let (time, name) = (text::local(sample.wall_ns, zone), text::plain(&decoder.name));
+    write!(out, "{time:<26} {name:<10} {:>8}", sample.seq)?;
     let mut cell = Vec::new();
     for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
         print_plain(value, &mut cell);
@@ -231,7 +232,8 @@ fn pairs_row(
     }
     let Some(columns) = columns.get_mut(&decoder.name) else { return Ok(()) };
     columns.add(&decoder.plan, &decoder.row)?;
-    write!(out, "{} {} seq={}", text::local(sample.wall_ns, zone), decoder.name, sample.seq)?;
+    let (time, name) = (text::local(sample.wall_ns, zone), text::plain(&decoder.name));
+    write!(out, "{time} {name} seq={}", sample.seq)?;
     let mut cell = Vec::new();
     for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
         print_plain(value, &mut cell);

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
+use super::text;
 use crate::os::clock::ClockReading;
-use crate::replay::{Filter, TimeSpec, first_wall_ns};
-use crate::segment::{Header, SegmentError, SegmentReader, list, runs};
+use crate::replay::{Filter, TimeSpec, first_sample};
+use crate::segment::{Advance, Elapsed, FrameKind, Header, SegmentError, list, runs};
 
 /// What of which recordings.
 #[derive(Debug, clap::Args)]
@@ -19,7 +20,7 @@ pub(super) struct Selection {
     /// Only this source; can be repeated.
     #[arg(long = "source", value_name = "NAME")]
     sources: Vec<String>,
-    /// From this time on: RFC 3339, 14:03:07.25 (today), "3m ago", @1700000000.5, +10s (from the start).
+    /// From this time on: RFC 3339, 14:03:07.25 (today), "3m ago", @1700000000.5, or +10s (after the first sample, by the monotonic clock).
     #[arg(long, value_name = "T")]
     since: Option<String>,
     /// Up to this time, exclusive.
@@ -44,24 +45,27 @@ impl Selection {
             text.as_ref().map(|text| TimeSpec::parse(text, now_ns, &zone)).transpose()
         };
         let (since, until) = (spec(&self.since)?, spec(&self.until)?);
-        let is_relative = |spec: &Option<TimeSpec>| matches!(spec, Some(TimeSpec::FromStart(_)));
-        let start_ns = if is_relative(&since) || is_relative(&until) {
-            first_wall_ns(&self.paths, &sources)?.unwrap_or(0)
-        } else {
-            0
-        };
-        let wall = |spec: Option<TimeSpec>| spec.map(|spec| spec.wall_ns(start_ns));
-        let (since_ns, until_ns) = (wall(since), wall(until));
-        if let (Some(since_ns), Some(until_ns)) = (since_ns, until_ns)
-            && since_ns >= until_ns
+        let (since_ns, until_ns) = (wall_ns(since), wall_ns(until));
+        let (after_ns, before_ns) = (elapsed_ns(since), elapsed_ns(until));
+        if since_ns.zip(until_ns).is_some_and(|(since, until)| since >= until)
+            || after_ns.zip(before_ns).is_some_and(|(since, until)| since >= until)
         {
             return Err(CliError::Usage("--since is not before --until: nothing can match".to_owned()));
         }
-        Ok(Filter { sources, since_ns, until_ns, fields: Vec::new() })
+        let elapsed = if after_ns.is_some() || before_ns.is_some() {
+            let start = first_sample(&self.paths, &sources)?;
+            start.map(|start| Elapsed { start, ns: after_ns.unwrap_or(0)..before_ns.unwrap_or(u64::MAX) })
+        } else {
+            None
+        };
+        Ok(Filter { sources, since_ns, until_ns, elapsed, fields: Vec::new() })
     }
 
     /// Every named source must be in one of the files at least.
     fn check_sources(&self, wanted: &BTreeSet<String>) -> Result<(), CliError> {
+        if wanted.is_subset(&self.described_sources()?) {
+            return Ok(());
+        }
         let known = self.known_sources()?;
         if known.is_empty() {
             // Nothing could be read: the reading itself says why.
@@ -71,27 +75,63 @@ impl Selection {
             let near = known
                 .iter()
                 .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
-            let near = near.map(|near| format!("; the nearest name is {near}")).unwrap_or_default();
-            let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let near =
+                near.map(|near| format!("; the nearest name is {}", text::plain(near))).unwrap_or_default();
             return Err(CliError::Usage(format!(
-                "--source {name}: no such source in these recordings{near}; they have {known}"
+                "--source {name}: no such source in these recordings{near}; they have {}",
+                text::list(&known)
             )));
         }
         Ok(())
     }
 
-    /// Names of all sources in the files.
-    pub(super) fn known_sources(&self) -> Result<BTreeSet<String>, SegmentError> {
-        let mut known = BTreeSet::new();
+    /// Whether these recordings have more than one source.
+    pub(super) fn have_several_sources(&self) -> Result<bool, SegmentError> {
+        Ok(self.described_sources()?.len() > 1 || self.known_sources()?.len() > 1)
+    }
+
+    /// Names of the sources in headers and footers: all, but for those that come later in a segment that is not sealed.
+    fn described_sources(&self) -> Result<BTreeSet<String>, SegmentError> {
+        let mut names = BTreeSet::new();
         // The last segment of a run knows all its sources.
         for run in runs(&list(&self.paths)?) {
-            let last = run.iter().rev().find_map(|listing| SegmentReader::open(&listing.path).ok());
-            known.extend(last.iter().flat_map(|reader| names(reader.header())));
+            let last = run.iter().rev().find_map(|listing| listing.open().ok()?);
+            if let Some(reader) = last {
+                add_names(&mut names, reader.footer().map_or(reader.header(), |footer| &footer.header));
+                add_names(&mut names, reader.header());
+            }
         }
-        Ok(known)
+        Ok(names)
+    }
+
+    /// Names of all sources in the files. Reads segments that are not sealed from their start to their end.
+    pub(super) fn known_sources(&self) -> Result<BTreeSet<String>, SegmentError> {
+        let mut names = self.described_sources()?;
+        for listing in list(&self.paths)? {
+            let Ok(Some(mut reader)) = listing.open() else { continue };
+            if reader.is_sealed() {
+                continue;
+            }
+            while let Ok(Some(advance)) = reader.advance() {
+                if let Advance::Frame(at) = advance
+                    && matches!(at.kind, FrameKind::Descriptor | FrameKind::Header)
+                {
+                    add_names(&mut names, reader.header());
+                }
+            }
+        }
+        Ok(names)
     }
 }
 
-fn names(header: &Header) -> impl Iterator<Item = String> {
-    header.sources.iter().map(|source| source.name.clone())
+fn wall_ns(spec: Option<TimeSpec>) -> Option<i64> {
+    spec.and_then(|spec| if let TimeSpec::Wall(ns) = spec { Some(ns) } else { None })
+}
+
+fn elapsed_ns(spec: Option<TimeSpec>) -> Option<u64> {
+    spec.and_then(|spec| if let TimeSpec::FromStart(ns) = spec { Some(ns) } else { None })
+}
+
+fn add_names(names: &mut BTreeSet<String>, header: &Header) {
+    names.extend(header.sources.iter().map(|source| source.name.clone()));
 }

@@ -1,7 +1,32 @@
-//! Numbers as people read them.
+//! Numbers and names as people read them.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+
+/// A text from a file, fit for a terminal: control characters, which could move its cursor, set its title or forge a line, are escaped as
+/// in Rust (`\u{1b}`, `\n`), and so are those that turn the direction of writing.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    let is_unsafe = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unsafe(c) { plain.extend(c.escape_default()) } else { plain.push(c) }
+    }
+    Cow::Owned(plain)
+}
+
+/// Names from files, in one line.
+pub(super) fn list(names: &BTreeSet<String>) -> String {
+    names.iter().map(|name| plain(name)).collect::<Vec<_>>().join(", ")
+}
 
 /// Nanoseconds with three digits and a unit: `1.23us`, `45.6ms`, `7.89s`.
 pub(super) fn latency(ns: u64) -> String {
@@ -97,5 +122,16 @@ mod tests {
             ["59.9s", "3m07s", "2h05m"].map(String::from)
         );
         assert_eq!(local(1_700_000_000_000_001_000, &TimeZone::UTC), "2023-11-14 22:13:20.000001");
+    }
+
+    // Goal: nothing in a name moves a terminal's cursor or forges a line, and what is harmless stays. Method: escape sequences of seven and eight bits, line
+    // ends, a turned direction of writing, letters of other scripts.
+    #[test]
+    fn names_are_fit_for_a_terminal() {
+        assert_eq!(plain("\x1b]0;x\x07\r\n\u{9b}2J"), "\\u{1b}]0;x\\u{7}\\r\\n\\u{9b}2J");
+        assert_eq!(plain("a\u{202e}b"), "a\\u{202e}b");
+        for harmless in ["cpu", "tick \u{e4}\u{4e2d}", "file.a-b", "a\\b"] {
+            assert!(matches!(plain(harmless), Cow::Borrowed(text) if text == harmless), "{harmless}");
+        }
     }
 }

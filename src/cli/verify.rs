@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::error::CliError;
 use super::record::table;
 use super::{Outcome, text};
-use crate::segment::{Flaw, Hole, SegmentError, SourceAudit, Verdict, Verification, list};
+use crate::segment::{Flaw, Hole, Listing, SegmentError, SourceAudit, Verdict, Verification, list};
 use crate::slab::Causes;
 
 /// Read everything: checksums, order, footers, and the sum recorded + lost = sampled.
@@ -31,10 +31,30 @@ struct Report {
     frames: u64,
     lost: u64,
     unexplained: u64,
+    /// The first places; of more there is only the number.
     damage: Vec<DamageRow>,
+    #[serde(skip_serializing_if = "is_none")]
+    more_damage: u64,
     holes: Vec<HoleRow>,
+    #[serde(skip_serializing_if = "is_none")]
+    more_holes: u64,
     losses: Vec<LossRow>,
     unknown_frames: u64,
+    /// Files that could not be read; `intact` is about the others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<UnreadableRow>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+/// A file that the system would not let be read.
+#[derive(Debug, Serialize)]
+struct UnreadableRow {
+    path: PathBuf,
+    error: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -62,26 +82,40 @@ struct HoleRow {
 }
 
 impl Report {
-    fn of(verdict: &Verdict) -> Self {
+    fn of(verdict: &Verdict, unreadable: Vec<UnreadableRow>) -> Self {
         let damage = |Flaw { path, offset, length, what }: Flaw| DamageRow { path, offset, length, what };
         let hole = |Hole { path, offset, source, count }: Hole| HoleRow { path, offset, source, count };
-        let lossy = verdict.sources.iter().filter(|(_, source)| source.lost > 0);
-        let loss = |(_, source): &(_, SourceAudit)| LossRow {
-            source: source.name.clone(),
+        let loss = |source: &SourceAudit| LossRow {
+            source: name_of(source),
             count: source.lost,
             causes: Causes::from_bits(source.causes).to_string(),
         };
+        let sources = verdict.sources.iter().map(|(_, source)| source).chain([&verdict.earlier]);
         Self {
-            losses: lossy.map(loss).collect(),
+            losses: sources.filter(|source| source.lost > 0).map(loss).collect(),
             intact: verdict.is_intact(),
             frames: verdict.frames,
             lost: verdict.lost(),
             unexplained: verdict.unexplained(),
             damage: verdict.flaws.iter().cloned().map(damage).collect(),
+            more_damage: verdict.more_flaws,
             holes: verdict.holes.iter().cloned().map(hole).collect(),
+            more_holes: verdict.more_holes,
             unknown_frames: verdict.unknown_frames,
+            unreadable,
         }
     }
+
+    /// What the program's status says of it.
+    fn outcome(&self, is_strict: bool) -> Outcome {
+        let is_sound = self.intact && self.unexplained == 0 && self.unreadable.is_empty();
+        if is_sound && !(is_strict && self.lost > 0) { Outcome::Done } else { Outcome::DataLoss }
+    }
+}
+
+/// The name of a source; of the sum of many, what it is.
+fn name_of(source: &SourceAudit) -> String {
+    if source.name.is_empty() { "(sources of earlier runs)".to_owned() } else { source.name.clone() }
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
@@ -90,38 +124,52 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
         return Err(CliError::NoSegments(args.paths.clone()));
     }
     let mut verification = Verification::default();
-    let bytes = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
-    let total_bytes: u64 = listings.iter().map(|listing| bytes(&listing.path)).sum();
+    let total_bytes: u64 = listings.iter().map(|listing| bytes_of(&listing.path)).sum();
     let mut progress = ProgressLine {
         shown: !args.json && io::stderr().is_terminal(),
         total_bytes,
         done_bytes: 0,
         percent: 0,
     };
+    let mut unreadable = Vec::new();
     for listing in &listings {
-        match listing.open() {
-            Ok(Some(mut reader)) => {
-                // Without a map it is read all the same, more slowly.
-                let _unmapped = reader.map();
-                verification.segment(&mut reader, listing.live, &mut |offset| progress.at(offset))?;
-                progress.next_file(reader.path());
+        match verify(&mut verification, listing, &mut progress) {
+            Ok(()) => {}
+            Err(SegmentError::Io { path, error }) => {
+                unreadable.push(UnreadableRow { path, error: error.to_string() });
             }
-            Ok(None) => {}
-            Err(SegmentError::Io { path, error }) => return Err(SegmentError::Io { path, error }.into()),
-            Err(error) => verification.unreadable(&listing.path, bytes(&listing.path), &error),
+            Err(error) => verification.unreadable(&listing.path, bytes_of(&listing.path), &error),
         }
     }
     progress.end();
+    let is_nothing_read = unreadable.len() == listings.len();
     let verdict = verification.finish();
-    let report = Report::of(&verdict);
+    let report = Report::of(&verdict, unreadable);
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        print(&report, &verdict.sources, out)?;
+        print(&report, &verdict, out)?;
     }
-    let is_sound = report.intact && report.unexplained == 0 && !(args.strict && report.lost > 0);
-    Ok(if is_sound { Outcome::Done } else { Outcome::DataLoss })
+    Ok(if is_nothing_read { Outcome::Failed } else { report.outcome(args.strict) })
+}
+
+/// Reads one segment.
+fn verify(
+    verification: &mut Verification,
+    listing: &Listing,
+    progress: &mut ProgressLine,
+) -> Result<(), SegmentError> {
+    let Some(mut reader) = listing.open()? else { return Ok(()) };
+    // Without a map it is read all the same, more slowly.
+    let _unmapped = reader.map();
+    let result = verification.segment(&mut reader, listing.live, &mut |offset| progress.at(offset));
+    progress.next_file(reader.path());
+    result
+}
+
+fn bytes_of(path: &Path) -> u64 {
+    path.metadata().map_or(0, |metadata| metadata.len())
 }
 
 /// How far a long check has got, on a terminal.
@@ -142,7 +190,7 @@ impl ProgressLine {
     }
 
     fn next_file(&mut self, path: &Path) {
-        self.done_bytes += path.metadata().map_or(0, |metadata| metadata.len());
+        self.done_bytes += bytes_of(path);
     }
 
     fn end(&self) {
@@ -152,12 +200,13 @@ impl ProgressLine {
     }
 }
 
-fn print(report: &Report, sources: &[((u64, u16), SourceAudit)], out: &mut dyn Write) -> io::Result<()> {
+fn print(report: &Report, verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
     let mut rows = table(["source", "sampled", "recorded", "lost", "unexplained"]);
-    for (_, source) in sources {
+    let earlier = Some(&verdict.earlier).filter(|sum| **sum != SourceAudit::default());
+    for source in verdict.sources.iter().map(|(_, source)| source).chain(earlier) {
         let sampled = source.recorded.saturating_add(source.lost).saturating_add(source.unexplained);
         rows.add_row([
-            source.name.clone(),
+            text::plain(&name_of(source)).into_owned(),
             sampled.to_string(),
             source.recorded.to_string(),
             source.lost.to_string(),
@@ -166,18 +215,36 @@ fn print(report: &Report, sources: &[((u64, u16), SourceAudit)], out: &mut dyn W
     }
     writeln!(out, "{rows}\n")?;
     for damage in &report.damage {
-        let (path, size) = (damage.path.display(), text::bytes(damage.length));
-        writeln!(out, "damage: {path} at {}, {size}: {}", damage.offset, damage.what)?;
+        let (path, size, what) = (path(&damage.path), text::bytes(damage.length), text::plain(&damage.what));
+        writeln!(out, "damage: {path} at {}, {size}: {what}", damage.offset)?;
+    }
+    if report.more_damage > 0 {
+        writeln!(out, "damage: {} more places", report.more_damage)?;
     }
     for LossRow { source, count, causes } in &report.losses {
-        writeln!(out, "lost: {count} reading(s) of {source}: {causes}")?;
+        writeln!(out, "lost: {count} reading(s) of {}: {causes}", text::plain(source))?;
     }
     for hole in &report.holes {
-        let path = hole.path.display();
-        let (count, source, offset) = (hole.count, &hole.source, hole.offset);
+        let (path, source) = (path(&hole.path), text::plain(&hole.source));
+        let (count, offset) = (hole.count, hole.offset);
         writeln!(out, "unexplained: {path} before {offset}: {count} reading(s) of {source} are missing")?;
     }
-    let verdict = if report.intact && report.unexplained == 0 { "intact" } else { "NOT intact" };
+    if report.more_holes > 0 {
+        writeln!(out, "unexplained: {} more places", report.more_holes)?;
+    }
+    for UnreadableRow { path: unreadable, error } in &report.unreadable {
+        writeln!(out, "unreadable: {}: {error}", path(unreadable))?;
+    }
+    let verdict = match (report.intact && report.unexplained == 0, report.unreadable.len()) {
+        (true, 0) => "intact".to_owned(),
+        (true, files) => format!("intact but for {files} file(s) that could not be read"),
+        (false, _) => "NOT intact".to_owned(),
+    };
     let (frames, lost, unexplained) = (report.frames, report.lost, report.unexplained);
     writeln!(out, "{verdict}: {frames} frames, {lost} lost and explained, {unexplained} unexplained")
+}
+
+/// A path as a terminal may show it.
+fn path(path: &Path) -> String {
+    text::plain(&path.display().to_string()).into_owned()
 }

@@ -4,13 +4,16 @@
 //! out once a frame that much younger has been seen. Memory is bounded by the frames of one window.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::PathBuf;
 
+use super::filter::Filter;
+use super::item::{Item, Notice, Sample};
 use crate::segment::{
     Advance, ClockSync, Damage, FrameKind, Gap, Header, Marker, SegmentError, SegmentReader, Selected,
-    SourceInfo, State, Telemetry, list, select,
+    SourceInfo, Start, State, Telemetry, list, select,
 };
 use crate::stream::{ChecksumKind, Framer};
 
@@ -19,71 +22,8 @@ const HELD_FRAMES_MAX: usize = 1 << 20;
 /// Most bytes held back, likewise.
 const HELD_BYTES_MAX: usize = 256 << 20;
 
-/// How many refreshes long the segment of a killed run is waited for: the next run completes it, with what was rescued.
+/// For how many refreshes without anything new the segment of a killed run is waited for: the next run completes it, with what was rescued.
 const RECOVERY_REFRESHES: u64 = 100;
-
-/// What of a recording is read. Everything by default.
-#[derive(Debug, Clone, Default)]
-pub struct Filter {
-    /// Names of the sources; empty for all.
-    pub sources: BTreeSet<String>,
-    /// Not before this wall time, in nanoseconds.
-    pub since_ns: Option<i64>,
-    /// Before this wall time, in nanoseconds.
-    pub until_ns: Option<i64>,
-    /// Dotted paths of the fields that need to be right; empty for all ([`SegmentReader::want_fields`]).
-    pub fields: Vec<String>,
-}
-
-impl Filter {
-    fn wants_source(&self, name: &str) -> bool {
-        self.sources.is_empty() || self.sources.contains(name)
-    }
-
-    fn wants_time(&self, wall_ns: i64) -> bool {
-        self.since_ns.is_none_or(|since| wall_ns >= since)
-            && self.until_ns.is_none_or(|until| wall_ns < until)
-    }
-}
-
-/// What comes next in a recording.
-#[derive(Debug)]
-pub enum Item<'a> {
-    /// The samples that follow are described by this header; its frame as it stands in the file.
-    Header(&'a Header, &'a [u8]),
-    /// A source of the same run that was not in the header; its descriptor's frame.
-    Source(&'a SourceInfo, &'a [u8]),
-    /// A sample.
-    Sample(Sample<'a>),
-    /// Known losses; the frame as it stands in the file.
-    Gap(Gap, &'a [u8]),
-    /// A note at a point in time; the frame as it stands in the file.
-    Marker(Marker, &'a [u8]),
-    /// A pairing of the clocks, an attachment; the frame as it stands in the file.
-    Other(FrameKind, &'a [u8]),
-    /// Something about the files, for the user to know.
-    Notice(Notice),
-}
-
-/// A sample with the frame it stands in.
-#[derive(Debug)]
-pub struct Sample<'a> {
-    /// What the frame says.
-    pub telemetry: Telemetry<'a>,
-    /// The whole frame as it stands in the file.
-    pub frame: &'a [u8],
-}
-
-/// What is wrong with a file, while reading goes on.
-#[derive(Debug)]
-pub enum Notice {
-    /// Bytes that are not what was written.
-    Damaged(PathBuf, Damage),
-    /// An unsealed segment ends within a frame.
-    Torn(PathBuf, Damage),
-    /// A file that cannot be read at all.
-    Unreadable(SegmentError),
-}
 
 /// Reads segments one after the other and gives their frames out in the order of time.
 #[derive(Debug)]
@@ -91,7 +31,8 @@ pub struct MergedReader {
     paths: Vec<PathBuf>,
     filter: Filter,
     waiting: VecDeque<Selected>,
-    last_number: Option<u64>,
+    last_numbers: BTreeMap<(usize, u64), u64>, // seen, by place in `paths` and run
+    has_listed: bool,
     current: Option<SegmentReader>,
     is_live: bool,
     end: Option<End>, // of what is wanted in the current segment
@@ -102,7 +43,8 @@ pub struct MergedReader {
     next_run: Option<(Header, Vec<u8>)>, // given out once nothing of the run before is held
     new_sources: VecDeque<(SourceInfo, Vec<u8>)>, // of the run that is given out
     given_source: Option<(SourceInfo, Vec<u8>)>,
-    takes_attachments: bool, // each segment of a run begins with the same
+    takes_attachments: bool,        // each segment of a run begins with the same
+    elapsed_ns: Option<Range<u64>>, // wanted, by the clock of the run that is read
     window_ns: u64,
     newest_ns: u64,
     arrivals: u64,
@@ -155,7 +97,8 @@ impl MergedReader {
             paths: paths.to_vec(),
             filter,
             waiting: VecDeque::new(),
-            last_number: None,
+            last_numbers: BTreeMap::new(),
+            has_listed: false,
             current: None,
             is_live: false,
             end: None,
@@ -167,6 +110,7 @@ impl MergedReader {
             new_sources: VecDeque::new(),
             given_source: None,
             takes_attachments: true,
+            elapsed_ns: None,
             window_ns: 0,
             newest_ns: 0,
             arrivals: 0,
@@ -179,20 +123,34 @@ impl MergedReader {
         Ok(reader)
     }
 
-    /// Looks for segments that have come since; for whoever follows a recording at work.
+    /// Looks for segments that have come since, to follow a recording at work. Segments are read one after the other: to follow recordings in
+    /// several directories, open a reader for each.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
-        let is_first = self.last_number.is_none() && self.current.is_none();
+        let is_first = !std::mem::replace(&mut self.has_listed, true);
         self.refreshes += u64::from(!is_first);
-        let mut listings = list(&self.paths)?;
-        let last = self.last_number;
-        self.last_number = listings.iter().filter_map(|listing| Some(listing.name?.number)).max().max(last);
-        listings.retain(|listing| {
-            is_first || listing.name.is_some_and(|name| last.is_none_or(|last| name.number > last))
-        });
-        self.waiting.extend(select(listings, self.filter.since_ns, self.filter.until_ns));
+        let mut new = Vec::new();
+        for (place, path) in self.paths.iter().enumerate() {
+            // What is named as a file is read to its end; another name that it gets is no other segment.
+            if !is_first && !path.is_dir() {
+                continue;
+            }
+            for listing in list(std::slice::from_ref(path))? {
+                let Some(name) = listing.name else {
+                    new.push(listing);
+                    continue;
+                };
+                let last = self.last_numbers.get(&(place, name.run_id)).copied();
+                if last.is_none_or(|last| name.number > last) {
+                    self.last_numbers.insert((place, name.run_id), name.number);
+                    new.push(listing);
+                }
+            }
+        }
+        let Filter { since_ns, until_ns, elapsed, .. } = &self.filter;
+        self.waiting.extend(select(new, *since_ns, *until_ns, elapsed.as_ref()));
         Ok(())
     }
 
@@ -279,13 +237,17 @@ impl MergedReader {
                 Ok(Step::Notice(Notice::Damaged(reader.path().to_owned(), damage)))
             }
             Some(Advance::Frame(at)) => {
+                self.waits_since = None;
                 match at.kind {
                     FrameKind::Trailer => self.has_ended = true,
                     // A stream of several runs, as a replay makes it.
                     FrameKind::Header if at.offset > 0 => {
                         let mut frame = Vec::new();
                         reader.copy_frame(at, &mut frame);
-                        self.next_run = Some((reader.header().clone(), frame));
+                        let header = reader.header().clone();
+                        self.elapsed_ns =
+                            self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(&header));
+                        self.next_run = Some((header, frame));
                         self.takes_attachments = true;
                     }
                     FrameKind::Descriptor => {
@@ -298,6 +260,9 @@ impl MergedReader {
                 Ok(Step::On)
             }
             None => {
+                if let Some(offset) = self.is_live.then(|| reader.go_back_if_cut()).flatten() {
+                    return Ok(Step::Notice(Notice::TakenBack(reader.path().to_owned(), offset)));
+                }
                 let torn = reader.tail().filter(|_| !self.is_live);
                 let notice = torn.map(|tail| Notice::Torn(reader.path().to_owned(), tail));
                 if self.is_live()
@@ -327,7 +292,11 @@ impl MergedReader {
                     return None;
                 }
                 let since = *self.waits_since.get_or_insert(self.refreshes);
-                (self.refreshes - since < RECOVERY_REFRESHES).then_some(Step::End)
+                if self.refreshes - since < RECOVERY_REFRESHES {
+                    return Some(Step::End);
+                }
+                let passed_over = self.current.take()?;
+                Some(Step::Notice(Notice::PassedOver(passed_over.path().to_owned())))
             }
             Err(_) => None,
         }
@@ -370,6 +339,9 @@ impl MergedReader {
     }
 
     fn start(&mut self, reader: SegmentReader, is_live: bool, header: Header, frame: Vec<u8>) {
+        self.elapsed_ns = self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(&header));
+        // Sources that the header lacks: a reading that begins further on, or a damaged descriptor, would miss them.
+        let footer = reader.footer().map(|footer| footer.header.clone());
         self.is_live = is_live;
         self.has_ended = false;
         self.waits_since = None;
@@ -380,6 +352,9 @@ impl MergedReader {
             self.next_run = Some((header, frame));
         } else {
             self.learn(&header);
+        }
+        if let Some(footer) = footer {
+            self.learn(&footer);
         }
     }
 
@@ -404,12 +379,16 @@ impl MergedReader {
     /// Whether a sealed segment may hold anything in the wanted range of time.
     fn overlaps(&self, reader: &SegmentReader) -> bool {
         let Some(footer) = reader.footer() else { return true };
+        let elapsed_ns = self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(reader.header()));
         // Not the totals: of a source whose clock was set its first and last wall times are no bounds.
         let mut bounds = footer.index.iter().filter_map(|entry| entry.bounds).peekable();
         bounds.peek().is_none()
             || bounds.any(|bounds| {
                 self.filter.since_ns.is_none_or(|since| bounds.last_wall_ns >= since)
                     && self.filter.until_ns.is_none_or(|until| bounds.first_wall_ns < until)
+                    && elapsed_ns.as_ref().is_none_or(|elapsed| {
+                        bounds.first_mono_ns < elapsed.end && elapsed.start <= bounds.last_mono_ns
+                    })
             })
     }
 
@@ -420,6 +399,12 @@ impl MergedReader {
         at.kind == FrameKind::Telemetry
             && at.offset >= end.offset
             && reader.telemetry(at).is_some_and(|sample| sample.mono_ns >= end.mono_ns)
+    }
+
+    /// Whether a time in the segment that is read is wanted, by both clocks.
+    fn wants_time(&self, wall_ns: i64, mono_ns: u64) -> bool {
+        self.filter.wants_wall(wall_ns)
+            && self.elapsed_ns.as_ref().is_none_or(|elapsed| elapsed.contains(&mono_ns))
     }
 
     /// Holds a frame until its turn, if it is wanted.
@@ -433,7 +418,7 @@ impl MergedReader {
                 let Some(sample) = reader.telemetry(at) else { return };
                 // One that is not wanted tells the time as well: those that are need not wait for another of their own.
                 self.newest_ns = self.newest_ns.max(sample.mono_ns);
-                if !wants(sample.source) || !self.filter.wants_time(sample.wall_ns) {
+                if !wants(sample.source) || !self.wants_time(sample.wall_ns, sample.mono_ns) {
                     return;
                 }
                 (HeldKind::Sample, sample.mono_ns)
@@ -441,7 +426,8 @@ impl MergedReader {
             FrameKind::Gap => match Gap::decode(reader.payload(at)) {
                 Some(gap) if wants(gap.source) => {
                     let offset_ns = header.clocks.wall_offset_ns();
-                    if !self.filter.wants_time(offset_ns.wrapping_add_unsigned(gap.before_mono_ns)) {
+                    let wall_ns = offset_ns.wrapping_add_unsigned(gap.before_mono_ns);
+                    if !self.wants_time(wall_ns, gap.before_mono_ns) {
                         return;
                     }
                     (HeldKind::Gap, gap.after_mono_ns)
@@ -454,7 +440,9 @@ impl MergedReader {
                 None => return,
             },
             FrameKind::Marker => match Marker::decode(reader.payload(at)) {
-                Some(marker) if self.filter.wants_time(marker.wall_ns) => (HeldKind::Marker, marker.mono_ns),
+                Some(marker) if self.wants_time(marker.wall_ns, marker.mono_ns) => {
+                    (HeldKind::Marker, marker.mono_ns)
+                }
                 _ => return,
             },
             _ => return,
@@ -477,27 +465,24 @@ fn framed(checksum: ChecksumKind, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Wall time of the first sample of a recording, in nanoseconds; none without samples.
-pub(crate) fn first_wall_ns(
+/// The first sample of a recording; none without samples.
+pub(crate) fn first_sample(
     paths: &[PathBuf],
     sources: &BTreeSet<String>,
-) -> Result<Option<i64>, SegmentError> {
+) -> Result<Option<Start>, SegmentError> {
     let filter = Filter { sources: sources.clone(), ..Filter::default() };
     let mut reader = MergedReader::open(paths, filter)?;
+    let mut run = None;
     while let Some(item) = reader.next()? {
-        if let Item::Sample(sample) = item {
-            return Ok(Some(sample.telemetry.wall_ns));
+        match item {
+            Item::Header(header, _) => run = Some((header.run_id, header.host.boot_id.clone())),
+            Item::Sample(sample) => {
+                let (run_id, boot_id) = run.unwrap_or_default();
+                let Telemetry { mono_ns, wall_ns, .. } = sample.telemetry;
+                return Ok(Some(Start { run_id, boot_id, mono_ns, wall_ns }));
+            }
+            _ => {}
         }
     }
     Ok(None)
-}
-
-impl Notice {
-    /// The file.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Damaged(path, _) | Self::Torn(path, _) => Some(path),
-            Self::Unreadable(_) => None,
-        }
-    }
 }

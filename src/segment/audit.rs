@@ -1,13 +1,19 @@
 //! The proof of completeness: for each source and run, recorded + lost = sampled, every hole named.
 //!
-//! Fed with headers, samples and gaps in file order, over any number of segments. Keeps one entry a source and the
-//! gaps that no sample has passed yet.
+//! Fed with headers, samples and gaps in file order, over any number of segments, run by run. Keeps one entry a source and
+//! run, of the latest runs, and the gaps that no sample has passed yet.
+
+use std::collections::HashMap;
 
 use super::control::Gap;
 use super::header::{Header, SourceInfo};
 
 /// Most gaps that may wait for the sample behind them. The recorder writes one gap a jump, so one waits.
 const GAPS_WAITING_MAX: usize = 1024;
+
+/// Most entries that are kept when a header comes; of more, those of the earliest runs are added up to one. A hostile file may have a header
+/// of another run every few hundred bytes.
+const SOURCES_KEPT_MAX: usize = 1 << 16;
 
 /// What was seen of one source in one run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,8 +44,10 @@ pub enum Finding {
 /// The audit of all runs and sources.
 #[derive(Debug, Default)]
 pub struct Audit {
-    sources: Vec<((u64, u16), SourceAudit)>,
-    run_id: u64,        // of the last header
+    sources: Vec<((u64, u16), SourceAudit)>, // in the order in which they came
+    by_key: HashMap<(u64, u16), usize>,      // places in `sources`
+    earlier: SourceAudit,                    // the sum of those that are not kept
+    run_id: u64,                             // of the last header
     places: Vec<usize>, // in `sources`, by the ids of that run; MISSING where there is none
 }
 
@@ -49,6 +57,9 @@ impl Audit {
     /// A segment begins. Returns how many readings of which source are missing before it.
     pub fn header(&mut self, header: &Header) -> Vec<(u16, Finding)> {
         self.run_id = header.run_id;
+        if self.sources.len() > SOURCES_KEPT_MAX {
+            self.add_up_earlier();
+        }
         self.places.clear();
         let sources = header.sources.iter();
         sources.filter_map(|source| Some((source.id, self.source(header.run_id, source)?))).collect()
@@ -56,15 +67,15 @@ impl Audit {
 
     /// A source is described. Returns how many of its readings are missing before that.
     pub fn source(&mut self, run_id: u64, source: &SourceInfo) -> Option<Finding> {
-        let key = (run_id, source.id);
-        let place = self.sources.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+        let sources = &mut self.sources;
+        let place = *self.by_key.entry((run_id, source.id)).or_insert_with_key(|key| {
             let audit = SourceAudit {
                 name: source.name.clone(),
                 next_seq: source.next_seq,
                 ..SourceAudit::default()
             };
-            self.sources.push((key, audit));
-            self.sources.len() - 1
+            sources.push((*key, audit));
+            sources.len() - 1
         });
         let id = usize::from(source.id);
         if self.places.len() <= id {
@@ -74,6 +85,23 @@ impl Audit {
             *at = place;
         }
         self.sources.get_mut(place)?.1.reach(source.next_seq)
+    }
+
+    /// Adds up the earlier half of the entries, but for those of the run that goes on.
+    fn add_up_earlier(&mut self) {
+        let half = self.sources.len() / 2;
+        let (run_id, mut place) = (self.run_id, 0);
+        let earlier = &mut self.earlier;
+        self.sources.retain_mut(|((run, _), source)| {
+            place += 1;
+            let is_kept = place > half || *run == run_id;
+            if !is_kept {
+                source.finish();
+                earlier.add(source);
+            }
+            is_kept
+        });
+        self.by_key = self.sources.iter().enumerate().map(|(place, (key, _))| (*key, place)).collect();
     }
 
     /// The audit of a source of the run whose header came last.
@@ -130,21 +158,35 @@ impl Audit {
         None
     }
 
-    /// All sources by run and id. Gaps at the end of a run count as passed.
+    /// The sum of sources of earlier runs that were too many to be kept one by one.
+    pub fn earlier(&self) -> &SourceAudit {
+        &self.earlier
+    }
+
+    /// The sources by run and id. Gaps at the end of a run count as passed.
     pub fn finish(mut self) -> Vec<((u64, u16), SourceAudit)> {
-        for (_, audit) in &mut self.sources {
-            let behind = audit.waiting.iter().map(|(_, behind)| *behind).max();
-            if let Some(behind) = behind {
-                // A hole here is counted by the audit itself.
-                let _counted = audit.reach(behind);
-            }
-        }
+        self.sources.iter_mut().for_each(|(_, source)| source.finish());
         self.sources.sort_by_key(|(key, _)| *key);
         self.sources
     }
 }
 
 impl SourceAudit {
+    /// Gaps that nothing follows count as passed.
+    fn finish(&mut self) {
+        if let Some(behind) = self.waiting.iter().map(|(_, behind)| *behind).max() {
+            // A hole here is counted by the audit itself.
+            let _counted = self.reach(behind);
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.recorded = self.recorded.saturating_add(other.recorded);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.unexplained = self.unexplained.saturating_add(other.unexplained);
+        self.causes |= other.causes;
+    }
+
     /// Whether everything below `seq` is recorded or explained, and nothing from there on.
     fn expects(&self, seq: u64) -> bool {
         seq >= self.next_seq
@@ -248,5 +290,32 @@ mod tests {
         next.sources[0].next_seq = 20;
         assert_eq!(audit.header(&next), [(0, Finding::Hole(3))], "a segment is missing");
         assert_eq!(ended(audit).unexplained, 7);
+    }
+
+    // Goal: of a flood of runs the sums are right and few entries are kept; the run that goes on keeps its numbers. Method: three times as many runs as
+    // are kept, each with a sample, a gap and a hole, and one run whose segments come in between.
+    #[test]
+    fn a_flood_of_runs_is_added_up() {
+        let mut audit = started();
+        let runs = 3 * SOURCES_KEPT_MAX as u64;
+        let mut header = example();
+        header.sources.truncate(1);
+        header.sources[0].next_seq = 9;
+        let mut most = 0;
+        for run in 0..runs {
+            header.run_id = run + 1;
+            assert_eq!(audit.header(&header), []);
+            assert_eq!(audit.sample(header.run_id, 0, 9), None);
+            assert_eq!(audit.gap(header.run_id, &gap(12, 3)), None);
+            most = most.max(audit.sources.len());
+        }
+        assert!(most <= SOURCES_KEPT_MAX + header.sources.len(), "{most}");
+        let (earlier, sources) = (audit.earlier().clone(), audit.finish());
+        let sum = |count: fn(&SourceAudit) -> u64| {
+            count(&earlier) + sources.iter().map(|(_, source)| count(source)).sum::<u64>()
+        };
+        assert_eq!(sum(|source| source.recorded), runs);
+        assert_eq!(sum(|source| source.lost), 3 * runs);
+        assert_eq!(sum(|source| source.unexplained), 2 * runs, "10 and 11 of each");
     }
 }

@@ -612,6 +612,21 @@ pub(super) mod tests {
         );
     }
 
+    // Goal: blocks of payloads that are all equal, which become thousands of times smaller, are found without the table too. Method: such a
+    // segment with a damaged end.
+    #[test]
+    fn very_small_blocks_are_found_without_their_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), &[Act::Samples { source: 0, count: 600, body: 60_000 }]);
+        let mut bytes = packed(&path, 16 << 20);
+        let raw_bytes = path.metadata().unwrap().len();
+        assert!(raw_bytes / bytes.len() as u64 > 4096, "{raw_bytes} became {}", bytes.len());
+        let end = bytes.len();
+        bytes[end - 10] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        assert_eq!(verdict(&path).frames, 600);
+    }
+
     // Goal: a packed file whose own header or footer is damaged loses nothing, and says so. Method: a byte of each inverted; the end cut off.
     #[test]
     fn damage_around_the_blocks_costs_nothing() {

@@ -7,6 +7,7 @@ use memchr::memmem;
 use super::footer::BlockEntry;
 use super::packed::{BLOCK_FRAME_BYTES_MAX, IDENTIFIER, deframer, is_long_enough};
 use super::window::Window;
+use crate::block::RAW_BYTES_MAX;
 use crate::os::storage::ReadAt;
 use crate::schema::segment as wire;
 use crate::stream::{LENGTH_BYTES, SliceDeframer, Step};
@@ -18,8 +19,11 @@ const IDENTIFIER_AT: usize = 12 + 4;
 /// Bytes that may be hashed in vain before the first byte of the file, and for each byte of it: bounds the work on hostile input.
 const HASHED_IN_VAIN_MIN: u64 = 64 << 20;
 const HASHED_IN_VAIN_PER_BYTE: u64 = 8;
-/// Highest raw offset that is believed without a table, for each byte of the file: forty times what telemetry shrinks by.
-const RAW_BYTES_PER_BYTE: u64 = 4096;
+/// Highest raw offset that is believed without a table, for each byte of the file: that of the longest blocks in the shortest frames. Any less would
+/// be a guess at how small data can become, and equal payloads become 8,000 times smaller and more.
+const RAW_BYTES_PER_BYTE: u64 = RAW_BYTES_MAX / BLOCK_FRAME_BYTES_MIN;
+/// No frame of a block is shorter: a header, and a table with an identifier.
+const BLOCK_FRAME_BYTES_MIN: u64 = 64;
 
 /// Every intact block of a file, in its order.
 pub(super) fn find_blocks(window: &mut Window) -> io::Result<Vec<BlockEntry>> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::control::ClockSync;
+pub use super::damage::Damage;
 use super::error::SegmentError;
 use super::examine::{BEYOND, Found, claimed_end, examine_in};
 use super::footer::Footer;
@@ -24,17 +25,6 @@ use crate::os::storage::ReadAt;
 use crate::schema::envelope::{self, ENVELOPE_BYTES};
 use crate::schema::frame::FrameHeader;
 use crate::stream::{HEADER_BYTES_MAX as HEAD_BYTES_MAX, KindDeframer, SliceDeframer, Step};
-
-/// Bytes that are not what was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Damage {
-    /// Offset in the file.
-    pub offset: u64,
-    /// How many bytes, up to the next intact frame or the end.
-    pub length: u64,
-    /// What is wrong, in a few words.
-    pub what: &'static str,
-}
 
 /// What stands next in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -49,6 +49,7 @@ pub struct Scanned {
     pub blocks_skipped: u64,
     /// Holes in what was looked at, at raw offsets: blocks that cannot be unpacked, and frames that are not what was written, of whichever source.
     /// What is looked at is, where only some time is asked for, a raw segment from there to its end, and of a packed one the blocks in which it may be.
+    /// Of very many places the last one stands for the rest.
     pub damage: Vec<Damage>,
 }
 
@@ -84,7 +85,7 @@ impl SegmentReader {
                 match advance {
                     Advance::Frame(at) if at.kind == FrameKind::Telemetry => giving.payload(self.payload(at)),
                     Advance::Frame(_) => {}
-                    Advance::Damage(damage) => giving.scanned.damage.push(damage),
+                    Advance::Damage(damage) => damage.add_to(&mut giving.scanned.damage),
                 }
             }
         }
@@ -125,11 +126,12 @@ impl Packed {
                     self.with_decoder(|decoder| decoder.reuse(block));
                 }
                 Ok(None) => giving.scanned.blocks_skipped += 1,
-                Err(_) => giving.scanned.damage.push(Damage {
+                Err(_) => Damage {
                     offset: entry.raw_offset,
                     length: entry.raw_end() - entry.raw_offset,
                     what: "a block that cannot be unpacked",
-                }),
+                }
+                .add_to(&mut giving.scanned.damage),
             }
         }
         Ok(())
@@ -141,7 +143,7 @@ impl Scanned {
     fn add_wrong(&mut self, offset: u64, length: u64) {
         match self.damage.last_mut() {
             Some(last) if last.what == WRONG && last.offset + last.length == offset => last.length += length,
-            _ => self.damage.push(Damage { offset, length, what: WRONG }),
+            _ => Damage { offset, length, what: WRONG }.add_to(&mut self.damage),
         }
     }
 }

@@ -30,21 +30,78 @@ pub struct Selected {
     pub mono_ns: Option<Range<u64>>,
 }
 
-/// The segments of `listings` that can hold samples from wall time `since_ns` on and before `until_ns`, in their order. Each
-/// sample is still to be compared: what is left out holds none, what is given may.
-pub fn select(listings: Vec<Listing>, since_ns: Option<i64>, until_ns: Option<i64>) -> Vec<Selected> {
+/// A stretch of time counted from the first sample of a recording.
+///
+/// It is counted by the monotonic clock, so that setting the wall clock neither stretches nor shortens it. Only where a run of another boot
+/// begins, whose monotonic clock says nothing about the first one, the wall clocks say how long after the first sample that was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elapsed {
+    /// The first sample.
+    pub start: Start,
+    /// How long after it, in nanoseconds.
+    pub ns: Range<u64>,
+}
+
+/// The first sample of a recording: when it was, and by whose clocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    /// Its run.
+    pub run_id: u64,
+    /// The host's boot, if that is known.
+    pub boot_id: Option<String>,
+    /// Its monotonic time, in nanoseconds.
+    pub mono_ns: u64,
+    /// Its wall time, in nanoseconds.
+    pub wall_ns: i64,
+}
+
+impl Elapsed {
+    /// The stretch by the monotonic clock of the run with this header.
+    pub fn mono_ns(&self, header: &Header) -> Range<u64> {
+        let start = &self.start;
+        let is_same_boot = start.boot_id.is_some() && start.boot_id == header.host.boot_id;
+        let start_ns = if start.run_id == header.run_id || is_same_boot {
+            i128::from(start.mono_ns)
+        } else {
+            let first = header.clock_table.first().unwrap_or(&header.clocks);
+            i128::from(start.wall_ns) - i128::from(first.wall_offset_ns())
+        };
+        let at = |ns: u64| match ns {
+            u64::MAX => u64::MAX,
+            ns => u64::try_from((start_ns + i128::from(ns)).max(0)).unwrap_or(u64::MAX),
+        };
+        at(self.ns.start)..at(self.ns.end)
+    }
+}
+
+/// The segments of `listings` that can hold samples from wall time `since_ns` on and before `until_ns`, and within `elapsed`, in their
+/// order. Each sample is still to be compared: what is left out holds none, what is given may.
+pub fn select(
+    listings: Vec<Listing>,
+    since_ns: Option<i64>,
+    until_ns: Option<i64>,
+    elapsed: Option<&Elapsed>,
+) -> Vec<Selected> {
     let everything = |listing| Selected { listing, mono_ns: None };
-    if since_ns.is_none() && until_ns.is_none() {
+    if since_ns.is_none() && until_ns.is_none() && elapsed.is_none() {
         return listings.into_iter().map(everything).collect();
     }
     let wall_ns = since_ns.unwrap_or(i64::MIN)..until_ns.unwrap_or(i64::MAX);
     let mut selected = Vec::new();
     for run in runs(&listings) {
-        let clocks = run.iter().rev().find_map(clocks);
-        let Some(mono_ns) = clocks.map(|clocks| mono_range(&clocks, &wall_ns)) else {
+        let Some(header) = run.iter().rev().find_map(header_with_clocks) else {
             selected.extend(run.iter().cloned().map(everything));
             continue;
         };
+        let mono_ns = mono_range(&header.clock_table, &wall_ns).and_then(|mono_ns| match elapsed {
+            None => Some(mono_ns),
+            Some(elapsed) => {
+                let elapsed = elapsed.mono_ns(&header);
+                let start = mono_ns.start.max(elapsed.start.saturating_sub(SLACK_NS));
+                let end = mono_ns.end.min(elapsed.end.saturating_add(SLACK_NS));
+                (start < end).then_some(start..end)
+            }
+        });
         // The clock may have been set in a segment that is not sealed, and only reading it would tell.
         let is_open = |listing: &&Listing| listing.name.is_some_and(|name| name.state == State::Active);
         let (open, run): (Vec<&Listing>, Vec<&Listing>) = run.iter().partition(is_open);
@@ -74,8 +131,8 @@ pub fn runs(listings: &[Listing]) -> impl Iterator<Item = &[Listing]> {
     })
 }
 
-/// The pairings of a run as far as one of its segments knows them.
-fn clocks(listing: &Listing) -> Option<Vec<ClockReading>> {
+/// The header of a segment with the pairings of the run as far as it knows them.
+fn header_with_clocks(listing: &Listing) -> Option<Header> {
     // One run a file is what names promise. Other files may hold several.
     let name = listing.name?;
     let header: Header = match name.state {
@@ -83,7 +140,7 @@ fn clocks(listing: &Listing) -> Option<Vec<ClockReading>> {
         // Pairings within an unsealed segment are not known before it is read.
         State::Active => listing.open().ok()??.header().clone(),
     };
-    (!header.clock_table.is_empty()).then_some(header.clock_table)
+    (!header.clock_table.is_empty()).then_some(header)
 }
 
 /// The stretch of monotonic time that holds everything within a stretch of wall time; none if nothing can.
@@ -114,6 +171,20 @@ fn mono(wall_ns: i64, offset_ns: i64) -> u64 {
 }
 
 impl SegmentReader {
+    /// Goes back to the end of an unsealed file that has become shorter than what was read of it: a recorder took a write back. Returns where that
+    /// is.
+    pub fn go_back_if_cut(&mut self) -> Option<u64> {
+        let end =
+            self.window.file_bytes().ok().filter(|_| self.footer.is_none() && self.packed().is_none())?;
+        if end >= self.offset() {
+            return None;
+        }
+        self.window.forget();
+        self.aside.forget();
+        self.seek(end);
+        Some(end)
+    }
+
     /// Goes to the first interval that has samples from `mono_ns` on, if the footer's index knows it.
     pub fn seek_time(&mut self, mono_ns: u64) {
         let Some(footer) = self.footer() else { return };

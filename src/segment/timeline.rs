@@ -19,6 +19,8 @@ const EMPTY_SEGMENTS_MAX: usize = 16;
 pub(super) struct Timeline<'a> {
     segments: &'a [&'a Listing],
     summaries: BTreeMap<usize, Option<Summary>>, // by place; none for a footer that cannot be read
+    // By source: from a place on, the next samples are at another one. What a search asks next is near what it asked before.
+    last_found: BTreeMap<u16, (usize, usize)>,
 }
 
 /// What a footer says of each source, by id.
@@ -28,6 +30,14 @@ struct Summary(BTreeMap<u16, SourceSummary>);
 struct SourceSummary {
     next_seq: u64,               // when the segment was begun
     mono_ns: Option<(u64, u64)>, // first and last sample
+}
+
+/// Where the next samples of a source are.
+enum NextPlace {
+    At(usize),
+    Never,
+    /// A footer that cannot be read hides it.
+    Unknown,
 }
 
 /// The next samples of a source from a segment on.
@@ -41,7 +51,7 @@ enum NextSamples {
 
 impl<'a> Timeline<'a> {
     pub(super) fn new(segments: &'a [&'a Listing]) -> Self {
-        Self { segments, summaries: BTreeMap::new() }
+        Self { segments, summaries: BTreeMap::new(), last_found: BTreeMap::new() }
     }
 
     /// The places of all segments that can hold samples within `mono_ns`. The search begins at `guess`.
@@ -57,7 +67,7 @@ impl<'a> Timeline<'a> {
         for source in sources {
             near_start = self.first_with(source, mono_ns.start, near_start, end_of_known);
             start = start.min(near_start);
-            near_end = self.behind_last_with(source, mono_ns.end, near_end.max(start), end_of_known);
+            near_end = self.place_after_last_with(source, mono_ns.end, near_end.max(start), end_of_known);
             end = end.max(near_end);
         }
         if end_of_known < all.end { start.min(end_of_known)..all.end } else { start..end.max(start) }
@@ -80,7 +90,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// The place after the last segment with a sample of `source` before `mono_ns`.
-    fn behind_last_with(&mut self, source: u16, mono_ns: u64, guess: usize, end: usize) -> usize {
+    fn place_after_last_with(&mut self, source: u16, mono_ns: u64, guess: usize, end: usize) -> usize {
         if mono_ns == u64::MAX {
             return end;
         }
@@ -92,33 +102,56 @@ impl<'a> Timeline<'a> {
     }
 
     /// The next samples of a source in the segments from `place` on and before `end`.
-    fn next_samples(&mut self, source: u16, mut place: usize, end: usize) -> NextSamples {
+    fn next_samples(&mut self, source: u16, place: usize, end: usize) -> NextSamples {
+        let is_between = |(from, at): &(usize, usize)| (*from..=*at).contains(&place);
+        let found = match self.last_found.get(&source).copied().filter(is_between) {
+            Some((_, at)) => NextPlace::At(at),
+            None => self.next_place(source, place, end),
+        };
+        match found {
+            NextPlace::At(at) => match self.summary(at).and_then(|summary| summary.span(source)) {
+                Some(span) => NextSamples::At(at, span),
+                None => NextSamples::Unknown,
+            },
+            NextPlace::Never => NextSamples::Never,
+            NextPlace::Unknown => NextSamples::Unknown,
+        }
+    }
+
+    /// The next segment with samples of a source. Sequence numbers only grow: where two headers expect the same one, nothing of the source is
+    /// between them.
+    fn next_place(&mut self, source: u16, first: usize, end: usize) -> NextPlace {
+        let mut place = first;
         for _ in 0..EMPTY_SEGMENTS_MAX {
             if place >= end {
-                return NextSamples::Never;
+                return NextPlace::Never;
             }
-            let Some(summary) = self.summary(place) else { return NextSamples::Unknown };
-            if let Some(span) = summary.span(source) {
-                return NextSamples::At(place, span);
-            }
-            // Sequence numbers only grow: the source's next sample is in front of the first header that expects a later one.
+            let Some(summary) = self.summary(place) else { return NextPlace::Unknown };
             let next_seq = summary.next_seq(source);
-            let is_over = |last: &Summary| last.next_seq(source) == next_seq && last.span(source).is_none();
-            if self.summary(end - 1).is_some_and(is_over) {
-                return NextSamples::Never;
+            if summary.span(source).is_some() {
+                self.last_found.insert(source, (first, place));
+                return NextPlace::At(place);
+            }
+            let is_alike = |summary: &Summary| summary.next_seq(source) == next_seq;
+            if let Some((from, at)) = self.last_found.get(&source).copied().filter(|(from, _)| place < *from)
+                && self.summary(from).is_some_and(is_alike)
+            {
+                self.last_found.insert(source, (first, at));
+                return NextPlace::At(at);
+            }
+            if self.summary(end - 1).is_some_and(|last| is_alike(last) && last.span(source).is_none()) {
+                return NextPlace::Never;
             }
             let from = place + 1;
-            let later = from
-                + partition_near(end - from, 0, |step| {
-                    self.summary(from + step).is_some_and(|summary| summary.next_seq(source) == next_seq)
-                });
+            let later =
+                from + partition_near(end - from, 0, |step| self.summary(from + step).is_some_and(is_alike));
             if later < end && self.summary(later).is_none() {
-                return NextSamples::Unknown;
+                return NextPlace::Unknown;
             }
             // Only gaps here: on to the next one.
-            place = if later == place + 1 { later } else { later - 1 };
+            place = if later == from { later } else { later - 1 };
         }
-        NextSamples::Unknown
+        NextPlace::Unknown
     }
 
     fn summary(&mut self, place: usize) -> Option<&Summary> {

@@ -17,6 +17,9 @@ use super::proof::Proof;
 use super::reader::{Advance, Damage, SegmentReader};
 use super::runs::Runs;
 
+/// Most flaws, and most holes, that are kept; more are counted. A hostile file may have one every twenty bytes.
+const FINDINGS_KEPT_MAX: usize = 1000;
+
 /// How often the progress is told.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
@@ -53,12 +56,18 @@ pub struct Verdict {
     pub frames: u64,
     /// Frames of kinds that this build does not know.
     pub unknown_frames: u64,
-    /// What is not what was written.
+    /// What is not what was written: the first of them.
     pub flaws: Vec<Flaw>,
-    /// Readings that are neither recorded nor explained.
+    /// How many more there are.
+    pub more_flaws: u64,
+    /// Readings that are neither recorded nor explained: the first of them.
     pub holes: Vec<Hole>,
-    /// Every source by run and id.
+    /// How many more there are.
+    pub more_holes: u64,
+    /// The sources by run and id.
     pub sources: Vec<((u64, u16), SourceAudit)>,
+    /// The sum of sources of earlier runs that were too many to be kept one by one.
+    pub earlier: SourceAudit,
 }
 
 impl Verdict {
@@ -69,12 +78,16 @@ impl Verdict {
 
     /// Readings in Gap frames.
     pub fn lost(&self) -> u64 {
-        self.sources.iter().fold(0, |sum, (_, source)| sum.saturating_add(source.lost))
+        self.all_sources().fold(0, |sum, source| sum.saturating_add(source.lost))
     }
 
     /// Readings that are neither recorded nor in a Gap frame.
     pub fn unexplained(&self) -> u64 {
-        self.sources.iter().fold(0, |sum, (_, source)| sum.saturating_add(source.unexplained))
+        self.all_sources().fold(0, |sum, source| sum.saturating_add(source.unexplained))
+    }
+
+    fn all_sources(&self) -> impl Iterator<Item = &SourceAudit> {
+        self.sources.iter().map(|(_, source)| source).chain([&self.earlier])
     }
 }
 
@@ -95,7 +108,7 @@ struct Walked {
     described: usize,      // of the header's sources, the audit knows so many
     is_explained: bool,    // something was found already: the footer's counts say nothing new
     proof: Proof,
-    proven: usize, // flaws when the last Index frame was read: behind it a live file is in flight
+    proven: (usize, u64), // flaws, kept and more, when the last Index frame was read: what follows in a live file is in flight
 }
 
 #[derive(Clone, Copy, Default)]
@@ -144,7 +157,7 @@ impl Verification {
         is_live: bool,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), SegmentError> {
-        let mut walked = Walked { proven: self.verdict.flaws.len(), ..Walked::default() };
+        let mut walked = Walked { proven: self.flaws_so_far(), ..Walked::default() };
         if let Some(what) = reader.packed().and_then(Packed::flaw) {
             self.flaw(reader.path(), 0, 0, what);
         }
@@ -201,7 +214,8 @@ impl Verification {
             }
         }
         if is_live {
-            self.verdict.flaws.truncate(walked.proven);
+            self.verdict.flaws.truncate(walked.proven.0);
+            self.verdict.more_flaws = walked.proven.1;
         }
         self.end(reader, is_live, &mut walked);
         Ok(())
@@ -214,6 +228,7 @@ impl Verification {
 
     /// What it came to.
     pub fn finish(mut self) -> Verdict {
+        self.verdict.earlier = self.audit.earlier().clone();
         self.verdict.sources = self.audit.finish();
         self.verdict
     }
@@ -294,7 +309,7 @@ impl Verification {
             FrameKind::Index => {
                 let what = walked.proof.index(&Index::decode(payload())?);
                 self.disproven(reader, at, what, walked);
-                walked.proven = self.verdict.flaws.len();
+                walked.proven = self.flaws_so_far();
             }
             FrameKind::Footer => {
                 let what = reader.footer().and_then(|footer| walked.proof.footer(footer));
@@ -368,13 +383,22 @@ impl Verification {
                 );
                 self.flaw(path, offset, 0, what);
             }
+            Finding::Hole(_) if self.verdict.holes.len() == FINDINGS_KEPT_MAX => self.verdict.more_holes += 1,
             Finding::Hole(count) => {
                 self.verdict.holes.push(Hole { path: path.to_owned(), offset, source: name, count });
             }
         }
     }
 
+    fn flaws_so_far(&self) -> (usize, u64) {
+        (self.verdict.flaws.len(), self.verdict.more_flaws)
+    }
+
     fn flaw(&mut self, path: &Path, offset: u64, length: u64, what: impl Into<String>) {
+        if self.verdict.flaws.len() == FINDINGS_KEPT_MAX {
+            self.verdict.more_flaws += 1;
+            return;
+        }
         self.verdict.flaws.push(Flaw { path: path.to_owned(), offset, length, what: what.into() });
     }
 }
@@ -389,6 +413,8 @@ pub(super) mod tests {
 
     use super::super::crew::{Crew, stretches};
     use super::super::header::tests::example;
+    use super::super::recover::Leftovers;
+    use super::super::walk::Walk;
     use super::super::{
         Form, Frames, IndexEntry, Marker, MarkerOrigin, SegmentName, SegmentWriter, Span, State,
     };
@@ -398,6 +424,39 @@ pub(super) mod tests {
     use crate::os::mapped_file::MappedFile;
     use crate::os::storage::{DataDirectory, Storage};
     use crate::stream::{Framer, KindDeframer};
+
+    // Goal: however many places are damaged, the lists stay short, and the rest is counted. Method: a segment whose every second frame is
+    // damaged, 3,000 of them; its verdict, and that of a recovery's walk.
+    #[test]
+    fn lists_of_findings_are_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let acts: Vec<Act> =
+            (0..3000).map(|at| Act::Samples { source: (at % 2) as u16, count: 2, body: 20 }).collect();
+        let path = written(folder.path(), &acts);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let mut reader = SegmentReader::open(&path).unwrap();
+        let mut at_samples = Vec::new();
+        while let Some(Advance::Frame(at)) = reader.advance().unwrap() {
+            at_samples.extend((at.kind == FrameKind::Telemetry).then_some(at.offset as usize + at.bytes - 1));
+        }
+        at_samples.iter().step_by(2).for_each(|at| bytes[*at] ^= 1);
+        std::fs::write(&path, &bytes).unwrap();
+        let mut verification = Verification::default();
+        verification.segment(&mut SegmentReader::open(&path).unwrap(), false, &mut |_| {}).unwrap();
+        let verdict = verification.finish();
+        assert_eq!((verdict.frames, verdict.unexplained()), (3000, 3000));
+        assert_eq!((verdict.flaws.len(), verdict.holes.len()), (FINDINGS_KEPT_MAX, FINDINGS_KEPT_MAX));
+        let (flaws, holes) = (FINDINGS_KEPT_MAX as u64 + verdict.more_flaws, verdict.more_holes);
+        assert!((3000..=3010).contains(&flaws) && holes > 1000, "{flaws} {holes}");
+        let mut reader = SegmentReader::open(&path).unwrap();
+        let walk = Walk::through(&mut reader, &Leftovers::default()).unwrap();
+        let (first, last) = (walk.damage.first().unwrap(), walk.damage.last().unwrap());
+        assert!(walk.damage.len() <= 1001, "{}", walk.damage.len());
+        assert!(
+            first.offset < 10_000
+                && last.offset + last.length >= *at_samples.iter().nth_back(1).unwrap() as u64
+        );
+    }
 
     /// What a made-up recorder does next.
     #[derive(Debug, Clone)]

@@ -26,7 +26,7 @@ pub(super) struct Walk {
     /// Bytes behind it that are not empty.
     pub(super) has_tail: bool,
     pub(super) is_damaged: bool,
-    /// What is wrong with it.
+    /// What is wrong with it; of very many places the last one stands for the rest.
     pub(super) damage: Vec<Damage>,
     /// Samples in it.
     pub(super) samples: u64,
@@ -52,7 +52,7 @@ impl Walk {
                 Advance::Damage(damage) => {
                     proof.damage();
                     walk.is_damaged = true;
-                    walk.damage.push(damage);
+                    damage.add_to(&mut walk.damage);
                     continue;
                 }
             };
@@ -141,7 +141,7 @@ impl Walk {
 
     fn found(&mut self, offset: u64, length: u64, what: &'static str) {
         self.is_damaged = true;
-        self.damage.push(Damage { offset, length, what });
+        Damage { offset, length, what }.add_to(&mut self.damage);
     }
 
     /// Counts a frame. What is wrong with its place among the others.

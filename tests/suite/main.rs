@@ -42,6 +42,7 @@ mod medium;
 mod metrics;
 mod overload;
 mod privileges;
+mod reading;
 mod recording;
 mod reloading;
 mod replaying;

@@ -1,0 +1,31 @@
+//! What of a recording is read.
+
+use std::collections::BTreeSet;
+
+use crate::segment::Elapsed;
+
+/// What of a recording is read. Everything by default.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Names of the sources; empty for all.
+    pub sources: BTreeSet<String>,
+    /// Not before this wall time, in nanoseconds.
+    pub since_ns: Option<i64>,
+    /// Before this wall time, in nanoseconds.
+    pub until_ns: Option<i64>,
+    /// Within this time after the first sample.
+    pub elapsed: Option<Elapsed>,
+    /// Dotted paths of the fields that need to be right; empty for all ([`SegmentReader::want_fields`]).
+    pub fields: Vec<String>,
+}
+
+impl Filter {
+    pub(super) fn wants_source(&self, name: &str) -> bool {
+        self.sources.is_empty() || self.sources.contains(name)
+    }
+
+    pub(super) fn wants_wall(&self, wall_ns: i64) -> bool {
+        self.since_ns.is_none_or(|since| wall_ns >= since)
+            && self.until_ns.is_none_or(|until| wall_ns < until)
+    }
+}
