@@ -57,7 +57,8 @@ pub enum DaemonError {
 /// Why a data directory outside of the service's own cannot be written to, and what to do about it.
 pub fn state_directory_only(data_dir: &Path, state: &Path) -> String {
     format!(
-        "the service may write to {} alone: give {} to its account and name it in a drop-in of the unit, ReadWritePaths={};          flatcap-service(8), RECORDINGS ELSEWHERE, has the commands",
+        "the service may write to {} alone: give {} to its account and name it in a drop-in of the unit, ReadWritePaths={}; \
+         flatcap-service(8), RECORDINGS ELSEWHERE, has the commands",
         state.display(),
         data_dir.display(),
         data_dir.display()

@@ -113,10 +113,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     let Surroundings { duration, watch, reread, last_good, set_log } = surroundings;
     let (kept_in, refusal) = last_good.map(|kept| (kept.file, kept.refusal)).unzip();
     let refusal = refusal.flatten();
-    match &refusal {
-        None => metrics.daemon.note_config(wall_s()),
-        Some(_) => metrics.daemon.note_fallback(wall_s()),
-    }
+    note_config(&metrics, refusal.is_some());
     let mut manager = Manager::find(&metrics);
     manager.ready(&metrics);
     let in_force =
@@ -275,6 +272,11 @@ impl Service<'_> {
         };
         self.run.controls.orders.give(order, answer_of(call));
     }
+}
+
+/// Publishes which configuration is in effect.
+fn note_config(metrics: &Metrics, is_fallback: bool) {
+    if is_fallback { metrics.daemon.note_fallback(wall_s()) } else { metrics.daemon.note_config(wall_s()) }
 }
 
 /// Seconds since 1970, as the wall clock says.

@@ -121,7 +121,7 @@ fn a_directory_outside_the_service_is_explained() {
         command.env("CONFIGURATION_DIRECTORY", rig.path("etc")).env("STATE_DIRECTORY", &state);
         Called::from(command.output().unwrap())
     };
-    let what = "a drop-in of the unit, ReadWritePaths=/proc/recordings";
+    let what = "a drop-in of the unit, ReadWritePaths=/proc/recordings; flatcap-service(8)";
     let checked = call(&["check-config"]);
     assert_eq!(checked.status, Some(0), "{checked:?}");
     assert!(checked.err.contains(what) && checked.err.lines().count() == 1, "{checked:?}");
