@@ -349,7 +349,11 @@ impl Recorder {
             run_id: header.run_id,
             state: State::Active,
         };
-        let form = Form { preallocate: self.plan.preallocate, packing: self.plan.packing.clone() };
+        let form = Form {
+            preallocate: self.plan.preallocate,
+            packing: self.plan.packing.clone(),
+            copies_header: true,
+        };
         let writer = in_storage(&self.metrics.recorder, || {
             SegmentWriter::create_as(&*self.storage, name, header, &self.plan.attachments, form)
         })?;

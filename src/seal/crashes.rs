@@ -300,7 +300,7 @@ fn small_blocks_become_large_ones() {
         let storage = SimulatedStorage::new(1);
         let header = header(0, ChecksumKind::Crc32);
         let packing = Some(Packing::usual(&header));
-        let name = segment_as(&storage, header, 40, Form { preallocate: 0, packing }).to_string();
+        let name = segment_as(&storage, header, 40, Form { packing, ..Form::default() }).to_string();
         let (bytes, is_packed) = read(&storage, &name);
         assert!(is_packed);
         (storage, name, bytes)

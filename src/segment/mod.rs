@@ -20,6 +20,7 @@ mod footer;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod header;
+mod header_copy;
 mod index;
 mod kind;
 mod mend;

@@ -6,7 +6,9 @@ use std::path::Path;
 use super::error::SegmentError;
 use super::footer::{Footer, Trailer};
 use super::header::{HEADER_BYTES_MAX, Header, HeaderFault, VERSION};
+use super::header_copy;
 use super::kind::{FrameKind, PAYLOAD_BYTES_MIN};
+use super::packed_search::has_block;
 use super::window::Window;
 use crate::stream::{ChecksumKind, KindDeframer, LENGTH_BYTES, SliceDeframer, Step};
 
@@ -17,17 +19,28 @@ pub(super) struct Front {
     pub(super) announces_blocks: bool,
 }
 
-/// Both ends of a file, as far as they are intact.
+/// Both ends of a file, as far as they are intact, and what replaces them where both are damaged.
 pub(super) struct Ends {
     pub(super) front: Option<Front>,
+    /// The copy of the header within the file.
+    pub(super) copy: Option<Header>,
+    /// Without any of the others: blocks were found.
+    has_blocks: bool,
     /// And where it stands.
     pub(super) footer: Option<(Footer, u64)>,
 }
 
 impl Ends {
+    /// The header, by whatever has it.
+    pub(super) fn header(&self) -> Option<&Header> {
+        let front = self.front.as_ref().map(|front| &front.header);
+        front.or(self.footer.as_ref().map(|(footer, _)| &footer.header)).or(self.copy.as_ref())
+    }
+
     /// Whether the frames between them are blocks.
     pub(super) fn announce_blocks(&self) -> bool {
-        self.front.as_ref().is_some_and(|front| front.announces_blocks)
+        self.has_blocks
+            || self.front.as_ref().is_some_and(|front| front.announces_blocks)
             || self.footer.as_ref().is_some_and(|(footer, _)| !footer.blocks.is_empty())
     }
 }
@@ -39,7 +52,11 @@ pub(super) fn find_ends(path: &Path, window: &mut Window) -> Result<Ends, Segmen
     if file_bytes == 0 {
         return Err(SegmentError::Empty { path: path.to_owned() });
     }
-    let front = find_header(window, file_bytes, path)?;
+    let (front, refused) = match find_header(window, file_bytes, path) {
+        Ok(front) => (front, None),
+        Err(error @ SegmentError::Io { .. }) => return Err(error),
+        Err(error) => (None, Some(error)),
+    };
     let kinds = match &front {
         Some(front) => &[front.header.checksum][..],
         None => ChecksumKind::ALL,
@@ -51,9 +68,19 @@ pub(super) fn find_ends(path: &Path, window: &mut Window) -> Result<Ends, Segmen
     // A file may end with a payload that holds another segment's end.
     let footer =
         footer.filter(|(footer, _)| front.as_ref().is_none_or(|front| footer.header.is_of(&front.header)));
+    let mut ends = Ends { front, footer, copy: None, has_blocks: false };
+    if ends.header().is_none() {
+        let mut aside = window.aside();
+        ends.copy = header_copy::find(path, &mut aside).map_err(io_error)?;
+        ends.has_blocks =
+            ends.copy.is_none() && has_block(&mut aside, header_copy::SEARCH_BYTES_MAX).map_err(io_error)?;
+    }
+    if let Some(error) = refused.filter(|_| ends.header().is_none() && !ends.has_blocks) {
+        return Err(error);
+    }
     // Seen before the file grew by a footer: it is read again from the start.
     window.forget();
-    Ok(Ends { front, footer })
+    Ok(ends)
 }
 
 /// The header at the file's start, if it is intact under any checksum.
@@ -95,7 +122,7 @@ fn find_header(window: &mut Window, file_bytes: u64, path: &Path) -> Result<Opti
     if damaged && find_any_footer(window, file_bytes).map_err(io_error)?.is_none() {
         return Err(SegmentError::BadHeader {
             path: path(),
-            what: "nothing that can be trusted: it is damaged or cut short, and there is no footer to replace it",
+            what: "nothing that can be trusted: it is damaged or cut short, and neither a footer nor a copy replaces it",
         });
     }
     Ok(None)

@@ -144,13 +144,14 @@ impl Packed {
         &self.sizes
     }
 
-    /// What is wrong with the file around the blocks. One that was never sealed has nothing wrong.
+    /// What is wrong with the file around the blocks. That it was never sealed is not.
     pub fn flaw(&self) -> Option<&'static str> {
         match (self.has_front, self.has_table) {
             (_, false) if self.holds_sealed.get() == Some(&true) => {
                 Some("the footer of the packed file is damaged: its blocks were searched for")
             }
             (false, true) => Some("the header of the packed file is damaged: its footer has a copy"),
+            (false, false) => Some("the header of the packed file is damaged: its blocks were searched for"),
             _ => None,
         }
     }

@@ -17,8 +17,8 @@ const SEARCH_BYTES: usize = 256 << 10;
 /// Where in a frame its identifier stands: behind the frame's header and the FlatBuffer's root offset.
 const IDENTIFIER_AT: usize = 12 + 4;
 /// Bytes that may be hashed in vain before the first byte of the file, and for each byte of it: bounds the work on hostile input.
-const HASHED_IN_VAIN_MIN: u64 = 64 << 20;
-const HASHED_IN_VAIN_PER_BYTE: u64 = 8;
+pub(super) const HASHED_IN_VAIN_MIN: u64 = 64 << 20;
+pub(super) const HASHED_IN_VAIN_PER_BYTE: u64 = 8;
 /// Highest raw offset that is believed without a table, for each byte of the file: that of the longest blocks in the shortest frames. Any less would
 /// be a guess at how small data can become, and equal payloads become 8,000 times smaller and more.
 const RAW_BYTES_PER_BYTE: u64 = RAW_BYTES_MAX / BLOCK_FRAME_BYTES_MIN;
@@ -27,11 +27,21 @@ const BLOCK_FRAME_BYTES_MIN: u64 = 64;
 
 /// Every intact block of a file, in its order.
 pub(super) fn find_blocks(window: &mut Window) -> io::Result<Vec<BlockEntry>> {
+    find_blocks_in(window, u64::MAX, usize::MAX)
+}
+
+/// Whether an intact block stands in a file, up to an offset.
+pub(super) fn has_block(window: &mut Window, up_to: u64) -> io::Result<bool> {
+    Ok(!find_blocks_in(window, up_to, 1)?.is_empty())
+}
+
+/// At most so many intact blocks of a file that begin before an offset.
+fn find_blocks_in(window: &mut Window, up_to: u64, most: usize) -> io::Result<Vec<BlockEntry>> {
     let file_bytes = window.file_bytes()?;
     let raw_max = raw_bytes_max(&**window.file())?;
     let budget = HASHED_IN_VAIN_MIN.saturating_add(file_bytes.saturating_mul(HASHED_IN_VAIN_PER_BYTE));
     let (mut blocks, mut offset, mut in_vain) = (Vec::new(), 0, 0_u64);
-    while offset < file_bytes && in_vain < budget {
+    while offset < file_bytes.min(up_to) && blocks.len() < most && in_vain < budget {
         let Some(claimed) = claimed_bytes(window, offset, file_bytes)? else {
             offset = next_identifier(window, offset + 1, file_bytes)?;
             continue;

@@ -237,7 +237,7 @@ mod tests {
             let plain = written(folders[0].path(), &acts);
             let raw = std::fs::read(&plain).unwrap();
             let (mut follower, mut seen) = (None, Vec::new());
-            let form = Form { preallocate: 0, packing: Some(Packing::usual(&example())) };
+            let form = Form { packing: Some(Packing::usual(&example())), ..Form::default() };
             let path = written_as(folders[1].path(), &acts, form, &mut |path| {
                 let reader = follower.get_or_insert_with(|| SegmentReader::open(path).unwrap());
                 read_on(reader, &mut seen);
@@ -280,7 +280,7 @@ mod tests {
                 [Act::Samples { source: at % 2, count: 30, body: 50 + usize::from(at) }, Act::Index]
             })
             .collect();
-        let form = Form { preallocate: 0, packing: Some(Packing::usual(&example())) };
+        let form = Form { packing: Some(Packing::usual(&example())), ..Form::default() };
         let path = written_as(folder.path(), &acts, form, &mut |_| {});
         let name = SegmentName::parse(path.file_name().unwrap().to_str().unwrap()).unwrap();
         let bytes = std::fs::read(&path).unwrap();

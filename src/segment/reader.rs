@@ -53,6 +53,7 @@ pub struct SegmentReader {
     pub(super) latest: Vec<Latest>,
     pub(super) leave_out: Option<LeaveOut>,
     pub(super) is_wary: bool, // behind a hole: reading may have come to frames inside a payload
+    lacks_front: bool,        // what stands where the header should is not it
     pub(super) hashed_in_vain: u64, // since the file was opened
 }
 
@@ -99,7 +100,7 @@ impl SegmentReader {
         let bad = |what| SegmentError::BadHeader { path: path.to_owned(), what };
         let ends = match find_ends(path, &mut window) {
             Err(SegmentError::Empty { .. }) => Err(bad(UNPACKABLE)),
-            Ok(ends) if ends.front.is_none() && ends.footer.is_none() => Err(bad(UNPACKABLE)),
+            Ok(ends) if ends.header().is_none() => Err(bad(UNPACKABLE)),
             Ok(ends) if ends.announce_blocks() => Err(bad("that blocks hold blocks, which they never do")),
             ends => ends,
         }?;
@@ -113,12 +114,10 @@ impl SegmentReader {
         packed: Option<Arc<Packed>>,
         ends: Ends,
     ) -> Result<Self, SegmentError> {
-        let (footer, footer_offset) = ends.footer.unzip();
-        let header = ends
-            .front
-            .map(|front| front.header)
-            .or_else(|| footer.as_ref().map(|footer| footer.header.clone()));
+        let header = ends.header().cloned();
         let header = header.ok_or_else(|| SegmentError::NotASegment { path: path.to_owned() })?;
+        let lacks_front = ends.front.is_none();
+        let (footer, footer_offset) = ends.footer.unzip();
         let deframer = KindDeframer::new(header.checksum)
             .with_max_frame_len(header.frame_max.max(HEADER_BYTES_MAX) as usize);
         Ok(Self {
@@ -137,6 +136,7 @@ impl SegmentReader {
             latest: Vec::new(),
             leave_out: None,
             is_wary: false,
+            lacks_front,
             hashed_in_vain: 0,
         })
     }
@@ -302,6 +302,10 @@ impl SegmentReader {
         self.tail = None;
         self.sample = None;
         let what = match self.expect(self.offset)? {
+            // Without checksums it may pass for a frame of another kind.
+            Found::Frame(FrameAt { offset: 0, kind: FrameKind::Unknown(_), .. }) if self.lacks_front => {
+                "the header, which is known from its copy or the footer"
+            }
             Found::Frame(at) => {
                 self.pass(at);
                 return Ok(Some(Advance::Frame(at)));

@@ -205,8 +205,7 @@ impl Recovery<'_> {
                 return Ok(self.result);
             }
             Err(SegmentError::NotASegment { .. } | SegmentError::BadHeader { .. }) => {
-                let what =
-                    "nothing in it can be read: its header is damaged, and there is no footer to replace it";
+                let what = "nothing in it can be read: its header is damaged, and neither a footer nor a copy replaces it";
                 self.result.damage.push(Damage { offset: 0, length, what });
                 self.set_aside(&stored)?;
                 return Ok(self.result);
@@ -221,6 +220,12 @@ impl Recovery<'_> {
         self.result.frames = walk.samples;
         self.result.damage.extend_from_slice(&walk.damage);
         let packed = reader.packed();
+        if let Some((packed, what)) = packed.and_then(|packed| packed.flaw().map(|what| (packed, what)))
+            && !is_complete
+        {
+            // Around the blocks, so that the walk did not come upon it.
+            self.result.damage.insert(0, Damage { offset: 0, length: packed.stored_offset(0), what });
+        }
         let has_end = packed.map_or(is_complete, |packed| is_complete && packed.flaw().is_none());
         // What a packed file goes on behind; none where that is not the end of a whole block.
         let blocks =

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::control::{Attachment, ClockSync, Gap, Marker};
 use super::footer::{Footer, ended};
 use super::header::{Header, SourceInfo};
+use super::header_copy;
 use super::name::SegmentName;
 use super::packing::{Packer, Packing};
 use super::reserve::{Reserve, full, is_full};
@@ -13,7 +14,7 @@ use super::sealed::SealedSegment;
 use super::tally::Tally;
 use super::totals::{Span, Totals};
 use crate::os::storage::{Storage, StorageFile};
-use crate::stream::{self, ChecksumKind, SliceFramer, StreamWriter};
+use crate::stream::{self, ChecksumKind, Framer, SliceFramer, StreamWriter};
 
 /// Room for the gaps that may have to be written when the medium is full.
 const GAPS_RESERVE_BYTES: u64 = 16 << 10;
@@ -26,7 +27,8 @@ pub struct SegmentWriter {
     header: Header,
     file: Arc<dyn StorageFile>,
     stream: StreamWriter<'static, Appender, ChecksumKind>,
-    packer: Option<Packer>, // of a segment that is packed while it is recorded
+    packer: Option<Packer>,   // of a segment that is packed while it is recorded
+    copy: Option<Attachment>, // of the header, until it is written
     header_bytes: u64,
     tally: Tally,
     reserve: Reserve,
@@ -39,6 +41,8 @@ pub struct Form {
     pub preallocate: u64,
     /// What packs it; none: its frames are written as they are.
     pub packing: Option<Packing>,
+    /// With an Index frame it gets a second copy of its header, for as long as it has no footer.
+    pub copies_header: bool,
 }
 
 /// Where room for a write comes from.
@@ -74,7 +78,7 @@ impl SegmentWriter {
         attachments: &[Attachment],
         preallocate: u64,
     ) -> io::Result<Self> {
-        Self::create_as(storage, name, header, attachments, Form { preallocate, packing: None })
+        Self::create_as(storage, name, header, attachments, Form { preallocate, ..Form::default() })
     }
 
     /// The same, in any form.
@@ -94,6 +98,12 @@ impl SegmentWriter {
         let mut segment = Self::resume(name, header, file, tally);
         segment.packer = packer;
         segment.reserve = Reserve::new(form.preallocate);
+        if form.copies_header {
+            let mut frame = Vec::new();
+            let payload = segment.header.encode();
+            segment.header.checksum.frame_and_write(&mut frame, &payload).map_err(into_io)?;
+            segment.copy = Some(header_copy::attachment(&segment.header, frame));
+        }
         if let Err(error) = segment.begin(attachments) {
             // A full disk would else be littered with empty files, one an attempt.
             let _best_effort = storage.remove(&name.to_string());
@@ -115,6 +125,7 @@ impl SegmentWriter {
             header_bytes: header.encode().len() as u64,
             reserve: Reserve::new(0),
             packer: None,
+            copy: None,
             header,
             file,
             stream,
@@ -287,8 +298,25 @@ impl SegmentWriter {
     /// # Errors
     /// As [`append`](Self::append).
     pub fn append_index(&mut self, synced_offset: u64) -> io::Result<()> {
+        self.append_copy()?;
         let index = self.tally.close_interval(synced_offset);
         self.write_payload(&index.encode(), Room::Kept)
+    }
+
+    /// Appends the copy of the header, once the segment is long enough for it. Where there is no room for it, the next Index frame
+    /// tries again.
+    fn append_copy(&mut self) -> io::Result<()> {
+        let bytes = self.tally.bytes();
+        let Some(copy) = self.copy.take_if(|copy| header_copy::is_due(bytes, copy.content.len())) else {
+            return Ok(());
+        };
+        match self.append_attachment(&copy) {
+            Err(error) if is_full(&error) => {
+                self.copy = Some(copy);
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Counts appended telemetry: `count` frames of one source with consecutive numbers.

@@ -9,7 +9,7 @@ use flatcap::block::{Codec, Encoder, Layout, Way, Ways};
 use flatcap::os::storage::ReadAt;
 use flatcap::schema::segment::SegmentHeader;
 use flatcap::segment::{
-    ClockSync, FrameKind, Gap, Marker, PackedWriter, SegmentReader, SourceInfo, SourceKind, Trailer,
+    ClockSync, Form, FrameKind, Gap, Marker, PackedWriter, SegmentReader, SourceInfo, SourceKind, Trailer,
 };
 use flatcap::stream::{ChecksumKind, SliceFramer};
 
@@ -149,6 +149,16 @@ fn files() -> Vec<(String, Vec<u8>)> {
         maker.samples(0, 1..2);
         maker.sealed()
     };
+    let copied_header = {
+        let form = Form { copies_header: true, ..Form::default() };
+        let mut maker = Maker::in_form(header(kind, vec![source(0, &schema)]), form);
+        maker.samples(0, 0..2);
+        maker.writer.append_index(0).unwrap();
+        maker.samples(0, 2..4);
+        let mut bytes = maker.unsealed();
+        bytes[100] ^= 0x10;
+        bytes
+    };
     let in_blocks = |layout| {
         packed(&rows(1, 12), Ways { general: Way { layout, codec: Codec::None }, sources: Vec::new() })
     };
@@ -159,6 +169,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
         .collect();
     for (name, bytes) in [
         ("compatible-bit", with_header(&short(kind), kind, SegmentHeader::VT_COMPATIBLE, &[0x10])),
+        ("copied-header", copied_header),
         ("damaged-payload", changed(sample.end - 9, 0x04)),
         ("future-version", with_header(&short(kind), kind, SegmentHeader::VT_VERSION, &[2, 0])),
         ("holding-a-segment", holding),

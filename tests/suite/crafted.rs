@@ -11,7 +11,7 @@ use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
 use flatcap::os::clock::ClockReading;
 use flatcap::os::storage::{Attributes, Entry, ReadAt, Space, Storage, StorageFile};
 use flatcap::segment::{
-    Advance, Attachment, ClockCause, ClockSync, FrameKind, Frames, Gap, Header, HostName, Marker,
+    Advance, Attachment, ClockCause, ClockSync, Form, FrameKind, Frames, Gap, Header, HostName, Marker,
     MarkerOrigin, SegmentError, SegmentName, SegmentReader, SegmentWriter, SourceInfo, SourceKind, Span,
     State, Verdict, Verification,
 };
@@ -251,6 +251,10 @@ pub struct Maker {
 
 impl Maker {
     pub fn new(header: Header) -> Self {
+        Self::in_form(header, Form::default())
+    }
+
+    pub fn in_form(header: Header, form: Form) -> Self {
         let shelf = Arc::new(Shelf::default());
         let kind = header.checksum;
         let name = SegmentName {
@@ -259,7 +263,8 @@ impl Maker {
             run_id: header.run_id,
             state: State::Active,
         };
-        let writer = SegmentWriter::create(&*shelf, name, header, &[attachment("flatcap.toml")], 0).unwrap();
+        let attachments = [attachment("flatcap.toml")];
+        let writer = SegmentWriter::create_as(&*shelf, name, header, &attachments, form).unwrap();
         Self { writer, shelf, kind, body: fixture("event.bin") }
     }
 

@@ -1,0 +1,280 @@
+//! The second copy of a header: an attachment that a recorder writes with its first Index frame, so that one flipped bit in
+//! the header of a file without a footer costs nothing (docs/FORMAT.md, section 2).
+
+use std::io;
+use std::path::Path;
+
+use memchr::memmem;
+
+use super::control::Attachment;
+use super::header::{HEADER_BYTES_MAX, Header};
+use super::kind::{IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
+use super::name::SegmentName;
+use super::packed_search::{HASHED_IN_VAIN_MIN, HASHED_IN_VAIN_PER_BYTE};
+use super::window::Window;
+use crate::stream::{ChecksumKind, KindDeframer, LENGTH_BYTES, SliceDeframer, Step};
+
+/// Reserved name of the attachment.
+pub(super) const NAME: &str = "flatcap.header";
+/// How an attachment is identified.
+const IDENTIFIER: &[u8; 4] = b"FCAT";
+/// The copy takes at most one in so many bytes of what the file has by then, so that small segments stay small...
+const SHARE: u64 = 4;
+/// ...beyond so many, which any segment may have.
+const FREE_BYTES: u64 = 64 << 10;
+/// How far into a file a copy is searched for: beyond any first interval (4 MiB, and a write), and where the disk was full by then.
+pub(super) const SEARCH_BYTES_MAX: u64 = 256 << 20;
+/// How much is searched at once.
+const STEP_BYTES: usize = 256 << 10;
+
+/// Whether a file of so many bytes is long enough for a copy of its header's frame.
+pub(super) fn is_due(file_bytes: u64, frame_bytes: usize) -> bool {
+    file_bytes.saturating_add(FREE_BYTES) >= SHARE * frame_bytes as u64
+}
+
+/// The copy of a header's frame.
+pub(super) fn attachment(header: &Header, frame: Vec<u8>) -> Attachment {
+    Attachment {
+        name: NAME.to_owned(),
+        media_type: "application/octet-stream".to_owned(),
+        mono_ns: header.clocks.mono_ns,
+        wall_ns: header.clocks.wall_ns,
+        content: frame,
+    }
+}
+
+/// Searches a raw segment for the copy of its header. What the file's name says of run and number must agree.
+pub(super) fn find(path: &Path, window: &mut Window) -> io::Result<Option<Header>> {
+    let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
+    let is_ours = |header: &Header| {
+        name.is_none_or(|name| (name.run_id, name.number) == (header.run_id, header.segment))
+    };
+    let file_bytes = window.file_bytes()?;
+    let end = file_bytes.min(SEARCH_BYTES_MAX);
+    let budget = HASHED_IN_VAIN_MIN.saturating_add(end.saturating_mul(HASHED_IN_VAIN_PER_BYTE));
+    let (mut at, mut in_vain) = (0, 0_u64);
+    while at < end && in_vain < budget {
+        let stretch = window.at(at, STEP_BYTES)?;
+        let stretch = stretch.get(..STEP_BYTES).unwrap_or(stretch);
+        let Some(found) = memmem::find(stretch, IDENTIFIER) else {
+            // One may begin at the end of this stretch.
+            at += stretch.len().saturating_sub(IDENTIFIER.len() - 1).max(1) as u64;
+            continue;
+        };
+        let identifier = at + found as u64;
+        for &kind in ChecksumKind::ALL {
+            let offset = identifier.checked_sub((kind.frame_bytes(0) + IDENTIFIER_AT) as u64);
+            let Some(offset) = offset else { continue };
+            let (header, hashed) = copy_at(window, offset, kind)?;
+            in_vain = in_vain.saturating_add(hashed);
+            if let Some(header) = header.filter(is_ours) {
+                return Ok(Some(header));
+            }
+        }
+        at = identifier + 1;
+    }
+    Ok(None)
+}
+
+/// The header in the copy at `offset`, if one stands there under this checksum; and how many bytes were hashed.
+fn copy_at(window: &mut Window, offset: u64, kind: ChecksumKind) -> io::Result<(Option<Header>, u64)> {
+    let deframer = KindDeframer::new(kind).with_max_frame_len(HEADER_BYTES_MAX as usize);
+    let head = window.at(offset, deframer.header_bytes())?;
+    let Some(length) = head.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_le_bytes(*length)) else {
+        return Ok((None, 0));
+    };
+    let bytes = deframer.header_bytes() + length as usize;
+    let is_possible = length <= HEADER_BYTES_MAX && length as usize >= PAYLOAD_BYTES_MIN;
+    if !is_possible || offset.saturating_add(bytes as u64) > window.file_bytes()? {
+        return Ok((None, 0));
+    }
+    let header = match deframer.deframe(window.at(offset, bytes)?) {
+        Ok(Step::Frame(frame)) => Attachment::decode(frame.payload())
+            .filter(|attachment| attachment.name == NAME)
+            .and_then(|attachment| header_of(&attachment.content, deframer)),
+        _ => None,
+    };
+    Ok((header, bytes as u64))
+}
+
+/// The header in the bytes of its frame.
+fn header_of(frame: &[u8], deframer: KindDeframer) -> Option<Header> {
+    let Ok(Step::Frame(found)) = deframer.deframe(frame) else { return None };
+    let (header, announces_blocks) = Header::decode_front(found.payload()).ok()?;
+    let is_right = found.bytes().len() == frame.len()
+        && !announces_blocks
+        && header.checksum.frame_bytes(0) == deframer.header_bytes();
+    is_right.then_some(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::super::header::tests::example;
+    use super::super::{
+        Advance, Aside, Damage, Form, FrameKind, Frames, Leftovers, Packing, SegmentError, SegmentName,
+        SegmentReader, SegmentWriter, Span, State, recover,
+    };
+    use super::*;
+    use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+    use crate::os::simulated::SimulatedStorage;
+    use crate::os::storage::Storage;
+    use crate::stream::Framer;
+
+    const SAMPLES: usize = 24;
+
+    /// The bytes of a segment that nobody has sealed: under this checksum, in this form. And the length of its header's frame.
+    fn unsealed(checksum: ChecksumKind, packs: bool) -> (Vec<u8>, usize) {
+        let header = Header { checksum, ..example() };
+        let packing = packs.then(|| Packing::usual(&header));
+        let form = Form { preallocate: 0, packing, copies_header: true };
+        let storage = SimulatedStorage::new(0);
+        let mut writer = SegmentWriter::create_as(&storage, name(), header.clone(), &[], form).unwrap();
+        for number in 0..SAMPLES as u64 {
+            let (mono_ns, wall_ns, seq) = (10 + number, 0, 9 + number / 2);
+            let source = u16::from(number % 2 == 1);
+            let mut payload = vec![0; ENVELOPE_BYTES + 64];
+            let stamp = Stamp { mono_ns, wall_ns, seq, shortfall: Shortfall::NONE, duration_ns: 1 };
+            Envelope::new(source).write(&mut payload, &stamp, &[7; 64]);
+            let mut frame = Vec::new();
+            checksum.frame_and_write(&mut frame, &payload).unwrap();
+            let heads = [&frame[..checksum.frame_bytes(0)]];
+            writer
+                .append(Frames { pieces: &mut [io::IoSlice::new(&frame)], heads: &heads, count: 1 })
+                .unwrap();
+            let span = Span {
+                first_seq: seq,
+                last_seq: seq,
+                first_mono_ns: mono_ns,
+                last_mono_ns: mono_ns,
+                first_wall_ns: wall_ns,
+                last_wall_ns: wall_ns,
+            };
+            writer.tally(source, 1, span);
+            if number % 8 == 7 {
+                writer.append_index(0).unwrap();
+            }
+        }
+        let front = checksum.frame_bytes(header.encode().len());
+        (storage.content(&name().to_string()).unwrap(), front)
+    }
+
+    fn name() -> SegmentName {
+        let header = example();
+        SegmentName { number: header.segment, created_s: 0, run_id: header.run_id, state: State::Active }
+    }
+
+    /// What a reader finds: samples, and damage with the tail.
+    fn read(bytes: &[u8]) -> Result<(usize, Vec<Damage>), SegmentError> {
+        let storage = holding(bytes);
+        let stored = name().to_string();
+        let mut reader = SegmentReader::over(Path::new(&stored), storage.open(&stored).unwrap())?;
+        let (mut samples, mut damage) = (0, Vec::new());
+        while let Some(advance) = reader.advance()? {
+            match advance {
+                Advance::Frame(at) => samples += usize::from(at.kind == FrameKind::Telemetry),
+                Advance::Damage(found) => damage.push(found),
+            }
+        }
+        damage.extend(reader.tail());
+        Ok((samples, damage))
+    }
+
+    fn holding(bytes: &[u8]) -> Arc<SimulatedStorage> {
+        let storage = SimulatedStorage::new(0);
+        let file = storage.create(&name().to_string()).unwrap();
+        file.append(&[io::IoSlice::new(bytes)]).unwrap();
+        Arc::new(storage)
+    }
+
+    // Goal: no flipped bit in the header of a raw file without a footer costs a sample, under any checksum; what was damaged is
+    // told, and a recovery keeps all of it. Method: each bit where checksums prove it; without one, each by which the header says
+    // something impossible.
+    #[test]
+    fn a_flipped_bit_in_a_raw_header_costs_nothing() {
+        for &checksum in ChecksumKind::ALL {
+            let (bytes, front) = unsealed(checksum, false);
+            let intact = read(&bytes).unwrap();
+            assert_eq!((intact.0, intact.1.len()), (SAMPLES, 0));
+            let step = if checksum == ChecksumKind::Xxh3 { 1 } else { 5 };
+            for bit in (0..front * 8).step_by(step) {
+                let mut damaged = bytes.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                let (samples, damage) =
+                    read(&damaged).unwrap_or_else(|error| panic!("{checksum:?} {bit}: {error}"));
+                let is_proven = checksum != ChecksumKind::None;
+                // Where nothing is proven another value may do, and what it says holds.
+                assert!(samples == SAMPLES || !is_proven, "{checksum:?} {bit}: {samples}");
+                // A length that the checksum proves is repaired.
+                let is_repaired = bit < 32 && damage.is_empty();
+                assert!(
+                    !is_proven || is_repaired || (damage[0].offset, damage[0].length) == (0, front as u64),
+                    "{checksum:?} {bit}: {damage:?}"
+                );
+                if bit % 95 == 40 && is_proven {
+                    let storage = holding(&damaged);
+                    let recovered = recover(&*storage, name(), &Leftovers::default(), false).unwrap();
+                    assert_eq!((recovered.frames, recovered.lost), (SAMPLES as u64, 0), "{bit}");
+                    assert_eq!(storage.content(&name().aside(Aside::Damaged)), Some(damaged));
+                    let sealed = storage.content(&recovered.sealed.unwrap()).unwrap();
+                    assert_eq!(read(&sealed).unwrap(), (SAMPLES, Vec::new()));
+                }
+            }
+        }
+    }
+
+    // Goal: nor in either header of a file that was compressed while it was recorded, if its first block is damaged too. Method: each bit of
+    // the outer header; a bit of the first block beside; both recovered.
+    #[test]
+    fn a_flipped_bit_in_a_packed_header_costs_nothing() {
+        for checksum in [ChecksumKind::Xxh3, ChecksumKind::None] {
+            let (bytes, _) = unsealed(checksum, true);
+            let intact = read(&bytes).unwrap();
+            assert_eq!((intact.0, intact.1.len()), (SAMPLES, 0));
+            let first = bytes.windows(4).position(|four| four == b"FCBK").unwrap() - 16;
+            for bit in (0..first * 8).step_by(7) {
+                let mut damaged = bytes.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(read(&damaged).unwrap(), (SAMPLES, Vec::new()), "{bit}");
+                if bit % 49 == 0 {
+                    let recovered =
+                        recover(&*holding(&damaged), name(), &Leftovers::default(), false).unwrap();
+                    // The copy of the length is found to be wrong, and put right.
+                    assert!(recovered.damage.len() == usize::from(bit >= 32), "{bit}: {recovered:?}");
+                    assert_eq!((recovered.frames, recovered.lost), (SAMPLES as u64, 0), "{bit}");
+                }
+                damaged[first + 40] ^= 1;
+                let (samples, damage) = read(&damaged).unwrap();
+                assert!(samples == SAMPLES && damage[0].offset == 0, "{bit}: {damage:?}");
+            }
+        }
+    }
+
+    // Goal: a copy takes little of a small file, and is never left out of a long one. Method: both sides of the limits.
+    #[test]
+    fn small_files_have_no_copy() {
+        assert!(is_due(0, 16 << 10) && !is_due(0, (16 << 10) + 1));
+        assert!(!is_due(256 << 10, 110 << 10) && is_due(400 << 10, 110 << 10));
+    }
+
+    proptest! {
+        // Goal: no bytes make the search panic, or find a header that nobody wrote. Method: random bytes over a file without its front.
+        #[test]
+        fn damaged_copies_are_not_believed(flips in proptest::collection::vec((any::<u32>(), any::<u8>()), 0..40)) {
+            let (bytes, front) = unsealed(ChecksumKind::Crc32, false);
+            let mut rest = bytes[front..].to_vec();
+            for (at, value) in flips {
+                let at = at as usize % rest.len();
+                rest[at] = value;
+            }
+            let storage = holding(&rest);
+            let file = storage.open(&name().to_string()).unwrap();
+            let found = find(Path::new(&name().to_string()), &mut Window::over(file)).unwrap();
+            let own = Header { checksum: ChecksumKind::Crc32, ..example() };
+            prop_assert!(found.is_none_or(|header| header == own), "another header");
+        }
+    }
+}
