@@ -11,6 +11,7 @@ mod control;
 mod error;
 mod last_good;
 mod manager;
+mod memory_limit;
 mod plan;
 mod processor;
 mod recovery;
