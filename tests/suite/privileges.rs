@@ -99,8 +99,12 @@ fn an_account_without_rights_is_told() {
     let rig = Rig::new();
     let child = start(&rig, NOBODY);
     assert_eq!(locked(&child), 0);
-    // SCHED_IDLE, which takes no right, is 5.
-    let policy = |name: &str| if name == "sealer" { "5" } else { "0" };
+    // SCHED_BATCH is 3 and SCHED_IDLE 5: neither takes a right.
+    let policy = |name: &str| match name {
+        "sealer" | "compress" => "3",
+        "compress-idle" => "5",
+        _ => "0",
+    };
     let threads = threads(&child);
     assert!(threads.iter().all(|thread| thread.1 == "0" && thread.2 == policy(&thread.0)), "{threads:?}");
     std::thread::sleep(Duration::from_millis(300));
