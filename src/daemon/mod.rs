@@ -12,6 +12,7 @@ mod error;
 mod last_good;
 mod manager;
 mod memory;
+mod memory_limit;
 mod plan;
 mod processor;
 mod recovery;

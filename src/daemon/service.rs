@@ -9,6 +9,7 @@ use super::error::{DaemonError, start, unusable};
 use super::last_good::{Keeper, LastGood};
 use super::manager::Manager;
 use super::memory::{RunMemory, take_memory};
+use super::memory_limit;
 use super::plan::{data_dir, forget_memory, retention, run_dir};
 use super::processor::ProcessorWatch;
 use super::recovery::Recovery;
@@ -22,6 +23,7 @@ use crate::config::Config;
 use crate::control::{Answer, Call, Calls, Refusal, RefusalKind, Request, Status, calls};
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockReading, NS_PER_S, monotonic_ns};
+use crate::os::control_group::{MemoryLimit, memory_limit};
 use crate::os::event::Event;
 use crate::os::host::random_u64;
 use crate::os::signal::SignalWatch;
@@ -82,6 +84,8 @@ pub struct RunSummary {
 /// # Errors
 /// Every kind of [`DaemonError`].
 pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSummary, DaemonError> {
+    let limit = memory_limit();
+    let config = &within(limit.as_ref(), config.clone());
     let bell = Arc::new(Event::new());
     let signals = SignalWatch::all(Arc::clone(&bell)).map_err(start("signal handling"))?;
     let OpenedSources { sources, skipped, metrics } = open_sources(config)?;
@@ -110,7 +114,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     let start_ns = run.start_ns;
     let (caller, calls) = calls(Arc::clone(&bell));
     let control = ControlThread::start(config, run_id, caller, &metrics);
-    let Surroundings { duration, watch, reread, last_good, set_log } = surroundings;
+    let Surroundings { duration, watch, mut reread, last_good, set_log } = surroundings;
     let (kept_in, refusal) = last_good.map(|kept| (kept.file, kept.refusal)).unzip();
     let refusal = refusal.flatten();
     note_config(&metrics, refusal.is_some());
@@ -118,6 +122,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     manager.ready(&metrics);
     let in_force =
         InForce::new(config, configured, run.header.clone(), Arc::clone(&metrics), run.controls.clone());
+    let reread = Box::new(move || reread().map(|config| within(limit.as_ref(), config)));
     let reloads = ReloadDesk::start(in_force, reread, Keeper::new(kept_in), Arc::clone(&bell))
         .map_err(start("the thread that reloads"))?;
     let mut service = Service {
@@ -157,6 +162,15 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         forget_memory(config, run_id);
     }
     Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
+}
+
+/// The configuration, made to fit a limit on memory if there is one.
+fn within(limit: Option<&MemoryLimit>, config: Config) -> Config {
+    let Some((fitted, said)) = limit.and_then(|limit| memory_limit::fit(&config, limit)) else {
+        return config;
+    };
+    tracing::warn!("{said}");
+    fitted
 }
 
 /// A run that is watched and answers.

@@ -3,6 +3,7 @@
 //! Never: knows a frame, a segment or a source; keeps global state.
 
 pub mod clock;
+pub mod control_group;
 pub mod directory;
 pub mod environment;
 pub mod ethtool;
