@@ -350,6 +350,11 @@ pub(super) const AGENT: &[Family<Metrics>] = &[
         |metrics| Whole(metrics.control.timed_out.get()),
     ),
     Family::counter(
+        "flatcap_control_connections_displaced",
+        "Connections ended since they had sent no request and a newer one needed the place.",
+        |metrics| Whole(metrics.control.displaced.get()),
+    ),
+    Family::counter(
         "flatcap_control_pauses",
         "Times that nobody was taken for a while, since answering had taken its share of cpu_budget.",
         |metrics| Whole(metrics.control.pauses.get()),

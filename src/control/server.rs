@@ -4,6 +4,7 @@
 //! it can stay. Those that come over TCP have places of their own, and never take those of the control socket.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -23,7 +24,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request as Asked, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener as AsyncTcpListener, UnixListener as AsyncUnixListener};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
@@ -36,8 +37,10 @@ use crate::metrics::{ControlMetrics, Metrics};
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::os::local_socket::{LocalSocket, Peer, own_account, peer};
 
-/// Connections at once of each listener; further ones wait in the kernel's backlog.
+/// Connections at once of each listener. A further one displaces the oldest that has sent no request, or else waits for a place.
 const CONNECTIONS_MAX: usize = 64;
+/// No connection is displaced sooner than this: a request takes a moment to come over a long way.
+const SILENT_MIN: Duration = Duration::from_millis(100);
 /// A request's line and headers are there within this, or the connection ends.
 const HEADERS_WAIT: Duration = Duration::from_secs(3);
 /// A request's body is there within this, or it is refused.
@@ -198,26 +201,68 @@ impl Drop for Open<'_> {
 #[derive(Debug)]
 struct Door {
     places: Arc<Semaphore>,
+    silent: RefCell<VecDeque<Rc<Silent>>>, // the oldest first
     purse: RefCell<Purse>,
+}
+
+/// A connection that has sent no request yet.
+#[derive(Debug)]
+struct Silent {
+    since_ns: u64,
+    displaced: Notify,
 }
 
 impl Door {
     fn new(cpu_budget: CpuShare) -> Self {
         let purse = RefCell::new(Purse::new(cpu_budget.basis_points(), monotonic_ns()));
-        Self { places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), purse }
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Self { places, silent: RefCell::default(), purse }
     }
 
-    /// A place for the next connection, once there is one and the purse is not empty.
-    async fn place(&self, metrics: &ControlMetrics) -> Result<OwnedSemaphorePermit, AcquireError> {
-        let place = Arc::clone(&self.places).acquire_owned().await?;
+    /// Waits until the purse is not empty.
+    async fn rest(&self, metrics: &ControlMetrics) {
         loop {
             let wait_ns = self.purse.borrow_mut().wait_ns(monotonic_ns());
             if wait_ns == 0 {
-                return Ok(place);
+                return;
             }
             metrics.pauses.add(1);
             sleep(Duration::from_nanos(wait_ns)).await;
         }
+    }
+
+    /// Waits for a place for a connection. If all are taken, the oldest connection that has sent no request gives up its own.
+    async fn place(&self, metrics: &ControlMetrics) -> Result<OwnedSemaphorePermit, AcquireError> {
+        loop {
+            let oldest = self.silent.borrow().front().cloned();
+            let free = Arc::clone(&self.places).acquire_owned();
+            let Some(oldest) = oldest else { return free.await };
+            let silent_for = Duration::from_nanos(monotonic_ns().saturating_sub(oldest.since_ns));
+            if let Ok(place) = timeout(SILENT_MIN.saturating_sub(silent_for), free).await {
+                return place;
+            }
+            // Unless it has spoken meanwhile.
+            if self.hear(&oldest) {
+                metrics.displaced.add(1);
+                oldest.displaced.notify_one();
+                return Arc::clone(&self.places).acquire_owned().await;
+            }
+        }
+    }
+
+    /// Notes a new connection.
+    fn enter(&self) -> Rc<Silent> {
+        let silent = Rc::new(Silent { since_ns: monotonic_ns(), displaced: Notify::new() });
+        self.silent.borrow_mut().push_back(Rc::clone(&silent));
+        silent
+    }
+
+    /// A connection has sent a request, or ends. Returns whether it was silent until now.
+    fn hear(&self, connection: &Rc<Silent>) -> bool {
+        let mut silent = self.silent.borrow_mut();
+        let before = silent.len();
+        silent.retain(|other| !Rc::ptr_eq(other, connection));
+        silent.len() < before
     }
 
     /// What a future comes to, with each poll paid for.
@@ -234,14 +279,17 @@ impl Door {
 }
 
 async fn take_local(listener: AsyncUnixListener, desk: Rc<Desk>, door: Rc<Door>) {
-    while let Ok(place) = door.place(&desk.metrics.control).await {
+    loop {
+        door.rest(&desk.metrics.control).await;
         match listener.accept().await {
             Ok((connection, _)) => {
+                let Ok(place) = door.place(&desk.metrics.control).await else { return };
                 let (desk, door) = (Rc::clone(&desk), Rc::clone(&door));
                 tokio::task::spawn_local(async move {
                     // Who cannot be asked for is told nothing.
                     if let Ok(peer) = peer(&connection) {
-                        door.paid(serve(TokioIo::new(connection), Origin::Local(peer), &desk)).await;
+                        let origin = Origin::Local(peer);
+                        door.paid(serve(TokioIo::new(connection), origin, &desk, &door)).await;
                     }
                     drop(place);
                 });
@@ -252,12 +300,14 @@ async fn take_local(listener: AsyncUnixListener, desk: Rc<Desk>, door: Rc<Door>)
 }
 
 async fn take_network(listener: AsyncTcpListener, desk: Rc<Desk>, door: Rc<Door>) {
-    while let Ok(place) = door.place(&desk.metrics.control).await {
+    loop {
+        door.rest(&desk.metrics.control).await;
         match listener.accept().await {
             Ok((connection, _)) => {
+                let Ok(place) = door.place(&desk.metrics.control).await else { return };
                 let (desk, door) = (Rc::clone(&desk), Rc::clone(&door));
                 tokio::task::spawn_local(async move {
-                    door.paid(serve(TokioIo::new(connection), Origin::Network, &desk)).await;
+                    door.paid(serve(TokioIo::new(connection), Origin::Network, &desk, &door)).await;
                     drop(place);
                 });
             }
@@ -267,17 +317,19 @@ async fn take_network(listener: AsyncTcpListener, desk: Rc<Desk>, door: Rc<Door>
 }
 
 /// One connection from its begin to its end.
-async fn serve<I>(connection: I, origin: Origin, desk: &Desk)
+async fn serve<I>(connection: I, origin: Origin, desk: &Desk, door: &Door)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
 {
     let control = &desk.metrics.control;
     control.connections.add(1);
     let _open = Open::new(desk);
+    let silent = door.enter();
     let (answered, is_answered) = oneshot::channel();
     let answered = Cell::new(Some(answered));
     let service = service_fn(|asked| {
         let (origin, answered) = (&origin, &answered);
+        door.hear(&silent);
         async move {
             let response = desk.answer(asked, origin).await;
             desk.metrics.control.requests.add(1);
@@ -304,11 +356,12 @@ where
         }
         sleep(READ_WAIT).await;
     };
-    let timed_out = match first(course, slow).await {
-        First::Left(Ok(())) => false,
-        First::Left(Err(error)) => error.is_timeout(),
-        First::Right(()) => true,
+    let timed_out = match first(first(course, slow), silent.displaced.notified()).await {
+        First::Left(First::Left(Ok(()))) | First::Right(()) => false,
+        First::Left(First::Left(Err(error))) => error.is_timeout(),
+        First::Left(First::Right(())) => true,
     };
+    door.hear(&silent);
     control.timed_out.add(u64::from(timed_out));
 }
 

@@ -411,6 +411,8 @@ pub struct ControlMetrics {
     pub connections_open: Counter,
     /// Connections ended since the client was too slow.
     pub timed_out: Counter,
+    /// Connections ended since they had sent no request and a newer one needed the place.
+    pub displaced: Counter,
     /// Times that a listener took nobody for a while, since answering had taken its share of the agent's budget.
     pub pauses: Counter,
     /// Requests answered.
