@@ -19,8 +19,11 @@ use crate::control::{
 /// Share of a limit from which on it is shown as near.
 const NEAR: f64 = 0.9;
 
+/// A segment that has waited this long to be compressed is worth a word: the guaranteed share should have had it by then.
+const LONG_WAIT_NS: u64 = 300_000_000_000;
+
 /// How the running agent is: rates, losses, the open segment, room on the disk. Exit status 3 when readings were lost, the
-/// storage has failed, or the agent records by its last good configuration.
+/// storage has failed, the last reload was refused, or the agent records by its last good configuration.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// One JSON object instead of tables.
@@ -39,8 +42,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     } else {
         out.write_all(Page { coloured: shows_colour() }.of(&status).as_bytes())?;
     }
-    let is_bad = status.is_lossy() || status.reload.fallback;
-    Ok(if is_bad { Outcome::DataLoss } else { Outcome::Done })
+    Ok(if status.is_lossy() || status.is_outdated() { Outcome::DataLoss } else { Outcome::Done })
 }
 
 /// Whether standard output is a terminal that shows colours, and whoever sits there wants them.
@@ -156,6 +158,10 @@ impl Page {
         let others = [(waiting, "wait"), (left, "left as they are")];
         for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
             let _infallible = write!(line, "; {count} {what}");
+        }
+        if sealer.oldest_wait_ns > LONG_WAIT_NS {
+            let text = format!("; the oldest has waited {}", long_time(sealer.oldest_wait_ns));
+            line += &self.tint(Mood::Heed, text);
         }
         if failures > 0 {
             line += &self.tint(Mood::Heed, format!("; failed {failures} time(s), see the log"));

@@ -175,8 +175,8 @@ pub struct StorageStatus {
     pub total_bytes: u64,
     /// Bytes a second over the last minute.
     pub bytes_per_s: Option<f64>,
-    /// At that rate the first limit is reached in so many nanoseconds, and the oldest segments go; 0 where they go already. None
-    /// where nothing is being written.
+    /// At that rate, times what compression leaves of a byte, the first limit is reached in so many nanoseconds, and the oldest segments go; 0 where they go
+    /// already. None where nothing is being written.
     pub time_to_full_ns: Option<u64>,
     /// Closed segments.
     pub segments: u64,
@@ -214,10 +214,14 @@ pub struct SealerStatus {
     pub left: u64,
     /// Times that it has failed.
     pub failures: u64,
-    /// Segments that wait for it, the one under way too.
+    /// Segments that wait for it, those under way too.
     pub waiting: u64,
-    /// Time that it was on a processor, in nanoseconds.
+    /// How long the oldest of those has waited, in nanoseconds; 0 if there is none.
+    pub oldest_wait_ns: u64,
+    /// CPU time of all its threads, in nanoseconds.
     pub cpu_ns: u64,
+    /// What of that was taken with the guaranteed share, in nanoseconds.
+    pub guaranteed_cpu_ns: u64,
 }
 
 /// The configuration.
@@ -279,6 +283,12 @@ impl Status {
             || former.timed_out > 0
     }
 
+    /// Whether the configuration in effect is an older one, since the one that was read last was refused.
+    pub fn is_outdated(&self) -> bool {
+        // An older agent says nothing of it, and of no reload.
+        self.reload.fallback || (!self.reload.current && self.reload.last.is_some())
+    }
+
     /// As JSON.
     pub fn to_json(&self) -> String {
         // A struct of numbers and text always becomes JSON.
@@ -311,6 +321,11 @@ mod tests {
             assert!(Status { former, ..Status::default() }.is_lossy());
         }
         assert_eq!(Status::from_json(&status.to_json()).unwrap(), status);
+        assert!(!status.is_outdated(), "nothing is known of it");
+        let reload =
+            |current| ReloadStatus { current, last: Some("said".to_owned()), ..ReloadStatus::default() };
+        let is_outdated = |current| Status { reload: reload(current), ..Status::default() }.is_outdated();
+        assert_eq!([true, false].map(is_outdated), [false, true]);
         assert!(Status::from_json("7").is_err() && Status::from_json("<html>").is_err());
     }
 }

@@ -17,6 +17,8 @@ use crate::slab::Causes;
 const LOOK_INTERVAL_NS: u64 = NS_PER_S;
 /// Looks kept for the rate at which the directory grows: a minute.
 const LOOKS_MAX: usize = 60;
+/// Compression that is this far behind is left out of the forecast: what is recorded may be removed before it is compressed.
+const BEHIND_NS: u64 = 600 * NS_PER_S;
 /// Periods over which the rate of a slow source is measured.
 const PERIODS: u64 = 2;
 
@@ -117,7 +119,7 @@ impl StatusBook {
                 .collect(),
             segment: self.segment(now_ns, &metrics.recorder),
             storage: self.storage(now_ns, metrics),
-            sealer: sealer(&metrics.sealer),
+            sealer: sealer(now_ns, &metrics.sealer),
             reload: ReloadStatus {
                 count: metrics.daemon.reloads.get(),
                 failed: metrics.daemon.reloads_failed.get(),
@@ -176,7 +178,9 @@ impl StatusBook {
             keep_free_bytes: directory.keep_free_bytes.get(),
             total_bytes: directory.total_bytes.get(),
             bytes_per_s,
-            time_to_full_ns: bytes_per_s.and_then(|rate| time_to_full_ns(directory, rate)),
+            time_to_full_ns: bytes_per_s
+                .map(|rate| rate * kept_share(&metrics.sealer, now_ns))
+                .and_then(|rate| time_to_full_ns(directory, rate)),
             segments,
             oldest_number: (segments > 0).then(|| directory.oldest_number.get()),
             oldest_created_s: (segments > 0).then(|| directory.oldest_created_s.get()),
@@ -256,7 +260,7 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
     }
 }
 
-fn sealer(sealer: &SealerMetrics) -> SealerStatus {
+fn sealer(now_ns: u64, sealer: &SealerMetrics) -> SealerStatus {
     SealerStatus {
         enabled: sealer.enabled.get() == 1,
         segments: sealer.segments.get(),
@@ -265,8 +269,21 @@ fn sealer(sealer: &SealerMetrics) -> SealerStatus {
         left: sealer.left.get(),
         failures: sealer.failures.get(),
         waiting: sealer.waiting.get(),
+        oldest_wait_ns: sealer.oldest_wait_ns(now_ns),
         cpu_ns: sealer.cpu_ns(),
+        guaranteed_cpu_ns: sealer.guaranteed_cpu_ns.get(),
     }
+}
+
+/// Returns what compression leaves of a byte that is recorded, as measured in this run: segments that it left as they are count in full. 1 where it is off or behind, and
+/// until something is measured.
+#[allow(clippy::cast_precision_loss, reason = "a forecast")]
+fn kept_share(sealer: &SealerMetrics, now_ns: u64) -> f64 {
+    let is_behind = sealer.oldest_wait_ns(now_ns) > BEHIND_NS;
+    let measured = ratio(sealer.stored_bytes.get(), sealer.raw_bytes.get());
+    let Some(share) = measured.filter(|_| sealer.enabled.get() == 1 && !is_behind) else { return 1.0 };
+    let (compressed, left) = (sealer.segments.get() as f64, sealer.left.get() as f64);
+    (share * compressed + left) / (compressed + left)
 }
 
 /// When the first limit is reached at so many bytes a second.
@@ -340,6 +357,36 @@ mod tests {
         directory.bytes.set(11_000);
         assert_eq!(time_to_full_ns(&directory, 1_000.0), Some(0));
         assert_eq!(time_to_full_ns(&directory, 0.0), None);
+    }
+
+    // Goal: the forecast reckons with what compression leaves, as long as it keeps up, and with every byte where it is off, behind or left segments as they are. Method: a
+    // second of 1,000 bytes; each of these.
+    #[test]
+    fn the_forecast_knows_of_compression() {
+        let metrics = metrics();
+        let mut book = StatusBook::new(7, Path::new("/data"), 0);
+        let (directory, sealer) = (&metrics.directory, &metrics.sealer);
+        directory.bytes_max.set(10_000);
+        directory.free_bytes.set(1 << 30);
+        book.look(0, &metrics);
+        metrics.recorder.bytes.set(1_000);
+        book.look(NS_PER_S, &metrics);
+        let seconds = |at_s: u64| {
+            let storage = book.status(at_s * NS_PER_S, &metrics, false).storage;
+            assert_eq!(storage.bytes_per_s, Some(1_000.0));
+            storage.time_to_full_ns.map(|ns| ns / NS_PER_S)
+        };
+        assert_eq!(seconds(1), Some(10), "off");
+        sealer.enabled.set(1);
+        assert_eq!(seconds(1), Some(10), "nothing is known");
+        sealer.segments.set(3);
+        sealer.raw_bytes.set(8_000);
+        sealer.stored_bytes.set(80);
+        assert_eq!(seconds(1), Some(1_000));
+        sealer.oldest_since_ns.set(NS_PER_S);
+        assert_eq!((seconds(600), seconds(602)), (Some(1_000), Some(10)), "behind");
+        sealer.left.set(3);
+        assert_eq!(seconds(2), Some(19), "half of the segments stay as they are");
     }
 
     // Goal: what a source has lost is not forgotten when a reload takes it away, or gives it another id. Method: one of each.

@@ -60,7 +60,7 @@ impl StatusLine {
 
     /// The first line, when there are no rates yet.
     pub(super) fn first(metrics: &Metrics) -> String {
-        format!("recording {}", sources(metrics))
+        format!("recording {}{}", sources(metrics), refused(metrics))
     }
 
     /// The line to be shown now, if it is another one than before.
@@ -83,16 +83,19 @@ impl StatusLine {
                     u64::try_from(rate).unwrap_or(u64::MAX)
                 };
                 let line = format!(
-                    "recording {}, {} readings/s, {} lost, {}/s",
+                    "recording {}, {} readings/s, {} lost, {}/s{}",
                     sources(metrics),
                     grouped(per_second(now.recorded, self.before.recorded)),
                     grouped(lost),
                     bytes(per_second(now.bytes, self.before.bytes)),
+                    refused(metrics),
                 );
                 self.before = now;
                 line
             }
-            Standing::Recording => format!("recording {}, {} lost", sources(metrics), grouped(lost)),
+            Standing::Recording => {
+                format!("recording {}, {} lost{}", sources(metrics), grouped(lost), refused(metrics))
+            }
             Standing::Stalled(ns) => {
                 // What is lost meanwhile is not counted before the recorder goes on; the samplers know that they give up some.
                 let dropped: u64 = metrics.groups.iter().map(|group| group.slabs_dropped.get()).sum();
@@ -129,6 +132,12 @@ fn sources(metrics: &Metrics) -> String {
     };
     let is_fallback = metrics.daemon.config_fallback.get() == 1;
     sources + if is_fallback { " by the last good configuration (the present one is refused)" } else { "" }
+}
+
+/// What is to be said of a reload that was refused, until one is done.
+fn refused(metrics: &Metrics) -> &'static str {
+    let is_refused = metrics.daemon.config_current.get() == 0 && metrics.daemon.reloads_failed.get() > 0;
+    if is_refused { "; the last reload was refused, see the log" } else { "" }
 }
 
 /// 1234567 as 1,234,567.
@@ -181,6 +190,24 @@ mod tests {
             line.look(16 * NS_PER_S, &metrics, Standing::Recording),
             Some("recording 2 sources, 0 readings/s, 1,234 lost, 0 B/s")
         );
+    }
+
+    // Goal: a reload that was refused is shown until one is done. Method: one of each, with the first line and with a later one.
+    #[test]
+    fn a_refused_reload_is_shown() {
+        let metrics = metrics();
+        metrics.daemon.note_config(1);
+        let mut line = StatusLine::new(NS_PER_S, &metrics);
+        let mut said = |at_s: u64, metrics: &Metrics| {
+            let later = line.look(at_s * NS_PER_S, metrics, Standing::Recording).map(str::to_owned);
+            [StatusLine::first(metrics), later.unwrap()]
+                .map(|line| line.contains("the last reload was refused"))
+        };
+        assert_eq!(said(6, &metrics), [false, false]);
+        metrics.daemon.note_failed_reload();
+        assert_eq!(said(11, &metrics), [true, true]);
+        metrics.daemon.note_reload(2);
+        assert_eq!(said(16, &metrics), [false, false]);
     }
 
     // Goal: sources are those that are read now. Method: one that a reload has taken away.
