@@ -341,11 +341,12 @@ impl Worker {
                     let is_current =
                         (&done.ways, done.block_bytes) == (&self.plan.ways, self.plan.block_bytes);
                     (self.failures, self.said) = (0, BTreeMap::new());
-                    return if is_current {
-                        self.backlog.finish_unpaid(&name)
+                    if is_current {
+                        self.backlog.finish_unpaid(&name);
                     } else {
-                        self.backlog.put_back(name)
-                    };
+                        self.backlog.put_back(name);
+                    }
+                    return;
                 }
             }
             Some(Err(SealError { step, error, .. })) => {
