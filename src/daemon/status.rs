@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn the_forecast_knows_of_compression() {
         let metrics = metrics();
-        let mut book = StatusBook::new(7, Path::new("/data"), 0);
+        let mut book = StatusBook::new(7, Path::new("/data"), 0, None);
         let (directory, sealer) = (&metrics.directory, &metrics.sealer);
         directory.bytes_max.set(10_000);
         directory.free_bytes.set(1 << 30);
