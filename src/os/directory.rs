@@ -254,7 +254,7 @@ fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Result
     };
     let mut folder: Option<OwnedFd> = None; // which `path` is relative to
     // Without a slash at its end, by which the kernel would follow a link.
-    let mut path = path.components().as_path().to_owned();
+    let mut path: PathBuf = path.components().collect();
     for _ in 0..LINKS_MAX {
         let at = folder.as_ref().map_or(start, AsFd::as_fd);
         let Some(name) = path.file_name() else {
@@ -280,7 +280,7 @@ fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Result
             return Err(io::Error::new(ErrorKind::PermissionDenied, why));
         }
         let target = readlinkat(&found, "", Vec::new())?;
-        path = PathBuf::from(OsStr::from_bytes(target.as_bytes())).components().as_path().to_owned();
+        path = Path::new(OsStr::from_bytes(target.as_bytes())).components().collect();
         folder = Some(parent);
     }
     Err(Errno::LOOP.into())
@@ -465,7 +465,7 @@ mod tests {
         let (path, moved) = (folder.path().join("data"), folder.path().join("moved"));
         let directory = Directory::create(&path, 0o750).unwrap();
         directory.create_file("a", 0o640).unwrap();
-        std::fs::rename(&path, &moved).unwrap();
+        renameat(CWD, &path, CWD, &moved).unwrap();
         std::fs::create_dir(&path).unwrap();
         std::fs::write(path.join("a"), "another").unwrap();
         directory.create_file("b", 0o640).unwrap();

@@ -205,7 +205,7 @@ mod tests {
         for put in put {
             let file = output.begin("a.bin".to_owned()).unwrap();
             file.append(b"first").unwrap();
-            std::fs::rename(path(&file.temporary), path("stolen")).unwrap();
+            rustix::fs::rename(path(&file.temporary), path("stolen")).unwrap();
             put(&path(&file.temporary));
             assert!(file.append(b"second").is_err() && file.publish(true).is_err());
             assert_eq!(std::fs::read(path("stolen")).unwrap(), b"first");

@@ -123,7 +123,7 @@ mod tests {
             let beside = std::thread::scope(|scope| scope.spawn(|| std::fs::read(secret.path())).join());
             assert!(beside.unwrap().is_err(), "a thread inherits the rights it is started under");
         }
-        std::fs::set_permissions(secret.path(), std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(secret.path(), std::fs::Permissions::from_mode(0o000)).unwrap();
         assert_eq!(std::fs::read(secret.path()).unwrap(), b"", "root again");
         assert_eq!(getgroups().unwrap(), groups);
         let made = std::fs::metadata(folder.path().join("a")).unwrap();
