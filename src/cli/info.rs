@@ -16,8 +16,8 @@ use crate::config;
 use crate::frame::Shortfall;
 use crate::metrics::Total;
 use crate::segment::{
-    Advance, Attachment, FrameKind, Gap, Listing, Packed, SegmentError, SegmentReader,
-    SourceInfo, Span, Totals, list,
+    Advance, Attachment, FrameKind, Gap, Listing, Packed, SegmentError, SegmentReader, SourceInfo, Span,
+    Totals, list,
 };
 use crate::slab::Causes;
 

@@ -202,8 +202,9 @@ fn check_sources(
     for (directory, names) in directories {
         for name in names {
             let name = name.to_string();
-            let reader =
-                directory.open(&name).map(|file| SegmentReader::over(Path::new(&name), file as Arc<dyn ReadAt>));
+            let reader = directory
+                .open(&name)
+                .map(|file| SegmentReader::over(Path::new(&name), file as Arc<dyn ReadAt>));
             // One that cannot be read is told of when its turn comes.
             let Ok(Ok(reader)) = reader else { continue };
             let header = reader.footer().map_or(reader.header(), |footer| &footer.header);

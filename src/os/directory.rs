@@ -419,7 +419,10 @@ mod tests {
             for name in ["one", "one/", "two"] {
                 let error = Directory::open(&path(name)).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{name}");
-                assert!(error.to_string().contains("a symbolic link that belongs to another user"), "{error}");
+                assert!(
+                    error.to_string().contains("a symbolic link that belongs to another user"),
+                    "{error}"
+                );
             }
             lchown(path("three"), Some(NOBODY), None).unwrap();
             assert!(open_regular(&path("three")).is_err());
@@ -476,7 +479,10 @@ mod tests {
         std::fs::hard_link(secret.path(), made.join("segment")).unwrap();
         let error = directory.file("segment", Access::Append).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-        assert!(error.to_string().contains("it belongs to user 0, and its directory to user 65534"), "{error}");
+        assert!(
+            error.to_string().contains("it belongs to user 0, and its directory to user 65534"),
+            "{error}"
+        );
         std::fs::set_permissions(&made, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
         assert_eq!(directory.create_file("b", 0o640).unwrap_err().kind(), ErrorKind::PermissionDenied);
         assert_eq!(directory.remove("a").unwrap_err().kind(), ErrorKind::PermissionDenied);

@@ -455,7 +455,10 @@ mod tests {
         assert!(is_own_directory(&link) && !is_own_directory(&pipe));
         assert!(own_directory(&pipe).is_err() && SharedMemory::create(&pipe, 4096).is_err());
         let error = KeptMemory::list(&pipe, ".slabs").unwrap_err();
-        assert_eq!((error.kind(), error.to_string()), (ErrorKind::NotADirectory, "is a FIFO, not a directory".into()));
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (ErrorKind::NotADirectory, "is a FIFO, not a directory".into())
+        );
     }
 
     // Goal: what is no file is passed over, not waited for, and a file with holes is told from one taken in full. Method: a

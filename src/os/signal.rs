@@ -88,7 +88,8 @@ impl SignalWatch {
                     wish.store(true, Ordering::Release);
                     bell.set();
                     let is_stop = wishes.stop.load(Ordering::Acquire) && grace_ns < u64::MAX;
-                    if is_stop && over.wait_until(monotonic_ns().saturating_add(grace_ns)) == Woken::Deadline {
+                    if is_stop && over.wait_until(monotonic_ns().saturating_add(grace_ns)) == Woken::Deadline
+                    {
                         low_level::exit(FORCED_EXIT_STATUS);
                     }
                 }

@@ -50,7 +50,7 @@ pub enum Advance {
 #[derive(Debug)]
 pub struct SegmentReader {
     path: PathBuf,
-    file: Option<Arc<File>>, // if it was opened here
+    file: Option<Arc<File>>,     // if it was opened here
     packed: Option<Arc<Packed>>, // what the windows show, unless they show the file
     pub(super) window: Window,
     pub(super) aside: Window, // for looks elsewhere, which would move the other one to and fro

@@ -87,8 +87,14 @@ impl Scene {
             .map(|entry| {
                 let path = entry.unwrap().path();
                 let of = std::fs::symlink_metadata(&path).unwrap();
-                let numbers =
-                    [of.uid().into(), of.gid().into(), of.mode().into(), of.ctime(), of.ctime_nsec(), of.mtime()];
+                let numbers = [
+                    of.uid().into(),
+                    of.gid().into(),
+                    of.mode().into(),
+                    of.ctime(),
+                    of.ctime_nsec(),
+                    of.mtime(),
+                ];
                 (path, numbers)
             })
             .collect();
@@ -126,14 +132,10 @@ fn bait(scene: &Scene, name: &str, bait: Bait) {
         Bait::Secret => symlink("../victim/secret", &path).unwrap(),
         Bait::Segment => symlink("../victim/segment", &path).unwrap(),
         Bait::Absent => symlink("../victim/absent", &path).unwrap(),
-        Bait::Fifo => rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::RWXU,
-            0,
-        )
-        .unwrap(),
+        Bait::Fifo => {
+            rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+                .unwrap()
+        }
         Bait::Socket => drop(UnixListener::bind(&path).unwrap()),
         Bait::Directory => std::fs::create_dir(&path).unwrap(),
     }
@@ -501,7 +503,8 @@ fn a_fifo_as_runtime_directory_hangs_nothing() {
         &["record", "--quiet", "--source", "load", "--for", "100ms"],
     ] {
         let mut command = rig.command(args);
-        let child = command.env("RUNTIME_DIRECTORY", &fifo).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child =
+            command.env("RUNTIME_DIRECTORY", &fifo).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let called = rig.finish_within(child.unwrap(), WATCHDOG);
         let expected = if ["recover", "record"].contains(&args[0]) { 0 } else { 1 };
         assert_eq!(called.status, Some(expected), "{called:?}");
