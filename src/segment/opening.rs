@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::error::SegmentError;
 use super::footer::{Footer, Trailer};
-use super::header::{HEADER_BYTES_MAX, Header, HeaderFault, VERSION};
+use super::header::{HEADER_BYTES_MAX, Header, HeaderFault, PACKED_CHECKSUM, VERSION};
 use super::header_copy;
 use super::kind::{FrameKind, PAYLOAD_BYTES_MIN};
 use super::packed_search::has_block;
@@ -100,6 +100,13 @@ fn find_header(window: &mut Window, file_bytes: u64, path: &Path) -> Result<Opti
         let whole = window.at(0, needed).map_err(io_error)?;
         let payload = whole.get(deframer.header_bytes()..needed).unwrap_or_default();
         match Header::decode_front(payload) {
+            // Without a checksum one flipped bit is enough.
+            Ok((_, true)) if kind != PACKED_CHECKSUM => {
+                return Err(SegmentError::BadHeader {
+                    path: path(),
+                    what: "that it holds blocks, under another checksum than files of blocks have",
+                });
+            }
             Ok((header, announces_blocks)) if header.checksum == kind => {
                 return Ok(Some(Front { header, announces_blocks }));
             }
