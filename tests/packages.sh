@@ -29,7 +29,7 @@ there() { for path in "$@"; do [ -e "$path" ] || return 1; done; }
 gone() { for path in "$@"; do [ ! -e "$path" ] || return 1; done; }
 one() { # PATTERN: the newest file that fits
     # shellcheck disable=SC2086,SC2012 # the pattern is expanded here; the names are ours
-    ls -t $1 2>/dev/null | head -n 1
+    ls -t $1 2>/dev/null | head -n 1 || true # none is no failure here
 }
 
 # Those of this version: packages for trying upgrades may lie beside them.
