@@ -53,7 +53,7 @@ fn crashes_cost_nothing() {
     let operations = operations(Placing::Exchange);
     assert!(operations.len() > 20, "{operations:?}");
     let mut left_over = 0;
-    for operation in operations.into_iter().step_by(effort::of(3, 1)) {
+    for operation in operations.step_by(effort::of(3, 1)) {
         for moment in [Moment::Before, Moment::Within, Moment::After] {
             let (storage, raw) = storage(operation as u64, 0..1);
             storage.crash_at(operation, moment);
@@ -74,7 +74,7 @@ fn crashes_cost_nothing() {
 #[test]
 fn failures_cost_nothing() {
     for placing in [Placing::Exchange, Placing::ExchangeOrReplace] {
-        for operation in operations(placing).into_iter().step_by(effort::of(3, 1)) {
+        for operation in operations(placing).step_by(effort::of(3, 1)) {
             for failure in
                 [Failure::Code(5), Failure::Code(28), Failure::Kind(std::io::ErrorKind::Unsupported)]
             {
