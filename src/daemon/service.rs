@@ -142,6 +142,20 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         set_log,
     };
     service.serve();
+    let (report, elapsed_ns) = finish(service, control, start_ns)?;
+    if report.storage_errors == 0 {
+        // Everything is in the files. After an error it may not be, and the next run looks.
+        forget_memory(config, run_id);
+    }
+    Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
+}
+
+/// Ends the threads in order. Returns what the recorder reports, and how long it recorded.
+fn finish(
+    service: Service<'_>,
+    control: ControlThread,
+    start_ns: u64,
+) -> Result<(RecorderReport, u64), DaemonError> {
     let Service { run, reloads, recovery, sealing, calls, mut manager, metrics, .. } = service;
     // First of all: the end comes when it was asked for.
     run.stop();
@@ -157,11 +171,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     let report = report?;
     recovery.finish(&mut meanwhile);
     sealing.finish(&mut meanwhile);
-    if report.storage_errors == 0 {
-        // Everything is in the files. After an error it may not be, and the next run looks.
-        forget_memory(config, run_id);
-    }
-    Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
+    Ok((report, elapsed_ns))
 }
 
 /// The configuration, made to fit a limit on memory if there is one.
