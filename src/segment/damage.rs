@@ -18,15 +18,15 @@ const DAMAGE_GOES_ON: &str = "more damage from here on, up to the last damaged p
 
 impl Damage {
     /// Adds it to a list of bounded length, in the order of offsets: the last place grows over what the list does not take.
-    pub(super) fn add_to(self, list: &mut Vec<Self>) {
-        let is_full = list.len() >= DAMAGE_KEPT_MAX;
-        match list.last_mut().filter(|_| is_full) {
+    pub(super) fn add_to(self, kept: &mut Vec<Self>) {
+        let is_full = kept.len() >= DAMAGE_KEPT_MAX;
+        match kept.last_mut().filter(|_| is_full) {
             Some(last) => {
                 let end = self.offset.saturating_add(self.length);
                 last.length = last.length.max(end.saturating_sub(last.offset));
                 last.what = DAMAGE_GOES_ON;
             }
-            None => list.push(self),
+            None => kept.push(self),
         }
     }
 }
