@@ -32,13 +32,12 @@ pub struct MergedReader {
     filter: Filter,
     waiting: VecDeque<Selected>,
     last_numbers: BTreeMap<(usize, u64), u64>, // seen, by place in `paths` and run
-    has_listed: bool,
     current: Option<SegmentReader>,
     is_live: bool,
-    end: Option<End>, // of what is wanted in the current segment
-    has_ended: bool,  // the current segment's trailer has been read
-    refreshes: u64,
-    waits_since: Option<u64>, // refresh at which a later run was seen behind the current segment
+    end: Option<End>,         // of what is wanted in the current segment
+    has_ended: bool,          // the current segment's trailer has been read
+    looks: u64,               // for segments; the first one finds those that are there, later ones follow
+    waits_since: Option<u64>, // look at which a later run was seen behind the current segment
     header: Option<(Header, Vec<u8>)>,
     next_run: Option<(Header, Vec<u8>)>, // given out once nothing of the run before is held
     new_sources: VecDeque<(SourceInfo, Vec<u8>)>, // of the run that is given out
@@ -98,12 +97,11 @@ impl MergedReader {
             filter,
             waiting: VecDeque::new(),
             last_numbers: BTreeMap::new(),
-            has_listed: false,
             current: None,
             is_live: false,
             end: None,
             has_ended: false,
-            refreshes: 0,
+            looks: 0,
             waits_since: None,
             header: None,
             next_run: None,
@@ -129,8 +127,8 @@ impl MergedReader {
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
-        let is_first = !std::mem::replace(&mut self.has_listed, true);
-        self.refreshes += u64::from(!is_first);
+        let is_first = self.looks == 0;
+        self.looks += 1;
         let mut new = Vec::new();
         for (place, path) in self.paths.iter().enumerate() {
             // What is named as a file is read to its end; another name that it gets is no other segment.
@@ -288,11 +286,11 @@ impl MergedReader {
             }
             Ok(Some(next)) => {
                 let is_of_run = |reader: &SegmentReader| reader.header().run_id == next.header().run_id;
-                if self.refreshes == 0 || self.current.as_ref().is_none_or(is_of_run) {
+                if self.looks <= 1 || self.current.as_ref().is_none_or(is_of_run) {
                     return None;
                 }
-                let since = *self.waits_since.get_or_insert(self.refreshes);
-                if self.refreshes - since < RECOVERY_REFRESHES {
+                let since = *self.waits_since.get_or_insert(self.looks);
+                if self.looks - since < RECOVERY_REFRESHES {
                     return Some(Step::End);
                 }
                 let passed_over = self.current.take()?;
@@ -312,7 +310,7 @@ impl MergedReader {
             mono_ns.as_ref().map(|range| End { mono_ns: range.end, offset: reader.end_of_time(range.end) });
         // Who follows waits for the next run to complete what a killed one has left.
         let is_active = listing.name.is_some_and(|name| name.state == State::Active);
-        let is_live = listing.live || (self.refreshes > 0 && is_active);
+        let is_live = listing.live || (self.looks > 1 && is_active);
         reader.want_fields(&self.filter.sources, &self.filter.fields);
         let header = reader.header().clone();
         let frame = match reader.advance() {

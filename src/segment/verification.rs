@@ -431,13 +431,14 @@ pub(super) mod tests {
     fn lists_of_findings_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let acts: Vec<Act> =
-            (0..3000).map(|at| Act::Samples { source: (at % 2) as u16, count: 2, body: 20 }).collect();
+            (0..3000_u16).map(|at| Act::Samples { source: at % 2, count: 2, body: 20 }).collect();
         let path = written(folder.path(), &acts);
         let mut bytes = std::fs::read(&path).unwrap();
         let mut reader = SegmentReader::open(&path).unwrap();
         let mut at_samples = Vec::new();
         while let Some(Advance::Frame(at)) = reader.advance().unwrap() {
-            at_samples.extend((at.kind == FrameKind::Telemetry).then_some(at.offset as usize + at.bytes - 1));
+            let end = usize::try_from(at.offset).unwrap() + at.bytes;
+            at_samples.extend((at.kind == FrameKind::Telemetry).then_some(end - 1));
         }
         at_samples.iter().step_by(2).for_each(|at| bytes[*at] ^= 1);
         std::fs::write(&path, &bytes).unwrap();
@@ -453,8 +454,7 @@ pub(super) mod tests {
         let (first, last) = (walk.damage.first().unwrap(), walk.damage.last().unwrap());
         assert!(walk.damage.len() <= 1001, "{}", walk.damage.len());
         assert!(
-            first.offset < 10_000
-                && last.offset + last.length >= *at_samples.iter().nth_back(1).unwrap() as u64
+            first.offset < 10_000 && last.offset + last.length >= at_samples[at_samples.len() - 2] as u64
         );
     }
 
