@@ -215,6 +215,12 @@ impl Voice {
                 self.say(&line);
             }
         }
+        if report.frames_removed > 0 {
+            self.say(&format!(
+                "{} frame(s) that count as recorded are gone: their segment was removed from the data directory while it was open",
+                report.frames_removed
+            ));
+        }
         if report.storage_errors > 0 {
             self.say(&format!(
                 "the storage failed {} time(s): see the errors above; what could not be written is counted as lost",

@@ -80,6 +80,12 @@ pub(super) const RETAIN_BYTES_RANGE: RangeInclusive<u64> = 4 * MIB..=1024 * 1024
 pub(super) const RETAIN_SEGMENTS_MIN: u64 = 2;
 /// So many segments at least, where the default would hold fewer.
 pub(super) const RETAIN_SEGMENTS: u64 = 4;
+/// Part of `retain_bytes` that is never given up to whoever else fills the file system...
+pub(super) const RETAIN_MIN_SHARE: u64 = 10;
+/// ...and no more than this: an hour of the default sources as they are recorded, days of them compressed.
+pub(super) const RETAIN_MIN: u64 = GIB;
+/// 0 gives everything up. More than `retain_bytes` is never kept, which is checked against it.
+pub(super) const RETAIN_MIN_RANGE: RangeInclusive<u64> = 0..=1024 * 1024 * GIB;
 /// Whoever asks what happened asks within a week.
 pub(super) const RETAIN_AGE: Duration = Duration::from_secs(7 * DAY_SECONDS);
 /// Shorter than a minute keeps nothing; ten years are for ever.

@@ -191,6 +191,11 @@ fn storage(table: &mut Table<'_, '_>) -> (Storage, Given<u64>) {
     if segment_size.is_sound && retain_bytes.is_sound && retain_bytes.value < least {
         table.reject(&retain_bytes, Problem::RetainTooLittle { least });
     }
+    let retain_min = default::RETAIN_MIN.min(retain_bytes.value / default::RETAIN_MIN_SHARE);
+    let retain_min = table.size("retain_min", retain_min, &default::RETAIN_MIN_RANGE);
+    if retain_bytes.is_sound && retain_min.is_sound && retain_min.value > retain_bytes.value {
+        table.reject(&retain_min, Problem::RetainMinTooLarge { retain_bytes: retain_bytes.value });
+    }
     let retain_age = table.duration("retain_age", default::RETAIN_AGE, &default::RETAIN_AGE_RANGE).value;
     let keep_free = table.share("keep_free", default::KEEP_FREE, &default::KEEP_FREE_RANGE).value;
     let frame_max = table.size("frame_max", default::FRAME_MAX, &default::FRAME_MAX_RANGE);
@@ -201,6 +206,7 @@ fn storage(table: &mut Table<'_, '_>) -> (Storage, Given<u64>) {
         sync: Sync::of(sync.value, sync_interval.value),
         preallocate: preallocate.value,
         retain_bytes: retain_bytes.value,
+        retain_min: retain_min.value,
         retain_age,
         keep_free,
         frame_max: u32::try_from(frame_max.value).unwrap_or(u32::MAX),
@@ -450,6 +456,7 @@ mod tests {
             sync: Sync::Interval(ms(9000)),
             preallocate: 1 << 20,
             retain_bytes: default::RETAIN_BYTES,
+            retain_min: default::RETAIN_MIN,
             retain_age: default::RETAIN_AGE,
             keep_free: default::KEEP_FREE,
             frame_max: 2 << 20,

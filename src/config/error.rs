@@ -64,6 +64,7 @@ impl Problem {
                 | Self::RegexOnly
                 | Self::PreallocateTooLarge { .. }
                 | Self::RetainTooLittle { .. }
+                | Self::RetainMinTooLarge { .. }
                 | Self::IntervalUnused { .. }
                 | Self::WideOnly
                 | Self::FrameTooLarge { .. }
@@ -311,6 +312,12 @@ pub enum Problem {
     RetainTooLittle {
         /// What two segments take.
         least: u64,
+    },
+    /// More would never be given up than is ever kept.
+    #[error("more than retain_bytes allows; write at most \"{}\", or raise retain_bytes", format_size(*retain_bytes))]
+    RetainMinTooLarge {
+        /// What may be kept at most.
+        retain_bytes: u64,
     },
     /// An interval that nothing looks at.
     #[error("without effect, since sync = \"{sync}\"; remove it or write sync = \"interval\"")]

@@ -113,6 +113,7 @@ impl Lines<'_> {
         }
         self.quoted("preallocate", &format_size(storage.preallocate));
         self.quoted("retain_bytes", &format_size(storage.retain_bytes));
+        self.quoted("retain_min", &format_size(storage.retain_min));
         self.quoted("retain_age", &format_duration(storage.retain_age));
         match storage.keep_free {
             KeepFree::Size(bytes) => self.quoted("keep_free", &format_size(bytes)),
@@ -371,6 +372,7 @@ mod tests {
                 sync,
                 preallocate,
                 retain_bytes: (2 * segment_size).max(4 << 20) + retain.0,
+                retain_min: retain.0,
                 retain_age: retain.1,
                 keep_free: retain.2,
                 frame_max,

@@ -87,6 +87,8 @@ pub struct Storage {
     pub preallocate: u64,
     /// Allocated bytes of everything in the data directory, 4 MiB to 1,024 TiB, at least two segments.
     pub retain_bytes: u64,
+    /// Bytes of the newest history that are never given up for `keep_free`: 0 to `retain_bytes`.
+    pub retain_min: u64,
     /// Age at which a segment is removed, 1 min to 3,650 d.
     pub retain_age: Duration,
     /// What stays free of the file system.
@@ -274,6 +276,7 @@ impl Default for Storage {
             sync: Sync::of(default::SYNC, default::SYNC_INTERVAL),
             preallocate: default::PREALLOCATE,
             retain_bytes: default::RETAIN_BYTES,
+            retain_min: default::RETAIN_MIN,
             retain_age: default::RETAIN_AGE,
             keep_free: default::KEEP_FREE,
             frame_max: u32::try_from(default::FRAME_MAX).unwrap_or(u32::MAX),

@@ -176,6 +176,11 @@ pub(super) const RECORDER: &[Family<RecorderMetrics>] = &[
         |recorder| Whole(recorder.storage_errors.get()),
     ),
     Family::counter(
+        "flatcap_storage_removed_segments",
+        "Segments that somebody removed while they were open.",
+        |recorder| Whole(recorder.segments_removed.get()),
+    ),
+    Family::counter(
         "flatcap_storage_stalls",
         "Calls of the storage that took the recorder longer than a second and have ended.",
         |recorder| Whole(recorder.storage_stalls.get()),
@@ -221,6 +226,11 @@ pub(super) const DIRECTORY: &[Family<DirectoryMetrics>] = &[
     Family::gauge("flatcap_data_used_bytes", "What the files of the data directory occupy.", |directory| {
         Whole(directory.bytes.get())
     }),
+    Family::gauge(
+        "flatcap_data_reserved_bytes",
+        "Disk space reserved for segments to come (retain_min); part of what is used.",
+        |directory| Whole(directory.reserved_bytes.get()),
+    ),
     Family::gauge("flatcap_data_limit_bytes", "What they may occupy (retain_bytes).", |directory| {
         Whole(directory.bytes_max.get())
     }),

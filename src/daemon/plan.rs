@@ -168,6 +168,7 @@ pub(super) fn retention(config: &Config) -> RetentionLimits {
             crate::config::KeepFree::Size(bytes) => KeepFree::Bytes(bytes),
             crate::config::KeepFree::Percent(percent) => KeepFree::BasisPoints(u16::from(percent) * 100),
         },
+        least: config.storage.retain_min,
     }
 }
 

@@ -42,6 +42,8 @@ impl Sealing {
         if std::mem::replace(&mut self.sealed, sealed) != sealed {
             self.link.ring();
         }
+        // Before the oldest go, what is closed becomes small.
+        self.link.urge(metrics.directory.is_short.get() == 1);
     }
 
     /// Tells it to end.

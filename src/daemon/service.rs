@@ -24,10 +24,11 @@ use crate::control::{Answer, Call, Calls, Refusal, RefusalKind, Request, Status,
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockReading, NS_PER_S, monotonic_ns};
 use crate::os::control_group::{MemoryLimit, memory_limit};
+use crate::os::current_directory::CurrentDirectory;
 use crate::os::event::Event;
 use crate::os::host::random_u64;
 use crate::os::signal::SignalWatch;
-use crate::os::storage::{DataDirectory, Storage};
+use crate::os::storage::Storage;
 use crate::recorder::{Capped, Order, RecorderReport};
 use crate::{control, recorder};
 
@@ -93,12 +94,11 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         tracing::warn!(source = source.name.as_str(), "skipped: {}", source.reason);
     }
     let directory = data_dir(config);
-    let directory = DataDirectory::open(&directory).map_err(unusable(&directory))?;
-    let data_dir = directory.path().to_owned();
-    let (identity, directory) = (directory.identity(), Arc::new(directory));
+    let directory = CurrentDirectory::open(&directory).map_err(unusable(&directory))?;
+    let (now, directory) = (directory.now(), Arc::new(directory));
     let (sealer, worker) = sealing::prepare(config, Arc::clone(&directory) as Arc<dyn Storage>, &metrics);
     let place = Place {
-        directory: identity,
+        directory: now.identity(),
         sealer: sealer.clone(),
         storage: Arc::new(Capped::published(directory, retention(config), Arc::clone(&metrics.directory))),
     };
@@ -128,7 +128,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
     let mut service = Service {
         manager,
         processor: ProcessorWatch::new(&config.agent, &metrics),
-        status: StatusBook::new(run_id, &data_dir, start_ns, refusal),
+        status: StatusBook::new(run_id, now.path(), start_ns, refusal),
         metrics,
         bell,
         signals,
@@ -147,6 +147,7 @@ pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSumm
         // Everything is in the files. After an error it may not be, and the next run looks.
         forget_memory(config, run_id);
     }
+    let data_dir = now.path().to_owned();
     Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
 }
 

@@ -44,6 +44,7 @@ pub(super) struct StatusLine {
     standing: Standing,
     next_ns: u64,
     dropped: u64, // slabs, when last looked at
+    pending: u64, // losses that no gap counts yet, when last looked at
 }
 
 impl StatusLine {
@@ -55,6 +56,7 @@ impl StatusLine {
             standing: Standing::Recording,
             next_ns: 0,
             dropped: 0,
+            pending: 0,
         }
     }
 
@@ -66,15 +68,23 @@ impl StatusLine {
     /// The line to be shown now, if it is another one than before.
     pub(super) fn look(&mut self, now_ns: u64, metrics: &Metrics, standing: Standing) -> Option<&str> {
         let rates_are_due = now_ns.saturating_sub(self.before.at_ns) >= RATE_INTERVAL_NS;
-        let is_calm = standing == Standing::Recording && self.standing.is_like(standing);
+        let pending = metrics.recorder.losses_pending.get();
+        let is_losing = standing == Standing::Recording && pending > self.pending;
+        let is_calm = standing == Standing::Recording && self.standing.is_like(standing) && !is_losing;
         if now_ns < self.next_ns || is_calm && !rates_are_due {
             return None;
         }
         self.next_ns = now_ns + LINE_INTERVAL_NS;
         self.standing = standing;
         let now = totals(now_ns, metrics);
-        let lost: u64 = metrics.sources.iter().map(|source| source.lost.get()).sum();
+        self.pending = pending;
+        let counted: u64 = metrics.sources.iter().map(|source| source.lost.get()).sum();
+        // What no gap counts yet is lost all the same.
+        let lost = counted.saturating_add(pending);
         let line = match standing {
+            Standing::Recording if is_losing => {
+                format!("{}: {} samples lost", trouble(metrics), grouped(pending))
+            }
             Standing::Recording if rates_are_due => {
                 let per_second = |now_count: u64, before: u64| {
                     let passed_ns = u128::from((now.at_ns - self.before.at_ns).max(1));
@@ -117,6 +127,15 @@ impl StatusLine {
         }
         self.shown = line;
         Some(&self.shown)
+    }
+}
+
+/// Why samples are being lost.
+fn trouble(metrics: &Metrics) -> String {
+    match metrics.recorder.storage_failure() {
+        Some(error) if error.kind() == std::io::ErrorKind::StorageFull => "disk full".to_owned(),
+        Some(error) => format!("the storage fails ({error})"),
+        None => "not everything is recorded".to_owned(),
     }
 }
 
@@ -240,6 +259,23 @@ mod tests {
         );
         assert!(line.look(7 * NS_PER_S, &metrics, Standing::Recording).is_some());
         assert!(line.look(8 * NS_PER_S, &metrics, Standing::Stuck(NS_PER_S)).unwrap().contains("not fed"));
+    }
+
+    // Goal: samples that are lost show within a second, before any gap counts them, with the reason; when that is over, the sum stays in the line. Method:
+    // losses pending that grow for three seconds, by hand.
+    #[test]
+    fn a_full_disk_shows_at_once() {
+        let metrics = metrics();
+        let mut line = StatusLine::new(0, &metrics);
+        assert_eq!(line.look(NS_PER_S, &metrics, Standing::Recording), None);
+        metrics.recorder.note_storage_error(&std::io::ErrorKind::StorageFull.into());
+        for second in 2..5 {
+            metrics.recorder.losses_pending.set(1000 * second);
+            let expected = format!("disk full: {second},000 samples lost");
+            assert_eq!(line.look(second * NS_PER_S, &metrics, Standing::Recording), Some(expected.as_str()));
+        }
+        let over = line.look(5 * NS_PER_S, &metrics, Standing::Recording);
+        assert_eq!(over, Some("recording 2 sources, 0 readings/s, 4,000 lost, 0 B/s"));
     }
 
     // Goal: numbers are grouped, and bytes in a unit that fits. Method: edges.

@@ -254,7 +254,11 @@ pub struct RecorderMetrics {
     pub segments_sealed: Counter,
     /// Writes, syncs, creations and renames that failed.
     pub storage_errors: Counter,
-    /// The kernel's error number of the last of those; 0 if it gave none.
+    /// Segments that somebody removed while they were open.
+    pub segments_removed: Counter,
+    /// Frames in those: counted as recorded, and gone.
+    pub frames_removed: Counter,
+    /// The kernel's error number of the last of those that failed; 0 if it gave none.
     storage_error: Counter,
     /// Whether a segment is open: 1, or 0 where the next one cannot be begun.
     pub segment_open: Counter,
@@ -358,6 +362,10 @@ pub struct DirectoryMetrics {
     pub oldest_created_s: Counter,
     /// Files removed to keep the limits.
     pub removed: Counter,
+    /// Bytes of those that its files occupy which are reserved for segments to come.
+    pub reserved_bytes: Counter,
+    /// 1 while so little disk space is left that the oldest segments soon go, else 0.
+    pub is_short: Counter,
 }
 
 /// Counters of compression. Written by the thread that plans it, but for the CPU time of the threads that do it.

@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod control_group;
+pub mod current_directory;
 pub mod directory;
 pub mod environment;
 pub mod ethtool;

@@ -417,6 +417,13 @@ impl Storage for SimulatedStorage {
         Ok(disk.directory.names.iter().map(entry).collect())
     }
 
+    fn leads_to(&self, name: &str, file: &dyn StorageFile) -> io::Result<bool> {
+        let identity = file.identity()?;
+        let disk = self.alive()?;
+        disk.see()?;
+        Ok(disk.directory.names.get(name).is_some_and(|inode| (0, *inode as u64) == identity))
+    }
+
     fn space(&self) -> io::Result<Space> {
         let disk = self.alive()?;
         disk.see()?;
@@ -495,6 +502,10 @@ impl StorageFile for SimulatedFile {
             |_| Ok(()),
             |disk| disk.inodes[inode].truncate(length),
         )
+    }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        Ok((0, self.inode as u64))
     }
 
     fn allocated(&self) -> io::Result<u64> {

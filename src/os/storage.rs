@@ -14,7 +14,8 @@ use super::directory::{Access, Directory, open_regular};
 use super::environment;
 use super::event::Event;
 use super::rights::Rights;
-use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
+use rustix::io::Errno;
 
 /// Access to a new data directory: its owner, and its group for reading.
 const DIRECTORY_MODE: u32 = 0o750;
@@ -22,6 +23,9 @@ const DIRECTORY_MODE: u32 = 0o750;
 const FILE_MODE: u32 = 0o640;
 /// Of a file's mode, what another file may take over: nothing that lends rights to whoever runs it.
 const PERMISSIONS: u32 = 0o777;
+/// File systems in memory (statfs(2)).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+const RAMFS_MAGIC: i64 = 0x8584_58f6;
 /// The unit in which the kernel counts what a file occupies (stat(2)).
 const BLOCK_BYTES: u64 = 512;
 
@@ -87,6 +91,27 @@ pub trait Storage: Debug + Send + Sync {
     /// # Errors
     /// What the kernel says.
     fn space(&self) -> io::Result<Space>;
+
+    /// Whether a name still leads to an open file, from the path of the directory on: neither was removed, renamed or replaced by another.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn leads_to(&self, _name: &str, _file: &dyn StorageFile) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    /// Goes on in the directory that is at the path now, if it is another one than before. Returns whether it is.
+    ///
+    /// # Errors
+    /// It cannot be created, opened or locked. Then everything is as before.
+    fn renew(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Whether the medium is memory (tmpfs): what is reserved there is taken from everybody on the host.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
 }
 
 /// A file in a directory.
@@ -98,6 +123,11 @@ pub struct Entry {
     pub allocated: u64,
     /// Which file it is, whatever it is called: its inode's number.
     pub identity: u64,
+}
+
+impl Entry {
+    /// The identity of a file that could not be looked at; what it occupies is not known either.
+    pub const UNKNOWN: u64 = u64::MAX;
 }
 
 /// The room on a medium, in bytes.
@@ -187,6 +217,14 @@ pub trait StorageFile: ReadAt {
     /// # Errors
     /// What the kernel says: `PermissionDenied` where the owner is another one and this process may not give files away.
     fn set_attributes(&self, attributes: &Attributes) -> io::Result<()>;
+
+    /// Which file it is: device and inode.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Brings the file's content to the medium (fdatasync).
     ///
@@ -283,6 +321,11 @@ impl DataDirectory {
         self.directory.identity()
     }
 
+    /// Whether it is still what its path leads to.
+    pub(super) fn is_at_its_path(&self) -> bool {
+        rustix::fs::stat(&self.path).is_ok_and(|status| (status.st_dev, status.st_ino) == self.identity())
+    }
+
     /// Where it was when it was opened.
     pub fn path(&self) -> &Path {
         &self.path
@@ -338,7 +381,8 @@ impl Storage for DataDirectory {
                 }
                 // Removed since the directory was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                // A mount that is gone, for instance: one file that cannot be looked at hides no other.
+                Err(_) => entries.push(Entry { name, allocated: 0, identity: Entry::UNKNOWN }),
             }
         }
         Ok(entries)
@@ -350,6 +394,18 @@ impl Storage for DataDirectory {
             total: medium.f_blocks.saturating_mul(medium.f_frsize),
             available: medium.f_bavail.saturating_mul(medium.f_frsize),
         })
+    }
+
+    fn leads_to(&self, name: &str, file: &dyn StorageFile) -> io::Result<bool> {
+        match rustix::fs::lstat(self.path.join(name)) {
+            Ok(status) => Ok((status.st_dev, status.st_ino) == file.identity()?),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn is_in_memory(&self) -> bool {
+        fstatfs(&self.directory).is_ok_and(|medium| matches!(medium.f_type, TMPFS_MAGIC | RAMFS_MAGIC))
     }
 }
 
@@ -432,6 +488,11 @@ impl StorageFile for DiskFile {
         }
         self.file.set_permissions(Permissions::from_mode(attributes.mode))?;
         self.file.set_times(attributes.times)
+    }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        let metadata = self.file.metadata()?;
+        Ok((metadata.dev(), metadata.ino()))
     }
 
     fn sync(&self) -> io::Result<()> {

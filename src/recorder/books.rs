@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
-use super::retention::{RetentionLimits, Shortage, StoredFile, choose};
+use super::retention::{Choice, RetentionLimits, Shortage, Stock, StoredFile, choose};
 use crate::os::clock::NS_PER_S;
-use crate::os::storage::{Entry, Space};
+use crate::os::storage::{Entry, Space, StorageFile};
 use crate::segment::{Aside, SegmentName, State};
 
 /// A file that could not be removed is tried again after this time: often enough for whoever changes its rights, and rarely beside the work of
@@ -28,13 +29,20 @@ pub(super) struct Books {
     entries: Vec<Entry>,
     space: Option<Space>, // none before the first look at it
     pending: u64,         // granted, and perhaps not taken yet
+    /// The reserve, once it was opened.
+    pub(super) reserve_file: Option<Arc<dyn StorageFile>>,
+    /// Not where the file system cannot, and not once the run ends.
+    pub(super) may_reserve: bool,
     /// Files that cannot be removed, and when to try again.
     unremovable: BTreeMap<String, u64>,
 }
 
-/// Which files go, and what is missing when they are gone.
+/// The file that holds free space for the segments to come, so that nobody else takes it.
+pub(super) const RESERVE_NAME: &str = "flatcap.reserve";
+
+/// What goes, and what is missing when it is gone.
 pub(super) struct Decision {
-    pub(super) names: Vec<String>,
+    pub(super) choice: Choice,
     pub(super) shortage: Option<Shortage>,
 }
 
@@ -48,6 +56,8 @@ impl Books {
             entries: Vec::new(),
             space: None,
             pending: 0,
+            reserve_file: None,
+            may_reserve: true,
             unremovable: BTreeMap::new(),
         }
     }
@@ -72,30 +82,72 @@ impl Books {
         Some(Space { available: space.available.saturating_sub(self.pending), ..space })
     }
 
+    /// All files but the reserve. One that cannot be removed is none that may go.
     pub(super) fn files(&self, now_ns: u64) -> Vec<StoredFile> {
-        self.entries.iter().map(|entry| self.stored(entry, now_ns)).collect()
-    }
-
-    /// Which files have to go so that `more` bytes find room.
-    pub(super) fn decide(&self, now_ns: u64, more: u64) -> Decision {
-        let mut files = self.files(now_ns);
+        let is_stuck = |name| self.unremovable.get(name).is_some_and(|retry_ns| now_ns < *retry_ns);
+        // A reserve that cannot be cut is a file like any other.
+        let is_reserve = |entry: &&Entry| entry.name == RESERVE_NAME && !is_stuck(RESERVE_NAME);
+        let mut files: Vec<StoredFile> = self
+            .entries
+            .iter()
+            .filter(|entry| !is_reserve(entry))
+            .map(|entry| self.stored(entry, now_ns))
+            .collect();
         for file in &mut files {
-            if self.unremovable.get(&file.name).is_some_and(|retry_ns| now_ns < *retry_ns) {
-                file.removable = None;
+            if is_stuck(&file.name) {
+                (file.removable, file.is_ours) = (None, false);
             }
         }
-        let more = more.saturating_add(self.pending);
+        files
+    }
+
+    /// Bytes that the reserve holds.
+    pub(super) fn reserve(&self) -> u64 {
+        let is_reserve =
+            |entry: &&Entry| entry.name == RESERVE_NAME && !self.unremovable.contains_key(RESERVE_NAME);
+        self.entries.iter().find(is_reserve).map_or(0, |entry| entry.allocated)
+    }
+
+    /// What is known, with all that was granted taken already.
+    pub(super) fn stock<'a>(&self, files: &'a [StoredFile]) -> Stock<'a> {
         // A file system that was never seen is not known to be full.
+        let space = self.space().unwrap_or(Space { total: 0, available: u64::MAX });
+        Stock { files, reserve: self.reserve(), space }
+    }
+
+    /// What has to go so that `more` bytes find room.
+    pub(super) fn decide(&self, files: &[StoredFile], more: u64) -> Decision {
+        // What is granted and not taken yet counts like what is wanted.
+        let more = more.saturating_add(self.pending);
         let space = self.space.unwrap_or(Space { total: 0, available: u64::MAX });
-        match choose(&files, &self.limits, space, more) {
-            Ok(names) => Decision { names, shortage: None },
+        let stock = Stock { space, ..self.stock(files) };
+        match choose(stock, &self.limits, more) {
+            Ok(choice) => Decision { choice, shortage: None },
             // No room can be made, but what is too old goes all the same.
             Err(shortage) => {
                 let limits = RetentionLimits { age_ns: self.limits.age_ns, ..RetentionLimits::NONE };
-                let names = choose(&files, &limits, space, 0).unwrap_or_default();
-                Decision { names, shortage: Some(shortage) }
+                let choice = choose(stock, &limits, 0).unwrap_or_default();
+                Decision { choice, shortage: Some(shortage) }
             }
         }
+    }
+
+    /// The reserve was changed to hold so many bytes.
+    pub(super) fn reserved(&mut self, bytes: u64) {
+        let before = self.reserve();
+        self.created(RESERVE_NAME, 0);
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == RESERVE_NAME) {
+            entry.allocated = bytes;
+        }
+        if let Some(space) = &mut self.space {
+            space.available = space.available.saturating_add(before).saturating_sub(bytes);
+        }
+    }
+
+    /// Forgets the directory: it is another one now.
+    pub(super) fn forget(&mut self) {
+        (self.entries, self.space, self.reserve_file) = (Vec::new(), None, None);
+        self.unremovable.clear();
     }
 
     /// A file is gone, by whoever it was removed.
@@ -123,7 +175,7 @@ impl Books {
         }
         if self.entries.iter().all(|entry| entry.name != name) {
             // No listing has shown it yet; its inode is not known.
-            self.entries.push(Entry { name: name.to_owned(), allocated: 0, identity: u64::MAX });
+            self.entries.push(Entry { name: name.to_owned(), allocated: 0, identity: Entry::UNKNOWN });
         }
     }
 
@@ -165,7 +217,15 @@ impl Books {
             let age_s = u64::try_from(self.wall_s.checked_sub(name.created_s)?).ok()?;
             Some(age_s.saturating_mul(NS_PER_S))
         });
-        StoredFile { name: entry.name.clone(), allocated: entry.allocated, removable: segment, age_ns }
+        let is_ours =
+            SegmentName::parse(&entry.name).is_some() || SegmentName::parse_aside(&entry.name).is_some();
+        StoredFile {
+            name: entry.name.clone(),
+            allocated: entry.allocated,
+            is_ours,
+            removable: segment,
+            age_ns,
+        }
     }
 }
 

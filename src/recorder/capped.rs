@@ -9,8 +9,8 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::books::Books;
-use super::retention::{RetentionLimits, StoredFile};
+use super::books::{Books, RESERVE_NAME};
+use super::retention::{RetentionLimits, StoredFile, reserve_length, usable};
 use crate::metrics::DirectoryMetrics;
 use crate::os::clock::monotonic_ns;
 use crate::os::storage::{Attributes, Entry, ReadAt, Space, Storage, StorageFile};
@@ -24,6 +24,10 @@ const OVERHEAD_BYTES: u64 = 16 << 10;
 /// its own (a hard link) is none.
 const LISTINGS_MAX: usize = 4;
 
+/// Disk space is short when less than this part of what the segments may hold is left to take: soon the oldest go, and compression should be
+/// quicker.
+const SHORT_SHARE: u64 = 4;
+
 /// A storage with a cap.
 #[derive(Debug)]
 pub struct Capped {
@@ -35,6 +39,8 @@ struct Shared {
     inner: Arc<dyn Storage>,
     /// Held while room is made and granted, so that no two are granted the same; never while a file is written.
     books: Mutex<Books>,
+    /// What the segments may hold as of the last look.
+    usable: AtomicU64,
     /// Written while `books` is held, so by one thread at a time.
     metrics: Arc<DirectoryMetrics>,
 }
@@ -60,7 +66,10 @@ impl Capped {
         limits: RetentionLimits,
         metrics: Arc<DirectoryMetrics>,
     ) -> Self {
-        Self { shared: Arc::new(Shared { inner, books: Mutex::new(Books::new(limits)), metrics }) }
+        let mut books = Books::new(limits);
+        books.may_reserve = !inner.is_in_memory();
+        let (books, usable) = (Mutex::new(books), AtomicU64::new(u64::MAX));
+        Self { shared: Arc::new(Shared { inner, books, usable, metrics }) }
     }
 
     /// Keeps these limits from now on. Returns those before.
@@ -79,6 +88,39 @@ impl Capped {
         books.wall_s = wall_s;
         let Made { room, look } = self.shared.make_room(&mut books, 0);
         room.and(look)
+    }
+
+    /// How many bytes the segments may hold as of the last look, the open one and the reserve included.
+    pub(super) fn usable(&self) -> u64 {
+        self.shared.usable.load(Ordering::Relaxed)
+    }
+
+    /// An open file of the storage, within the limits.
+    #[cfg(test)]
+    pub(super) fn over(&self, name: &str, file: Arc<dyn StorageFile>) -> io::Result<Arc<dyn StorageFile>> {
+        self.shared.wrap(name, file)
+    }
+
+    /// Whether there was a closed segment, as of the last look: one that may make room.
+    pub(super) fn has_closed(&self) -> bool {
+        self.shared.metrics.segments.get() > 0
+    }
+
+    /// Reserves what the history lacks of `least`, or gives back what it no longer lacks: by the last look.
+    ///
+    /// # Errors
+    /// What the storage says; then no more is reserved than before.
+    pub(super) fn adjust_reserve(&self) -> io::Result<()> {
+        self.shared.adjust_reserve()
+    }
+
+    /// Gives the reserve back for good: the run ends.
+    pub(super) fn release_reserve(&self) {
+        let mut books = self.shared.books();
+        books.may_reserve = false;
+        if books.reserve() > 0 || books.reserve_file.is_some() {
+            self.shared.cut_reserve(&mut books, 0);
+        }
     }
 
     /// How many files were removed.
@@ -110,9 +152,13 @@ impl Shared {
         let look = books.looked(self.entries_once(), self.inner.space());
         self.publish(&books.files(now_ns), books);
         loop {
-            let decision = books.decide(now_ns, more);
+            let decision = books.decide(&books.files(now_ns), more);
             let mut are_gone = true;
-            for name in decision.names {
+            if decision.choice.from_reserve > 0 {
+                let length = books.reserve().saturating_sub(decision.choice.from_reserve);
+                are_gone &= self.cut_reserve(books, length);
+            }
+            for name in decision.choice.names {
                 are_gone &= self.remove_oldest(books, &name, now_ns);
             }
             // After a refusal it is decided anew, without that file: there are fewer to choose from each time.
@@ -121,6 +167,73 @@ impl Shared {
                 return Made { room: decision.shortage.map_or(Ok(()), full), look };
             }
         }
+    }
+
+    /// Cuts the reserve to so many bytes. Returns whether that was done.
+    fn cut_reserve(&self, books: &mut Books, bytes: u64) -> bool {
+        let length = bytes / BLOCK_BYTES * BLOCK_BYTES;
+        let is_cut = length > 0 && self.reserve_file(books).is_ok_and(|file| file.truncate(length).is_ok());
+        if is_cut {
+            books.reserved(length);
+            return true;
+        }
+        books.reserve_file = None;
+        match self.inner.remove(RESERVE_NAME) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                if books.cannot_remove(RESERVE_NAME, monotonic_ns()) {
+                    tracing::warn!(file = RESERVE_NAME, %error, "the reserve cannot be removed: it stays");
+                }
+                false
+            }
+            _ => {
+                books.gone(RESERVE_NAME);
+                true
+            }
+        }
+    }
+
+    /// The reserve, which a killed run may have left.
+    fn reserve_file(&self, books: &mut Books) -> io::Result<Arc<dyn StorageFile>> {
+        if let Some(file) = &books.reserve_file {
+            return Ok(Arc::clone(file));
+        }
+        let file = match self.inner.open(RESERVE_NAME) {
+            Err(error) if error.kind() == ErrorKind::NotFound => self.inner.create(RESERVE_NAME)?,
+            opened => opened?,
+        };
+        books.reserve_file = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn adjust_reserve(&self) -> io::Result<()> {
+        let mut books = self.books();
+        let (before, target) = {
+            let files = books.files(monotonic_ns());
+            let stock = books.stock(&files);
+            let target = reserve_length(stock, &books.limits) / BLOCK_BYTES * BLOCK_BYTES;
+            (stock.reserve, if books.may_reserve { target } else { 0 })
+        };
+        if target <= before {
+            if target < before {
+                self.cut_reserve(&mut books, target);
+            }
+            return Ok(());
+        }
+        let file = self.reserve_file(&mut books)?;
+        books.grant(target - before);
+        drop(books);
+        // As long as it takes: the books are not locked meanwhile.
+        let result = file.preallocate(target).and_then(|()| file.truncate(target));
+        let mut books = self.books();
+        books.settle(RESERVE_NAME, target - before, 0);
+        if result.is_ok() && books.may_reserve {
+            books.reserved(target);
+            return Ok(());
+        }
+        // A file system that cannot reserve is not asked again; one that has too little left is, by another length.
+        books.may_reserve &= result.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::StorageFull);
+        self.cut_reserve(&mut books, before);
+        result
     }
 
     /// Removes a file by the limits. Returns whether it is gone.
@@ -154,7 +267,7 @@ impl Shared {
             let mut seen = BTreeSet::new();
             let mut is_whole = true;
             for entry in &mut entries {
-                if !seen.insert(entry.identity) {
+                if entry.identity != Entry::UNKNOWN && !seen.insert(entry.identity) {
                     (entry.allocated, is_whole) = (0, false);
                 }
             }
@@ -167,7 +280,11 @@ impl Shared {
 
     fn publish(&self, files: &[StoredFile], books: &Books) {
         let metrics = &self.metrics;
-        metrics.bytes.set(files.iter().fold(0, |sum, file| sum.saturating_add(file.allocated)));
+        let held = files.iter().fold(books.reserve(), |sum, file| sum.saturating_add(file.allocated));
+        let usable = usable(books.stock(files), &books.limits);
+        self.usable.store(usable, Ordering::Relaxed);
+        metrics.bytes.set(held);
+        metrics.reserved_bytes.set(books.reserve());
         metrics.bytes_max.set(books.limits.bytes);
         if let Some(space) = books.space() {
             metrics.free_bytes.set(space.available);
@@ -180,6 +297,10 @@ impl Shared {
         metrics.oldest_number.set(oldest.map(|name| name.number).unwrap_or_default());
         metrics.oldest_created_s.set(created_s.unwrap_or_default());
         metrics.removed.set(books.removed);
+        let keep_free = metrics.keep_free_bytes.get();
+        let headroom = books.space().map_or(u64::MAX, |space| space.available.saturating_sub(keep_free));
+        let headroom = headroom.min(books.limits.bytes.saturating_sub(held));
+        metrics.is_short.set(u64::from(headroom < usable / SHORT_SHARE));
     }
 
     /// Grants so many bytes, once there is room for them, and does what takes them, which returns how many it took. The books are not
@@ -261,6 +382,23 @@ impl Storage for Capped {
     fn space(&self) -> io::Result<Space> {
         self.shared.inner.space()
     }
+
+    fn leads_to(&self, name: &str, file: &dyn StorageFile) -> io::Result<bool> {
+        self.shared.inner.leads_to(name, file)
+    }
+
+    fn renew(&self) -> io::Result<bool> {
+        let is_another = self.shared.inner.renew()?;
+        if is_another {
+            // Nothing of what was known is true of it.
+            self.shared.books().forget();
+        }
+        Ok(is_another)
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.shared.inner.is_in_memory()
+    }
 }
 
 impl CappedFile {
@@ -316,6 +454,10 @@ impl StorageFile for CappedFile {
 
     fn allocated(&self) -> io::Result<u64> {
         self.file.allocated()
+    }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        self.file.identity()
     }
 
     fn attributes(&self) -> io::Result<Attributes> {

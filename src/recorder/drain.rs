@@ -10,7 +10,7 @@ use super::orders::OrderBook;
 use super::policy::{self, SyncPolicy};
 use super::settings::{RecorderSettings, RunPlan};
 use super::syncer::{Done, Syncer};
-use super::upkeep::in_storage;
+use super::upkeep::{Untidy, in_storage};
 use super::{GroupReport, RecorderReport, SourceReport};
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockWatch, NS_PER_S, WallOffset, monotonic_ns};
@@ -47,6 +47,7 @@ pub struct Recorder {
     pub(super) segment: Option<OpenSegment>,
     pub(super) next_number: u64,
     pub(super) failures: u32, // in a row
+    pub(super) untidy: Untidy,
     pub(super) retry_ns: u64,
     pub(super) back_off_ns: fn(u32) -> u64, // how long to wait after so many failures
     pub(super) collect_ns: u64,
@@ -73,6 +74,8 @@ pub(super) struct Progress {
 pub(super) struct OpenSegment {
     pub(super) writer: SegmentWriter,
     pub(super) created_ns: u64,
+    /// Header and attachments.
+    pub(super) begin_bytes: u64,
     pub(super) first_unsynced_ns: Option<u64>,
     pub(super) first_unindexed_ns: Option<u64>,
     pub(super) synced_offset: u64,
@@ -121,6 +124,7 @@ impl Recorder {
             orders,
             next_number,
             failures: 0,
+            untidy: Untidy::default(),
             retry_ns: 0,
             back_off_ns: policy::back_off_ns,
             collect_ns: monotonic_ns() + COLLECT_INTERVAL_NS,
@@ -330,9 +334,14 @@ impl Recorder {
     fn finish(mut self) -> RecorderReport {
         self.losses.read(&self.ledger);
         let now = monotonic_ns();
+        if self.is_open_removed() {
+            self.leave_removed(now);
+        }
         if self.segment.is_none() {
             self.reopen(now);
         }
+        // What was reserved for later segments helps this one to end.
+        self.storage.release_reserve();
         self.write_last_gaps(now);
         self.seal();
         self.latencies.collect();
@@ -340,7 +349,7 @@ impl Recorder {
         for done in in_storage(&metrics.recorder, || syncer.finish()) {
             match done {
                 Done::Publish { result: Ok(()), .. } => metrics.recorder.segments_sealed.add(1),
-                Done::Sync { result: Ok(()), .. } | Done::Tidy(_) => {}
+                Done::Sync { result: Ok(()), .. } | Done::Tidy { .. } => {}
                 Done::Sync { result: Err(error), .. } | Done::Publish { result: Err(error), .. } => {
                     metrics.recorder.note_storage_error(&error);
                     tracing::error!(%error, "cannot bring the last segment to the medium");
@@ -384,6 +393,7 @@ impl Recorder {
             latencies: run,
             bytes: metrics.recorder.bytes.get(),
             segments_sealed: metrics.recorder.segments_sealed.get(),
+            frames_removed: metrics.recorder.frames_removed.get(),
             storage_errors: metrics.recorder.storage_errors.get(),
         }
     }

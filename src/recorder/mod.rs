@@ -54,6 +54,8 @@ pub struct RecorderReport {
     pub segments_sealed: u64,
     /// Writes, syncs, creations and renames that failed.
     pub storage_errors: u64,
+    /// Frames in segments that somebody removed while they were open: counted as recorded, and gone.
+    pub frames_removed: u64,
 }
 
 /// What one run has come to for one sampler group.

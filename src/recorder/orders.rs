@@ -155,6 +155,10 @@ impl Recorder {
         self.sync_inline();
         let (_, refused) = self.losses.pending();
         let result = match &self.segment {
+            Some(segment) if self.is_open_removed() => Err(OrderError::Failed(format!(
+                "segment {} was removed from the data directory while it was open: what is in it is gone; the next one begins by itself",
+                segment.writer.name().number
+            ))),
             Some(_) if refused > 0 => Err(OrderError::Failed(format!(
                 "{refused} readings could not be written and are lost; what was written before is on the medium; the log says why"
             ))),

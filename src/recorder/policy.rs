@@ -27,6 +27,34 @@ pub(super) struct RotationLimits {
     pub(super) age_ns: u64,
 }
 
+/// So many segments fit at least into what they may use: removing the oldest one costs an eighth of the history.
+const SEGMENTS_MIN: u64 = 8;
+/// No segment is smaller for want of space, as none can be configured smaller.
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
+/// A segment is at least so many times as long as what it begins with (header, configuration), which its footer repeats: else it would hold little
+/// else.
+const BEGIN_SHARE: u64 = 8;
+/// A segment is reserved in so many steps at least.
+const PREALLOCATE_STEPS: u64 = 4;
+
+/// The size at which a segment is sealed: `configured`, less where the segments may use little, more where `begin_bytes` alone would fill it.
+pub(super) fn segment_bytes(configured: u64, usable: u64, begin_bytes: u64) -> u64 {
+    let fitting = (usable / SEGMENTS_MIN).max(SEGMENT_BYTES_MIN);
+    configured.min(fitting).max(begin_bytes.saturating_mul(BEGIN_SHARE))
+}
+
+/// The step in which space is reserved for a segment of this size; 0 for the usual one.
+pub(super) fn preallocate_step(configured: u64, segment_bytes: u64) -> u64 {
+    let most = segment_bytes / PREALLOCATE_STEPS;
+    if configured > 0 {
+        configured.min(most)
+    } else if most < SEGMENT_BYTES_MIN {
+        most
+    } else {
+        0
+    }
+}
+
 /// Whether the segment should be sealed before `next_bytes` more are written at `now_ns`. One without content never
 /// is: there would be nothing in it.
 pub(super) fn should_rotate(
@@ -87,6 +115,20 @@ mod tests {
         assert!(should_rotate(segment, LIMITS, 0, 150));
         let empty = SegmentState { has_content: false, ..segment };
         assert!(!should_rotate(empty, LIMITS, 5000, 1000));
+    }
+
+    // Goal: at least eight segments fit into what they may use, none is smaller than the smallest, and none is little but its header. Method: both
+    // sides of each bound.
+    #[test]
+    fn segments_fit() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(segment_bytes(256 * MIB, u64::MAX, 70_000), 256 * MIB);
+        assert_eq!(segment_bytes(256 * MIB, 8 * MIB, 1000), MIB);
+        assert_eq!(segment_bytes(256 * MIB, 10_000, 1000), SEGMENT_BYTES_MIN);
+        assert_eq!(segment_bytes(SEGMENT_BYTES_MIN, u64::MAX, 70_000), 560_000, "of many sources");
+        assert_eq!([16 * MIB, MIB, 0].map(|step| preallocate_step(step, MIB)), [MIB / 4, MIB / 4, 0]);
+        assert_eq!(preallocate_step(0, 512 << 10), 128 << 10);
+        assert_eq!(preallocate_step(16 * MIB, 256 * MIB), 16 * MIB);
     }
 
     // Goal: each policy syncs when it says. Method: both sides of the interval.

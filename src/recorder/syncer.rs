@@ -12,10 +12,13 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use super::capped::Capped;
-use crate::os::clock::monotonic_ns;
+use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::storage::{Storage, StorageFile};
 use crate::os::thread;
 use crate::segment::{SealedSegment, SegmentName, SegmentWriter};
+
+/// A run that is shorter than this reserves nothing: it would only be work for the file system.
+const RESERVE_AFTER_NS: u64 = 5 * NS_PER_S;
 
 /// Jobs that may wait: one sync, and segments sealed while the medium is slow.
 const JOBS_MAX: usize = 16;
@@ -24,8 +27,35 @@ const JOBS_MAX: usize = 16;
 enum Job {
     Sync(Unsynced),
     Publish(SealedSegment),
-    /// Keep the limits on room and age; the wall time in seconds.
-    Tidy(i64),
+    /// Keep the limits on room and age, and look whether the open segment is still in the directory.
+    Tidy(Round),
+}
+
+/// What is looked after each second.
+#[derive(Debug)]
+struct Round {
+    wall_s: i64,
+    open: Option<(SegmentName, Arc<dyn StorageFile>)>,
+}
+
+impl Round {
+    fn tidy(self, storage: &Capped, may_reserve: bool) -> Done {
+        let mut result = storage.tidy(self.wall_s);
+        if may_reserve && result.is_ok() {
+            result = storage.adjust_reserve();
+        }
+        // Where it cannot be seen, it is not known to be gone.
+        let is_gone = |(name, file): &(SegmentName, Arc<dyn StorageFile>)| {
+            matches!(storage.leads_to(&name.to_string(), &**file), Ok(false))
+        };
+        let removed = self.open.filter(is_gone).map(|(_, file)| file);
+        if removed.is_some()
+            && let Err(error) = storage.renew()
+        {
+            result = Err(error);
+        }
+        Done::Tidy { result, removed }
+    }
 }
 
 /// A file to be brought to the medium.
@@ -62,7 +92,11 @@ pub(super) enum Done {
         name: SegmentName,
         result: io::Result<()>,
     },
-    Tidy(io::Result<()>),
+    Tidy {
+        result: io::Result<()>,
+        /// The open segment, if its name no longer leads to it.
+        removed: Option<Arc<dyn StorageFile>>,
+    },
 }
 
 /// The recorder's end of the syncer.
@@ -86,6 +120,7 @@ impl Syncer {
         let medium = Arc::clone(&storage);
         let thread = thread::spawn("syncer", move || {
             let mut failed = FailedFiles::default();
+            let reserve_ns = monotonic_ns() + RESERVE_AFTER_NS;
             for job in jobs_in {
                 let answer = match job {
                     Job::Sync(unsynced) => unsynced.sync(&*medium),
@@ -93,7 +128,7 @@ impl Syncer {
                         let result = failed.check(segment.file()).and_then(|()| segment.publish(&*medium));
                         Done::Publish { name: segment.name(), result }
                     }
-                    Job::Tidy(wall_s) => Done::Tidy(medium.tidy(wall_s)),
+                    Job::Tidy(round) => round.tidy(&medium, monotonic_ns() >= reserve_ns),
                 };
                 if let Done::Sync { file, result: Err(_), .. } = &answer {
                     failed.add(file);
@@ -155,9 +190,10 @@ impl Syncer {
         Unsynced { file, offset, is_new: !is_named }
     }
 
-    /// Asks for the limits on room and age to be kept. If it is busy, it will be asked again.
-    pub(super) fn tidy(&mut self, wall_s: i64) {
-        self.send(Job::Tidy(wall_s));
+    /// Asks for the limits on room and age to be kept, and for a look at the open segment. If it is busy, it will be asked again.
+    pub(super) fn tidy(&mut self, wall_s: i64, open: Option<&SegmentWriter>) {
+        let open = open.map(|segment| (segment.name(), segment.file()));
+        self.send(Job::Tidy(Round { wall_s, open }));
     }
 
     /// Asks for a sealed segment to be published; kept until the syncer can take it.

@@ -8,9 +8,13 @@ use super::policy::{self, RotationLimits, SegmentState};
 use super::syncer::Done;
 use crate::metrics::{Limit, RecorderMetrics};
 use crate::os::clock::{ClockChange, ClockReading, NS_PER_S, monotonic_ns};
+use crate::os::storage::Storage;
 use crate::segment::{
     ClockCause, ClockSync, Form, Header, Marker, MarkerOrigin, SegmentName, SegmentWriter, State,
 };
+
+/// ENOENT: what is shown as the last error of a segment that was removed.
+const NO_ENTRY: i32 = 2;
 
 /// A call that the storage may hold up, and that is seen to be one while it does: nobody takes it for a loop that is stuck.
 pub(super) fn in_storage<T>(metrics: &RecorderMetrics, call: impl FnOnce() -> T) -> T {
@@ -18,6 +22,32 @@ pub(super) fn in_storage<T>(metrics: &RecorderMetrics, call: impl FnOnce() -> T)
     let result = call();
     metrics.leave_storage(monotonic_ns());
     result
+}
+
+/// While the limits cannot be kept: why, and when to say it again.
+#[derive(Debug, Default)]
+pub(super) struct Untidy {
+    reason: Option<io::ErrorKind>,
+    said: u32,
+    next_ns: u64,
+}
+
+impl Untidy {
+    /// The first interval between two warnings; each further one is twice as long...
+    const INTERVAL_NS: u64 = 60 * NS_PER_S;
+    /// ...up to 2^10 times this: 17 hours.
+    const DOUBLINGS_MAX: u32 = 10;
+
+    /// Whether it is to be said now, which then counts as done.
+    fn is_due(&mut self, reason: io::ErrorKind, now: u64) -> bool {
+        if self.reason == Some(reason) && now < self.next_ns {
+            return false;
+        }
+        self.said = if self.reason == Some(reason) { self.said + 1 } else { 0 };
+        self.reason = Some(reason);
+        self.next_ns = now.saturating_add(Self::INTERVAL_NS << self.said.min(Self::DOUBLINGS_MAX));
+        true
+    }
 }
 
 impl Recorder {
@@ -39,7 +69,8 @@ impl Recorder {
             self.name_silent_sources();
             self.name_failing_sources();
             let wall_ns = self.plan.header.clocks.wall_offset_ns().wrapping_add_unsigned(now);
-            self.syncer.tidy(wall_ns.div_euclid(NS_PER_S.cast_signed()));
+            let open = self.segment.as_ref().map(|segment| &segment.writer);
+            self.syncer.tidy(wall_ns.div_euclid(NS_PER_S.cast_signed()), open);
         }
         self.index_if_due(now);
         if let Some(segment) = &mut self.segment
@@ -217,16 +248,63 @@ impl Recorder {
                     segment.synced_offset = offset;
                 }
             }
-            Done::Tidy(Ok(())) => {}
-            Done::Tidy(Err(error)) => {
-                self.metrics.recorder.note_storage_error(&error);
-                tracing::warn!(%error, "cannot keep the limits of the data directory");
+            Done::Tidy { result, removed } => {
+                self.note_tidy(result, now);
+                // A segment that was opened since has nothing to do with it.
+                let is_open =
+                    |file| self.segment.as_ref().is_some_and(|open| Arc::ptr_eq(&open.writer.file(), &file));
+                if removed.is_some_and(is_open) {
+                    self.leave_removed(now);
+                }
             }
             Done::Publish { result: Ok(()), .. } => self.metrics.recorder.segments_sealed.add(1),
             Done::Publish { name, result: Err(error) } => {
                 self.metrics.recorder.note_storage_error(&error);
                 tracing::error!(segment = %name, %error, "cannot publish the sealed segment; it keeps the name .active");
             }
+        }
+    }
+
+    /// Says that the limits cannot be kept: when that begins, when the reason changes, and ever more rarely while it lasts.
+    fn note_tidy(&mut self, result: io::Result<()>, now: u64) {
+        let Err(error) = result else {
+            self.untidy = Untidy::default();
+            return;
+        };
+        self.metrics.recorder.note_storage_error(&error);
+        if self.untidy.is_due(error.kind(), now) {
+            tracing::warn!(%error, "cannot keep the limits of the data directory");
+        }
+    }
+
+    /// Whether the open segment is known to be in the directory no longer.
+    pub(super) fn is_open_removed(&self) -> bool {
+        self.segment.as_ref().is_some_and(|segment| {
+            let (name, file) = (segment.writer.name().to_string(), segment.writer.file());
+            matches!(self.storage.leads_to(&name, &*file), Ok(false))
+        })
+    }
+
+    /// The open segment is in the directory no longer: the next one is begun in what is the directory now. If it cannot be, the old one goes on; whoever
+    /// has moved it away has what is written to it.
+    #[cold]
+    pub(super) fn leave_removed(&mut self, now: u64) {
+        let Some(removed) = &self.segment else { return };
+        let (name, frames) = (removed.writer.name(), removed.writer.frames());
+        match self.create_segment() {
+            Ok(next) => {
+                self.metrics.recorder.segments_removed.add(1);
+                self.metrics.recorder.frames_removed.add(frames);
+                self.metrics.recorder.note_storage_error(&io::Error::from_raw_os_error(NO_ENTRY));
+                tracing::error!(
+                    segment = %name,
+                    frames,
+                    "the open segment was removed from the data directory, and its frames with it; the next one is begun"
+                );
+                self.failures = 0;
+                self.segment = Some(next);
+            }
+            Err(error) => self.fail_segment("create", &error, now),
         }
     }
 
@@ -238,7 +316,9 @@ impl Recorder {
     }
 
     fn rotate_if_due(&mut self, next_bytes: u64, now: u64) {
-        let limits = RotationLimits { bytes: self.plan.segment_bytes, age_ns: self.plan.segment_age_ns };
+        let begin_bytes = self.segment.as_ref().map_or(0, |segment| segment.begin_bytes);
+        let limits =
+            RotationLimits { bytes: self.segment_bytes(begin_bytes), age_ns: self.plan.segment_age_ns };
         let due = self.segment.as_ref().is_some_and(|segment| {
             let state = SegmentState {
                 // As large as it would be, were it sealed now.
@@ -258,8 +338,21 @@ impl Recorder {
                 self.seal();
                 self.segment = Some(next);
             }
-            Err(error) => self.fail_segment("create", &error, now),
+            Err(error) => {
+                // Where none is closed that could make room, this one is all that there is, and it may be much: closed, it can.
+                let is_all = error.kind() == io::ErrorKind::StorageFull && !self.storage.has_closed();
+                self.fail_segment("create", &error, now);
+                if is_all && self.syncer.is_idle() {
+                    self.seal();
+                    self.retry_ns = now;
+                }
+            }
         }
+    }
+
+    /// The size at which a segment is sealed now.
+    fn segment_bytes(&self, begin_bytes: u64) -> u64 {
+        policy::segment_bytes(self.plan.segment_bytes, self.storage.usable(), begin_bytes)
     }
 
     pub(super) fn seal(&mut self) {
@@ -350,7 +443,7 @@ impl Recorder {
             state: State::Active,
         };
         let form = Form {
-            preallocate: self.plan.preallocate,
+            preallocate: policy::preallocate_step(self.plan.preallocate, self.segment_bytes(0)),
             packing: self.plan.packing.clone(),
             copies_header: true,
         };
@@ -359,6 +452,7 @@ impl Recorder {
         })?;
         self.metrics.recorder.bytes.add(writer.stored_bytes());
         Ok(OpenSegment {
+            begin_bytes: writer.bytes(),
             writer,
             created_ns: mono_ns,
             first_unsynced_ns: Some(mono_ns),

@@ -149,8 +149,10 @@ impl Packer {
         let mut end = vec![0; PACKED_CHECKSUM.frame_bytes(0)];
         encoder.append(frames, self.table.raw_end(), raw.header.checksum, &mut end)?;
         PACKED_CHECKSUM.seal(&mut end).map_err(into_io)?;
-        self.table.add(raw_bytes, end.len() as u64, encoder.sizes())?;
-        let bytes = append_end(&mut self.table, raw, &mut end)?;
+        // Of a copy: where this finds no space it is tried again with a shorter footer.
+        let mut table = self.table.clone();
+        table.add(raw_bytes, end.len() as u64, encoder.sizes())?;
+        let bytes = append_end(&mut table, raw, &mut end)?;
         write(&mut [IoSlice::new(&end)])?;
         Ok(bytes)
     }

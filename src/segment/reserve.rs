@@ -4,20 +4,23 @@ use std::io;
 
 use crate::os::storage::StorageFile;
 
-/// Room is reserved in steps of at least so much: each step is a call.
-const RESERVE_STEP_MIN: u64 = 1 << 20;
+/// The step in which space is reserved where no other is asked for: each step is a call.
+const RESERVE_STEP: u64 = 1 << 20;
+/// The smallest step: a small disk has small segments.
+const RESERVE_STEP_MIN: u64 = 64 << 10;
 
 /// Room on the medium, taken in steps ahead of the writing.
 #[derive(Debug)]
 pub(super) struct Reserve {
-    step: u64, // taken as RESERVE_STEP_MIN if it is less
+    step: u64,
     end: u64,
     is_supported: bool,
 }
 
 impl Reserve {
-    /// None is taken yet. `step` is that in which it will be, in bytes.
+    /// Nothing is reserved yet. `step` is that in which it will be, in bytes; 0 for the usual one.
     pub(super) fn new(step: u64) -> Self {
+        let step = if step == 0 { RESERVE_STEP } else { step.max(RESERVE_STEP_MIN) };
         Self { step, end: 0, is_supported: true }
     }
 
@@ -33,7 +36,7 @@ impl Reserve {
         if !self.is_supported || least <= self.end {
             return Ok(());
         }
-        let wanted = least.next_multiple_of(self.step.max(RESERVE_STEP_MIN));
+        let wanted = least.next_multiple_of(self.step);
         // Near the end of the medium less than a whole step may be left.
         let result = file.preallocate(wanted).map(|()| wanted).or_else(|error| {
             if is_full(&error) { file.preallocate(least).map(|()| least) } else { Err(error) }

@@ -64,6 +64,11 @@ impl Totals {
         });
     }
 
+    /// Forgets the latencies, and nothing else.
+    pub(super) fn forget_latencies(&mut self) {
+        (self.lateness, self.read_duration) = (Total::default(), Total::default());
+    }
+
     /// Counts a gap.
     pub fn lose(&mut self, gap: &Gap) {
         self.lost = self.lost.saturating_add(gap.count);

@@ -16,8 +16,18 @@ use super::totals::{Span, Totals};
 use crate::os::storage::{Storage, StorageFile};
 use crate::stream::{self, ChecksumKind, Framer, SliceFramer, StreamWriter};
 
-/// Room for the gaps that may have to be written when the medium is full.
+/// Space for the gaps, clock pairings and indexes that may have to be written when the disk is full...
 const GAPS_RESERVE_BYTES: u64 = 16 << 10;
+/// ...with a last gap for each source, and its counts in the footer.
+const SOURCE_RESERVE_BYTES: u64 = 1 << 10;
+/// What the latency histograms of a source take in a footer: 16 bytes a bucket, and some hundred buckets in use in each of two. Where they take more
+/// and the disk is full, the footer goes without them.
+const LATENCIES_RESERVE_BYTES: u64 = 16 << 10;
+/// One sample adds at most two buckets.
+const SAMPLE_BUCKETS_BYTES: u64 = 32;
+/// What an entry of the index takes in a footer, and of each source in it.
+const ENTRY_BYTES: u64 = 128;
+const ENTRY_SOURCE_BYTES: u64 = 24;
 
 /// A segment that frames are appended to. The first error ends it, unless it says that the medium is full: then nothing was
 /// written, and the room that was kept for it still takes footer and trailer.
@@ -104,7 +114,9 @@ impl SegmentWriter {
             segment.header.checksum.frame_and_write(&mut frame, &payload).map_err(into_io)?;
             segment.copy = Some(header_copy::attachment(&segment.header, frame));
         }
-        if let Err(error) = segment.begin(attachments) {
+        // With space for its end from the start on: else a disk that fills up now would leave a segment that cannot be sealed.
+        let begun = segment.begin(attachments).and_then(|()| segment.reserve_end());
+        if let Err(error) = begun {
             // A full disk would else be littered with empty files, one an attempt.
             let _best_effort = storage.remove(&name.to_string());
             return Err(error);
@@ -183,12 +195,13 @@ impl SegmentWriter {
     /// kilobytes a source, most of them histograms; an entry of the index takes some hundred bytes.
     pub fn seal_bytes(&self) -> u64 {
         const TOTALS_BYTES: u64 = 4 << 10;
-        const ENTRY_BYTES: u64 = 128;
-        const ENTRY_SOURCE_BYTES: u64 = 24;
         let sources = self.tally.totals().len() as u64;
-        self.header_bytes
-            + TOTALS_BYTES * sources
-            + (ENTRY_BYTES + ENTRY_SOURCE_BYTES * sources) * self.tally.intervals()
+        self.header_bytes + TOTALS_BYTES * sources + self.index_bytes(sources)
+    }
+
+    /// About how many bytes the index takes in the footer.
+    fn index_bytes(&self, sources: u64) -> u64 {
+        (ENTRY_BYTES + ENTRY_SOURCE_BYTES * sources) * self.tally.intervals()
     }
 
     /// Checksum of its frames.
@@ -361,14 +374,13 @@ impl SegmentWriter {
     }
 
     fn end(mut self, recovered: bool) -> io::Result<SealedSegment> {
-        let footer_offset = self.tally.bytes();
         let frames = self.tally.frames();
         let (totals, index) = self.tally.finish();
-        let footer = Footer {
+        let mut footer = Footer {
             header: self.header.clone(),
             totals,
             frames,
-            bytes: footer_offset,
+            bytes: self.tally.bytes(),
             reorder_window_ns: self.tally.reorder_window_ns(),
             recovered,
             index,
@@ -376,7 +388,20 @@ impl SegmentWriter {
             sizes: Vec::new(),
             small_blocks: false,
         };
-        let (payload, trailer) = ended(&footer)?;
+        let written = match self.write_end(&footer) {
+            // What is kept for the end has no space for these histograms: better a footer without them than none.
+            Err(error) if is_full(&error) => {
+                footer.totals.iter_mut().for_each(Totals::forget_latencies);
+                self.write_end(&footer)?
+            }
+            written => written?,
+        };
+        Ok(SealedSegment::new(self.name, self.file, written))
+    }
+
+    /// Writes footer and trailer. Returns the length of the file.
+    fn write_end(&mut self, footer: &Footer) -> io::Result<u64> {
+        let (payload, trailer) = ended(footer)?;
         // One write, so that no footer is seen without its trailer but for a crash.
         let heads = [self.head(&payload)?, self.head(&trailer)?];
         let [footer_head, trailer_head] = &heads;
@@ -384,16 +409,13 @@ impl SegmentWriter {
             [footer_head.as_bytes(), &payload, trailer_head.as_bytes(), &trailer].map(IoSlice::new);
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let stored = self.stored_bytes();
-        let Self { stream, packer, .. } = &mut self;
+        let Self { stream, packer, .. } = &mut *self;
         let mut write = |pieces: &mut [IoSlice<'_>]| stream.write_framed(pieces).map_err(into_io);
         let written = match packer {
-            None => write(&mut pieces).map(|()| footer_offset + bytes as u64),
-            Some(packer) => packer.append_last(&pieces, &footer, write),
+            None => write(&mut pieces).map(|()| footer.bytes + bytes as u64),
+            Some(packer) => packer.append_last(&pieces, footer, write),
         };
-        match written {
-            Ok(bytes) => Ok(SealedSegment::new(self.name, self.file, bytes)),
-            Err(error) => Err(self.cut_off(stored, error)),
-        }
+        written.map_err(|error| self.cut_off(stored, error))
     }
 
     /// Writes one frame of the recorder's own.
@@ -439,6 +461,10 @@ impl SegmentWriter {
         if !is_full(&error) {
             return error;
         }
+        if self.file.length().is_ok_and(|length| length == stored) {
+            // Nothing was written, and what is reserved stays.
+            return full(error);
+        }
         self.reserve.forget();
         match self.file.truncate(stored) {
             Ok(()) => full(error),
@@ -446,9 +472,19 @@ impl SegmentWriter {
         }
     }
 
-    /// Room that is kept for what ends the file.
+    /// Reserves space for what ends the file.
+    fn reserve_end(&mut self) -> io::Result<()> {
+        let (stored, keep) = (self.stored_bytes(), self.keep_bytes());
+        self.reserve.ahead_of(stored, keep, &*self.file)
+    }
+
+    /// Space that is kept for what ends the file: gaps, footer, trailer.
     fn keep_bytes(&self) -> u64 {
-        let raw_bytes = self.seal_bytes() + GAPS_RESERVE_BYTES;
+        let sources = self.tally.totals().len() as u64;
+        let latencies = (LATENCIES_RESERVE_BYTES * sources).min(SAMPLE_BUCKETS_BYTES * self.tally.frames());
+        let footer =
+            self.header_bytes + SOURCE_RESERVE_BYTES * sources + self.index_bytes(sources) + latencies;
+        let raw_bytes = footer + GAPS_RESERVE_BYTES;
         self.packer.as_ref().map_or(raw_bytes, |packer| packer.keep_bytes(raw_bytes))
     }
 }
