@@ -396,7 +396,9 @@ fn equal_numbers_of_another_run_hide_nothing() {
             image.create(name).unwrap().append(&[IoSlice::new(b"of another run")]).unwrap();
         }
         assert!(recover(&image, &script.memory()));
-        others.iter().for_each(|name| image.remove(name).unwrap());
+        for name in &others {
+            image.remove(name).unwrap();
+        }
         let (after, _, missing) = judge(&mut looker, &script, &image);
         assert!(missing == 0 && (after.is_empty() || after == finished(&script)), "{operation}");
     }
