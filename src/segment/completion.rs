@@ -9,9 +9,11 @@ use std::path::Path;
 
 use super::footer::Footer;
 use super::header::Header;
+use super::leftovers::Leftovers;
 use super::name::{Aside, SegmentName, State};
 use super::reader::SegmentReader;
-use super::recover::{Leftovers, RecoverError, Recovered, recover, resume};
+use super::recover::{recover, resume};
+use super::recovered::{RecoverError, Recovered};
 use crate::os::storage::Storage;
 
 /// Completes what runs have left unsealed.
@@ -99,7 +101,8 @@ impl Completion<'_> {
         let last = names.iter().rev().copied().find(|name| self.header(*name).is_some());
         for (at, name) in names.iter().enumerate() {
             let is_last = last == Some(*name);
-            if !is_candidate(name) && !(is_last && self.is_wanted(*name)) {
+            let is_looked_at = is_candidate(name) || (is_last && self.is_wanted(*name));
+            if !is_looked_at {
                 continue;
             }
             let later = names.get(at + 1..).unwrap_or_default();

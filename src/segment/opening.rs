@@ -52,9 +52,8 @@ pub(super) fn find_ends(path: &Path, window: &mut Window) -> Result<Ends, Segmen
     if file_bytes == 0 {
         return Err(SegmentError::Empty { path: path.to_owned() });
     }
-    let (front, refused) = match find_header(window, file_bytes, path) {
+    let (front, refused) = match find_header(window, file_bytes, path)? {
         Ok(front) => (front, None),
-        Err(error @ SegmentError::Io { .. }) => return Err(error),
         Err(error) => (None, Some(error)),
     };
     let kinds = match &front {
@@ -83,10 +82,14 @@ pub(super) fn find_ends(path: &Path, window: &mut Window) -> Result<Ends, Segmen
     Ok(ends)
 }
 
-/// The header at the file's start, if it is intact under any checksum.
-fn find_header(window: &mut Window, file_bytes: u64, path: &Path) -> Result<Option<Front>, SegmentError> {
-    let path = || path.to_owned();
-    let io_error = |error| SegmentError::Io { path: path(), error };
+/// The header at the file's start, if it is intact under any checksum. The inner error is one that no checksum proves: something
+/// else may replace the header.
+fn find_header(
+    window: &mut Window,
+    file_bytes: u64,
+    path: &Path,
+) -> Result<Result<Option<Front>, SegmentError>, SegmentError> {
+    let io_error = |error| SegmentError::Io { path: path.to_owned(), error };
     let mut damaged = false;
     for &kind in ChecksumKind::ALL {
         let deframer = KindDeframer::new(kind).with_max_frame_len(HEADER_BYTES_MAX as usize);
@@ -99,40 +102,41 @@ fn find_header(window: &mut Window, file_bytes: u64, path: &Path) -> Result<Opti
         let Some(needed) = header_end(window, deframer, file_bytes).map_err(io_error)? else { continue };
         let whole = window.at(0, needed).map_err(io_error)?;
         let payload = whole.get(deframer.header_bytes()..needed).unwrap_or_default();
-        match Header::decode_front(payload) {
-            // Without a checksum one flipped bit is enough.
-            Ok((_, true)) if kind != PACKED_CHECKSUM => {
-                return Err(SegmentError::BadHeader {
-                    path: path(),
-                    what: "that it holds blocks, under another checksum than files of blocks have",
-                });
-            }
-            Ok((header, announces_blocks)) if header.checksum == kind => {
-                return Ok(Some(Front { header, announces_blocks }));
-            }
-            Ok(_) => {
-                return Err(SegmentError::BadHeader {
-                    path: path(),
-                    what: "another checksum kind than its own frame has",
-                });
-            }
-            Err(HeaderFault::Version(version)) => {
-                return Err(SegmentError::FutureVersion { path: path(), version, known: VERSION });
-            }
-            Err(HeaderFault::Features(bits)) => {
-                return Err(SegmentError::UnknownFeatures { path: path(), bits });
-            }
-            Err(HeaderFault::Says(what)) => return Err(SegmentError::BadHeader { path: path(), what }),
-            Err(HeaderFault::Malformed) => {}
+        match front_of(payload, kind, path) {
+            Ok(None) => {}
+            Err(error) if deframer.checksum_bytes() > 0 => return Err(error),
+            front => return Ok(front),
         }
     }
     if damaged && find_any_footer(window, file_bytes).map_err(io_error)?.is_none() {
-        return Err(SegmentError::BadHeader {
-            path: path(),
+        return Ok(Err(SegmentError::BadHeader {
+            path: path.to_owned(),
             what: "nothing that can be trusted: it is damaged or cut short, and neither a footer nor a copy replaces it",
-        });
+        }));
     }
-    Ok(None)
+    Ok(Ok(None))
+}
+
+/// What the payload of a header's frame says, which has this checksum; none if it is damaged.
+fn front_of(payload: &[u8], kind: ChecksumKind, path: &Path) -> Result<Option<Front>, SegmentError> {
+    let path = || path.to_owned();
+    let bad = |what| Err(SegmentError::BadHeader { path: path(), what });
+    match Header::decode_front(payload) {
+        // Without a checksum one flipped bit is enough.
+        Ok((_, true)) if kind != PACKED_CHECKSUM => {
+            bad("that it holds blocks, under another checksum than files of blocks have")
+        }
+        Ok((header, announces_blocks)) if header.checksum == kind => {
+            Ok(Some(Front { header, announces_blocks }))
+        }
+        Ok(_) => bad("another checksum kind than its own frame has"),
+        Err(HeaderFault::Version(version)) => {
+            Err(SegmentError::FutureVersion { path: path(), version, known: VERSION })
+        }
+        Err(HeaderFault::Features(bits)) => Err(SegmentError::UnknownFeatures { path: path(), bits }),
+        Err(HeaderFault::Says(what)) => bad(what),
+        Err(HeaderFault::Malformed) => Ok(None),
+    }
 }
 
 /// Where the frame at the file's start ends, if its checksum proves it: by its length, or by its length with one bit

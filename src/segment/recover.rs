@@ -2,7 +2,6 @@
 //!
 //! Every step leaves a state from which recovery can begin again, and repeats nothing that is done.
 
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -11,13 +10,15 @@ use std::sync::Arc;
 use super::block_table::BlockTable;
 use super::control::{ClockSync, Gap, count_of};
 use super::error::SegmentError;
-use super::footer::{BlockEntry, Footer};
-use super::header::{Header, SourceInfo};
+use super::footer::BlockEntry;
+use super::header::SourceInfo;
 use super::kind::{FrameAt, FrameKind, Telemetry};
+use super::leftovers::Leftovers;
 use super::name::{Aside, SegmentName, State};
 use super::packing::{Packer, end_behind};
 use super::progress::{Progress, Taken};
 use super::reader::{Advance, Damage, SegmentReader};
+use super::recovered::{RecoverError, Recovered, Step};
 use super::sealed::SealedSegment;
 use super::tail::{copy_tail, is_beginning, is_empty_behind};
 use super::tally::Tally;
@@ -31,86 +32,6 @@ use crate::schema::segment::GapCause;
 const WRITE_BYTES: usize = 256 << 10;
 /// An interval of a rewritten segment ends when it has so many bytes.
 const INTERVAL_BYTES: u64 = 4 << 20;
-
-/// What the memory of a dead run still held.
-#[derive(Debug, Default, Clone)]
-pub struct Leftovers {
-    /// Whole telemetry frames as they would stand in the file, framed as the run's segments are, in the order of time.
-    pub frames: Vec<Vec<u8>>,
-    /// Readings begun by each source: its next sequence number.
-    pub begun: BTreeMap<u16, u64>,
-    /// Those are the numbers that the run's next segment begins with: what stands in this one from them on was given up, and
-    /// counts as lost there.
-    pub is_followed: bool,
-}
-
-impl Leftovers {
-    /// Of a segment that another one of its run follows, which has this header.
-    pub(super) fn of_next(next: &Header) -> Self {
-        let begun = next.sources.iter().map(|source| (source.id, source.next_seq)).collect();
-        Self { frames: Vec::new(), begun, is_followed: true }
-    }
-
-    /// Whether a recovery can add to a sealed segment with this footer: a source of it had begun more.
-    pub(super) fn exceeds(&self, footer: &Footer) -> bool {
-        let mut known = self.begun.iter().filter(|(source, _)| footer.header.source(**source).is_some());
-        known.any(|(source, begun)| *begun > footer.next_seq(*source))
-    }
-
-    /// Whether a footer counts all that was begun, of sources that it does not know too.
-    pub(super) fn is_counted(&self, footer: &Footer) -> bool {
-        self.begun.iter().all(|(source, begun)| *begun <= footer.next_seq(*source))
-    }
-
-    /// Whether a sample with this number was given up.
-    pub(super) fn was_given_up(&self, source: u16, seq: u64) -> bool {
-        self.is_followed && self.begun.get(&source).is_some_and(|begun| seq >= *begun)
-    }
-}
-
-/// What has become of one segment.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Recovered {
-    /// The name under which it is sealed; none if nothing in it could be read.
-    pub sealed: Option<String>,
-    /// Samples in it.
-    pub frames: u64,
-    /// Those of them that came from the memory of the run.
-    pub rescued: u64,
-    /// Readings that were begun and are not in it.
-    pub lost: u64,
-    /// What was wrong with it.
-    pub damage: Vec<Damage>,
-    /// Files that were set aside.
-    pub set_aside: Vec<String>,
-}
-
-/// Why a segment cannot be recovered.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecoverError {
-    /// It cannot be read, and must not be touched: written by a later version, or the storage fails.
-    #[error(transparent)]
-    Unreadable(#[from] SegmentError),
-    /// The storage refuses a step. It may be tried again.
-    #[error("{name}: cannot {action}: {error}")]
-    Storage {
-        /// Which segment.
-        name: String,
-        /// What was tried.
-        action: &'static str,
-        /// What the storage said.
-        #[source]
-        error: io::Error,
-    },
-}
-
-impl RecoverError {
-    /// The memory of the segment's run cannot be read.
-    pub(super) fn memory(name: SegmentName, error: io::Error) -> Self {
-        Step { name }.fails("read the memory of its run")(error)
-    }
-}
 
 /// Completes one segment. A sealed one is left as it is unless it is damaged or `leftovers` holds more than it counts.
 /// With `dry_run` nothing is written, and the result says what would be.
@@ -155,18 +76,6 @@ pub fn resume(storage: &dyn Storage, name: SegmentName, dry_run: bool) -> Result
 
 fn active(name: SegmentName) -> String {
     SegmentName { state: State::Active, ..name }.to_string()
-}
-
-/// Names the segment in errors.
-#[derive(Clone, Copy)]
-struct Step {
-    name: SegmentName,
-}
-
-impl Step {
-    fn fails(self, action: &'static str) -> impl FnOnce(io::Error) -> RecoverError {
-        move |error| RecoverError::Storage { name: self.name.to_string(), action, error }
-    }
 }
 
 pub(super) struct Recovery<'a> {

@@ -411,9 +411,9 @@ pub(super) mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::Leftovers;
     use super::super::crew::{Crew, stretches};
     use super::super::header::tests::example;
-    use super::super::recover::Leftovers;
     use super::super::walk::Walk;
     use super::super::{
         Form, Frames, IndexEntry, Marker, MarkerOrigin, SegmentName, SegmentWriter, Span, State,

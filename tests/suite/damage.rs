@@ -387,7 +387,7 @@ fn damaged_ends_cost_no_sample() {
         }
         for frames in [&[0, footer][..], &[0, last]] {
             let error = see(&hit(frames)).unwrap_err().to_string();
-            assert!(error.contains("damaged or cut short, and there is no footer"), "{error}");
+            assert!(error.contains("damaged or cut short, and neither a footer nor a copy"), "{error}");
         }
     }
 }
