@@ -180,7 +180,7 @@ fn within(limit: Option<&MemoryLimit>, config: Config) -> Config {
     let Some((fitted, said)) = limit.and_then(|limit| memory_limit::fit(&config, limit)) else {
         return config;
     };
-    tracing::warn!("{said}");
+    tracing::warn!("the control group leaves too little memory: {said}");
     fitted
 }
 
