@@ -243,7 +243,7 @@ fn rows(path: &Path, source: Option<&str>) -> (Outcome, usize) {
     args.extend(source.into_iter().flat_map(|source| [OsString::from("--source"), source.into()]));
     let mut out = Vec::new();
     let outcome = cli::run(args, &mut out);
-    (outcome, out.iter().filter(|byte| **byte == b'\n').count())
+    (outcome, String::from_utf8(out).unwrap().lines().count())
 }
 
 // Goal: a source that is described later than in the header can be selected, in sealed segments and in others, and is shown where its descriptor is
