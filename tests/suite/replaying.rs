@@ -144,7 +144,7 @@ fn a_loop_goes_on_until_it_is_stopped() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = format!("udp:{}", socket.local_addr().unwrap());
     let child = rig.start(&["replay", "flatcap-data", "--loop", "--to", &to]);
-    socket.recv(&mut [0; 65_536]).unwrap();
+    socket.recv(&mut vec![0; 65_536]).unwrap();
     signal(&child, "TERM");
     finish(child);
 }

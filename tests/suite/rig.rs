@@ -100,19 +100,7 @@ impl Rig {
 
     /// Calls the program, and fails where it does not end in time.
     pub fn call_within(&self, args: &[&str], limit: Duration) -> Called {
-        self.finish_within(self.start(args), limit)
-    }
-
-    /// Waits for a program, and fails where it does not end in time.
-    pub fn finish_within(&self, child: Child, limit: Duration) -> Called {
-        use rustix::process::{Pid, Signal, kill_process};
-        let pid = Pid::from_child(&child);
-        let (done, is_done) = std::sync::mpsc::channel();
-        std::thread::spawn(move || done.send(finish(child)));
-        is_done.recv_timeout(limit).unwrap_or_else(|_| {
-            let _gone = kill_process(pid, Signal::KILL);
-            panic!("it has not ended after {limit:?}")
-        })
+        finish_within(self.start(args), limit)
     }
 
     /// Starts the program and leaves it running.
@@ -311,6 +299,18 @@ pub fn without_settings(command: &mut Command) {
     for name in ours.chain(["CONFIGURATION_DIRECTORY", "STATE_DIRECTORY"].map(Into::into)) {
         command.env_remove(name);
     }
+}
+
+/// Waits for a program, and fails where it does not end in time.
+pub fn finish_within(child: Child, limit: Duration) -> Called {
+    use rustix::process::{Pid, Signal, kill_process};
+    let pid = Pid::from_child(&child);
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(finish(child)));
+    is_done.recv_timeout(limit).unwrap_or_else(|_| {
+        let _gone = kill_process(pid, Signal::KILL);
+        panic!("it has not ended after {limit:?}")
+    })
 }
 
 pub fn finish(child: Child) -> Called {

@@ -54,9 +54,9 @@ fn a_budget_lengthens_the_period() {
     let mut ticks = 0;
     let called = rig.record_until(&args, "more ticks left out than served", || {
         let Some(memory) = rig.source("memory") else { return false };
-        let [begun, missed] = ["begun", "missed"].map(|key| number(&memory[key]));
-        ticks = begun + missed;
-        is_strided(&rig, "memory", 2) && missed > begun && is_marked(&rig)
+        let [served, missed] = ["begun", "missed"].map(|key| number(&memory[key]));
+        ticks = served + missed;
+        is_strided(&rig, "memory", 2) && missed > served && is_marked(&rig)
     });
     let most = begin.elapsed();
     let info = rig.info();

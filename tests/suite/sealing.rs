@@ -18,13 +18,13 @@ const SEAL: &str = "[seal]\nenabled = true\ncpu_budget = \"100%\"\nio_budget = \
 fn recorded(rig: &Rig, least: usize) -> Vec<PathBuf> {
     let path = rig.write("load.toml", LOAD);
     let samples = || rig.source("synthetic").map_or(0, |source| number(&source["recorded"]));
-    let mut last = None; // samples when the last of them was begun
+    let mut before = None; // samples when the last segment was begun
     rig.record_until(&["--quiet", "--config", path.to_str().unwrap()], "segments", || {
         if closed(rig).len() + 1 < least {
             return false;
         }
         let now = samples();
-        now >= *last.get_or_insert(now) + 200
+        now >= *before.get_or_insert(now) + 200
     });
     let segments = rig.segments("bin");
     assert!(segments.len() >= least, "{segments:?}");
