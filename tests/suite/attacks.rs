@@ -133,8 +133,14 @@ fn bait(scene: &Scene, name: &str, bait: Bait) {
         Bait::Segment => symlink("../victim/segment", &path).unwrap(),
         Bait::Absent => symlink("../victim/absent", &path).unwrap(),
         Bait::Fifo => {
-            rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
-                .unwrap();
+            rustix::fs::mknodat(
+                rustix::fs::CWD,
+                &path,
+                rustix::fs::FileType::Fifo,
+                rustix::fs::Mode::RWXU,
+                0,
+            )
+            .unwrap();
         }
         Bait::Socket => drop(UnixListener::bind(&path).unwrap()),
         Bait::Directory => std::fs::create_dir(&path).unwrap(),
@@ -292,7 +298,7 @@ fn attack(files: &[(&str, Vec<u8>)], work: fn(&dyn Storage)) {
     for (owner, baits) in baits.flat_map(|baits| [NOBODY, 0].map(|owner| (owner, baits))) {
         for (at, bait) in baits.into_iter().cycle().enumerate() {
             let scene = Scene::new(owner);
-            for (name, content) in &files {
+            for (name, content) in files {
                 scene.put(name, content);
             }
             let inner = DataDirectory::open(&scene.data()).unwrap();
