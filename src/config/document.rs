@@ -409,7 +409,7 @@ mod tests {
             assert!(comment.len() > 10, "{header} {} has no sentence", known.key);
             shown += 1;
         }
-        assert_eq!(shown, 6 + 3 + 10 + 8 + 3 + 3 * 4 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
+        assert_eq!(shown, 6 + 3 + 11 + 8 + 3 + 3 * 4 + SourceName::single().count() * 6 + 4 + 2 + 6 + 1);
     }
 
     #[test]

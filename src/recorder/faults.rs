@@ -79,6 +79,9 @@ fn a_failed_write_becomes_a_gap() {
     }
 }
 
+/// A disk of this size takes a segment of these scripts: its header, and space for its end, which is three times as much where it is compressed.
+const SMALLEST_BYTES: u64 = 100 << 10;
+
 // Goal: a disk that fills up loses readings into gaps, takes no more room than there is, and leaves no damage. Method:
 // random scripts on media of every size from a header's to enough, packed while they are recorded and not.
 #[test]
@@ -88,7 +91,11 @@ fn a_full_disk_keeps_the_books() {
         let storage = SimulatedStorage::new(seed);
         let capacity = 4096 * (1 + seed / 3);
         storage.set_capacity(capacity);
-        let report = script.record(&storage).unwrap();
+        let Some(report) = script.record(&storage) else {
+            // Without space for header and end nothing is begun, and nothing is left behind.
+            assert!(storage.names().is_empty() && capacity < SMALLEST_BYTES, "{capacity}");
+            continue;
+        };
         check(&script, &report, &storage);
         let used: u64 = storage.entries().unwrap().iter().map(|entry| entry.allocated).sum();
         assert_eq!(storage.space().unwrap().available, capacity - used);

@@ -13,7 +13,7 @@ use crate::metrics::DirectoryMetrics;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::simulated::{CrashKind, Event, Failure, Operation, Random, SimulatedStorage};
 use crate::os::storage::{Attributes, Entry, Space, Storage, StorageFile};
-use crate::segment::{Aside, SegmentName, State};
+use crate::segment::{Aside, Marker, MarkerOrigin, SegmentName, SegmentWriter, State};
 
 const PAGE_BYTES: u64 = 4096;
 const FOREIGN: [&str; 2] = ["notes.txt", "0000000000-20200101T000000Z-000000000000002A.bin"];
@@ -603,4 +603,32 @@ fn a_slow_write_holds_up_nobody() {
     let inner = storage.create("slow").unwrap();
     let file = capped.over("slow", Arc::new(Slow { inner, capped: Arc::clone(&capped) })).unwrap();
     assert_eq!(file.append(&[IoSlice::new(&[1; 10_000])]).unwrap(), 10_000);
+}
+
+// Goal: a segment is sealed on a full disk whatever its latencies take, within keep_free; if there is no space for histograms, it goes without them. Method: a
+// segment that is written until nothing fits, of a source whose latencies differ in thousands of buckets.
+#[test]
+fn a_full_disk_takes_every_footer() {
+    let storage = SimulatedStorage::new(0);
+    storage.set_capacity(1 << 20);
+    let limits = RetentionLimits { keep_free: KeepFree::BasisPoints(2000), ..RetentionLimits::NONE };
+    let capped = Capped::new(Arc::new(storage.clone()), limits);
+    let name = name(0, 1000, State::Active);
+    let mut writer = SegmentWriter::create(&capped, name, Script::header(), &[], 0).unwrap();
+    let text = "x".repeat(1000);
+    let marker = Marker { mono_ns: 1, wall_ns: 1, origin: MarkerOrigin::Recorder, text };
+    let error = loop {
+        if let Err(error) = writer.append_marker(&marker) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    for bucket in 1..4000 {
+        writer.totals_mut(0).unwrap().lateness.add_bucket(bucket * 1_000_000, 1);
+    }
+    let sealed = writer.seal().expect("a footer without histograms");
+    assert_eq!(sealed.bytes(), storage.content(&name.to_string()).unwrap().len() as u64);
+    sealed.publish(&capped).unwrap();
+    let found = Looker::new().look(&storage.crash_image(0, CrashKind::ProcessKilled));
+    assert!(found[0].1.is_sealed && found[0].1.holes.is_empty());
 }

@@ -114,59 +114,49 @@ fn gaps(data: &Path) -> (u64, GapCause) {
     (count, causes)
 }
 
-// Goal: on a full disk sampling goes on; when there is room again recording does, what came between is in a gap with the
-// cause storage. Method: one segment on a small tmpfs beside a ballast file, which is removed while the disk is full.
+// Goal: a disk that is full to the last page keeps the newest: segments become small enough for eight of them, and the oldest make space. Method: segments that
+// are configured larger than a small tmpfs, beside a ballast file; many times as much as fits.
 #[test]
-fn a_full_disk_costs_a_gap() {
-    for preallocate in ["0", "1MiB"] {
+fn a_full_disk_keeps_the_newest() {
+    for storage in ["preallocate = \"0\"", "preallocate = \"1MiB\"\nkeep_free = \"0%\""] {
         let rig = Rig::new();
         let Some(medium) = Medium::tmpfs(&rig, 8 * MIB) else { return };
         let (data, ballast) = (medium.path().join("data"), medium.path().join("ballast"));
-        std::fs::write(&ballast, vec![1; 6 << 20]).unwrap();
-        let storage =
-            format!("segment_size = \"64MiB\"\npreallocate = \"{preallocate}\"\nkeep_free = \"0%\"");
-        let mut recording = Recording::start(&rig, &storage, SOURCE, &data);
-        eventually("a full disk", || length(&data) > MIB);
-        eventually("samples that find no room", || is_refused(&rig));
-        recording.assert_alive();
-        let full = length(&data);
-        std::fs::remove_file(&ballast).unwrap();
-        eventually("recording goes on", || length(&data) > full + MIB);
+        std::fs::write(&ballast, vec![1; 5 << 20]).unwrap();
+        let recording =
+            Recording::start(&rig, &format!("segment_size = \"64MiB\"\n{storage}"), SOURCE, &data);
+        let last =
+            || segments(&data).last().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
+        eventually("many segments", || last().is_some_and(|name| name.as_str() >= "0000000020"));
         let called = recording.stop();
-        assert_eq!(called.status, Some(3), "{called:?}");
-        assert!(called.err.contains("sampling goes on"), "{called:?}");
         let verify = assert_explained(&rig, &data);
+        // While other work holds the syncer up there may be nothing to remove: then what finds no space is counted.
         let (lost, causes) = gaps(&data);
-        assert!(lost > 100 && causes.contains(GapCause::Storage), "{lost} {causes:?}");
+        assert!(called.status == Some(if lost > 0 { 3 } else { 0 }), "{lost} {causes:?} {called:?}");
         assert_eq!(number(&verify["lost"]), lost);
-        let source = &rig.call(&["info", "--json", data.to_str().unwrap()]).json()["sources"][0];
-        assert_eq!(number(&source["lost"]), lost);
-        assert!(source["lost_causes"].as_str().unwrap().contains("storage"), "{source}");
-        assert_eq!(segments(&data).len(), 1, "a full disk is no reason for another segment");
+        let left = segments(&data);
+        assert!(left.len() >= 4 && !left[0].to_str().unwrap().contains("/0000000000-"), "{left:?}");
     }
 }
 
-// Goal: a disk that stays full takes the last gaps, footer and trailer: their room is reserved. Method: as above, ended
-// while the disk is full, with no room left by others either.
+// Goal: a disk that stays full takes the last gaps, footer and trailer: their space is reserved. Method: as above, ended while the disk is full, with nothing left
+// by others either; with the default keep_free, and without any.
 #[test]
 fn a_full_disk_takes_the_end() {
-    for preallocate in ["0", "1MiB", "16MiB"] {
+    for storage in ["preallocate = \"16MiB\"", "preallocate = \"0\"\nkeep_free = \"0%\""] {
         let rig = Rig::new();
         let Some(medium) = Medium::tmpfs(&rig, 4 * MIB) else { return };
         let (data, ballast) = (medium.path().join("data"), medium.path().join("ballast"));
-        let storage =
-            format!("segment_size = \"64MiB\"\npreallocate = \"{preallocate}\"\nkeep_free = \"0%\"");
+        let storage = format!("segment_size = \"64MiB\"\n{storage}");
         let mut recording = Recording::start(&rig, &storage, SOURCE, &data);
-        eventually("a full disk", || length(&data) > 3 * MIB);
-        eventually("samples that find no room", || is_refused(&rig));
+        eventually("a disk that is nearly full", || length(&data) > 2 * MIB);
         // Takes what there is, to the last page.
         let _full = std::fs::write(&ballast, vec![1; 4 << 20]).unwrap_err();
         recording.assert_alive();
         let called = recording.stop();
-        assert_eq!(called.status, Some(3), "{called:?}");
         let verify = assert_explained(&rig, &data);
         let (lost, causes) = gaps(&data);
-        assert!(lost > 100 && causes == GapCause::Storage, "{lost} {causes:?}");
+        assert!(called.status == Some(0) || lost > 0 && causes == GapCause::Storage, "{lost} {called:?}");
         assert_eq!(number(&verify["lost"]), lost);
     }
 }
