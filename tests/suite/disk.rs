@@ -62,14 +62,6 @@ impl Drop for Recording {
     }
 }
 
-/// Whether many samples of a recording have found no room on its disk.
-fn is_refused(rig: &Rig) -> bool {
-    rig.status().is_some_and(|status| {
-        let lost = number(&status["sources"][0]["lost"]) + number(&status["queues"]["losses_pending"]);
-        number(&status["storage"]["errors"]) > 0 && lost > 200
-    })
-}
-
 fn segments(directory: &Path) -> Vec<PathBuf> {
     let names = allocated(directory).into_keys().filter(|name| name.contains(".bin"));
     names.map(|name| directory.join(name)).collect()
@@ -125,9 +117,9 @@ fn a_full_disk_keeps_the_newest() {
         std::fs::write(&ballast, vec![1; 5 << 20]).unwrap();
         let recording =
             Recording::start(&rig, &format!("segment_size = \"64MiB\"\n{storage}"), SOURCE, &data);
-        let last =
+        let newest =
             || segments(&data).last().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
-        eventually("many segments", || last().is_some_and(|name| name.as_str() >= "0000000020"));
+        eventually("many segments", || newest().is_some_and(|name| name.as_str() >= "0000000020"));
         let called = recording.stop();
         let verify = assert_explained(&rig, &data);
         // While other work holds the syncer up there may be nothing to remove: then what finds no space is counted.

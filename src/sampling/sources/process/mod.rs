@@ -292,6 +292,7 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
+    use crate::os::clock::monotonic_ns;
     use crate::os::event::Event;
     use crate::sampling::sources::tests::{opened, sampled_under};
 
@@ -526,6 +527,8 @@ mod tests {
             let mut first = sleeper();
             let pid = first.id();
             let before = start(&next(&mut *sampler).0, pid).unwrap();
+            // The kernel tells the start of a process in ticks of 10 ms: within one, the two would be the same.
+            Event::new().wait_until(monotonic_ns() + 30_000_000);
             first.kill().unwrap();
             first.wait().unwrap();
             if let Err(error) = fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()) {
