@@ -62,14 +62,6 @@ impl Drop for Recording {
     }
 }
 
-/// Whether many samples of a recording have found no room on its disk.
-fn is_refused(rig: &Rig) -> bool {
-    rig.status().is_some_and(|status| {
-        let lost = number(&status["sources"][0]["lost"]) + number(&status["queues"]["losses_pending"]);
-        number(&status["storage"]["errors"]) > 0 && lost > 200
-    })
-}
-
 fn segments(directory: &Path) -> Vec<PathBuf> {
     let names = allocated(directory).into_keys().filter(|name| name.contains(".bin"));
     names.map(|name| directory.join(name)).collect()
