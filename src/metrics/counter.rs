@@ -143,8 +143,7 @@ pub struct SourceMetrics {
     /// What they would take of a core, in nanoseconds a second, as often as the source's own budget allows; 0 until that is known.
     /// Written by the sampler.
     pub demand: Counter,
-    /// Every how many periods it is read, doubled, and one more where the agent's budget is why; 0 until the first change. Written by
-    /// the sampler.
+    /// Every how many periods it is read, doubled, and one more if the agent's budget is why; 0 until the first change.
     pace: Counter,
     /// Frames handed to the kernel. Written by the recorder.
     pub recorded: Counter,
@@ -340,8 +339,7 @@ impl RecorderMetrics {
     }
 }
 
-/// What is in the data directory, as it was when room was last looked for, about once a second. Whoever looks for room writes
-/// it, one at a time.
+/// What is in the data directory as of the last look, about once a second. One thread at a time writes it.
 #[derive(Debug, Default)]
 pub struct DirectoryMetrics {
     /// Bytes that its files occupy.

@@ -24,8 +24,7 @@ const FILE_MODE: u32 = 0o640;
 /// Of a file's mode, what another file may take over: nothing that lends rights to whoever runs it.
 const PERMISSIONS: u32 = 0o777;
 /// File systems in memory (statfs(2)).
-const TMPFS_MAGIC: i64 = 0x0102_1994;
-const RAMFS_MAGIC: i64 = 0x8584_58f6;
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 /// The unit in which the kernel counts what a file occupies (stat(2)).
 const BLOCK_BYTES: u64 = 512;
 
@@ -126,7 +125,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The identity of a file that could not be looked at; what it occupies is not known either.
+    /// The identity of a file that could not be looked at.
     pub const UNKNOWN: u64 = u64::MAX;
 }
 
@@ -379,9 +378,8 @@ impl Storage for DataDirectory {
                     let allocated = allocated.saturating_mul(BLOCK_BYTES);
                     entries.push(Entry { name, allocated, identity: status.st_ino });
                 }
-                // Removed since the directory was read.
+                // Removed since the directory was read. One that cannot be looked at hides no other.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // A mount that is gone, for instance: one file that cannot be looked at hides no other.
                 Err(_) => entries.push(Entry { name, allocated: 0, identity: Entry::UNKNOWN }),
             }
         }
@@ -405,7 +403,7 @@ impl Storage for DataDirectory {
     }
 
     fn is_in_memory(&self) -> bool {
-        fstatfs(&self.directory).is_ok_and(|medium| matches!(medium.f_type, TMPFS_MAGIC | RAMFS_MAGIC))
+        fstatfs(&self.directory).is_ok_and(|medium| IN_MEMORY.contains(&medium.f_type))
     }
 }
 

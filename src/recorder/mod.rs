@@ -12,6 +12,8 @@ mod drain;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod full_disk;
+#[cfg(test)]
 mod judge;
 mod latencies;
 mod losses;

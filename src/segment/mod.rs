@@ -4,6 +4,7 @@
 //! Never: decides when to write, rotate, sync or delete; knows a slab or what a payload means; leaves a thread behind (a
 //! verification's surveyors end before it does). Readers never write.
 
+mod appender;
 mod audit;
 mod block_table;
 mod catalog;

@@ -4,12 +4,12 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::appender::{into_io, write_all};
 use super::block_table::BlockTable;
 use super::footer::{BlockEntry, Footer, ended};
 use super::header::{Header, PACKED_CHECKSUM, SourceInfo};
 use super::name::SegmentName;
 use super::sealed::SealedSegment;
-use super::writer::{into_io, write_all};
 use crate::block::{Encoder, Ways};
 use crate::os::storage::StorageFile;
 use crate::stream::{ChecksumKind, Framer, SliceFramer};

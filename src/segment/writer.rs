@@ -1,8 +1,9 @@
 //! One segment being written: appended to, tallied, sealed, published.
 
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 
+use super::appender::{Appender, into_io};
 use super::control::{Attachment, ClockSync, Gap, Marker};
 use super::footer::{Footer, ended};
 use super::header::{Header, SourceInfo};
@@ -487,38 +488,4 @@ impl SegmentWriter {
         let raw_bytes = footer + GAPS_RESERVE_BYTES;
         self.packer.as_ref().map_or(raw_bytes, |packer| packer.keep_bytes(raw_bytes))
     }
-}
-
-/// A storage file as a sink of the stream writer.
-#[derive(Debug)]
-struct Appender(Arc<dyn StorageFile>);
-
-impl Write for Appender {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.append(&[IoSlice::new(bytes)])
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.append(slices)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-pub(super) fn into_io(error: stream::Error) -> io::Error {
-    match error.kind() {
-        // The kind and the number are what a caller asks for; they are cheap to carry over.
-        stream::ErrorKind::Io(inner) => match inner.raw_os_error() {
-            Some(code) => io::Error::from_raw_os_error(code),
-            None => io::Error::new(inner.kind(), inner.to_string()),
-        },
-        _ => io::Error::other(error),
-    }
-}
-
-/// Appends all of the pieces to a file.
-pub(super) fn write_all(file: &Arc<dyn StorageFile>, pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
-    StreamWriter::new(Appender(Arc::clone(file)), ChecksumKind::None).write_framed(pieces).map_err(into_io)
 }
