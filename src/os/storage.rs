@@ -91,7 +91,7 @@ pub trait Storage: Debug + Send + Sync {
     /// What the kernel says.
     fn space(&self) -> io::Result<Space>;
 
-    /// Whether a name still leads to an open file, from the path of the directory on: neither was removed, renamed or replaced by another.
+    /// Whether a name still leads to an open file, by the directory's path: neither was removed, renamed or replaced.
     ///
     /// # Errors
     /// What the kernel says.
@@ -102,7 +102,7 @@ pub trait Storage: Debug + Send + Sync {
     /// Goes on in the directory that is at the path now, if it is another one than before. Returns whether it is.
     ///
     /// # Errors
-    /// It cannot be created, opened or locked. Then everything is as before.
+    /// It cannot be created, opened or locked; everything is as before.
     fn renew(&self) -> io::Result<bool> {
         Ok(false)
     }
@@ -378,8 +378,8 @@ impl Storage for DataDirectory {
                     let allocated = allocated.saturating_mul(BLOCK_BYTES);
                     entries.push(Entry { name, allocated, identity: status.st_ino });
                 }
-                // Removed since the directory was read. One that cannot be looked at hides no other.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // One that cannot be looked at hides no other.
                 Err(_) => entries.push(Entry { name, allocated: 0, identity: Entry::UNKNOWN }),
             }
         }
