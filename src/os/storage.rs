@@ -125,7 +125,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The identity of a file that could not be looked at.
+    /// The identity of a file that could not be looked at: it hides no other.
     pub const UNKNOWN: u64 = u64::MAX;
 }
 
@@ -379,7 +379,6 @@ impl Storage for DataDirectory {
                     entries.push(Entry { name, allocated, identity: status.st_ino });
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // One that cannot be looked at hides no other.
                 Err(_) => entries.push(Entry { name, allocated: 0, identity: Entry::UNKNOWN }),
             }
         }
