@@ -435,9 +435,9 @@ fn retention_goes_on_beside_it() {
     let recording = start(&rig, &config);
     let log = || std::fs::read_to_string(rig.path("log")).unwrap();
     let count = |what: &str| log().matches(what).count();
-    recording.eventually("segments are packed", || count("a segment is sealed") > 3);
+    recording.eventually("segments are compressed", || count("a segment is compressed") > 3);
     recording.eventually("segments are removed", || count("removed: the oldest") > 3);
-    recording.eventually("others are packed then", || count("a segment is sealed") > 6);
+    recording.eventually("others are compressed then", || count("a segment is compressed") > 6);
     let log = recording.stop();
     assert!(!log.contains(" ERROR "), "{log}");
     let verify = rig.verify();
