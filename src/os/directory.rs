@@ -2,7 +2,7 @@
 //!
 //! A path is resolved once. Whatever becomes of the path later, all that follows happens in the directory that was opened. No name
 //! in it is followed if it is a symbolic link, and nothing is waited for: what is no regular file is an error that names its kind.
-//! Root acts in another user's directory with that user's rights ([`Rights`]).
+//! Root acts in another user's directory with that user's rights.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::File;

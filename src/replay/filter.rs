@@ -15,7 +15,7 @@ pub struct Filter {
     pub until_ns: Option<i64>,
     /// Within this time after the first sample.
     pub elapsed: Option<Elapsed>,
-    /// Dotted paths of the fields that need to be right; empty for all ([`SegmentReader::want_fields`]).
+    /// Dotted paths of the fields that need to be right; empty for all ([`SegmentReader::want_fields`](crate::segment::SegmentReader::want_fields)).
     pub fields: Vec<String>,
 }
 
