@@ -1,7 +1,7 @@
 //! The worker and its threads on a simulated storage.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::backlog::WAIT_MAX_NS;
 use super::compressor::{GUARANTEED, Kind, SPARE};
@@ -141,7 +141,7 @@ fn a_pause_heeds_a_new_budget() {
 // back, and each once. Method: a thread at idle priority that gets no processor at all until a gate opens.
 #[test]
 fn a_starved_backlog_is_compressed() {
-    static GATE: Event = Event::new();
+    static GATE: LazyLock<Event> = LazyLock::new(Event::new);
     let (storage, raw) = storage(1, 0..4);
     let starved = || {
         GATE.wait();
@@ -165,7 +165,7 @@ fn a_starved_backlog_is_compressed() {
 // at all, a long bound on waiting, the signal up, and down.
 #[test]
 fn urgency_does_not_wait() {
-    static GATE: Event = Event::new();
+    static GATE: LazyLock<Event> = LazyLock::new(Event::new);
     let (storage, _) = storage(1, 0..3);
     let starved = || {
         GATE.wait();
