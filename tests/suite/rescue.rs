@@ -21,6 +21,13 @@ const KILLS: u64 = 5;
 const SLOW: &str =
     "[handover]\nhand_over = \"300ms\"\ndrain = \"400ms\"\n[storage]\nsegment_size = \"256KiB\"\n";
 
+/// The settings a recorder is killed with, in turns: slabs that wait or go at once, into raw and into compressed segments.
+fn settings(kill: u64) -> String {
+    let hand_over = if kill.is_multiple_of(2) { SLOW } else { "" };
+    let compression = if kill % 4 < 2 { "" } else { "[seal]\nactive = \"zstd:1\"\n" };
+    format!("{hand_over}{compression}")
+}
+
 /// What a killed run has come to.
 struct Killed {
     run_id: String,
@@ -66,36 +73,38 @@ fn judge(rig: &Rig, run_id: &str) -> (u64, u64) {
         if !path.to_str().unwrap().contains(run_id) {
             continue;
         }
-        walker::samples(&path, |sample| {
-            assert!(sample.seq >= next_seq, "once, and in order");
-            next_seq = sample.seq + 1;
-            let found = flatbuffers::root::<Point<'_>>(sample.payload).unwrap();
-            let expected = point(0, sample.seq);
-            assert_eq!(found.counter(), expected.counter);
-            assert_eq!(found.wave().to_bits(), expected.wave.to_bits());
-            assert_eq!(found.noise(), expected.noise);
-            count += 1;
-        });
+        // A compressed segment replays as the frames it was written from.
+        let replayed = rig.call(&["replay", path.to_str().unwrap(), "--speed", "max"]);
+        assert_eq!(replayed.status, Some(0), "{}", replayed.err);
+        for payload in walker::payloads(&replayed.out) {
+            if &payload[4..8] == b"FCTF" {
+                assert!(checked_seq(payload) >= next_seq, "once, and in order");
+                next_seq = checked_seq(payload) + 1;
+                count += 1;
+            }
+        }
     }
     (count, next_seq)
 }
 
 // Goal: after kill -9 at any moment no finished sample is missing: all values are right, what is lost is the one reading under
 // way, and all that had been begun just before is there. Method: kill a recorder at 10 kHz at random moments, with slabs that go at
-// once and slabs that wait, then complete its run by the next `record` or by `recover`, in turns.
+// once and slabs that wait, into raw and into compressed segments, then complete its run by the next `record` or by `recover`, in turns.
 #[test]
 fn a_kill_takes_nothing_that_was_finished() {
     let kills = std::env::var("FLATCAP_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let seed = monotonic_ns();
-    let mut rescued = 0;
+    let (mut rescued, mut compressed) = (0, 0);
     for kill in 0..kills {
         let rig = Rig::new();
         let memory = tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap();
-        let (run_dir, settings) = (memory.path(), if kill % 2 == 0 { SLOW } else { "" });
+        let (run_dir, settings) = (memory.path(), settings(kill));
         let after = Duration::from_micros(1 + value(seed, kill, 0) % 700_000);
         let when = When { after, count: "begun", least: 0 };
-        let killed = record_and_kill(&rig, run_dir, settings, &when);
+        let killed = record_and_kill(&rig, run_dir, &settings, &when);
         let what = format!("kill {kill} of seed {seed}, after {after:?}");
+        let open = rig.segments("active").pop().map(|path| std::fs::read(path).unwrap());
+        compressed += u64::from(open.is_some_and(|bytes| bytes.windows(4).any(|at| at == b"FCBK")));
 
         let run_dir_text = run_dir.to_str().unwrap();
         let would = rig.call(&["recover", "--dry-run", "--json", "--run-dir", run_dir_text, "flatcap-data"]);
@@ -127,6 +136,7 @@ fn a_kill_takes_nothing_that_was_finished() {
         assert!(count + lost >= killed.begun, "{what}: {count} samples and {lost} lost of {}", killed.begun);
     }
     assert!(rescued > 0 || kills < 3, "something was only in memory");
+    assert!(compressed > 0 || kills < 50, "something was compressed in an open segment");
 }
 
 // Goal: a segment that is recovered by name takes the memory of its run in, and a memory that an earlier recovery did not find
