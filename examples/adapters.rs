@@ -1,5 +1,5 @@
-//! Adapters around framers and deframers: bounds, observers and validators, one inside the other. What is refused on
-//! writing has not reached the sink.
+//! Adapters around framers and deframers: bounds, observers and validators, nested in each other. A
+//! payload that is refused on writing never reaches the sink.
 //!
 //! How to run: `cargo run --example adapters`
 
@@ -15,7 +15,8 @@ use flatcap::stream::{
 /// Longest payload that either side allows.
 const PAYLOAD_BYTES_MAX: usize = 64;
 
-/// Payloads whose root is a string, by the verifier of `flatbuffers`; for a generated type it is `root_as_..._with_opts`.
+/// Accepts payloads whose root is a string, checked by the verifier of `flatbuffers`. For a
+/// generated type use `root_as_..._with_opts`.
 fn texts() -> TypedValidator {
     TypedValidator::from_verify_named("text", |options, payload| {
         flatbuffers::root_with_opts::<&str>(options, payload).map(|_| ())
@@ -23,7 +24,8 @@ fn texts() -> TypedValidator {
 }
 
 fn main() -> Result<()> {
-    // The outermost adapter is asked first: length, then content; only what passes both is seen by the observer.
+    // The outermost adapter runs first: length, then content. The observer sees only payloads that
+    // pass both.
     let written = Cell::new(0);
     let framer = ChecksumFramer::new(Crc32)
         .observed(|payload| written.set(written.get() + payload.len()))
@@ -40,13 +42,14 @@ fn main() -> Result<()> {
     assert_eq!(
         (writer.get_ref().len(), written.get()),
         accepted,
-        "neither sink nor observer saw a refused one"
+        "neither sink nor observer saw a refused payload"
     );
-    println!("refused without a trace: a payload that is too long, and one that is no text");
+    println!("refused without a trace: a payload that is too long, and one that is not text");
     writer.write(&"another")?;
     let bytes = writer.into_inner();
 
-    // On reading a validator sees what is intact; a frame that it refuses has been taken, so that reading goes on.
+    // On reading, a validator sees intact frames only. A frame that it refuses has been consumed,
+    // so reading continues with the next one.
     let rules = || CompositeValidator::new().add(SizeValidator::new(1, 20)).add(texts());
     let read = Cell::new(0);
     let deframer = ChecksumDeframer::new(Crc32)
@@ -58,10 +61,11 @@ fn main() -> Result<()> {
     let payload = reader.read_message()?.unwrap_or_default();
     assert_eq!(flatbuffers::root::<&str>(payload)?, "another");
     assert!(reader.read_message()?.is_none());
-    assert_eq!(read.get(), 2, "the observer stands inside the validator: it saw both");
+    assert_eq!(read.get(), 2, "the observer is inside the validator: it saw both");
     println!("read: one message refused by its size, one accepted");
 
-    // The same adapters serve a slice. A bound there refuses a length before a byte of the payload is looked at.
+    // The same adapters work on a slice. A bound refuses a length before it reads a byte of the
+    // payload.
     let bounded = ChecksumDeframer::new(Crc32).with_validator(texts()).bounded(8);
     let first = SliceReader::new(&bytes, bounded).next();
     assert!(first.is_some_and(|payload| payload.is_err_and(|error| error.is_frame_too_large())));

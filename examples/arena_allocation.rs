@@ -1,5 +1,6 @@
-//! Messages built in one arena: all of a batch live side by side in one block until they are written in a few calls, then
-//! the block is free again at once. From the second batch on, no message's bytes come from the heap.
+//! Messages built in one arena: a batch shares one block of memory until it is written in a few
+//! calls; then the block is free again. From the second batch on, no message allocates from the
+//! heap.
 //!
 //! How to run: `cargo run --example arena_allocation`
 
@@ -13,9 +14,9 @@ use bumpalo::Bump;
 use flatbuffers::{Allocator, FlatBufferBuilder};
 use flatcap::stream::{DefaultDeframer, DefaultFramer, Result, SliceReader, StreamWriter};
 
-/// Room for one batch with what its builders outgrow.
+/// Space for one batch, including the buffers that its builders outgrow.
 const ARENA_BYTES: usize = 64 * 1024;
-/// A builder starts with this; most messages fit.
+/// Initial size of a builder; most messages fit.
 const MESSAGE_BYTES: usize = 64;
 
 /// A builder's buffer inside an arena.
@@ -44,13 +45,13 @@ impl DerefMut for ArenaBuffer<'_> {
     }
 }
 
-// SAFETY: `grow_downwards` takes twice the room, all zeros, and copies the old contents to its end; `len` is the length
-// of the slice that `deref` gives. Both are what the trait asks for.
+// SAFETY: `grow_downwards` doubles the buffer, zeroes the new half and copies the old contents to
+// the end; `len` is the length of the slice that `deref` returns. The trait requires both.
 unsafe impl Allocator for ArenaBuffer<'_> {
     type Error = Infallible;
 
     fn grow_downwards(&mut self) -> std::result::Result<(), Infallible> {
-        // The outgrown slice stays where it is until the arena is reset: that is the price of an arena.
+        // The outgrown slice stays allocated until the arena is reset: the price of an arena.
         let grown = self.arena.alloc_slice_fill_copy(2 * self.bytes.len(), 0);
         let (_, end) = grown.split_at_mut(self.bytes.len());
         end.copy_from_slice(self.bytes);
@@ -63,7 +64,8 @@ unsafe impl Allocator for ArenaBuffer<'_> {
     }
 }
 
-/// Builds a message in the arena. It borrows the arena, not the builder, which ends here.
+/// Builds a message in the arena. The result borrows the arena, not the builder, which is dropped
+/// here.
 fn build<'arena>(arena: &'arena Bump, text: &str) -> &'arena [u8] {
     let mut builder = FlatBufferBuilder::new_in(ArenaBuffer::new(arena));
     let root = builder.create_string(text);
@@ -81,15 +83,15 @@ fn main() -> Result<()> {
     for batch in 0..50 {
         let messages: Vec<&[u8]> =
             (0..100).map(|index| build(&arena, &format!("batch {batch} message {index}"))).collect();
-        // The messages stand finished in the arena, so that the sink can be handed 32 of them in one call.
+        // The finished messages stay in the arena, so up to 32 of them go to the sink in one call.
         writer.write_payloads(messages)?;
-        // The borrow checker sees to it that no message of the batch is used from here on.
+        // The borrow checker ensures that no message of the batch is used after this.
         arena.reset();
     }
-    assert_eq!(arena.allocated_bytes(), bytes_at_start, "fifty batches took the memory of one");
+    assert_eq!(arena.allocated_bytes(), bytes_at_start, "fifty batches used the memory of one");
     println!("5000 messages were built in {bytes_at_start} bytes");
 
-    // A message may outgrow its first room; its outgrown slices go with the batch as well.
+    // A message may outgrow its first buffer; the reset frees the outgrown slices too.
     let long = "long ".repeat(1000);
     writer.write_payload(build(&arena, &long))?;
     arena.reset();

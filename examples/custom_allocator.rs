@@ -1,5 +1,5 @@
-//! A builder with an allocator of one's own: it grows by whole pages instead of doubling, and counts what it holds. A
-//! memory policy with a factory gives a burst's pages back.
+//! A builder with a custom allocator: it grows by whole pages instead of doubling, and counts the
+//! bytes that it holds. A memory policy with a factory releases the pages of a burst.
 //!
 //! How to run: `cargo run --example custom_allocator`
 
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use flatbuffers::{Allocator, FlatBufferBuilder};
 use flatcap::stream::{AdaptiveWatermarkPolicy, DefaultFramer, Result, StreamWriter};
 
-/// The buffer grows by this much.
+/// Growth of the buffer per step.
 const PAGE_BYTES: usize = 4096;
 
-/// A buffer that grows page by page and tells a counter how much it holds.
+/// A buffer that grows page by page and reports its size to a counter.
 struct Pages<'a> {
     bytes: Vec<u8>,
     held: &'a AtomicUsize,
@@ -50,8 +50,9 @@ impl DerefMut for Pages<'_> {
     }
 }
 
-// SAFETY: `grow_downwards` makes the buffer longer by a page and leaves its old contents at the end, with zeros in front
-// of them; `len` is the length of the slice that `deref` gives. Both are what the trait asks for.
+// SAFETY: `grow_downwards` extends the buffer by a page and moves its old contents to the end,
+// after a page of zeros; `len` is the length of the slice that `deref` returns. The trait requires
+// both.
 unsafe impl Allocator for Pages<'_> {
     type Error = Infallible;
 
@@ -74,7 +75,8 @@ fn main() -> Result<()> {
     let held = AtomicUsize::new(0);
     let burst = "b".repeat(50_000);
 
-    // An allocator alone: the builder grows to what the largest message needs, to the page.
+    // With the allocator alone, the builder grows to the size of the largest message, rounded up to
+    // a page.
     let builder = FlatBufferBuilder::new_in(Pages::new(PAGE_BYTES, &held));
     let mut writer = StreamWriter::with_builder_alloc(Vec::new(), DefaultFramer, builder);
     writer.write(&"small")?;
@@ -85,7 +87,7 @@ fn main() -> Result<()> {
     let plain_bytes = writer.into_inner();
     assert_eq!(held.load(Relaxed), 0);
 
-    // With a policy: three small messages in a row, and the factory makes a builder of one page.
+    // With a policy: after three small messages in a row the factory makes a builder of one page.
     let builder = FlatBufferBuilder::new_in(Pages::new(PAGE_BYTES, &held));
     let policy = AdaptiveWatermarkPolicy::new(4, 3).with_baseline(PAGE_BYTES);
     let mut writer = StreamWriter::with_builder_alloc(Vec::new(), DefaultFramer, builder)

@@ -1,7 +1,8 @@
-//! A checksum of one's own, of three bytes, and a format of one's own: a marker between length and payload.
+//! A custom checksum of three bytes, and a custom format: a marker between length and payload.
 //!
-//! A checksum is a width and a function; framers, deframers and readers take it like any other. A format implements
-//! `Framer` to be written, `Deframer` to be read from a source, `SliceDeframer` to be read in memory.
+//! A checksum is a width and a function; framers, deframers and readers accept it like any other. A
+//! format implements `Framer` for writing, `Deframer` for reading from a source and `SliceDeframer`
+//! for reading from memory.
 //!
 //! How to run: `cargo run --example custom_checksum_and_framer`
 
@@ -10,8 +11,8 @@
 use std::io::{ErrorKind, Read, Write};
 
 use flatcap::stream::{
-    Checksum, ChecksumDeframer, ChecksumFramer, DefaultDeframer, Deframer, DeframerExt, Error, Extent, Frame,
-    Framer, Result, SliceDeframer, SliceReader, Step, StreamReader, StreamWriter,
+    Checksum, ChecksumDeframer, ChecksumFramer, DefaultDeframer, DeframeStatus, Deframer, DeframerExt, Error,
+    Frame, FrameLength, Framer, Result, SliceDeframer, SliceReader, StreamReader, StreamWriter,
 };
 
 /// CRC-24/OPENPGP, as in RFC 4880.
@@ -30,8 +31,8 @@ impl Checksum for Crc24 {
     }
 }
 
-/// `[u32 LE: length]["rec1"][payload]`. The length stands first, so that adapters which look at it alone, as `bounded`
-/// does, need not know the format.
+/// `[u32 LE: length]["rec1"][payload]`. The length comes first, so that adapters that look only at
+/// the length, such as `bounded`, need not know the format.
 #[derive(Clone, Copy)]
 struct MarkedFormat;
 
@@ -50,8 +51,8 @@ impl Framer for MarkedFormat {
 }
 
 impl Deframer for MarkedFormat {
-    // The length has been read. What this format adds comes next; the rest is as in the default format, which checks
-    // the limit and takes memory no faster than bytes arrive.
+    // The length has been read; the marker comes next. The rest is the default format, which checks
+    // the limit and allocates no faster than bytes arrive.
     fn read_after_length<R: Read>(
         &self,
         reader: &mut R,
@@ -70,25 +71,25 @@ impl Deframer for MarkedFormat {
 }
 
 impl SliceDeframer for MarkedFormat {
-    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<Step<'a>> {
-        let needed = self.measure(bytes).checked()?.unwrap_or(HEADER_BYTES);
+    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>> {
+        let needed = self.frame_length(bytes).checked()?.unwrap_or(HEADER_BYTES);
         if let Some(marker) = bytes.get(LENGTH_BYTES..HEADER_BYTES) {
             check_marker(marker)?;
         }
         let frame = bytes.get(..needed).and_then(|bytes| Frame::new(bytes, HEADER_BYTES));
-        Ok(frame.map_or(Step::Incomplete { needed }, Step::Frame))
+        Ok(frame.map_or(DeframeStatus::Incomplete { needed }, DeframeStatus::Frame))
     }
 
-    fn measure(&self, bytes: &[u8]) -> Extent {
-        let Some(length) = bytes.first_chunk() else { return Extent::Unknown };
+    fn frame_length(&self, bytes: &[u8]) -> FrameLength {
+        let Some(length) = bytes.first_chunk() else { return FrameLength::Unknown };
         match u32::from_le_bytes(*length) as usize {
-            declared @ 0..=PAYLOAD_BYTES_MAX => Extent::Bytes(HEADER_BYTES + declared),
-            declared => Extent::TooLong { declared, limit: PAYLOAD_BYTES_MAX },
+            declared @ 0..=PAYLOAD_BYTES_MAX => FrameLength::Bytes(HEADER_BYTES + declared),
+            declared => FrameLength::TooLong { declared, limit: PAYLOAD_BYTES_MAX },
         }
     }
 
     // A marker proves nothing about the payload.
-    fn is_proven(&self, _header: &[u8], _payload: &[u8]) -> bool {
+    fn checksum_matches(&self, _header: &[u8], _payload: &[u8]) -> bool {
         false
     }
 
@@ -112,7 +113,7 @@ fn main() -> Result<()> {
     bytes.push(b'8');
     let mut reader = StreamReader::new(&bytes[..], ChecksumDeframer::new(Crc24));
     assert!(reader.read_message().is_err_and(|error| error.is_checksum_mismatch()));
-    println!("CRC-24: three bytes a frame, a changed payload is found");
+    println!("CRC-24: three bytes per frame, a changed payload is detected");
 
     let mut writer = StreamWriter::new(Vec::new(), MarkedFormat);
     writer.write_payload(b"one")?;

@@ -1,19 +1,19 @@
-//! Reading with control flow of one's own: skip, stop early, go on behind a refused frame; seek in a slice and divide it
-//! among threads; save what a damaged copy still holds.
+//! Reading with custom control flow: skip frames, stop early, continue after a refused frame; seek
+//! in a slice and split it among threads; salvage the intact frames of a damaged copy.
 //!
 //! How to run: `cargo run --example expert_processing`
 
 #![allow(clippy::print_stdout, reason = "an example shows by printing")]
 
 use flatcap::stream::{
-    ChecksumDeframer, ChecksumFramer, Content, Result, SliceReader, StreamReader, StreamWriter, XxHash64,
-    salvage,
+    ChecksumDeframer, ChecksumFramer, RegionContent, Result, SliceReader, StreamReader, StreamWriter,
+    XxHash64, salvage,
 };
 
 /// Frames in the stream; frame i has the payload "event i".
 const FRAMES: usize = 1000;
 
-/// The stream, and the offset of each frame in it.
+/// Returns the stream and the offset of each frame in it.
 fn stream() -> Result<(Vec<u8>, Vec<usize>)> {
     let mut writer = StreamWriter::new(Vec::new(), ChecksumFramer::new(XxHash64));
     let mut offsets = Vec::new();
@@ -24,13 +24,13 @@ fn stream() -> Result<(Vec<u8>, Vec<usize>)> {
     Ok((writer.into_inner(), offsets))
 }
 
-/// A copy with one bit of the byte at `offset` flipped.
+/// Returns a copy with one bit of the byte at `offset` flipped.
 fn damaged(bytes: &[u8], offset: usize) -> Vec<u8> {
     bytes.iter().enumerate().map(|(at, &byte)| if at == offset { byte ^ 4 } else { byte }).collect()
 }
 
-/// Skips what it does not want, counts what is refused and goes on, stops where it has enough.
-fn read_with_own_control_flow(bytes: &[u8]) -> Result<()> {
+/// Skips unwanted frames, counts refused frames and continues, stops at a given frame.
+fn read_with_custom_control_flow(bytes: &[u8]) -> Result<()> {
     let mut reader = StreamReader::new(bytes, ChecksumDeframer::new(XxHash64));
     let mut messages = reader.messages();
     let (mut tens, mut refused) = (0, 0);
@@ -39,7 +39,7 @@ fn read_with_own_control_flow(bytes: &[u8]) -> Result<()> {
             Ok(None | Some(b"event 500")) => break,
             Ok(Some(payload)) if !payload.ends_with(b"0") => {}
             Ok(Some(_)) => tens += 1,
-            // Such a frame has been taken in full: the source stands at the next one.
+            // The refused frame has been consumed: the source is at the next one.
             Err(error) if error.is_checksum_mismatch() => refused += 1,
             Err(error) => return Err(error),
         }
@@ -49,12 +49,12 @@ fn read_with_own_control_flow(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Starts in the middle, and lets two threads share the whole.
+/// Starts in the middle, then splits the whole stream between two threads.
 fn read_in_any_order(bytes: &[u8], offsets: &[usize]) -> Result<()> {
     let mut reader = SliceReader::new(bytes, ChecksumDeframer::new(XxHash64));
     reader.seek(offsets.get(700).copied().unwrap_or_default());
     assert_eq!(reader.next().transpose()?, Some(&b"event 700"[..]));
-    // A step by the header alone: the checksum of event 701 is not looked at.
+    // Advances by the header alone: the checksum of event 701 is not verified.
     assert_eq!(reader.skip_frame()?, offsets.get(701).copied());
     assert_eq!(reader.next().transpose()?, Some(&b"event 702"[..]));
 
@@ -69,28 +69,29 @@ fn read_in_any_order(bytes: &[u8], offsets: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// Reads on behind a hole, which neither reader does: a damaged length hides where the next frame begins.
-fn save_what_is_left(bytes: &[u8], offsets: &[usize]) {
+/// Reads past damage, which neither reader does: a damaged length hides the start of the next
+/// frame.
+fn salvage_the_rest(bytes: &[u8], offsets: &[usize]) {
     let offset = offsets.get(300).copied().unwrap_or_default();
     let damaged = damaged(bytes, offset + 2);
     let read = SliceReader::new(&damaged, ChecksumDeframer::new(XxHash64)).flatten().count();
     assert_eq!(read, 300);
 
     let pieces: Vec<_> = salvage(&damaged, ChecksumDeframer::new(XxHash64)).collect();
-    let intact = pieces.iter().filter(|piece| matches!(piece.content, Content::Frame(_))).count();
+    let intact = pieces.iter().filter(|piece| matches!(piece.content, RegionContent::Frame(_))).count();
     assert_eq!(intact, FRAMES - 1);
-    // Its checksum proves the payload between the damaged length and the next frame.
-    let repaired = pieces.iter().find(|piece| matches!(piece.content, Content::Repaired(_)));
+    // The checksum proves the payload between the damaged length and the next frame.
+    let repaired = pieces.iter().find(|piece| matches!(piece.content, RegionContent::Repaired(_)));
     let repaired = repaired.and_then(|piece| piece.content.payload().map(|payload| (piece.offset, payload)));
     assert_eq!(repaired, Some((offset, &b"event 300"[..])));
-    println!("salvage: a reader ended behind {read} frames, {intact} are intact and 1 was repaired");
+    println!("salvage: a reader stopped after {read} frames, {intact} are intact and 1 was repaired");
 }
 
 fn main() -> Result<()> {
     let (bytes, offsets) = stream()?;
     let payload_of_250 = offsets.get(250).copied().unwrap_or_default() + 12;
-    read_with_own_control_flow(&damaged(&bytes, payload_of_250))?;
+    read_with_custom_control_flow(&damaged(&bytes, payload_of_250))?;
     read_in_any_order(&bytes, &offsets)?;
-    save_what_is_left(&bytes, &offsets);
+    salvage_the_rest(&bytes, &offsets);
     Ok(())
 }

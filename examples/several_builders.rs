@@ -1,7 +1,9 @@
-//! Several builders of the right sizes, so that one large message does not make every small one pay for its memory.
+//! Several builders of suitable sizes, so that one large message does not enlarge the buffer of
+//! every small one.
 //!
-//! A builder keeps the size of its largest message. With one builder for everything, each reset of a small message
-//! goes on in a buffer of megabytes. Expert mode, `write_finished`, leaves the choice of builder to the program.
+//! A builder keeps the size of its largest message. With a single builder, each reset for a small
+//! message keeps a buffer of megabytes. Expert mode, `write_finished`, lets the program choose the
+//! builder.
 //!
 //! How to run: `cargo run --example several_builders`
 
@@ -10,18 +12,19 @@
 use flatbuffers::FlatBufferBuilder;
 use flatcap::stream::{DefaultDeframer, DefaultFramer, Result, SliceReader, StreamWriter};
 
-/// Room for the heartbeats, of some twenty bytes each.
+/// Space for the heartbeats, of about twenty bytes each.
 const SMALL_BYTES: usize = 256;
-/// Room for the snapshots, of 300,000 bytes each.
+/// Space for the snapshots, of 300,000 bytes each.
 const LARGE_BYTES: usize = 512 * 1024;
 
-/// Bytes that a builder holds, used or not. A builder has no getter for it; its whole buffer tells.
+/// Returns the bytes that a builder holds, used or not. A builder has no getter for it; the length
+/// of its whole buffer shows it.
 fn bytes_held(builder: &mut FlatBufferBuilder<'_>) -> usize {
     let (buffer, _start) = builder.mut_finished_buffer();
     buffer.len()
 }
 
-/// Builds a message of one string. A reset keeps the memory and forgets the message before.
+/// Builds a message of one string. A reset keeps the memory and discards the previous message.
 fn build(builder: &mut FlatBufferBuilder<'_>, text: &str) {
     builder.reset();
     let root = builder.create_string(text);
@@ -46,14 +49,14 @@ fn main() -> Result<()> {
     assert_eq!(bytes_held(&mut snapshots), LARGE_BYTES, "nor did the large one: it was made large enough");
     println!("heartbeats took {SMALL_BYTES} bytes of memory, snapshots {LARGE_BYTES}");
 
-    // For comparison: one builder for both is as large as its largest message needs, for ever.
+    // For comparison: a single builder stays as large as its largest message.
     let mut shared = FlatBufferBuilder::with_capacity(SMALL_BYTES);
     build(&mut shared, &snapshot);
     build(&mut shared, "beat");
     assert!(bytes_held(&mut shared) > snapshot.len());
     println!("one builder for both would hold {} bytes for each heartbeat", bytes_held(&mut shared));
 
-    // On the wire nothing tells which builder a message came from.
+    // The bytes do not show which builder wrote a message.
     let bytes = writer.into_inner();
     let sizes = SliceReader::new(&bytes, DefaultDeframer::new())
         .map(|payload| payload.map(<[u8]>::len))

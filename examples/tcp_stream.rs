@@ -1,5 +1,5 @@
-//! Frames over TCP, read in two ways: a non-blocking socket, whose bytes arrive in pieces, through `FrameDecoder`; a
-//! blocking one through `StreamReader`.
+//! Frames over TCP, read in two ways: a non-blocking socket, whose bytes arrive in pieces, through
+//! `FrameDecoder`; a blocking socket through `StreamReader`.
 //!
 //! How to run: `cargo run --example tcp_stream`
 
@@ -12,26 +12,27 @@ use flatcap::stream::{
     ChecksumDeframer, ChecksumFramer, Crc32, Error, FrameDecoder, Result, StreamReader, StreamWriter,
 };
 
-/// Frames that the server sends to each of its clients.
+/// Frames that the server sends to each client.
 const FRAMES: usize = 2000;
-/// Longest payload that a client believes: a peer may say anything.
+/// Longest payload that a client accepts: a peer may claim any length.
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Payloads of very different lengths, so that frames and packets never agree.
+/// Returns payloads of very different lengths, so that frame and packet boundaries differ.
 fn payload(index: usize) -> Vec<u8> {
     format!("frame {index} ").into_bytes().repeat(1 + index % 97)
 }
 
-/// Sends all frames to one client, then closes the connection: to the client that is a clean end.
+/// Sends all frames to one client, then closes the connection, which the client sees as a clean
+/// end.
 fn serve(connection: TcpStream) -> Result<()> {
     let mut writer = StreamWriter::new(connection, ChecksumFramer::new(Crc32));
     let payloads: Vec<Vec<u8>> = (0..FRAMES).map(payload).collect();
-    // Up to 32 frames a call, none of them copied.
+    // Up to 32 frames per call, none of them copied.
     writer.write_payloads(payloads.iter().map(Vec::as_slice))?;
     writer.flush()
 }
 
-/// Takes what is there, and would do something else where nothing is.
+/// Reads the available bytes; a real program does other work when there are none.
 fn read_without_blocking(mut connection: TcpStream) -> Result<(usize, usize)> {
     connection.set_nonblocking(true)?;
     let mut decoder = FrameDecoder::new(ChecksumDeframer::new(Crc32).with_max_frame_len(PAYLOAD_BYTES_MAX));
@@ -43,7 +44,7 @@ fn read_without_blocking(mut connection: TcpStream) -> Result<(usize, usize)> {
             Ok(0) => return Err(Error::unexpected_eof()),
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                // A program with an event loop would go back to it here.
+                // A program with an event loop returns to it here.
                 std::thread::yield_now();
                 continue;
             }

@@ -1,5 +1,5 @@
-//! A telemetry agent in a few lines: samples of /proc/loadavg into a file of frames, each with an XXH3 checksum; then the
-//! file is read back, and continued as after a crash.
+//! A telemetry agent in a few lines: writes samples of /proc/loadavg to a file of frames, each with
+//! an XXH3 checksum, then reads the file back and continues it as after a crash.
 //!
 //! How to run: `cargo run --example telemetry_agent`
 
@@ -21,7 +21,7 @@ const SAMPLES: usize = 100;
 struct Loads([f64; 3]);
 
 impl Loads {
-    /// What /proc/loadavg says now: "0.42 0.50 0.61 2/345 6789".
+    /// Reads /proc/loadavg, for example "0.42 0.50 0.61 2/345 6789".
     fn sample() -> std::result::Result<Self, Box<dyn Error>> {
         let text = read_to_string("/proc/loadavg")?;
         let numbers =
@@ -50,7 +50,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("loads.bin");
     let file = File::options().write(true).create_new(true).open(&path)?;
-    // Many small frames: buffered, so that a call to the kernel carries some hundred of them.
+    // Buffered, because the frames are small: one system call carries some hundred of them.
     let mut writer = StreamWriter::new(BufWriter::new(file), ChecksumFramer::new(XxHash64))
         .with_memory_policy(AdaptiveWatermarkPolicy::default());
     let mut sampled = Vec::new();
@@ -59,7 +59,8 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         writer.write(&loads)?;
         sampled.push(loads.0);
     }
-    // Without it the last frames would still be in the buffer; a real agent would also sync the file now and then.
+    // Without the flush the last frames would still be in the buffer; a real agent also syncs the
+    // file from time to time.
     writer.flush()?;
 
     let mut reader = StreamReader::new(BufReader::new(File::open(&path)?), ChecksumDeframer::new(XxHash64));
@@ -71,7 +72,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     assert_eq!(read, sampled.iter().map(|loads| loads.to_vec()).collect::<Vec<_>>());
     println!("wrote {SAMPLES} samples and read all of them back, verified");
 
-    // A crash leaves a part of a frame behind. It is cut off, and the same file goes on.
+    // A crash leaves a partial frame at the end. It is cut off and the same file is continued.
     let mut file = File::options().read(true).write(true).open(&path)?;
     file.set_len(file.metadata()?.len() - 3)?;
     let report = recover_file(&mut file, ChecksumDeframer::new(XxHash64))?;
@@ -80,6 +81,6 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     let mut writer = StreamWriter::new(&mut file, ChecksumFramer::new(XxHash64));
     writer.write(&Loads::sample()?)?;
     assert_eq!(recover_file(&mut file, ChecksumDeframer::new(XxHash64))?.frames, SAMPLES as u64);
-    println!("cut off a torn frame and went on");
+    println!("cut off a torn frame and continued");
     Ok(())
 }

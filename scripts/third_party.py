@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Prints the licences of every crate that is linked into the program, with their texts, from what cargo has unpacked."""
+"""Prints name, licence and licence texts of every crate linked into the program, from cargo's sources."""
 
 import json
 import pathlib
 import subprocess
 import sys
 
-# A crate for another system is not linked; cargo leaves it out for the target that is named.
+# For a named target, cargo omits crates of other systems, which are not linked.
 arguments = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", sys.argv[1]]
 metadata = json.loads(subprocess.run(arguments, check=True, capture_output=True).stdout)
 packages = {package["id"]: package for package in metadata["packages"]}
 nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
 
-# From the program on, over what is linked: neither tools of the build nor those of the tests.
+# Follow linked dependencies from the program, skipping those of builds and tests.
 root = metadata["resolve"]["root"]
 linked, waiting = set(), [root]
 while waiting:

@@ -1,6 +1,7 @@
-//! How much a test tries: enough for `cargo test`, or everything there is, which scripts/damage.sh has time for.
+//! The effort of a test: enough for `cargo test`, or everything, for which scripts/damage.sh has
+//! time.
 
-/// The second of these where `FLATCAP_FULL` is set, else the first.
+/// Returns `full` if `FLATCAP_FULL` is set, else `quick`.
 pub(crate) fn of<T>(quick: T, full: T) -> T {
     if std::env::var_os("FLATCAP_FULL").is_some() { full } else { quick }
 }

@@ -6,21 +6,25 @@
 //!          os::host                          os::storage
 //! ```
 //!
-//! The rooms in the order in which data passes through them: [`sampling`] reads the host on schedule, [`frame`] makes a
-//! finished FlatBuffer of each reading, [`slab`] carries frames to the [`recorder`], which writes them as [`segment`]
-//! files; [`replay`] reads those again, and [`schema`] says what their payloads mean. [`stream`] is the wire format, usable
-//! alone (`default-features = false`). [`seal`] makes closed
-//! segments small. [`import`] brings foreign recordings in. [`daemon`] puts a run together, [`control`] is how it is asked while it runs, [`config`] says how, [`metrics`] counts, [`os`] is the
-//! only door to the kernel, [`cli`] is the program. docs/ARCHITECTURE.md has the whole picture.
+//! Modules, in the order of the data: [`sampling`] reads the host on schedule, [`frame`] makes
+//! FlatBuffer frames of the samples, [`slab`] carries frames to the [`recorder`], which writes them
+//! to [`segment`] files, and [`compress`] rewrites sealed segments as [`block`]s. [`replay`] reads
+//! segments, [`schema`] interprets their payloads, [`import`] and [`export`] convert other formats.
+//!
+//! [`daemon`] assembles a run, [`control`] answers requests to it, [`config`] configures it,
+//! [`metrics`] counts, [`os`] is the only interface to the kernel, and [`cli`] is the program.
+//! [`stream`] is the wire format, usable alone (`default-features = false`).
+//!
+//! docs/ARCHITECTURE.md describes the whole.
 //!
 //! Reading a recording:
 //!
 //! ```no_run
-//! use flatcap::replay::{Filter, Item, MergedReader};
+//! use flatcap::replay::{MergedReader, ReplayFilter, ReplayItem};
 //!
-//! let mut reader = MergedReader::open(&["flatcap-data".into()], Filter::default())?;
+//! let mut reader = MergedReader::open(&["flatcap-data".into()], ReplayFilter::default())?;
 //! while let Some(item) = reader.next()? {
-//!     if let Item::Sample(sample) = item {
+//!     if let ReplayItem::Sample(sample) = item {
 //!         println!("source {} sample {}", sample.telemetry.source, sample.telemetry.seq);
 //!     }
 //! }
@@ -57,7 +61,7 @@ pub mod replay;
 pub mod block;
 
 #[cfg(feature = "agent")]
-pub mod seal;
+pub mod compress;
 
 #[cfg(feature = "agent")]
 pub mod import;

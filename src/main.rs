@@ -1,4 +1,4 @@
-//! The `flatcap` program: arguments in, exit status out.
+//! The `flatcap` program: runs the command line and returns its exit status.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,10 @@
-//! What stands on lock-free code is checked in every order that the memory model allows (loom): the atomics, the channel and
-//! the queue that code uses when it is built for that (`--cfg flatcap_model`, scripts/models.sh).
+//! Model checking of lock-free code with loom, in every order that the memory model allows.
+//! Replaces the atomics, the channel and the queue in a build with `--cfg flatcap_model`
+//! (scripts/models.sh).
 //!
-//! The queue here orders memory no more strongly than crossbeam's does: a slot is published and freed by its own stamp, head and tail
-//! are moved by an exchange. A look at a full or empty queue reads nothing that is ordered by it.
+//! The queue orders memory no more strongly than crossbeam's: each slot is published and freed by
+//! its own stamp, head and tail advance by compare-exchange. An operation on a full or empty queue
+//! synchronizes with nothing.
 
 use std::sync::Arc as Shared;
 
@@ -10,18 +12,20 @@ use crossbeam_channel::{TryRecvError, TrySendError};
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Condvar, Mutex};
 
-/// A bounded queue as crossbeam's `ArrayQueue` and the array flavour of its channel are.
+/// A bounded queue like crossbeam's `ArrayQueue` and the array flavor of its channel.
 #[derive(Debug)]
 pub(crate) struct ArrayQueue<T> {
     slots: Vec<Slot<T>>,
-    head: AtomicUsize, // of all that was ever taken
-    tail: AtomicUsize, // of all that was ever put
+    head: AtomicUsize, // position of the next pop
+    tail: AtomicUsize, // position of the next push
 }
 
 #[derive(Debug)]
 struct Slot<T> {
-    stamp: AtomicUsize, // what tail is when it may be put to; one more once it holds something
-    value: std::sync::Mutex<Option<T>>, // of std: loom does not see it, so it orders nothing; nobody ever waits for it
+    // `free` for the position at which it may be pushed to, `filled` once it has a value
+    stamp: AtomicUsize,
+    // std's: loom does not see it, so it orders nothing; never contended
+    value: std::sync::Mutex<Option<T>>,
 }
 
 impl<T> ArrayQueue<T> {
@@ -40,7 +44,7 @@ impl<T> ArrayQueue<T> {
 
     pub(crate) fn push(&self, value: T) -> Result<(), T> {
         loop {
-            // Positions count twice, so that "free" and "filled" are different stamps even with one slot.
+            // Stamps count positions twice, so that free and filled differ even with one slot.
             let tail = self.tail.load(Ordering::Relaxed);
             let slot = self.slot(tail);
             let stamp = slot.stamp.load(Ordering::Acquire);
@@ -78,7 +82,8 @@ impl<T> ArrayQueue<T> {
         }
     }
 
-    /// The stamp of a slot that may be put to at this position: positions of one slot lie a lap apart.
+    /// Returns the stamp of a slot that is free for this position. Positions of one slot are a lap
+    /// apart.
     fn free(at: usize, slots: usize) -> usize {
         at % slots + at / slots * 2 * slots
     }
@@ -93,7 +98,7 @@ impl<T> ArrayQueue<T> {
     }
 }
 
-/// A channel over such a queue, which ends with its sender or with its last receiver.
+/// A channel over such a queue. It disconnects with its sender or its last receiver.
 #[derive(Debug)]
 struct Ends<T> {
     queue: ArrayQueue<T>,
@@ -168,8 +173,8 @@ impl<T> Drop for Receiver<T> {
     }
 }
 
-/// The kernel's side of a futex word: looking at the word and going to sleep are one step against waking. There are no
-/// deadlines here, so a wake-up that is lost is a sleep that does not end, which loom finds.
+/// The kernel's side of a futex: comparing the word and going to sleep are atomic with respect to a
+/// wake-up. There are no timeouts, so a lost wake-up is a sleep without end, which loom reports.
 #[derive(Debug)]
 pub(crate) struct Futex {
     sleepers: Mutex<()>,
@@ -194,8 +199,9 @@ impl Futex {
     }
 }
 
-/// Checks every order of the model, as far as threads are switched without need at most three times: bugs of two or three
-/// threads show with fewer, and more take hours. Without a limit on time: one that is reached looks like a model that holds.
+/// Checks every order with at most three preemptions. Bugs of two or three threads show with fewer,
+/// and more take hours. There is no time limit: a run that hits one would look like a model that
+/// holds.
 pub(crate) fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);

@@ -1,4 +1,5 @@
-//! Memory that a hostile block can make a reader take: an allocator that knows the peak, around blocks that claim what they have not.
+//! Limits the memory that a hostile block can make a reader allocate: an allocator that records the
+//! peak, around blocks with false claims.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -12,7 +13,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use flatbuffers::FlatBufferBuilder;
-use flatcap::block::{Decoder, Fault, Kind, Place, Wanted};
+use flatcap::block::{BlockDecoder, BlockError, ColumnSelection, FieldRef, ValueType};
 use flatcap::schema::segment::{Block, BlockArgs, BlockGroup, BlockLayout, BlockPart, ChecksumKind};
 
 thread_local! {
@@ -20,17 +21,18 @@ thread_local! {
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
 
-struct Counting;
+struct CountingAllocator;
 
-fn hold(bytes: usize) {
+fn count_held(bytes: usize) {
     HELD.set(HELD.get().wrapping_add(bytes));
     PEAK.set(PEAK.get().max(HELD.get()));
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; counting touches thread-locals without destructors.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: every call goes to the system's allocator unchanged; counting touches thread-locals
+// without destructors.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        hold(layout.size());
+        count_held(layout.size());
         // SAFETY: the caller keeps the contract of `alloc`, which is passed on.
         unsafe { System.alloc(layout) }
     }
@@ -43,18 +45,18 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// What a block claims.
+/// The sizes that a block claims.
 #[derive(Clone, Copy)]
-struct Claim {
+struct BlockClaims {
     raw_bytes: u64,
     frames: u32,
     group: BlockGroup,
 }
 
-/// A block with these claims, and parts that are what `codec` makes of zeros.
-fn block(claim: Claim, parts: &[(usize, u8)]) -> Vec<u8> {
+/// Builds a block with these claims and with parts that `codec` compresses from zeros.
+fn block(claim: BlockClaims, parts: &[(usize, u8)]) -> Vec<u8> {
     let mut data = Vec::new();
     let mut list = Vec::new();
     for (bytes, codec) in parts {
@@ -87,15 +89,15 @@ fn block(claim: Claim, parts: &[(usize, u8)]) -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-/// The fault, and the most memory that was held at once while it was found.
-fn open(payload: &[u8]) -> (Option<Fault>, usize) {
-    let mut decoder = Decoder::default();
+/// Returns the fault and the peak of memory held while finding it.
+fn open(payload: &[u8]) -> (Option<BlockError>, usize) {
+    let mut decoder = BlockDecoder::default();
     let before = HELD.get();
     PEAK.set(before);
-    let fault = decoder.open(payload, &Wanted::ALL).err();
-    let place = Place { at: 24, bytes: 8, kind: Kind::Unsigned };
+    let fault = decoder.open(payload, &ColumnSelection::ALL).err();
+    let place = FieldRef { at: 24, bytes: 8, kind: ValueType::Unsigned };
     let scanned = decoder.scan(payload, 0, &[place], None, |_| {}).err();
-    // A scan reads less, so it may find less, and never more.
+    // A scan reads less, so it may detect fewer faults, never more.
     assert!(scanned.is_none() || fault.is_some(), "{scanned:?}");
     let given = decoder.payloads(payload, |_| {}).err();
     assert_eq!(given.is_some(), fault.is_some(), "{given:?}");
@@ -104,24 +106,33 @@ fn open(payload: &[u8]) -> (Option<Fault>, usize) {
 
 #[test]
 fn a_block_takes_no_more_memory_than_its_claims_allow() {
-    // Goal: what a block says of itself bounds the memory for it before anything is unpacked, and its own limits bound that. Method:
-    // bombs of each codec whose claims are small, and ones that claim more than a block may have; the peak of what is held.
+    // Proves that a block's claims bound the memory before anything is decompressed, and that
+    // limits bound the claims. Method: bombs of each codec with small claims, and blocks that claim
+    // too much.
     let group = |parts, frames, row_bytes, layout| BlockGroup::new(1, parts, frames, row_bytes, 0, layout);
     let mebi = 1 << 20;
     for codec in 1..=3 {
         for (layout, row_bytes) in
             [(BlockLayout::Matrix, 100), (BlockLayout::Payloads, 0), (BlockLayout::Frames, 0)]
         {
-            let claim = Claim { raw_bytes: 10_000, frames: 64, group: group(2, 64, row_bytes, layout) };
+            let claim = BlockClaims { raw_bytes: 10_000, frames: 64, group: group(2, 64, row_bytes, layout) };
             let parts = [(0, 3), (64 * mebi, codec), (64 * mebi, codec)];
             let (fault, peak) = open(&block(claim, &parts));
             assert!(fault.is_some() && peak < 4 * mebi, "{codec} {layout:?}: {fault:?}, {peak} bytes");
         }
     }
     let beyond = [
-        Claim { raw_bytes: u64::MAX, frames: 1, group: group(2, 1, 0, BlockLayout::Payloads) },
-        Claim { raw_bytes: 1 << 20, frames: u32::MAX, group: group(2, u32::MAX, 0, BlockLayout::Frames) },
-        Claim { raw_bytes: 1 << 20, frames: 60_000, group: group(2, 60_000, u32::MAX, BlockLayout::Matrix) },
+        BlockClaims { raw_bytes: u64::MAX, frames: 1, group: group(2, 1, 0, BlockLayout::Payloads) },
+        BlockClaims {
+            raw_bytes: 1 << 20,
+            frames: u32::MAX,
+            group: group(2, u32::MAX, 0, BlockLayout::Frames),
+        },
+        BlockClaims {
+            raw_bytes: 1 << 20,
+            frames: 60_000,
+            group: group(2, 60_000, u32::MAX, BlockLayout::Matrix),
+        },
     ];
     for claim in beyond {
         let (fault, peak) = open(&block(claim, &[(0, 3), (100, 3), (100, 3)]));

@@ -1,5 +1,5 @@
-//! No allocation in steady state: a counting allocator around a warm sampler group and the slabs it fills, and around the
-//! decoding of what it fills them with.
+//! Steady state does not allocate: a counting allocator around a warm sampler thread and its slabs,
+//! and around the decoding of its samples.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -17,24 +17,27 @@ use flatcap::config::{Config, GroupName};
 use flatcap::frame::Builders;
 use flatcap::metrics::{GroupLatencies, Metrics, SourceMetrics, exchange};
 use flatcap::os::clock::monotonic_ns;
-use flatcap::os::event::Event;
 use flatcap::os::host::HostRoot;
-use flatcap::sampling::sources::agent::AgentSampler;
-use flatcap::sampling::sources::synthetic::Synthetic;
-use flatcap::sampling::sources::{CATALOG, Entry, Opening, Unavailable};
-use flatcap::sampling::{Group, GroupSettings, GroupSource, Mailbox, Opened};
-use flatcap::schema::{Place, Plan, Value, Visitor};
-use flatcap::slab::{Arena, Geometry, HandOver, HandOverSettings, LossLedger, OnFull, SlabPool, slab_queue};
+use flatcap::os::wake_event::WakeEvent;
+use flatcap::sampling::sources::self_source::SelfSampler;
+use flatcap::sampling::sources::synthetic::SyntheticSampler;
+use flatcap::sampling::sources::{CATALOG, OpenContext, SourceSpec, Unavailable};
+use flatcap::sampling::{CommandReceiver, GroupSettings, GroupSource, OpenedSampler, SamplerGroup};
+use flatcap::schema::{CompiledSchema, FieldValue, PathStep, Visitor};
+use flatcap::slab::{
+    Arena, Geometry, LossLedger, OnFull, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
+};
 use flatcap::stream::ChecksumKind;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-struct Counting;
+struct CountingAllocator;
 
-// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local without a destructor.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local
+// without a destructor.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: the caller keeps the contract of `alloc`, which is passed on.
@@ -54,10 +57,10 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// A source of the host in this directory as it is configured by default.
-fn open(entry: &Entry, root: &Path) -> Result<Opened, Unavailable> {
+/// Opens a source of the host in this directory with its default configuration.
+fn open(entry: &SourceSpec, root: &Path) -> Result<OpenedSampler, Unavailable> {
     let expression = "format = \"regex\"\npattern = '^(\\w+): +(\\d+)'\nexclude = [\"Swap*\"]";
     let text = match entry.name {
         "file" => format!("[source.file.x]\npath = \"/proc/meminfo\"\n{expression}\n"),
@@ -66,10 +69,10 @@ fn open(entry: &Entry, root: &Path) -> Result<Opened, Unavailable> {
     };
     let config = Config::parse("test.toml", &text).unwrap();
     let source = config.sources.iter().find(|source| source.name.as_str() == entry.name).unwrap();
-    (entry.open)(&Opening { host: &HostRoot::new(root), config: source })
+    (entry.open)(&OpenContext { host: &HostRoot::new(root), config: source })
 }
 
-/// A host of a few processes, of which none comes or goes.
+/// Creates a host tree with a few processes, none of which starts or exits.
 #[allow(clippy::disallowed_methods, reason = "a tree of the test, not the recorder's")]
 fn small_host() -> tempfile::TempDir {
     let host = tempfile::tempdir().unwrap();
@@ -79,7 +82,7 @@ fn small_host() -> tempfile::TempDir {
         for file in ["stat", "io", "cgroup", "cmdline"] {
             std::fs::copy(Path::new("/proc/self").join(file), folder.join(file)).unwrap();
         }
-        // The number of a process is the first word of its line.
+        // The first word of the line is the process id.
         let stat = std::fs::read_to_string(folder.join("stat")).unwrap();
         let (_, rest) = stat.split_once(' ').unwrap();
         std::fs::write(folder.join("stat"), format!("{process} {rest}")).unwrap();
@@ -87,18 +90,18 @@ fn small_host() -> tempfile::TempDir {
     host
 }
 
-/// The processes of `small_host`.
+/// Name for the processes of `small_host`.
 const SMALL_HOST: &str = "process of a small host";
 
-/// A source by its name; the error says what this host lacks.
-fn sampler(name: &str, metrics: &Arc<Metrics>, small_host: &Path) -> Result<Opened, Unavailable> {
+/// Opens a source by its name; the error names the feature that this host lacks.
+fn sampler(name: &str, metrics: &Arc<Metrics>, small_host: &Path) -> Result<OpenedSampler, Unavailable> {
     let entry = |name| CATALOG.iter().find(|entry| entry.name == name).unwrap();
     match name {
         "self" => {
-            Ok(Opened::built(AgentSampler::new(AgentSampler::open_stat().unwrap(), Arc::clone(metrics))))
+            Ok(OpenedSampler::built(SelfSampler::new(SelfSampler::open_stat().unwrap(), Arc::clone(metrics))))
         }
-        "point" => Ok(Opened::fixed(Synthetic::point(1))),
-        "wide" => Ok(Opened::fixed(Synthetic::wide(1, 200, 100))),
+        "point" => Ok(OpenedSampler::fixed(SyntheticSampler::point(1))),
+        "wide" => Ok(OpenedSampler::fixed(SyntheticSampler::wide(1, 200, 100))),
         SMALL_HOST => open(entry("process"), small_host),
         _ => open(entry(name), Path::new("/")),
     }
@@ -113,62 +116,63 @@ fn metrics(names: &[&str]) -> Arc<Metrics> {
     Arc::new(Metrics::new(counters, names.len(), Box::default()))
 }
 
-/// Readings after which a group is warm, and those in which nothing is allocated.
+/// Samples after which a group is warm.
 const WARM_UP: u64 = 200;
-const READINGS: u64 = 500;
-/// For a quiet stretch on a host where others start programs all the time.
+/// Samples after these in which nothing may be allocated.
+const SAMPLES: u64 = 500;
+/// Deadline for a quiet interval on a host where other programs start all the time.
 const WATCHDOG_NS: u64 = 120_000_000_000;
 
-// Goal: between two ticks of a warm group nothing is allocated, for every source. Method: a group that is always due,
-// its slabs emptied beside it; count over the readings of each source after some to warm up, and a second later. Sources that see
-// what others start are given some tries, and processes are also read on a host of their own.
+// Proves that a warm group allocates nothing between two ticks, for every source. Sources that see
+// programs started by others get several tries; processes are also read on a small host of their
+// own.
 #[test]
 fn a_warm_group_allocates_nothing() {
     let own = ["self", "point", "wide", SMALL_HOST];
     let names: Vec<&str> = CATALOG.iter().map(|entry| entry.name).chain(own).collect();
     let small_host = small_host();
-    // Starting a program allocates; group `blocking` has its sources read on threads of their own.
+    // Starting a program allocates; group `blocking` reads its sources on threads of their own.
     let is_program = |name: &&str| *name == "command";
     let metrics = metrics(&names);
     for (id, name) in (0_u16..).zip(&names).filter(|(_, name)| !is_program(name)) {
         let sampler = match sampler(name, &metrics, small_host.path()) {
             Ok(sampler) => sampler,
             Err(missing) => {
-                println!("passed over: {missing}");
+                println!("skipped: {missing}");
                 continue;
             }
         };
         let arena = Arena::anonymous(geometry(names.len())).unwrap();
-        let begun = arena.begun();
+        let begun = arena.sequence_counters();
         let pool = Arc::new(SlabPool::new(arena));
         let (queue, mut slabs) = slab_queue(4, OnFull::DropNewest);
         let (latencies, consumer) = exchange(|| GroupLatencies::new([id]));
-        let hand_over = HandOver::new(HandOverSettings {
+        let producer = SlabProducer::new(SlabProducerSettings {
             pool: Arc::clone(&pool),
             queue,
             ledger: Arc::new(LossLedger::new(names.len())),
-            wake: Arc::new(Event::new()),
+            wake: Arc::new(WakeEvent::new()),
             checksum: ChecksumKind::Xxh3,
             frame_max: 1 << 20,
-            interval_ns: 1_000_000,
-            begun,
+            flush_interval_ns: 1_000_000,
+            sequence_counters: begun,
             sources: names.len(),
             metrics: Arc::default(),
             stop: Arc::default(),
         });
         let counters = Arc::clone(metrics.sources.get(usize::from(id)).unwrap());
         let source =
-            GroupSource { id, period_ns: 1, budget: 10_000, sampler, errand: None, metrics: counters };
-        let mut group = Group::new(GroupSettings {
+            GroupSource { id, period_ns: 1, budget: 10_000, sampler, offloaded: None, metrics: counters };
+        let mut group = SamplerGroup::new(GroupSettings {
             sources: vec![source],
             name: GroupName::Slow,
             config: Config::default().groups.slow,
             start_ns: monotonic_ns(),
             wall_offset: Arc::new(flatcap::os::clock::WallOffset::default()),
-            hand_over,
+            producer,
             metrics: Arc::clone(&metrics),
             latencies,
-            mailbox: Mailbox::silent(Arc::new(Event::new())),
+            commands: CommandReceiver::stop_only(Arc::new(WakeEvent::new())),
         })
         .unwrap();
         let mut run = |readings: u64| {
@@ -185,25 +189,27 @@ fn a_warm_group_allocates_nothing() {
         run(WARM_UP);
         let begun = || metrics.sources.get(usize::from(id)).unwrap().begun.get();
         assert_eq!(begun(), WARM_UP, "{name} was read each time");
-        // What somebody starts on this host meanwhile is new to these and takes memory: one quiet stretch is enough.
+        // These sources allocate for programs started on this host meanwhile: one quiet interval is
+        // enough.
         let sees_others = ["cgroup", "perf", "process"].contains(name);
         if !sees_others {
-            assert_eq!(run(READINGS), 0, "allocations of {name} in {READINGS} readings");
-            assert_eq!(begun(), WARM_UP + READINGS, "{name} was read each time");
+            assert_eq!(run(SAMPLES), 0, "allocations of {name} in {SAMPLES} samples");
+            assert_eq!(begun(), WARM_UP + SAMPLES, "{name} was read each time");
             if *name != SMALL_HOST {
                 continue;
             }
         }
-        assert!(has_quiet_stretch(&mut run, sees_others), "{name} allocates");
+        assert!(has_quiet_interval(&mut run, sees_others), "{name} allocates");
     }
 }
 
-/// Whether readings allocate nothing, those a second later among them, which do more. Tries again only if what others start is seen.
-fn has_quiet_stretch(run: &mut dyn FnMut(u64) -> u64, sees_others: bool) -> bool {
+/// Returns whether samples allocate nothing, including those one second later, which do more work.
+/// Retries only for sources that see programs started by others.
+fn has_quiet_interval(run: &mut dyn FnMut(u64) -> u64, sees_others: bool) -> bool {
     let deadline_ns = monotonic_ns() + WATCHDOG_NS;
     loop {
         if run(20) == 0 {
-            Event::new().wait_until(monotonic_ns() + 1_100_000_000);
+            WakeEvent::new().wait_until(monotonic_ns() + 1_100_000_000);
             if run(2) == 0 {
                 return true;
             }
@@ -214,7 +220,7 @@ fn has_quiet_stretch(run: &mut dyn FnMut(u64) -> u64, sees_others: bool) -> bool
     }
 }
 
-/// A host of devices in /sys, each of which goes away and comes back: what goes, to where.
+/// Devices in /sys that are removed and added again: directory, and the files in it.
 const DEVICES: [(&str, &[(&str, &str)]); 5] = [
     ("sys/class/thermal/thermal_zone1", &[("type", "acpitz"), ("temp", "-5000")]),
     ("sys/class/hwmon/hwmon1", &[("name", "nvme"), ("temp1_input", "42000"), ("temp1_label", "Composite")]),
@@ -223,8 +229,8 @@ const DEVICES: [(&str, &[(&str, &str)]); 5] = [
     ("sys/devices/system/cpu/cpu1/cpufreq", &[("scaling_cur_freq", "3000000")]),
 ];
 
-// Goal: sources of devices that come and go allocate nothing either, once they have seen them all. Method: a host in a directory
-// whose devices are taken away and brought back, with a reading after each; count over 100 of them.
+// Proves that sources of devices that come and go stop allocating once they have seen all devices.
+// Method: a host tree whose devices are removed and added between 100 counted samples.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a tree of the test, not the recorder's")]
 fn devices_that_come_and_go_allocate_nothing() {
@@ -248,7 +254,7 @@ fn devices_that_come_and_go_allocate_nothing() {
     for name in ["thermal", "hwmon", "power", "cpufreq"] {
         let entry = CATALOG.iter().find(|entry| entry.name == name).unwrap();
         let source = config.sources.iter().find(|source| source.name.as_str() == name).unwrap();
-        let opening = Opening { host: &HostRoot::new(host.path()), config: source };
+        let opening = OpenContext { host: &HostRoot::new(host.path()), config: source };
         let mut sampler = (entry.open)(&opening).unwrap();
         let mut builders = Builders::default();
         let mut run = |readings: u64| {
@@ -265,35 +271,36 @@ fn devices_that_come_and_go_allocate_nothing() {
                 let before = ALLOCATIONS.get();
                 sampler.read().unwrap();
                 let builder = builders.for_size(4096);
-                let Opened::Built(sampler) = &mut sampler else { panic!("{name} has a model") };
+                let OpenedSampler::Built(sampler) = &mut sampler else { panic!("{name} has a model") };
                 let shortfall = sampler.build(seq, builder);
                 allocations += ALLOCATIONS.get() - before;
                 assert!(shortfall.is_none(), "{name}: {shortfall}");
                 lengths.insert(builder.finished_data().len());
             }
-            assert_eq!(lengths.len(), 2, "{name} sees devices go and come");
+            assert_eq!(lengths.len(), 2, "{name} sees devices removed and added");
             allocations
         };
         run(10);
-        assert_eq!(run(100), 0, "allocations of {name} in 100 readings");
+        assert_eq!(run(100), 0, "allocations of {name} in 100 samples");
     }
 }
 
 /// Counts the values of a walk.
-struct Count(u64);
+struct ValueCounter(u64);
 
-impl Visitor for Count {
-    fn begin_object(&mut self, _: Place<'_>) {}
+impl Visitor for ValueCounter {
+    fn begin_object(&mut self, _: PathStep<'_>) {}
     fn end_object(&mut self) {}
-    fn begin_list(&mut self, _: Place<'_>, _: usize) {}
+    fn begin_list(&mut self, _: PathStep<'_>, _: usize) {}
     fn end_list(&mut self) {}
-    fn value(&mut self, _: Place<'_>, _: Value<'_>) {
+    fn value(&mut self, _: PathStep<'_>, _: FieldValue<'_>) {
         self.0 += 1;
     }
 }
 
-// Goal: once a plan is compiled, neither walks nor projections allocate, from the first payload on. Method: a thousand
-// samples of `cpu` in a row, by three fields, by the index of a core, and by a whole walk.
+// Proves that, once a schema is compiled, neither walks nor projections allocate, from the first
+// payload on. Method: 1,000 samples of `cpu`, by three fields, by the index of a core and by a
+// walk.
 #[test]
 fn decoding_allocates_nothing() {
     let entry = CATALOG.iter().find(|entry| entry.name == "cpu").unwrap();
@@ -306,18 +313,21 @@ fn decoding_allocates_nothing() {
             sampler.payload(seq, builder).0
         })
         .collect();
-    let plan = Plan::compile(entry.schema, entry.root).unwrap();
+    let plan = CompiledSchema::compile(entry.schema, entry.root).unwrap();
     let paths = ["total.user", "total.idle", "context_switches", "cores.0.times.user", "cores.8000.core"];
     let projection = plan.project(&paths).unwrap();
 
-    let mut values = [Value::Bool(true); 5];
-    let mut count = Count(0);
+    let mut values = [FieldValue::Bool(true); 5];
+    let mut count = ValueCounter(0);
     let before = ALLOCATIONS.get();
     for payload in &payloads {
         projection.read(payload, &mut values).unwrap();
         plan.walk(payload, &mut count).unwrap();
     }
     assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in 1,000 payloads");
-    assert!(matches!(values, [Value::Unsigned(_), .., Value::Unsigned(_), Value::Absent]), "{values:?}");
+    assert!(
+        matches!(values, [FieldValue::Unsigned(_), .., FieldValue::Unsigned(_), FieldValue::Absent]),
+        "{values:?}"
+    );
     assert!(count.0 >= 1000 * 28);
 }

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Tries the packages as a new user would: the commands of deploy/README.md, and then wrongly. Each root file system is an
-# overlay over this host's in a mount and process namespace, gone at the end; nothing of the host is changed.
+# Tests the packages as a new user would install them: with the commands of deploy/README.md, then
+# with mistakes. Each root file system is an overlay over this host's, in its own mount and process
+# namespace, and is removed at the end; the host is not changed.
 #
-#   tests/packages.sh [FOLDER]     where scripts/package.sh has made them; target/package
+#   tests/packages.sh [FOLDER]     output of scripts/package.sh; default target/package
 #
-# Needs root. Of lintian, mandoc, rpm, zsh and fish those are used that are there.
+# Needs root. lintian, mandoc, rpm, zsh and fish are used if installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ "${1:-}" != --inside ]; then
     if [ "$(id -u)" != 0 ]; then
-        echo "passed over: only root can lay out the file systems that the packages are tried in"
+        echo "skipped: only root can create the file systems for the package tests"
         exit
     fi
     exec unshare --mount --propagation private --pid --fork --kill-child --uts --ipc "$0" --inside "${1:-target/package}"
@@ -24,22 +25,22 @@ chroot=$(command -v chroot) # called with an empty environment, without a PATH
 
 passed() { checked=$((checked + 1)); echo "ok: $*"; }
 failed() { echo "FAILED: $*" >&2; exit 1; }
-absent() { echo "passed over: $1 is not there"; }
+absent() { echo "skipped: $1 is not installed"; }
 there() { for path in "$@"; do [ -e "$path" ] || return 1; done; }
 gone() { for path in "$@"; do [ ! -e "$path" ] || return 1; done; }
-one() { # PATTERN: the newest file that fits
+one() { # PATTERN: prints the newest matching file
     # shellcheck disable=SC2086,SC2012 # the pattern is expanded here; the names are ours
-    ls -t $1 2>/dev/null | head -n 1 || true # none is no failure here
+    ls -t $1 2>/dev/null | head -n 1 || true # no match is not a failure
 }
 
-# Those of this version: packages for trying upgrades may lie beside them.
+# Packages of this version; packages for upgrade tests may be in the same folder.
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 deb=$(one "$packages/flatcap_$version-1_*.deb")
 rpm=$(one "$packages/flatcap-$version-1.*.rpm")
 archive=$(one "$packages/flatcap-$version-linux-*.tar.gz")
 there "${deb:-/none}" "${rpm:-/none}" || failed "no packages in $packages: run scripts/package.sh"
 
-mounted() { # ROOT: what a program finds in every root: a /proc, devices, an empty /run and /tmp
+mounted() { # ROOT: mounts /proc, devices, an empty /run and /tmp
     mkdir -p "$1/proc" "$1/dev" "$1/run" "$1/tmp"
     mount -t proc proc "$1/proc"
     mount --rbind /dev "$1/dev"
@@ -48,7 +49,7 @@ mounted() { # ROOT: what a program finds in every root: a /proc, devices, an emp
     mount -t tmpfs -o mode=1777 tmp "$1/tmp"
 }
 
-new_root() { # NAME: this host's file system, of which the changes go away, with the packages in /packages
+new_root() { # NAME: a temporary overlay over this host's files, with the packages in /packages
     local upper=$work/$1.upper root=$work/$1
     mkdir -p "$upper" "$work/$1.work" "$root"
     mount -t overlay -o "lowerdir=/,upperdir=$upper,workdir=$work/$1.work" overlay "$root"
@@ -56,24 +57,24 @@ new_root() { # NAME: this host's file system, of which the changes go away, with
     mkdir "$root/packages"
     cp "$deb" "$rpm" "$root/packages/"
     [ -z "$archive" ] || cp "$archive" "$root/packages/"
-    # Neither a flatcap that is installed on this host nor its recordings.
+    # Removes an installed flatcap and its recordings.
     rm -rf "$root/etc/flatcap" "$root/var/lib/flatcap"
 }
 
-inside() { # ROOT COMMAND...: as a person at a terminal would call it, with nothing of this environment
+inside() { # ROOT COMMAND...: runs a command as at a terminal, with an empty environment
     local root=$1
     shift
     chroot "$root" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
         DEBIAN_FRONTEND=noninteractive "$@" </dev/null
 }
 
-follow_readme() { # ROOT SECTION: what the section says to type
+follow_readme() { # ROOT SECTION: runs the commands of the section
     awk -v heading="## $2" '
         $0 == heading { here = 1; next }
         /^## / { here = 0 }
         /^```/ { code = here && $0 == "```sh"; next }
         code' deploy/README.md >"$1/tmp/typed"
-    [ -s "$1/tmp/typed" ] || failed "deploy/README.md has nothing to type under $2"
+    [ -s "$1/tmp/typed" ] || failed "deploy/README.md has no commands under $2"
     inside "$1" bash -c 'cd /packages && exec bash -eux /tmp/typed' >"$work/log" 2>&1 ||
         { cat "$work/log"; failed "deploy/README.md, $2"; }
     passed "deploy/README.md, $2: $(grep -c '^+ ' "$work/log") commands"
@@ -81,10 +82,10 @@ follow_readme() { # ROOT SECTION: what the section says to type
 
 quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log"; failed "$*"; }; }
 
-judged() { # What other programs say of the packages.
+judged() { # Checks the packages with other programs.
     if command -v lintian >/dev/null; then
         quietly lintian --allow-root --fail-on error,warning "$deb"
-        passed "lintian has nothing to say that is not explained"
+        passed "lintian reports nothing that is not explained"
     else
         absent lintian
     fi
@@ -94,7 +95,7 @@ judged() { # What other programs say of the packages.
         gunzip --keep "$page"
         page=${page%.gz}
         if command -v mandoc >/dev/null; then
-            # A verb's sentence in NAME is one line, however long.
+            # The sentence of a verb in NAME is one line of any length.
             mandoc -T lint "$page" >"$work/log" || { cat "$work/log"; failed "mandoc: $page"; }
         fi
         if command -v groff >/dev/null && command -v man >/dev/null; then
@@ -122,7 +123,7 @@ judged() { # What other programs say of the packages.
     passed "the .deb, the .rpm and the archive have the examples, alerts and the dashboard"
 }
 
-upgraded() { # An upgrade with a changed configuration; a version before this one whose own file was another.
+upgraded() { # An upgrade with a changed configuration and a different default file.
     local root=$work/upgrade
     new_root upgrade
     dpkg-deb --raw-extract "$deb" "$root/tmp/old"
@@ -134,46 +135,47 @@ upgraded() { # An upgrade with a changed configuration; a version before this on
     echo "[source.cpu]" >"$root/etc/flatcap/conf.d/50-own.toml"
     quietly inside "$root" apt-get install --yes -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "/packages/${deb##*/}"
     grep -q 'retain_bytes = "2GiB"' "$root/etc/flatcap/flatcap.toml" || failed "the administrator's configuration is gone"
-    [ -e "$root/etc/flatcap/flatcap.toml.dpkg-dist" ] || failed "the new configuration was not laid beside the changed one"
+    [ -e "$root/etc/flatcap/flatcap.toml.dpkg-dist" ] || failed "the new configuration is not beside the changed one"
     [ -e "$root/etc/flatcap/conf.d/50-own.toml" ] || failed "a drop-in is gone"
     quietly inside "$root" flatcap check-config /etc/flatcap/flatcap.toml
     passed "an upgrade keeps a changed configuration and drop-ins"
     quietly inside "$root" dpkg -i "/packages/${deb##*/}"
     passed "installing the same version again changes nothing"
 
-    # A configuration that this version refuses: dpkg ends with an error that says so, and goes on once it is corrected.
+    # For a configuration that this version refuses, dpkg fails with an error that names the
+    # mistake, and succeeds once the mistake is corrected.
     printf '[storage]\nsegment_sise = "4MiB"\n' >"$root/etc/flatcap/conf.d/60-wrong.toml"
     ! inside "$root" dpkg -i "/packages/${deb##*/}" >"$work/log" 2>&1 || failed "an upgrade to a version that refuses the configuration succeeds"
     if ! grep -q "60-wrong.toml:2:1: " "$work/log" || ! grep -q "then: dpkg --configure flatcap" "$work/log"; then
         cat "$work/log"
-        failed "the upgrade does not say what is wrong"
+        failed "the upgrade does not report what is wrong"
     fi
-    # shellcheck disable=SC2016 # a format of dpkg's
-    [ "$(inside "$root" dpkg-query --show --showformat '${db:Status-Status}' flatcap)" = half-configured ] || failed "dpkg takes it for installed"
+    # shellcheck disable=SC2016 # a format of dpkg
+    [ "$(inside "$root" dpkg-query --show --showformat '${db:Status-Status}' flatcap)" = half-configured ] || failed "dpkg reports it as installed"
     rm "$root/etc/flatcap/conf.d/60-wrong.toml"
     quietly inside "$root" dpkg --configure flatcap
-    passed "an upgrade stops at a configuration that the new version refuses, and goes on when it is corrected"
+    passed "an upgrade stops at a configuration that the new version refuses, and continues when it is corrected"
 }
 
-purged() { # Over what others have left, and with a recorder at work.
+purged() { # With foreign files in the directory, and with a running recorder.
     local root=$work/foreign data
     new_root foreign
     inside "$root" useradd --system --home-dir /srv/elsewhere --shell /bin/sh flatcap
     data=$root/var/lib/flatcap
     mkdir -p "$data/kept"
     touch "$data/notes.txt" "$data/0000000001-not-ours.bin"
-    # What a kill leaves: in the middle of compression, and of writing the last good configuration.
-    touch "$data/0000000001-20260101T000000Z-00000000000000aa.bin.packing" "$data/.flatcap-x.partial" "$data/flatcap.last-good.toml"
+    # Files that a kill leaves during compression and while writing the last good configuration.
+    touch "$data/0000000001-20260101T000000Z-00000000000000aa.bin.compressing" "$data/.flatcap-x.partial" "$data/flatcap.last-good.toml"
     quietly inside "$root" dpkg -i "/packages/${deb##*/}"
-    inside "$root" getent passwd flatcap | grep -q /srv/elsewhere || failed "the account that was there was changed"
+    inside "$root" getent passwd flatcap | grep -q /srv/elsewhere || failed "the existing account was changed"
     quietly inside "$root" flatcap record --quiet --config /etc/flatcap/flatcap.toml --for 1s
     [ -n "$(one "$data/*Z-*.bin")" ] || failed "nothing was recorded"
     quietly inside "$root" dpkg --purge flatcap
     [ -z "$(one "$data/*Z-*.bin")" ] || failed "recordings outlive a purge"
-    there "$data/notes.txt" "$data/0000000001-not-ours.bin" "$data/kept" || failed "what is not ours is gone"
-    gone "$data/flatcap.lock" "$data"/*.packing "$data"/.*.partial "$data/flatcap.last-good.toml" "$root/etc/flatcap" || failed "the lock or /etc/flatcap outlives a purge"
+    there "$data/notes.txt" "$data/0000000001-not-ours.bin" "$data/kept" || failed "a file that is not flatcap's is gone"
+    gone "$data/flatcap.lock" "$data"/*.compressing "$data"/.*.partial "$data/flatcap.last-good.toml" "$root/etc/flatcap" || failed "the lock or /etc/flatcap outlives a purge"
     inside "$root" getent passwd flatcap >/dev/null || failed "the account is gone"
-    passed "a purge takes recordings and configuration, and nothing that is not flatcap's"
+    passed "a purge removes recordings and configuration, and nothing that is not flatcap's"
 
     quietly inside "$root" dpkg -i "/packages/${deb##*/}"
     # shellcheck disable=SC2016 # expanded by the inner shell
@@ -182,16 +184,16 @@ purged() { # Over what others have left, and with a recorder at work.
     until [ -n "$(one "$data/*.bin.active")" ]; do
         sleep 0.1
         waited=$((waited + 1))
-        [ "$waited" -lt 600 ] || failed "no recorder at work after a minute"
+        [ "$waited" -lt 600 ] || failed "no running recorder after a minute"
     done
-    inside "$root" dpkg --purge flatcap >"$work/log" 2>&1 || { cat "$work/log"; failed "a purge with a recorder at work"; }
-    grep -q "a recorder is still at work" "$work/log" || failed "a purge says nothing of a recorder at work"
-    [ -n "$(one "$data/*.bin.active")" ] || failed "a purge took the files of a recorder at work"
+    inside "$root" dpkg --purge flatcap >"$work/log" 2>&1 || { cat "$work/log"; failed "a purge with a running recorder"; }
+    grep -q "a recorder is still running" "$work/log" || failed "a purge does not mention the running recorder"
+    [ -n "$(one "$data/*.bin.active")" ] || failed "a purge removed the files of a running recorder"
     kill -TERM "$(cat "$root/tmp/recorder")"
-    wait "$recorder" || failed "the recorder did not end in order: $?"
+    wait "$recorder" || failed "the recorder did not exit cleanly: $?"
     cp "$work/unpacked/usr/bin/flatcap" "$root/tmp/flatcap"
     quietly inside "$root" /tmp/flatcap verify /var/lib/flatcap
-    passed "a purge leaves a recorder at work its files, and it ends in order"
+    passed "a purge leaves a running recorder its files, and it exits cleanly"
 }
 
 installed_by_rpm() {
@@ -201,9 +203,9 @@ installed_by_rpm() {
     fi
     local root=$work/rpm
     rpm -qp --scripts "$rpm" 2>/dev/null | grep -q 'postinstall scriptlet' || failed "the rpm has no scripts"
-    rpm -qp --configfiles "$rpm" 2>/dev/null | grep -qx /etc/flatcap/flatcap.toml || failed "the rpm's configuration is no configuration"
+    rpm -qp --configfiles "$rpm" 2>/dev/null | grep -qx /etc/flatcap/flatcap.toml || failed "the rpm does not mark its configuration as such"
     new_root rpm
-    # This host's libraries are in dpkg's books and not in rpm's.
+    # dpkg knows this host's libraries; rpm does not.
     quietly inside "$root" rpm --install --nodeps "/packages/${rpm##*/}"
     quietly inside "$root" flatcap check-config /etc/flatcap/flatcap.toml
     [ -d "$root/etc/flatcap/conf.d" ] || failed "no conf.d"
@@ -217,29 +219,29 @@ installed_by_rpm() {
     passed "the rpm is installed, installed again, erased"
 }
 
-without_anything() { # The static program in an empty root: no library, no /proc of its own, no device.
+without_anything() { # The static program in an empty root: no libraries, no /proc, no devices.
     local root=$work/empty
     mkdir -p "$root/host/proc" "$root/host/sys" "$root/data"
     cp "$packages/static/flatcap" "$root/flatcap"
     mount --rbind /proc "$root/host/proc"
     mount --rbind /sys "$root/host/sys"
-    printf '[agent]\nhost_root = "/host"\ndata_dir = "/data"\n' >"$root/flatcap.toml"
+    printf '[recorder]\nhost_root = "/host"\ndata_dir = "/data"\n' >"$root/flatcap.toml"
     quietly env -i "$chroot" "$root" /flatcap record --config /flatcap.toml --for 2s
     quietly env -i "$chroot" "$root" /flatcap verify --strict /data
     passed "the static program records and verifies in an empty root"
 
-    # A driver without its library, and a program that can load none.
+    # A driver without its library, and a program that cannot load libraries.
     mkdir -p "$root/card/proc/driver/nvidia"
     echo "NVRM version: none" >"$root/card/proc/driver/nvidia/version"
-    printf '[agent]\nhost_root = "/card"\n[source.gpu]\nenabled = true\nrequired = true\n' >"$root/gpu.toml"
+    printf '[recorder]\nhost_root = "/card"\n[source.gpu]\nenabled = true\nrequired = true\n' >"$root/gpu.toml"
     if env -i "$chroot" "$root" /flatcap record --config /gpu.toml --source gpu --for 1s >"$work/log" 2>&1; then
-        failed "the static program says that it can ask NVIDIA's driver"
+        failed "the static program claims to read NVIDIA's driver"
     fi
-    grep -q "Dynamic loading not supported" "$work/log" || { cat "$work/log"; failed "no word why gpu is absent"; }
-    passed "the static program says why it has no gpu"
+    grep -q "Dynamic loading not supported" "$work/log" || { cat "$work/log"; failed "no reason why gpu is absent"; }
+    passed "the static program reports why it has no gpu"
 }
 
-contained() { # What the Containerfile's own lines make, run as a container engine would.
+contained() { # Builds the tree of the Containerfile and runs it as a container engine would.
     local root=$work/container file=deploy/container/Containerfile line from to owner user variables=() command
     mkdir -p "$root"
     while read -r line; do
@@ -284,7 +286,7 @@ contained() { # What the Containerfile's own lines make, run as a container engi
     passed "the container's tree records as $user, verifies and checks its configuration"
 }
 
-manifests() { # What a cluster gets: as YAML, against the container's own command, and its configuration by the program itself.
+manifests() { # Checks the manifests against the container, and their configuration with the program.
     if ! python3 -c 'import yaml' 2>/dev/null; then
         absent "python3-yaml"
         return

@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Does anything grow? An hour (or $1: 90s, 10m, 2h) of six host sources at 1 kHz by the release binary, on the disk that cargo
-# builds on (or in $2).
+# Checks that nothing grows: one hour (or $1: 90s, 10m, 2h) of six host sources at 1 kHz with the
+# release binary, on the disk of cargo's target directory (or in $2).
 #
-# Every ten seconds: resident set, open files, threads, processor time. A segment is made each sixtieth of the time, so that the run
-# rotates and removes as a long one does (at most 4 GiB are kept); lateness and missed ticks are those of each segment when it is sealed.
+# Every ten seconds: resident set, open files, threads, CPU time. A segment lasts one sixtieth of
+# the run, so that the run rotates and removes segments as a long one does (at most 4 GiB are
+# retained). Lateness and missed ticks are those of each sealed segment.
 #
-# Flat is: the median of the last quarter beside that of the first
+# Flat means: the median of the last quarter compared with that of the first
 #     resident set            at most 1 % more
-#     open files, threads     no more
-#     processor time          at most 1.2 x, or half a percent of a core more
+#     open files, threads     not more
+#     CPU time                at most 1.2 x, or half a percent of a core more
 #     lateness p50 and p99    at most 1.2 x, or 10 us more (medians over the segments of a quarter)
-#     ticks missed            at most 1.2 x, or 5 % of all ticks more (likewise): who reads less takes less
-# and nothing lost, and what is left on the disk verified. Exit status: 0 all flat, 1 something is not, 2 it could not be run.
-# Needs Python 3.
+#     ticks missed            at most 1.2 x, or 5 % of all ticks more (likewise)
+# and no sample is lost and the remaining segments pass verification. Missed ticks count because a
+# run that samples less also uses less. Exit status: 0 all flat, 1 not flat, 2 could not run. Needs
+# Python 3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,7 +26,7 @@ case $asked in
     *) seconds=$asked ;;
 esac
 if [ "$seconds" -lt 60 ]; then
-    echo "soak: $asked is too short: at least 60s" >&2
+    echo "soak: duration $asked is too short; use at least 60s" >&2
     exit 2
 fi
 step=$((seconds / 24))
@@ -49,16 +51,16 @@ cat >"$place/flatcap.toml" <<TOML
 segment_size = "1GiB"
 segment_age = "${age}s"
 retain_bytes = "4GiB"
-keep_free = "1%"
+min_free = "1%"
 TOML
 mkdir "$place/infos"
 
-# What each segment says, before it goes.
+# Saves the info of each segment before retention removes it.
 ask_segments() {
     for segment in "$place"/data/*.bin; do
         [ -e "$segment" ] || continue
         info=$place/infos/$(basename "$segment").json
-        # One that was removed meanwhile says nothing.
+        # A segment that was removed meanwhile has no info.
         [ -s "$info" ] || "$flatcap" info --json "$segment" >"$info" 2>/dev/null || rm -f "$info"
     done
 }
@@ -79,7 +81,7 @@ while now=$(date +%s) && [ $((now - started)) -lt "$seconds" ]; do
     memory=$(awk '/^VmRSS:/ {print $2}' "/proc/$recorder/status")
     threads=$(awk '/^Threads:/ {print $2}' "/proc/$recorder/status")
     files=$(find "/proc/$recorder/fd" -mindepth 1 | wc -l)
-    # utime and stime: the 14th and 15th word; the second, the name, has no blanks.
+    # utime and stime are words 14 and 15; the second word, the name, has no blanks.
     spent=$(awk '{print $14 + $15}' "/proc/$recorder/stat")
     echo "$(date +%s.%N) $memory $files $threads $spent" >>"$place/samples"
     ask_segments
@@ -102,7 +104,7 @@ from statistics import median
 place, ticks, status, verified, seconds, load = sys.argv[1:]
 samples = [[float(word) for word in line.split()] for line in open(place + "/samples")]
 begin = samples[0][0]
-# A quarter is one of the time between the first sample and the last.
+# A quarter of the time between the first and the last sample.
 span = (samples[-1][0] - begin) / 4 or 1
 quarters = [[] for _ in range(4)]
 for before, after in zip(samples, samples[1:]):
@@ -113,7 +115,7 @@ segments = [json.load(open(path)) for path in sorted(glob.glob(place + "/infos/*
 lost = sum(source["lost"] for segment in segments for source in segment["sources"])
 missed = sum(source["missed"] for segment in segments for source in segment["sources"])
 recorded = sum(source["recorded"] for segment in segments for source in segment["sources"])
-# Segments in their order are as old as each other, but for the last one.
+# All segments but the last cover the same time.
 whole = segments[:-1] if len(segments) > 4 else segments
 late = [[] for _ in range(4)]
 for at, segment in enumerate(whole):
@@ -138,7 +140,7 @@ flat = [
     row("resident set", "KiB", [[value[0] for value in quarter] for quarter in quarters], 1.01, 0),
     row("open files", "", [[value[1] for value in quarter] for quarter in quarters], 1, 0),
     row("threads", "", [[value[2] for value in quarter] for quarter in quarters], 1, 0),
-    row("processor time", "% of one", [[value[3] for value in quarter] for quarter in quarters], 1.2, 0.5),
+    row("CPU time", "% of one", [[value[3] for value in quarter] for quarter in quarters], 1.2, 0.5),
     row("lateness p50", "us", [[value[0] for value in quarter] for quarter in late], 1.2, 10),
     row("lateness p99", "us", [[value[1] for value in quarter] for quarter in late], 1.2, 10),
     row("ticks missed", "% of all", [[value[2] for value in quarter] for quarter in late], 1.2, 5),

@@ -1,4 +1,5 @@
-//! No allocation in steady state: a counting allocator around the stream library's readers and writers.
+//! Steady state does not allocate: a counting allocator around the stream library's readers and
+//! writers.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -19,10 +20,11 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-struct Counting;
+struct CountingAllocator;
 
-// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local without a destructor.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local
+// without a destructor.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         // SAFETY: the caller keeps the contract of `alloc`, which is passed on.
@@ -42,11 +44,11 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const LIMIT: usize = 1 << 20;
 
-/// Payloads of many lengths, the longest first.
+/// Returns payloads of many lengths, the longest first.
 fn payloads() -> Vec<Vec<u8>> {
     (0..300_usize).rev().map(|index| vec![7; index * 13 % 900]).chain([vec![1; 2_000]]).rev().collect()
 }
@@ -59,21 +61,21 @@ fn stream(kind: ChecksumKind) -> Vec<u8> {
     bytes
 }
 
-/// Allocations while `run` runs.
+/// Counts the allocations during `run`.
 fn count(run: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
     run();
     ALLOCATIONS.get() - before
 }
 
-// Goal: the counter counts. Method: something that allocates.
+// Proves that the counter counts.
 #[test]
 fn the_counter_counts() {
     assert_eq!(count(|| drop(std::hint::black_box(vec![1_u8; 100]))), 1);
 }
 
-// Goal: a reader that has met its longest payload allocates nothing, by callback and one by one. Method: 300 frames of
-// each checksum behind the longest.
+// Proves that a reader that has read its longest payload allocates nothing, by callback and one by
+// one. Method: 300 frames of each checksum after the longest.
 #[test]
 fn reading_from_a_source() {
     for &kind in ChecksumKind::ALL {
@@ -98,11 +100,11 @@ fn reading_from_a_source() {
         });
         assert_eq!((allocations, read), (0, 0), "messages under {kind}");
         let mut reader = StreamReader::with_capacity(&bytes[..], deframer, 2_000);
-        assert_eq!(count(|| reader.process_all(|_| Ok(())).unwrap()), 0, "room was made under {kind}");
+        assert_eq!(count(|| reader.process_all(|_| Ok(())).unwrap()), 0, "capacity reserved under {kind}");
     }
 }
 
-// Goal: a slice reader never allocates, nor does stepping over frames. Method: from the first frame on.
+// Proves that a slice reader never allocates, even when it skips frames, from the first frame on.
 #[test]
 fn reading_from_a_slice() {
     for &kind in ChecksumKind::ALL {
@@ -119,8 +121,8 @@ fn reading_from_a_slice() {
     }
 }
 
-// Goal: a decoder that has put its longest frame together allocates nothing more, and none at all for frames in one
-// piece. Method: pieces of many lengths, two rounds; then all in one piece.
+// Proves that a decoder allocates nothing after its longest frame, and never for frames in one
+// piece. Method: pieces of many lengths, two rounds; then the whole stream as one piece.
 #[test]
 fn decoding_pieces() {
     for &kind in ChecksumKind::ALL {
@@ -147,8 +149,8 @@ fn decoding_pieces() {
     }
 }
 
-// Goal: expert writing into a sink with room allocates nothing. Method: builder reused, payloads one by one and in
-// batches, framing in place; every checksum.
+// Proves that expert writing to a sink with capacity allocates nothing: a reused builder, payloads
+// one by one and in batches, framing in place; every checksum.
 #[test]
 fn writing() {
     for &kind in ChecksumKind::ALL {
@@ -178,19 +180,19 @@ fn writing() {
         build();
         assert_eq!(count(build), 0, "finished builders under {kind}");
 
-        let mut room = vec![0; bytes.len()];
+        let mut buffer = vec![0; bytes.len()];
         let mut end = 0;
         let allocations = count(|| {
             for payload in &payloads {
-                end += kind.frame_into(&mut room[end..], payload).unwrap();
+                end += kind.frame_into(&mut buffer[end..], payload).unwrap();
             }
         });
-        assert_eq!((allocations, end), (0, room.len()), "in place under {kind}");
-        assert_eq!(room, bytes);
+        assert_eq!((allocations, end), (0, buffer.len()), "in place under {kind}");
+        assert_eq!(buffer, bytes);
     }
 }
 
-// Goal: simple writing allocates nothing either once its builder has grown. Method: strings.
+// Proves that simple writing allocates nothing once its builder has grown.
 #[test]
 fn simple_writing() {
     let mut writer = StreamWriter::with_capacity(Vec::with_capacity(1 << 20), ChecksumKind::Xxh3, 1_024);

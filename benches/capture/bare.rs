@@ -1,5 +1,5 @@
-//! What does the kernel alone take? The bare loops that rows are compared to: sleeping, reading, writing. Budget: none, they are
-//! the rivals.
+//! Bare loops that rows are compared with: sleeping, reading and writing by the kernel alone.
+//! Budget: none.
 
 use std::error::Error;
 use std::fs::File;
@@ -10,38 +10,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flatcap::os::clock::{NS_PER_S, monotonic_ns};
-use flatcap::os::event::Event;
 use flatcap::os::thread;
+use flatcap::os::wake_event::WakeEvent;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::thread::{ClockId, clock_nanosleep_absolute};
 use rustix::time::Timespec;
 
-/// Bytes of one write: as the recorder's.
+/// Bytes per write, as in the recorder.
 const WRITE_BYTES: usize = 256 << 10;
-/// The step in which room is reserved: as the recorder's.
+/// Preallocation step, as in the recorder.
 const RESERVE_BYTES: u64 = 16 << 20;
-/// Bytes of a file: as a segment's.
+/// Bytes per file, as in a segment.
 const FILE_BYTES: u64 = 256 << 20;
 
-/// What a loop on a grid of deadlines has come to.
-pub struct Ticked {
-    /// How late each tick was begun, in nanoseconds.
+/// The result of a loop on a grid of deadlines.
+pub struct TickResult {
+    /// Lateness of each tick, in nanoseconds.
     pub lateness: Vec<u64>,
-    /// Ticks that were never begun, since the one before was still at work.
+    /// Ticks that never began because the tick before was still running.
     pub missed: u64,
 }
 
-/// Sleeps by `clock_nanosleep` to absolute deadlines, with a timer slack of 1 ns, and does `work` at each; on a thread of its own,
-/// since slack is a thread's.
+/// Sleeps by `clock_nanosleep` to absolute deadlines with a timer slack of 1 ns and calls `work` at
+/// each. Runs on a thread of its own, since timer slack is per thread.
 pub fn tick(
     period_ns: u64,
     duration_ns: u64,
     mut work: impl FnMut() + Send + 'static,
-) -> Result<Ticked, Box<dyn Error>> {
+) -> Result<TickResult, Box<dyn Error>> {
     let ticked = thread::spawn("bare", move || {
-        thread::wake_precisely()?;
+        thread::set_min_timer_slack()?;
         let mut ticked =
-            Ticked { lateness: Vec::with_capacity((duration_ns / period_ns) as usize + 1), missed: 0 };
+            TickResult { lateness: Vec::with_capacity((duration_ns / period_ns) as usize + 1), missed: 0 };
         let mut next = monotonic_ns() + period_ns;
         let end = next + duration_ns;
         while next < end {
@@ -53,7 +53,7 @@ pub fn tick(
             let begin = monotonic_ns();
             ticked.lateness.push(begin - next);
             work();
-            // As the samplers count: what has gone by when the next is taken is missed, never caught up.
+            // As in the samplers: ticks that passed during the work are missed, never caught up.
             let late = monotonic_ns().saturating_sub(next + period_ns) / period_ns;
             ticked.missed += late;
             next += (late + 1) * period_ns;
@@ -63,7 +63,7 @@ pub fn tick(
     Ok(ticked.join().map_err(|_panic| "the bare loop ended by a panic")??)
 }
 
-/// The files of the six host sources, each read by one `pread` into a buffer that takes all of it.
+/// Reads the files of the six host sources, each by one `pread` into a buffer that holds all of it.
 pub fn reads() -> impl FnMut() + Send + 'static {
     const FILES: [&str; 9] = [
         "stat",
@@ -86,9 +86,9 @@ pub fn reads() -> impl FnMut() + Send + 'static {
     }
 }
 
-/// Writes `bytes` in whole writes of 256 KiB into files of 256 MiB whose room is reserved 16 MiB ahead; another thread syncs
-/// once a second, and brings each full file and its new name to the medium. Returns the time until everything is there, in
-/// nanoseconds. Finished files beyond `keep` are removed, the oldest first.
+/// Writes `bytes` in writes of 256 KiB into files of 256 MiB, preallocated in steps of 16 MiB.
+/// Another thread syncs once a second, and syncs and renames each full file. Returns the time until
+/// everything is on disk, in nanoseconds. Removes the oldest finished files beyond `keep`.
 pub fn write(folder: &Path, bytes: u64, keep: usize) -> Result<u64, Box<dyn Error>> {
     let buffer: Vec<u8> = (0..WRITE_BYTES).map(|at| ((at * 7) >> 3) as u8).collect();
     let (full, to_publish) = crossbeam_channel::bounded::<(u64, Arc<File>)>(16);
@@ -99,21 +99,21 @@ pub fn write(folder: &Path, bytes: u64, keep: usize) -> Result<u64, Box<dyn Erro
         let (folder, ended) = (folder.to_owned(), Arc::clone(&ended));
         thread::spawn("bare-syncer", move || publish(&folder, &to_sync, &to_publish, &ended, keep))?
     };
-    let (mut left, mut number) = (bytes, 0);
-    while left > 0 {
+    let (mut remaining, mut number) = (bytes, 0);
+    while remaining > 0 {
         let path = folder.join(format!("{number}.active"));
         let file = Arc::new(File::options().create_new(true).append(true).open(path)?);
         opened.send(Arc::clone(&file))?;
         let (mut at, mut reserved) = (0, 0);
-        while left > 0 && at < FILE_BYTES {
-            let piece = (WRITE_BYTES as u64).min(left);
+        while remaining > 0 && at < FILE_BYTES {
+            let piece = (WRITE_BYTES as u64).min(remaining);
             if at + piece > reserved {
                 reserved = (at + piece).next_multiple_of(RESERVE_BYTES);
                 fallocate(&*file, FallocateFlags::KEEP_SIZE, 0, reserved)?;
             }
             (&*file).write_all(&buffer[..piece as usize])?;
             at += piece;
-            left -= piece;
+            remaining -= piece;
         }
         full.send((at, file))?;
         number += 1;
@@ -124,7 +124,8 @@ pub fn write(folder: &Path, bytes: u64, keep: usize) -> Result<u64, Box<dyn Erro
     Ok(monotonic_ns() - begin)
 }
 
-/// What the recorder's syncer does, and no more: a sync of the open file once a second, full files to the medium.
+/// Does the syncer's work and nothing else: syncs the open file once a second, syncs and renames
+/// full files.
 fn publish(
     folder: &Path,
     opened: &crossbeam_channel::Receiver<Arc<File>>,
@@ -135,7 +136,7 @@ fn publish(
     let directory = File::open(folder)?;
     let (mut number, mut open) = (0_usize, None::<Arc<File>>);
     let mut next_sync = monotonic_ns() + NS_PER_S;
-    let never = Event::new();
+    let never = WakeEvent::new();
     loop {
         open = opened.try_iter().last().or(open);
         while let Ok((length, file)) = full.try_recv() {

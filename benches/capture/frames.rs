@@ -1,80 +1,82 @@
-//! How fast can frames be appended? Producers that fill slabs as fast as there is room and wait where there is none (`on_full =
-//! "block"`), so that nothing is lost. Budget: the rows' that use it.
+//! Appends frames as fast as possible: producers fill slabs and wait while the queue is full
+//! (`on_full
+//!  "block"`), so nothing is lost. Budget: that of the rows that use it.
 //!
-//! Each frame is a real one: envelope with a stamp, number, length and XXH3-64. The clock is read once in 128 frames, as no source
-//! is read so often; stamps between are a nanosecond apart.
+//! Each frame is complete: envelope with a stamp, sequence number, length and XXH3-64. The clock is
+//! read once per 128 frames, since no source is sampled this often; stamps in between are one
+//! nanosecond apart.
 
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+use flatcap::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap::metrics::Metrics;
 use flatcap::os::clock::{WallOffset, monotonic_ns};
-use flatcap::os::event::Event;
 use flatcap::os::storage::Storage;
 use flatcap::os::thread;
+use flatcap::os::wake_event::WakeEvent;
 use flatcap::recorder::RecorderReport;
-use flatcap::slab::{HandOver, OnFull, Reading};
+use flatcap::slab::{OnFull, SampleMeta, SlabProducer};
 
-use crate::lines::Lines;
-use crate::numbers::must_be_equal;
+use crate::numbers::ensure_equal;
+use crate::pipeline::Pipeline;
 
-/// Frames between two looks at the clock.
-const ROUND: u64 = 128;
+/// Frames between two clock reads.
+const ROUND_FRAMES: u64 = 128;
 /// Names of the producers' sources.
 const NAMES: [&str; 8] = ["one", "two", "three", "four", "five", "six", "seven", "eight"];
 
-/// When producers end.
+/// When producers stop.
 #[derive(Debug, Clone, Copy)]
-pub enum Until {
-    /// After so many nanoseconds.
+pub enum ProduceUntil {
+    /// After this many nanoseconds.
     Elapsed(u64),
-    /// After so many frames each.
+    /// After this many frames per producer.
     Frames(u64),
 }
 
-/// What producers have come to.
-pub struct Produced {
-    /// Frames of each.
+/// The result of a run of producers.
+pub struct ProduceResult {
+    /// Frames of each producer.
     pub frames: Vec<u64>,
-    /// From the first frame until everything was on the medium, in nanoseconds.
+    /// From the first frame until everything was on disk, in nanoseconds.
     pub elapsed_ns: u64,
-    /// The recorder's own account.
+    /// The recorder's own counts.
     pub report: RecorderReport,
 }
 
-/// Lets `producers` (at most 8) append frames with payloads of `payload_bytes`, envelope included, and the recorder write them.
-/// Nothing may be lost.
+/// Runs `producers` (at most 8) that append frames with payloads of `payload_bytes`, envelope
+/// included, and a recorder that writes them. Fails if a frame is lost.
 pub fn produce(
     producers: usize,
     payload_bytes: usize,
-    until: Until,
+    until: ProduceUntil,
     storage: Arc<dyn Storage>,
     retain_bytes: u64,
-) -> Result<Produced, Box<dyn Error>> {
-    let mut lines = Lines::new(producers, &NAMES[..producers], 1000, OnFull::Block)?;
-    let never = Arc::new(Event::new());
-    let mut ends = Vec::new();
+) -> Result<ProduceResult, Box<dyn Error>> {
+    let mut pipeline = Pipeline::new(producers, &NAMES[..producers], 1000, OnFull::Block)?;
+    let never = Arc::new(WakeEvent::new());
+    let mut frame_producers = Vec::new();
     for source in (0..).take(producers) {
-        ends.push(Producer {
+        frame_producers.push(FrameProducer {
             source,
-            hand_over: lines.hand_over(&never)?,
-            metrics: Arc::clone(&lines.metrics),
-            wall_offset: Arc::clone(&lines.wall_offset),
+            slab_producer: pipeline.slab_producer(&never)?,
+            metrics: Arc::clone(&pipeline.metrics),
+            wall_offset: Arc::clone(&pipeline.wall_offset),
             payload: (0..payload_bytes - ENVELOPE_BYTES).map(|at| (at * 7) as u8).collect(),
         });
     }
-    let recording = lines.record(storage, retain_bytes)?;
+    let recording = pipeline.record(storage, retain_bytes)?;
     let go = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
-    for end in ends {
+    for frame_producer in frame_producers {
         let go = Arc::clone(&go);
         threads.push(thread::spawn("producer", move || {
             while !go.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
-            end.run(until)
+            frame_producer.run(until)
         })?);
     }
     let begin = monotonic_ns();
@@ -86,22 +88,22 @@ pub fn produce(
     let report = recording.finish()?;
     let elapsed_ns = monotonic_ns() - begin;
     for (source, frames) in report.sources.iter().zip(&frames) {
-        must_be_equal(&format!("{}: recorded", source.name), source.recorded, *frames)?;
+        ensure_equal(&format!("{}: recorded", source.name), source.recorded, *frames)?;
     }
-    Ok(Produced { frames, elapsed_ns, report })
+    Ok(ProduceResult { frames, elapsed_ns, report })
 }
 
-struct Producer {
+struct FrameProducer {
     source: u16,
-    hand_over: HandOver,
+    slab_producer: SlabProducer,
     metrics: Arc<Metrics>,
     wall_offset: Arc<WallOffset>,
     payload: Vec<u8>,
 }
 
-impl Producer {
-    /// Appends until it is to end; how many frames.
-    fn run(mut self, until: Until) -> u64 {
+impl FrameProducer {
+    /// Appends until the limit is reached and returns the number of frames.
+    fn run(mut self, until: ProduceUntil) -> u64 {
         let envelope = Envelope::new(self.source);
         let metrics = self.metrics.sources.get(usize::from(self.source)).expect("one a source");
         let bytes = ENVELOPE_BYTES + self.payload.len();
@@ -109,42 +111,42 @@ impl Producer {
         let mut seq = 0;
         loop {
             let now = monotonic_ns();
-            let left = match until {
-                Until::Elapsed(ns) if now - begin >= ns => 0,
-                Until::Elapsed(_) => ROUND,
-                Until::Frames(frames) => (frames - seq).min(ROUND),
+            let remaining = match until {
+                ProduceUntil::Elapsed(ns) if now - begin >= ns => 0,
+                ProduceUntil::Elapsed(_) => ROUND_FRAMES,
+                ProduceUntil::Frames(frames) => (frames - seq).min(ROUND_FRAMES),
             };
-            if left == 0 {
+            if remaining == 0 {
                 break;
             }
             let wall_offset_ns = self.wall_offset.get();
-            for mono_ns in now..now + left {
-                let reading = Reading { source: self.source, seq, mono_ns, wall_offset_ns };
-                self.hand_over.begin(self.source, seq);
+            for mono_ns in now..now + remaining {
+                let meta = SampleMeta { source: self.source, seq, mono_ns, wall_offset_ns };
+                self.slab_producer.begin_sample(self.source, seq);
                 seq += 1;
                 metrics.begun.set(seq);
                 let stamp = Stamp {
                     mono_ns,
                     wall_ns: wall_offset_ns.wrapping_add_unsigned(mono_ns),
-                    seq: reading.seq,
-                    shortfall: Shortfall::NONE,
+                    seq: meta.seq,
+                    incomplete: Incomplete::NONE,
                     duration_ns: 100,
                 };
-                self.hand_over.append(&reading, bytes, |place| envelope.write(place, &stamp, &self.payload));
+                self.slab_producer.append(&meta, bytes, |place| envelope.write(place, &stamp, &self.payload));
             }
         }
-        self.hand_over.finish(monotonic_ns());
+        self.slab_producer.finish(monotonic_ns());
         seq
     }
 }
 
-/// Whether what was recorded is whole, by the program's own `verify`.
+/// Checks the recording with the program's own `verify`.
 pub fn verify(directory: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let arguments = ["flatcap".into(), "verify".into(), "--json".into(), directory.as_os_str().to_owned()];
-    let mut said = Vec::new();
-    let outcome = flatcap::cli::run(arguments, &mut said);
-    if outcome == flatcap::cli::Outcome::Done {
+    let mut output = Vec::new();
+    let outcome = flatcap::cli::run(arguments, &mut output);
+    if outcome == flatcap::cli::ExitStatus::Done {
         return Ok(());
     }
-    Err(format!("verify: {outcome:?}: {}", String::from_utf8_lossy(&said)).into())
+    Err(format!("verify: {outcome:?}: {}", String::from_utf8_lossy(&output)).into())
 }

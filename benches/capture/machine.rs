@@ -1,26 +1,27 @@
-//! Which machine is this? What stands above the table: date, processor, kernel, file system, load. Budget: none.
+//! Describes the machine for the head of the table: date, processor, kernel, file system, load.
+//! Budget: none.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The directory that cargo builds into.
+/// Cargo's target directory.
 pub fn target_directory() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     folder.parent().unwrap_or(folder).to_owned()
 }
 
-/// A directory of its own on the disk that cargo builds on.
+/// A new directory on the disk of cargo's target directory.
 pub fn disk_folder() -> std::io::Result<tempfile::TempDir> {
     std::fs::create_dir_all(env!("CARGO_TARGET_TMPDIR"))?;
     tempfile::Builder::new().prefix("capture-").tempdir_in(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// A directory of its own on tmpfs.
+/// A new directory on tmpfs.
 pub fn memory_folder() -> std::io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix("flatcap-capture-").tempdir_in("/dev/shm")
 }
 
-/// Today, in UTC.
+/// Today's date in UTC.
 pub fn date() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let moment = jiff::Timestamp::from_second(seconds.cast_signed()).unwrap_or_default();
@@ -37,10 +38,10 @@ pub fn describe() -> String {
         .map_or("unknown processor", |(_, name)| name);
     let cores = processors.lines().filter(|line| line.starts_with("processor")).count();
     let kernel = read("/proc/sys/kernel/osrelease");
-    format!("{cores} x {model}, Linux {}, {} on the disk", kernel.trim(), file_system(&target_directory()))
+    format!("{cores} x {model}, Linux {}, {} on disk", kernel.trim(), file_system(&target_directory()))
 }
 
-/// The type of the file system that a directory is on, as the longest mount point in front of its path says.
+/// The file system type of a directory, by the longest mount point that contains it.
 fn file_system(directory: &Path) -> String {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mount = |line: &str| {
@@ -53,7 +54,7 @@ fn file_system(directory: &Path) -> String {
         .map_or_else(|| "unknown file system".to_owned(), |(_, kind)| kind)
 }
 
-/// The load of the last minute.
+/// The load average over one minute.
 pub fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("unknown").to_owned()

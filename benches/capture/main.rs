@@ -1,12 +1,14 @@
-//! Does capture keep its promises on this machine? Budget: a table that puts each target beside what was reached; with `--quick`
-//! 30 s and no judgement.
+//! Compares the capture path with its targets on this machine and prints one table. With `--quick`
+//! it takes 30 s and judges nothing.
 //!
-//! `cargo bench --bench capture` runs everything (about a quarter of an hour) and writes the table as Markdown to target/capture.md or to
-//! where `FLATCAP_CAPTURE_REPORT` says. Words after `--` choose the rows whose names contain one of them. A target that is missed
-//! fails nothing, since speed belongs to a machine; a count that does not add up does: frames lost where none may be, or
-//! recorded + lost that is not what was begun.
+//! `cargo bench --bench capture` runs everything in about a quarter of an hour and writes the table
+//! as Markdown to target/capture.md, or to the file named by `FLATCAP_CAPTURE_REPORT`. Words after
+//! `--` select the rows whose names contain one of them. A missed target does not fail the run,
+//! since speed depends on the machine. A wrong count does: frames lost where none may be, or
+//! recorded + lost not equal to begun.
 //!
-//! Rivals are bare loops in the same run, in turns with what they are compared to; figures are medians over the turns.
+//! Rows are compared with bare loops that take turns with them in the same run; figures are medians
+//! over the turns.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -19,7 +21,7 @@
     unreachable_pub,
     unnameable_types,
     missing_debug_implementations,
-    reason = "a bench sleeps, prints, counts in floating point, and ends where the machine lacks what it needs"
+    reason = "a bench sleeps, prints, computes in floating point, and panics if the machine lacks what it needs"
 )]
 
 mod bare;
@@ -27,9 +29,9 @@ mod ext4;
 mod frames;
 mod hosts;
 mod lateness;
-mod lines;
 mod machine;
 mod numbers;
+mod pipeline;
 mod producers;
 mod program;
 mod sample;
@@ -43,39 +45,40 @@ mod tracer;
 use std::error::Error;
 use std::process::ExitCode;
 
-use table::{Family, Length, Report};
+use table::{BenchLength, CaptureReport, RowFamily};
 
-/// Every question, in the order of the table.
-const FAMILIES: [Family; 10] = [
-    Family { rows: &["sample"], measure: sample::measure },
-    Family { rows: &["tmpfs"], measure: tmpfs::measure },
-    Family { rows: &["ext4"], measure: ext4::measure },
-    Family { rows: &["producers"], measure: producers::measure },
-    Family { rows: &["spin"], measure: lateness::spin },
-    Family { rows: &["precise"], measure: lateness::precise },
-    Family { rows: &["on-time", "recorder"], measure: hosts::measure },
-    Family { rows: &["stall"], measure: stall::measure },
-    Family { rows: &["start"], measure: start::measure },
-    Family { rows: &["stop"], measure: stop::measure },
+/// All measurements, in the order of the table.
+const FAMILIES: [RowFamily; 10] = [
+    RowFamily { rows: &["sample"], measure: sample::measure },
+    RowFamily { rows: &["tmpfs"], measure: tmpfs::measure },
+    RowFamily { rows: &["ext4"], measure: ext4::measure },
+    RowFamily { rows: &["producers"], measure: producers::measure },
+    RowFamily { rows: &["spin"], measure: lateness::spin },
+    RowFamily { rows: &["precise"], measure: lateness::precise },
+    RowFamily { rows: &["on-time", "recorder"], measure: hosts::measure },
+    RowFamily { rows: &["stall"], measure: stall::measure },
+    RowFamily { rows: &["start"], measure: start::measure },
+    RowFamily { rows: &["stop"], measure: stop::measure },
 ];
 
-/// What a row's measurement comes to.
-pub type Measured = Result<Vec<table::Row>, Box<dyn Error>>;
+/// The rows of one measurement.
+pub type MeasuredRows = Result<Vec<table::CaptureRow>, Box<dyn Error>>;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let length = if arguments.iter().any(|word| word == "--quick") { Length::Quick } else { Length::Full };
+    let length =
+        if arguments.iter().any(|word| word == "--quick") { BenchLength::Quick } else { BenchLength::Full };
     // cargo adds `--bench`.
     let words: Vec<&str> =
         arguments.iter().map(String::as_str).filter(|word| !word.starts_with("--")).collect();
-    let mut report = Report::new(length, &arguments);
+    let mut report = CaptureReport::new(length, &arguments);
     for family in &FAMILIES {
-        if !family.is_asked(&words) {
+        if !family.is_selected(&words) {
             continue;
         }
         eprintln!("capture: {} ...", family.rows.join(", "));
         match (family.measure)(length) {
-            Ok(rows) => report.rows.extend(rows.into_iter().filter(|row| row.is_asked(&words))),
+            Ok(rows) => report.rows.extend(rows.into_iter().filter(|row| row.is_selected(&words))),
             Err(error) => {
                 eprintln!("capture: {}: {error}", family.rows.join(", "));
                 report.failures.push(format!("{}: {error}", family.rows.join(", ")));

@@ -1,29 +1,29 @@
-//! Do many producers get in each other's way? Budget: eight on these cores record 80 % of what one does, and none less than half of
-//! what another does.
+//! Measures whether concurrent producers slow each other down. Budget: eight on these cores record
+//! at least 80 % of the frames of one, and no producer less than half of another's.
 //!
-//! As in `tmpfs`, with 64-byte payloads, one and eight in turns; each producer is a group of its own.
+//! As `tmpfs`, with 64-byte payloads, one and eight in turns; each producer is a group of its own.
 
 use std::sync::Arc;
 
 use flatcap::os::storage::DataDirectory;
 
-use crate::Measured;
-use crate::frames::{Until, produce};
+use crate::MeasuredRows;
+use crate::frames::{ProduceUntil, produce};
 use crate::machine;
 use crate::numbers::{median, range};
-use crate::table::{Length, Row};
+use crate::table::{BenchLength, CaptureRow};
 
 const PRODUCERS: usize = 8;
 const RETAIN_BYTES: u64 = 1 << 30;
 
-pub fn measure(length: Length) -> Measured {
-    let (turns, duration_ns) = length.of((7, 3_000_000_000), (1, 500_000_000));
+pub fn measure(length: BenchLength) -> MeasuredRows {
+    let (turns, duration_ns) = length.pick((7, 3_000_000_000), (1, 500_000_000));
     let (mut one, mut eight, mut ratios, mut unfairness) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..turns {
         let run = |producers| {
             let folder = machine::memory_folder()?;
             let storage = Arc::new(DataDirectory::open(folder.path())?);
-            produce(producers, 64, Until::Elapsed(duration_ns), storage, RETAIN_BYTES)
+            produce(producers, 64, ProduceUntil::Elapsed(duration_ns), storage, RETAIN_BYTES)
         };
         let rate =
             |frames: &[u64], elapsed_ns: u64| frames.iter().sum::<u64>() as f64 / elapsed_ns as f64 * 1e3;
@@ -40,27 +40,27 @@ pub fn measure(length: Length) -> Measured {
     let (total, (lowest, highest)) = (median(&ratios), range(&ratios));
     let (fair, (fairest, unfairest)) = (median(&unfairness), range(&unfairness));
     Ok(vec![
-        Row {
+        CaptureRow {
             name: "producers",
-            what: format!("{PRODUCERS} producers beside one: frames of all"),
+            quantity: format!("{PRODUCERS} producers against one: frames of all"),
             target: ">= 80 %".to_owned(),
             reached: format!("{:.0} %, nothing lost", total * 100.0),
             met: Some(total >= 0.8),
-            beside: format!(
-                "{:.2} million/s beside {:.2}; {:.0} to {:.0} % in {turns} turns",
+            details: format!(
+                "{:.2} million/s against {:.2}; {:.0} to {:.0} % in {turns} turns",
                 median(&eight),
                 median(&one),
                 lowest * 100.0,
                 highest * 100.0
             ),
         },
-        Row {
+        CaptureRow {
             name: "producers",
-            what: format!("{PRODUCERS} producers: frames of the fastest over the slowest"),
+            quantity: format!("{PRODUCERS} producers: frames of the fastest / slowest"),
             target: "<= 2".to_owned(),
             reached: format!("{fair:.2}"),
             met: Some(fair <= 2.0),
-            beside: format!("{fairest:.2} to {unfairest:.2} in {turns} turns"),
+            details: format!("{fairest:.2} to {unfairest:.2} in {turns} turns"),
         },
     ])
 }

@@ -1,39 +1,39 @@
-//! How does the real program do? Started, watched from outside as an administrator would, ended, and its files asked. Budget: none.
+//! Starts the real program, observes it from outside, stops it and queries its files. Budget: none.
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use flatcap::os::clock::{NS_PER_S, monotonic_ns};
-use flatcap::os::event::Event;
+use flatcap::os::wake_event::WakeEvent;
 use flatcap::segment::{Advance, FrameKind, SegmentReader, list};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::machine;
-use crate::numbers::must_be_equal;
+use crate::numbers::ensure_equal;
 
 /// The host sources of the rows at 1 kHz.
 pub const SOURCES: [&str; 6] = ["cpu", "memory", "vmstat", "disk", "network", "pressure"];
-/// Longest that anything but a measurement may take.
-const PATIENCE_NS: u64 = 30 * NS_PER_S;
+/// Timeout for everything that is not measured.
+const TIMEOUT_NS: u64 = 30 * NS_PER_S;
 
-/// The program with a place of its own to record to.
+/// The program with a data directory and a runtime directory of its own.
 pub struct Program {
     folder: tempfile::TempDir,  // on the disk
     run_dir: tempfile::TempDir, // on tmpfs
 }
 
-/// A recorder at work.
-pub struct Running {
+/// A running recorder.
+pub struct RunningRecorder {
     child: Child,
-    /// Just before the process was made, in monotonic nanoseconds.
+    /// Monotonic time just before the process was created, in nanoseconds.
     pub started_ns: u64,
 }
 
-/// What `info` says of a source.
+/// Counts and lateness of one source, as reported by `info`.
 #[derive(Debug)]
-pub struct SourceInfo {
+pub struct SourceResult {
     pub recorded: u64,
     pub lost: u64,
     pub missed: u64,
@@ -47,7 +47,7 @@ impl Program {
         Ok(Self { folder: machine::disk_folder()?, run_dir: machine::memory_folder()? })
     }
 
-    /// Where it records to.
+    /// The data directory.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
@@ -58,7 +58,7 @@ impl Program {
             .args(arguments)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
-            .env_remove("FLATCAP_CAPTURE_REPORT") // the bench's own, no setting
+            .env_remove("FLATCAP_CAPTURE_REPORT") // set for this bench, unknown to the program
             .env("FLATCAP_LOG", "warn");
         command.env("RUNTIME_DIRECTORY", self.run_dir.path());
         command
@@ -68,29 +68,29 @@ impl Program {
         Ok(self.command(arguments).output()?)
     }
 
-    /// Whether the program knows what stands in this configuration.
-    pub fn knows(&self, config: &str) -> Result<bool, Box<dyn Error>> {
+    /// Whether `check-config` accepts this configuration.
+    pub fn accepts(&self, config: &str) -> Result<bool, Box<dyn Error>> {
         std::fs::write(self.folder.path().join("flatcap.toml"), config)?;
         Ok(self.call(&["check-config", "flatcap.toml"])?.status.success())
     }
 
-    /// Starts a recorder of these sources, `NAME@PERIOD` each.
-    pub fn record(&self, config: &str, sources: &[String]) -> Result<Running, Box<dyn Error>> {
+    /// Starts a recorder of these sources, each `NAME@PERIOD`.
+    pub fn record(&self, config: &str, sources: &[String]) -> Result<RunningRecorder, Box<dyn Error>> {
         std::fs::write(self.folder.path().join("flatcap.toml"), config)?;
         let mut arguments = vec!["record", "--quiet", "--config", "flatcap.toml", "--data-dir", "data"];
         arguments.extend(sources.iter().flat_map(|source| ["--source", source]));
         let mut command = self.command(&arguments);
         let started_ns = monotonic_ns();
-        Ok(Running { child: command.stdout(Stdio::null()).spawn()?, started_ns })
+        Ok(RunningRecorder { child: command.stdout(Stdio::null()).spawn()?, started_ns })
     }
 
-    /// What `info` says of each source, in the order of their ids.
-    pub fn info(&self) -> Result<Vec<SourceInfo>, Box<dyn Error>> {
+    /// Returns the `info` of each source, in the order of their ids.
+    pub fn info(&self) -> Result<Vec<SourceResult>, Box<dyn Error>> {
         let output = self.call(&["info", "--json", "data"])?;
         let report: Value = serde_json::from_slice(&output.stdout)?;
         let sources = report["sources"].as_array().ok_or("info has no sources")?;
         let number = |value: &Value| value.as_u64().unwrap_or_default();
-        let source = |source: &Value| SourceInfo {
+        let source = |source: &Value| SourceResult {
             recorded: number(&source["recorded"]),
             lost: number(&source["lost"]),
             missed: number(&source["missed"]),
@@ -101,14 +101,15 @@ impl Program {
         Ok(sources.iter().map(source).collect())
     }
 
-    /// The same, where everything must be whole and each source's last reading is in the file: then recorded + lost is what its
-    /// last number says. Readings that are lost are allowed only where `may_lose`.
-    pub fn balanced_info(&self, may_lose: bool) -> Result<Vec<SourceInfo>, Box<dyn Error>> {
+    /// Returns `info` and checks that recorded + lost equals the last sequence number plus one. The
+    /// last sample of each source must be in the files. Unless `may_lose`, fails if samples were
+    /// lost.
+    pub fn checked_info(&self, may_lose: bool) -> Result<Vec<SourceResult>, Box<dyn Error>> {
         let sources = self.info()?;
         for source in &sources {
-            must_be_equal("recorded + lost", source.recorded + source.lost, source.last_seq + 1)?;
+            ensure_equal("recorded + lost", source.recorded + source.lost, source.last_seq + 1)?;
             if !may_lose {
-                must_be_equal("lost", source.lost, 0)?;
+                ensure_equal("lost", source.lost, 0)?;
             }
         }
         let verified = self.call(&["verify", "data"])?;
@@ -118,7 +119,7 @@ impl Program {
         Err(format!("verify: {}{}", verified.status, String::from_utf8_lossy(&verified.stdout)).into())
     }
 
-    /// The segments' readers, in the order of their numbers.
+    /// Returns readers of the segments, in the order of their numbers.
     pub fn segments(&self) -> Result<Vec<SegmentReader>, Box<dyn Error>> {
         let mut readers = Vec::new();
         for listing in list(&[self.data()])? {
@@ -128,16 +129,17 @@ impl Program {
     }
 }
 
-/// Calls `seen` with begin and length of each telemetry frame, until it says that it has seen enough.
+/// Calls `seen` with the monotonic time and the length of each sample's frame, until it returns
+/// false.
 pub fn each_sample(
     reader: &mut SegmentReader,
-    mut seen: impl FnMut(u64, usize) -> bool,
+    mut visit: impl FnMut(u64, usize) -> bool,
 ) -> Result<(), Box<dyn Error>> {
     while let Some(advance) = reader.advance()? {
         let Advance::Frame(at) = advance else { continue };
         if at.kind == FrameKind::Telemetry
-            && let Some(sample) = reader.telemetry(at)
-            && !seen(sample.mono_ns, at.bytes)
+            && let Some(sample) = reader.sample(at)
+            && !visit(sample.mono_ns, at.bytes)
         {
             break;
         }
@@ -150,12 +152,12 @@ pub fn host_sources() -> Vec<String> {
     SOURCES.iter().map(|name| format!("{name}@1ms")).collect()
 }
 
-/// Sleeps.
-pub fn pause(ns: u64) {
-    Event::new().wait_until(monotonic_ns() + ns);
+/// Sleeps for `ns` nanoseconds.
+pub fn sleep_ns(ns: u64) {
+    WakeEvent::new().wait_until(monotonic_ns() + ns);
 }
 
-impl Running {
+impl RunningRecorder {
     fn process(&self) -> String {
         format!("/proc/{}", self.child.id())
     }
@@ -172,39 +174,40 @@ impl Running {
         Ok(threads)
     }
 
-    /// The thread of this name, once it is there.
+    /// Waits for the thread of this name and returns its id.
     pub fn thread(&self, name: &str) -> Result<i32, Box<dyn Error>> {
-        let deadline = monotonic_ns() + PATIENCE_NS;
+        let deadline = monotonic_ns() + TIMEOUT_NS;
         while monotonic_ns() < deadline {
             if let Some((id, _)) = self.threads()?.into_iter().find(|(_, found)| found == name) {
                 return Ok(id);
             }
-            pause(1_000_000);
+            sleep_ns(1_000_000);
         }
         Err(format!("no thread {name}").into())
     }
 
-    /// Processor time of a thread, as the scheduler counts it, in nanoseconds.
+    /// CPU time of a thread by the scheduler, in nanoseconds.
     pub fn cpu_ns(&self, thread: i32) -> Result<u64, Box<dyn Error>> {
         let text = std::fs::read_to_string(format!("{}/task/{thread}/schedstat", self.process()))?;
         Ok(text.split(' ').next().unwrap_or_default().parse()?)
     }
 
-    /// The resident set, in bytes.
+    /// Resident set size, in bytes.
     pub fn resident_bytes(&self) -> Result<u64, Box<dyn Error>> {
         let text = std::fs::read_to_string(format!("{}/status", self.process()))?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
     }
 
-    /// As `kill -9` ends it.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(mut self) -> Result<(), Box<dyn Error>> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Ends it by SIGTERM, waits for it; how long that took, in nanoseconds. It must end well: status 0, or 3 where it `may_lose`.
+    /// Sends SIGTERM, waits for the end and returns how long that took, in nanoseconds. Fails
+    /// unless the exit status is 0, or 3 if `may_lose`.
     pub fn terminate(mut self, may_lose: bool) -> Result<u64, Box<dyn Error>> {
         let begin = monotonic_ns();
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;

@@ -1,10 +1,12 @@
-//! What does a sampler add to a reading? Budget: 75 ns a sample in the mean from tick to slab, of which two clock reads are most, and
-//! at 10 kHz 999 of 1,000 ticks within 2 us.
+//! Measures the sampler's own cost per sample. Budget: a mean of 75 ns from tick to slab, most of
+//! it two clock reads; at 10 kHz 99.9 % of the ticks within 2 us.
 //!
-//! `Group::tick` as the daemon's thread calls it: due, stamped, read (nothing to read: `synthetic`), built, in its envelope with its
-//! checksum in the slab, handed over when full or old. Somebody in the recorder's place looks every 10 ms and gives slabs back.
-//! The mean is over ticks that are always due, so that it holds no sleep; it is taken in turns with bare clock reads. The
-//! distribution is of real ticks at 10 kHz, each behind a sleep; it holds the clock read that ends each measurement.
+//! Calls `SamplerGroup::tick` as the daemon's thread does: it stamps, reads (`synthetic` reads
+//! nothing), builds, writes envelope and checksum into the slab, and queues a slab that is full or
+//! old. A consumer replaces the recorder: it polls every 10 ms and returns slabs to the pool. The
+//! mean is over ticks that are always due, so it includes no sleep; bare clock reads take turns
+//! with it. The distribution is of real ticks at 10 kHz, each after a sleep; it includes the clock
+//! read that ends each measurement.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -13,39 +15,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use flatcap::metrics::SourceMetrics;
 use flatcap::os::clock::monotonic_ns;
-use flatcap::os::event::Event;
 use flatcap::os::thread;
-use flatcap::sampling::sources::synthetic::Synthetic;
-use flatcap::sampling::{GroupSource, Opened};
+use flatcap::os::wake_event::WakeEvent;
+use flatcap::sampling::sources::synthetic::SyntheticSampler;
+use flatcap::sampling::{GroupSource, OpenedSampler};
 use flatcap::slab::{OnFull, SlabPool};
 
-use crate::Measured;
-use crate::lines::{Lines, ReadyGroup};
-use crate::numbers::{median, must_be_equal, quantile, range, time};
-use crate::table::{Length, Row};
+use crate::MeasuredRows;
+use crate::numbers::{ensure_equal, format_ns, median, quantile, range};
+use crate::pipeline::{Pipeline, ReadyGroup};
+use crate::table::{BenchLength, CaptureRow};
 
 const POLL_NS: u64 = 10_000_000;
-/// How often it is looked again whether there is room.
-const LOOK_AGAIN_NS: u64 = 100_000;
-/// Ticks between two looks at the room that is left: fewer than fit a slab.
-const ROUND: u64 = 256;
-/// Ticks that are not counted: in these all slabs are used for the first time, and their pages with them.
+/// Poll interval while waiting for free slabs.
+const SPACE_POLL_NS: u64 = 100_000;
+/// Ticks between two checks for free slabs: fewer than fit a slab.
+const ROUND_TICKS: u64 = 256;
+/// Ticks that are not counted: during these all slabs and their pages are used for the first time.
 const WARM_UP_TICKS: u64 = 300_000;
 const PACED_PERIOD_NS: u64 = 100_000;
-/// Paced ticks that are not counted: in these all slabs are used for the first time.
+/// Duration of paced ticks that are not counted: during these all slabs are used for the first
+/// time.
 const WARM_UP_NS: u64 = 2_000_000_000;
 
-pub fn measure(length: Length) -> Measured {
-    let (turns, ticks) = length.of((11, 2_000_000), (3, 200_000));
+pub fn measure(length: BenchLength) -> MeasuredRows {
+    let (turns, ticks) = length.pick((11, 2_000_000), (3, 200_000));
     let (mut means, mut clock_reads) = (Vec::new(), Vec::new());
     for _ in 0..turns {
         clock_reads.push(clock_read_ns(ticks));
-        means.push(busy(ticks)?);
+        means.push(busy_tick_ns(ticks)?);
     }
-    let paced_turns = length.of(5, 1);
+    let paced_turns = length.pick(5, 1);
     let (mut medians, mut p99, mut p999, mut longest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..paced_turns {
-        let mut ticks = paced(length.of(10_000_000_000, 500_000_000))?;
+        let mut ticks = paced_tick_ns(length.pick(10_000_000_000, 500_000_000))?;
         medians.push(quantile(&mut ticks, 0.5));
         p99.push(quantile(&mut ticks, 0.99));
         p999.push(quantile(&mut ticks, 0.999));
@@ -54,35 +57,35 @@ pub fn measure(length: Length) -> Measured {
     let (mean, clock, high) = (median(&means), median(&clock_reads), median(&p999));
     let (lowest, highest) = range(&means);
     Ok(vec![
-        Row {
+        CaptureRow {
             name: "sample",
-            what: "stamp, build, append, hand over: mean a sample".to_owned(),
+            quantity: "stamp, build, append, queue: mean per sample".to_owned(),
             target: "<= 75 ns".to_owned(),
             reached: format!("{mean:.1} ns"),
             met: Some(mean <= 75.0),
-            beside: format!(
-                "{lowest:.1} to {highest:.1} in {turns} turns; two clock reads of it are {:.1} ns",
+            details: format!(
+                "{lowest:.1} to {highest:.1} in {turns} turns; of these two clock reads {:.1} ns",
                 2.0 * clock
             ),
         },
-        Row {
+        CaptureRow {
             name: "sample",
-            what: "each tick at 10 kHz, the recorder idle between polls: p99.9".to_owned(),
+            quantity: "tick at 10 kHz, recorder idle between polls: p99.9".to_owned(),
             target: "<= 2 us".to_owned(),
-            reached: time(high),
+            reached: format_ns(high),
             met: Some(high <= 2000.0),
-            beside: format!(
-                "p50 {}, p99 {}, longest {}; {} of each are the measuring",
-                time(median(&medians)),
-                time(median(&p99)),
-                time(median(&longest)),
-                time(clock)
+            details: format!(
+                "p50 {}, p99 {}, longest {}; each includes {} of measuring",
+                format_ns(median(&medians)),
+                format_ns(median(&p99)),
+                format_ns(median(&longest)),
+                format_ns(clock)
             ),
         },
     ])
 }
 
-/// One clock read, in nanoseconds.
+/// The time of one clock read, in nanoseconds.
 fn clock_read_ns(reads: u64) -> f64 {
     let begin = monotonic_ns();
     for _ in 0..reads {
@@ -91,32 +94,32 @@ fn clock_read_ns(reads: u64) -> f64 {
     (monotonic_ns() - begin) as f64 / reads as f64
 }
 
-/// Ticks that are always due. What one takes, in nanoseconds.
-fn busy(ticks: u64) -> Result<f64, Box<dyn Error>> {
-    let (spent, _) = beside_a_consumer(1, move |ready, room| {
+/// Runs ticks that are always due and returns the mean time per tick, in nanoseconds.
+fn busy_tick_ns(ticks: u64) -> Result<f64, Box<dyn Error>> {
+    let (spent, _) = run_with_consumer(1, move |ready, slab_waiter| {
         let mut spent = 0;
-        for round in 0..(WARM_UP_TICKS + ticks) / ROUND {
-            // Not counted: no sampler waits for room.
-            room.wait();
+        for round in 0..(WARM_UP_TICKS + ticks) / ROUND_TICKS {
+            // Not counted: samplers never wait for free space.
+            slab_waiter.wait();
             let begin = monotonic_ns();
-            for _ in 0..ROUND {
+            for _ in 0..ROUND_TICKS {
                 black_box(ready.group.tick());
             }
-            if round >= WARM_UP_TICKS / ROUND {
+            if round >= WARM_UP_TICKS / ROUND_TICKS {
                 spent += monotonic_ns() - begin;
             }
         }
         spent
     })?;
-    let rounds = (WARM_UP_TICKS + ticks) / ROUND - WARM_UP_TICKS / ROUND;
-    Ok(spent as f64 / (rounds * ROUND) as f64)
+    let rounds = (WARM_UP_TICKS + ticks) / ROUND_TICKS - WARM_UP_TICKS / ROUND_TICKS;
+    Ok(spent as f64 / (rounds * ROUND_TICKS) as f64)
 }
 
-/// Ticks on their grid. What each takes, in nanoseconds.
-fn paced(duration_ns: u64) -> Result<Vec<u64>, Box<dyn Error>> {
-    let (spent, _) = beside_a_consumer(PACED_PERIOD_NS, move |ready, _| {
+/// Runs ticks on their grid and returns the time of each, in nanoseconds.
+fn paced_tick_ns(duration_ns: u64) -> Result<Vec<u64>, Box<dyn Error>> {
+    let (spent, _) = run_with_consumer(PACED_PERIOD_NS, move |ready, _| {
         let mut spent = Vec::with_capacity((duration_ns / PACED_PERIOD_NS) as usize + 1);
-        let never = Event::new();
+        let never = WakeEvent::new();
         let (mut next, first) = (ready.start_ns, ready.start_ns + WARM_UP_NS);
         while next < first + duration_ns {
             never.wait_until(next);
@@ -126,7 +129,7 @@ fn paced(duration_ns: u64) -> Result<Vec<u64>, Box<dyn Error>> {
             if next >= first {
                 spent.push(end - begin);
             }
-            // The group's own grid: what has gone by is missed.
+            // As the group's own schedule: ticks that passed are missed.
             next += ((begin - next) / PACED_PERIOD_NS + 1) * PACED_PERIOD_NS;
         }
         spent
@@ -134,41 +137,43 @@ fn paced(duration_ns: u64) -> Result<Vec<u64>, Box<dyn Error>> {
     Ok(spent)
 }
 
-/// By what the busy turns wait for room between two rounds, where it is not counted.
-struct Room {
+/// Lets busy turns wait for free slabs between two rounds, outside the measured time.
+struct SlabWaiter {
     pool: Arc<SlabPool>,
-    wake: Arc<Event>,
+    wake: Arc<WakeEvent>,
     least_free: usize,
 }
 
-impl Room {
+impl SlabWaiter {
     fn wait(&self) {
-        let never = Event::new();
+        let never = WakeEvent::new();
         while self.pool.free() < self.least_free {
             self.wake.set();
-            never.wait_until(monotonic_ns() + LOOK_AGAIN_NS);
+            never.wait_until(monotonic_ns() + SPACE_POLL_NS);
         }
     }
 }
 
-/// Runs a group of one synthetic source, while somebody takes its slabs as the recorder does. Nothing may be lost.
-fn beside_a_consumer<T: Send + 'static>(
+/// Runs a group of one synthetic source while a consumer takes its slabs like the recorder. Fails
+/// if a frame is lost.
+fn run_with_consumer<T: Send + 'static>(
     period_ns: u64,
-    body: impl FnOnce(&mut ReadyGroup, &Room) -> T + Send + 'static,
+    body: impl FnOnce(&mut ReadyGroup, &SlabWaiter) -> T + Send + 'static,
 ) -> Result<(T, u64), Box<dyn Error>> {
-    let mut lines = Lines::new(1, &["synthetic"], period_ns, OnFull::DropNewest)?;
+    let mut pipeline = Pipeline::new(1, &["synthetic"], period_ns, OnFull::DropNewest)?;
     let source = GroupSource {
         id: 0,
         period_ns,
         budget: 10_000,
-        sampler: Opened::fixed(Synthetic::point(1)),
-        errand: None,
+        sampler: OpenedSampler::fixed(SyntheticSampler::point(1)),
+        offloaded: None,
         metrics: Arc::new(SourceMetrics::new("synthetic".to_owned(), period_ns)),
     };
-    let mut ready = lines.group(vec![source])?;
-    let mut inbox = lines.inbox();
-    let (pool, wake) = (Arc::clone(&lines.pool), Arc::clone(&lines.wake));
-    let room = Room { pool: Arc::clone(&pool), wake: Arc::clone(&wake), least_free: pool.free() / 2 };
+    let mut ready = pipeline.group(vec![source])?;
+    let mut inbox = pipeline.inbox();
+    let (pool, wake) = (Arc::clone(&pipeline.pool), Arc::clone(&pipeline.wake));
+    let slab_waiter =
+        SlabWaiter { pool: Arc::clone(&pool), wake: Arc::clone(&wake), least_free: pool.free() / 2 };
     let ended = Arc::new(AtomicBool::new(false));
     let consumer = {
         let ended = Arc::clone(&ended);
@@ -189,21 +194,21 @@ fn beside_a_consumer<T: Send + 'static>(
         })?
     };
     let sampler = thread::spawn("sampler", move || {
-        thread::wake_precisely()?;
-        let result = body(&mut ready, &room);
-        // Hands over what it has: a set stop ends it at once.
+        thread::set_min_timer_slack()?;
+        let result = body(&mut ready, &slab_waiter);
+        // Queues the open slab; since stop is set, it returns at once.
         ready.stop.set();
         ready.group.run();
         Ok::<_, std::io::Error>(result)
     })?;
     let result = sampler.join().map_err(|_panic| "the sampler ended by a panic")??;
     ended.store(true, Ordering::Release);
-    lines.wake.set();
+    pipeline.wake.set();
     let frames = consumer.join().map_err(|_panic| "the consumer ended by a panic")?;
-    must_be_equal(
-        "frames that came",
+    ensure_equal(
+        "frames received",
         frames,
-        lines.metrics.sources.get(0).map_or(0, |source| source.begun.get()),
+        pipeline.metrics.sources.get(0).map_or(0, |source| source.begun.get()),
     )?;
     Ok((result, frames))
 }

@@ -1,54 +1,58 @@
-//! Does a disk that stands still for a minute change anything for the samplers? Budget: lateness p99 within 1.2 x of what it was
-//! before, no more memory, and recorded + lost is what was begun.
+//! Measures whether a disk that stalls for a minute affects the samplers. Budget: lateness p99
+//! within 1.2 x of that before, no memory growth, and recorded + lost = begun.
 //!
-//! Lateness is measured in this process: while the recorder stands still nobody writes it down, and most frames of that minute are
-//! given up. So group and recorder run here, six host sources at 1 kHz, on a storage whose every write, reservation and sync
-//! waits while the disk is stalled; the group's histograms come to the bench instead of the recorder. Memory and counts are those of the real
-//! program, whose recorder thread alone is held by `ptrace`.
+//! Lateness is measured in this process, since a stalled recorder does not write it and most frames
+//! of that minute are lost. Group and recorder run here, six host sources at 1 kHz, on a storage
+//! whose writes, preallocations and syncs wait during the stall; the group's histograms go to the
+//! bench instead of the recorder. Memory and counts are those of the real program, whose recorder
+//! thread alone is stopped by `ptrace`.
 
 use std::error::Error;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use flatcap::config::Config;
-use flatcap::metrics::{Consumer, GroupLatencies, SourceMetrics, Total};
+use flatcap::metrics::{Consumer, GroupLatencies, SourceMetrics, TotalHistogram};
 use flatcap::os::clock::{NS_PER_S, monotonic_ns};
-use flatcap::os::event::Event;
 use flatcap::os::host::HostRoot;
-use flatcap::os::storage::{Attributes, DataDirectory, Entry, ReadAt, Space, Storage, StorageFile};
+use flatcap::os::storage::{
+    DataDirectory, DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile,
+};
 use flatcap::os::thread;
+use flatcap::os::wake_event::WakeEvent;
 use flatcap::sampling::GroupSource;
-use flatcap::sampling::sources::{CATALOG, Opening};
+use flatcap::sampling::sources::{CATALOG, OpenContext};
 use flatcap::slab::OnFull;
 
-use crate::lines::{Lines, ReadyGroup};
-use crate::numbers::time;
-use crate::program::{Program, SOURCES, host_sources, pause};
-use crate::table::{Length, Row};
-use crate::tracer::Held;
-use crate::{Measured, machine};
+use crate::numbers::format_ns;
+use crate::pipeline::{Pipeline, ReadyGroup};
+use crate::program::{Program, SOURCES, host_sources, sleep_ns};
+use crate::table::{BenchLength, CaptureRow};
+use crate::tracer::StoppedThread;
+use crate::{MeasuredRows, machine};
 
 const PERIOD_NS: u64 = 1_000_000;
-/// A group publishes once a second: after so long only what came since is in its histograms.
-const TURN_OVER_NS: u64 = 2_200_000_000;
+/// A group publishes its histograms once a second: after this time they hold only newer values.
+const PUBLISH_WAIT_NS: u64 = 2_200_000_000;
 const PROBES: u64 = 10;
 
-pub fn measure(length: Length) -> Measured {
-    let (calm_ns, stall_ns) = length.of((30 * NS_PER_S, 60 * NS_PER_S), (NS_PER_S, 2 * NS_PER_S));
+pub fn measure(length: BenchLength) -> MeasuredRows {
+    let (calm_ns, stall_ns) = length.pick((30 * NS_PER_S, 60 * NS_PER_S), (NS_PER_S, 2 * NS_PER_S));
     let mut rows = vec![stalled_storage(calm_ns, stall_ns, length)?];
-    rows.extend(held_recorder(calm_ns, stall_ns)?);
+    rows.extend(stopped_recorder(calm_ns, stall_ns)?);
     Ok(rows)
 }
 
-/// Lateness before, during and after.
-fn stalled_storage(calm_ns: u64, stall_ns: u64, length: Length) -> Result<Row, Box<dyn Error>> {
+/// Compares lateness before, during and after a stall of the storage.
+fn stalled_storage(calm_ns: u64, stall_ns: u64, length: BenchLength) -> Result<CaptureRow, Box<dyn Error>> {
     let folder = machine::disk_folder()?;
-    let open = Arc::new(Event::new());
+    let open = Arc::new(WakeEvent::new());
     open.set();
-    let storage = Stalling { inner: Arc::new(DataDirectory::open(folder.path())?), open: Arc::clone(&open) };
-    let mut lines = Lines::new(1, &SOURCES, PERIOD_NS, OnFull::DropNewest)?;
-    let ReadyGroup { group, latencies, stop, .. } = lines.group(host_samplers()?)?;
-    let recording = lines.record(Arc::new(storage), u64::MAX)?;
+    let storage =
+        StallingStorage { inner: Arc::new(DataDirectory::open(folder.path())?), open: Arc::clone(&open) };
+    let mut pipeline = Pipeline::new(1, &SOURCES, PERIOD_NS, OnFull::DropNewest)?;
+    let ReadyGroup { group, latencies, stop, .. } = pipeline.group(host_samplers()?)?;
+    let recording = pipeline.record(Arc::new(storage), u64::MAX)?;
     let sampler = thread::spawn("sampler-fast", move || group.run())?;
     let before = lateness(&latencies, calm_ns);
     open.clear();
@@ -60,38 +64,38 @@ fn stalled_storage(calm_ns: u64, stall_ns: u64, length: Length) -> Result<Row, B
     let report = recording.finish()?;
     let lost: u64 = report.sources.iter().map(|source| source.lost).sum();
     let begun: u64 = report.sources.iter().map(|source| source.begun).sum();
-    if lost == 0 && length == Length::Full {
-        return Err("nothing was lost: the storage was not stalled".into());
+    if lost == 0 && length == BenchLength::Full {
+        return Err("no samples were lost: the storage did not stall".into());
     }
     let [before, during, after] = [before, during, after].map(|total| total.summary());
     let ratio = during.p99_ns as f64 / before.p99_ns as f64;
-    Ok(Row {
+    Ok(CaptureRow {
         name: "stall",
-        what: format!("disk stalled for {} s: lateness p99 beside before", stall_ns / NS_PER_S),
+        quantity: format!("disk stalled for {} s: lateness p99 against before", stall_ns / NS_PER_S),
         target: "<= 1.2 x".to_owned(),
         reached: format!("{ratio:.2} x"),
         met: Some(ratio <= 1.2),
-        beside: format!(
-            "p99 before {}, stalled {}, after {} (p50 {}, {}, {}); of {begun} readings {lost} lost, all accounted for",
-            time(before.p99_ns as f64),
-            time(during.p99_ns as f64),
-            time(after.p99_ns as f64),
-            time(before.p50_ns as f64),
-            time(during.p50_ns as f64),
-            time(after.p50_ns as f64)
+        details: format!(
+            "p99 before {}, stalled {}, after {} (p50 {}, {}, {}); {lost} of {begun} samples lost, all reported",
+            format_ns(before.p99_ns as f64),
+            format_ns(during.p99_ns as f64),
+            format_ns(after.p99_ns as f64),
+            format_ns(before.p50_ns as f64),
+            format_ns(during.p50_ns as f64),
+            format_ns(after.p50_ns as f64)
         ),
     })
 }
 
-/// What the group measures from now on, for so long.
-fn lateness(latencies: &Consumer<GroupLatencies>, duration_ns: u64) -> Total {
-    // What was measured under what went before goes.
-    pause(TURN_OVER_NS);
+/// Collects the group's lateness for `duration_ns` from now.
+fn lateness(latencies: &Consumer<GroupLatencies>, duration_ns: u64) -> TotalHistogram {
+    // Discards values from before.
+    sleep_ns(PUBLISH_WAIT_NS);
     latencies.drain(GroupLatencies::clear);
-    let mut total = Total::default();
-    let end = monotonic_ns() + duration_ns.max(TURN_OVER_NS);
+    let mut total = TotalHistogram::default();
+    let end = monotonic_ns() + duration_ns.max(PUBLISH_WAIT_NS);
     while monotonic_ns() < end {
-        pause(NS_PER_S / 2);
+        sleep_ns(NS_PER_S / 2);
         latencies.drain(|interval| {
             interval.sources.iter().for_each(|source| total.add(&source.lateness));
             interval.clear();
@@ -100,97 +104,97 @@ fn lateness(latencies: &Consumer<GroupLatencies>, duration_ns: u64) -> Total {
     total
 }
 
-/// The six host sources, opened as the daemon does.
+/// The six host sources, opened as in the daemon.
 fn host_samplers() -> Result<Vec<GroupSource>, Box<dyn Error>> {
     let config = Config::default();
     let host = HostRoot::new("/");
     let mut sources = Vec::new();
     for (id, name) in (0..).zip(SOURCES) {
-        let entry = CATALOG.iter().find(|entry| entry.name == name).ok_or("an unknown source")?;
+        let entry = CATALOG.iter().find(|entry| entry.name == name).ok_or("unknown source")?;
         let source = config.sources.iter().find(|source| source.name.as_str() == name);
-        let opening = Opening { host: &host, config: source.ok_or("an unknown source")? };
-        let sampler = (entry.open)(&opening)?;
+        let context = OpenContext { host: &host, config: source.ok_or("unknown source")? };
+        let sampler = (entry.open)(&context)?;
         let metrics = Arc::new(SourceMetrics::new(name.to_owned(), PERIOD_NS));
         sources.push(GroupSource {
             id,
             period_ns: PERIOD_NS,
             budget: 10_000,
             sampler,
-            errand: None,
+            offloaded: None,
             metrics,
         });
     }
     Ok(sources)
 }
 
-/// Memory and counts.
-fn held_recorder(calm_ns: u64, stall_ns: u64) -> Result<Vec<Row>, Box<dyn Error>> {
+/// Measures memory and counts while the recorder thread is stopped.
+fn stopped_recorder(calm_ns: u64, stall_ns: u64) -> Result<Vec<CaptureRow>, Box<dyn Error>> {
     let program = Program::new()?;
     let running = program.record("", &host_sources())?;
     let thread = running.thread("recorder")?;
-    pause(calm_ns);
+    sleep_ns(calm_ns);
     let before = running.resident_bytes()?;
-    let held = Held::hold(thread)?;
-    let mut most = 0;
+    let stopped = StoppedThread::stop(thread)?;
+    let mut peak = 0;
     for _ in 0..PROBES {
-        pause(stall_ns / PROBES);
-        most = most.max(running.resident_bytes()?);
+        sleep_ns(stall_ns / PROBES);
+        peak = peak.max(running.resident_bytes()?);
     }
-    held.release();
-    pause(calm_ns.min(3 * NS_PER_S));
+    stopped.release();
+    sleep_ns(calm_ns.min(3 * NS_PER_S));
     let after = running.resident_bytes()?;
     running.terminate(true)?;
-    let sources = program.balanced_info(true)?;
+    let sources = program.checked_info(true)?;
     let recorded: u64 = sources.iter().map(|source| source.recorded).sum();
     let lost: u64 = sources.iter().map(|source| source.lost).sum();
     let missed: u64 = sources.iter().map(|source| source.missed).sum();
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let grown = mib(most.max(after).saturating_sub(before));
+    let grown = mib(peak.max(after).saturating_sub(before));
     Ok(vec![
-        Row {
+        CaptureRow {
             name: "stall",
-            what: format!("recorder held for {} s: growth of the resident set", stall_ns / NS_PER_S),
+            quantity: format!("recorder stopped for {} s: growth of the resident set", stall_ns / NS_PER_S),
             target: "<= 1 %".to_owned(),
             reached: format!("{:.2} MiB ({:.1} %)", grown, grown / mib(before) * 100.0),
             met: Some(grown <= mib(before) / 100.0),
-            beside: format!(
-                "{:.2} MiB before, {:.2} at most while held, {:.2} after",
+            details: format!(
+                "{:.2} MiB before, at most {:.2} while stopped, {:.2} after",
                 mib(before),
-                mib(most),
+                mib(peak),
                 mib(after)
             ),
         },
-        Row {
+        CaptureRow {
             name: "stall",
-            what: format!("recorder held for {} s: recorded + lost = begun", stall_ns / NS_PER_S),
+            quantity: format!("recorder stopped for {} s: recorded + lost = begun", stall_ns / NS_PER_S),
             target: "exactly".to_owned(),
             reached: format!("{recorded} + {lost} = {}", recorded + lost),
             met: Some(true),
-            beside: format!("each source's numbers say the same; {missed} ticks missed"),
+            details: format!("the same by each source's sequence numbers; {missed} ticks missed"),
         },
     ])
 }
 
-/// A storage that can be stalled: what writes, reserves or syncs waits until the event is set.
+/// A storage that can be stalled: writes, preallocations and syncs wait until the event is set.
 #[derive(Debug)]
-struct Stalling {
+struct StallingStorage {
     inner: Arc<dyn Storage>,
-    open: Arc<Event>,
+    open: Arc<WakeEvent>,
 }
 
 #[derive(Debug)]
 struct StallingFile {
     inner: Arc<dyn StorageFile>,
-    open: Arc<Event>,
+    open: Arc<WakeEvent>,
 }
 
-impl Stalling {
+impl StallingStorage {
     fn file(&self, inner: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
         Arc::new(StallingFile { inner, open: Arc::clone(&self.open) })
     }
 }
 
-impl Storage for Stalling {
+impl Storage for StallingStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.open.wait();
         Ok(self.file(self.inner.create(name)?))
@@ -226,11 +230,11 @@ impl Storage for Stalling {
         self.inner.sync_directory()
     }
 
-    fn entries(&self) -> io::Result<Vec<Entry>> {
+    fn entries(&self) -> io::Result<Vec<FileEntry>> {
         self.inner.entries()
     }
 
-    fn space(&self) -> io::Result<Space> {
+    fn space(&self) -> io::Result<DiskSpace> {
         self.inner.space()
     }
 }
@@ -265,11 +269,11 @@ impl StorageFile for StallingFile {
         self.inner.allocated()
     }
 
-    fn attributes(&self) -> io::Result<Attributes> {
+    fn attributes(&self) -> io::Result<FileAttributes> {
         self.inner.attributes()
     }
 
-    fn set_attributes(&self, attributes: &Attributes) -> io::Result<()> {
+    fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()> {
         self.inner.set_attributes(attributes)
     }
 

@@ -1,22 +1,22 @@
-//! How are targets and what was reached shown? One table, on a terminal and as Markdown. Budget: none.
+//! Prints targets and results as one table, on a terminal and as Markdown. Budget: none.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use crate::{Measured, machine};
+use crate::{MeasuredRows, machine};
 
 /// How long to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Length {
-    /// Long enough to be quoted.
+pub enum BenchLength {
+    /// Long enough for figures that may be quoted.
     Full,
-    /// Long enough to see that it works.
+    /// Long enough to see that everything runs.
     Quick,
 }
 
-impl Length {
-    /// One of the two.
-    pub fn of<T>(self, full: T, quick: T) -> T {
+impl BenchLength {
+    /// Returns the value for this length.
+    pub fn pick<T>(self, full: T, quick: T) -> T {
         match self {
             Self::Full => full,
             Self::Quick => quick,
@@ -25,60 +25,60 @@ impl Length {
 }
 
 /// Rows that are measured together.
-pub struct Family {
+pub struct RowFamily {
     /// Their names.
     pub rows: &'static [&'static str],
     /// Measures them.
-    pub measure: fn(Length) -> Measured,
+    pub measure: fn(BenchLength) -> MeasuredRows,
 }
 
-impl Family {
-    /// Whether one of its rows was asked for; without words all are.
-    pub fn is_asked(&self, words: &[&str]) -> bool {
-        self.rows.iter().any(|row| is_asked(row, words))
+impl RowFamily {
+    /// Whether one of its rows is selected; without words all are.
+    pub fn is_selected(&self, words: &[&str]) -> bool {
+        self.rows.iter().any(|row| is_selected(row, words))
     }
 }
 
-fn is_asked(row: &str, words: &[&str]) -> bool {
+fn is_selected(row: &str, words: &[&str]) -> bool {
     words.is_empty() || words.iter().any(|word| row.contains(word))
 }
 
 /// One line of the table.
 #[derive(Debug)]
-pub struct Row {
-    /// Its family's name.
+pub struct CaptureRow {
+    /// The name of its family.
     pub name: &'static str,
-    /// What is measured.
-    pub what: String,
-    /// What it should come to.
+    /// The measured quantity.
+    pub quantity: String,
+    /// Its target.
     pub target: String,
-    /// What it came to.
+    /// The measured value.
     pub reached: String,
-    /// Whether that is as it should be; none where there is no target or it cannot be said.
+    /// Whether the target is reached; none if there is no target or it cannot be judged.
     pub met: Option<bool>,
-    /// What else belongs to it: the rival's figure, what was beside it.
-    pub beside: String,
+    /// Further figures: those of the comparison, their range.
+    pub details: String,
 }
 
-impl Row {
-    /// Whether it was asked for; without words all are.
-    pub fn is_asked(&self, words: &[&str]) -> bool {
-        is_asked(self.name, words)
+impl CaptureRow {
+    /// Whether it is selected; without words all are.
+    pub fn is_selected(&self, words: &[&str]) -> bool {
+        is_selected(self.name, words)
     }
 }
 
-/// What a run of the bench has come to.
-pub struct Report {
-    pub rows: Vec<Row>,
+/// The results of one run of the bench.
+pub struct CaptureReport {
+    pub rows: Vec<CaptureRow>,
     pub failures: Vec<String>,
-    length: Length,
+    length: BenchLength,
     command: String,
     load_before: String,
 }
 
-impl Report {
-    /// An empty one.
-    pub fn new(length: Length, arguments: &[String]) -> Self {
+impl CaptureReport {
+    /// Creates an empty report.
+    pub fn new(length: BenchLength, arguments: &[String]) -> Self {
         let words: Vec<&str> =
             arguments.iter().map(String::as_str).filter(|word| *word != "--bench").collect();
         let command = match words.as_slice() {
@@ -88,36 +88,43 @@ impl Report {
         Self { rows: Vec::new(), failures: Vec::new(), length, command, load_before: machine::load() }
     }
 
-    fn judgement(&self, row: &Row) -> &'static str {
-        match row.met.filter(|_| self.length == Length::Full) {
+    fn verdict(&self, row: &CaptureRow) -> &'static str {
+        match row.met.filter(|_| self.length == BenchLength::Full) {
             Some(true) => "reached",
             Some(false) => "missed",
             None => "-",
         }
     }
 
-    /// For a terminal.
+    /// Formats the report for a terminal.
     pub fn text(&self) -> String {
         let mut table = comfy_table::Table::new();
         table
             .load_preset(comfy_table::presets::UTF8_HORIZONTAL_ONLY)
             .set_content_arrangement(comfy_table::ContentArrangement::Dynamic)
-            .set_header(["row", "what", "target", "reached", "", "beside it"]);
+            .set_header(["row", "what", "target", "reached", "", "details"]);
         if !table.is_tty() {
             table.load_preset(comfy_table::presets::ASCII_HORIZONTAL_ONLY).set_width(180);
         }
         for row in &self.rows {
-            table.add_row([row.name, &row.what, &row.target, &row.reached, self.judgement(row), &row.beside]);
+            table.add_row([
+                row.name,
+                &row.quantity,
+                &row.target,
+                &row.reached,
+                self.verdict(row),
+                &row.details,
+            ]);
         }
         let failures: String =
             self.failures.iter().fold(String::new(), |all, failure| all + "FAILED " + failure + "\n");
-        format!("{}\n{table}\n{failures}", self.head())
+        format!("{}\n{table}\n{failures}", self.header())
     }
 
-    fn head(&self) -> String {
+    fn header(&self) -> String {
         let quick = match self.length {
-            Length::Full => "",
-            Length::Quick => "\nA smoke run: too short for any figure to be quoted, and no target is judged.",
+            BenchLength::Full => "",
+            BenchLength::Quick => "\nA smoke test: too short to quote any figure, and no target is judged.",
         };
         format!(
             "{}, {}; load {} before, {} after.\n`{}`{quick}\n",
@@ -130,19 +137,19 @@ impl Report {
     }
 
     fn markdown(&self) -> String {
-        let mut text = format!("# Capture\n\n{}\n", self.head());
-        text.push_str("| row | what | target | reached | | beside it |\n|---|---|---|---|---|---|\n");
+        let mut text = format!("# Capture\n\n{}\n", self.header());
+        text.push_str("| row | what | target | reached | | details |\n|---|---|---|---|---|---|\n");
         for row in &self.rows {
             // Writing to a string cannot fail.
             let _written = writeln!(
                 text,
                 "| {} | {} | {} | {} | {} | {} |",
                 row.name,
-                row.what,
+                row.quantity,
                 row.target,
                 row.reached,
-                self.judgement(row),
-                row.beside
+                self.verdict(row),
+                row.details
             );
         }
         for failure in &self.failures {
@@ -151,7 +158,7 @@ impl Report {
         text
     }
 
-    /// Writes the Markdown to where it is wanted.
+    /// Writes the Markdown file.
     pub fn write(&self) -> std::io::Result<()> {
         let path = std::env::var_os("FLATCAP_CAPTURE_REPORT")
             .map_or_else(|| machine::target_directory().join("capture.md"), PathBuf::from);

@@ -1,52 +1,53 @@
-//! How is one thread of another process held, and no other? By `ptrace(2)`: to the program it looks like a disk that does not answer.
-//! Budget: none.
+//! Stops one thread of another process by `ptrace(2)` while the others run: to the program this
+//! looks like a disk that does not respond. Budget: none.
 
 use std::io;
 use std::ptr::null_mut;
 
-/// A thread that stands still for as long as this lives. For the thread that made it alone.
+/// A thread that is stopped while this value lives. Usable only on the thread that created it.
 #[derive(Debug)]
-pub struct Held {
+pub struct StoppedThread {
     thread: i32,
 }
 
-impl Held {
-    /// Stops a thread of a process of ours; the process's other threads go on.
-    pub fn hold(thread: i32) -> io::Result<Self> {
+impl StoppedThread {
+    /// Stops a thread of a child process; the other threads continue.
+    pub fn stop(thread: i32) -> io::Result<Self> {
         request(libc::PTRACE_SEIZE, thread)?;
-        let held = Self { thread };
+        let stopped = Self { thread };
         request(libc::PTRACE_INTERRUPT, thread)?;
         wait_until_stopped(thread)?;
-        Ok(held)
+        Ok(stopped)
     }
 
-    /// Lets it go on.
+    /// Lets the thread continue.
     pub fn release(self) {
         drop(self);
     }
 }
 
-impl Drop for Held {
+impl Drop for StoppedThread {
     fn drop(&mut self) {
-        // A thread that was killed meanwhile needs no letting go.
+        // Fails if the thread was killed meanwhile, which is fine.
         let _gone = request(libc::PTRACE_DETACH, self.thread);
     }
 }
 
-/// One request without data.
+/// Makes a request without data.
 #[allow(unsafe_code, reason = "the kernel's interface: ptrace takes pointers")]
 fn request(what: libc::c_uint, thread: i32) -> io::Result<()> {
-    // SAFETY: these requests (SEIZE, INTERRUPT, DETACH) take numbers in place of both pointers; 0 is no option, no signal.
+    // SAFETY: these requests (SEIZE, INTERRUPT, DETACH) take numbers in place of both pointers; 0
+    // means no options and no signal.
     match unsafe { libc::ptrace(what, thread, null_mut::<libc::c_void>(), null_mut::<libc::c_void>()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Waits until a thread that was asked to stop has done so.
+/// Waits until a thread that was asked to stop has stopped.
 #[allow(
     unsafe_code,
-    reason = "the kernel's interface: threads of others are waited for with __WALL, which rustix lacks"
+    reason = "the kernel's interface: waiting for another process's thread needs __WALL, which rustix lacks"
 )]
 fn wait_until_stopped(thread: i32) -> io::Result<()> {
     let mut status = 0;

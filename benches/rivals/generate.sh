@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Regenerates generated/ from schemas/; with --check, says whether generated/ is fresh. What is generated is committed, so
-# that the benches need none of these tools to be compiled.
+# Regenerates generated/ from schemas/; with --check, reports whether it is up to date. Generated
+# files are committed, so that compiling the benches needs none of these tools.
 #
-# Needs: flatc (as scripts/generate.sh finds it, or FLATC), Cap'n Proto's `capnp` (Debian: capnproto), a Java runtime of 17
-# or later (Debian: openjdk-17-jre-headless), cargo and curl. What is pinned is fetched into target/generate.
+# Needs: flatc (found as in scripts/generate.sh, or FLATC), Cap'n Proto's `capnp` (Debian:
+# capnproto), a Java runtime of 17 or later (Debian: openjdk-17-jre-headless), cargo and curl.
+# Pinned tools are downloaded into target/generate.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -11,7 +12,7 @@ flatc_version=25.12.19
 capnpc_version=0.27.0 # the newest compiler plugin for the crate capnp 0.27
 sbe_version=1.38.1
 sbe_sha256=fa3fbba1fee169d03b82a659dfb4f3e1a996cc0936a818901ec9bc40d512f374
-agrona_version=2.4.1 # what sbe-tool's own project file asks for
+agrona_version=2.4.1 # the version required by sbe-tool's project file
 agrona_sha256=85fdd2a94421611abb6601d815d9fa1fca0f2611ede22bbe25b2227f1768d256
 
 tools=$PWD/target/generate
@@ -27,7 +28,7 @@ if ! [ -x "$tools/bin/capnpc-rust" ]; then
     cargo install --quiet --locked --root "$tools" --version "$capnpc_version" capnpc
 fi
 
-# From Maven Central, or wherever its mirror stands.
+# Downloads from Maven Central or the mirror in MAVEN_CENTRAL.
 jar() { # group's path, name, version, digest
     local file=$tools/$2-$3.jar
     if ! [ -e "$file" ]; then
@@ -51,16 +52,16 @@ fi
 "$flatc" --rust -o "$out" schemas/shootout.fbs
 "$flatc" --binary --schema --bfbs-comments --bfbs-builtins --bfbs-filenames schemas -o "$out" schemas/shootout.fbs
 capnp compile -o"$tools/bin/capnpc-rust:$out" --src-prefix=schemas schemas/shootout.capnp
-# Its Rust target writes a crate, named after the schema's package.
+# Its Rust target writes a crate named after the schema's package.
 java -Dsbe.output.dir="$out" -Dsbe.target.language=Rust -Dsbe.validation.stop.on.error=true \
     -cp "$tools/sbe-tool-$sbe_version.jar:$tools/agrona-$agrona_version.jar" uk.co.real_logic.sbe.SbeTool schemas/shootout.xml
 
 if [ "${1:-}" = --check ]; then
     for made in "$out"/*; do
         if ! diff -r "$made" "generated/$(basename "$made")"; then
-            echo "generated/ is not what schemas/ gives: run benches/rivals/generate.sh and commit the result" >&2
+            echo "generated/ does not match schemas/: run benches/rivals/generate.sh and commit the result" >&2
             exit 1
         fi
     done
-    echo "benches/rivals/generated/ is fresh"
+    echo "benches/rivals/generated/ is up to date"
 fi

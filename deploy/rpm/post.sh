@@ -1,4 +1,5 @@
-# The account and the directory, then what the distribution has decided for new services (its presets; on Fedora: not started).
+# Creates the account and the directory, then applies the distribution's preset for new services (on
+# Fedora: not started).
 mkdir -p /etc/flatcap/conf.d
 command -v systemd-sysusers >/dev/null && systemd-sysusers flatcap.conf || :
 command -v systemd-tmpfiles >/dev/null && systemd-tmpfiles --create flatcap.conf || :

@@ -1,3 +1,3 @@
-//! `flatcap::block::fuzzing::decode` on what libFuzzer makes.
+//! Runs `flatcap::block::fuzzing::decode` on inputs of libFuzzer.
 #![no_main]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap::block::fuzzing::decode(data));

@@ -1,3 +1,3 @@
-//! `flatcap::import::iex::fuzzing::capture` on what libFuzzer makes.
+//! Runs `flatcap::import::iex::fuzzing::capture` on inputs of libFuzzer.
 #![no_main]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap::import::iex::fuzzing::capture(data));

@@ -1,3 +1,3 @@
-//! `flatcap::stream::fuzzing::recover` on what libFuzzer makes.
+//! Runs `flatcap::stream::fuzzing::recover` on inputs of libFuzzer.
 #![no_main]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap::stream::fuzzing::recover(data));

@@ -1,3 +1,3 @@
-//! `flatcap::schema::fuzzing::reflect` on what libFuzzer makes.
+//! Runs `flatcap::schema::fuzzing::reflect` on inputs of libFuzzer.
 #![no_main]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap::schema::fuzzing::reflect(data));

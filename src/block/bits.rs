@@ -1,18 +1,19 @@
-//! Integers of a chunk in as many bits each as the largest one needs.
+//! Bit packing: the integers of a chunk, each in as many bits as the largest one needs.
 
-/// Integers in a chunk: so that a chunk of w bits each is exactly w words.
+/// Integers in a chunk. With 64 of them, a chunk of `width` bits each is exactly `width` words.
 pub(super) const CHUNK: usize = 64;
 
 /// One chunk of integers.
 pub(super) type Chunk = [u64; CHUNK];
 
-/// Bits that the largest of some integers needs, given all of them joined by "or".
+/// Returns the bits that the largest of some integers needs. `joined` is the bitwise OR of them
+/// all.
 #[inline]
 pub(super) fn width_of(joined: u64) -> u32 {
     u64::BITS - joined.leading_zeros()
 }
 
-/// Calls a function that knows the width when it is compiled.
+/// Calls a function with the bit width as a compile-time constant.
 macro_rules! by_width {
     (@one $function:ident, $known:literal, ($($argument:expr),*)) => { $function::<$known>($($argument),*) };
     (@all $width:expr, $function:ident, $arguments:tt, $($known:literal)*) => {
@@ -28,19 +29,21 @@ macro_rules! by_width {
     };
 }
 
-/// Bytes of `count` integers, at most a chunk, of `width` bits each, at most 64: whole words.
+/// Returns the length of `count` integers (at most a chunk) of `width` bits each (at most 64), in
+/// bytes. Always whole 8-byte words.
 #[inline]
 pub(super) fn packed_bytes(count: usize, width: u32) -> usize {
     8 * (count * width as usize).div_ceil(64)
 }
 
-/// Appends the first `count` integers of a chunk, `width` bits each, from the lowest bit on, as little-endian words. Those behind them must be 0.
+/// Appends the first `count` integers of a chunk, `width` bits each, lowest bit first, as
+/// little-endian words. The integers after them must be 0.
 pub(super) fn pack(chunk: &Chunk, count: usize, width: u32, out: &mut Vec<u8>) {
     let words = packed_bytes(count, width) / 8;
     by_width!(width, pack_known(chunk, words, out));
 }
 
-/// Reads a chunk from as many words as there are; behind them are zeros.
+/// Reads a chunk from as many words as there are. Missing words count as 0.
 pub(super) fn unpack(bytes: &[u8], width: u32, chunk: &mut Chunk) {
     by_width!(width, unpack_known(bytes, chunk));
 }
@@ -92,7 +95,8 @@ fn unpack_known<const WIDTH: usize>(bytes: &[u8], chunk: &mut Chunk) {
 mod tests {
     use super::*;
 
-    // Goal: every chunk comes back, in as many bytes as it must have. Method: each width, with values that use all of its bits.
+    // Proves that chunks of every bit width round-trip and take exactly the expected number of
+    // bytes.
     #[test]
     fn chunks_come_back() {
         let mut state = 1_u64;

@@ -1,9 +1,9 @@
-//! Kinds of checksums as numbers of the wire: those of a block's frames, and of a segment's.
+//! Checksum kinds and their numbers in the wire format, for the frames in a block and for segments.
 
 use crate::schema::segment as wire;
 use crate::stream::ChecksumKind;
 
-/// The number of a kind.
+/// Returns the wire number of a checksum kind.
 pub(crate) fn checksum_to_wire(kind: ChecksumKind) -> wire::ChecksumKind {
     match kind {
         ChecksumKind::None => wire::ChecksumKind::None,
@@ -13,7 +13,7 @@ pub(crate) fn checksum_to_wire(kind: ChecksumKind) -> wire::ChecksumKind {
     }
 }
 
-/// The kind with this number; none: one that this build has not.
+/// Returns the checksum kind with this wire number, or `None` if this build does not know it.
 pub(crate) fn checksum_from_wire(kind: wire::ChecksumKind) -> Option<ChecksumKind> {
     ChecksumKind::ALL.iter().copied().find(|known| checksum_to_wire(*known) == kind)
 }
@@ -24,7 +24,7 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_format() {
-        // Goal: a kind has one number, which is told back, and no other number is a kind. Method: all numbers of a byte.
+        // Proves that each kind has its own wire number and that no other byte value is accepted.
         let kinds = [ChecksumKind::None, ChecksumKind::Crc16, ChecksumKind::Crc32, ChecksumKind::Xxh3];
         for number in 0..=u8::MAX {
             let kind = checksum_from_wire(wire::ChecksumKind(number));

@@ -1,21 +1,22 @@
-//! General codecs, by well-kept libraries: bytes to fewer bytes, and back.
+//! General-purpose codecs from maintained libraries: compression and decompression of one part of a
+//! block.
 
 use std::fmt;
 use std::io::{self, Cursor, Read, Write};
 use std::str::FromStr;
 
-use super::error::Fault;
-use super::lane::{put_varint, varint_bytes};
+use super::encoding::{put_varint, varint_bytes};
+use super::error::BlockError;
 use crate::stream::append;
 
-/// A codec and how hard it tries.
+/// A codec and its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// Bytes as they are.
+    /// Stores the bytes as they are.
     None,
-    /// LZ4 blocks.
+    /// LZ4 block format.
     Lz4,
-    /// Snappy, raw format.
+    /// Snappy raw format.
     Snappy,
     /// Zstandard, level 1 to 19.
     Zstd(u8),
@@ -23,55 +24,60 @@ pub enum Codec {
     Brotli(u8),
 }
 
-/// Highest level of zstd that is taken.
+/// Highest accepted level of Zstandard.
 const ZSTD_LEVEL_MAX: u8 = 19;
-/// Highest quality of brotli.
+/// Highest quality of Brotli.
 const BROTLI_QUALITY_MAX: u8 = 11;
-/// Brotli's window, as a power of two: more than a part has is for nothing.
+/// Brotli's window as a power of two: 4 MiB, as long as a default block. A window longer than its
+/// part has no effect.
 const BROTLI_WINDOW: u32 = 22;
-/// Parts of up to so many bytes are packed with a lower quality: from 7 to 9 brotli would touch tables of up to 32 MiB for each of them.
+/// Parts of up to this many bytes use a lower Brotli quality. At quality 7 to 9 Brotli touches
+/// tables of up to 32 MiB for every part, however short.
 const BROTLI_SHORT_BYTES: usize = 64 << 10;
-/// The highest quality whose tables are small.
+/// The highest quality with small tables. For payloads of 100 bytes it wrote 1.4 times as fast and
+/// cost 0.1 % of size (docs/BENCHMARKS.md).
 const BROTLI_QUALITY_SHORT: u8 = 6;
-/// Parts of fewer bytes stay as they are: to set up a codec costs more than it can save.
-const PACKED_BYTES_MIN: usize = 32;
+/// Shorter parts are stored as they are: setting up a codec costs more than it can save.
+const COMPRESSED_BYTES_MIN: usize = 32;
 
-/// Snappy packs so many bytes at a time, each by themselves.
-const SNAPPY_BYTES: usize = 1 << 16;
+/// Snappy compresses blocks of this many bytes independently of each other.
+const SNAPPY_BLOCK_BYTES: usize = 1 << 16;
 
-/// The lowest seven bits of a brotli stream whose window is larger than RFC 7932 knows.
+/// The lowest seven bits of a Brotli stream with a "large window", an extension beyond RFC 7932.
 const BROTLI_LARGE_WINDOW: u8 = 0x11;
 
-/// What codecs keep from part to part.
-pub(super) struct Compressor {
+/// Codec state that is reused from part to part.
+pub(super) struct PartCompressor {
     codec: Codec,
     zstd: Option<zstd::bulk::Compressor<'static>>,
     snappy: snap::raw::Encoder,
-    room: Vec<u8>, // what a part may need at most, kept: filling it with zeros for each one costs a tenth of the fast codecs' time
-    rows: Vec<u8>, // one behind the other, or as many of them as a piece has
+    // Output space for one part. Kept, as zero-filling it anew takes a tenth of a fast codec's
+    // time.
+    output: Vec<u8>,
+    gathered: Vec<u8>, // gathered rows: all of them, or one Snappy block
 }
 
-/// The same for the way back, for all codecs.
+/// Decompression state for all codecs, reused from part to part.
 #[derive(Default)]
-pub(super) struct Decompressor {
+pub(super) struct PartDecompressor {
     zstd: Option<zstd::bulk::Decompressor<'static>>,
     snappy: snap::raw::Decoder,
 }
 
-impl fmt::Debug for Compressor {
+impl fmt::Debug for PartCompressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Compressor").field("codec", &self.codec).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Decompressor {
+impl fmt::Debug for PartDecompressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decompressor").finish_non_exhaustive()
     }
 }
 
 impl Codec {
-    /// Its number in a block (docs/FORMAT.md, "Block").
+    /// Returns the codec's number in a block (docs/FORMAT.md, section 11).
     pub(super) fn number(self) -> u8 {
         match self {
             Self::None => 0,
@@ -83,24 +89,32 @@ impl Codec {
     }
 }
 
-impl Compressor {
+impl PartCompressor {
     pub(super) fn new(codec: Codec) -> Self {
-        Self { codec, zstd: None, snappy: snap::raw::Encoder::new(), room: Vec::new(), rows: Vec::new() }
+        Self {
+            codec,
+            zstd: None,
+            snappy: snap::raw::Encoder::new(),
+            output: Vec::new(),
+            gathered: Vec::new(),
+        }
     }
 
     pub(super) fn codec(&self) -> Codec {
         self.codec
     }
 
-    /// Appends what the codec makes of the bytes, and tells by which codec: those that do not get fewer, or are few, stay as they are.
+    /// Appends the compressed bytes and returns the number of the codec used. Bytes that are few,
+    /// or do not get shorter, are stored as they are.
     pub(super) fn compress(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
-        let packed = match self.codec {
-            _ if bytes.len() < PACKED_BYTES_MIN => bytes,
+        let compressed = match self.codec {
+            _ if bytes.len() < COMPRESSED_BYTES_MIN => bytes,
             Codec::None => bytes,
             Codec::Lz4 => {
-                let room = room(&mut self.room, lz4_flex::block::get_maximum_output_size(bytes.len()));
-                let length = lz4_flex::block::compress_into(bytes, room).map_err(io::Error::other)?;
-                room.get(..length).unwrap_or(bytes)
+                let buffer =
+                    growing_slice(&mut self.output, lz4_flex::block::get_maximum_output_size(bytes.len()));
+                let length = lz4_flex::block::compress_into(bytes, buffer).map_err(io::Error::other)?;
+                buffer.get(..length).unwrap_or(bytes)
             }
             Codec::Snappy => return self.snappy(bytes, out),
             Codec::Zstd(level) => return self.zstd(level, bytes, out),
@@ -109,24 +123,24 @@ impl Compressor {
                     7..=9 if bytes.len() <= BROTLI_SHORT_BYTES => BROTLI_QUALITY_SHORT,
                     quality => quality,
                 };
-                self.room.clear();
+                self.output.clear();
                 let mut writer =
-                    brotli::CompressorWriter::new(&mut self.room, 4096, u32::from(quality), BROTLI_WINDOW);
+                    brotli::CompressorWriter::new(&mut self.output, 4096, u32::from(quality), BROTLI_WINDOW);
                 writer.write_all(bytes)?;
                 writer.flush()?;
                 drop(writer);
-                &self.room
+                &self.output
             }
         };
-        let (packed, codec) =
-            if packed.len() < bytes.len() { (packed, self.codec) } else { (bytes, Codec::None) };
-        out.extend_from_slice(packed);
+        let (compressed, codec) =
+            if compressed.len() < bytes.len() { (compressed, self.codec) } else { (bytes, Codec::None) };
+        out.extend_from_slice(compressed);
         Ok(codec.number())
     }
 }
 
-impl Compressor {
-    /// Where it stays: no copy of it is made.
+impl PartCompressor {
+    /// Compresses directly into `out`, without a copy.
     fn zstd(&mut self, level: u8, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
         let compressor = match &mut self.zstd {
             Some(compressor) => compressor,
@@ -136,9 +150,9 @@ impl Compressor {
         out.reserve(zstd::zstd_safe::compress_bound(bytes.len()));
         let mut to = Cursor::new(std::mem::take(out));
         to.set_position(start as u64);
-        let packed = compressor.compress_to_buffer(bytes, &mut to);
+        let compressed = compressor.compress_to_buffer(bytes, &mut to);
         *out = to.into_inner();
-        Ok(match packed {
+        Ok(match compressed {
             Ok(_) if out.len() - start < bytes.len() => self.codec.number(),
             other => {
                 out.truncate(start);
@@ -149,7 +163,8 @@ impl Compressor {
         })
     }
 
-    /// As [`compress`](Self::compress), of what lies in rows at many places. Returns their length too.
+    /// Compresses rows that lie at many places, like [`compress`](Self::compress). Also returns the
+    /// sum of their lengths.
     pub(super) fn compress_rows<'r>(
         &mut self,
         rows: impl Iterator<Item = &'r [u8]> + Clone,
@@ -157,29 +172,30 @@ impl Compressor {
     ) -> io::Result<(u8, usize)> {
         let bytes = rows.clone().map(<[u8]>::len).sum();
         let number = match self.codec {
-            Codec::Snappy if bytes >= PACKED_BYTES_MIN => self.snappy_rows(rows, bytes, out)?,
+            Codec::Snappy if bytes >= COMPRESSED_BYTES_MIN => self.snappy_rows(rows, bytes, out)?,
             Codec::None | Codec::Snappy => {
                 rows.for_each(|row| append(out, row));
                 Codec::None.number()
             }
             _ => {
-                let mut all = std::mem::take(&mut self.rows);
+                let mut all = std::mem::take(&mut self.gathered);
                 all.clear();
                 rows.for_each(|row| append(&mut all, row));
-                let packed = self.compress(&all, out);
-                self.rows = all;
-                packed?
+                let compressed = self.compress(&all, out);
+                self.gathered = all;
+                compressed?
             }
         };
         Ok((number, bytes))
     }
 
-    /// The stream that one call makes of all bytes, made of calls for what Snappy packs at a time: their room stays in the nearest cache.
+    /// Compresses one Snappy block at a time, so that the output buffer stays in the nearest cache.
+    /// The result equals that of one call for all bytes.
     fn snappy(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
         let start = out.len();
         put_varint(bytes.len() as u64, out);
-        for piece in bytes.chunks(SNAPPY_BYTES) {
-            self.snappy_piece(piece, out)?;
+        for piece in bytes.chunks(SNAPPY_BLOCK_BYTES) {
+            self.snappy_block(piece, out)?;
         }
         if out.len() - start < bytes.len() {
             return Ok(self.codec.number());
@@ -189,7 +205,7 @@ impl Compressor {
         Ok(Codec::None.number())
     }
 
-    /// The same of rows, of which no more are gathered at a time.
+    /// Compresses rows like [`snappy`](Self::snappy). Gathers at most one Snappy block at a time.
     fn snappy_rows<'r>(
         &mut self,
         rows: impl Iterator<Item = &'r [u8]> + Clone,
@@ -198,21 +214,21 @@ impl Compressor {
     ) -> io::Result<u8> {
         let start = out.len();
         put_varint(bytes as u64, out);
-        let mut piece = std::mem::take(&mut self.rows);
+        let mut piece = std::mem::take(&mut self.gathered);
         piece.clear();
         for mut row in rows.clone() {
-            while let Some((own, rest)) = row.split_at_checked(SNAPPY_BYTES - piece.len()) {
+            while let Some((own, rest)) = row.split_at_checked(SNAPPY_BLOCK_BYTES - piece.len()) {
                 piece.extend_from_slice(own);
-                self.snappy_piece(&piece, out)?;
+                self.snappy_block(&piece, out)?;
                 piece.clear();
                 row = rest;
             }
             append(&mut piece, row);
         }
         if !piece.is_empty() {
-            self.snappy_piece(&piece, out)?;
+            self.snappy_block(&piece, out)?;
         }
-        self.rows = piece;
+        self.gathered = piece;
         if out.len() - start < bytes {
             return Ok(self.codec.number());
         }
@@ -221,35 +237,36 @@ impl Compressor {
         Ok(Codec::None.number())
     }
 
-    /// Appends a piece of a stream, which has no length in front.
-    fn snappy_piece(&mut self, piece: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-        let room = room(&mut self.room, snap::raw::max_compress_len(piece.len()));
-        let length = self.snappy.compress(piece, room).map_err(io::Error::other)?;
+    /// Appends one Snappy block, without the length that precedes a whole stream.
+    fn snappy_block(&mut self, piece: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let buffer = growing_slice(&mut self.output, snap::raw::max_compress_len(piece.len()));
+        let length = self.snappy.compress(piece, buffer).map_err(io::Error::other)?;
         let front_bytes = varint_bytes(piece.len() as u64);
-        out.extend_from_slice(room.get(front_bytes..length).unwrap_or_default());
+        out.extend_from_slice(buffer.get(front_bytes..length).unwrap_or_default());
         Ok(())
     }
 }
 
-/// The first bytes of a buffer that only ever grows.
-fn room(kept: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+/// Returns the first `bytes` bytes of a buffer that only grows.
+fn growing_slice(kept: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     if kept.len() < bytes {
         kept.resize(bytes, 0);
     }
     kept.get_mut(..bytes).unwrap_or_default()
 }
 
-impl Decompressor {
-    /// Reads a part that is known to have `raw_bytes`, by the codec with this number, in place of what is in `out`: room that was filled once
-    /// is not filled with zeros again. What the length was met its limit before.
+impl PartDecompressor {
+    /// Decompresses a part of `raw_bytes` bytes with the codec of this number and replaces the
+    /// contents of `out`. Memory already filled is not zero-filled again. The caller has checked
+    /// `raw_bytes` against a limit.
     pub(super) fn decompress(
         &mut self,
         number: u8,
         stored: &[u8],
         raw_bytes: usize,
         out: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
-        const BROKEN: Fault = Fault::Part("is not what its codec writes");
+    ) -> Result<(), BlockError> {
+        const BROKEN: BlockError = BlockError::Part("is not valid data of its codec");
         match number {
             0 | 3 => out.clear(),
             _ => out.resize(raw_bytes, 0),
@@ -257,7 +274,7 @@ impl Decompressor {
         let length = match number {
             0 => {
                 if stored.len() != raw_bytes {
-                    return Err(Fault::Part("that is not packed has another length than it says"));
+                    return Err(BlockError::Part("stored without a codec does not have its stated length"));
                 }
                 out.extend_from_slice(stored);
                 raw_bytes
@@ -274,14 +291,16 @@ impl Decompressor {
                     Some(decompressor) => decompressor,
                     none => none.insert(
                         zstd::bulk::Decompressor::new()
-                            .map_err(|_| Fault::Part("needs memory that is not there"))?,
+                            .map_err(|_| BlockError::Part("cannot be decompressed: out of memory"))?,
                     ),
                 };
-                // Into the vector's capacity, which may be more than was asked for: the length is looked at below.
+                // Writes into the vector's capacity, which may exceed `raw_bytes`: the length is
+                // checked below.
                 out.reserve_exact(raw_bytes);
                 decompressor.decompress_to_buffer(stored, out).map_err(|_| BROKEN)?
             }
-            // The mark of windows up to a gigabyte, which would be taken before a byte comes out.
+            // Refuse windows of up to 1 GiB: Brotli would allocate them before the first byte comes
+            // out.
             4 if stored.first().is_some_and(|first| first & 0x7F == BROTLI_LARGE_WINDOW) => {
                 return Err(BROKEN);
             }
@@ -289,13 +308,17 @@ impl Decompressor {
                 let mut reader = brotli::Decompressor::new(stored, 4096);
                 reader.read_exact(out).map_err(|_| BROKEN)?;
                 if !matches!(reader.read(&mut [0]), Ok(0)) {
-                    return Err(Fault::Part("unpacks to more than it says"));
+                    return Err(BlockError::Part("decompresses to more bytes than it states"));
                 }
                 raw_bytes
             }
-            _ => return Err(Fault::Part("has a codec that this build does not know")),
+            _ => return Err(BlockError::Part("has an unknown codec")),
         };
-        if length == raw_bytes { Ok(()) } else { Err(Fault::Part("unpacks to another length than it says")) }
+        if length == raw_bytes {
+            Ok(())
+        } else {
+            Err(BlockError::Part("does not decompress to its stated length"))
+        }
     }
 }
 
@@ -319,7 +342,7 @@ impl FromStr for Codec {
         let level = |from: u8, to: u8, default: u8| match level.map(str::parse) {
             None => Ok(default),
             Some(Ok(level)) if (from..=to).contains(&level) => Ok(level),
-            Some(_) => Err(format!("{text:?}: the level of {name} is a number from {from} to {to}")),
+            Some(_) => Err(format!("{text:?}: the level of {name} must be from {from} to {to}")),
         };
         match name {
             "none" | "lz4" | "snappy" if text != name => Err(format!("{text:?}: {name} has no level")),
@@ -329,7 +352,7 @@ impl FromStr for Codec {
             "zstd" => level(1, ZSTD_LEVEL_MAX, 1).map(Self::Zstd),
             "brotli" => level(0, BROTLI_QUALITY_MAX, 6).map(Self::Brotli),
             _ => Err(format!(
-                "{text:?} is no codec; there are none, lz4, snappy, zstd:1 to zstd:{ZSTD_LEVEL_MAX}, \
+                "{text:?} is not a codec; use none, lz4, snappy, zstd:1 to zstd:{ZSTD_LEVEL_MAX}, \
                  brotli:0 to brotli:{BROTLI_QUALITY_MAX}"
             )),
         }
@@ -342,7 +365,8 @@ mod tests {
 
     #[test]
     fn snappy_in_pieces_is_snappy() {
-        // Goal: what is packed piece by piece is the stream of one call, of rows too. Method: lengths around pieces and around what is left as it is.
+        // Proves that block-wise Snappy output equals that of a single call, for rows too.
+        // Lengths lie around the block size and the shortest part that is compressed.
         let noise = |at: u32| {
             let mask = if at % 512 < 200 { 0xFF } else { 3 };
             at.wrapping_mul(0x9E37_79B9).to_le_bytes()[3] & mask
@@ -350,13 +374,13 @@ mod tests {
         let bytes: Vec<u8> = (0..200_000).map(noise).collect();
         for length in [32, 33, 127, 128, 65_535, 65_536, 65_537, 65_552, 131_072, 131_073, 200_000] {
             let (mut pieces, bytes) = (Vec::new(), &bytes[..length]);
-            let number = Compressor::new(Codec::Snappy).compress(bytes, &mut pieces).unwrap();
+            let number = PartCompressor::new(Codec::Snappy).compress(bytes, &mut pieces).unwrap();
             let whole = snap::raw::Encoder::new().compress_vec(bytes).unwrap();
             for row_bytes in [7, 1000, 65_536, 70_000] {
                 let (mut by_rows, rows) = (vec![1], bytes.chunks(row_bytes));
-                let told = Compressor::new(Codec::Snappy).compress_rows(rows, &mut by_rows).unwrap();
+                let result = PartCompressor::new(Codec::Snappy).compress_rows(rows, &mut by_rows).unwrap();
                 assert!(
-                    told == (number, length) && by_rows[1..] == pieces,
+                    result == (number, length) && by_rows[1..] == pieces,
                     "{length} in rows of {row_bytes}"
                 );
             }
@@ -370,16 +394,17 @@ mod tests {
 
     #[test]
     fn short_and_long_parts_of_brotli_come_back() {
-        // Goal: a quality that short parts have not changes nothing about what comes out, and long parts keep theirs. Method: parts on both sides of
-        // the limit by each quality that differs, beside those of the quality that takes its place.
+        // Proves that short parts round-trip at the lowered Brotli quality and that long parts keep
+        // theirs.
         let bytes: Vec<u8> =
             (0..40_000_u32).flat_map(|number| (number * number / 77).to_le_bytes()).collect();
         for (length, is_short) in [(BROTLI_SHORT_BYTES, true), (BROTLI_SHORT_BYTES + 1, false)] {
             let bytes = &bytes[..length];
             let pack = |quality| {
                 let (mut stored, mut out) = (Vec::new(), Vec::new());
-                let number = Compressor::new(Codec::Brotli(quality)).compress(bytes, &mut stored).unwrap();
-                Decompressor::default().decompress(number, &stored, length, &mut out).unwrap();
+                let number =
+                    PartCompressor::new(Codec::Brotli(quality)).compress(bytes, &mut stored).unwrap();
+                PartDecompressor::default().decompress(number, &stored, length, &mut out).unwrap();
                 assert!(out == bytes, "{quality}: {length}");
                 stored
             };
@@ -391,13 +416,14 @@ mod tests {
 
     #[test]
     fn parts_that_are_not_what_they_say_are_refused() {
-        // Goal: a stream that is cut, longer, shorter, of another codec or with a large window is an error. Method: each of these for each codec.
+        // Proves that streams which are truncated, of another length or codec, or have a large
+        // window are errors.
         let bytes: Vec<u8> = (0..5000_u32).flat_map(|number| (number / 9).to_le_bytes()).collect();
         let mut out = Vec::new();
-        let mut decompressor = Decompressor::default();
+        let mut decompressor = PartDecompressor::default();
         for codec in [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(3), Codec::Brotli(3)] {
             let mut stored = Vec::new();
-            let number = Compressor::new(codec).compress(&bytes, &mut stored).unwrap();
+            let number = PartCompressor::new(codec).compress(&bytes, &mut stored).unwrap();
             assert_eq!(number, codec.number());
             decompressor.decompress(number, &stored, bytes.len(), &mut out).unwrap();
             assert_eq!(out, bytes);
@@ -416,7 +442,7 @@ mod tests {
             assert!(decompressor.decompress(number + 5, &stored, bytes.len(), &mut out).is_err());
         }
         let mut stored = Vec::new();
-        Compressor::new(Codec::Brotli(3)).compress(&bytes, &mut stored).unwrap();
+        PartCompressor::new(Codec::Brotli(3)).compress(&bytes, &mut stored).unwrap();
         stored[0] = BROTLI_LARGE_WINDOW;
         assert!(decompressor.decompress(4, &stored, bytes.len(), &mut out).is_err());
     }

@@ -1,83 +1,84 @@
-//! A block into frames.
+//! Decoding: a block into frames.
 
 use flatbuffers::VerifierOptions;
 
 use super::checksum::checksum_from_wire;
-use super::codec::Decompressor;
-use super::decoded::Decoded;
-use super::error::Fault;
+use super::codec::PartDecompressor;
+use super::decoded_matrix::DecodedMatrix;
+use super::error::BlockError;
+use super::grouping::{ROWS_MAX, is_block};
 use super::lengths;
-use super::sort::{ROWS_MAX, is_block};
-use super::wanted::Wanted;
+use super::selection::ColumnSelection;
 use crate::schema::segment as wire;
 use crate::stream::{ChecksumKind, SliceFramer};
 
-/// Longest run of frames in a block, in bytes. What reading one takes is a multiple of it (docs/FORMAT.md, section 11).
+/// Most raw bytes of a block. Reading a block takes memory for at most some twenty times its raw
+/// bytes (docs/FORMAT.md, section 11).
 pub const RAW_BYTES_MAX: u64 = 128 << 20;
 /// Most frames of a block.
 pub(super) const FRAMES_MAX: u32 = 1 << 22;
 /// Most groups and most parts of a block.
 const GROUPS_MAX: usize = 1 << 16;
 
-/// A block that is read: its frames are made as they are asked for.
+/// An opened block. Frames are rebuilt when they are copied out.
 #[derive(Debug)]
 pub struct Block {
     raw_offset: u64,
     pub(super) raw_bytes: usize,
     pub(super) checksum: ChecksumKind,
-    pub(super) frames: Vec<Frame>,
-    pub(super) groups: Vec<Group>,
+    pub(super) frames: Vec<BlockFrame>,
+    pub(super) groups: Vec<DecodedGroup>,
 }
 
-/// A frame: where it begins in the run, where its payload is.
+/// The location of a frame: its offset in the block's raw bytes, and its payload in a group.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Frame {
+pub(super) struct BlockFrame {
     pub(super) offset: u32,
-    /// Number of its row, or where it begins in the bytes of its group.
-    pub(super) at: u32,
+    /// The row number, or the offset in the bytes of the group.
+    pub(super) position: u32,
     pub(super) group: u16,
 }
 
 #[derive(Debug)]
-pub(super) enum Group {
+pub(super) enum DecodedGroup {
     Payloads(Vec<u8>),
     Frames(Vec<u8>),
-    Matrix(Decoded),
+    Matrix(DecodedMatrix),
 }
 
-/// Reads blocks. Keeps its memory from block to block, that of blocks which are given back too.
+/// Reads blocks. Reuses its memory, including that of blocks returned with [`reuse`](Self::reuse).
 #[derive(Debug, Default)]
-pub struct Decoder {
-    decompressor: Decompressor,
-    spare: Spare,
+pub struct BlockDecoder {
+    decompressor: PartDecompressor,
+    reused: ReusedBuffers,
 }
 
-/// Memory to be filled again.
+/// Buffers that are reused.
 #[derive(Debug, Default)]
-pub(super) struct Spare {
-    pub(super) bytes: Vec<u8>, // of frames or payloads; the longest that was given back
+pub(super) struct ReusedBuffers {
+    pub(super) bytes: Vec<u8>, // of frames or payloads: the largest returned so far
     pub(super) lengths: Vec<u32>,
-    pub(super) room: Vec<u8>, // what lengths were packed in
-    frames: Vec<Frame>,
+    pub(super) compressed_lengths: Vec<u8>, // what lengths are decompressed into
+    frames: Vec<BlockFrame>,
 }
 
-impl Decoder {
-    /// Unpacks what is wanted of a Block frame's payload; frames are made of it as they are asked for.
+impl BlockDecoder {
+    /// Decompresses the selected columns of a Block frame's payload. Frames are rebuilt on demand.
     ///
     /// # Errors
-    /// What is wrong with it. Every length met its limit before memory was taken for it.
-    pub fn open(&mut self, payload: &[u8], wanted: &Wanted<'_>) -> Result<Block, Fault> {
-        let block = Packed::open(payload)?;
-        let mut parts = Parts::new(&mut self.decompressor, &block)?;
-        let order = block.order(&mut parts)?;
+    /// The block is malformed. Lengths are checked against limits before memory is allocated.
+    pub fn open(&mut self, payload: &[u8], selection: &ColumnSelection<'_>) -> Result<Block, BlockError> {
+        let block = CheckedBlock::open(payload)?;
+        let mut parts = PartReader::new(&mut self.decompressor, &block)?;
+        let order = block.group_order(&mut parts)?;
         let groups =
             block.groups.iter().map(|group| open_group(group, &mut parts)).collect::<Result<Vec<_>, _>>()?;
-        let mut frames = std::mem::take(&mut self.spare.frames);
-        place(&block, &order, &groups, &mut frames)?;
-        let spare = &mut self.spare.bytes;
+        let mut frames = std::mem::take(&mut self.reused.frames);
+        locate_frames(&block, &order, &groups, &mut frames)?;
+        let buffer = &mut self.reused.bytes;
         let groups = groups
             .into_iter()
-            .map(|group| group.fill(&mut parts, wanted, spare))
+            .map(|group| group.decode(&mut parts, selection, buffer))
             .collect::<Result<_, _>>()?;
         Ok(Block {
             raw_offset: block.raw_offset,
@@ -89,110 +90,109 @@ impl Decoder {
     }
 }
 
-impl Decoder {
-    /// Takes back the memory of a block that nobody needs any more, for the next one. Without it blocks take new memory each time, which
-    /// the kernel fills with zeros first.
+impl BlockDecoder {
+    /// Takes back the memory of a block for the next one. The kernel would have to zero new memory.
     pub fn reuse(&mut self, block: Block) {
-        if block.frames.capacity() > self.spare.frames.capacity() {
-            self.spare.frames = block.frames;
+        if block.frames.capacity() > self.reused.frames.capacity() {
+            self.reused.frames = block.frames;
         }
         for group in block.groups {
-            if let Group::Payloads(bytes) | Group::Frames(bytes) = group
-                && bytes.capacity() > self.spare.bytes.capacity()
+            if let DecodedGroup::Payloads(bytes) | DecodedGroup::Frames(bytes) = group
+                && bytes.capacity() > self.reused.bytes.capacity()
             {
-                self.spare.bytes = bytes;
+                self.reused.bytes = bytes;
             }
         }
     }
 
-    pub(super) fn decompressor(&mut self) -> &mut Decompressor {
+    pub(super) fn decompressor(&mut self) -> &mut PartDecompressor {
         &mut self.decompressor
     }
 
-    pub(super) fn split(&mut self) -> (&mut Decompressor, &mut Spare) {
-        (&mut self.decompressor, &mut self.spare)
+    pub(super) fn split(&mut self) -> (&mut PartDecompressor, &mut ReusedBuffers) {
+        (&mut self.decompressor, &mut self.reused)
     }
 }
 
 impl Block {
-    /// Where its first frame stood in the segment as it was recorded.
+    /// Returns the offset of the first frame in the segment as it was recorded.
     pub fn raw_offset(&self) -> u64 {
         self.raw_offset
     }
 
-    /// Length of its frames, unpacked.
+    /// Returns the length of the frames before compression, in bytes.
     pub fn raw_bytes(&self) -> usize {
         self.raw_bytes
     }
 
-    /// Which checksum the frames within have; the Block's own frame may have another.
+    /// Returns the checksum kind of the frames inside. The Block frame itself may have another.
     pub fn checksum(&self) -> ChecksumKind {
         self.checksum
     }
 
-    /// How many frames it has.
+    /// Returns the number of frames.
     pub fn frames(&self) -> usize {
         self.frames.len()
     }
 
-    /// Writes the bytes of its frames from the offset `from` within the block on, and says how many: fewer than there is room for only at
-    /// its end. Only frames that are touched are made.
+    /// Copies frame bytes from the offset `from` within the block, and returns how many: fewer than
+    /// `out` holds only at the end of the block. Only frames in this range are rebuilt.
     pub fn copy(&self, from: usize, out: &mut [u8]) -> usize {
         let end = self.raw_bytes.min(from.saturating_add(out.len()));
         let mut rest = out.get_mut(..end.saturating_sub(from)).unwrap_or_default();
         let length = rest.len();
         let first = self.frames.partition_point(|frame| frame.offset as usize <= from).saturating_sub(1);
-        let mut whole = Vec::new(); // a frame of which only a part is asked for
+        let mut whole = Vec::new(); // a frame that is copied only in part
         let mut at = from;
         for (number, frame) in self.frames.iter().enumerate().skip(first) {
             if rest.is_empty() {
                 break;
             }
-            let behind = self.frames.get(number + 1).map_or(self.raw_bytes, |next| next.offset as usize);
-            let (frame_bytes, skipped) = (behind - frame.offset as usize, at - frame.offset as usize);
-            let (room, next) = rest.split_at_mut((frame_bytes - skipped).min(rest.len()));
-            if room.len() == frame_bytes {
-                self.make(frame, room);
+            let after = self.frames.get(number + 1).map_or(self.raw_bytes, |next| next.offset as usize);
+            let (frame_bytes, skipped) = (after - frame.offset as usize, at - frame.offset as usize);
+            let (buffer, next) = rest.split_at_mut((frame_bytes - skipped).min(rest.len()));
+            if buffer.len() == frame_bytes {
+                self.rebuild(frame, buffer);
             } else {
                 whole.clear();
                 whole.resize(frame_bytes, 0);
-                self.make(frame, &mut whole);
-                room.copy_from_slice(whole.get(skipped..skipped + room.len()).unwrap_or_default());
+                self.rebuild(frame, &mut whole);
+                buffer.copy_from_slice(whole.get(skipped..skipped + buffer.len()).unwrap_or_default());
             }
-            (rest, at) = (next, behind);
+            (rest, at) = (next, after);
         }
         length
     }
 
-    /// Length of the frame with this number.
+    /// Returns the length of the frame with this number.
     pub(super) fn frame_bytes(&self, number: usize) -> usize {
         let start = self.frames.get(number).map_or(self.raw_bytes, |frame| frame.offset as usize);
         let end = self.frames.get(number + 1).map_or(self.raw_bytes, |next| next.offset as usize);
         end - start
     }
 
-    /// Makes a frame; `to` has its length, which the limit of a block has made short enough for a head.
-    fn make(&self, frame: &Frame, to: &mut [u8]) {
-        let (at, head_bytes) = (frame.at as usize, self.checksum.frame_bytes(0));
+    /// Rebuilds a frame into `to`, which has its length. The limits of a block keep it short.
+    fn rebuild(&self, frame: &BlockFrame, to: &mut [u8]) {
+        let (at, header_bytes) = (frame.position as usize, self.checksum.frame_bytes(0));
         match self.groups.get(usize::from(frame.group)) {
-            Some(Group::Frames(bytes)) => {
+            Some(DecodedGroup::Frames(bytes)) => {
                 to.copy_from_slice(bytes.get(at..at + to.len()).unwrap_or_default());
             }
-            Some(Group::Payloads(bytes)) => {
-                let payload = bytes.get(at..at + to.len().saturating_sub(head_bytes)).unwrap_or_default();
+            Some(DecodedGroup::Payloads(bytes)) => {
+                let payload = bytes.get(at..at + to.len().saturating_sub(header_bytes)).unwrap_or_default();
                 let _fits = self.checksum.frame_into(to, payload);
             }
-            Some(Group::Matrix(decoded)) => {
-                decoded.row(at, to.get_mut(head_bytes..).unwrap_or_default());
-                let _fits = self.checksum.seal(to);
+            Some(DecodedGroup::Matrix(decoded)) => {
+                decoded.write_row(at, to.get_mut(header_bytes..).unwrap_or_default());
+                let _fits = self.checksum.frame_in_place(to);
             }
             None => {}
         }
     }
 }
 
-/// A Block's own table, its numbers checked.
-pub(super) struct Packed<'a> {
+/// A Block table with checked numbers.
+pub(super) struct CheckedBlock<'a> {
     raw_offset: u64,
     pub(super) raw_bytes: usize,
     frames: usize,
@@ -202,35 +202,35 @@ pub(super) struct Packed<'a> {
     data: &'a [u8],
 }
 
-impl<'a> Packed<'a> {
-    pub(super) fn open(payload: &'a [u8]) -> Result<Self, Fault> {
+impl<'a> CheckedBlock<'a> {
+    pub(super) fn open(payload: &'a [u8]) -> Result<Self, BlockError> {
         let options = VerifierOptions { max_depth: 4, max_tables: 4, ..VerifierOptions::default() };
         let block = flatbuffers::root_with_opts::<wire::Block<'_>>(&options, payload)
-            .map_err(|_| Fault::Block("is no FlatBuffer of its schema"))?;
+            .map_err(|_| BlockError::Block("is not a valid FlatBuffer"))?;
         let (groups, parts) = (block.groups(), block.parts());
         if block.raw_bytes() > RAW_BYTES_MAX || block.frames() > FRAMES_MAX {
-            return Err(Fault::Block("claims more frames or bytes than a block may have"));
+            return Err(BlockError::Block("claims more frames or bytes than a block may have"));
         }
         if groups.len() > GROUPS_MAX || parts.len() > GROUPS_MAX {
-            return Err(Fault::Block("claims more groups or parts than a block may have"));
+            return Err(BlockError::Block("claims more groups or parts than a block may have"));
         }
         let frames = groups.iter().map(|group| u64::from(group.frames())).sum::<u64>();
         if frames != u64::from(block.frames()) {
-            return Err(Fault::Block("has groups with another sum of frames than it says"));
+            return Err(BlockError::Block("has groups whose frames do not add up to its own"));
         }
         let checksum = checksum_from_wire(block.checksum())
-            .ok_or(Fault::Block("has frames with a checksum that this build does not know"))?;
-        let head_bytes = checksum.frame_bytes(0) as u64;
-        // Neither factor has more than 32 bits and a few, and there are at most 65,536 of them.
+            .ok_or(BlockError::Block("has frames with an unknown checksum kind"))?;
+        let header_bytes = checksum.frame_bytes(0) as u64;
+        // No overflow: both factors have about 32 bits, and there are at most 65,536 products.
         let bytes = |group: &wire::BlockGroup| {
-            u128::from(group.frames()) * u128::from(head_bytes + u64::from(group.row_bytes()))
+            u128::from(group.frames()) * u128::from(header_bytes + u64::from(group.row_bytes()))
         };
         if groups.iter().map(bytes).sum::<u128>() > u128::from(block.raw_bytes()) {
-            return Err(Fault::Block("has groups of more bytes than it says"));
+            return Err(BlockError::Block("has groups of more bytes than it states"));
         }
         Ok(Self {
             raw_offset: block.raw_offset(),
-            raw_bytes: usize::try_from(block.raw_bytes()).map_err(|_| Fault::Block("is too long"))?,
+            raw_bytes: usize::try_from(block.raw_bytes()).map_err(|_| BlockError::Block("is too long"))?,
             frames: block.frames() as usize,
             checksum,
             groups,
@@ -239,26 +239,26 @@ impl<'a> Packed<'a> {
         })
     }
 
-    /// The group of all frames, if there is one.
-    pub(super) fn only_group(&self) -> Option<&'a wire::BlockGroup> {
+    /// Returns the group if there is exactly one.
+    pub(super) fn single_group(&self) -> Option<&'a wire::BlockGroup> {
         let mut groups = self.groups.iter();
         groups.next().filter(|_| groups.next().is_none())
     }
 
-    /// Length of the heads of all frames.
-    pub(super) fn heads_bytes(&self) -> u64 {
+    /// Returns the total length of the frame headers.
+    pub(super) fn frame_headers_bytes(&self) -> u64 {
         (self.frames * self.checksum.frame_bytes(0)) as u64
     }
 
-    /// For each frame its group.
-    pub(super) fn order(&self, parts: &mut Parts<'_>) -> Result<Vec<u16>, Fault> {
+    /// Returns the group number of each frame.
+    pub(super) fn group_order(&self, parts: &mut PartReader<'_>) -> Result<Vec<u16>, BlockError> {
         let order: Vec<u16> = match self.groups.len() {
-            0 => return Err(Fault::Block("has no groups")),
-            // Its frames are as many as the block's, as was seen.
+            0 => return Err(BlockError::Block("has no groups")),
+            // The sum of the groups' frames was checked on opening.
             1 => return Ok(vec![0; self.frames]),
-            2..=256 => parts.exactly(0, self.frames)?.iter().map(|group| u16::from(*group)).collect(),
+            2..=256 => parts.of_length(0, self.frames)?.iter().map(|group| u16::from(*group)).collect(),
             _ => {
-                let order = parts.exactly(0, 2 * self.frames)?;
+                let order = parts.of_length(0, 2 * self.frames)?;
                 order.as_chunks().0.iter().map(|group| u16::from_le_bytes(*group)).collect()
             }
         };
@@ -266,72 +266,83 @@ impl<'a> Packed<'a> {
         for group in &order {
             *counts
                 .get_mut(usize::from(*group))
-                .ok_or(Fault::Block("orders frames of a group that it has not"))? += 1;
+                .ok_or(BlockError::Block("assigns a frame to a group that does not exist"))? += 1;
         }
         if counts.iter().zip(self.groups).any(|(count, group)| *count != group.frames()) {
-            return Err(Fault::Block("orders more or fewer frames of a group than that has"));
+            return Err(BlockError::Block("assigns a wrong number of frames to a group"));
         }
         Ok(order)
     }
 }
 
-/// A group of which only the lengths are known.
-enum Opened {
-    Matrix { decoded: Decoded, source: u16, first_part: usize },
-    Rows { lengths: Vec<u32>, part: usize, is_framed: bool },
+/// A group with decoded lengths or directory, and no data yet.
+enum PendingGroup {
+    Matrix { decoded: DecodedMatrix, source: u16, first_part: usize },
+    Sequence { lengths: Vec<u32>, part: usize, is_framed: bool },
 }
 
-fn open_group(group: &wire::BlockGroup, parts: &mut Parts<'_>) -> Result<Opened, Fault> {
+fn open_group(group: &wire::BlockGroup, parts: &mut PartReader<'_>) -> Result<PendingGroup, BlockError> {
     let first_part = group.first_part() as usize;
     let is_framed = match group.layout() {
         wire::BlockLayout::Matrix => {
             let decoded = parts.matrix(group)?;
-            return Ok(Opened::Matrix { decoded, source: group.source(), first_part });
+            return Ok(PendingGroup::Matrix { decoded, source: group.source(), first_part });
         }
         wire::BlockLayout::Payloads => false,
         wire::BlockLayout::Frames => true,
-        _ => return Err(Fault::Group("has a layout that this build does not know")),
+        _ => return Err(BlockError::Group("has an unknown layout")),
     };
-    Ok(Opened::Rows { lengths: parts.lengths(group)?, part: first_part + 1, is_framed })
+    Ok(PendingGroup::Sequence { lengths: parts.lengths(group)?, part: first_part + 1, is_framed })
 }
 
-impl Opened {
-    /// `spare` is memory for one group that lies in rows.
-    fn fill(self, parts: &mut Parts<'_>, wanted: &Wanted<'_>, spare: &mut Vec<u8>) -> Result<Group, Fault> {
+impl PendingGroup {
+    /// Decompresses the group. `buffer` is a buffer for one group that is not a matrix.
+    fn decode(
+        self,
+        parts: &mut PartReader<'_>,
+        selection: &ColumnSelection<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<DecodedGroup, BlockError> {
         Ok(match self {
             Self::Matrix { mut decoded, source, first_part } => {
-                decoded.choose(source, wanted);
-                decoded.fill(|bucket| parts.any(first_part + 1 + bucket))?;
-                Group::Matrix(decoded)
+                decoded.select(source, selection);
+                decoded.fill(|bucket| parts.decompressed(first_part + 1 + bucket))?;
+                DecodedGroup::Matrix(decoded)
             }
-            Self::Rows { lengths, part, is_framed } => {
-                let mut bytes = std::mem::take(spare);
-                parts.unpack(part, &mut bytes)?;
-                let head_bytes = if is_framed { parts.head_bytes } else { 0 };
+            Self::Sequence { lengths, part, is_framed } => {
+                let mut bytes = std::mem::take(buffer);
+                parts.decompress_into(part, &mut bytes)?;
+                let header_bytes = if is_framed { parts.header_bytes } else { 0 };
                 let mut rest = bytes.as_slice();
                 for length in lengths {
-                    let frame = rest.split_at_checked(head_bytes + length as usize);
-                    let (frame, behind) =
-                        frame.ok_or(Fault::Group("has another length than its frames need"))?;
-                    if is_block(frame.get(head_bytes..).unwrap_or_default()) {
-                        return Err(Fault::Group("holds a block, and a block holds no blocks"));
+                    let frame = rest.split_at_checked(header_bytes + length as usize);
+                    let (frame, after) =
+                        frame.ok_or(BlockError::Group("does not have the length that its frames need"))?;
+                    if is_block(frame.get(header_bytes..).unwrap_or_default()) {
+                        return Err(BlockError::Group("contains a block, but blocks cannot be nested"));
                     }
-                    rest = behind;
+                    rest = after;
                 }
                 if !rest.is_empty() {
-                    return Err(Fault::Group("has another length than its frames need"));
+                    return Err(BlockError::Group("does not have the length that its frames need"));
                 }
-                if is_framed { Group::Frames(bytes) } else { Group::Payloads(bytes) }
+                if is_framed { DecodedGroup::Frames(bytes) } else { DecodedGroup::Payloads(bytes) }
             }
         })
     }
 }
 
-/// Says where each frame begins.
-fn place(block: &Packed<'_>, order: &[u16], groups: &[Opened], frames: &mut Vec<Frame>) -> Result<(), Fault> {
-    const LENGTH: Fault = Fault::Block("has frames of another length than it says");
-    let head_bytes = block.checksum.frame_bytes(0);
-    let mut cursors = vec![(0_usize, 0_usize); groups.len()]; // frame and byte, of each group
+/// Computes the location of each frame.
+fn locate_frames(
+    block: &CheckedBlock<'_>,
+    order: &[u16],
+    groups: &[PendingGroup],
+    frames: &mut Vec<BlockFrame>,
+) -> Result<(), BlockError> {
+    const LENGTH: BlockError = BlockError::Block("has frames that do not add up to its raw bytes");
+    let header_bytes = block.checksum.frame_bytes(0);
+    // next frame and next byte of each group
+    let mut cursors = vec![(0_usize, 0_usize); groups.len()];
     frames.clear();
     frames.reserve_exact(order.len());
     let mut offset = 0_usize;
@@ -341,17 +352,17 @@ fn place(block: &Packed<'_>, order: &[u16], groups: &[Opened], frames: &mut Vec<
             return Err(LENGTH);
         };
         let (at, payload_bytes) = match opened {
-            Opened::Matrix { decoded, .. } => (cursor.0, decoded.row_bytes()),
-            Opened::Rows { lengths, is_framed, .. } => {
+            PendingGroup::Matrix { decoded, .. } => (cursor.0, decoded.row_bytes()),
+            PendingGroup::Sequence { lengths, is_framed, .. } => {
                 let (at, length) = (cursor.1, lengths.get(cursor.0).copied().ok_or(LENGTH)? as usize);
-                cursor.1 += length + if *is_framed { head_bytes } else { 0 };
+                cursor.1 += length + if *is_framed { header_bytes } else { 0 };
                 (at, length)
             }
         };
         cursor.0 += 1;
         let number = |bytes: usize| u32::try_from(bytes).map_err(|_| LENGTH);
-        frames.push(Frame { offset: number(offset)?, at: number(at)?, group: *group });
-        offset += head_bytes + payload_bytes;
+        frames.push(BlockFrame { offset: number(offset)?, position: number(at)?, group: *group });
+        offset += header_bytes + payload_bytes;
         if offset > block.raw_bytes {
             return Err(LENGTH);
         }
@@ -359,19 +370,22 @@ fn place(block: &Packed<'_>, order: &[u16], groups: &[Opened], frames: &mut Vec<
     if offset == block.raw_bytes { Ok(()) } else { Err(LENGTH) }
 }
 
-/// The parts of a block, unpacked when they are asked for.
-pub(super) struct Parts<'a> {
-    decompressor: &'a mut Decompressor,
-    list: Vec<(wire::BlockPart, usize)>, // and where each begins
+/// The parts of a block, decompressed on demand.
+pub(super) struct PartReader<'a> {
+    decompressor: &'a mut PartDecompressor,
+    list: Vec<(wire::BlockPart, usize)>, // with the offset of each
     data: &'a [u8],
     raw_bytes: u64,
-    head_bytes: usize,
-    left: u64,       // that may still be unpacked
-    lanes_left: u64, // that matrices may still have
+    header_bytes: usize,
+    bytes_left: u64,   // bytes that may still be decompressed
+    columns_left: u64, // columns and raw ranges that matrices may still have
 }
 
-impl<'a> Parts<'a> {
-    pub(super) fn new(decompressor: &'a mut Decompressor, block: &Packed<'a>) -> Result<Self, Fault> {
+impl<'a> PartReader<'a> {
+    pub(super) fn new(
+        decompressor: &'a mut PartDecompressor,
+        block: &CheckedBlock<'a>,
+    ) -> Result<Self, BlockError> {
         let mut end = 0_usize;
         let list = block
             .parts
@@ -383,32 +397,45 @@ impl<'a> Parts<'a> {
             })
             .collect();
         if end != block.data.len() {
-            return Err(Fault::Block("has parts with another sum of bytes than its data"));
+            return Err(BlockError::Block("has parts whose bytes do not add up to its data"));
         }
-        // What is coded never takes more than four times the frames: lanes have a directory.
+        // Encoded data takes at most four times the raw bytes, plus directories.
         let left = (block.raw_bytes as u64).saturating_mul(4).saturating_add(1 << 20);
-        let head_bytes = block.checksum.frame_bytes(0);
+        let header_bytes = block.checksum.frame_bytes(0);
         let raw_bytes = block.raw_bytes as u64;
-        // A lane takes some hundred bytes of memory, however few rows it has; of frames it has at least two bytes in each of eight rows.
+        // A column takes some hundred bytes of memory. A writer's matrix has at least eight rows,
+        // and its columns at least two bytes a row: so at most one column for sixteen raw bytes.
         let lanes_left = raw_bytes / 16;
-        Ok(Self { decompressor, list, data: block.data, raw_bytes, head_bytes, left, lanes_left })
+        Ok(Self {
+            decompressor,
+            list,
+            data: block.data,
+            raw_bytes,
+            header_bytes,
+            bytes_left: left,
+            columns_left: lanes_left,
+        })
     }
 
-    /// A part in memory of its own.
-    pub(super) fn any(&mut self, number: usize) -> Result<Vec<u8>, Fault> {
+    /// Returns a part, decompressed into memory of its own.
+    pub(super) fn decompressed(&mut self, number: usize) -> Result<Vec<u8>, BlockError> {
         let mut out = Vec::new();
-        self.unpack(number, &mut out)?;
+        self.decompress_into(number, &mut out)?;
         Ok(out)
     }
 
-    /// A part in place of what is in `out`.
-    fn unpack(&mut self, number: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Decompresses a part and replaces the contents of `out`.
+    fn decompress_into(&mut self, number: usize, out: &mut Vec<u8>) -> Result<(), BlockError> {
         let (part, stored) = self.stored(number)?;
         self.decompressor.decompress(part.codec(), stored, part.bytes() as usize, out)
     }
 
-    /// A part that is only looked at: one that is not packed where it lies in the block, any other in `room`.
-    pub(super) fn look<'r>(&mut self, number: usize, room: &'r mut Vec<u8>) -> Result<&'r [u8], Fault>
+    /// Returns a part: borrowed from the block if stored without a codec, else in `buffer`.
+    pub(super) fn borrow<'r>(
+        &mut self,
+        number: usize,
+        buffer: &'r mut Vec<u8>,
+    ) -> Result<&'r [u8], BlockError>
     where
         'a: 'r,
     {
@@ -416,72 +443,73 @@ impl<'a> Parts<'a> {
         if part.codec() == 0 && part.bytes() == part.stored_bytes() {
             return Ok(stored);
         }
-        self.decompressor.decompress(part.codec(), stored, part.bytes() as usize, room)?;
-        Ok(room)
+        self.decompressor.decompress(part.codec(), stored, part.bytes() as usize, buffer)?;
+        Ok(buffer)
     }
 
-    /// A part as it lies in the block, which may still have as many bytes as it says.
-    fn stored(&mut self, number: usize) -> Result<(wire::BlockPart, &'a [u8]), Fault> {
+    /// Returns a part as stored, and charges its decompressed length to the block's budget.
+    fn stored(&mut self, number: usize) -> Result<(wire::BlockPart, &'a [u8]), BlockError> {
         let (part, start) =
-            *self.list.get(number).ok_or(Fault::Group("has a part that the block has not"))?;
-        self.left = self
-            .left
+            *self.list.get(number).ok_or(BlockError::Group("refers to a part that does not exist"))?;
+        self.bytes_left = self
+            .bytes_left
             .checked_sub(u64::from(part.bytes()))
-            .ok_or(Fault::Part("claims more bytes than its block can need"))?;
+            .ok_or(BlockError::Part("claims more bytes than its block can need"))?;
         Ok((part, self.data.get(start..start + part.stored_bytes() as usize).unwrap_or_default()))
     }
 
-    /// What the parts of a group take in the block, in bytes.
+    /// Returns the stored length of all parts of a group, in bytes.
     pub(super) fn stored_bytes(&self, group: &wire::BlockGroup) -> u64 {
         let first = group.first_part() as usize;
         let start = |number: usize| self.list.get(number).map_or(self.data.len(), |(_, start)| *start);
         start(first.saturating_add(group.parts() as usize)).saturating_sub(start(first)) as u64
     }
 
-    /// The directory of a matrix; none of its columns is read.
-    pub(super) fn matrix(&mut self, group: &wire::BlockGroup) -> Result<Decoded, Fault> {
+    /// Decodes the directory of a matrix without reading its columns.
+    pub(super) fn matrix(&mut self, group: &wire::BlockGroup) -> Result<DecodedMatrix, BlockError> {
         let (rows, row_bytes) = (group.frames() as usize, group.row_bytes() as usize);
         if rows == 0 || rows > ROWS_MAX || row_bytes as u64 * rows as u64 > self.raw_bytes {
-            return Err(Fault::Group("has no rows, or more than a matrix or its block may have"));
+            return Err(BlockError::Group("has no rows, or more than a matrix or its block may have"));
         }
-        let decoded = Decoded::open(&self.any(group.first_part() as usize)?, rows, row_bytes)?;
-        let lanes = (decoded.lanes().len() + decoded.spans().len()) as u64;
-        let left = self.lanes_left.checked_sub(lanes);
-        self.lanes_left = left.ok_or(Fault::Group("has more lanes and spans than its block can need"))?;
+        let decoded = DecodedMatrix::open(&self.decompressed(group.first_part() as usize)?, rows, row_bytes)?;
+        let columns = (decoded.columns().len() + decoded.raw_ranges().len()) as u64;
+        let left = self.columns_left.checked_sub(columns);
+        self.columns_left =
+            left.ok_or(BlockError::Group("has more columns and raw ranges than its block can need"))?;
         if decoded.buckets() + 1 != group.parts() as usize {
-            return Err(Fault::Group("has another number of parts than of buckets"));
+            return Err(BlockError::Group("does not have one part for each bucket"));
         }
         Ok(decoded)
     }
 
-    /// Lengths of the payloads of a group whose frames lie one behind the other.
-    pub(super) fn lengths(&mut self, group: &wire::BlockGroup) -> Result<Vec<u32>, Fault> {
+    /// Returns the payload lengths of a group that is not a matrix.
+    pub(super) fn lengths(&mut self, group: &wire::BlockGroup) -> Result<Vec<u32>, BlockError> {
         let mut lengths = Vec::new();
         self.lengths_into(group, &mut Vec::new(), &mut lengths)?;
         Ok(lengths)
     }
 
-    /// The same in place of what is in `lengths`; `room` is for what they are packed in.
+    /// Replaces the contents of `lengths` with those of a group. `buffer` is for decompression.
     pub(super) fn lengths_into(
         &mut self,
         group: &wire::BlockGroup,
-        room: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
         lengths: &mut Vec<u32>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), BlockError> {
         if group.parts() != 2 {
-            return Err(Fault::Group("has another number of parts than lengths and bytes"));
+            return Err(BlockError::Group("does not have exactly two parts, lengths and data"));
         }
-        let part = self.look(group.first_part() as usize, room)?;
-        // A frame has four bytes at least, so these are no more than the block's raw bytes.
+        let part = self.borrow(group.first_part() as usize, buffer)?;
+        // A frame has at least four bytes, so the count is at most the block's raw bytes.
         lengths::decode(part, group.frames() as usize, lengths)
     }
 
-    fn exactly(&mut self, number: usize, bytes: usize) -> Result<Vec<u8>, Fault> {
-        let part = self.any(number)?;
+    fn of_length(&mut self, number: usize, bytes: usize) -> Result<Vec<u8>, BlockError> {
+        let part = self.decompressed(number)?;
         if part.len() == bytes {
             Ok(part)
         } else {
-            Err(Fault::Part("has another length than its frames need"))
+            Err(BlockError::Part("does not have the length that its frames need"))
         }
     }
 }

@@ -1,18 +1,18 @@
-//! What is wrong with a block.
+//! Errors of decoding a block.
 
-/// Why a block cannot be decoded. The caller adds file and offset.
+/// The reason why a block cannot be decoded. The caller adds file and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// Its FlatBuffer, or what stands in it, is not as it must be.
+pub enum BlockError {
+    /// The block's FlatBuffer or its contents are malformed.
     #[error("the block {0}")]
     Block(&'static str),
-    /// A group of rows.
+    /// A group of frames is malformed.
     #[error("a group of the block {0}")]
     Group(&'static str),
-    /// A lane.
-    #[error("a lane of the block {0}")]
-    Lane(&'static str),
-    /// What a codec has written.
+    /// A column is malformed.
+    #[error("a column of the block {0}")]
+    Column(&'static str),
+    /// A compressed part is malformed.
     #[error("a part of the block {0}")]
     Part(&'static str),
 }

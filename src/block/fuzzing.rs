@@ -1,153 +1,164 @@
-//! What must hold for any bytes at all: the entries of `fuzz/`, and of the tests that run its corpus.
+//! Properties that hold for any input: entry points of `fuzz/` and of the tests that run its
+//! corpus.
 //!
-//! Each takes bytes of a stranger and panics where blocks break a promise. None is in a release: the module is there for tests and
-//! under the feature `fuzzing`.
+//! Each function takes untrusted bytes and panics if a property is violated. The module exists for
+//! tests and under the feature `fuzzing`, not in a release.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::{Block, Codec, Decoder, Encoder, Kind, Layout, Payloads, Place, Test, Wanted, Way, Ways, Within};
+use super::{
+    Block, BlockDecoder, BlockEncoder, Codec, ColumnSelection, CompressionOptions, FieldPredicate, FieldRef,
+    Layout, Payloads, SourceCompression, ValueRange, ValueType,
+};
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX, split};
 use crate::stream::{ChecksumKind, SliceFramer};
 
-/// Most bytes that are made of a stranger's block: it may claim 128 MiB in a hundred.
+/// Most bytes copied out of an untrusted block: one of a hundred bytes may claim 128 MiB.
 const COPIED_BYTES_MAX: usize = 1 << 20;
-/// Every codec, fast ones of those with levels.
+/// Every codec, at its fastest level.
 pub const CODECS: [Codec; 5] = [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(1), Codec::Brotli(1)];
 
-/// Any bytes as the payload of a Block: a fault, or frames that are the same however they are asked for.
+/// Decodes any bytes as the payload of a Block: either an error, or the same frames through every
+/// interface.
 ///
 /// # Panics
-/// They are not.
+/// A property is violated.
 pub fn decode(payload: &[u8]) {
-    let mut decoder = Decoder::default();
-    let place = Place { at: 24, bytes: 8, kind: Kind::Unsigned };
-    let within = Within { place, lowest: 1, highest: u64::MAX - 1 };
+    let mut decoder = BlockDecoder::default();
+    let place = FieldRef { at: 24, bytes: 8, kind: ValueType::Unsigned };
+    let within = ValueRange { field: place, lowest: 1, highest: u64::MAX - 1 };
     for source in [0, 1] {
         let mut rows = 0;
         if decoder.scan(payload, source, &[place], Some(within), |values| rows += values.len()).is_ok() {
             let mut all = 0;
             let scanned = decoder.scan(payload, source, &[place], None, |values| all += values.len());
-            assert!(scanned.is_err() || rows <= all, "bounds take away and never add");
+            assert!(scanned.is_err() || rows <= all, "bounds only remove rows");
         }
     }
     let mut given = 0;
-    let left_out = decoder.payloads(payload, |_| given += 1);
-    let opened = decoder.open(payload, &Wanted::ALL);
-    assert_eq!(left_out.is_ok(), opened.is_ok(), "what is a block is one to everybody");
+    let skipped = decoder.payloads(payload, |_| given += 1);
+    let opened = decoder.open(payload, &ColumnSelection::ALL);
+    assert_eq!(skipped.is_ok(), opened.is_ok(), "all interfaces accept the same blocks");
     let next = decoder.next_from(payload, 0, 1);
     let sizes = decoder.sizes(payload);
     let Ok(block) = opened else { return };
     let raw_bytes: u64 = sizes.iter().flatten().map(|size| size.raw_bytes).sum();
-    assert!(sizes.is_ok() && raw_bytes <= block.raw_bytes() as u64, "no source has more than there is");
-    assert!(next.is_ok(), "what is unpacked as a whole is unpacked in part");
+    assert!(sizes.is_ok() && raw_bytes <= block.raw_bytes() as u64, "the sources have at most the raw bytes");
+    assert!(next.is_ok(), "an opened block can be searched");
     block.next_from(0, 1);
-    assert_eq!(left_out, Ok(block.frames() - given), "each frame is given or left out");
+    assert_eq!(skipped, Ok(block.frames() - given), "each frame is given or skipped");
     let mut whole = vec![0; block.raw_bytes().min(COPIED_BYTES_MAX)];
     assert_eq!(block.copy(0, &mut whole), whole.len());
     let (from, to) = (whole.len() / 3, whole.len() / 3 * 2);
     compare(&block, &whole, from, to);
-    // What comes out can be packed again, unless a frame in it is as no writer leaves it.
+    // The output can be encoded again, unless it contains a frame that no writer makes.
     if whole.len() == block.raw_bytes()
-        && let Ok(again) = Encoder::new(Ways::default()).encode(&whole, block.raw_offset(), block.checksum())
+        && let Ok(again) = BlockEncoder::new(SourceCompression::default()).encode(
+            &whole,
+            block.raw_offset(),
+            block.checksum(),
+        )
     {
-        let block = decoder.open(again, &Wanted::ALL).expect("what was packed unpacks");
+        let block = decoder.open(again, &ColumnSelection::ALL).expect("an encoded block decodes");
         compare(&block, &whole, 0, whole.len());
     }
 }
 
-/// Frames as the bytes say, packed in a way as they say, come back byte for byte.
+/// Derives frames and options from the input, and checks that the frames round-trip byte for byte.
 ///
 /// # Panics
-/// They do not.
+/// A property is violated.
 pub fn encode(data: &[u8]) {
     let Some((&[way, kind], data)) = data.split_first_chunk::<2>() else { return };
     let kinds = ChecksumKind::ALL;
     let checksum = kinds.get(usize::from(kind) % kinds.len()).copied().unwrap_or(ChecksumKind::None);
-    round_trip(&frames(data, checksum), checksum, &ways(way));
+    round_trip(&frames(data, checksum), checksum, &compression(way));
 }
 
-/// Ways by a number: each layout with each codec, and two sources in other ways than the rest.
-pub fn ways(number: u8) -> Ways {
+/// Derives options from a number: each layout with each codec, and other options for two sources.
+pub fn compression(number: u8) -> SourceCompression {
     let codec = |number: u8| CODECS.get(usize::from(number) % CODECS.len()).copied().unwrap_or(Codec::None);
-    let way = |number: u8| Way {
+    let way = |number: u8| CompressionOptions {
         layout: if number & 1 == 0 { Layout::Columnar } else { Layout::Row },
         codec: codec(number / 2),
     };
     let sources = if number >= 128 { vec![(1, way(number / 3)), (2, way(number / 5))] } else { Vec::new() };
-    Ways { general: way(number), sources }
+    SourceCompression { general: way(number), sources }
 }
 
-/// Packs, unpacks, compares: all, parts of it, and the values of a scan with those in the frames.
+/// Encodes, decodes and compares: all bytes, ranges of them, and the values of scans with those in
+/// the frames.
 ///
 /// # Panics
-/// Something is not as it went in.
-pub fn round_trip(frames: &[u8], checksum: ChecksumKind, ways: &Ways) {
-    let mut encoder = Encoder::new(ways.clone());
+/// A property is violated.
+pub fn round_trip(frames: &[u8], checksum: ChecksumKind, compression: &SourceCompression) {
+    let mut encoder = BlockEncoder::new(compression.clone());
     if frames.is_empty() {
         assert!(encoder.encode(frames, 0, checksum).is_err());
         return;
     }
     let Ok(payload) = encoder.encode(frames, 77, checksum).map(<[u8]>::to_vec) else {
-        assert!(frames.windows(4).any(|bytes| bytes == b"FCBK"), "whole frames can be packed");
+        assert!(frames.windows(4).any(|bytes| bytes == b"FCBK"), "whole frames can be encoded");
         return;
     };
     let again = encoder.encode(frames, 77, checksum).expect("the same frames as before");
     assert_eq!(again, payload, "the same frames give the same block");
     assert!(encoder.sizes().iter().map(|size| size.stored_bytes).sum::<u64>() <= payload.len() as u64);
-    let mut decoder = Decoder::default();
-    assert_eq!(decoder.sizes(&payload).as_deref(), Ok(encoder.sizes()), "the block alone tells them too");
-    let block = decoder.open(&payload, &Wanted::ALL).expect("what was packed unpacks");
+    let mut decoder = BlockDecoder::default();
+    assert_eq!(decoder.sizes(&payload).as_deref(), Ok(encoder.sizes()), "sizes follow from the block alone");
+    let block = decoder.open(&payload, &ColumnSelection::ALL).expect("an encoded block decodes");
     assert_eq!((block.raw_offset(), block.raw_bytes(), block.checksum()), (77, frames.len(), checksum));
     compare(&block, frames, 0, frames.len());
     for part in [1, 3, 64, 1000] {
         compare(&block, frames, frames.len() / part, frames.len() / part + frames.len() / 7 + part);
     }
-    bare(frames, checksum, &payload, &mut encoder);
-    passed(frames, checksum, &block, &payload);
+    check_payloads(frames, checksum, &payload, &mut encoder);
+    check_seeks(frames, checksum, &block, &payload);
     decoder.reuse(block);
-    let block = decoder.open(&payload, &Wanted::ALL).expect("what was packed unpacks");
+    let block = decoder.open(&payload, &ColumnSelection::ALL).expect("an encoded block decodes");
     compare(&block, frames, 0, frames.len());
-    let mono = Place { at: 24, bytes: 8, kind: Kind::Unsigned };
-    let body = |at, bytes, kind| Place { at, bytes, kind };
+    let mono = FieldRef { at: 24, bytes: 8, kind: ValueType::Unsigned };
+    let body = |at, bytes, kind| FieldRef { at, bytes, kind };
     let odd = [
-        body(69, 4, Kind::Signed),
+        body(69, 4, ValueType::Signed),
         mono,
-        body(64, 8, Kind::Float),
-        body(71, 1, Kind::Signed),
-        body(77, 8, Kind::Unsigned),
-        body(90, 5, Kind::Signed),
-        body(109, 8, Kind::Float),
+        body(64, 8, ValueType::Float),
+        body(71, 1, ValueType::Signed),
+        body(77, 8, ValueType::Unsigned),
+        body(90, 5, ValueType::Signed),
+        body(109, 8, ValueType::Float),
     ];
     for source in [0, 1, 3] {
         let (lowest, highest) = (1_u64 << 8, 1 << 40);
-        let places = [mono, body(72, 4, Kind::Float), body(64, 4, Kind::Signed)];
+        let places = [mono, body(72, 4, ValueType::Float), body(64, 4, ValueType::Signed)];
         for place in places.into_iter().chain(odd) {
-            let within = Within { place, lowest, highest };
+            let within = ValueRange { field: place, lowest, highest };
             for within in [None, Some(within)] {
                 let mut seen = Vec::new();
                 decoder
                     .scan(&payload, source, &odd, within, |values| seen.extend_from_slice(values))
-                    .expect("what was packed is scanned");
-                assert_eq!(seen, walk(frames, checksum, source, &odd, within), "{within:?}");
+                    .expect("an encoded block can be scanned");
+                assert_eq!(seen, expected_scan(frames, checksum, source, &odd, within), "{within:?}");
             }
         }
     }
 }
 
-/// Whether a seek passes the same of a block that is open and of one that is not, where only bounds or times are looked at.
-fn passed(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[u8]) {
+/// Checks that a seek skips the same frames in an opened block and in one of which only bounds and
+/// wall times are read.
+fn check_seeks(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[u8]) {
     let mut times = vec![0];
-    walk_payloads(frames, checksum, |payload, _| times.extend(split(payload).map(|(at, _)| at.wall_ns())));
+    each_payload(frames, checksum, |payload, _| times.extend(split(payload).map(|(at, _)| at.wall_ns())));
     let lowest = times.iter().min().copied().unwrap_or_default();
     let highest = times.iter().max().copied().unwrap_or_default();
     let some = times.len() / 2;
-    let mut decoder = Decoder::default();
-    // A frame in the middle.
+    let mut decoder = BlockDecoder::default();
+    // The end of a frame in the middle.
     let mut ends = vec![0];
-    let head_bytes = checksum.frame_bytes(0);
-    walk_payloads(frames, checksum, |payload, _| {
-        ends.push(ends.last().copied().unwrap_or_default() + head_bytes + payload.len());
+    let header_bytes = checksum.frame_bytes(0);
+    each_payload(frames, checksum, |payload, _| {
+        ends.push(ends.last().copied().unwrap_or_default() + header_bytes + payload.len());
     });
     let middle = ends.get(ends.len() / 2).copied().unwrap_or_default();
     for wall_ns in times.drain(some..).take(3).chain([lowest, highest, highest.saturating_add(1), i64::MAX]) {
@@ -158,44 +169,46 @@ fn passed(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[u8]) 
     }
 }
 
-/// Whether payloads come out of a block without their frames, and make the same block without them.
-fn bare(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &mut Encoder) {
+/// Checks that payloads come out of a block without frames, and that payloads alone give the same
+/// block.
+fn check_payloads(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &mut BlockEncoder) {
     let (mut right, mut wrong) = (Payloads::new(), 0);
-    let (mut at, mut stretches) = (0, Vec::<Range<usize>>::new());
-    walk_payloads(frames, checksum, |payload, is_right| {
+    let (mut at, mut ranges) = (0, Vec::<Range<usize>>::new());
+    each_payload(frames, checksum, |payload, is_right| {
         let end = at + checksum.frame_bytes(payload.len());
         if is_right {
             right.push(payload);
         } else {
             wrong += 1;
-            match stretches.last_mut().filter(|last| last.end == at) {
+            match ranges.last_mut().filter(|last| last.end == at) {
                 Some(last) => last.end = end,
-                None => stretches.push(at..end),
+                None => ranges.push(at..end),
             }
         }
         at = end;
     });
-    let mut decoder = Decoder::default();
+    let mut decoder = BlockDecoder::default();
     assert_eq!(decoder.scan(block, 1, &[], None, |_| {}), Ok(wrong));
-    let opened = decoder.open(block, &Wanted::ALL).map(|block| block.wrong_frames());
-    assert_eq!(opened, Ok(stretches), "what is wrong is told, where it is");
-    let none = Within { place: Place { at: 24, bytes: 8, kind: Kind::Unsigned }, lowest: 1, highest: 0 };
-    let test = Test { steady: Vec::new(), within: none };
+    let opened = decoder.open(block, &ColumnSelection::ALL).map(|block| block.wrong_frames());
+    assert_eq!(opened, Ok(ranges), "wrong frames are reported with their offsets");
+    let none =
+        ValueRange { field: FieldRef { at: 24, bytes: 8, kind: ValueType::Unsigned }, lowest: 1, highest: 0 };
+    let test = FieldPredicate { dependencies: Vec::new(), range: none };
     let may_hold = decoder.may_hold(block, 1, &|_| Some(test.clone()));
     assert!(may_hold == Ok(true) || wrong == 0, "a wrong frame may have held anything");
     for _ in 0..2 {
         let mut given = Payloads::new();
-        let left_out = decoder.payloads(block, |payload| given.push(payload));
-        assert_eq!(left_out, Ok(wrong));
-        assert!(given == right, "payloads come out as they are");
+        let skipped = decoder.payloads(block, |payload| given.push(payload));
+        assert_eq!(skipped, Ok(wrong));
+        assert!(given == right, "payloads round-trip");
     }
     if wrong == 0 {
         let mut again = vec![1, 2, 3];
-        encoder.append_payloads(&right, 77, checksum, &mut again).expect("what fits as frames");
-        assert!(again.get(3..) == Some(block), "no other block than that of the frames");
+        encoder.append_payloads(&right, 77, checksum, &mut again).expect("payloads fit if their frames do");
+        assert!(again.get(3..) == Some(block), "the same block as from frames");
         let mut expected = BTreeMap::<u16, u64>::new();
-        walk_payloads(frames, checksum, |payload, _| {
-            if let Some(source) = super::sort::source_of(payload) {
+        each_payload(frames, checksum, |payload, _| {
+            if let Some(source) = super::grouping::source_of(payload) {
                 *expected.entry(source).or_default() += checksum.frame_bytes(payload.len()) as u64;
             }
         });
@@ -205,7 +218,7 @@ fn bare(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &mut Encod
     }
 }
 
-/// Whether a stretch of a block is that of its frames.
+/// Checks a range of a block against the frames.
 fn compare(block: &Block, frames: &[u8], from: usize, to: usize) {
     let mut part = vec![0xA5; to.saturating_sub(from)];
     let length = block.copy(from, &mut part);
@@ -216,27 +229,27 @@ fn compare(block: &Block, frames: &[u8], from: usize, to: usize) {
     assert!(part.starts_with(expected), "bytes {from} to {to} of {}", frames.len());
 }
 
-/// The values that a scan must give, from the frames.
-fn walk(
+/// Returns the values that a scan has to give, read from the frames.
+fn expected_scan(
     frames: &[u8],
     checksum: ChecksumKind,
     source: u16,
-    places: &[Place],
-    within: Option<Within>,
+    places: &[FieldRef],
+    within: Option<ValueRange>,
 ) -> Vec<u64> {
     let mut values = Vec::new();
-    let value = |payload: &[u8], place: Place| {
+    let value = |payload: &[u8], place: FieldRef| {
         let bytes = payload.get(place.at as usize..)?.get(..usize::from(place.bytes))?;
         Some(bytes.iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte)))
     };
-    walk_payloads(frames, checksum, |payload, is_right| {
-        if !is_right || super::sort::source_of(payload) != Some(source) {
+    each_payload(frames, checksum, |payload, is_right| {
+        if !is_right || super::grouping::source_of(payload) != Some(source) {
             return;
         }
         let own: Option<Vec<u64>> = places.iter().map(|place| value(payload, *place)).collect();
         let is_within = within.is_none_or(|within| {
-            value(payload, within.place).is_some_and(|bits| {
-                let key = |bits| within.place.kind.key(bits, within.place.bytes);
+            value(payload, within.field).is_some_and(|bits| {
+                let key = |bits| within.field.kind.key(bits, within.field.bytes);
                 (key(within.lowest)..=key(within.highest)).contains(&key(bits))
             })
         });
@@ -247,22 +260,23 @@ fn walk(
     values
 }
 
-/// Gives each frame's payload, and whether its checksum is right.
-fn walk_payloads(frames: &[u8], checksum: ChecksumKind, mut each: impl FnMut(&[u8], bool)) {
-    let head_bytes = checksum.frame_bytes(0);
+/// Calls `each` with every frame's payload and whether its checksum is correct.
+fn each_payload(frames: &[u8], checksum: ChecksumKind, mut each: impl FnMut(&[u8], bool)) {
+    let header_bytes = checksum.frame_bytes(0);
     let mut at = 0;
     while let Some(length) = frames.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
-        let end = at + head_bytes + u32::from_le_bytes(*length) as usize;
+        let end = at + header_bytes + u32::from_le_bytes(*length) as usize;
         let frame = frames.get(at..end).unwrap_or_default();
         at = end;
-        let (head, payload) = frame.split_at_checked(head_bytes).unwrap_or_default();
+        let (header, payload) = frame.split_at_checked(header_bytes).unwrap_or_default();
         let right = checksum.calculate(payload).to_le_bytes();
-        each(payload, head.iter().skip(4).zip(right).all(|(stored, right)| *stored == right));
+        each(payload, header.iter().skip(4).zip(right).all(|(stored, right)| *stored == right));
     }
 }
 
-/// Frames by a small language: each step takes two bytes and makes a frame like the last one of its source with some bytes changed, of
-/// another length, with a wrong checksum, of no source, or many frames at once.
+/// Generates frames from a small language. Each step of four bytes makes a frame like the last one
+/// of its source with some bytes changed, of another length, with a wrong checksum, of no source,
+/// or many frames at once.
 ///
 /// # Panics
 /// Never: payloads are short.
@@ -287,7 +301,7 @@ pub fn frames(data: &[u8], checksum: ChecksumKind) -> Vec<u8> {
                 *word = next.to_le_bytes();
             }
             if change >= 0xC0 {
-                scribble(body, repeat + number);
+                fill_with_text(body, repeat + number);
             } else if change >= 0x80
                 && let Some(word) = body.get_mut(40..).and_then(|rest| rest.first_chunk_mut())
             {
@@ -297,10 +311,10 @@ pub fn frames(data: &[u8], checksum: ChecksumKind) -> Vec<u8> {
             let payload = if how == 255 { body.clone() } else { telemetry(source, number + repeat, body) };
             let start = out.len();
             out.resize(start + checksum.frame_bytes(payload.len()), 0);
-            let room = out.get_mut(start..).unwrap_or_default();
-            checksum.frame_into(room, &payload).expect("a short payload");
+            let frame_space = out.get_mut(start..).unwrap_or_default();
+            checksum.frame_into(frame_space, &payload).expect("a short payload");
             if what & 0x1C == 0x18
-                && let Some(wrong) = room.get_mut(4)
+                && let Some(wrong) = frame_space.get_mut(4)
             {
                 *wrong ^= 1;
             }
@@ -309,8 +323,8 @@ pub fn frames(data: &[u8], checksum: ChecksumKind) -> Vec<u8> {
     out
 }
 
-/// Words and noise from the 17th byte on.
-fn scribble(body: &mut [u8], number: usize) {
+/// Fills a body with words and noise from its 17th byte on.
+fn fill_with_text(body: &mut [u8], number: usize) {
     const WORDS: [&[u8]; 8] = [
         b"segment ",
         b"of ",
@@ -327,13 +341,13 @@ fn scribble(body: &mut [u8], number: usize) {
         state = (state ^ state >> 31).wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
         let noise = (state >> 20).to_le_bytes();
         let word = WORDS.get((state >> 60) as usize).copied().unwrap_or(noise.get(..3).unwrap_or_default());
-        let (to, behind) = rest.split_at_mut(word.len().min(rest.len()));
+        let (to, after) = rest.split_at_mut(word.len().min(rest.len()));
         to.iter_mut().zip(word).for_each(|(to, from)| *to = *from);
-        rest = behind;
+        rest = after;
     }
 }
 
-/// A telemetry frame's payload.
+/// Returns the payload of a telemetry frame.
 fn telemetry(source: usize, number: usize, body: &[u8]) -> Vec<u8> {
     let mut payload = PREFIX.to_vec();
     let number = number as u64;

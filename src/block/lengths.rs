@@ -1,8 +1,8 @@
-//! Lengths of payloads as a column: the lowest one, and what each is above it, in as few bytes as the largest of these needs.
+//! Payload lengths: the lowest one, then for each the excess over it, in 0, 1, 2 or 4 bytes.
 
-use super::error::Fault;
+use super::error::BlockError;
 
-/// Writes them.
+/// Replaces the contents of `out` with the encoded lengths.
 pub(super) fn encode(lengths: impl Iterator<Item = u32> + Clone, out: &mut Vec<u8>) {
     let bounds = lengths.clone().fold((u32::MAX, 0), |(lowest, highest): (u32, u32), length| {
         (lowest.min(length), highest.max(length))
@@ -28,19 +28,20 @@ pub(super) fn encode(lengths: impl Iterator<Item = u32> + Clone, out: &mut Vec<u
     }
 }
 
-/// Reads `count` of them from exactly these bytes. Memory for so many is the caller's to have limited.
-pub(super) fn decode(bytes: &[u8], count: usize, lengths: &mut Vec<u32>) -> Result<(), Fault> {
-    const LENGTH: Fault = Fault::Part("has another length than its frames need");
+/// Decodes `count` lengths from exactly these bytes. The caller has checked `count` against a
+/// limit.
+pub(super) fn decode(bytes: &[u8], count: usize, lengths: &mut Vec<u32>) -> Result<(), BlockError> {
+    const LENGTH: BlockError = BlockError::Part("does not have the length that its frames need");
     let (lowest, rest) = bytes.split_first_chunk::<4>().ok_or(LENGTH)?;
     let (width, column) = rest.split_first().ok_or(LENGTH)?;
     let lowest = u32::from_le_bytes(*lowest);
     if !matches!(width, 0 | 1 | 2 | 4) {
-        return Err(Fault::Part("has lengths of a width that this build does not know"));
+        return Err(BlockError::Part("has lengths of an unknown width"));
     }
     if column.len() != count * usize::from(*width) {
         return Err(LENGTH);
     }
-    // A sum that is no length stays one that no block can have.
+    // An overflow becomes a length that no block can have, and is refused later.
     let length = |above: u32| lowest.saturating_add(above);
     lengths.clear();
     match width {
@@ -59,8 +60,8 @@ mod tests {
 
     #[test]
     fn lengths_come_back_in_few_bytes() {
-        // Goal: every range takes as many bytes as it must, and a column that is cut, longer or of another width is refused. Method: lengths
-        // at the bounds of each width; none at all; each byte less and one more.
+        // Proves that lengths round-trip in the least width, and that columns which are truncated,
+        // too long or of an unknown width are refused.
         let cases: [(&[u32], usize); 8] = [
             (&[], 0),
             (&[7], 0),

@@ -1,48 +1,49 @@
-//! How does a run of frames become small, and frames again? Blocks: whole frames of a segment, packed so that the exact bytes come back.
+//! Blocks: frames of a segment, compressed so that the exact bytes come back (docs/FORMAT.md,
+//! section 11).
 //!
-//! Never: reads or writes a file, knows a clock; believes a length before it has met its limit.
+//! Never: reads or writes a file, or a clock; trusts a length before checking it against a limit.
 
 mod bits;
+mod block_builder;
 mod checksum;
 mod codec;
-mod cost;
 mod decode;
-mod decoded;
+mod decoded_matrix;
 mod dictionary;
 mod directory;
 mod encode;
+#[cfg(test)]
+mod encoded_sizes;
+mod encoding;
+mod encoding_choice;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-#[cfg(test)]
-mod kinds;
-mod lane;
+mod grouping;
 mod lengths;
 mod matrix;
-mod noise;
 mod numeric;
+mod options;
 mod payloads;
-mod rows;
+mod raw_ranges;
 mod scan;
+mod seek;
+mod selection;
+mod size_estimate;
 mod sizes;
-mod sort;
-mod span;
-mod table;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod text;
-mod wanted;
-mod way;
 
 pub(crate) use checksum::{checksum_from_wire, checksum_to_wire};
 pub use codec::Codec;
-pub use decode::{Block, Decoder, RAW_BYTES_MAX};
-pub use encode::{Encoder, RAW_BYTES_DEFAULT};
-pub use error::Fault;
+pub use decode::{Block, BlockDecoder, RAW_BYTES_MAX};
+pub use encode::{BlockEncoder, RAW_BYTES_DEFAULT};
+pub use error::BlockError;
+pub use options::{CompressionOptions, Layout, SourceCompression};
 pub use payloads::Payloads;
-pub use rows::{Next, Test};
-pub use scan::Within;
+pub use scan::ValueRange;
+pub use seek::{FieldPredicate, SeekResult};
+pub use selection::{ColumnSelection, FieldRef, FieldSelection, ShapeSelector, ValueType};
 pub use sizes::SourceSize;
-pub use wanted::{Choice, Choose, Kind, Place, Wanted};
-pub use way::{Layout, Way, Ways};

@@ -1,7 +1,9 @@
-//! Noisy lanes by the numeric codec pco: bins of numbers and what lies within them, with entropy coding; factors of decimal floats.
+//! Encoding of noisy columns with pco, a numeric codec: bins of numbers, entropy coding, and
+//! factors of decimal floats.
 //!
-//! Its wrapped format: header, metadata of one chunk, one page. Of its modes and deltas only those are taken whose memory is bounded
-//! by the number of rows: no dictionaries, no windows, no convolutions.
+//! Uses pco's wrapped format: header, metadata of one chunk, one page. Only modes and delta
+//! encodings whose memory is bounded by the number of rows are accepted: no dictionaries, windows
+//! or convolutions.
 
 use pco::ChunkConfig;
 use pco::DeltaSpec;
@@ -9,47 +11,48 @@ use pco::PagingSpec;
 use pco::metadata::{DeltaEncoding, Mode};
 use pco::wrapped::{FileCompressor, FileDecompressor};
 
-use super::error::Fault;
+use super::error::BlockError;
 
-/// As what pco reads the values of a lane.
+/// The number type as which pco reads the values of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Numbers {
+pub(super) enum PcoType {
     Integers,
     Floats8,
     Floats4,
 }
 
-impl Numbers {
-    /// Floats of a length that they can have.
-    pub(super) fn of_floats(bytes: u8) -> Result<Self, Fault> {
+impl PcoType {
+    /// Returns the float type of this length, which must be 4 or 8 bytes.
+    pub(super) fn float_of_length(bytes: u8) -> Result<Self, BlockError> {
         match bytes {
             8 => Ok(Self::Floats8),
             4 => Ok(Self::Floats4),
-            _ => Err(Fault::Lane("has floats of another length than 4 or 8 bytes")),
+            _ => Err(BlockError::Column("has floats that are not of 4 or 8 bytes")),
         }
     }
 }
 
-/// How hard pco tries, 0 to 12: more bins from 5 on cost much time for little.
+/// Compression level of pco, 0 to 12. From 5 on, more bins take much time and save little.
 const LEVEL: usize = 4;
-/// In the metadata of a chunk: the lowest four bits say the mode, and this one is a dictionary, whose memory would be taken before it
-/// could be looked at.
+/// The mode number of a dictionary, in the lowest four bits of the chunk metadata. pco would
+/// allocate its memory before the parsed mode could be checked.
 const MODE_DICTIONARY: u8 = 4;
 
-/// What pco makes of the values, or of their differences where `order` is 1, or of the differences of those where it is 2; none where it
-/// refuses. Beside the bytes: how many of them are there however many values there are.
-pub(super) fn encode(values: &[u64], numbers: Numbers, order: usize) -> Option<(Vec<u8>, usize)> {
+/// Encodes the values (`order` 0), their differences (1), or differences of differences (2). Also
+/// returns the length of the header and metadata, which do not grow with the values. Returns `None`
+/// if pco refuses.
+pub(super) fn encode(values: &[u64], numbers: PcoType, order: usize) -> Option<(Vec<u8>, usize)> {
     let delta = if order == 0 { DeltaSpec::NoOp } else { DeltaSpec::TryConsecutive(order) };
     let config = ChunkConfig::default()
         .with_compression_level(LEVEL)
         .with_delta_spec(delta)
         .with_paging_spec(PagingSpec::Exact(vec![values.len()]));
     match numbers {
-        Numbers::Integers => write(values, &config),
-        Numbers::Floats8 => {
+        PcoType::Integers => write(values, &config),
+        PcoType::Floats8 => {
             write(&values.iter().map(|bits| f64::from_bits(*bits)).collect::<Vec<_>>(), &config)
         }
-        Numbers::Floats4 => write(
+        PcoType::Floats4 => write(
             &values.iter().map(|bits| f32::from_bits((*bits & 0xFFFF_FFFF) as u32)).collect::<Vec<_>>(),
             &config,
         ),
@@ -61,21 +64,21 @@ fn write<T: pco::data_types::Number>(values: &[T], config: &ChunkConfig) -> Opti
     let mut chunk = file.chunk_compressor(values, config).ok()?;
     let out = file.write_header(Vec::new()).ok()?;
     let out = chunk.write_meta(out).ok()?;
-    let head_bytes = out.len();
-    Some((chunk.write_page(0, out).ok()?, head_bytes))
+    let header_bytes = out.len();
+    Some((chunk.write_page(0, out).ok()?, header_bytes))
 }
 
-/// Reads as many values as there is room for from exactly these bytes.
-pub(super) fn decode(bytes: &[u8], numbers: Numbers, values: &mut [u64]) -> Result<(), Fault> {
+/// Decodes exactly these bytes into `values`.
+pub(super) fn decode(bytes: &[u8], numbers: PcoType, values: &mut [u64]) -> Result<(), BlockError> {
     match numbers {
-        Numbers::Integers => read(bytes, values),
-        Numbers::Floats8 => {
+        PcoType::Integers => read(bytes, values),
+        PcoType::Floats8 => {
             let mut floats = vec![0_f64; values.len()];
             read(bytes, &mut floats)?;
             values.iter_mut().zip(floats).for_each(|(value, float)| *value = float.to_bits());
             Ok(())
         }
-        Numbers::Floats4 => {
+        PcoType::Floats4 => {
             let mut floats = vec![0_f32; values.len()];
             read(bytes, &mut floats)?;
             values.iter_mut().zip(floats).for_each(|(value, float)| *value = u64::from(float.to_bits()));
@@ -84,8 +87,8 @@ pub(super) fn decode(bytes: &[u8], numbers: Numbers, values: &mut [u64]) -> Resu
     }
 }
 
-fn read<T: pco::data_types::Number>(bytes: &[u8], values: &mut [T]) -> Result<(), Fault> {
-    const BROKEN: Fault = Fault::Lane("is not what the numeric codec writes");
+fn read<T: pco::data_types::Number>(bytes: &[u8], values: &mut [T]) -> Result<(), BlockError> {
+    const BROKEN: BlockError = BlockError::Column("is not valid data of the numeric codec");
     let (file, rest) = FileDecompressor::new(bytes).map_err(|_| BROKEN)?;
     if rest.first().is_none_or(|first| first & 0xF == MODE_DICTIONARY) {
         return Err(BROKEN);
@@ -95,7 +98,7 @@ fn read<T: pco::data_types::Number>(bytes: &[u8], values: &mut [T]) -> Result<()
     let is_bounded = !matches!(meta.mode, Mode::Dict(_))
         && matches!(meta.delta_encoding, DeltaEncoding::NoOp | DeltaEncoding::Consecutive { .. });
     if !is_bounded {
-        return Err(Fault::Lane("has a mode of the numeric codec that flatcap never writes"));
+        return Err(BlockError::Column("uses an unsupported mode of the numeric codec"));
     }
     let mut page = chunk.page_decompressor(rest, values.len()).map_err(|_| BROKEN)?;
     let progress = page.read(values).map_err(|_| BROKEN)?;

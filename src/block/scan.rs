@@ -1,84 +1,86 @@
-//! Values of a few places in all frames of one source, without making a frame: only the lanes that hold them are unpacked, and nothing
-//! where bounds tell that no row is wanted.
+//! Scans: the values of a few fields of one source. Frames are not rebuilt, only the columns of
+//! these fields are decompressed, and none if bounds exclude all rows.
 
-use super::decode::{Decoder, Packed, Parts};
-use super::decoded::Decoded;
-use super::directory::{Lane, value_at};
-use super::error::Fault;
-use super::sort::source_of;
-use super::wanted::{Kind, Place};
+use super::decode::{BlockDecoder, CheckedBlock, PartReader};
+use super::decoded_matrix::DecodedMatrix;
+use super::directory::{BlockColumn, value_at};
+use super::error::BlockError;
+use super::grouping::source_of;
+use super::selection::{FieldRef, ValueType};
 use crate::schema::segment as wire;
 
-/// Only frames whose value at a place lies between bounds, these included.
+/// Accepts values of a field between two bounds, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Within {
-    /// Where the value stands, and as what it is compared.
-    pub place: Place,
-    /// The lowest value that is wanted, its bits.
+pub struct ValueRange {
+    /// The field, whose type determines the order.
+    pub field: FieldRef,
+    /// The bits of the lowest accepted value.
     pub lowest: u64,
-    /// The highest value that is wanted, its bits.
+    /// The bits of the highest accepted value.
     pub highest: u64,
 }
 
-/// Rows of a group that may be given: each place as pieces of lanes.
-struct Table {
-    decoded: Decoded,
-    values: Vec<Value>,
-    tested: Option<Value>,
+/// A matrix of which some rows may match.
+struct MatrixScan {
+    decoded: DecodedMatrix,
+    fields: Vec<MatrixField>,
+    filter: Option<MatrixField>,
 }
 
-/// A value: bits that are the same in all rows, and pieces of lanes and spans.
-pub(super) struct Value {
-    fixed: u64,
-    pieces: Vec<Piece>,
-    stretches: Vec<Stretch>,
+/// A field in a matrix: bits that are the same in all rows, and bits from columns and raw ranges.
+pub(super) struct MatrixField {
+    constant_bits: u64,
+    columns: Vec<ColumnBits>,
+    raw_ranges: Vec<RawRangeBytes>,
 }
 
-/// Bytes of a span that belong to a value at a place.
-struct Stretch {
-    span: usize,
-    /// Where in the span they are.
-    part: Place,
-    /// To the left.
+/// Bytes of a raw range that belong to a field.
+struct RawRangeBytes {
+    raw_range: usize,
+    /// Their location in the raw range.
+    field: FieldRef,
+    /// Left shift, in bits.
     shift: u32,
 }
 
-/// Bits of a lane's value that belong to a value at a place.
-struct Piece {
-    lane: usize,
-    /// To the left; to the right where it is negative.
+/// Bits of a column's values that belong to a field.
+struct ColumnBits {
+    column: usize,
+    /// Left shift in bits; a right shift if negative.
     shift: i32,
     mask: u64,
 }
 
-/// Frames of one group.
-enum Rows {
-    Table(Box<Table>),
-    /// Offsets and lengths of payloads in bytes.
+/// The frames of one group.
+enum ScanRows {
+    Matrix(Box<MatrixScan>),
+    /// Concatenated payloads, and the offset and length of each.
     Payloads(Vec<u8>, Vec<(usize, usize)>),
-    /// None of them is wanted.
+    /// No frame can match.
     None,
 }
 
-impl Within {
-    pub(super) fn holds(&self, bits: u64) -> bool {
-        let key = self.place.key(bits);
-        self.place.key(self.lowest) <= key && key <= self.place.key(self.highest)
+impl ValueRange {
+    pub(super) fn contains(&self, bits: u64) -> bool {
+        let key = self.field.key(bits);
+        self.field.key(self.lowest) <= key && key <= self.field.key(self.highest)
     }
 
-    /// Whether bounds of a lane tell that no row holds.
-    pub(super) fn excludes(&self, lane: &Lane) -> bool {
-        let (mine, own) = (self.place, lane.place);
+    /// Whether the bounds of a column prove that no row is in the range.
+    pub(super) fn excludes_column(&self, column: &BlockColumn) -> bool {
+        let (mine, own) = (self.field, column.field);
         if (mine.at, mine.bytes) != (own.at, own.bytes) {
             return false;
         }
         let (from, to) = (mine.key(self.lowest), mine.key(self.highest));
         if mine.kind == own.kind {
-            return to < lane.lowest || lane.highest < from;
+            return to < column.lowest || column.highest < from;
         }
-        // Keys of another kind say the same only of values that all have one sign.
+        // Keys of different types have the same order only for values of one sign.
         let sign = 1_u64 << (8 * u32::from(own.bytes) - 1);
-        let (Some(lowest), Some(highest)) = (unkey(own, lane.lowest), unkey(own, lane.highest)) else {
+        let (Some(lowest), Some(highest)) =
+            (value_of_key(own, column.lowest), value_of_key(own, column.highest))
+        else {
             return false;
         };
         if (lowest ^ highest) & sign != 0 {
@@ -89,64 +91,66 @@ impl Within {
     }
 }
 
-/// The bits of a value from its key.
-fn unkey(place: Place, key: u64) -> Option<u64> {
-    let sign = 1_u64 << (8 * u32::from(place.bytes) - 1);
-    let bits = match place.kind {
-        Kind::Unsigned => key,
-        Kind::Signed => key ^ sign,
-        Kind::Float if key & sign != 0 => key ^ sign,
-        Kind::Float => key ^ (sign | (sign - 1)),
+/// Returns the bits of the value with a key.
+fn value_of_key(field: FieldRef, key: u64) -> Option<u64> {
+    let sign = 1_u64 << (8 * u32::from(field.bytes) - 1);
+    let bits = match field.kind {
+        ValueType::Unsigned => key,
+        ValueType::Signed => key ^ sign,
+        ValueType::Float if key & sign != 0 => key ^ sign,
+        ValueType::Float => key ^ (sign | (sign - 1)),
     };
     (bits <= sign | (sign - 1)).then_some(bits)
 }
 
-impl Decoder {
-    /// Gives the values at some places (their bits, behind them zeros) of all frames of a source in the payload of a Block frame, in the order of the
-    /// frames. `within` leaves out frames, and spares whole groups by the bounds of their lanes. Frames that are too short for a
-    /// place are left out, and so are those whose checksums are wrong; how many of the block these are, of whichever source, is returned.
+impl BlockDecoder {
+    /// Calls `each` with the values of some fields (their bits, zero-extended) for all frames of a
+    /// source in a Block frame's payload, in order. `within` filters frames, and skips whole groups
+    /// by the bounds of their columns. Skips frames that are too short for a field or have wrong
+    /// checksums. Returns the number of frames with wrong checksums, of any source.
     ///
-    /// A place is that of a value only in frames that are built alike; see [`Choice`](super::Choice).
+    /// A field is at its offset only in frames of the same shape; see
+    /// [`FieldSelection`](super::FieldSelection).
     ///
     /// # Errors
-    /// What is wrong with what had to be read.
-    #[allow(clippy::too_many_arguments, reason = "what, whose, where, which, and what to do")]
+    /// The parts that had to be read are malformed.
+    #[allow(clippy::too_many_arguments, reason = "block, source, fields, filter and callback")]
     pub fn scan(
         &mut self,
         payload: &[u8],
         source: u16,
-        places: &[Place],
-        within: Option<Within>,
+        fields: &[FieldRef],
+        within: Option<ValueRange>,
         mut each: impl FnMut(&[u64]),
-    ) -> Result<usize, Fault> {
-        let block = Packed::open(payload)?;
-        let mut parts = Parts::new(self.decompressor(), &block)?;
-        let wish = Wish { source, places, within };
+    ) -> Result<usize, BlockError> {
+        let block = CheckedBlock::open(payload)?;
+        let mut parts = PartReader::new(self.decompressor(), &block)?;
+        let request = ScanRequest { source, fields, range: within };
         let mut groups = Vec::with_capacity(block.groups.len());
         let mut wrong = 0;
         for group in block.groups {
             if group.layout() == wire::BlockLayout::Frames {
                 wrong += group.frames() as usize;
             }
-            groups.push(wish.open(group, &mut parts)?);
+            groups.push(request.open(group, &mut parts)?);
         }
-        let mut values = vec![0; places.len()];
-        let mut wanted = groups.iter().filter(|rows| !matches!(rows, Rows::None));
+        let mut values = vec![0; fields.len()];
+        let mut wanted = groups.iter().filter(|rows| !matches!(rows, ScanRows::None));
         match (wanted.next(), wanted.next()) {
             (None, _) => {}
             (Some(only), None) => match only.as_column() {
                 Some(column) => column.iter().for_each(|value| each(std::slice::from_ref(value))),
-                None => (0..only.count()).for_each(|row| wish.give(only, row, &mut values, &mut each)),
+                None => (0..only.count()).for_each(|row| request.emit(only, row, &mut values, &mut each)),
             },
             _ => {
                 let mut cursors = vec![0; groups.len()];
-                for group in block.order(&mut parts)? {
+                for group in block.group_order(&mut parts)? {
                     let (Some(cursor), Some(rows)) =
                         (cursors.get_mut(usize::from(group)), groups.get(usize::from(group)))
                     else {
                         continue;
                     };
-                    wish.give(rows, *cursor, &mut values, &mut each);
+                    request.emit(rows, *cursor, &mut values, &mut each);
                     *cursor += 1;
                 }
             }
@@ -155,97 +159,102 @@ impl Decoder {
     }
 }
 
-/// What is asked for.
-struct Wish<'w> {
+/// The arguments of a scan.
+struct ScanRequest<'w> {
     source: u16,
-    places: &'w [Place],
-    within: Option<Within>,
+    fields: &'w [FieldRef],
+    range: Option<ValueRange>,
 }
 
-impl Wish<'_> {
-    fn open(&self, group: &wire::BlockGroup, parts: &mut Parts<'_>) -> Result<Rows, Fault> {
+impl ScanRequest<'_> {
+    fn open(&self, group: &wire::BlockGroup, parts: &mut PartReader<'_>) -> Result<ScanRows, BlockError> {
         let first_part = group.first_part() as usize;
         match group.layout() {
-            wire::BlockLayout::Matrix if group.source() != self.source => Ok(Rows::None),
+            wire::BlockLayout::Matrix if group.source() != self.source => Ok(ScanRows::None),
             wire::BlockLayout::Matrix => {
                 let decoded = parts.matrix(group)?;
-                self.table(decoded, |bucket| parts.any(first_part + 1 + bucket))
+                self.open_matrix(decoded, |bucket| parts.decompressed(first_part + 1 + bucket))
             }
             wire::BlockLayout::Payloads => {
                 let lengths = parts.lengths(group)?;
-                let bytes = parts.any(first_part + 1)?;
+                let bytes = parts.decompressed(first_part + 1)?;
                 let mut end = 0_usize;
-                let places = lengths.iter().map(|length| {
+                let ranges = lengths.iter().map(|length| {
                     let start = end;
                     end = end.saturating_add(*length as usize);
                     (start, *length as usize)
                 });
-                let places: Vec<(usize, usize)> = places.collect();
+                let ranges: Vec<(usize, usize)> = ranges.collect();
                 if end != bytes.len() {
-                    return Err(Fault::Group("has another length than its frames need"));
+                    return Err(BlockError::Group("does not have the length that its frames need"));
                 }
                 let payload = |(start, length): (usize, usize)| bytes.get(start..start + length);
-                let is_own =
-                    |place: &(usize, usize)| payload(*place).and_then(source_of) == Some(self.source);
-                // Where it has none, only one group may be left, and then nobody needs the order.
-                Ok(if places.iter().any(is_own) { Rows::Payloads(bytes, places) } else { Rows::None })
+                let is_of_source =
+                    |range: &(usize, usize)| payload(*range).and_then(source_of) == Some(self.source);
+                // A group without own frames becomes `None`. If only one group remains, the order
+                // is not needed.
+                Ok(if ranges.iter().any(is_of_source) {
+                    ScanRows::Payloads(bytes, ranges)
+                } else {
+                    ScanRows::None
+                })
             }
-            wire::BlockLayout::Frames => Ok(Rows::None),
-            _ => Err(Fault::Group("has a layout that this build does not know")),
+            wire::BlockLayout::Frames => Ok(ScanRows::None),
+            _ => Err(BlockError::Group("has an unknown layout")),
         }
     }
 
-    fn table(
+    fn open_matrix(
         &self,
-        mut decoded: Decoded,
-        bucket: impl FnMut(usize) -> Result<Vec<u8>, Fault>,
-    ) -> Result<Rows, Fault> {
+        mut decoded: DecodedMatrix,
+        bucket: impl FnMut(usize) -> Result<Vec<u8>, BlockError>,
+    ) -> Result<ScanRows, BlockError> {
         let row_bytes = decoded.row_bytes() as u64;
-        let tested = self.within.map(|within| within.place);
-        if self.places.iter().chain(&tested).any(|place| place.end() > row_bytes) {
-            return Ok(Rows::None);
+        let filter = self.range.map(|within| within.field);
+        if self.fields.iter().chain(&filter).any(|field| field.end() > row_bytes) {
+            return Ok(ScanRows::None);
         }
-        if let Some(within) = self.within {
-            let is_fixed = !decoded.may_change(within.place);
-            let is_out = is_fixed && !within.holds(value_at(decoded.first(), within.place));
-            if is_out || decoded.lanes().iter().any(|lane| within.excludes(lane)) {
-                return Ok(Rows::None);
+        if let Some(within) = self.range {
+            let is_fixed = !decoded.may_change(within.field);
+            let is_out = is_fixed && !within.contains(value_at(decoded.first(), within.field));
+            if is_out || decoded.columns().iter().any(|column| within.excludes_column(column)) {
+                return Ok(ScanRows::None);
             }
         }
-        let wanted: Vec<Place> = self.places.iter().chain(&tested).copied().collect();
-        decoded.choose_places(&wanted);
+        let wanted: Vec<FieldRef> = self.fields.iter().chain(&filter).copied().collect();
+        decoded.select_fields(&wanted);
         decoded.fill(bucket)?;
-        let values = self.places.iter().map(|place| Value::of(*place, &decoded)).collect();
-        let tested = tested.map(|place| Value::of(place, &decoded));
-        Ok(Rows::Table(Box::new(Table { decoded, values, tested })))
+        let values = self.fields.iter().map(|field| MatrixField::of(*field, &decoded)).collect();
+        let filter = filter.map(|field| MatrixField::of(field, &decoded));
+        Ok(ScanRows::Matrix(Box::new(MatrixScan { decoded, fields: values, filter })))
     }
 
-    fn give(&self, rows: &Rows, row: usize, values: &mut [u64], each: &mut impl FnMut(&[u64])) {
+    fn emit(&self, rows: &ScanRows, row: usize, values: &mut [u64], each: &mut impl FnMut(&[u64])) {
         match rows {
-            Rows::None => return,
-            Rows::Table(table) => {
-                if let (Some(within), Some(tested)) = (&self.within, &table.tested)
-                    && !within.holds(tested.get(&table.decoded, row))
+            ScanRows::None => return,
+            ScanRows::Matrix(table) => {
+                if let (Some(within), Some(filter)) = (&self.range, &table.filter)
+                    && !within.contains(filter.get(&table.decoded, row))
                 {
                     return;
                 }
-                for (to, value) in values.iter_mut().zip(&table.values) {
+                for (to, value) in values.iter_mut().zip(&table.fields) {
                     *to = value.get(&table.decoded, row);
                 }
             }
-            Rows::Payloads(bytes, places) => {
-                let (start, length) = places.get(row).copied().unwrap_or_default();
+            ScanRows::Payloads(bytes, ranges) => {
+                let (start, length) = ranges.get(row).copied().unwrap_or_default();
                 let payload = bytes.get(start..start + length).unwrap_or_default();
-                let tested = self.within.map(|within| within.place);
-                let is_short = |place: &Place| place.end() > length as u64;
+                let filter = self.range.map(|within| within.field);
+                let is_short = |field: &FieldRef| field.end() > length as u64;
                 if source_of(payload) != Some(self.source)
-                    || self.places.iter().chain(&tested).any(is_short)
-                    || self.within.is_some_and(|within| !within.holds(value_at(payload, within.place)))
+                    || self.fields.iter().chain(&filter).any(is_short)
+                    || self.range.is_some_and(|within| !within.contains(value_at(payload, within.field)))
                 {
                     return;
                 }
-                for (to, place) in values.iter_mut().zip(self.places) {
-                    *to = value_at(payload, *place);
+                for (to, field) in values.iter_mut().zip(self.fields) {
+                    *to = value_at(payload, *field);
                 }
             }
         }
@@ -253,11 +262,11 @@ impl Wish<'_> {
     }
 }
 
-impl Rows {
-    /// The values of the only place, of all rows, where a lane has nothing else.
+impl ScanRows {
+    /// Returns the values of all rows if the only field is exactly one column.
     fn as_column(&self) -> Option<&[u64]> {
-        let Self::Table(table) = self else { return None };
-        match (table.values.as_slice(), &table.tested) {
+        let Self::Matrix(table) = self else { return None };
+        match (table.fields.as_slice(), &table.filter) {
             ([value], None) => value.as_column(&table.decoded),
             _ => None,
         }
@@ -265,58 +274,62 @@ impl Rows {
 
     fn count(&self) -> usize {
         match self {
-            Self::Table(table) => table.decoded.rows(),
-            Self::Payloads(_, places) => places.len(),
+            Self::Matrix(table) => table.decoded.rows(),
+            Self::Payloads(_, ranges) => ranges.len(),
             Self::None => 0,
         }
     }
 }
 
-impl Value {
-    pub(super) fn of(place: Place, decoded: &Decoded) -> Self {
+impl MatrixField {
+    pub(super) fn of(field: FieldRef, decoded: &DecodedMatrix) -> Self {
         // No value is longer than eight bytes.
-        let place = Place { bytes: place.bytes.min(8), ..place };
-        let mut fixed = value_at(decoded.first(), place);
-        let mut pieces = Vec::new();
-        let whole = u64::MAX >> (64 - 8 * u32::from(place.bytes.clamp(1, 8)));
-        for (lane, own) in decoded.lanes().iter().enumerate().filter(|(_, lane)| lane.place.meets(place)) {
-            let own = own.place;
-            let shift = 8 * (i64::from(own.at) - i64::from(place.at));
-            // Two that meet are less than eight bytes apart.
+        let field = FieldRef { bytes: field.bytes.min(8), ..field };
+        let mut fixed = value_at(decoded.first(), field);
+        let mut columns = Vec::new();
+        let whole = u64::MAX >> (64 - 8 * u32::from(field.bytes.clamp(1, 8)));
+        for (column, own) in
+            decoded.columns().iter().enumerate().filter(|(_, column)| column.field.overlaps(field))
+        {
+            let own = own.field;
+            let shift = 8 * (i64::from(own.at) - i64::from(field.at));
+            // Cannot fail: two that overlap are less than eight bytes apart.
             let shift = i32::try_from(shift).unwrap_or_default();
             let covered = u64::MAX >> (64 - 8 * u32::from(own.bytes));
             let mask = shifted(covered, shift) & whole;
             fixed &= !mask;
-            pieces.push(Piece { lane, shift, mask });
+            columns.push(ColumnBits { column, shift, mask });
         }
-        let mut stretches = Vec::new();
-        for (number, span) in decoded.spans().enumerate().filter(|(_, span)| span.meets(place)) {
-            let (from, to) = (span.at.max(place.at), span.end().min(place.end()));
+        let mut raw_ranges = Vec::new();
+        for (number, raw_range) in
+            decoded.raw_ranges().enumerate().filter(|(_, raw_range)| raw_range.overlaps(field))
+        {
+            let (from, to) = (raw_range.at.max(field.at), raw_range.end().min(field.end()));
             let bytes = u8::try_from(to.saturating_sub(u64::from(from))).unwrap_or_default();
-            let shift = 8 * (from - place.at);
+            let shift = 8 * (from - field.at);
             fixed &= !((u64::MAX >> (64 - 8 * u32::from(bytes.clamp(1, 8)))) << shift);
-            let part = Place { at: from - span.at, bytes, kind: Kind::Unsigned };
-            stretches.push(Stretch { span: number, part, shift });
+            let part = FieldRef { at: from - raw_range.at, bytes, kind: ValueType::Unsigned };
+            raw_ranges.push(RawRangeBytes { raw_range: number, field: part, shift });
         }
-        Self { fixed, pieces, stretches }
+        Self { constant_bits: fixed, columns, raw_ranges }
     }
 
-    /// The lane that is the value and nothing else.
-    fn as_column<'d>(&self, decoded: &'d Decoded) -> Option<&'d [u64]> {
-        let [Piece { lane, shift: 0, mask }] = self.pieces.as_slice() else { return None };
-        let own = decoded.lanes().get(*lane)?.place;
+    /// Returns the values of a column if the field is exactly that column.
+    fn as_column<'d>(&self, decoded: &'d DecodedMatrix) -> Option<&'d [u64]> {
+        let [ColumnBits { column, shift: 0, mask }] = self.columns.as_slice() else { return None };
+        let own = decoded.columns().get(*column)?.field;
         let is_whole = *mask == u64::MAX >> (64 - 8 * u32::from(own.bytes.clamp(1, 8)));
-        decoded.column(*lane).filter(|_| is_whole && self.fixed == 0 && self.stretches.is_empty())
+        decoded.values(*column).filter(|_| is_whole && self.constant_bits == 0 && self.raw_ranges.is_empty())
     }
 
     #[inline]
-    pub(super) fn get(&self, decoded: &Decoded, row: usize) -> u64 {
-        let value = self.pieces.iter().fold(self.fixed, |value, piece| {
-            let own = decoded.column(piece.lane).and_then(|column| column.get(row)).copied();
-            value | shifted(own.unwrap_or_default(), piece.shift) & piece.mask
+    pub(super) fn get(&self, decoded: &DecodedMatrix, row: usize) -> u64 {
+        let value = self.columns.iter().fold(self.constant_bits, |value, column| {
+            let own = decoded.values(column.column).and_then(|column| column.get(row)).copied();
+            value | shifted(own.unwrap_or_default(), column.shift) & column.mask
         });
-        self.stretches.iter().fold(value, |value, stretch| {
-            value | value_at(decoded.span(stretch.span, row), stretch.part) << stretch.shift
+        self.raw_ranges.iter().fold(value, |value, raw_range| {
+            value | value_at(decoded.raw_range(raw_range.raw_range, row), raw_range.field) << raw_range.shift
         })
     }
 }

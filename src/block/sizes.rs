@@ -1,50 +1,55 @@
-//! What became of each source's frames in a block: as it is told when the block is made, and found out again from the block alone.
+//! The raw and stored bytes of each source in a block, when it is encoded and from the block alone.
 
 use std::collections::BTreeMap;
 
-use super::decode::{Decoder, Packed, Parts};
-use super::error::Fault;
-use super::rows::every_payload;
-use super::sort::source_of;
+use super::decode::{BlockDecoder, CheckedBlock, PartReader};
+use super::error::BlockError;
+use super::grouping::source_of;
+use super::seek::all_payloads;
 use crate::schema::segment as wire;
 
-/// What became of a source's frames in a block.
+/// The share of a source in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceSize {
-    /// Its id. Frames that are of no source, such as those of the recorder, are not counted.
+    /// The source's id. Frames of no source, such as those of the recorder, are not counted.
     pub source: u16,
     /// Length of its whole frames, in bytes.
     pub raw_bytes: u64,
-    /// Its share of the block, in bytes: what only it needs, and of all else as much as its frames have of the raw bytes.
+    /// Its part of the block, in bytes: the data of its own groups, and a share of the rest in
+    /// proportion to its raw bytes.
     pub stored_bytes: u64,
 }
 
-/// Shares out what no source of a block has alone, once `sizes` have what each has alone; `raw_bytes` and `stored_bytes` are the block's.
-pub(super) fn share(sizes: &mut [SourceSize], raw_bytes: u64, stored_bytes: u64) {
+/// Distributes the bytes that belong to no single source. `sizes` has the bytes of each source's
+/// own groups; `raw_bytes` and `stored_bytes` are the block's.
+pub(super) fn distribute_common(sizes: &mut [SourceSize], raw_bytes: u64, stored_bytes: u64) {
     let own: u64 = sizes.iter().map(|size| size.stored_bytes).sum();
     let common = stored_bytes.saturating_sub(own);
     for size in sizes {
-        // Of a block that was made both are below 2^28; of a stranger's at most what its limits say.
+        // No overflow: both factors are below 2^28 in blocks we write, and within the limits in
+        // others.
         size.stored_bytes += common.saturating_mul(size.raw_bytes) / raw_bytes.max(1);
     }
 }
 
-impl Decoder {
-    /// What became of each source's frames in the payload of a Block frame, by their ids: what [`Encoder::sizes`](super::Encoder::sizes) told when it
-    /// was made. Only payloads that are not rows of a matrix are unpacked for that.
+impl BlockDecoder {
+    /// Returns the share of each source in a Block frame's payload, ordered by id. Equals
+    /// [`BlockEncoder::sizes`](super::BlockEncoder::sizes) of the encoder that made it.
+    /// Decompresses only payloads that are not in a matrix.
     ///
     /// # Errors
-    /// What is wrong with what had to be read.
-    pub fn sizes(&mut self, payload: &[u8]) -> Result<Vec<SourceSize>, Fault> {
-        let block = Packed::open(payload)?;
-        let mut parts = Parts::new(self.decompressor(), &block)?;
-        let mut sums: BTreeMap<u16, (u64, u64)> = BTreeMap::new(); // raw, and what only it needs
+    /// The parts that had to be read are malformed.
+    pub fn sizes(&mut self, payload: &[u8]) -> Result<Vec<SourceSize>, BlockError> {
+        let block = CheckedBlock::open(payload)?;
+        let mut parts = PartReader::new(self.decompressor(), &block)?;
+        // raw bytes, and stored bytes of its own groups
+        let mut sums: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
         for group in block.groups {
             match group.layout() {
                 wire::BlockLayout::Matrix => {
                     let sum = sums.entry(group.source()).or_default();
                     let frame_bytes = block.checksum.frame_bytes(0) as u64 + u64::from(group.row_bytes());
-                    // Not more than the block says: that was looked at.
+                    // At most the block's raw bytes, which was checked on opening.
                     sum.0 += u64::from(group.frames()) * frame_bytes;
                     sum.1 += parts.stored_bytes(group);
                 }
@@ -56,16 +61,16 @@ impl Decoder {
                         }
                         true
                     };
-                    every_payload(group, &mut parts, count)?;
+                    all_payloads(group, &mut parts, count)?;
                 }
-                // Nobody knows whose frames with wrong checksums are.
+                // The source of a frame with a wrong checksum is unknown.
                 wire::BlockLayout::Frames => {}
-                _ => return Err(Fault::Group("has a layout that this build does not know")),
+                _ => return Err(BlockError::Group("has an unknown layout")),
             }
         }
         let size = |(source, (raw_bytes, stored_bytes))| SourceSize { source, raw_bytes, stored_bytes };
         let mut sizes: Vec<SourceSize> = sums.into_iter().map(size).collect();
-        share(&mut sizes, block.raw_bytes as u64, payload.len() as u64);
+        distribute_common(&mut sizes, block.raw_bytes as u64, payload.len() as u64);
         Ok(sizes)
     }
 }

@@ -1,14 +1,15 @@
-//! Rows with text among numbers: what stays as it is comes back, however late it changes, and is small.
+//! Tests of rows with text among numbers: they round-trip, however late a byte changes, and stay
+//! small.
 
 use super::fuzzing::CODECS;
-use super::matrix::{Coded, Fields, Matrix};
+use super::matrix::{EncodedMatrix, KnownFields, MatrixEncoder};
 use super::tests::{noise, text};
 use super::*;
-use crate::frame::{Envelope, Shortfall, Stamp};
-use crate::schema::{Number, Spot, envelope};
+use crate::frame::{Envelope, Incomplete, Stamp};
+use crate::schema::{NumericField, NumericKind, envelope};
 use crate::stream::{ChecksumKind, Framer};
 
-/// Samples of one source with these bodies, a microsecond apart.
+/// Makes samples of one source with these bodies, a microsecond apart.
 pub(super) fn samples(rows: u64, body: impl Fn(u64) -> Vec<u8>) -> Vec<u8> {
     let (mut frames, mut payload) = (Vec::new(), Vec::new());
     for row in 0..rows {
@@ -18,7 +19,7 @@ pub(super) fn samples(rows: u64, body: impl Fn(u64) -> Vec<u8>) -> Vec<u8> {
             mono_ns: 1000 * row,
             wall_ns: 1000 * row.cast_signed(),
             seq: row,
-            shortfall: Shortfall::NONE,
+            incomplete: Incomplete::NONE,
             duration_ns: 1,
         };
         Envelope::new(0).write(&mut payload, &stamp, &body);
@@ -29,9 +30,10 @@ pub(super) fn samples(rows: u64, body: impl Fn(u64) -> Vec<u8>) -> Vec<u8> {
 
 #[test]
 #[allow(clippy::cast_possible_truncation, reason = "small numbers")]
-fn what_changes_late_comes_back() {
-    // Goal: spans are found by the first rows, and yet no byte is lost that changes later: in lanes, in spans, between them, in the last word of a row
-    // that is none. Method: rows of words that begin or end to change around every bound, of every length.
+fn late_changes_come_back() {
+    // Proves that no change after the sampled first rows is lost, in columns, in raw ranges,
+    // between them, or in the last partial word of a row.
+    // Words start or stop changing around every limit.
     const LATE: [u64; 8] = [1, 31, 32, 33, 255, 256, 257, 299];
     let word = |kind: u64, row: u64, at: u64, late: u64| match kind {
         0..6 => text(131 * row + at),
@@ -42,7 +44,7 @@ fn what_changes_late_comes_back() {
         9 => row,
         _ => 5,
     };
-    let mut spans = 0;
+    let mut raw_ranges = 0;
     for seed in 0..96 {
         let (words, tail, late) = (noise(seed) % 24, seed % 8, LATE[(seed / 8 % 8) as usize]);
         let frames = samples(300, |row| {
@@ -56,26 +58,28 @@ fn what_changes_late_comes_back() {
             body
         });
         let codec = CODECS[(seed % 5) as usize];
-        let mut encoder =
-            Encoder::new(Ways { general: Way { layout: Layout::Columnar, codec }, sources: vec![] });
+        let mut encoder = BlockEncoder::new(SourceCompression {
+            general: CompressionOptions { layout: Layout::Columnar, codec },
+            sources: vec![],
+        });
         let payload = encoder.encode(&frames, 0, ChecksumKind::Xxh3).unwrap();
-        let block = Decoder::default().open(payload, &Wanted::ALL).unwrap();
+        let block = BlockDecoder::default().open(payload, &ColumnSelection::ALL).unwrap();
         let mut back = vec![0; frames.len()];
         block.copy(0, &mut back);
         assert!(back == frames, "{seed}");
-        let of = |group: &decode::Group| match group {
-            decode::Group::Matrix(decoded) => decoded.spans().len(),
+        let of = |group: &decode::DecodedGroup| match group {
+            decode::DecodedGroup::Matrix(decoded) => decoded.raw_ranges().len(),
             _ => 0,
         };
-        spans += block.groups.iter().map(of).sum::<usize>();
+        raw_ranges += block.groups.iter().map(of).sum::<usize>();
     }
-    assert!(spans > 20, "{spans}");
+    assert!(raw_ranges > 20, "{raw_ranges}");
 }
 
 #[test]
 fn text_of_few_words_is_small() {
-    // Goal: columns of few different words are as small as a codec or a dictionary makes them, whether they look like noise to the codings or not. Method:
-    // words of two, by codecs that find matches and that count, and lines in columns, without any too; blocks of 4000 rows.
+    // Proves that columns with few distinct words are as small as a codec or a dictionary makes
+    // them, whether or not they look like noise.
     let of_two = samples(4000, |row| {
         let one = |at: u64| if noise(131 * row + at).is_multiple_of(2) { b"connecti" } else { b"on from " };
         (0..6).flat_map(one).copied().collect()
@@ -93,17 +97,19 @@ fn text_of_few_words_is_small() {
         (&lines, Codec::Snappy, 16_000),
         (&lines, Codec::Zstd(3), 14_000),
     ] {
-        let mut encoder =
-            Encoder::new(Ways { general: Way { layout: Layout::Columnar, codec }, sources: vec![] });
+        let mut encoder = BlockEncoder::new(SourceCompression {
+            general: CompressionOptions { layout: Layout::Columnar, codec },
+            sources: vec![],
+        });
         let bytes = encoder.encode(frames, 0, ChecksumKind::Xxh3).unwrap().len();
         assert!(bytes < most, "{codec}: {bytes} bytes of {}", frames.len());
     }
 }
 
 #[test]
-fn a_known_field_is_in_no_span() {
-    // Goal: a field that the schema names has a lane, so that it can be read and asked alone, although it stands still in the rows by which spans are found.
-    // Method: one between words of text, which changes early, late and never.
+fn known_fields_are_in_no_raw_range() {
+    // Proves that a field of the schema becomes a column even if it is constant in the rows by
+    // which raw ranges are found.
     for late in [10, 300, 400] {
         let frames = samples(400, |row| {
             let words = (0..9).map(|at| if at == 4 { row.max(late) } else { text(9 * row + at) });
@@ -111,11 +117,12 @@ fn a_known_field_is_in_no_span() {
         });
         let row =
             |number: usize| &frames[number * frames.len() / 400 + 12..(number + 1) * frames.len() / 400];
-        let fields = Fields::new(&[Spot { bytes: 32..40, number: Number::Unsigned }]);
-        let (mut matrix, mut coded) = (Matrix::default(), Coded::default());
+        let fields = KnownFields::new(&[NumericField { bytes: 32..40, kind: NumericKind::Unsigned }]);
+        let (mut matrix, mut coded) = (MatrixEncoder::default(), EncodedMatrix::default());
         coded.codec = Some(Codec::Zstd(3));
         matrix.encode(400, row, &fields, &mut coded);
-        let spans: Vec<_> = matrix.spans().iter().map(|span| (span.at, span.bytes)).collect();
-        assert_eq!(spans, [(64, 32), (104, 32)], "{late}");
+        let raw_ranges: Vec<_> =
+            matrix.raw_ranges().iter().map(|raw_range| (raw_range.at, raw_range.bytes)).collect();
+        assert_eq!(raw_ranges, [(64, 32), (104, 32)], "{late}");
     }
 }

@@ -1,44 +1,45 @@
-//! `check-config`: what a configuration comes to and where each value comes from, or everything that is wrong with it.
+//! `check-config`: prints a configuration in full with the origin of each value, or all its errors.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::Outcome;
+use super::ExitStatus;
 use super::configuration::{self, layers};
 use super::error::CliError;
-use crate::config::Layered;
+use crate::config::LoadedConfig;
 use crate::daemon::{data_dir, run_dir, state_directory_only};
 use crate::os::environment;
 
-/// Where the unit's `ConfigurationDirectory=` is, for a call outside of it.
+/// The unit's `ConfigurationDirectory=`, for a call outside the unit.
 const SERVICE_CONFIGURATION: &str = "/etc/flatcap";
-/// Where its `StateDirectory=` is.
+/// The unit's `StateDirectory=`, for a call outside the unit.
 const SERVICE_STATE: &str = "/var/lib/flatcap";
 
-/// Read a configuration as `record` would; print it in full with defaults filled in, or every error at once.
+/// Check a configuration and print it in full, or print all its errors.
 ///
-/// A comment after each value that is no default names the file and line or the variable that gave it. What is printed is a
-/// configuration file that means the same.
+/// Reads the configuration as `record` does, and prints it with all defaults. A comment after each
+/// value that is not a default names the file and line or the variable that set it. The output is a
+/// configuration file with the same meaning.
 #[derive(Debug, clap::Args)]
 #[command(after_help = configuration::HELP)]
 pub(super) struct Args {
-    /// The configuration file; its drop-ins are read, too.
+    /// Configuration file; its drop-ins are read too.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let layered = layers(args.file.as_deref()).read()?;
-    if let Some(remark) = remark(&layered) {
+    if let Some(remark) = state_directory_hint(&layered) {
         writeln!(io::stderr(), "flatcap: {remark}")?;
     }
-    summary(&layered, out)?;
+    write_summary(&layered, out)?;
     out.write_all(layered.to_toml().as_bytes())?;
-    Ok(Outcome::Done)
+    Ok(ExitStatus::Done)
 }
 
-/// Says that the service needs a drop-in for this configuration, if the configuration is the service's.
-fn remark(layered: &Layered) -> Option<String> {
+/// Returns a hint that the service needs a drop-in for this configuration, if it is the service's.
+fn state_directory_hint(layered: &LoadedConfig) -> Option<String> {
     let of_service = |variable, otherwise: &str| {
         environment::directory(variable).unwrap_or_else(|| PathBuf::from(otherwise))
     };
@@ -47,46 +48,44 @@ fn remark(layered: &Layered) -> Option<String> {
         return None;
     }
     let (data_dir, state) = (data_dir(&layered.config), of_service("STATE_DIRECTORY", SERVICE_STATE));
-    let is_elsewhere = !layered.config.agent.data_dir.as_os_str().is_empty() && !data_dir.starts_with(&state);
+    let is_elsewhere =
+        !layered.config.recorder.data_dir.as_os_str().is_empty() && !data_dir.starts_with(&state);
     is_elsewhere.then(|| {
         let why = state_directory_only(&data_dir, &state);
-        format!("[agent] data_dir = \"{}\": {why}; ignore this if that is done", data_dir.display())
+        format!("[recorder] data_dir = \"{}\": {why}; ignore this if that is done", data_dir.display())
     })
 }
 
-/// What was read and what is not in the settings themselves, as comments.
-fn summary(layered: &Layered, out: &mut dyn Write) -> io::Result<()> {
+/// Writes the files and variables that were read, and the directories in use, as comments.
+fn write_summary(layered: &LoadedConfig, out: &mut dyn Write) -> io::Result<()> {
     if layered.files.is_empty() && layered.variables.is_empty() {
-        writeln!(out, "# Neither a file nor a variable was read: all of this is built in.")?;
+        writeln!(out, "# No file and no variable was read: all values are built-in defaults.")?;
     } else {
-        writeln!(
-            out,
-            "# Read, each over the one before; a value without a comment behind it is the default:"
-        )?;
+        writeln!(out, "# Read, each overriding those before; values without a comment are defaults:")?;
     }
     for file in &layered.files {
-        writeln!(out, "#   {}", shown(file))?;
+        writeln!(out, "#   {}", printable_path(file))?;
     }
     for variable in &layered.variables {
         writeln!(out, "#   {variable} in the environment")?;
     }
-    let passed_over = &layered.passed_over;
+    let passed_over = &layered.skipped;
     if !passed_over.paths.is_empty() {
-        writeln!(out, "# Passed over, since their names do not end in .toml:")?;
+        writeln!(out, "# Skipped, because their names do not end in .toml:")?;
     }
     for path in &passed_over.paths {
-        writeln!(out, "#   {}", shown(path))?;
+        writeln!(out, "#   {}", printable_path(path))?;
     }
     if passed_over.more > 0 {
         writeln!(out, "#   and {} more", passed_over.more)?;
     }
     let config = &layered.config;
-    writeln!(out, "# Recordings go to {}.", shown(&data_dir(config)))?;
-    writeln!(out, "# Samples wait for the disk in {}.\n", shown(&run_dir(config)))
+    writeln!(out, "# Recordings go to {}.", printable_path(&data_dir(config)))?;
+    writeln!(out, "# Samples are kept in {} until they are written.\n", printable_path(&run_dir(config)))
 }
 
-/// A path that stays in its line.
-fn shown(path: &Path) -> String {
+/// Returns a path with control characters escaped, so that it stays on one line.
+fn printable_path(path: &Path) -> String {
     let plain = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     path.to_string_lossy().chars().map(plain).collect()
 }

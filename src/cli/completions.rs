@@ -1,13 +1,13 @@
-//! `completions`: what a shell needs to complete flatcap's arguments. For packages; people get it from those.
+//! `completions`: prints shell completions. Used to build packages, which install them.
 
 use std::io::Write;
 
 use clap::{CommandFactory, ValueEnum};
 
 use super::error::CliError;
-use super::{Cli, Outcome};
+use super::{Cli, ExitStatus};
 
-/// Print the completions for a shell, made from the definition of the arguments.
+/// Print the completions for a shell.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The shell.
@@ -15,7 +15,7 @@ pub(super) struct Args {
     shell: Shell,
 }
 
-/// The shells whose completions are tried.
+/// The shells whose completions are tested.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Shell {
     Bash,
@@ -23,15 +23,15 @@ enum Shell {
     Fish,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let shell = match args.shell {
         Shell::Bash => clap_complete::Shell::Bash,
         Shell::Zsh => clap_complete::Shell::Zsh,
         Shell::Fish => clap_complete::Shell::Fish,
     };
-    // Written to memory first: the generator panics where its output fails, and a pipe may be closed.
+    // Written to memory first: the generator panics if its output fails, and a pipe may be closed.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "flatcap", &mut script);
     out.write_all(&script)?;
-    Ok(Outcome::Done)
+    Ok(ExitStatus::Done)
 }

@@ -1,9 +1,9 @@
-//! Every room's errors, joined for the one place that prints them.
+//! The errors of all modules, for the one function that prints them.
 
 use std::io;
 use std::path::PathBuf;
 
-use super::Outcome;
+use super::ExitStatus;
 use crate::config::ConfigErrors;
 use crate::control::ClientError;
 use crate::daemon::{DaemonError, SourceError};
@@ -12,94 +12,95 @@ use crate::import::ImportError;
 use crate::replay::TimeError;
 use crate::segment::SegmentError;
 
-/// Why a verb could not do what it was asked.
+/// Why a verb failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
-    /// Arguments that parse but make no sense together.
+    /// Arguments that are invalid or conflict.
     #[error("{0}")]
     Usage(String),
-    /// The configuration.
+    /// The configuration is invalid.
     #[error("{0}")]
     Config(#[from] ConfigErrors),
-    /// The configuration, and the last good one that should have taken its place.
-    #[error("{errors}\nthere is no last good configuration to record by instead: {unusable}")]
+    /// Both the configuration and the last good one that should replace it are unusable.
+    #[error("{errors}\nthere is no last good configuration to record with instead: {unusable}")]
     NoLastGood {
-        /// What is wrong with the configuration.
+        /// The errors of the configuration.
         errors: ConfigErrors,
-        /// What is wrong with the last good one, mostly that it is not there yet.
+        /// The errors of the last good one, mostly that it does not exist yet.
         unusable: ConfigErrors,
     },
-    /// A point in time.
+    /// A point in time is invalid.
     #[error(transparent)]
     Time(#[from] TimeError),
-    /// A run.
+    /// A recording failed.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// A source.
+    /// A source failed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A file.
+    /// A segment cannot be read.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// A foreign recording.
+    /// An import failed.
     #[error(transparent)]
     Import(#[from] ImportError),
-    /// Foreign files.
+    /// An export failed.
     #[error(transparent)]
     Export(#[from] ExportError),
-    /// The running agent.
+    /// The running recorder cannot be reached, or refused a command.
     #[error(transparent)]
     Control(#[from] ClientError),
-    /// What it says of itself.
-    #[error("the agent's answer makes no sense: {0}; is it of another version?")]
+    /// The status of the running recorder cannot be parsed.
+    #[error("cannot parse the recorder's answer: {0}; it may be of another version")]
     Status(String),
-    /// Paths without a single segment.
-    #[error("no segments in {}", list(.0))]
+    /// There are no segments in the paths.
+    #[error("no segments in {}", comma_list(.0))]
     NoSegments(Vec<PathBuf>),
-    /// A directory whose segments are not to be changed now.
+    /// A recorder uses the directory, so its segments must not be changed now.
     #[error(
-        "a recorder is at work in {}: it seals closed segments by itself ([seal] in its configuration); stop it, or copy them elsewhere",
+        "{} is in use by a recorder, which compresses its sealed segments itself ([compress] in its configuration); \
+         stop it, or copy the segments elsewhere",
         .0.display()
     )]
-    SealsItself(PathBuf),
-    /// Standard output.
+    InUseByRecorder(PathBuf),
+    /// Standard output failed.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
-    /// A manual page.
-    #[error("cannot write {}: {error}; name a directory that can be written", path.display())]
+    /// A manual page cannot be written.
+    #[error("cannot write {}: {error}; name a writable directory", path.display())]
     Manual {
         /// The directory or the page.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         #[source]
         error: io::Error,
     },
-    /// Where a replay goes.
+    /// The destination of a replay failed.
     #[error("cannot send to {to}: {error}")]
     Send {
-        /// Where.
+        /// The destination.
         to: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         #[source]
         error: io::Error,
     },
 }
 
 impl CliError {
-    /// The exit status it calls for.
-    pub fn outcome(&self) -> Outcome {
+    /// Returns the exit status for this error.
+    pub fn exit_status(&self) -> ExitStatus {
         match self {
             Self::Usage(_)
             | Self::Config(_)
             | Self::NoLastGood { .. }
             | Self::Time(_)
-            | Self::Import(ImportError::Options(_)) => Outcome::Usage,
-            _ => Outcome::Failed,
+            | Self::Import(ImportError::Options(_)) => ExitStatus::Usage,
+            _ => ExitStatus::Failed,
         }
     }
 }
 
-fn list(paths: &[PathBuf]) -> String {
+fn comma_list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! `export`: recordings as foreign files.
+//! `export`: writes recordings as files of other formats.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -7,89 +7,93 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::selection::Selection;
-use super::{Outcome, notice, text};
-use crate::export::{Event, ExportedFile, Options, to_streams};
-use crate::os::event::Event as Stop;
+use super::selection::RecordingSelection;
+use super::{ExitStatus, human, report_notice};
+use crate::export::{ExportEvent, ExportOptions, ExportedFile, to_streams};
 use crate::os::signal::SignalWatch;
+use crate::os::wake_event::WakeEvent as Stop;
 use crate::replay::Notice;
 use crate::stream::ChecksumKind;
 
-/// Write recordings as files of another format: all appear at the end, whole, and replace none unless told to.
+/// Export recordings to files of another format. All files appear at the end, complete. Existing
+/// files are replaced only with --force.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    selection: Selection,
-    /// stream: payloads alone, framed plainly as flatstream reads them, one file SOURCE.bin a source.
+    selection: RecordingSelection,
+    /// stream: the payloads alone, framed as flatstream reads them, one file SOURCE.bin per source.
     #[arg(long, value_enum, value_name = "FORMAT")]
-    to: Format,
+    to: ExportFormat,
     /// Directory for the files; created if missing.
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Checksum in front of each payload.
-    #[arg(long, value_enum, default_value_t = Checksum::Xxh3)]
-    checksum: Checksum,
-    /// Replace files of the same names.
+    /// Checksum before each payload.
+    #[arg(long, value_enum, default_value_t = ExportChecksum::Xxh3)]
+    checksum: ExportChecksum,
+    /// Replace existing files.
     #[arg(long)]
     force: bool,
-    /// One JSON object instead of lines.
+    /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+enum ExportFormat {
     Stream,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Checksum {
+enum ExportChecksum {
     None,
     Crc16,
     Crc32,
     Xxh3,
 }
 
-impl From<Checksum> for ChecksumKind {
-    fn from(checksum: Checksum) -> Self {
+impl From<ExportChecksum> for ChecksumKind {
+    fn from(checksum: ExportChecksum) -> Self {
         match checksum {
-            Checksum::None => Self::None,
-            Checksum::Crc16 => Self::Crc16,
-            Checksum::Crc32 => Self::Crc32,
-            Checksum::Xxh3 => Self::Xxh3,
+            ExportChecksum::None => Self::None,
+            ExportChecksum::Crc16 => Self::Crc16,
+            ExportChecksum::Crc32 => Self::Crc32,
+            ExportChecksum::Xxh3 => Self::Xxh3,
         }
     }
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let filter = args.selection.filter()?;
-    let options =
-        Options { directory: args.output.clone(), checksum: args.checksum.into(), replaces: args.force };
+    let options = ExportOptions {
+        directory: args.output.clone(),
+        checksum: args.checksum.into(),
+        should_replace: args.force,
+    };
     let stop = Arc::new(Stop::new());
-    let _signals = SignalWatch::stop(Arc::clone(&stop))?;
-    let (mut outcome, mut is_unreadable) = (Outcome::Done, false);
-    let mut watch = |event: Event| {
-        if let Event::Notice(what) = event {
+    let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
+    let (mut outcome, mut is_unreadable) = (ExitStatus::Done, false);
+    let mut watch = |event: ExportEvent| {
+        if let ExportEvent::Notice(what) = event {
             is_unreadable |= matches!(what, Notice::Unreadable(_));
-            // Whoever does not read what is wrong still gets the status.
-            outcome = notice(&what).unwrap_or(Outcome::DataLoss);
+            // If standard error is closed, the exit status still reports the problem.
+            outcome = report_notice(&what).unwrap_or(ExitStatus::DataLoss);
         }
         !stop.is_set()
     };
     let report = match args.to {
-        Format::Stream => to_streams(&args.selection.paths, filter, &options, &mut watch)?,
+        ExportFormat::Stream => to_streams(&args.selection.paths, filter, &options, &mut watch)?,
     };
     if report.stopped {
         writeln!(io::stderr(), "flatcap: stopped by a signal: nothing was exported")?;
-        return Ok(Outcome::Failed);
+        return Ok(ExitStatus::Failed);
     }
     if report.files.is_empty() && is_unreadable {
-        // What was asked for is not there at all.
-        return Ok(Outcome::Failed);
+        // None of the requested files could be read.
+        return Ok(ExitStatus::Failed);
     }
     if args.json {
         let files: Vec<_> = report.files.iter().map(FileObject::from).collect();
-        serde_json::to_writer(&mut *out, &Object { files }).map_err(io::Error::from)?;
+        serde_json::to_writer(&mut *out, &ExportObject { files }).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
         print(&report.files, out)?;
@@ -99,18 +103,18 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
 
 fn print(files: &[ExportedFile], out: &mut dyn Write) -> io::Result<()> {
     for ExportedFile { source, path, frames, bytes } in files {
-        let (path, source) = (path.display().to_string(), text::plain(source));
-        writeln!(out, "{}: {frames} frames of {source}, {}", text::plain(&path), text::bytes(*bytes))?;
+        let (path, source) = (path.display().to_string(), human::escaped(source));
+        writeln!(out, "{}: {frames} frames of {source}, {}", human::escaped(&path), human::bytes(*bytes))?;
     }
     if files.is_empty() {
-        writeln!(out, "nothing is in the chosen time: no file was written")?;
+        writeln!(out, "no samples in the selected time: no file was written")?;
     }
     Ok(())
 }
 
-/// The report as scripts read it.
+/// The report as JSON.
 #[derive(Serialize)]
-struct Object<'a> {
+struct ExportObject<'a> {
     files: Vec<FileObject<'a>>,
 }
 

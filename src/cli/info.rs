@@ -1,4 +1,5 @@
-//! `info`: what is in these files, from headers and footers; a segment without a footer is read through.
+//! `info`: shows what segments contain, from headers and footers; a segment without a footer is
+//! read in full.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal, Write};
@@ -11,35 +12,37 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::record::table;
-use super::{Outcome, text};
+use super::{ExitStatus, human};
 use crate::config;
-use crate::frame::Shortfall;
-use crate::metrics::Total;
+use crate::frame::Incomplete;
+use crate::metrics::TotalHistogram;
 use crate::segment::{
-    Advance, Attachment, FrameKind, Gap, Listing, Packed, SegmentError, SegmentReader, SourceInfo, Span,
-    Totals, list,
+    Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, Gap, ListedSegment, SampleSpan,
+    SegmentError, SegmentReader, SourceInfo, list,
 };
 use crate::slab::Causes;
 
-/// What is in these files, from headers and footers.
+/// Show what segments contain: sources, rates, lateness, losses and sizes.
+///
+/// Reads headers and footers; a segment without a footer is read in full.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// One JSON object instead of tables.
+    /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
-    /// Print a file that is attached to the newest of these segments that has it: flatcap.toml is the configuration it was
-    /// recorded under.
+    /// Print a file that is attached to the segments, from the newest one that has it. flatcap.toml
+    /// is the configuration of the recording.
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     attachment: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Report {
-    segments: Vec<Segment>,
-    sources: Vec<Source>,
+struct InfoReport {
+    segments: Vec<InfoSegment>,
+    sources: Vec<InfoSource>,
     frames: u64,
     bytes: u64,
     raw_bytes: u64,
@@ -47,26 +50,26 @@ struct Report {
 }
 
 #[derive(Debug, Serialize)]
-struct Segment {
+struct InfoSegment {
     path: PathBuf,
     state: &'static str,
     recovered: bool,
     checksum: &'static str,
     bytes: u64,
-    packed: bool,
+    compressed: bool,
     raw_bytes: u64,
     stored_bytes: u64,
     frames: u64,
     first_wall_ns: Option<i64>,
     last_wall_ns: Option<i64>,
     run_id: String,
-    /// Packed, and of samples, but it does not say which source's: its footer would.
+    /// Compressed, with samples, but without the sizes by source, which only a footer has.
     #[serde(skip)]
     lacks_sizes: bool,
 }
 
 #[derive(Debug, Serialize)]
-struct Source {
+struct InfoSource {
     name: String,
     id: u16,
     run_id: String,
@@ -76,35 +79,35 @@ struct Source {
     lost: u64,
     lost_causes: Option<String>,
     missed: u64,
-    partial: u64,
+    incomplete: u64,
     first_seq: Option<u64>,
     last_seq: Option<u64>,
-    asked_hz: Option<f64>,
+    requested_hz: Option<f64>,
     achieved_hz: Option<f64>,
-    lateness_ns: Latency,
-    read_duration_ns: Latency,
-    /// Of its frames in packed segments: as they were recorded, and as they are.
-    packed_raw_bytes: u64,
-    packed_stored_bytes: u64,
+    lateness_ns: InfoLatency,
+    read_duration_ns: InfoLatency,
+    /// Uncompressed and stored size of its frames in compressed segments.
+    compressed_raw_bytes: u64,
+    compressed_stored_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Latency {
+struct InfoLatency {
     p50: u64,
     p99: u64,
     max: u64,
 }
 
-/// What is shown of a source, by `record` too.
+/// Columns of the table of sources, which `record` prints too.
 pub(super) const SOURCE_COLUMNS: [&str; 14] = [
     "source",
     "period",
-    "asked Hz",
+    "requested Hz",
     "achieved Hz",
     "recorded",
     "lost",
     "missed",
-    "partial",
+    "incomplete",
     "lateness p50",
     "p99",
     "max",
@@ -114,15 +117,15 @@ pub(super) const SOURCE_COLUMNS: [&str; 14] = [
 ];
 
 /// One source of one run over all its segments.
-struct Sum {
+struct SourceSum {
     name: String,
     root: String,
     period_ns: u64,
-    totals: Totals,
-    packed: (u64, u64), // bytes in packed segments: raw, stored
+    totals: FooterTotals,
+    compressed: (u64, u64), // bytes in compressed segments: raw, stored
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let listings = list(&args.paths)?;
     if listings.is_empty() {
         return Err(CliError::NoSegments(args.paths.clone()));
@@ -130,32 +133,32 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
     if let Some(name) = &args.attachment {
         return attachment(&listings, name, out);
     }
-    let mut report = Report::default();
-    let mut sums: BTreeMap<(u64, u16), Sum> = BTreeMap::new();
-    let mut order = BTreeMap::new(); // of runs, as they come: their ids are random
-    let mut outcome = Outcome::Done;
+    let mut report = InfoReport::default();
+    let mut sums: BTreeMap<(u64, u16), SourceSum> = BTreeMap::new();
+    let mut order = BTreeMap::new(); // of runs, as listed: their ids are random
+    let mut outcome = ExitStatus::Done;
     for listing in &listings {
         match listing.open() {
             Ok(Some(reader)) => {
                 let run_id = reader.header().run_id;
                 let place = order.len();
                 order.entry(run_id).or_insert(place);
-                add(&mut report, &mut sums, listing, reader)?;
+                add_segment(&mut report, &mut sums, listing, reader)?;
             }
             Ok(None) => {}
             Err(error) => {
-                outcome = Outcome::DataLoss;
-                writeln!(io::stderr(), "flatcap: {}", text::plain(&error.to_string()))?;
+                outcome = ExitStatus::DataLoss;
+                writeln!(io::stderr(), "flatcap: {}", human::escaped(&error.to_string()))?;
             }
         }
     }
-    if report.segments.is_empty() && outcome == Outcome::DataLoss {
-        // What was asked for is not there at all.
-        return Ok(Outcome::Failed);
+    if report.segments.is_empty() && outcome == ExitStatus::DataLoss {
+        // None of the requested files could be read.
+        return Ok(ExitStatus::Failed);
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by_key(|((run_id, id), _)| (order.get(run_id), *id));
-    report.sources = sums.into_iter().map(|((run_id, id), sum)| source(run_id, id, sum)).collect();
+    report.sources = sums.into_iter().map(|((run_id, id), sum)| info_source(run_id, id, sum)).collect();
     report.frames = report.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.frames));
     report.bytes = report.segments.iter().map(|segment| segment.bytes).sum();
     report.raw_bytes = report.segments.iter().map(|segment| segment.raw_bytes).sum();
@@ -170,7 +173,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
 }
 
 /// Prints an attachment, byte for byte.
-fn attachment(listings: &[Listing], wanted: &str, out: &mut dyn Write) -> Result<Outcome, CliError> {
+fn attachment(listings: &[ListedSegment], wanted: &str, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let mut names = BTreeSet::new();
     for listing in listings.iter().rev() {
         let Ok(Some(mut reader)) = listing.open() else { continue };
@@ -182,21 +185,21 @@ fn attachment(listings: &[Listing], wanted: &str, out: &mut dyn Write) -> Result
             let Some(attachment) = Attachment::decode(reader.payload(at)) else { continue };
             if attachment.name == wanted {
                 out.write_all(&attachment.content)?;
-                return Ok(Outcome::Done);
+                return Ok(ExitStatus::Done);
             }
             names.insert(attachment.name);
         }
     }
-    let names = text::list(&names);
+    let names = human::escaped_list(&names);
     let known = if names.is_empty() { "they have none".to_owned() } else { format!("they have {names}") };
     Err(CliError::Usage(format!("--attachment {wanted}: not attached to these segments; {known}")))
 }
 
 /// Adds one segment's counts to its own row and to its run's sources.
-fn add(
-    report: &mut Report,
-    sums: &mut BTreeMap<(u64, u16), Sum>,
-    listing: &Listing,
+fn add_segment(
+    report: &mut InfoReport,
+    sums: &mut BTreeMap<(u64, u16), SourceSum>,
+    listing: &ListedSegment,
     mut reader: SegmentReader,
 ) -> Result<(), SegmentError> {
     let path = reader.path().to_owned();
@@ -205,17 +208,17 @@ fn add(
     let is_sealed = reader.is_sealed();
     let totals = match reader.footer() {
         Some(footer) => footer.totals.clone(),
-        None => walk(&mut reader)?,
+        None => count_unsealed(&mut reader)?,
     };
-    // With the sources that came after the header.
+    // The footer also has the sources that were added after the header.
     let (length, occupied) = match reader.metadata().map_err(io_error)? {
         Some(metadata) => (metadata.len(), metadata.blocks() * 512),
         None => (0, 0),
     };
-    let packed = reader.packed();
+    let compressed = reader.compressed();
     let header = reader.footer().map_or_else(|| reader.header(), |footer| &footer.header).clone();
     let spans = || totals.iter().filter_map(|totals| totals.span);
-    report.segments.push(Segment {
+    report.segments.push(InfoSegment {
         path: path.clone(),
         state: if is_sealed {
             "sealed"
@@ -227,44 +230,45 @@ fn add(
         recovered,
         checksum: header.checksum.name(),
         bytes: occupied,
-        packed: packed.is_some(),
-        raw_bytes: packed.map_or(length, Packed::raw_bytes),
+        compressed: compressed.is_some(),
+        raw_bytes: compressed.map_or(length, CompressedSegment::raw_bytes),
         stored_bytes: length,
         frames: totals.iter().fold(0, |sum, totals| sum.saturating_add(totals.recorded)),
         first_wall_ns: spans().map(|span| span.first_wall_ns).min(),
         last_wall_ns: spans().map(|span| span.last_wall_ns).max(),
         run_id: format!("{:016x}", header.run_id),
-        lacks_sizes: packed.is_some_and(|packed| packed.sizes().is_empty()) && spans().next().is_some(),
+        lacks_sizes: compressed.is_some_and(|compressed| compressed.sizes().is_empty())
+            && spans().next().is_some(),
     });
     for totals in &totals {
         let Some(source) = header.source(totals.source) else { continue };
-        let sum = sums.entry((header.run_id, totals.source)).or_insert_with(|| Sum {
+        let sum = sums.entry((header.run_id, totals.source)).or_insert_with(|| SourceSum {
             name: source.name.clone(),
             root: source.root.clone(),
             period_ns: source.period_ns,
-            totals: Totals::new(totals.source),
-            packed: (0, 0),
+            totals: FooterTotals::new(totals.source),
+            compressed: (0, 0),
         });
         sum.totals.add(totals);
-        let sizes = packed.map(Packed::sizes).unwrap_or_default();
+        let sizes = compressed.map(CompressedSegment::sizes).unwrap_or_default();
         for size in sizes.iter().filter(|size| size.source == totals.source) {
-            sum.packed.0 = sum.packed.0.saturating_add(size.raw_bytes);
-            sum.packed.1 = sum.packed.1.saturating_add(size.stored_bytes);
+            sum.compressed.0 = sum.compressed.0.saturating_add(size.raw_bytes);
+            sum.compressed.1 = sum.compressed.1.saturating_add(size.stored_bytes);
         }
     }
     Ok(())
 }
 
-/// Counts what an unsealed segment holds.
-fn walk(reader: &mut SegmentReader) -> Result<Vec<Totals>, SegmentError> {
-    let mut totals: Vec<Totals> =
-        reader.header().sources.iter().map(|source| Totals::new(source.id)).collect();
+/// Reads an unsealed segment in full and counts its contents by source.
+fn count_unsealed(reader: &mut SegmentReader) -> Result<Vec<FooterTotals>, SegmentError> {
+    let mut totals: Vec<FooterTotals> =
+        reader.header().sources.iter().map(|source| FooterTotals::new(source.id)).collect();
     while let Some(advance) = reader.advance()? {
         let Advance::Frame(at) = advance else { continue };
         match at.kind {
             FrameKind::Telemetry => {
-                let Some(sample) = reader.telemetry(at) else { continue };
-                let span = Span {
+                let Some(sample) = reader.sample(at) else { continue };
+                let span = SampleSpan {
                     first_seq: sample.seq,
                     last_seq: sample.seq,
                     first_mono_ns: sample.mono_ns,
@@ -272,22 +276,22 @@ fn walk(reader: &mut SegmentReader) -> Result<Vec<Totals>, SegmentError> {
                     first_wall_ns: sample.wall_ns,
                     last_wall_ns: sample.wall_ns,
                 };
-                if let Some(totals) = of(&mut totals, sample.source) {
-                    totals.record(1, span);
-                    totals.partial += u64::from(!Shortfall::of_flags(sample.flags).is_none());
+                if let Some(totals) = totals_of(&mut totals, sample.source) {
+                    totals.add_samples(1, span);
+                    totals.incomplete += u64::from(!Incomplete::of_flags(sample.flags).is_none());
                 }
             }
             FrameKind::Descriptor => {
                 if let Some(source) = SourceInfo::decode(reader.payload(at))
-                    && of(&mut totals, source.id).is_none()
+                    && totals_of(&mut totals, source.id).is_none()
                 {
-                    totals.push(Totals::new(source.id));
+                    totals.push(FooterTotals::new(source.id));
                 }
             }
             FrameKind::Gap => {
                 let Some(gap) = Gap::decode(reader.payload(at)) else { continue };
-                if let Some(totals) = of(&mut totals, gap.source) {
-                    totals.lose(&gap);
+                if let Some(totals) = totals_of(&mut totals, gap.source) {
+                    totals.add_gap(&gap);
                 }
             }
             _ => {}
@@ -296,16 +300,16 @@ fn walk(reader: &mut SegmentReader) -> Result<Vec<Totals>, SegmentError> {
     Ok(totals)
 }
 
-fn of(totals: &mut [Totals], source: u16) -> Option<&mut Totals> {
+fn totals_of(totals: &mut [FooterTotals], source: u16) -> Option<&mut FooterTotals> {
     totals.iter_mut().find(|totals| totals.source == source)
 }
 
-fn source(run_id: u64, id: u16, sum: Sum) -> Source {
-    let latency = |total: &Total| {
+fn info_source(run_id: u64, id: u16, sum: SourceSum) -> InfoSource {
+    let latency = |total: &TotalHistogram| {
         let summary = total.summary();
-        Latency { p50: summary.p50_ns, p99: summary.p99_ns, max: summary.max_ns }
+        InfoLatency { p50: summary.p50_ns, p99: summary.p99_ns, max: summary.max_ns }
     };
-    Source {
+    InfoSource {
         name: sum.name,
         id,
         run_id: format!("{run_id:016x}"),
@@ -315,27 +319,54 @@ fn source(run_id: u64, id: u16, sum: Sum) -> Source {
         lost: sum.totals.lost,
         lost_causes: (sum.totals.lost > 0).then(|| Causes::from_bits(sum.totals.causes).to_string()),
         missed: sum.totals.missed,
-        partial: sum.totals.partial,
+        incomplete: sum.totals.incomplete,
         first_seq: sum.totals.span.map(|span| span.first_seq),
         last_seq: sum.totals.span.map(|span| span.last_seq),
-        asked_hz: text::asked_hz(sum.period_ns),
+        requested_hz: human::asked_hz(sum.period_ns),
         achieved_hz: sum.totals.achieved_hz(sum.period_ns),
         lateness_ns: latency(&sum.totals.lateness),
         read_duration_ns: latency(&sum.totals.read_duration),
-        packed_raw_bytes: sum.packed.0,
-        packed_stored_bytes: sum.packed.1,
+        compressed_raw_bytes: sum.compressed.0,
+        compressed_stored_bytes: sum.compressed.1,
     }
 }
 
-/// The last part of a path as a terminal may show it.
+/// Returns the file name of a path, escaped for a terminal.
 fn file_name(path: &Path) -> String {
-    text::plain(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned()
+    human::escaped(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned()
 }
 
-fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    // On a terminal the reader is here: local time. In a pipe the output is kept: UTC.
+/// Prints how much smaller compression made each source.
+fn print_compression(report: &InfoReport, out: &mut dyn Write) -> io::Result<()> {
+    for source in report.sources.iter().filter(|source| source.compressed_raw_bytes > 0) {
+        let (raw, stored) = (source.compressed_raw_bytes, source.compressed_stored_bytes);
+        let share = human::percent(stored, raw);
+        writeln!(
+            out,
+            "compressed: {}: {} became {} ({share})",
+            human::escaped(&source.name),
+            human::bytes(raw),
+            human::bytes(stored)
+        )?;
+    }
+    let (compressed, lacking) = report.segments.iter().fold((0, 0), |(compressed, lacking), segment| {
+        (compressed + u32::from(segment.compressed), lacking + u32::from(segment.lacks_sizes))
+    });
+    if lacking > 0 {
+        writeln!(
+            out,
+            "compressed: {lacking} of {compressed} compressed segment(s) not counted by source, since their \
+             footers lack these sizes"
+        )?;
+    }
+    Ok(())
+}
+
+fn print(report: &InfoReport, out: &mut dyn Write) -> io::Result<()> {
+    // Local time for a person at a terminal, UTC for output that is saved.
     let zone = if io::stdout().is_terminal() { TimeZone::system() } else { TimeZone::UTC };
-    let time = |wall_ns: Option<i64>| wall_ns.map_or_else(|| "-".to_owned(), |ns| text::local(ns, &zone));
+    let time =
+        |wall_ns: Option<i64>| wall_ns.map_or_else(|| "-".to_owned(), |ns| human::local_time(ns, &zone));
     let mut segments =
         table(["segment", "state", "checksum", "size", "raw", "ratio", "frames", "first", "last"]);
     for segment in &report.segments {
@@ -343,9 +374,9 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             file_name(&segment.path),
             segment.state.to_owned(),
             segment.checksum.to_owned(),
-            text::bytes(segment.bytes),
-            text::bytes(segment.raw_bytes),
-            ratio(segment.packed, segment.stored_bytes, segment.raw_bytes),
+            human::bytes(segment.bytes),
+            human::bytes(segment.raw_bytes),
+            ratio(segment.compressed, segment.stored_bytes, segment.raw_bytes),
             segment.frames.to_string(),
             time(segment.first_wall_ns),
             time(segment.last_wall_ns),
@@ -353,62 +384,44 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
     let mut sources = table(SOURCE_COLUMNS);
     for source in &report.sources {
-        let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
+        let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), human::hertz);
         let mut row = vec![
-            text::plain(&source.name).into_owned(),
-            // What was imported has no period.
+            human::escaped(&source.name).into_owned(),
+            // Imported sources have no period.
             if source.period_ns == 0 {
                 "-".to_owned()
             } else {
                 config::format_duration(Duration::from_nanos(source.period_ns))
             },
-            rate(source.asked_hz),
+            rate(source.requested_hz),
             rate(source.achieved_hz),
         ];
-        let counts = [source.recorded, source.lost, source.missed, source.partial];
+        let counts = [source.recorded, source.lost, source.missed, source.incomplete];
         row.extend(counts.map(|count| count.to_string()));
-        for Latency { p50, p99, max } in [&source.lateness_ns, &source.read_duration_ns] {
-            // Only a footer knows them; no reading is ever made at its very deadline, or in no time.
-            let shown = |ns: u64| if *max == 0 { "-".to_owned() } else { text::latency(ns) };
+        for InfoLatency { p50, p99, max } in [&source.lateness_ns, &source.read_duration_ns] {
+            // Only a footer has latencies. A maximum of 0 means unknown: no sample is exactly on
+            // time or takes no time.
+            let shown = |ns: u64| if *max == 0 { "-".to_owned() } else { human::latency(ns) };
             row.extend([*p50, *p99, *max].map(shown));
         }
         sources.add_row(row);
     }
     writeln!(out, "{segments}\n\n{sources}\n")?;
-    for source in report.sources.iter().filter(|source| source.packed_raw_bytes > 0) {
-        let (raw, stored) = (source.packed_raw_bytes, source.packed_stored_bytes);
-        let share = text::percent(stored, raw);
-        writeln!(
-            out,
-            "packed: {}: {} became {} ({share})",
-            text::plain(&source.name),
-            text::bytes(raw),
-            text::bytes(stored)
-        )?;
-    }
-    let (packed, lacking) = report.segments.iter().fold((0, 0), |(packed, lacking), segment| {
-        (packed + u32::from(segment.packed), lacking + u32::from(segment.lacks_sizes))
-    });
-    if lacking > 0 {
-        writeln!(
-            out,
-            "packed: {lacking} of {packed} packed segment(s) not counted by source: only a footer tells these sizes, and there is none, or it lacks them"
-        )?;
-    }
+    print_compression(report, out)?;
     for source in &report.sources {
         if let Some(causes) = &source.lost_causes {
-            writeln!(out, "lost: {} reading(s) of {}: {causes}", source.lost, source.name)?;
+            writeln!(out, "lost: {} sample(s) of {}: {causes}", source.lost, source.name)?;
         }
     }
-    write!(out, "{} frames, {}", report.frames, text::bytes(report.bytes))?;
-    if report.segments.iter().any(|segment| segment.packed) {
+    write!(out, "{} frames, {}", report.frames, human::bytes(report.bytes))?;
+    if report.segments.iter().any(|segment| segment.compressed) {
         let (raw, stored) = (report.raw_bytes, report.stored_bytes);
-        write!(out, "; {} as recorded ({})", text::bytes(raw), text::percent(stored, raw))?;
+        write!(out, "; {} as recorded ({})", human::bytes(raw), human::percent(stored, raw))?;
     }
     writeln!(out)
 }
 
-/// What is left of a packed segment.
-fn ratio(packed: bool, stored_bytes: u64, raw_bytes: u64) -> String {
-    if packed { text::percent(stored_bytes, raw_bytes) } else { "-".to_owned() }
+/// Returns the compression ratio of a segment.
+fn ratio(compressed: bool, stored_bytes: u64, raw_bytes: u64) -> String {
+    if compressed { human::percent(stored_bytes, raw_bytes) } else { "-".to_owned() }
 }

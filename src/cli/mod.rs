@@ -1,7 +1,7 @@
-//! What does a person or a script ask for? One file a verb; what each prints goes to standard output, everything else to
-//! standard error.
+//! The command line, one file per verb. Data goes to standard output, everything else to standard
+//! error.
 //!
-//! Never: decides anything that another program could not ask of the library.
+//! This module only calls the library: another program could do the same.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -11,25 +11,25 @@ use clap::{Parser, Subcommand};
 
 mod check_config;
 mod completions;
+mod compress;
 mod configuration;
 mod dump;
 mod error;
 mod export;
+mod hex_rows;
+mod human;
 mod import;
 mod info;
 mod logging;
 mod manual;
-mod opaque;
-mod orders;
 mod record;
 mod recover;
+mod remote;
 mod replay;
-mod rows;
-mod seal;
+mod row_printer;
 mod selection;
 mod sources;
 mod status;
-mod text;
 mod verify;
 
 pub use error::CliError;
@@ -39,8 +39,8 @@ use crate::replay::Notice;
 
 /// A flight recorder for Linux hosts: what happened in the 300 ms before the spike?
 ///
-/// Samples host telemetry at 1 to 10,000 times a second into checksummed, self-describing segment files, and says
-/// what it did not see.
+/// Samples host telemetry 1 to 10,000 times a second into checksummed, self-describing segment
+/// files, and accounts for every sample that it lost.
 #[derive(Debug, Parser)]
 #[command(name = "flatcap", version, arg_required_else_help = true, max_term_width = 110)]
 #[command(after_help = "Exit status: 0 done; 1 failed; 2 wrong usage or configuration; \
@@ -60,7 +60,10 @@ enum Verb {
     Dump(dump::Args),
     Replay(replay::Args),
     Recover(recover::Args),
-    Seal(seal::Args),
+    Compress(compress::Args),
+    /// The name that `compress` had in development versions.
+    #[command(hide = true)]
+    Seal(RenamedArgs),
     Import(import::Args),
     Export(export::Args),
     #[command(hide = true)]
@@ -68,47 +71,54 @@ enum Verb {
     #[command(hide = true)]
     Manual(manual::Args),
     Status(status::Args),
-    Rotate(orders::RotateArgs),
-    Mark(orders::MarkArgs),
-    Reload(orders::ReloadArgs),
-    Flush(orders::FlushArgs),
-    LogLevel(orders::LogLevelArgs),
+    Rotate(remote::RotateArgs),
+    Mark(remote::MarkArgs),
+    Reload(remote::ReloadArgs),
+    Flush(remote::FlushArgs),
+    LogLevel(remote::LogLevelArgs),
 }
 
-/// How a verb ended.
+/// The arguments of a verb that has another name now: anything.
+#[derive(Debug, clap::Args)]
+struct RenamedArgs {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    _ignored: Vec<OsString>,
+}
+
+/// The exit status of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ExitStatus {
     /// Everything was done.
     Done,
-    /// It failed; an error says why.
+    /// The verb failed; an error says why.
     Failed,
-    /// The arguments or the configuration are wrong; an error says where.
+    /// The arguments or the configuration are invalid; an error says where.
     Usage,
     /// Everything was done, but something is wrong with the data.
     DataLoss,
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
+impl From<ExitStatus> for ExitCode {
+    fn from(outcome: ExitStatus) -> Self {
         Self::from(match outcome {
-            Outcome::Done => 0,
-            Outcome::Failed => 1,
-            Outcome::Usage => 2,
-            Outcome::DataLoss => 3,
+            ExitStatus::Done => 0,
+            ExitStatus::Failed => 1,
+            ExitStatus::Usage => 2,
+            ExitStatus::DataLoss => 3,
         })
     }
 }
 
-/// The whole program, with the process's own arguments and streams.
-pub fn main() -> Outcome {
+/// Runs the program with the process's own arguments and streams.
+pub fn main() -> ExitStatus {
     let log = Log::start();
     let mut out = io::BufWriter::with_capacity(256 << 10, io::stdout().lock());
-    let outcome = call(std::env::args_os(), &mut out, Some(&log));
-    // The reader of a pipe that went away has seen what it wanted.
+    let outcome = run_with_log(std::env::args_os(), &mut out, Some(&log));
+    // A closed pipe is no error: its reader has all it wanted.
     let outcome = match out.flush() {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            complain(&CliError::Output(error), Some(&log));
-            Outcome::Failed
+            print_error(&CliError::Output(error), Some(&log));
+            ExitStatus::Failed
         }
         _ => outcome,
     };
@@ -116,18 +126,22 @@ pub fn main() -> Outcome {
     outcome
 }
 
-/// One call of the program. Data goes to `out`, errors to standard error.
-pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Outcome {
-    call(args, out, None)
+/// Runs the program. Writes data to `out` and errors to standard error.
+pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> ExitStatus {
+    run_with_log(args, out, None)
 }
 
-fn call(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, log: Option<&Log>) -> Outcome {
+fn run_with_log(
+    args: impl IntoIterator<Item = OsString>,
+    out: &mut dyn Write,
+    log: Option<&Log>,
+) -> ExitStatus {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
             // clap prints help and version to standard output and errors to standard error.
             let _unprintable = error.print();
-            return if error.use_stderr() { Outcome::Usage } else { Outcome::Done };
+            return if error.use_stderr() { ExitStatus::Usage } else { ExitStatus::Done };
         }
     };
     let result = match cli.verb {
@@ -139,42 +153,44 @@ fn call(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, log: Opti
         Verb::Dump(args) => dump::run(&args, out),
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
-        Verb::Seal(args) => seal::run(&args, out),
+        Verb::Compress(args) => compress::run(&args, out),
+        Verb::Seal(_) => Err(CliError::Usage("the verb seal was renamed; run flatcap compress".to_owned())),
         Verb::Import(args) => import::run(&args, out),
         Verb::Export(args) => export::run(&args, out),
         Verb::Completions(args) => completions::run(&args, out),
         Verb::Manual(args) => manual::run(&args, out),
         Verb::Status(args) => status::run(&args, out),
-        Verb::Rotate(args) => orders::rotate(&args, out),
-        Verb::Mark(args) => orders::mark(&args, out),
-        Verb::Reload(args) => orders::reload(&args, out),
-        Verb::Flush(args) => orders::flush(&args, out),
-        Verb::LogLevel(args) => orders::log_level(&args, out),
+        Verb::Rotate(args) => remote::rotate(&args, out),
+        Verb::Mark(args) => remote::mark(&args, out),
+        Verb::Reload(args) => remote::reload(&args, out),
+        Verb::Flush(args) => remote::flush(&args, out),
+        Verb::LogLevel(args) => remote::log_level(&args, out),
     };
     match result {
         Ok(outcome) => outcome,
-        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Outcome::Done,
+        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitStatus::Done,
         Err(error) => {
-            complain(&error, log);
-            error.outcome()
+            print_error(&error, log);
+            error.exit_status()
         }
     }
 }
 
-fn complain(error: &CliError, log: Option<&Log>) {
-    // What was logged before stands before it.
+fn print_error(error: &CliError, log: Option<&Log>) {
+    // Earlier log lines come first.
     log.inspect(|log| log.flush());
-    // The journal takes this for a line's priority: an error.
+    // The journal reads this prefix as the priority of the line: error.
     let priority = if log.is_some_and(Log::is_journal) { "<3>" } else { "" };
     for (number, line) in error.to_string().lines().enumerate() {
         let name = if number == 0 { "flatcap: " } else { "" };
-        // Where nobody reads, the status says it still.
-        let _gone = writeln!(io::stderr(), "{priority}{name}{}", text::plain(line));
+        // If standard error is closed, the exit status still reports the error.
+        let _gone = writeln!(io::stderr(), "{priority}{name}{}", human::escaped(line));
     }
 }
 
-/// Says what is wrong with a file while reading goes on, and what that makes of the outcome.
-fn notice(notice: &Notice) -> Result<Outcome, CliError> {
+/// Reports a problem of a file on standard error while reading goes on, and returns the exit status
+/// for it.
+fn report_notice(notice: &Notice) -> Result<ExitStatus, CliError> {
     let text = match notice {
         Notice::Damaged(path, damage) => format!(
             "{}: damage at offset {}, {} bytes: {}; reading on behind it",
@@ -190,15 +206,17 @@ fn notice(notice: &Notice) -> Result<Outcome, CliError> {
             tail.length
         ),
         Notice::Unreadable(error) => error.to_string(),
-        Notice::PassedOver(path) => format!(
-            "{}: its run was killed, and nobody has completed it in 5 s: reading on after it, without what a recovery adds",
+        Notice::Unrecovered(path) => format!(
+            "{}: its run was killed and was not recovered within 5 s; continuing with the next segment, without \
+             the samples that recovery adds",
             path.display()
         ),
-        Notice::TakenBack(path, offset) => format!(
-            "{}: the recorder could not complete a write and took it back: what was given from offset {offset} on is not in the file",
+        Notice::Truncated(path, offset) => format!(
+            "{}: the recorder undid an incomplete write: samples already output from offset {offset} on are not \
+             in the file",
             path.display()
         ),
     };
-    writeln!(io::stderr(), "flatcap: {}", text::plain(&text))?;
-    Ok(Outcome::DataLoss)
+    writeln!(io::stderr(), "flatcap: {}", human::escaped(&text))?;
+    Ok(ExitStatus::DataLoss)
 }

@@ -1,4 +1,4 @@
-//! `record`: capture in the foreground until a signal or the end of a duration.
+//! `record`: records in the foreground until a signal or the end of a duration.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -9,57 +9,59 @@ use comfy_table::{CellAlignment, Table};
 use super::configuration::{self, layers};
 use super::error::CliError;
 use super::logging::Log;
-use super::{Outcome, text};
+use super::{ExitStatus, human};
 use crate::config::{self, Config, ConfigErrors, Layers};
-use crate::daemon::{self, LastGood, Progress, RunSummary, Surroundings};
-use crate::frame::Shortfall;
-use crate::metrics::{Limit, Total};
+use crate::daemon::{self, Callbacks, LastGood, RunProgress, RunSummary};
+use crate::frame::Incomplete;
+use crate::metrics::{LimitingBudget, TotalHistogram};
 use crate::recorder::{RecorderReport, SourceReport};
 use crate::sampling::sources::CATALOG;
 
-/// Capture in the foreground, until a signal or the end of --for; what the service runs.
+/// Record this host in the foreground, until a signal or the end of --for. The service runs this
+/// verb.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = configuration::HELP)]
 pub(super) struct Args {
-    /// Configuration file; its drop-ins are read, too.
+    /// Configuration file; its drop-ins are read too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where segments go; created if missing [default: the configuration's, else the service's, else ./flatcap-data].
+    /// Directory for the segments; created if missing [default: the configuration's, else the
+    /// service's, else ./flatcap-data].
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Stop after this long: 250us, 10ms, 1s, 15m, 7d.
+    /// Stop after this time: 250us, 10ms, 1s, 15m, 7d.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// Record this source, at this period, and no others than those named; can be repeated.
+    /// Record only the sources that are named, optionally with a period; can be repeated.
     #[arg(long = "source", value_name = "NAME[@PERIOD]")]
     sources: Vec<String>,
-    /// Keep the configuration in this file while it is in effect. If the configuration is refused at the start, record by the kept one
-    /// and report that as an error. For services.
+    /// Save the configuration in effect to this file. If the configuration is refused at the start,
+    /// record with the saved one and log the errors. For services.
     #[arg(long, value_name = "FILE")]
     last_good: Option<PathBuf>,
-    /// No live line and no summary.
+    /// Do not print the live line and the summary.
     #[arg(long, short)]
     quiet: bool,
 }
 
-pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<Outcome, CliError> {
-    let (config, last_good) = usable_configuration(args)?;
-    let voice = Voice { quiet: args.quiet, live: !args.quiet && io::stderr().is_terminal() };
+pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError> {
+    let (config, last_good) = configuration_or_last_good(args)?;
+    let voice = ConsoleUi { quiet: args.quiet, live: !args.quiet && io::stderr().is_terminal() };
     voice.begin(&config);
-    let mut seen = Seen::default();
-    let surroundings = Surroundings {
+    let mut seen = LiveLineState::default();
+    let surroundings = Callbacks {
         duration: args.duration,
-        watch: &mut |progress| {
+        on_progress: &mut |progress| {
             if let Some(log) = log {
-                let [left_out, lost] = log.missing();
-                progress.metrics.log_lines_left_out.set(left_out);
+                let [left_out, lost] = log.missing_lines();
+                progress.metrics.log_lines_suppressed.set(left_out);
                 progress.metrics.log_lines_lost.set(lost);
             }
             if voice.live {
-                Voice::live_line(&progress, &mut seen);
+                ConsoleUi::live_line(&progress, &mut seen);
             }
         },
-        reread: Box::new({
+        read_config: Box::new({
             let args = args.clone();
             move || configuration(&args).map_err(|errors| errors.to_string())
         }),
@@ -71,23 +73,24 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<Outcome, CliError> {
     };
     let summary = daemon::record(&config, surroundings);
     voice.end_live_line();
-    // What was logged stands in front of the summary, which speaks of it.
+    // Log lines come before the summary, which refers to them.
     log.inspect(|log| log.flush());
     let summary = summary?;
     voice.summary(&summary);
     let is_lossy =
         summary.report.storage_errors > 0 || summary.report.sources.iter().any(|source| source.lost > 0);
-    Ok(if is_lossy { Outcome::DataLoss } else { Outcome::Done })
+    Ok(if is_lossy { ExitStatus::DataLoss } else { ExitStatus::Done })
 }
 
-/// The configuration, or with `--last-good` the last good one where it is refused.
-fn usable_configuration(args: &Args) -> Result<(Config, Option<LastGood>), CliError> {
+/// Returns the configuration, or with `--last-good` the last good one if it is refused.
+fn configuration_or_last_good(args: &Args) -> Result<(Config, Option<LastGood>), CliError> {
     let Some(file) = args.last_good.clone() else { return Ok((configuration(args)?, None)) };
     let errors = match configuration(args) {
         Ok(config) => return Ok((config, Some(LastGood { file, refusal: None }))),
         Err(errors) => errors,
     };
-    // The variables are left out: one of them may be the mistake, and the kept configuration has their values.
+    // Without the variables: one of them may be the mistake, and the saved configuration has their
+    // values.
     let config = match with_arguments(&Layers::file_alone(&file), args) {
         Ok(config) => config,
         Err(unusable) => return Err(CliError::NoLastGood { errors, unusable }),
@@ -97,13 +100,13 @@ fn usable_configuration(args: &Args) -> Result<(Config, Option<LastGood>), CliEr
         tracing::error!("the configuration is refused: {line}");
     }
     tracing::error!(
-        "recording by the last good configuration, {}: correct the mistakes, then reload",
+        "recording with the last good configuration, {}: correct the errors, then reload",
         file.display()
     );
     Ok((config, Some(LastGood { file, refusal: Some(refusal) })))
 }
 
-/// The configuration as the arguments change it.
+/// Returns the configuration with the arguments applied.
 fn configuration(args: &Args) -> Result<Config, ConfigErrors> {
     with_arguments(&layers(args.config.as_deref()), args)
 }
@@ -111,72 +114,72 @@ fn configuration(args: &Args) -> Result<Config, ConfigErrors> {
 fn with_arguments(layers: &Layers, args: &Args) -> Result<Config, ConfigErrors> {
     let mut config = layers.read()?.config;
     if let Some(data_dir) = &args.data_dir {
-        config.agent.data_dir.clone_from(data_dir);
+        config.recorder.data_dir.clone_from(data_dir);
     }
     config.select_sources(&args.sources)?;
     Ok(config)
 }
 
-/// A duration that is not zero.
+/// Parses a duration that is not zero.
 fn parse_duration(text: &str) -> Result<Duration, String> {
     match config::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("nothing can be recorded in no time".to_owned()),
+        Ok(Duration::ZERO) => Err("--for must be greater than zero".to_owned()),
         Ok(duration) => Ok(duration),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// What the live line showed last, to show rates.
+/// The totals that the live line showed last, to calculate rates.
 #[derive(Default)]
-struct Seen {
+struct LiveLineState {
     elapsed_ns: u64,
     frames: u64,
     bytes: u64,
 }
 
-/// What a run says to a person, on standard error.
-struct Voice {
+/// Messages to the operator, on standard error.
+struct ConsoleUi {
     quiet: bool,
     live: bool,
 }
 
-impl Voice {
+impl ConsoleUi {
     fn begin(&self, config: &Config) {
         if self.quiet {
             return;
         }
-        let sources: Vec<_> = config.enabled_sources().map(config::Source::full_name).collect();
-        self.say(&format!(
-            "recording {} to {}; buffers take {} of memory, all of it now; Ctrl-C ends",
+        let sources: Vec<_> = config.enabled_sources().map(config::SourceConfig::full_name).collect();
+        self.print_line(&format!(
+            "recording {} to {}; buffers use {} of memory, allocated now; stop with Ctrl-C",
             sources.join(", "),
             daemon::data_dir(config).display(),
-            text::bytes(config.memory().sum_bytes())
+            human::bytes(config.memory().sum_bytes())
         ));
     }
 
-    fn live_line(progress: &Progress<'_>, seen: &mut Seen) {
+    fn live_line(progress: &RunProgress<'_>, seen: &mut LiveLineState) {
         let sources = &progress.metrics.sources;
         let frames: u64 = sources.iter().map(|source| source.recorded.get()).sum();
         let lost: u64 = sources.iter().map(|source| source.lost.get()).sum();
-        // Latencies come once a second: nothing is known in the first.
+        // Latencies are updated once a second: there are none in the first second.
         let read = sources.iter().filter(|source| source.removed.get() == 0);
         let known = read.map(|source| source.lateness.get()).filter(|summary| summary.count > 0);
-        let late = known.map(|summary| summary.p99_ns).max().map_or_else(|| "-".to_owned(), text::latency);
+        let late = known.map(|summary| summary.p99_ns).max().map_or_else(|| "-".to_owned(), human::latency);
         let bytes = progress.metrics.recorder.bytes.get();
         let per_second = |now: u64, before: u64| {
             let elapsed_ns = (progress.elapsed_ns - seen.elapsed_ns).max(1);
             (now - before).saturating_mul(1_000_000_000) / elapsed_ns
         };
         let line = format!(
-            "\r\x1b[2K{}  {} frames/s  {} ({}/s)  dropped {lost}  p99 lateness {}",
-            text::elapsed(progress.elapsed_ns),
+            "\r\x1b[2K{}  {} frames/s  {} ({}/s)  lost {lost}  p99 lateness {}",
+            human::elapsed(progress.elapsed_ns),
             per_second(frames, seen.frames),
-            text::bytes(bytes),
-            text::bytes(per_second(bytes, seen.bytes)),
+            human::bytes(bytes),
+            human::bytes(per_second(bytes, seen.bytes)),
             late,
         );
-        *seen = Seen { elapsed_ns: progress.elapsed_ns, frames, bytes };
-        // A terminal that went away is no reason to stop recording.
+        *seen = LiveLineState { elapsed_ns: progress.elapsed_ns, frames, bytes };
+        // A closed terminal is no reason to stop recording.
         let _gone = io::stderr().write_all(line.as_bytes());
     }
 
@@ -192,51 +195,51 @@ impl Voice {
         }
         let report = &summary.report;
         let data_dir = summary.data_dir.display();
-        self.say(&format!(
+        self.print_line(&format!(
             "{}\n{}\nrecorded {} in {}: {} in {} segment(s) under {data_dir}\n\
              next: flatcap info {data_dir}; flatcap verify {data_dir}; flatcap dump {data_dir} --source {}",
             sources_table(report),
             latencies_table(report),
             count(report.sources.iter().map(|source| source.recorded).sum(), "frame"),
-            text::elapsed(summary.elapsed_ns),
-            text::bytes(report.bytes),
+            human::elapsed(summary.elapsed_ns),
+            human::bytes(report.bytes),
             report.segments_sealed,
             report.sources.first().map_or("cpu", |source| source.name.as_str()),
         ));
         for group in report.groups.iter().filter(|group| group.waited_ns > 0) {
-            self.say(&format!(
-                "group {}: waited {} for room in its queue; the ticks that passed meanwhile count as missed",
+            self.print_line(&format!(
+                "group {}: waited {} for space in its queue; ticks in that time count as missed",
                 group.name,
-                text::latency(group.waited_ns)
+                human::latency(group.waited_ns)
             ));
         }
         for source in &report.sources {
             for line in remarks(source) {
-                self.say(&line);
+                self.print_line(&line);
             }
         }
         if report.frames_removed > 0 {
-            self.say(&format!(
-                "{} frame(s) that count as recorded are gone: their segment was removed from the data directory while it was open",
+            self.print_line(&format!(
+                "{} recorded frame(s) are gone: their segment was removed from the data directory while it was open",
                 report.frames_removed
             ));
         }
         if report.storage_errors > 0 {
-            self.say(&format!(
-                "the storage failed {} time(s): see the errors above; what could not be written is counted as lost",
+            self.print_line(&format!(
+                "the storage failed {} time(s), see the errors above; samples that could not be written count as lost",
                 report.storage_errors
             ));
         }
     }
 
-    #[allow(clippy::unused_self, reason = "all that is said goes through one voice")]
-    fn say(&self, text: &str) {
-        // A terminal that went away is no reason to stop recording.
+    #[allow(clippy::unused_self, reason = "all messages go through one object")]
+    fn print_line(&self, text: &str) {
+        // A closed terminal is no reason to stop recording.
         let _gone = writeln!(io::stderr(), "{text}");
     }
 }
 
-/// What a person should know of a source beyond its numbers.
+/// Returns remarks on a source that its row in the table does not show.
 fn remarks(source: &SourceReport) -> Vec<String> {
     let name = &source.name;
     let mut lines = Vec::new();
@@ -244,35 +247,35 @@ fn remarks(source: &SourceReport) -> Vec<String> {
         let period =
             config::format_duration(Duration::from_nanos(source.period_ns.saturating_mul(source.stride)));
         let budget = match source.limit {
-            Limit::Source => "its budget",
-            Limit::Agent => "cpu_budget, the budget of all sources together",
+            LimitingBudget::Source => "its budget",
+            LimitingBudget::Recorder => "cpu_budget, the budget of all sources together",
         };
         lines.push(format!(
-            "{name}: was read every {period} at the end, to stay within {budget}; the ticks left out count as missed"
+            "{name}: was read every {period} at the end, to stay within {budget}; skipped ticks count as missed"
         ));
     }
     if source.lost > 0 {
-        lines.push(format!("{name}: {} lost: {}", count(source.lost, "reading"), source.causes));
+        lines.push(format!("{name}: {} lost: {}", count(source.lost, "sample"), source.causes));
     }
     if let Some(failure) = &source.failure {
         lines.push(format!(
             "{name}: {} failed and are lost; the last one: {failure}",
-            count(source.failed, "reading")
+            count(source.failed, "sample")
         ));
     }
     if source.timed_out > 0 {
-        lines.push(format!("{name}: {} did not come back in time", count(source.timed_out, "reading")));
+        lines.push(format!("{name}: {} timed out", count(source.timed_out, "sample")));
     }
-    if source.partial > 0 {
-        let partial = count(source.partial, "reading");
-        let lacked = Shortfall::of_flags(u16::try_from(source.lacked).unwrap_or(u16::MAX));
-        let needs = if lacked | Shortfall::DENIED == lacked { needs(name) } else { String::new() };
-        lines.push(format!("{name}: {partial} lacked something and are marked so: {lacked}{needs}"));
+    if source.incomplete > 0 {
+        let partial = count(source.incomplete, "sample");
+        let lacked = Incomplete::of_flags(u16::try_from(source.incomplete_flags).unwrap_or(u16::MAX));
+        let needs = if lacked | Incomplete::DENIED == lacked { needs(name) } else { String::new() };
+        lines.push(format!("{name}: {partial} incomplete, marked in the file: {lacked}{needs}"));
     }
     lines
 }
 
-/// Which rights a source needs for all it can tell.
+/// Returns the privileges that a source needs for complete samples.
 fn needs(name: &str) -> String {
     match CATALOG.iter().find(|entry| entry.name == name) {
         Some(entry) if !entry.needs.is_empty() => format!(" (needs {})", entry.needs.join(", ")),
@@ -288,36 +291,36 @@ fn sources_table(report: &RecorderReport) -> Table {
     let mut table = table(super::info::SOURCE_COLUMNS);
     for source in &report.sources {
         let (late, read) = (source.lateness, source.read_duration);
-        let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), text::hertz);
+        let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), human::hertz);
         let mut row = vec![
             source.name.clone(),
             config::format_duration(Duration::from_nanos(source.period_ns)),
-            rate(text::asked_hz(source.period_ns)),
+            rate(human::asked_hz(source.period_ns)),
             rate(achieved_hz(source)),
         ];
-        let counts = [source.recorded, source.lost, source.missed, source.partial];
+        let counts = [source.recorded, source.lost, source.missed, source.incomplete];
         row.extend(counts.map(|count| count.to_string()));
         for latency in [late, read] {
-            row.extend([latency.p50_ns, latency.p99_ns, latency.max_ns].map(text::latency));
+            row.extend([latency.p50_ns, latency.p99_ns, latency.max_ns].map(human::latency));
         }
         table.add_row(row);
     }
     table
 }
 
-/// The asked rate times the share of ticks that are in the files; none where none came.
+/// Returns the requested rate times the share of ticks that are in the files; `None` without ticks.
 fn achieved_hz(source: &SourceReport) -> Option<f64> {
     let ticks = source.begun.saturating_add(source.missed);
     #[allow(clippy::cast_precision_loss, reason = "a rate for people: 53 bits are plenty")]
     let share = (ticks > 0).then(|| source.recorded as f64 / ticks as f64)?;
-    text::asked_hz(source.period_ns).map(|hz| hz * share)
+    human::asked_hz(source.period_ns).map(|hz| hz * share)
 }
 
 fn latencies_table(report: &RecorderReport) -> Table {
     let mut table = table(["latency", "count", "p50", "p99", "max"]);
-    let rows: [(&str, &Total); 5] = [
+    let rows: [(&str, &TotalHistogram); 5] = [
         ("frame build (1 in 64)", &report.latencies.build),
-        ("hand-over", &report.latencies.hand_over),
+        ("queueing", &report.latencies.enqueue),
         ("queue wait", &report.latencies.queue_wait),
         ("write", &report.latencies.write),
         ("sync", &report.latencies.sync),
@@ -327,15 +330,15 @@ fn latencies_table(report: &RecorderReport) -> Table {
         table.add_row([
             name.to_owned(),
             summary.count.to_string(),
-            text::latency(summary.p50_ns),
-            text::latency(summary.p99_ns),
-            text::latency(summary.max_ns),
+            human::latency(summary.p50_ns),
+            human::latency(summary.p99_ns),
+            human::latency(summary.max_ns),
         ]);
     }
     table
 }
 
-/// A plain table: first column to the left, numbers to the right.
+/// Returns a plain table: the first column is left-aligned, the others are right-aligned.
 pub(super) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::NOTHING).set_header(header);

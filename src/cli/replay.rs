@@ -1,67 +1,67 @@
-//! `replay`: whole frames again, byte for byte, at their recorded pace.
+//! `replay`: sends recorded frames again, byte for byte and at their recorded pace.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use super::Outcome;
+use super::ExitStatus;
 use super::error::CliError;
-use super::notice;
-use super::selection::Selection;
+use super::report_notice;
+use super::selection::RecordingSelection;
 use crate::os::clock::monotonic_ns;
-use crate::os::event::{Event, Woken};
 use crate::os::signal::SignalWatch;
-use crate::os::sink::{Address, Sink};
-use crate::replay::{Item, MergedReader, Pace, Speed};
+use crate::os::sink::{ReplaySink, SinkAddress};
+use crate::os::wake_event::{WakeEvent, WakeReason};
+use crate::replay::{MergedReader, ReplayClock, ReplayItem, Speed};
 
-/// Send whole frames again, byte for byte, at their recorded pace: header first, then samples and gaps, so that the
-/// output is itself a segment stream. Over UDP, one frame a datagram.
+/// Send recorded frames again, byte for byte and at their recorded pace: header first, then samples
+/// and gaps, so that the output is itself a segment stream. Over UDP, one frame per datagram.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    selection: Selection,
-    /// Times the recorded pace, or max.
+    selection: RecordingSelection,
+    /// Multiple of the recorded pace, or max.
     #[arg(long, value_name = "N|max", default_value_t = Speed::Times(1.0))]
     speed: Speed,
-    /// Where to: stdout, unix:PATH (a listening stream socket), udp:HOST:PORT.
-    #[arg(long, value_name = "WHERE", default_value_t = Address::Stdout)]
-    to: Address,
-    /// Start again at the end, until a signal.
+    /// Destination: stdout, unix:PATH (a listening stream socket), udp:HOST:PORT.
+    #[arg(long, value_name = "WHERE", default_value_t = SinkAddress::Stdout)]
+    to: SinkAddress,
+    /// Restart at the end, until a signal.
     #[arg(long = "loop")]
     repeat: bool,
 }
 
-/// One replay on its way.
+/// The state of a replay.
 struct Player<'a, 'out> {
-    sink: Sink<&'out mut (dyn Write + 'out)>,
-    to: &'a Address,
-    pace: Pace,
-    stop: Arc<Event>,
-    too_long: u64, // frames that fit no datagram
+    sink: ReplaySink<&'out mut (dyn Write + 'out)>,
+    to: &'a SinkAddress,
+    pace: ReplayClock,
+    stop: Arc<WakeEvent>,
+    oversized: u64, // frames that do not fit into a datagram
     frames: u64,
-    outcome: Outcome,
+    outcome: ExitStatus,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     use io::IsTerminal;
-    if args.to == Address::Stdout && io::stdout().is_terminal() {
+    if args.to == SinkAddress::Stdout && io::stdout().is_terminal() {
         return Err(CliError::Usage(
-            "the output is binary: send it to a file or a pipe, or use --to; for people there is dump"
+            "the output is binary: send it to a file or a pipe, or use --to; dump prints readable rows"
                 .to_owned(),
         ));
     }
     let filter = args.selection.filter()?;
-    let stop = Arc::new(Event::new());
-    let _signals = SignalWatch::stop_soon(Arc::clone(&stop))?;
-    let sink =
-        Sink::connect(&args.to, out).map_err(|error| CliError::Send { to: args.to.to_string(), error })?;
+    let stop = Arc::new(WakeEvent::new());
+    let _signals = SignalWatch::stop_with_grace_period(Arc::clone(&stop))?;
+    let sink = ReplaySink::connect(&args.to, out)
+        .map_err(|error| CliError::Send { to: args.to.to_string(), error })?;
     let mut player = Player {
         sink,
         to: &args.to,
-        pace: Pace::new(args.speed),
+        pace: ReplayClock::new(args.speed),
         stop,
-        too_long: 0,
+        oversized: 0,
         frames: 0,
-        outcome: Outcome::Done,
+        outcome: ExitStatus::Done,
     };
     loop {
         let before = player.frames;
@@ -79,43 +79,43 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
 }
 
 impl Player<'_, '_> {
-    /// Sends what the reader gives, each frame when it is due.
+    /// Sends the frames of a reader, each when it is due.
     fn play(&mut self, mut reader: MergedReader) -> Result<(), CliError> {
         while let Some(item) = reader.next()? {
             if self.stop.is_set() {
                 return Ok(());
             }
             match item {
-                Item::Header(_, frame) => {
+                ReplayItem::Header(_, frame) => {
                     self.pace.restart();
                     self.send(frame)?;
                 }
-                Item::Sample(sample) => {
-                    if self.wait(sample.telemetry.mono_ns)? == Woken::Set {
+                ReplayItem::Sample(sample) => {
+                    if self.wait(sample.telemetry.mono_ns)? == WakeReason::Set {
                         return Ok(());
                     }
                     self.frames += 1;
                     self.send(sample.frame)?;
                 }
-                Item::Source(_, frame)
-                | Item::Gap(_, frame)
-                | Item::Marker(_, frame)
-                | Item::Other(_, frame) => self.send(frame)?,
-                Item::Notice(what) => self.outcome = notice(&what)?,
+                ReplayItem::Source(_, frame)
+                | ReplayItem::Gap(_, frame)
+                | ReplayItem::Marker(_, frame)
+                | ReplayItem::Other(_, frame) => self.send(frame)?,
+                ReplayItem::Notice(what) => self.outcome = report_notice(&what)?,
             }
         }
         Ok(())
     }
 
-    /// Waits until a frame is due; what was sent before goes out meanwhile.
-    fn wait(&mut self, recorded_ns: u64) -> Result<Woken, CliError> {
+    /// Waits until a frame is due. Flushes earlier frames first.
+    fn wait(&mut self, recorded_ns: u64) -> Result<WakeReason, CliError> {
         if self.stop.is_set() {
-            return Ok(Woken::Set);
+            return Ok(WakeReason::Set);
         }
         let now = monotonic_ns();
         let due_ns = self.pace.due_ns(recorded_ns, now);
         if due_ns <= now {
-            return Ok(Woken::Deadline);
+            return Ok(WakeReason::Deadline);
         }
         self.flush()?;
         Ok(self.stop.wait_until(due_ns))
@@ -125,7 +125,7 @@ impl Player<'_, '_> {
         match self.sink.send(frame) {
             Ok(true) => Ok(()),
             Ok(false) => {
-                self.too_long += 1;
+                self.oversized += 1;
                 Ok(())
             }
             Err(error) => Err(self.error(error)),
@@ -137,21 +137,21 @@ impl Player<'_, '_> {
     }
 
     fn error(&self, error: io::Error) -> CliError {
-        if *self.to == Address::Stdout {
+        if *self.to == SinkAddress::Stdout {
             CliError::Output(error)
         } else {
             CliError::Send { to: self.to.to_string(), error }
         }
     }
 
-    fn end(mut self) -> Result<Outcome, CliError> {
+    fn end(mut self) -> Result<ExitStatus, CliError> {
         self.flush()?;
-        if self.too_long > 0 {
+        if self.oversized > 0 {
             tracing::warn!(
-                frames = self.too_long,
-                "frames longer than a datagram can be (65,507 bytes) were not sent; a stream takes them"
+                frames = self.oversized,
+                "frames longer than a datagram (65,507 bytes) were not sent; send to a stream instead"
             );
-            return Ok(Outcome::DataLoss);
+            return Ok(ExitStatus::DataLoss);
         }
         Ok(self.outcome)
     }

@@ -1,4 +1,4 @@
-//! Which part of which recordings: the arguments that `dump` and `replay` share.
+//! Arguments of `dump`, `replay` and `export` that select parts of recordings.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -6,31 +6,32 @@ use std::path::PathBuf;
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
-use super::text;
+use super::human;
 use crate::os::clock::ClockReading;
-use crate::replay::{Filter, TimeSpec, first_sample};
-use crate::segment::{Advance, Elapsed, FrameKind, Header, SegmentError, list, runs};
+use crate::replay::{ReplayFilter, TimeSpec, first_sample};
+use crate::segment::{Advance, Elapsed, FrameKind, SegmentError, SegmentHeader, list, runs};
 
-/// What of which recordings.
+/// Recordings, and the sources and times to read from them.
 #[derive(Debug, clap::Args)]
-pub(super) struct Selection {
+pub(super) struct RecordingSelection {
     /// Segment files, or directories of segments.
     #[arg(value_name = "PATH", required = true)]
     pub(super) paths: Vec<PathBuf>,
-    /// Only this source; can be repeated.
+    /// Read only this source; can be repeated.
     #[arg(long = "source", value_name = "NAME")]
     sources: Vec<String>,
-    /// From this time on: RFC 3339, 14:03:07.25 (today), "3m ago", @1700000000.5, or +10s (after the first sample, by the monotonic clock).
+    /// Start time: RFC 3339, 14:03:07.25 (today), "3m ago", @1700000000.5, or +10s (after the first
+    /// sample, by the monotonic clock).
     #[arg(long, value_name = "T")]
     since: Option<String>,
-    /// Up to this time, exclusive.
+    /// End time, exclusive.
     #[arg(long, value_name = "T")]
     until: Option<String>,
 }
 
-impl Selection {
-    /// The filter that the arguments mean for these recordings.
-    pub(super) fn filter(&self) -> Result<Filter, CliError> {
+impl RecordingSelection {
+    /// Returns the filter for these arguments.
+    pub(super) fn filter(&self) -> Result<ReplayFilter, CliError> {
         let listings = list(&self.paths)?;
         if listings.is_empty() {
             return Err(CliError::NoSegments(self.paths.clone()));
@@ -58,42 +59,44 @@ impl Selection {
         } else {
             None
         };
-        Ok(Filter { sources, since_ns, until_ns, elapsed, fields: Vec::new() })
+        Ok(ReplayFilter { sources, since_ns, until_ns, elapsed, fields: Vec::new() })
     }
 
-    /// Every named source must be in one of the files at least.
+    /// Checks that every named source is in at least one of the files.
     fn check_sources(&self, wanted: &BTreeSet<String>) -> Result<(), CliError> {
         if wanted.is_subset(&self.described_sources()?) {
             return Ok(());
         }
         let known = self.known_sources()?;
         if known.is_empty() {
-            // Nothing could be read: the reading itself says why.
+            // Nothing could be read; the reader reports why.
             return Ok(());
         }
         if let Some(name) = wanted.difference(&known).next() {
             let near = known
                 .iter()
                 .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
-            let near =
-                near.map(|near| format!("; the nearest name is {}", text::plain(near))).unwrap_or_default();
+            let near = near
+                .map(|near| format!("; the nearest name is {}", human::escaped(near)))
+                .unwrap_or_default();
             return Err(CliError::Usage(format!(
                 "--source {name}: no such source in these recordings{near}; they have {}",
-                text::list(&known)
+                human::escaped_list(&known)
             )));
         }
         Ok(())
     }
 
-    /// Whether these recordings have more than one source.
+    /// Returns whether these recordings have more than one source.
     pub(super) fn have_several_sources(&self) -> Result<bool, SegmentError> {
         Ok(self.described_sources()?.len() > 1 || self.known_sources()?.len() > 1)
     }
 
-    /// Names of the sources in headers and footers: all, but for those that come later in a segment that is not sealed.
+    /// Returns the names of the sources in headers and footers. Sources that were added to an
+    /// unsealed segment after its header are missing.
     fn described_sources(&self) -> Result<BTreeSet<String>, SegmentError> {
         let mut names = BTreeSet::new();
-        // The last segment of a run knows all its sources.
+        // The last segment of a run has all its sources.
         for run in runs(&list(&self.paths)?) {
             let last = run.iter().rev().find_map(|listing| listing.open().ok()?);
             if let Some(reader) = last {
@@ -104,7 +107,7 @@ impl Selection {
         Ok(names)
     }
 
-    /// Names of all sources in the files. Reads segments that are not sealed from their start to their end.
+    /// Returns the names of all sources in the files. Reads unsealed segments in full.
     pub(super) fn known_sources(&self) -> Result<BTreeSet<String>, SegmentError> {
         let mut names = self.described_sources()?;
         for listing in list(&self.paths)? {
@@ -132,6 +135,6 @@ fn elapsed_ns(spec: Option<TimeSpec>) -> Option<u64> {
     spec.and_then(|spec| if let TimeSpec::FromStart(ns) = spec { Some(ns) } else { None })
 }
 
-fn add_names(names: &mut BTreeSet<String>, header: &Header) {
+fn add_names(names: &mut BTreeSet<String>, header: &SegmentHeader) {
     names.extend(header.sources.iter().map(|source| source.name.clone()));
 }

@@ -1,4 +1,4 @@
-//! `sources`: what can be sampled on this host, at what measured cost, and what is missing.
+//! `sources`: lists the sources of this host with their measured cost.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -9,26 +9,26 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::record::table;
-use super::{Outcome, text};
-use crate::config::{self, Config, Source};
+use super::{ExitStatus, human};
+use crate::config::{self, Config, SourceConfig};
 use crate::daemon::{SourceError, open_sources};
 use crate::os::clock::monotonic_ns;
-use crate::sampling::Opened;
+use crate::sampling::OpenedSampler;
 use crate::sampling::sources::CATALOG;
 
-/// Readings that are measured of each source; the median counts.
-const MEASURED_READINGS: u64 = 101;
+/// Samples that are measured of each source; the median is reported.
+const MEASURED_SAMPLES: u64 = 101;
 
-/// What can be sampled on this host, at what measured cost a sample, and what is missing and why.
+/// List the sources of this host: the measured cost per sample, and why a source is not available.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// One JSON array instead of a table.
+    /// Print one JSON array instead of a table.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct SourceRow {
     name: &'static str,
     available: bool,
     reason: Option<String>,
@@ -41,14 +41,14 @@ struct Row {
     selects: &'static str,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
-    let rows: Vec<Row> = Config::default().sources.iter().map(row).collect();
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    let rows: Vec<SourceRow> = Config::default().sources.iter().map(source_row).collect();
     if args.json {
         serde_json::to_writer(&mut *out, &rows).map_err(io::Error::from)?;
         writeln!(out)?;
-        return Ok(Outcome::Done);
+        return Ok(ExitStatus::Done);
     }
-    let mut shown = table(["source", "default", "period", "cost a sample", "of a core", "changes"]);
+    let mut shown = table(["source", "default", "period", "cost per sample", "of a core", "changes"]);
     if let Some(changes) = shown.column_mut(5) {
         changes.set_cell_alignment(CellAlignment::Left);
     }
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
             row.name.to_owned(),
             if row.default_enabled { "on" } else { "off" }.to_owned(),
             config::format_duration(Duration::from_nanos(row.default_period_ns)),
-            row.cost_ns.map_or_else(|| "-".to_owned(), text::latency),
+            row.cost_ns.map_or_else(|| "-".to_owned(), human::latency),
             row.cost_ns.map_or_else(|| "-".to_owned(), share),
             row.refresh.to_owned(),
         ]);
@@ -71,17 +71,17 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
         }
     }
     for row in rows.iter().filter(|row| !row.needs.is_empty()) {
-        writeln!(out, "needs for all it can tell: {}: {}", row.name, row.needs.join(", "))?;
+        writeln!(out, "needs for complete data: {}: {}", row.name, row.needs.join(", "))?;
     }
-    Ok(Outcome::Done)
+    Ok(ExitStatus::Done)
 }
 
-/// Opens and measures one source by itself.
-fn row(source: &Source) -> Row {
+/// Opens and measures one source alone.
+fn source_row(source: &SourceConfig) -> SourceRow {
     let mut alone = Config::default();
     for other in &mut alone.sources {
         other.enabled = other.name == source.name;
-        // So that the error tells of this source and nothing else.
+        // So that an error is about this source only.
         other.required = false;
     }
     let entry = CATALOG.iter().find(|entry| entry.name == source.name.as_str());
@@ -90,7 +90,7 @@ fn row(source: &Source) -> Row {
         Err(SourceError::NoneLeft { reason, .. }) => (None, Some(reason)),
         Err(error) => (None, Some(error.to_string())),
     };
-    Row {
+    SourceRow {
         name: source.name.as_str(),
         available: cost_ns.is_some(),
         reason,
@@ -104,11 +104,11 @@ fn row(source: &Source) -> Row {
     }
 }
 
-/// The median cost of reading and building, in nanoseconds.
-fn cost_ns(sampler: &mut Opened) -> u64 {
+/// Measures the median cost of reading a source and building a sample, in nanoseconds.
+fn cost_ns(sampler: &mut OpenedSampler) -> u64 {
     let mut builder = FlatBufferBuilder::new();
     builder.force_defaults(true);
-    let mut costs: Vec<u64> = (0..MEASURED_READINGS)
+    let mut costs: Vec<u64> = (0..MEASURED_SAMPLES)
         .map(|seq| {
             builder.reset();
             let begin = monotonic_ns();

@@ -1,4 +1,4 @@
-//! `verify`: reads everything and proves it, or says where it is not what was written.
+//! `verify`: reads segments in full and reports damage and losses.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -7,31 +7,35 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::record::table;
-use super::{Outcome, text};
-use crate::segment::{Flaw, Hole, Listing, SegmentError, SourceAudit, Verdict, Verification, list};
+use super::{ExitStatus, human};
+use crate::segment::{
+    ListedSegment, SegmentError, SegmentFlaw, SourceCompleteness, UnexplainedGap, Verification,
+    VerificationReport, list,
+};
 use crate::slab::Causes;
 
-/// Read everything: checksums, order, footers, and the sum recorded + lost = sampled.
+/// Verify segments: read them in full and check checksums, order, footers, and that recorded + lost
+/// = sampled.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// Exit with 3 also when readings were lost that the files explain.
+    /// Exit with status 3 if samples were lost, even if the files explain the loss.
     #[arg(long)]
     strict: bool,
-    /// One JSON object instead of tables.
+    /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct VerifyReport {
     intact: bool,
     frames: u64,
     lost: u64,
     unexplained: u64,
-    /// The first places; of more there is only the number.
+    /// The first damaged ranges; the others are only counted.
     damage: Vec<DamageRow>,
     #[serde(skip_serializing_if = "is_none")]
     more_damage: u64,
@@ -40,17 +44,17 @@ struct Report {
     more_holes: u64,
     losses: Vec<LossRow>,
     unknown_frames: u64,
-    /// Files that could not be read; `intact` is about the others.
+    /// Files that could not be read; `intact` covers the others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<UnreadableRow>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
-/// A file that the system would not let be read.
+/// A file that the system could not read.
 #[derive(Debug, Serialize)]
 struct UnreadableRow {
     path: PathBuf,
@@ -65,7 +69,7 @@ struct DamageRow {
     what: String,
 }
 
-/// What Gap frames say of a source in a run.
+/// The losses of a source in a run, from its Gap frames.
 #[derive(Debug, Serialize)]
 struct LossRow {
     source: String,
@@ -81,11 +85,21 @@ struct HoleRow {
     count: u64,
 }
 
-impl Report {
-    fn of(verdict: &Verdict, unreadable: Vec<UnreadableRow>) -> Self {
-        let damage = |Flaw { path, offset, length, what }: Flaw| DamageRow { path, offset, length, what };
-        let hole = |Hole { path, offset, source, count }: Hole| HoleRow { path, offset, source, count };
-        let loss = |source: &SourceAudit| LossRow {
+impl VerifyReport {
+    fn of(verdict: &VerificationReport, unreadable: Vec<UnreadableRow>) -> Self {
+        let damage = |SegmentFlaw { path, offset, length, what }: SegmentFlaw| DamageRow {
+            path,
+            offset,
+            length,
+            what,
+        };
+        let hole = |UnexplainedGap { path, offset, source, count }: UnexplainedGap| HoleRow {
+            path,
+            offset,
+            source,
+            count,
+        };
+        let loss = |source: &SourceCompleteness| LossRow {
             source: name_of(source),
             count: source.lost,
             causes: Causes::from_bits(source.causes).to_string(),
@@ -99,26 +113,26 @@ impl Report {
             unexplained: verdict.unexplained(),
             damage: verdict.flaws.iter().cloned().map(damage).collect(),
             more_damage: verdict.more_flaws,
-            holes: verdict.holes.iter().cloned().map(hole).collect(),
-            more_holes: verdict.more_holes,
+            holes: verdict.unexplained_gaps.iter().cloned().map(hole).collect(),
+            more_holes: verdict.more_unexplained_gaps,
             unknown_frames: verdict.unknown_frames,
             unreadable,
         }
     }
 
-    /// What the program's status says of it.
-    fn outcome(&self, is_strict: bool) -> Outcome {
+    /// Returns the exit status for this report.
+    fn outcome(&self, is_strict: bool) -> ExitStatus {
         let is_sound = self.intact && self.unexplained == 0 && self.unreadable.is_empty();
-        if is_sound && !(is_strict && self.lost > 0) { Outcome::Done } else { Outcome::DataLoss }
+        if is_sound && !(is_strict && self.lost > 0) { ExitStatus::Done } else { ExitStatus::DataLoss }
     }
 }
 
-/// The name of a source; of the sum of many, what it is.
-fn name_of(source: &SourceAudit) -> String {
+/// Returns the name of a source, or a label for the sum of many.
+fn name_of(source: &SourceCompleteness) -> String {
     if source.name.is_empty() { "(sources of earlier runs)".to_owned() } else { source.name.clone() }
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let listings = list(&args.paths)?;
     if listings.is_empty() {
         return Err(CliError::NoSegments(args.paths.clone()));
@@ -138,32 +152,32 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
             Err(SegmentError::Io { path, error }) => {
                 unreadable.push(UnreadableRow { path, error: error.to_string() });
             }
-            Err(error) => verification.unreadable(&listing.path, bytes_of(&listing.path), &error),
+            Err(error) => verification.add_unreadable(&listing.path, bytes_of(&listing.path), &error),
         }
     }
     progress.end();
     let is_nothing_read = unreadable.len() == listings.len();
     let verdict = verification.finish();
-    let report = Report::of(&verdict, unreadable);
+    let report = VerifyReport::of(&verdict, unreadable);
     if args.json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
         print(&report, &verdict, out)?;
     }
-    Ok(if is_nothing_read { Outcome::Failed } else { report.outcome(args.strict) })
+    Ok(if is_nothing_read { ExitStatus::Failed } else { report.outcome(args.strict) })
 }
 
 /// Reads one segment.
 fn verify(
     verification: &mut Verification,
-    listing: &Listing,
+    listing: &ListedSegment,
     progress: &mut ProgressLine,
 ) -> Result<(), SegmentError> {
     let Some(mut reader) = listing.open()? else { return Ok(()) };
-    // Without a map it is read all the same, more slowly.
+    // Without a memory map, reading is only slower.
     let _unmapped = reader.map();
-    let result = verification.segment(&mut reader, listing.live, &mut |offset| progress.at(offset));
+    let result = verification.verify(&mut reader, listing.live, &mut |offset| progress.at(offset));
     progress.next_file(reader.path());
     result
 }
@@ -172,12 +186,12 @@ fn bytes_of(path: &Path) -> u64 {
     path.metadata().map_or(0, |metadata| metadata.len())
 }
 
-/// How far a long check has got, on a terminal.
+/// The progress of a long check, on a terminal.
 struct ProgressLine {
     shown: bool,
     total_bytes: u64,
-    done_bytes: u64, // of the files before
-    percent: u64,    // as last said
+    done_bytes: u64, // of finished files
+    percent: u64,    // as last shown
 }
 
 impl ProgressLine {
@@ -200,13 +214,13 @@ impl ProgressLine {
     }
 }
 
-fn print(report: &Report, verdict: &Verdict, out: &mut dyn Write) -> io::Result<()> {
+fn print(report: &VerifyReport, verdict: &VerificationReport, out: &mut dyn Write) -> io::Result<()> {
     let mut rows = table(["source", "sampled", "recorded", "lost", "unexplained"]);
-    let earlier = Some(&verdict.earlier).filter(|sum| **sum != SourceAudit::default());
+    let earlier = Some(&verdict.earlier).filter(|sum| **sum != SourceCompleteness::default());
     for source in verdict.sources.iter().map(|(_, source)| source).chain(earlier) {
         let sampled = source.recorded.saturating_add(source.lost).saturating_add(source.unexplained);
         rows.add_row([
-            text::plain(&name_of(source)).into_owned(),
+            human::escaped(&name_of(source)).into_owned(),
             sampled.to_string(),
             source.recorded.to_string(),
             source.lost.to_string(),
@@ -215,25 +229,26 @@ fn print(report: &Report, verdict: &Verdict, out: &mut dyn Write) -> io::Result<
     }
     writeln!(out, "{rows}\n")?;
     for damage in &report.damage {
-        let (path, size, what) = (path(&damage.path), text::bytes(damage.length), text::plain(&damage.what));
+        let (path, size, what) =
+            (escaped_path(&damage.path), human::bytes(damage.length), human::escaped(&damage.what));
         writeln!(out, "damage: {path} at {}, {size}: {what}", damage.offset)?;
     }
     if report.more_damage > 0 {
         writeln!(out, "damage: {} more places", report.more_damage)?;
     }
     for LossRow { source, count, causes } in &report.losses {
-        writeln!(out, "lost: {count} reading(s) of {}: {causes}", text::plain(source))?;
+        writeln!(out, "lost: {count} sample(s) of {}: {causes}", human::escaped(source))?;
     }
     for hole in &report.holes {
-        let (path, source) = (path(&hole.path), text::plain(&hole.source));
+        let (path, source) = (escaped_path(&hole.path), human::escaped(&hole.source));
         let (count, offset) = (hole.count, hole.offset);
-        writeln!(out, "unexplained: {path} before {offset}: {count} reading(s) of {source} are missing")?;
+        writeln!(out, "unexplained: {path} before {offset}: {count} sample(s) of {source} are missing")?;
     }
     if report.more_holes > 0 {
         writeln!(out, "unexplained: {} more places", report.more_holes)?;
     }
     for UnreadableRow { path: unreadable, error } in &report.unreadable {
-        writeln!(out, "unreadable: {}: {error}", path(unreadable))?;
+        writeln!(out, "unreadable: {}: {error}", escaped_path(unreadable))?;
     }
     let verdict = match (report.intact && report.unexplained == 0, report.unreadable.len()) {
         (true, 0) => "intact".to_owned(),
@@ -244,7 +259,7 @@ fn print(report: &Report, verdict: &Verdict, out: &mut dyn Write) -> io::Result<
     writeln!(out, "{verdict}: {frames} frames, {lost} lost and explained, {unexplained} unexplained")
 }
 
-/// A path as a terminal may show it.
-fn path(path: &Path) -> String {
-    text::plain(&path.display().to_string()).into_owned()
+/// Returns a path, escaped for a terminal.
+fn escaped_path(path: &Path) -> String {
+    human::escaped(&path.display().to_string()).into_owned()
 }

@@ -1,17 +1,17 @@
-//! What is wrong with a configuration, where, and what would be right?
+//! Configuration errors: what is wrong, where, and what to write instead.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
 
-use super::memory::Memory;
-use super::readout::INSTANCE_NAME_BYTES_MAX;
+use super::expected_value::ExpectedValue;
+use super::memory::MemoryBudget;
+use super::text_source::INSTANCE_NAME_BYTES_MAX;
 use super::units::{UnitError, format_size};
-use super::wanted::Wanted;
 
-/// This many errors are kept; a file with more of them is not a configuration, and the rest is counted.
+/// Errors that are kept; a file with more is not a configuration, and the rest is only counted.
 pub const ERRORS_MAX: usize = 100;
 
-/// Everything that is wrong with one configuration, in the order of its lines. Never empty.
+/// All errors of one configuration, in the order of its lines. Never empty.
 #[derive(Debug)]
 pub struct ConfigErrors {
     // 1 <= kept.len() <= ERRORS_MAX
@@ -19,25 +19,26 @@ pub struct ConfigErrors {
     more: usize,
 }
 
-/// One thing that is wrong.
+/// One error of a configuration.
 #[derive(Debug)]
 pub struct ConfigError {
-    /// Where it stands.
-    pub place: Place,
-    /// The table and the key, as in `[source.cpu] period`; absent where the problem is not a key's.
+    /// Where the error is.
+    pub location: ConfigLocation,
+    /// The table and the key, as in `[source.cpu] period`; `None` if the problem is not one of a
+    /// key.
     pub key: Option<String>,
-    /// The value as written; absent where the problem is not a value's.
+    /// The value as written; `None` if the problem is not one of a value.
     pub value: Option<String>,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// Where an error stands.
+/// The location of an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// Somewhere in a file, or in what the file leaves to a default.
+pub enum ConfigLocation {
+    /// A file as a whole, or a default that the file does not override.
     File(String),
-    /// At one place of a file.
+    /// A line and column of a file.
     Line {
         /// The file's name.
         file: String,
@@ -50,13 +51,14 @@ pub enum Place {
     Argument(String),
     /// An environment variable.
     Variable(String),
-    /// Nowhere: neither a file nor a variable says it.
+    /// A built-in default: neither a file nor a variable sets the value.
     Default,
 }
 
 impl Problem {
-    /// Whether it lies between settings, of which another file may give one: nothing to say of a file alone.
-    pub(super) fn is_of_several(&self) -> bool {
+    /// Returns whether the problem involves several settings, one of which another file may set.
+    /// Such a problem is not reported for one file alone.
+    pub(super) fn is_cross_key(&self) -> bool {
         matches!(
             self,
             Self::Missing { .. }
@@ -74,44 +76,44 @@ impl Problem {
     }
 }
 
-/// What is wrong. Each message ends in what to do.
+/// A problem of a setting. Each message ends with what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The system would not open or read the file: mind its path and its rights.
+    /// The system cannot open or read the file: check its path and permissions.
     #[error("cannot be read: {}{}", .0, unreadable_hint(.0))]
     Unreadable(#[source] io::Error),
-    /// Longer than any configuration: probably another file was meant.
+    /// Longer than any configuration: probably the wrong file.
     #[error("larger than {}, the limit of a configuration file", format_size(*limit))]
     FileTooLarge {
-        /// Bytes a file may have.
+        /// Largest allowed size, in bytes.
         limit: u64,
     },
-    /// Something that has no text of its own, or none that ends.
+    /// Not a regular file: a directory, pipe, block device or socket.
     #[error("is {found}; write the path of a file")]
     NotAFile {
-        /// What it is.
+        /// The kind of file that was found.
         found: &'static str,
     },
-    /// Files and variables that are small enough each, and too much together.
+    /// Files and variables that are each small enough, but too large together.
     #[error(
-        "too much with what was read before it; all files and variables together may have {}",
+        "exceeds the limit of {} for all files and variables together; shorten or remove some",
         format_size(*limit)
     )]
     AllTooLarge {
-        /// Bytes that they may have.
+        /// Largest allowed sum, in bytes.
         limit: u64,
     },
-    /// More drop-ins in one folder than anybody writes.
-    #[error("holds more than {limit} files that end in .toml; merge some")]
+    /// More drop-ins in one directory than is sensible.
+    #[error("contains more than {limit} .toml files; merge some")]
     TooManyFiles {
-        /// How many there may be.
+        /// Largest allowed number.
         limit: usize,
     },
-    /// More variables than there are settings worth setting so.
-    #[error("one of more than {limit} variables; write a file instead")]
+    /// More variables than is sensible.
+    #[error("more than {limit} variables set the configuration; write a file instead")]
     TooManyVariables {
-        /// How many there may be.
+        /// Largest allowed number.
         limit: usize,
     },
     /// A variable that names no setting.
@@ -120,266 +122,273 @@ pub enum Problem {
         /// The variable that was probably meant.
         near: Option<String>,
     },
-    /// A variable in whose name an instance cannot be told from another one.
-    #[error("means each of the instances {}; set it in a file", listed(names, "and"))]
+    /// A variable whose name matches several instances.
+    #[error("ambiguous: matches the instances {}; set the value in a file", listed(names, "and"))]
     AmbiguousVariable {
-        /// The instances.
+        /// The matching instances.
         names: Vec<String>,
     },
-    /// A variable that is no text.
+    /// A variable that is not UTF-8.
     #[error("not UTF-8; write it as UTF-8")]
     VariableNotUtf8,
-    /// Not a text: save it as UTF-8.
+    /// A file that is not UTF-8.
     #[error("byte {offset} is not UTF-8; save the file as UTF-8")]
     NotUtf8 {
-        /// Bytes before the first bad one.
+        /// Offset of the first invalid byte.
         offset: usize,
     },
-    /// Not TOML. Nothing else of the file is judged while this lasts; a bracket left open hides what follows it.
+    /// Not TOML. Nothing else in the file is checked; an unclosed bracket hides what follows it.
     #[error("not TOML: {message}")]
     Syntax {
-        /// What the parser missed.
+        /// The parser's message.
         message: String,
     },
-    /// A key or a table that was there before: keep one of the two.
+    /// A key or a table that occurs twice.
     #[error("given twice; keep one")]
     Duplicate,
-    /// A key that no table knows, or not this one.
-    #[error("no such key here; {}", Hint { near, elsewhere, known, what: "the keys are" })]
+    /// A key that does not exist in this table.
+    #[error("no such key here; {}", KeyHint { near, elsewhere, known, what: "the keys are" })]
     UnknownKey {
         /// The key of this table that was probably meant.
         near: Option<String>,
-        /// A table that does have this key.
+        /// Another table that has this key.
         elsewhere: Option<String>,
         /// All keys of this table.
         known: Vec<String>,
     },
     /// A table that does not exist.
-    #[error("no such table; {}", Hint { near, elsewhere: &None, known, what: "the tables are" })]
+    #[error("no such table; {}", KeyHint { near, elsewhere: &None, known, what: "the tables are" })]
     UnknownTable {
         /// The table that was probably meant.
         near: Option<String>,
-        /// All tables that could stand there.
+        /// All tables that are allowed there.
         known: Vec<String>,
     },
+    /// A table or key of a development version that has another name now.
+    #[error("was renamed; write {new}")]
+    Renamed {
+        /// The new table or key.
+        new: String,
+    },
     /// A source that does not exist, named on the command line or in another table.
-    #[error("no such source; {}", Hint { near, elsewhere: &None, known, what: "the sources are" })]
+    #[error("no such source; {}", KeyHint { near, elsewhere: &None, known, what: "the sources are" })]
     UnknownSource {
         /// The source that was probably meant.
         near: Option<String>,
         /// All sources.
         known: Vec<String>,
     },
-    /// A number where a text belongs, and the like.
-    #[error("{found} is not what belongs here; {wanted}")]
+    /// A value of the wrong type, such as a number instead of a string.
+    #[error("wrong type: {found}; {expected}")]
     WrongType {
-        /// The kind of value that was found.
+        /// The type of the value.
         found: &'static str,
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        expected: ExpectedValue,
     },
-    /// Not a duration, not a size.
+    /// Not a duration, size or percentage.
     #[error("{error}; {wanted}")]
     BadUnit {
-        /// What is wrong with the text.
+        /// The reason.
         error: UnitError,
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
     /// Patterns for a source that is recorded as a whole.
-    #[error("without effect, since this source has nothing to choose from; remove it")]
+    #[error("has no effect: this source has no items to include or exclude; remove it")]
     NoChoice,
-    /// Not a way in which a source is packed.
+    /// Not a compression setting of a source.
     #[error("{reason}; {wanted}")]
-    BadWay {
-        /// What is wrong with it.
+    BadCompression {
+        /// The reason.
         reason: String,
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
     /// Not a pattern.
-    #[error("\"{}\" is no pattern: {reason}; {wanted}", pattern.escape_debug())]
+    #[error("\"{}\" is not a pattern: {reason}; {wanted}", pattern.escape_debug())]
     BadPattern {
         /// The pattern as written.
         pattern: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
-    /// Not a regular expression, or one that does not say what is the value.
+    /// Not a regular expression, or one without a group for the value.
     #[error("not a regular expression for values: {reason}; {wanted}")]
     BadExpression {
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
-    /// A path that counts from somewhere: write it from the root on.
-    #[error("not an absolute path, or one with \"..\"; {wanted}")]
+    /// A relative path, or one with `..`.
+    #[error("not an absolute path, or it contains \"..\"; {wanted}")]
     NotAbsolute {
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
-    /// Not something that can be run.
-    #[error("not a program's absolute path and its arguments; {wanted}")]
+    /// Not a command that can be run.
+    #[error("not the absolute path of a program and its arguments; {wanted}")]
     BadCommand {
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
-    /// A key without which the table means nothing.
+    /// A required key is missing.
     #[error("missing; {wanted}")]
     Missing {
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
-    /// A name that cannot stand for an instance of a source.
-    #[error("not a name; write 1 to {INSTANCE_NAME_BYTES_MAX} of the letters a to z, digits, _ and -")]
+    /// Not a valid name of an instance.
+    #[error("not a valid name; write 1 to {INSTANCE_NAME_BYTES_MAX} of the letters a to z, digits, _ and -")]
     BadInstanceName,
-    /// A key where names of instances stand.
-    #[error("no such key here; each has a name and a table of its own, such as [{table}.NAME]")]
+    /// A key directly in a table of instances.
+    #[error("no such key here; write a table for each instance, such as [{table}.NAME]")]
     NoInstance {
         /// The table that holds the instances.
         table: String,
     },
-    /// More instances than there may be.
-    #[error("more than {limit} of them; merge some, or leave them out")]
+    /// Too many instances.
+    #[error("more than {limit} instances; merge or remove some")]
     TooManyInstances {
-        /// How many there may be.
+        /// Largest allowed number.
         limit: usize,
     },
-    /// A word or a number that stands in a list twice.
-    #[error("\"{word}\" is named twice; keep one")]
-    WordTwice {
-        /// The word.
-        word: String,
+    /// An item that occurs in a list twice.
+    #[error("\"{item}\" is listed twice; keep one")]
+    DuplicateItem {
+        /// The item.
+        item: String,
     },
-    /// A setting of the other format.
-    #[error("without effect, since format = \"pairs\"; remove it or write format = \"regex\"")]
+    /// A setting of the regex format alone.
+    #[error("has no effect with format = \"pairs\"; remove it or write format = \"regex\"")]
     RegexOnly,
     /// A duration, a size or a number below its range.
     #[error("too small; {wanted}")]
     TooSmall {
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
     /// A duration, a size or a number above its range.
     #[error("too large; {wanted}")]
     TooLarge {
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
-    /// A size that does not divide evenly.
+    /// A size that is not a multiple of the required unit.
     #[error("not a multiple of {}; {wanted}", format_size(*of))]
     NotMultiple {
-        /// Of how many bytes it must be a multiple.
+        /// The size must be a multiple of this many bytes.
         of: u64,
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
-    /// A text that no file system takes as a path.
-    #[error("not a path, since it is empty or holds a zero byte; {wanted}")]
+    /// A string that no file system accepts as a path.
+    #[error("not a path: empty, or contains a zero byte; {wanted}")]
     BadPath {
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
-    /// A path that the kernel takes for no socket.
+    /// A path that the kernel does not accept for a socket.
     #[error("not an absolute path, or too long for a socket; {wanted}")]
     BadSocketPath {
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
-    /// Nothing to listen on.
-    #[error("not a port, nor an address and a port; {wanted}")]
+    /// Not an address to listen on.
+    #[error("neither a port nor an address and a port; {wanted}")]
     BadSocketAddress {
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
-    /// A word that this key does not know.
+    /// Not one of the values of this key.
     #[error("not one of the allowed values; {wanted}")]
     NotAllowed {
-        /// What to write.
-        wanted: Wanted,
+        /// The expected value.
+        wanted: ExpectedValue,
     },
-    /// More is reserved ahead than a segment can hold.
-    #[error("more than a segment holds; write at most segment_size, which is \"{}\"", format_size(*segment_size))]
+    /// More is preallocated than a segment can hold.
+    #[error("larger than a segment; write at most segment_size, which is \"{}\"", format_size(*segment_size))]
     PreallocateTooLarge {
-        /// The segment size that holds.
+        /// The segment size in effect.
         segment_size: u64,
     },
-    /// Less is kept than one segment that grows and one that is being finished.
-    #[error("less than two segments take; write at least \"{}\", or lower segment_size", format_size(*least))]
+    /// Less is kept than one growing segment and one that is being sealed.
+    #[error("less than two segments; write at least \"{}\", or lower segment_size", format_size(*least))]
     RetainTooLittle {
-        /// What two segments take.
+        /// The size of two segments.
         least: u64,
     },
-    /// More would never be given up than is ever kept.
-    #[error("more than retain_bytes allows; write at most \"{}\", or raise retain_bytes", format_size(*retain_bytes))]
+    /// More is protected from removal than is ever kept.
+    #[error("more than retain_bytes; write at most \"{}\", or raise retain_bytes", format_size(*retain_bytes))]
     RetainMinTooLarge {
-        /// What may be kept at most.
+        /// The value of `retain_bytes` in effect.
         retain_bytes: u64,
     },
-    /// An interval that nothing looks at.
-    #[error("without effect, since sync = \"{sync}\"; remove it or write sync = \"interval\"")]
+    /// A sync interval without `sync = "interval"`.
+    #[error("has no effect with sync = \"{sync}\"; remove it or write sync = \"interval\"")]
     IntervalUnused {
-        /// What was chosen instead of an interval.
+        /// The value of `sync`.
         sync: &'static str,
     },
-    /// A setting of the wide shape that nothing looks at.
-    #[error("without effect, since shape = \"point\"; remove it or write shape = \"wide\"")]
+    /// A setting of the wide shape alone.
+    #[error("has no effect with shape = \"point\"; remove it or write shape = \"wide\"")]
     WideOnly,
-    /// The synthetic source would make frames that the recorder refuses.
+    /// The synthetic source would build frames that the recorder rejects.
     #[error(
         "a frame of {} exceeds frame_max, which is \"{}\"; lower payload or raise [storage] frame_max",
         format_size(*frame),
         format_size(*frame_max)
     )]
     FrameTooLarge {
-        /// Bytes of such a frame, all in all.
+        /// Size of such a frame, in bytes.
         frame: u64,
-        /// The limit that holds.
+        /// The limit in effect.
         frame_max: u64,
     },
     /// All sources are off.
-    #[error("no source is left; enable at least one")]
+    #[error("no source is enabled; enable at least one")]
     NoSource,
-    /// A source asked for twice on the command line.
-    #[error("asked for twice; name each source once")]
-    SourceTwice,
-    /// The memory limit holds less than the shortest queue needs.
+    /// A source named twice on the command line.
+    #[error("named twice; name each source once")]
+    DuplicateSource,
+    /// The memory limit is too small for the shortest queue.
     #[error(
         "too little: {memory} exceeds \"{}\"; write at least \"{}\"",
         format_size(*memory_max),
         format_size(*least)
     )]
     MemoryTooSmall {
-        /// The limit that holds.
+        /// The limit in effect.
         memory_max: u64,
-        /// The sum with the shortest queue.
-        memory: Box<Memory>,
-        /// The least whole MiB that do.
+        /// The memory needed with the shortest queue.
+        memory: Box<MemoryBudget>,
+        /// The smallest sufficient limit, in whole MiB.
         least: u64,
     },
 }
 
 impl ConfigErrors {
-    /// Keeps the first [`ERRORS_MAX`] and counts the others; `errors` is not empty.
+    /// Keeps the first [`ERRORS_MAX`] errors and counts the others; `errors` is not empty.
     pub(super) fn new(mut errors: Vec<ConfigError>, uncounted: usize) -> Self {
         let more = errors.len().saturating_sub(ERRORS_MAX) + uncounted;
         errors.truncate(ERRORS_MAX);
         Self { kept: errors, more }
     }
 
-    pub(super) fn one(place: Place, problem: Problem) -> Self {
-        Self { kept: vec![ConfigError { place, key: None, value: None, problem }], more: 0 }
+    pub(super) fn one(location: ConfigLocation, problem: Problem) -> Self {
+        Self { kept: vec![ConfigError { location, key: None, value: None, problem }], more: 0 }
     }
 
-    /// The errors, in the order of the file's lines; those without a line come last.
+    /// Returns the errors, in the order of the lines; those without a line come last.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
         self.kept.iter()
     }
 
-    /// How many more there are than [`Self::iter`] gives, which gives at most [`ERRORS_MAX`].
+    /// Returns the number of errors beyond those of [`Self::iter`], which are at most
+    /// [`ERRORS_MAX`].
     pub fn more(&self) -> usize {
         self.more
     }
@@ -397,7 +406,7 @@ impl<'a> IntoIterator for &'a ConfigErrors {
 impl std::error::Error for ConfigErrors {}
 
 impl fmt::Display for ConfigErrors {
-    /// One line an error, without a newline at the end.
+    /// Writes one line per error, without a newline at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, error) in self.kept.iter().enumerate() {
             let newline = if index == 0 { "" } else { "\n" };
@@ -418,7 +427,7 @@ impl std::error::Error for ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
+        write!(f, "{}: ", self.location)?;
         if let Some(key) = &self.key {
             f.write_str(key)?;
             if let Some(value) = &self.value {
@@ -430,7 +439,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ConfigLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(file) => f.write_str(&printable(file)),
@@ -442,21 +451,21 @@ impl fmt::Display for Place {
     }
 }
 
-/// What the writer of an unknown name may have meant.
-struct Hint<'a> {
+/// A suggestion for an unknown name.
+struct KeyHint<'a> {
     near: &'a Option<String>,
     elsewhere: &'a Option<String>,
     known: &'a [String],
     what: &'static str,
 }
 
-/// The text in one line, without control characters: a name may hold any.
+/// Returns the text in one line, with control characters escaped: a name may contain any.
 pub(super) fn printable(text: &str) -> String {
     let plain = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(plain).collect()
 }
 
-/// What the writer of an unknown variable may have meant.
+/// A suggestion for an unknown variable.
 struct VariableHint<'a>(&'a Option<String>);
 
 impl fmt::Display for VariableHint<'_> {
@@ -464,19 +473,21 @@ impl fmt::Display for VariableHint<'_> {
         match self.0 {
             Some(near) => write!(f, "did you mean {near}?"),
             None => f.write_str(
-                "the names are FLATCAP_, the table and the key in capitals, with two underscores between: \
+                "a name is FLATCAP_, the table and the key in capitals, with two underscores between them: \
                  FLATCAP_STORAGE__SEGMENT_SIZE",
             ),
         }
     }
 }
 
-impl fmt::Display for Hint<'_> {
+impl fmt::Display for KeyHint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.near, self.elsewhere) {
             (Some(near), _) => write!(f, "did you mean {near}?"),
             (None, Some(table)) => write!(f, "it belongs in [{table}]"),
-            (None, None) if self.known.is_empty() => f.write_str("a key stands in a table, such as [agent]"),
+            (None, None) if self.known.is_empty() => {
+                f.write_str("keys belong in a table, such as [recorder]")
+            }
             (None, None) => write!(f, "{} {}", self.what, listed(self.known, "and")),
         }
     }
@@ -491,10 +502,10 @@ pub(super) fn listed(items: &[String], and: &str) -> String {
     }
 }
 
-/// What to do about a file that cannot be read, where the error alone does not say it.
+/// Returns what to do about a file that cannot be read, if the error alone does not say it.
 fn unreadable_hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        ErrorKind::PermissionDenied => "; let the account that records read it, and enter its directory",
+        ErrorKind::PermissionDenied => "; give the recorder's account read access to it and its directory",
         _ => "",
     }
 }

@@ -1,4 +1,5 @@
-//! Which files make a configuration, and what is in one? Each is read within a limit, and nothing else than a file is waited for.
+//! Reads configuration files and lists drop-ins. Sizes and counts are limited, and a path that is
+//! not a regular file never blocks.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,87 +11,93 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use super::error::{ConfigError, Place, Problem};
-use super::readout::{Provenance, Rights};
-use super::texts::place;
+use super::error::{ConfigError, ConfigLocation, Problem};
+use super::input_texts::line_and_column;
+use super::text_source::{OwnerAndMode, Provenance};
 
-/// A longer file is refused unread, and so is what goes beyond it in all files and variables together: a full configuration with
-/// all its comments has a fiftieth of this.
+/// Largest size of a file, and of all files and variables together, in bytes. A full configuration
+/// with all its comments has a fiftieth of this.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// Most files in one folder of drop-ins; a folder with more is refused as a whole.
+/// Largest number of drop-ins in one directory; a directory with more is rejected.
 pub const DROP_INS_MAX: usize = 256;
-/// Names of other files in that folder that are kept to be shown; the rest is counted.
-const PASSED_OVER_MAX: usize = 10;
+/// Skipped files of that directory that are listed by name; the rest is counted.
+const SKIPPED_MAX: usize = 10;
 
 /// A file that was read.
 #[derive(Debug)]
-pub(super) struct TextFile {
+pub(super) struct ConfigFile {
     pub(super) path: PathBuf,
     pub(super) text: String,
     pub(super) provenance: Provenance,
 }
 
-/// What a folder of drop-ins holds.
+/// The contents of a drop-in directory.
 #[derive(Debug, Default)]
 pub(super) struct DropIns {
-    /// In byte order of their names.
+    /// Sorted by the bytes of their names.
     pub(super) paths: Vec<PathBuf>,
-    pub(super) passed_over: PassedOver,
+    pub(super) skipped: SkippedFiles,
 }
 
-/// Files of a folder that nobody reads.
+/// Files of a drop-in directory that are not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PassedOver {
-    /// The first of them, at most ten.
+pub struct SkippedFiles {
+    /// The first ten of them.
     pub paths: Vec<PathBuf>,
-    /// How many more there are.
+    /// The number of the others.
     pub more: usize,
 }
 
-impl TextFile {
-    /// Reads a file. `room` is what all files may still take; it gets smaller.
+impl ConfigFile {
+    /// Reads a file. `bytes_left` is the number of bytes that all files may still have; it is
+    /// reduced by the size of this one.
     ///
     /// # Errors
-    /// As its kind says: what cannot be opened, is no file, is too long, is not UTF-8.
-    pub(super) fn read(path: &Path, room: &mut usize) -> Result<Self, Box<ConfigError>> {
+    /// The file cannot be opened, is not a regular file, is too large, or is not UTF-8.
+    pub(super) fn read(path: &Path, bytes_left: &mut usize) -> Result<Self, Box<ConfigError>> {
         let in_file = |problem| error(path, problem);
         let unreadable = |error| in_file(Problem::Unreadable(error));
         let file = open(path).map_err(unreadable)?;
         let kind = file.metadata().map_err(unreadable)?.file_type();
-        if let Some(found) = no_file(kind) {
+        if let Some(found) = non_regular_kind(kind) {
             return Err(in_file(Problem::NotAFile { found }));
         }
         let provenance = provenance(path, &file).map_err(unreadable)?;
         let mut bytes = Vec::new();
-        // One byte more than the limit tells a file at the limit from a longer one.
+        // One byte more than the limit, to detect a file that exceeds it.
         let limit = FILE_BYTES_MAX as u64 + 1;
         file.take(limit).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() > FILE_BYTES_MAX {
             return Err(in_file(Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 }));
         }
-        *room = room
+        *bytes_left = bytes_left
             .checked_sub(bytes.len())
             .ok_or_else(|| in_file(Problem::AllTooLarge { limit: FILE_BYTES_MAX as u64 }))?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let offset = error.utf8_error().valid_up_to();
             let before = error.as_bytes().get(..offset).and_then(|valid| std::str::from_utf8(valid).ok());
-            let place = place(&path.display().to_string(), before.unwrap_or_default(), offset);
-            Box::new(ConfigError { place, key: None, value: None, problem: Problem::NotUtf8 { offset } })
+            let place = line_and_column(&path.display().to_string(), before.unwrap_or_default(), offset);
+            Box::new(ConfigError {
+                location: place,
+                key: None,
+                value: None,
+                problem: Problem::NotUtf8 { offset },
+            })
         })?;
         Ok(Self { path: path.to_owned(), text, provenance })
     }
 }
 
 impl DropIns {
-    /// Lists a folder; one that is not there holds nothing.
+    /// Lists a directory; a missing one has no files.
     ///
     /// # Errors
-    /// It cannot be read, or holds more than [`DROP_INS_MAX`].
+    /// The directory cannot be read, or contains more than [`DROP_INS_MAX`] drop-ins.
     pub(super) fn list(folder: &Path) -> Result<Self, Box<ConfigError>> {
         let unreadable = |io| error(folder, Problem::Unreadable(io));
         let entries = match std::fs::read_dir(folder) {
             Ok(entries) => entries,
-            // A link that leads nowhere was meant to lead somewhere.
+            // A dangling symbolic link is a mistake, not a missing directory.
             Err(error) if error.kind() == ErrorKind::NotFound && folder.symlink_metadata().is_err() => {
                 return Ok(Self::default());
             }
@@ -112,25 +119,26 @@ impl DropIns {
                 continue;
             }
             others.insert(name);
-            if others.len() > PASSED_OVER_MAX {
+            if others.len() > SKIPPED_MAX {
                 others.pop_last();
                 more += 1;
             }
         }
         names.sort();
         let paths = others.into_iter().map(|name| folder.join(name)).collect();
-        let passed_over = PassedOver { paths, more };
-        Ok(Self { paths: names.into_iter().map(|name| folder.join(name)).collect(), passed_over })
+        let passed_over = SkippedFiles { paths, more };
+        Ok(Self { paths: names.into_iter().map(|name| folder.join(name)).collect(), skipped: passed_over })
     }
 }
 
-/// Opens it without waiting: a named pipe that nobody writes to would hold up the start for ever.
+/// Opens a file without blocking: a named pipe without a writer would block the start for ever.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)
 }
 
-/// What it is where it is no file. A character device may be `/dev/null`, which is an empty one.
-fn no_file(kind: FileType) -> Option<&'static str> {
+/// Returns the kind of file if it is not a regular one. A character device may be `/dev/null`,
+/// which counts as an empty file.
+fn non_regular_kind(kind: FileType) -> Option<&'static str> {
     match kind {
         kind if kind.is_dir() => Some("a directory"),
         kind if kind.is_fifo() => Some("a pipe"),
@@ -140,9 +148,10 @@ fn no_file(kind: FileType) -> Option<&'static str> {
     }
 }
 
-/// Who may change the file that was opened, and who may put another one in its place.
+/// Returns owner and mode of the opened file and of its directory: who may change or replace the
+/// file.
 fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
-    let rights = |metadata: &Metadata| Rights { owner: metadata.uid(), mode: metadata.mode() & 0o7777 };
+    let rights = |metadata: &Metadata| OwnerAndMode { owner: metadata.uid(), mode: metadata.mode() & 0o7777 };
     let whole = path.canonicalize()?;
     Ok(Provenance {
         path: path.to_owned(),
@@ -152,6 +161,6 @@ fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
 }
 
 fn error(path: &Path, problem: Problem) -> Box<ConfigError> {
-    let place = Place::File(path.display().to_string());
-    Box::new(ConfigError { place, key: None, value: None, problem })
+    let place = ConfigLocation::File(path.display().to_string());
+    Box::new(ConfigError { location: place, key: None, value: None, problem })
 }

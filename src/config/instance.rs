@@ -1,62 +1,63 @@
-//! Which instances does a file name, and what does each of them read?
+//! Parses the instances of the `file` and `command` sources.
 
 use std::path::PathBuf;
 
 use super::default;
-use super::document::{WrittenSource, common};
 use super::error::Problem;
-use super::readout::{Command, Format, FormatWord, Origin, Readout};
-use super::source::{Source, SourceName};
-use super::table::Table;
-use super::wanted::Wanted;
+use super::expected_value::ExpectedValue;
+use super::parse::{ParsedSourceKeys, common};
+use super::source::{SourceConfig, SourceName};
+use super::table_reader::TableReader;
+use super::text_source::{CommandSpec, FormatKeyword, TextOrigin, TextSource, ValueFormat};
 
-/// One instance of `name` from its own table.
+/// Parses one instance of `name` from its table.
 pub(super) fn instance(
-    table: &mut Table<'_, '_>,
+    table: &mut TableReader<'_, '_>,
     name: SourceName,
     instance: String,
-) -> (Source, WrittenSource) {
-    let (mut source, written) = common(table, Source::by_default(name));
+) -> (SourceConfig, ParsedSourceKeys) {
+    let (mut source, written) = common(table, SourceConfig::by_default(name));
     source.instance = Some(instance);
     let origin = match name {
         SourceName::Command => command(table),
         _ => file(table),
     };
     let format = format(table);
-    source.readout = format.map(|format| Readout { origin, format });
+    source.text_source = format.map(|format| TextSource { origin, format });
     (source, written)
 }
 
-/// Where it is not given, that is noted as an error, and the result is a stand-in.
-fn file(table: &mut Table<'_, '_>) -> Origin {
+/// Parses the path of a `file` instance. A missing path is reported; the returned one is then
+/// empty.
+fn file(table: &mut TableReader<'_, '_>) -> TextOrigin {
     let path = table.absolute_path("path", PathBuf::new());
-    if !path.is_written() {
-        table.miss(&path, Wanted::AbsolutePath);
+    if !path.is_set() {
+        table.reject_missing(&path, ExpectedValue::AbsolutePath);
     }
-    Origin::File(path.value)
+    TextOrigin::File(path.value)
 }
 
-fn command(table: &mut Table<'_, '_>) -> Origin {
+fn command(table: &mut TableReader<'_, '_>) -> TextOrigin {
     let words = table.command("command");
-    if !words.is_written() {
-        table.miss(&words, Wanted::Command);
+    if !words.is_set() {
+        table.reject_missing(&words, ExpectedValue::Command);
     }
     let timeout = table.duration("timeout", default::TIMEOUT, &default::TIMEOUT_RANGE).value;
-    Origin::Command(Command { words: words.value, timeout, named_in: None })
+    TextOrigin::Command(CommandSpec { argv: words.value, timeout, defined_in: None })
 }
 
-/// None where the expression is missing or wrong, which is an error of its own.
-fn format(table: &mut Table<'_, '_>) -> Option<Format> {
-    let format = table.word("format", default::FORMAT);
+/// Parses the format. Returns `None` if the expression is missing or invalid, which is reported.
+fn format(table: &mut TableReader<'_, '_>) -> Option<ValueFormat> {
+    let format = table.keyword("format", default::FORMAT);
     let expression = table.expression("pattern");
-    if format.value == FormatWord::Pairs {
-        if format.is_sound && expression.is_written() && !table.is_overruled(&expression, &format) {
+    if format.value == FormatKeyword::Pairs {
+        if format.is_valid && expression.is_set() && !table.is_overridden(&expression, &format) {
             table.reject(&expression, Problem::RegexOnly);
         }
-        return Some(Format::Pairs);
+        return Some(ValueFormat::Pairs);
     }
-    if !expression.is_written() {
-        table.miss(&expression, Wanted::Expression);
+    if !expression.is_set() {
+        table.reject_missing(&expression, ExpectedValue::Expression);
     }
-    expression.value.map(Format::Regex)
+    expression.value.map(ValueFormat::Regex)
 }

@@ -1,25 +1,26 @@
-//! Where is a configuration read from, and which of these places gave each value? A file, the drop-ins beside it, the environment.
+//! Reads a configuration from its layers - a file, its drop-ins, environment variables - and
+//! records which of them set each value.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::document::{Settled, settle};
-use super::error::{ConfigError, ConfigErrors, Place, printable};
-use super::file::{DropIns, FILE_BYTES_MAX, PassedOver, TextFile};
-use super::readout::{Origin, Provenance, Readout};
+use super::env;
+use super::error::{ConfigError, ConfigErrors, ConfigLocation, printable};
+use super::file::{ConfigFile, DropIns, FILE_BYTES_MAX, SkippedFiles};
+use super::input_texts::InputTexts;
+use super::parse::{ResolvedConfig, resolve};
 use super::settings::Config;
-use super::texts::Texts;
-use super::variable;
+use super::text_source::{Provenance, TextOrigin, TextSource};
 
-/// The folder of drop-ins beside a configuration file.
-pub const DROP_IN_FOLDER: &str = "conf.d";
-/// The configuration file in a directory that is given as a whole.
+/// Name of the drop-in directory beside a configuration file.
+pub const DROP_IN_DIRECTORY: &str = "conf.d";
+/// Name of the configuration file in a configuration directory.
 pub const FILE_NAME: &str = "flatcap.toml";
 
-/// Places a configuration is read from, each over the one before: a file, the files of [`DROP_IN_FOLDER`] beside it whose names
-/// end in `.toml`, in byte order of their names, and variables of the environment. Tables are merged key by key, everything else
-/// is replaced as a whole.
+/// The layers of a configuration, each of which overrides those before: a file; the files in
+/// [`DROP_IN_DIRECTORY`] beside it whose names end in `.toml`, sorted by the bytes of their names;
+/// and environment variables. Tables are merged key by key, all other values are replaced.
 ///
 /// ```
 /// use flatcap::config::Layers;
@@ -33,135 +34,138 @@ pub const FILE_NAME: &str = "flatcap.toml";
 #[derive(Debug, Clone, Default)]
 pub struct Layers {
     file: Option<PathBuf>,
-    may_lack_file: bool,
-    is_alone: bool, // without drop-ins
+    file_is_optional: bool,
+    without_drop_ins: bool, // without drop-ins
     variables: Vec<(OsString, OsString)>,
 }
 
-/// What they come to.
+/// A validated configuration and where its values come from.
 #[derive(Debug)]
-pub struct Layered {
+pub struct LoadedConfig {
     /// The settings.
     pub config: Config,
-    /// The files that were read, each over the one before.
+    /// The files that were read; each overrides those before.
     pub files: Vec<PathBuf>,
-    /// The names of the variables that are settings, in order.
+    /// The names of the variables that were read, sorted.
     pub variables: Vec<String>,
-    /// Files in the folder of drop-ins whose names do not end in `.toml`.
-    pub passed_over: PassedOver,
-    origins: Origins,
+    /// Files in the drop-in directory whose names do not end in `.toml`.
+    pub skipped: SkippedFiles,
+    locations: ValueLocations,
 }
 
-/// Which place gave the value of a key; none for a default.
+/// The location of each value that is not a default, by `table.key`.
 #[derive(Debug, Default)]
-pub(super) struct Origins(BTreeMap<String, Place>);
+pub(super) struct ValueLocations(BTreeMap<String, ConfigLocation>);
 
 impl Layers {
-    /// What is built in, and nothing else.
+    /// Uses the built-in defaults alone.
     pub fn defaults() -> Self {
         Self::default()
     }
 
-    /// A file, which must exist, and its drop-ins, which need not.
+    /// Uses a file, which must exist, and its drop-ins, if there are any.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self { file: Some(path.into()), ..Self::default() }
     }
 
-    /// [`FILE_NAME`] in a directory and its drop-ins; none of them need exist.
+    /// Uses [`FILE_NAME`] in a directory and its drop-ins; all of them may be missing.
     pub fn directory(path: &Path) -> Self {
-        Self { file: Some(path.join(FILE_NAME)), may_lack_file: true, ..Self::default() }
+        Self { file: Some(path.join(FILE_NAME)), file_is_optional: true, ..Self::default() }
     }
 
-    /// A file, which must exist, and nothing beside it.
+    /// Uses a file, which must exist, without drop-ins.
     pub fn file_alone(path: impl Into<PathBuf>) -> Self {
-        Self { file: Some(path.into()), is_alone: true, ..Self::default() }
+        Self { file: Some(path.into()), without_drop_ins: true, ..Self::default() }
     }
 
-    /// Lays the settings among these variables over everything else. Others are passed over.
+    /// Adds the settings among these variables as the last layer. Other variables are ignored.
     #[must_use]
     pub fn with_variables(mut self, variables: Vec<(OsString, OsString)>) -> Self {
         self.variables = variables;
         self
     }
 
-    /// Reads all of them and checks what they say, each by itself and all together. Nothing is changed or kept by it.
+    /// Reads all layers and validates each by itself and all together. Has no side effects.
     ///
     /// # Errors
-    /// A file that cannot be read, exceeds [`FILE_BYTES_MAX`], is not UTF-8 or not TOML; a folder that cannot be read or holds
-    /// more than [`DROP_INS_MAX`](super::DROP_INS_MAX) files; a variable that names no setting; everything that is wrong with
-    /// settings: all at once, each with its file and line or its variable.
-    pub fn read(&self) -> Result<Layered, ConfigErrors> {
+    /// A file that cannot be read, exceeds [`FILE_BYTES_MAX`], is not UTF-8 or not TOML; a
+    /// directory that cannot be read or contains more than [`DROP_INS_MAX`](super::DROP_INS_MAX)
+    /// drop-ins; a variable that names no setting; every invalid setting. All errors are returned
+    /// at once, each with its file and line or its variable.
+    pub fn read(&self) -> Result<LoadedConfig, ConfigErrors> {
         let mut unread = Vec::new();
-        let mut room = FILE_BYTES_MAX;
-        let (files, passed_over) = self.read_files(&mut room, &mut unread);
-        let mut texts = Texts::default();
+        let mut bytes_left = FILE_BYTES_MAX;
+        let (files, passed_over) = self.read_files(&mut bytes_left, &mut unread);
+        let mut texts = InputTexts::default();
         for file in &files {
             texts.add_file(&file.path.display().to_string(), &file.text);
         }
-        if let Err(errors) = variable::add(&mut texts, &self.variables, &mut room) {
+        if let Err(errors) = env::add(&mut texts, &self.variables, &mut bytes_left) {
             unread.extend(errors);
         }
-        let Settled { mut config, written } = settle(&texts, unread)?;
-        name_commands(&mut config, |key| {
+        let ResolvedConfig { mut config, value_offsets: written } = resolve(&texts, unread)?;
+        set_command_files(&mut config, |key| {
             let at = texts.file_at(*written.get(key)?)?;
             files.get(at).map(|file| file.provenance.clone())
         });
-        let origins = written.into_iter().map(|(key, offset)| (key, texts.place(Some(offset))));
-        Ok(Layered {
+        let origins = written.into_iter().map(|(key, offset)| (key, texts.location(Some(offset))));
+        Ok(LoadedConfig {
             config,
             variables: texts.variables().map(|variable| variable.name.to_owned()).collect(),
-            passed_over,
-            origins: Origins(origins.collect()),
+            skipped: passed_over,
+            locations: ValueLocations(origins.collect()),
             files: files.into_iter().map(|file| file.path).collect(),
         })
     }
 
-    fn read_files(&self, room: &mut usize, unread: &mut Vec<ConfigError>) -> (Vec<TextFile>, PassedOver) {
+    fn read_files(&self, room: &mut usize, unread: &mut Vec<ConfigError>) -> (Vec<ConfigFile>, SkippedFiles) {
         let Some(file) = &self.file else { return Default::default() };
-        let folder = (!self.is_alone).then(|| file.with_file_name(DROP_IN_FOLDER));
+        let folder = (!self.without_drop_ins).then(|| file.with_file_name(DROP_IN_DIRECTORY));
         let drop_ins = folder.map_or_else(|| Ok(DropIns::default()), |folder| DropIns::list(&folder));
         let drop_ins = drop_ins.unwrap_or_else(|error| {
             unread.push(*error);
             DropIns::default()
         });
-        let is_passed = self.may_lack_file && file.symlink_metadata().is_err_and(|error| is_absent(&error));
-        let first = (!is_passed).then_some(file);
+        let is_skipped =
+            self.file_is_optional && file.symlink_metadata().is_err_and(|error| is_absent(&error));
+        let first = (!is_skipped).then_some(file);
         let mut files = Vec::new();
         for path in first.into_iter().chain(&drop_ins.paths) {
-            match TextFile::read(path, room) {
+            match ConfigFile::read(path, room) {
                 Ok(file) => files.push(file),
                 Err(error) => unread.push(*error),
             }
         }
-        (files, drop_ins.passed_over)
+        (files, drop_ins.skipped)
     }
 }
 
-impl Layered {
-    /// The whole configuration as [`Config::to_toml`] writes it, and behind each value that is no default a comment that says
-    /// which file and line or which variable gave it.
+impl LoadedConfig {
+    /// Returns the whole configuration as [`Config::to_toml`] does, with a comment after each value
+    /// that is not a default: the file and line or the variable that set it.
     pub fn to_toml(&self) -> String {
-        self.config.to_toml_with(Some(&self.origins))
+        self.config.to_toml_with(Some(&self.locations))
     }
 }
 
-impl Origins {
-    /// The place of a key's value as a comment may hold it, by `table.key`.
+impl ValueLocations {
+    /// Returns the location of a key's value, safe for a comment. `key` is `table.key`.
     pub(super) fn of(&self, key: &str) -> Option<String> {
         Some(match self.0.get(key)? {
-            Place::Line { file, line, .. } => format!("{}:{line}", printable(file)),
-            Place::Variable(name) => printable(name),
+            ConfigLocation::Line { file, line, .. } => format!("{}:{line}", printable(file)),
+            ConfigLocation::Variable(name) => printable(name),
             other => other.to_string(),
         })
     }
 }
 
-/// Notes which file names each command: of all that describe an instance, the one with its words.
-fn name_commands(config: &mut Config, named_in: impl Fn(&str) -> Option<Provenance>) {
+/// Sets the file that defines each command: of all files with keys of an instance, the one that
+/// sets `command`.
+fn set_command_files(config: &mut Config, named_in: impl Fn(&str) -> Option<Provenance>) {
     for source in &mut config.sources {
         let key = format!("source.{}.command", source.full_name());
-        if let Some(Readout { origin: Origin::Command(command), .. }) = &mut source.readout {
-            command.named_in = named_in(&key);
+        if let Some(TextSource { origin: TextOrigin::Command(command), .. }) = &mut source.text_source {
+            command.defined_in = named_in(&key);
         }
     }
 }
@@ -179,12 +183,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::{DROP_INS_MAX, Sync};
+    use crate::config::{DROP_INS_MAX, SyncSetting};
 
-    /// A folder with `flatcap.toml` and drop-ins.
-    struct Folder(tempfile::TempDir);
+    /// A directory with `flatcap.toml` and drop-ins.
+    struct ConfigDir(tempfile::TempDir);
 
-    impl Folder {
+    impl ConfigDir {
         fn new(files: &[(&str, &str)]) -> Self {
             let folder = Self(tempfile::tempdir().unwrap());
             fs::create_dir(folder.0.path().join("conf.d")).unwrap();
@@ -202,11 +206,11 @@ mod tests {
             Layers::file(self.path("flatcap.toml"))
         }
 
-        fn read(&self) -> Layered {
+        fn read(&self) -> LoadedConfig {
             self.layers().read().unwrap()
         }
 
-        /// The errors, without the path of the folder.
+        /// Returns the errors, without the path of the directory.
         fn errors(&self, layers: &Layers) -> String {
             match layers.read() {
                 Ok(_) => "no error".to_owned(),
@@ -219,17 +223,17 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
 
-    /// The line of a key in a table of what is printed.
+    /// Returns the line of a key in a table of the printed configuration.
     fn line<'t>(text: &'t str, table: &str, key: &str) -> &'t str {
         let (_, table) = text.split_once(&format!("[{table}]\n")).unwrap();
         table.lines().find(|line| line.starts_with(&format!("{key} = "))).unwrap()
     }
 
     #[test]
-    fn drop_ins_lie_over_the_file_in_the_order_of_their_names() {
-        // Proves the order (by bytes, so capitals come first and 9 behind 10), what is passed over, and that a table of a drop-in
-        // takes nothing away.
-        let folder = Folder::new(&[
+    fn drop_ins_override_the_file_in_name_order() {
+        // Proves the order (by bytes: 10 before 9 before Z), which files are skipped, and that a
+        // table of a drop-in removes no keys of earlier files.
+        let folder = ConfigDir::new(&[
             (
                 "flatcap.toml",
                 "[source.cpu]\nperiod = \"1ms\"\nrequired = true\n[group.fast]\ncpus = [0, 1]\n",
@@ -247,31 +251,31 @@ mod tests {
             paths.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
         };
         assert_eq!(names(&layered.files), ["flatcap.toml", "10.toml", "9.toml", "Z.toml"]);
-        assert_eq!(names(&layered.passed_over.paths), ["README", "z.toml.dpkg-old"]);
+        assert_eq!(names(&layered.skipped.paths), ["README", "z.toml.dpkg-old"]);
         let cpu = &layered.config.sources[0];
         assert_eq!((cpu.period.as_millis(), cpu.required, cpu.budget.basis_points()), (7, true, 100));
         assert_eq!(layered.config.groups.fast.cpus, [2]);
     }
 
     #[test]
-    fn every_value_has_its_place() {
-        // Proves that the printed configuration names file and line or variable of each value, and of no default, and reads back
-        // as the same.
-        let folder = Folder::new(&[
+    fn every_value_has_its_location() {
+        // Proves that the printed configuration names file and line or variable of each value that
+        // is not a default, and that it parses to the same configuration.
+        let folder = ConfigDir::new(&[
             (
                 "flatcap.toml",
                 "[storage]\nsegment_size = \"64MiB\"\nsync = \"never\"\n\n[source.file.a]\npath = \"/a\"\n",
             ),
             ("conf.d/1.toml", "\n\n[storage]\nsegment_size = \"32MiB\"\nsource.file.a.period = \"2s\"\n"),
         ]);
-        // The second file has a key of another table in it by mistake, which is the mistake's own message.
+        // The drop-in has, by mistake, a key of another table below [storage], which is an error.
         assert!(folder.errors(&folder.layers()).starts_with("conf.d/1.toml:5:"));
         fs::write(
             folder.path("conf.d/1.toml"),
             "source.file.a.period = \"2s\"\n\n[storage]\nsegment_size = \"32MiB\"\n",
         )
         .unwrap();
-        let set = variables(&[("FLATCAP_AGENT__DATA_DIR", "5"), ("HOME", "/"), ("FLATCAP_LOG", "info")]);
+        let set = variables(&[("FLATCAP_RECORDER__DATA_DIR", "5"), ("HOME", "/"), ("FLATCAP_LOG", "info")]);
         let layered = folder.layers().with_variables(set).read().unwrap();
         let text = layered.to_toml();
         let place = |name: &str| folder.path(name).display().to_string();
@@ -280,22 +284,22 @@ mod tests {
             ("storage", "segment_size", format!("segment_size = \"32MiB\" # {drop_in}:4")),
             ("storage", "sync", format!("sync = \"never\" # {file}:3")),
             ("storage", "segment_age", "segment_age = \"15m\"".to_owned()),
-            ("agent", "data_dir", "data_dir = \"5\" # FLATCAP_AGENT__DATA_DIR".to_owned()),
+            ("recorder", "data_dir", "data_dir = \"5\" # FLATCAP_RECORDER__DATA_DIR".to_owned()),
             ("source.file.a", "path", format!("path = \"/a\" # {file}:6")),
             ("source.file.a", "period", format!("period = \"2s\" # {drop_in}:1")),
             ("source.cpu", "period", "period = \"10ms\"".to_owned()),
         ] {
             assert_eq!(line(&text, table, key), expected);
         }
-        assert_eq!(layered.variables, ["FLATCAP_AGENT__DATA_DIR"]);
+        assert_eq!(layered.variables, ["FLATCAP_RECORDER__DATA_DIR"]);
         assert_eq!(Config::parse("printed.toml", &text).unwrap(), layered.config);
         assert_eq!(layered.config.to_toml().matches('#').count() + 5, text.matches('#').count());
     }
 
     #[test]
     fn a_path_cannot_end_the_comment_that_names_it() {
-        // Proves that a file whose name has a newline in it adds no line to what is printed.
-        let folder = Folder::new(&[
+        // Proves that a newline in a file name adds no line to the printed configuration.
+        let folder = ConfigDir::new(&[
             ("flatcap.toml", ""),
             ("conf.d/a\n[x]\n.toml", "[source.cpu]\nperiod = \"1ms\"\n"),
         ]);
@@ -306,11 +310,11 @@ mod tests {
     }
 
     #[test]
-    fn all_errors_of_all_places_at_once() {
-        // Proves that each mistake is told with its own place, also where a later file would overrule it, in the order of the
-        // places.
-        let folder = Folder::new(&[
-            ("flatcap.toml", "[source.cpu]\nperiod = \"10\"\nperiods = 1\n[agent]\nlock_memory = 1\n"),
+    fn all_errors_of_all_layers_at_once() {
+        // Proves that each mistake is reported with its own location, in the order of the layers,
+        // even if a later file overrides the value.
+        let folder = ConfigDir::new(&[
+            ("flatcap.toml", "[source.cpu]\nperiod = \"10\"\nperiods = 1\n[recorder]\nlock_memory = 1\n"),
             ("conf.d/1.toml", "[source.cpu]\nperiods = 2\nperiod = \"1ms\"\nperiod = \"2ms\"\n"),
             ("conf.d/2.toml", "[storage]\npreallocate = \"1GiB\"\n[sorce.cpu]\n"),
         ]);
@@ -330,15 +334,16 @@ mod tests {
         ];
         assert_eq!(places, expected, "{errors}");
         assert!(errors.contains("period: given twice; keep one"), "{errors}");
-        assert!(errors.contains("preallocate = \"1GiB\": more than a segment holds"), "{errors}");
+        assert!(errors.contains("preallocate = \"1GiB\": larger than a segment"), "{errors}");
         assert!(errors.contains("PERIOD: [source.cpu] period = 0s: too small; write"), "{errors}");
         assert!(errors.ends_with("no such setting; did you mean FLATCAP_SOURCE__CPU__PERIOD?"), "{errors}");
     }
 
     #[test]
     fn a_broken_file_hides_no_mistake_of_the_others() {
-        // Proves that what is wrong whatever the broken file says is told, and what it might mend is not.
-        let folder = Folder::new(&[
+        // Proves that errors which the broken file cannot fix are reported, and those it might fix
+        // are not.
+        let folder = ConfigDir::new(&[
             ("flatcap.toml", "[source.file.a]\nperiod = \"1\"\n"),
             ("conf.d/1.toml", "[source.file.a]\npath = /a\n"),
         ]);
@@ -354,15 +359,16 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_between_files_blame_the_value_that_came_last() {
-        // Proves the place of errors between keys, and that a key which a later file leaves without effect is none.
-        let folder = Folder::new(&[
+    fn conflicts_are_located_at_the_last_value() {
+        // Proves the location of conflicts between keys, and that a key which loses its effect
+        // through a later file is no error.
+        let folder = ConfigDir::new(&[
             (
                 "flatcap.toml",
                 "[storage]\nsync_interval = \"2s\"\n[source.synthetic]\nshape = \"wide\"\npayload = \"1MiB\"\n",
             ),
             ("conf.d/1.toml", "[storage]\nframe_max = \"64KiB\"\n[source.synthetic]\nenabled = true\n"),
-            ("conf.d/2.toml", "[agent]\nmemory_max = \"12MiB\"\n"),
+            ("conf.d/2.toml", "[recorder]\nmemory_max = \"12MiB\"\n"),
         ]);
         let errors = folder.errors(&folder.layers());
         let lines: Vec<_> = errors.lines().collect();
@@ -375,19 +381,18 @@ mod tests {
         let point = ("FLATCAP_SOURCE__SYNTHETIC__SHAPE", "point");
         let never = ("FLATCAP_STORAGE__SYNC", "never");
         let config = set(&[point, never]).read().unwrap().config;
-        assert_eq!(config.storage.sync, Sync::Never);
+        assert_eq!(config.storage.sync, SyncSetting::Never);
         let both = set(&[point, never, ("FLATCAP_STORAGE__SYNC_INTERVAL", "1s")]);
-        assert!(
-            folder.errors(&both).starts_with(
-                "environment variable FLATCAP_STORAGE__SYNC_INTERVAL: [storage] sync_interval = 1s: without effect"
-            )
-        );
+        assert!(folder.errors(&both).starts_with(
+            "environment variable FLATCAP_STORAGE__SYNC_INTERVAL: [storage] sync_interval = 1s: has no effect"
+        ));
     }
 
     #[test]
-    fn files_need_not_be_there_but_where_they_are_named() {
-        // Proves which absence is an error: a file that was named; not one in a directory, nor drop-ins.
-        let folder = Folder::new(&[("conf.d/1.toml", "[source.cpu]\nperiod = \"1ms\"\n")]);
+    fn only_named_files_must_exist() {
+        // Proves that a missing file is an error only if it was named, not if it is in a
+        // configuration directory or a drop-in.
+        let folder = ConfigDir::new(&[("conf.d/1.toml", "[source.cpu]\nperiod = \"1ms\"\n")]);
         assert_eq!(
             folder.errors(&folder.layers()),
             "flatcap.toml: cannot be read: No such file or directory (os error 2)"
@@ -395,7 +400,7 @@ mod tests {
         let denied =
             crate::config::Problem::Unreadable(std::io::ErrorKind::PermissionDenied.into()).to_string();
         assert!(
-            denied.ends_with("; let the account that records read it, and enter its directory"),
+            denied.ends_with("; give the recorder's account read access to it and its directory"),
             "{denied}"
         );
         let layered = Layers::directory(folder.0.path()).read().unwrap();
@@ -415,10 +420,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_told_and_not_waited_for() {
-        // Proves that pipes, directories, sockets, links in a circle and links to nowhere end in errors, each with its name, and
-        // that a drop-in can be masked by a link to /dev/null.
-        let folder = Folder::new(&[("flatcap.toml", "")]);
+    fn special_files_are_rejected_without_blocking() {
+        // Proves that pipes, directories, sockets, circular and dangling links are errors with
+        // their names and never block, and that a link to /dev/null masks a drop-in.
+        let folder = ConfigDir::new(&[("flatcap.toml", "")]);
         let conf_d = folder.path("conf.d");
         let pipe = conf_d.join("1-pipe.toml");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
@@ -449,9 +454,10 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_refused_unread() {
-        // Proves the limits on a file, on all together and on their number: a file of 1 GiB, 10,000 files, many names to pass over.
-        let folder = Folder::new(&[("flatcap.toml", "")]);
+    fn size_and_count_limits() {
+        // Proves the limits on the size of one file and of all files, and on their number: a file
+        // of 1 GiB, 10,000 drop-ins, many skipped files.
+        let folder = ConfigDir::new(&[("flatcap.toml", "")]);
         let huge = fs::File::create(folder.path("conf.d/huge.toml")).unwrap();
         huge.set_len(1 << 30).unwrap();
         assert_eq!(
@@ -464,7 +470,7 @@ mod tests {
         }
         assert_eq!(
             folder.errors(&folder.layers()),
-            "conf.d/2.toml: too much with what was read before it; all files and variables together may have 1MiB"
+            "conf.d/2.toml: exceeds the limit of 1MiB for all files and variables together; shorten or remove some"
         );
         for number in 0..DROP_INS_MAX {
             fs::write(folder.path(&format!("conf.d/{number}.toml")), "").unwrap();
@@ -472,25 +478,23 @@ mod tests {
         }
         let layered = folder.read();
         assert_eq!(layered.files.len(), 1 + DROP_INS_MAX);
-        assert_eq!((layered.passed_over.paths.len(), layered.passed_over.more), (10, DROP_INS_MAX - 10));
-        assert_eq!(layered.passed_over.paths[9], folder.path("conf.d/00009.txt"));
+        assert_eq!((layered.skipped.paths.len(), layered.skipped.more), (10, DROP_INS_MAX - 10));
+        assert_eq!(layered.skipped.paths[9], folder.path("conf.d/00009.txt"));
         for number in DROP_INS_MAX..10_000 {
             fs::write(folder.path(&format!("conf.d/{number}.toml")), "").unwrap();
         }
-        assert_eq!(
-            folder.errors(&folder.layers()),
-            "conf.d: holds more than 256 files that end in .toml; merge some"
-        );
+        assert_eq!(folder.errors(&folder.layers()), "conf.d: contains more than 256 .toml files; merge some");
     }
 
     #[test]
-    fn what_is_no_text_is_told_with_its_place() {
-        // Proves that a byte that is not UTF-8 has a line, in a file and in a variable, and that a byte order mark is none.
-        let folder = Folder::new(&[("flatcap.toml", "\u{feff}[agent]\nx = 1\n")]);
-        fs::write(folder.path("conf.d/1.toml"), b"[agent]\n# caf\xe9\n").unwrap();
+    fn invalid_utf8_is_reported_with_its_location() {
+        // Proves that a byte that is not UTF-8 is reported with its line or variable, and that a
+        // byte order mark is accepted.
+        let folder = ConfigDir::new(&[("flatcap.toml", "\u{feff}[recorder]\nx = 1\n")]);
+        fs::write(folder.path("conf.d/1.toml"), b"[recorder]\n# caf\xe9\n").unwrap();
         let wrong = OsString::from_vec(vec![b'/', 0xE9]);
         let set = vec![
-            ("FLATCAP_AGENT__DATA_DIR".into(), wrong.clone()),
+            ("FLATCAP_RECORDER__DATA_DIR".into(), wrong.clone()),
             (OsString::from_vec(b"FLATCAP_\xE9".to_vec()), wrong),
         ];
         let errors = folder.errors(&folder.layers().with_variables(set));
@@ -498,18 +502,19 @@ mod tests {
         assert_eq!(
             lines[..3],
             [
-                "conf.d/1.toml:2:6: byte 13 is not UTF-8; save the file as UTF-8",
-                "environment variable FLATCAP_AGENT__DATA_DIR: not UTF-8; write it as UTF-8",
+                "conf.d/1.toml:2:6: byte 16 is not UTF-8; save the file as UTF-8",
+                "environment variable FLATCAP_RECORDER__DATA_DIR: not UTF-8; write it as UTF-8",
                 "environment variable FLATCAP_\u{fffd}: not UTF-8; write it as UTF-8",
             ]
         );
-        assert!(lines[3].starts_with("flatcap.toml:2:1: [agent] x: no such key here;"), "{errors}");
+        assert!(lines[3].starts_with("flatcap.toml:2:1: [recorder] x: no such key here;"), "{errors}");
     }
 
     #[test]
-    fn commands_are_named_by_the_file_that_has_their_words() {
-        // Proves whose rights decide whether a program is run: not those of a file that only changes its period.
-        let folder = Folder::new(&[
+    fn commands_belong_to_the_file_that_sets_them() {
+        // Proves that the file that sets `command` decides whether a program may run, not a file
+        // that only changes its period.
+        let folder = ConfigDir::new(&[
             (
                 "flatcap.toml",
                 "[source.command.a]\ncommand = [\"/bin/a\"]\n[source.command.b]\ncommand = [\"/bin/b\"]\n",
@@ -521,18 +526,20 @@ mod tests {
         ]);
         let set = variables(&[("FLATCAP_SOURCE__COMMAND__C__COMMAND", "[\"/bin/c\"]")]);
         let config = folder.layers().with_variables(set).read().unwrap().config;
-        let named_in = config.sources.iter().filter_map(|source| source.readout.as_ref()).map(|readout| {
-            let Origin::Command(command) = &readout.origin else { panic!() };
-            command.named_in.as_ref().map(|provenance| provenance.path.clone())
-        });
+        let named_in =
+            config.sources.iter().filter_map(|source| source.text_source.as_ref()).map(|readout| {
+                let TextOrigin::Command(command) = &readout.origin else { panic!() };
+                command.defined_in.as_ref().map(|provenance| provenance.path.clone())
+            });
         let expected = [Some(folder.path("flatcap.toml")), Some(folder.path("conf.d/1.toml")), None];
         assert_eq!(named_in.collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn a_hostile_tree_ends_in_errors() {
-        // Proves that nesting as deep as a file can hold neither overflows a stack nor takes time.
-        let folder = Folder::new(&[]);
+        // Proves that the deepest nesting that fits into a file neither overflows the stack nor
+        // takes long.
+        let folder = ConfigDir::new(&[]);
         for text in [
             format!("{}b = 1\n", "a.".repeat(400_000)),
             format!("[{}b]\n", "a.".repeat(400_000)),
@@ -544,7 +551,7 @@ mod tests {
         }
     }
 
-    /// Some settings that fit each other in any choice, with two values each.
+    /// Settings that are valid in any combination, with two values each.
     const SETTINGS: [(&str, &str, [&str; 2]); 6] = [
         ("storage", "segment_size", ["\"64MiB\"", "\"32MiB\""]),
         ("storage", "segment_age", ["\"1m\"", "\"2m\""]),
@@ -560,8 +567,9 @@ mod tests {
         fn layers_are_the_merged_text(
             choices in prop::collection::vec(prop::array::uniform6(prop::option::of(0..2_usize)), 1..4),
         ) {
-            // Proves that files one over the other, and the last of them as variables, are one file with the last value of each key.
-            let folder = Folder::new(&[("flatcap.toml", "")]);
+            // Proves that layered files, and the last of them as variables, equal one file with the
+            // last value of each key.
+            let folder = ConfigDir::new(&[("flatcap.toml", "")]);
             let given = |choice: &[Option<usize>; 6]| -> Vec<_> {
                 let given = SETTINGS.iter().zip(choice);
                 given.filter_map(|((table, key, values), at)| at.map(|at| (*table, *key, values[at]))).collect()

@@ -1,34 +1,35 @@
-//! What do several documents say together? One tree over another, key by key.
+//! Merges TOML trees key by key.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Lays a tree over another one: tables key by key, everything else as a whole. What only one of them has stays.
-pub(super) fn lay_over<'t>(under: &mut DeTable<'t>, over: DeTable<'t>) {
+/// Merges `over` into `under`: tables key by key, all other values as a whole. Keys that only one
+/// of them has are kept.
+pub(super) fn merge_over<'t>(under: &mut DeTable<'t>, over: DeTable<'t>) {
     for (key, value) in over {
         let name: &str = key.get_ref();
         let below = under.get_mut(name).map(Spanned::get_mut);
         let span = value.span();
         let value = match (below, value.into_inner()) {
             (Some(DeValue::Table(below)), DeValue::Table(above)) => {
-                lay_over(below, above);
+                merge_over(below, above);
                 continue;
             }
             (_, value) => Spanned::new(span, value),
         };
-        // The key that stays is the one beside the value that stays.
+        // The key is replaced together with its value, so that both have the same location.
         under.remove(name);
         under.insert(key, value);
     }
 }
 
-/// The same tree with all places further back: a document's own places become those in all texts. Items of lists have no place
-/// that anybody looks at.
-pub(super) fn moved(tree: DeTable<'_>, by: usize) -> DeTable<'_> {
+/// Adds `by` to all spans of a tree, which turns spans within one text into spans of the
+/// concatenated texts. Items of lists keep theirs, since their spans are never used.
+pub(super) fn shifted(tree: DeTable<'_>, by: usize) -> DeTable<'_> {
     let entries = tree.into_iter().map(|(key, value)| {
         let span = value.span();
         let value = match value.into_inner() {
-            DeValue::Table(table) => DeValue::Table(moved(table, by)),
+            DeValue::Table(table) => DeValue::Table(shifted(table, by)),
             other => other,
         };
         let key_span = key.span();
@@ -49,7 +50,7 @@ mod tests {
         DeTable::parse(text).unwrap().into_inner()
     }
 
-    /// A tree without places.
+    /// A tree without spans.
     #[derive(Debug, Clone, PartialEq)]
     enum Plain {
         Value(String),
@@ -67,15 +68,15 @@ mod tests {
         Plain::Table(entries.collect())
     }
 
-    fn laid(texts: &[&str]) -> Plain {
+    fn merged(texts: &[&str]) -> Plain {
         let mut merged = DeTable::new();
         for text in texts {
-            lay_over(&mut merged, tree(text));
+            merge_over(&mut merged, tree(text));
         }
         plain(&merged)
     }
 
-    // Goal: tables merge at every depth, lists and values are replaced, and a kind gives way to another. Method: by hand.
+    // Proves that tables merge at every depth, and that lists, values and types are replaced.
     #[test]
     fn later_trees_win_key_by_key() {
         let cases: [(&[&str], &str); 6] = [
@@ -87,17 +88,17 @@ mod tests {
             (&["a = 1", "", "# nothing"], "a = 1"),
         ];
         for (texts, expected) in cases {
-            assert_eq!(laid(texts), plain(&tree(expected)), "{texts:?}");
+            assert_eq!(merged(texts), plain(&tree(expected)), "{texts:?}");
         }
     }
 
-    // Goal: places move as one, and what lies over keeps its own. Method: the text at each place.
+    // Proves that spans are shifted together, and that overriding values keep their own.
     #[test]
-    fn places_follow_their_text() {
+    fn spans_follow_their_text() {
         let (first, second) = ("[a]\nb = 1\nc = 2\n", "a.b = 3\n");
         let whole = format!("{first}{second}");
         let mut merged = tree(first);
-        lay_over(&mut merged, moved(tree(second), first.len()));
+        merge_over(&mut merged, shifted(tree(second), first.len()));
         let (_, table) = merged.iter().next().unwrap();
         let found = table.get_ref().as_table().unwrap().iter();
         let found: Vec<_> = found.map(|(key, value)| (&whole[key.span()], &whole[value.span()])).collect();
@@ -139,10 +140,10 @@ mod tests {
     proptest! {
         #[test]
         fn merged_trees_are_the_merged_text(under in any_tree(), over in any_tree()) {
-            // Proves that two documents one over the other are the document that has what both say.
+            // Proves that two merged documents equal the document with the merged content.
             let [under_text, over_text] = [&under, &over].map(|tree| format!("t = {}", write(tree)));
             let together = format!("t = {}", write(&expected(&under, &over)));
-            prop_assert_eq!(laid(&[&under_text, &over_text]), laid(&[&together]));
+            prop_assert_eq!(merged(&[&under_text, &over_text]), merged(&[&together]));
         }
     }
 }

@@ -1,63 +1,65 @@
-//! What does the operator want? A TOML file, the drop-ins beside it and the environment, or none of them, become a checked
-//! [`Config`].
+//! Configuration: a TOML file, its drop-ins and environment variables, all optional, become a
+//! validated [`Config`].
 //!
-//! Never: starts anything, asks whether this host has a source, changes a file, keeps an unchecked value.
-//! Every problem of all files is reported at once, each with its place, its value and what would be right.
+//! This module never starts anything, checks whether this host has a source, changes a file, or
+//! keeps an unchecked value. All problems of all files are reported at once, each with its
+//! location, its value and the valid values.
 
-mod check;
+mod compress;
 mod default;
-mod document;
+mod diagnostics;
+mod env;
 mod error;
-mod event;
+mod expected_value;
 mod file;
+mod input_texts;
 mod instance;
+mod keyword;
 mod layers;
 mod memory;
 mod merge;
+mod parse;
 mod pattern;
+mod perf_event;
 mod print;
-mod readout;
-mod seal;
+mod renamed;
 mod selection;
 mod settings;
 mod source;
 mod syntax;
-mod table;
-mod texts;
+mod table_compress;
+mod table_reader;
+mod text_source;
 mod units;
-mod variable;
-mod walk;
-mod wanted;
-mod way;
-mod word;
+mod validate;
 
-pub use default::SEAL_BLOCK_SIZE_RANGE;
-pub use error::{ConfigError, ConfigErrors, ERRORS_MAX, Place, Problem};
-pub use event::{PROCESSES_MAX, Perf, PerfEvent};
-pub use file::{DROP_INS_MAX, FILE_BYTES_MAX, PassedOver};
-pub use layers::{DROP_IN_FOLDER, FILE_NAME, Layered, Layers};
+pub use compress::{COMPRESS_SOURCES_MAX, CompressConfig, SourceCompressionConfig};
+pub use default::COMPRESS_BLOCK_SIZE_RANGE;
+pub use env::{VARIABLE_PREFIX, VARIABLES_MAX};
+pub use error::{ConfigError, ConfigErrors, ConfigLocation, ERRORS_MAX, Problem};
+pub use expected_value::ExpectedValue;
+pub use file::{DROP_INS_MAX, FILE_BYTES_MAX, SkippedFiles};
+pub use layers::{DROP_IN_DIRECTORY, FILE_NAME, Layers, LoadedConfig};
 pub use memory::{
-    BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, Memory, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN, RUN_SOURCES_MAX,
-    TOTAL_BYTES, Term, WRITE_BATCH_BYTES,
+    BUILDER_BYTES, INTERVAL_BYTES, LARGE_SLABS, MemoryBudget, MemoryTerm, QUEUE_SLABS_MAX, QUEUE_SLABS_MIN,
+    RUN_SOURCES_MAX, TOTAL_BYTES, WRITE_BATCH_BYTES,
 };
 pub use pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX, Pattern};
-pub use readout::{
-    Command, EXPRESSION_BYTES_MAX, Expression, Format, INSTANCE_NAME_BYTES_MAX, INSTANCES_MAX, Origin,
-    Provenance, Readout, Rights, WORD_BYTES_MAX, WORDS_MAX,
-};
-pub use seal::{SEAL_SOURCES_MAX, Seal, SealSource};
+pub use perf_event::{PROCESSES_MAX, PerfConfig, PerfEvent};
 pub use settings::{
-    Agent, Checksum, Config, Control, Group, Groups, Handover, KeepFree, OnFull, SOCKET_PATH_BYTES_MAX,
-    Storage, Sync, Timing,
+    BufferingConfig, ChecksumSetting, Config, ControlConfig, GroupConfig, GroupConfigs, MinFree, OnFull,
+    RecorderConfig, SOCKET_PATH_BYTES_MAX, StorageConfig, SyncSetting, Timing,
 };
 pub use source::{
-    Cgroup, CpuShare, GROUP_FAST_PERIOD_MAX, GroupName, Process, ProcessRank, Shape, Source, SourceName,
-    Synthetic,
+    CgroupConfig, CpuShare, GROUP_FAST_PERIOD_MAX, GroupName, ProcessConfig, ProcessRank, SourceConfig,
+    SourceName, SyntheticConfig, SyntheticLayout,
+};
+pub use text_source::{
+    ARG_BYTES_MAX, ARGV_MAX, CommandSpec, EXPRESSION_BYTES_MAX, Expression, INSTANCE_NAME_BYTES_MAX,
+    INSTANCES_MAX, OwnerAndMode, Provenance, TextOrigin, TextSource, ValueFormat,
 };
 pub use units::{UnitError, format_duration, format_size, parse_duration, parse_size};
-pub use variable::{VARIABLE_PREFIX, VARIABLES_MAX};
-pub use wanted::Wanted;
 
-/// `config/flatcap.toml`: every key with its default, its limits and what it is for, as an operator gets it. Reading it gives
-/// [`Config::default`].
+/// The text of `config/flatcap.toml`: every key with its default, limits and purpose. Parsing it
+/// gives [`Config::default`].
 pub const REFERENCE: &str = include_str!("../../config/flatcap.toml");

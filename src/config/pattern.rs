@@ -1,21 +1,22 @@
-//! Which of many things of one kind are meant? Shell patterns, as on a command line.
+//! Shell patterns that select items of a source.
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// Most patterns in one list.
+/// Largest number of patterns in one list.
 pub const PATTERNS_MAX: usize = 64;
 /// Longest pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
 
-/// A shell pattern: `*` any characters, `?` one, `[a-c]` one of these, `{a,b}` either. It must fit the whole name.
+/// A shell pattern: `*` matches any characters, `?` one, `[a-c]` one of a set, `{a,b}` either. It
+/// must match the whole name.
 #[derive(Debug, Clone)]
 pub struct Pattern(GlobMatcher);
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// What is wrong with it: a bracket left open, a name of nothing, too long.
+    /// The reason: an unclosed bracket, empty, or too long.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
             return Err(format!("a pattern has 1 to {PATTERN_BYTES_MAX} bytes"));
@@ -24,12 +25,12 @@ impl Pattern {
         glob.map(|glob| Self(glob.compile_matcher())).map_err(|error| error.kind().to_string())
     }
 
-    /// Whether a whole name fits.
-    pub fn fits(&self, name: &str) -> bool {
+    /// Returns whether the whole name matches.
+    pub fn matches(&self, name: &str) -> bool {
         self.0.is_match(name)
     }
 
-    /// As it was written.
+    /// Returns the pattern as written.
     pub fn as_str(&self) -> &str {
         self.0.glob().glob()
     }
@@ -47,10 +48,11 @@ impl Eq for Pattern {}
 mod tests {
     use super::*;
 
-    // Goal: a pattern fits whole names alone, and a broken one says what is wrong. Method: by hand.
+    // Proves that a pattern matches whole names only, and that an invalid one is rejected with a
+    // reason.
     #[test]
     fn patterns_fit_whole_names() {
-        let fits = |pattern: &str, name: &str| Pattern::new(pattern).unwrap().fits(name);
+        let fits = |pattern: &str, name: &str| Pattern::new(pattern).unwrap().matches(name);
         assert!(fits("sd?", "sda") && !fits("sd?", "sda1") && !fits("sd", "sda"));
         assert!(fits("nvme*", "nvme0n1") && fits("/var/*", "/var/lib/x") && fits("{lo,veth*}", "veth12"));
         assert!(fits("dm-[0-3]", "dm-2") && !fits("dm-[0-3]", "dm-4"));

@@ -1,34 +1,34 @@
-//! How is a configuration written out in full? Every key in the order of `config/flatcap.toml`, and what
-//! follows from them as comments.
+//! Prints a configuration in full as TOML: every key in the order of `config/flatcap.toml`, and
+//! derived sizes as comments.
 
+use super::compress::CompressConfig;
 use super::default;
-use super::layers::Origins;
-use super::memory::Memory;
+use super::diagnostics::joined;
+use super::layers::ValueLocations;
+use super::memory::MemoryBudget;
 use super::pattern::Pattern;
-use super::readout::{Format, Origin, Readout};
-use super::seal::Seal;
-use super::settings::{Config, Control, Group, KeepFree, Sync};
-use super::source::{Cgroup, GroupName, Process, Shape, Source, Synthetic};
+use super::settings::{Config, ControlConfig, GroupConfig, MinFree, SyncSetting};
+use super::source::{CgroupConfig, GroupName, ProcessConfig, SourceConfig, SyntheticConfig, SyntheticLayout};
+use super::table_compress::OFF;
+use super::text_source::{TextOrigin, TextSource, ValueFormat};
 use super::units::{format_duration, format_size};
-use super::walk::joined;
-use super::way::OFF;
 
 impl Config {
-    /// The whole configuration as TOML, defaults filled in, which [`Config::parse`] reads back as an equal
-    /// one. Keys without effect and derived sizes stand there as comments.
+    /// Returns the whole configuration as TOML with all defaults, which [`Config::parse`] parses to
+    /// an equal configuration. Keys without effect and derived sizes are comments.
     ///
-    /// Bytes of a path that are not UTF-8, which only a command line can bring, come out as U+FFFD.
+    /// Bytes of a path that are not UTF-8, which only a command line can contain, become U+FFFD.
     pub fn to_toml(&self) -> String {
         self.to_toml_with(None)
     }
 
-    /// The same; behind each value its place, where `origins` has one.
-    pub(super) fn to_toml_with(&self, origins: Option<&Origins>) -> String {
-        let mut lines = Lines { written: Vec::new(), table: String::new(), origins };
-        lines.agent(self);
-        lines.handover(self);
+    /// As [`Config::to_toml`], with a comment after each value that has a location in `origins`.
+    pub(super) fn to_toml_with(&self, origins: Option<&ValueLocations>) -> String {
+        let mut lines = TomlWriter { written: Vec::new(), table: String::new(), locations: origins };
+        lines.recorder(self);
+        lines.buffering(self);
         lines.storage(self);
-        lines.seal(&self.seal);
+        lines.compress(&self.compress);
         lines.control(&self.control);
         for name in GroupName::ALL {
             lines.group(self, *name, self.groups.get(*name));
@@ -39,20 +39,22 @@ impl Config {
         lines.written.join("\n") + "\n"
     }
 
-    /// The same, to be kept in a recording that others will read: values of keys that name a secret are left out.
+    /// As [`Config::to_toml`], for a recording that others will read: the values of keys whose
+    /// names suggest a secret are replaced.
     pub fn to_toml_redacted(&self) -> String {
         self.to_toml().lines().map(|line| redacted(line) + "\n").collect()
     }
 }
 
-/// Words in a key by which its value is a secret.
+/// Words in the name of a key whose value is a secret.
 const SECRET_WORDS: [&str; 6] = ["password", "passphrase", "secret", "token", "credential", "private"];
 
-/// A line of a configuration without its secret, if it holds one; a comment may hold one too.
+/// Returns a line of a configuration without its secret, if it has one. A comment may have one too.
 fn redacted(line: &str) -> String {
     let names_secret = |text: &str| SECRET_WORDS.iter().any(|word| text.to_lowercase().contains(word));
     match line.split_once(" = ") {
-        // An argument may be the secret's name or the secret: only the program is shown.
+        // An argument may be the name of a secret or the secret itself, so only the program is
+        // kept.
         Some(("command", words)) if names_secret(words) => match words.split_once("\", ") {
             Some((program, _arguments)) => format!("command = {program}\", \"***\"]"),
             None => line.to_owned(),
@@ -62,36 +64,36 @@ fn redacted(line: &str) -> String {
     }
 }
 
-struct Lines<'o> {
+struct TomlWriter<'o> {
     written: Vec<String>,
-    /// The table that the next key belongs to.
+    /// The table of the next key.
     table: String,
-    origins: Option<&'o Origins>,
+    locations: Option<&'o ValueLocations>,
 }
 
-impl Lines<'_> {
-    fn agent(&mut self, config: &Config) {
-        let agent = &config.agent;
-        self.table("agent");
-        self.quoted("data_dir", &agent.data_dir.to_string_lossy());
-        self.quoted("run_dir", &agent.run_dir.to_string_lossy());
-        self.quoted("host_root", &agent.host_root.to_string_lossy());
-        self.quoted("memory_max", &format_size(agent.memory_max));
-        self.plain("lock_memory", agent.lock_memory);
-        self.quoted("cpu_budget", &agent.cpu_budget.to_string());
+impl TomlWriter<'_> {
+    fn recorder(&mut self, config: &Config) {
+        let recorder = &config.recorder;
+        self.table("recorder");
+        self.quoted("data_dir", &recorder.data_dir.to_string_lossy());
+        self.quoted("run_dir", &recorder.run_dir.to_string_lossy());
+        self.quoted("host_root", &recorder.host_root.to_string_lossy());
+        self.quoted("memory_max", &format_size(recorder.memory_max));
+        self.plain("lock_memory", recorder.lock_memory);
+        self.quoted("cpu_budget", &recorder.cpu_budget.to_string());
     }
 
-    fn handover(&mut self, config: &Config) {
-        let handover = &config.handover;
-        self.table("handover");
-        self.quoted("slab_size", &format_size(handover.slab_size as u64));
-        self.quoted("hand_over", &format_duration(handover.hand_over));
-        self.quoted("drain", &format_duration(handover.drain));
+    fn buffering(&mut self, config: &Config) {
+        let buffering = &config.buffering;
+        self.table("buffering");
+        self.quoted("slab_size", &format_size(buffering.slab_size as u64));
+        self.quoted("flush_interval", &format_duration(buffering.flush_interval));
+        self.quoted("poll_interval", &format_duration(buffering.poll_interval));
         self.memory(&config.memory());
     }
 
-    fn memory(&mut self, memory: &Memory) {
-        self.note("memory that follows from these settings:");
+    fn memory(&mut self, memory: &MemoryBudget) {
+        self.note("memory used with these settings:");
         for term in memory.terms() {
             self.note(&format!("{:>8}  {} {}", format_size(term.bytes), term.count, term.holder));
         }
@@ -104,10 +106,10 @@ impl Lines<'_> {
         self.quoted("checksum", storage.checksum.as_str());
         self.quoted("segment_size", &format_size(storage.segment_size));
         self.quoted("segment_age", &format_duration(storage.segment_age));
-        self.quoted("sync", storage.sync.word().as_str());
+        self.quoted("sync", storage.sync.keyword().as_str());
         match storage.sync {
-            Sync::Interval(interval) => self.quoted("sync_interval", &format_duration(interval)),
-            Sync::Never | Sync::Always => {
+            SyncSetting::Interval(interval) => self.quoted("sync_interval", &format_duration(interval)),
+            SyncSetting::Never | SyncSetting::Always => {
                 self.unused_quoted("sync_interval", &format_duration(default::SYNC_INTERVAL));
             }
         }
@@ -115,27 +117,30 @@ impl Lines<'_> {
         self.quoted("retain_bytes", &format_size(storage.retain_bytes));
         self.quoted("retain_min", &format_size(storage.retain_min));
         self.quoted("retain_age", &format_duration(storage.retain_age));
-        match storage.keep_free {
-            KeepFree::Size(bytes) => self.quoted("keep_free", &format_size(bytes)),
-            KeepFree::Percent(percent) => self.quoted("keep_free", &format!("{percent}%")),
+        match storage.min_free {
+            MinFree::Size(bytes) => self.quoted("min_free", &format_size(bytes)),
+            MinFree::Percent(percent) => self.quoted("min_free", &format!("{percent}%")),
         }
         self.quoted("frame_max", &format_size(u64::from(storage.frame_max)));
     }
 
-    fn seal(&mut self, seal: &Seal) {
-        self.table("seal");
-        self.plain("enabled", seal.enabled);
-        self.quoted("active", &seal.active.map_or_else(|| OFF.to_owned(), |codec| codec.to_string()));
-        self.quoted("codec", &seal.codec.to_string());
-        self.quoted("layout", &seal.layout.to_string());
-        self.quoted("block_size", &format_size(seal.block_size as u64));
-        self.quoted("cpu_budget", &seal.cpu_budget.to_string());
-        self.quoted("io_budget", &format_size(seal.io_budget));
-        let sources: Vec<String> = seal.sources.iter().map(ToString::to_string).collect();
+    fn compress(&mut self, compress: &CompressConfig) {
+        self.table("compress");
+        self.plain("enabled", compress.enabled);
+        self.quoted(
+            "while_recording",
+            &compress.while_recording.map_or_else(|| OFF.to_owned(), |codec| codec.to_string()),
+        );
+        self.quoted("codec", &compress.codec.to_string());
+        self.quoted("layout", &compress.layout.to_string());
+        self.quoted("block_size", &format_size(compress.block_size as u64));
+        self.quoted("cpu_budget", &compress.cpu_budget.to_string());
+        self.quoted("io_budget", &format_size(compress.io_budget));
+        let sources: Vec<String> = compress.sources.iter().map(ToString::to_string).collect();
         self.texts("sources", sources.iter().map(String::as_str));
     }
 
-    fn control(&mut self, control: &Control) {
+    fn control(&mut self, control: &ControlConfig) {
         self.table("control");
         self.plain("enabled", control.enabled);
         self.quoted("socket", &control.socket.to_string_lossy());
@@ -143,19 +148,19 @@ impl Lines<'_> {
         self.quoted("metrics_listen", &address.unwrap_or_default());
     }
 
-    fn group(&mut self, config: &Config, name: GroupName, group: &Group) {
+    fn group(&mut self, config: &Config, name: GroupName, group: &GroupConfig) {
         self.table(&format!("group.{}", name.as_str()));
         self.quoted("timing", group.timing.as_str());
         self.plain("priority", group.priority);
         let cpus: Vec<String> = group.cpus.iter().map(u32::to_string).collect();
         self.plain("cpus", format!("[{}]", cpus.join(", ")));
         self.quoted("on_full", group.on_full.as_str());
-        let sources: Vec<_> = config.sources_of(name).map(Source::full_name).collect();
+        let sources: Vec<_> = config.sources_of(name).map(SourceConfig::full_name).collect();
         let sources = if sources.is_empty() { "none".to_owned() } else { sources.join(", ") };
         self.note(&format!("sources: {sources}"));
     }
 
-    fn source(&mut self, source: &Source) {
+    fn source(&mut self, source: &SourceConfig) {
         self.table(&format!("source.{}", source.full_name()));
         self.plain("enabled", source.enabled);
         self.quoted("period", &format_duration(source.period));
@@ -163,21 +168,22 @@ impl Lines<'_> {
         self.quoted("budget", &source.budget.to_string());
         self.list("include", &source.include);
         self.list("exclude", &source.exclude);
-        if let Some(Synthetic { shape, seed }) = source.synthetic {
-            self.quoted("shape", shape.word().as_str());
+        if let Some(SyntheticConfig { shape, seed }) = source.synthetic {
+            self.quoted("shape", shape.keyword().as_str());
             match shape {
-                Shape::Wide { fields, payload_bytes } => {
+                SyntheticLayout::Wide { fields, payload_bytes } => {
                     self.plain("fields", fields);
                     self.quoted("payload", &format_size(u64::from(payload_bytes)));
                 }
-                Shape::Point => {
+                SyntheticLayout::Point => {
                     self.note(&format!("fields = {}", default::SYNTHETIC_FIELDS));
                     self.unused_quoted("payload", &format_size(default::SYNTHETIC_PAYLOAD));
                 }
             }
             self.plain("seed", seed);
         }
-        if let Some(Process { users, cgroups, top, by, command_lines, cgroup_paths }) = &source.process {
+        if let Some(ProcessConfig { users, cgroups, top, by, command_lines, cgroup_paths }) = &source.process
+        {
             self.list("users", users);
             self.list("cgroups", cgroups);
             self.plain("top", top);
@@ -185,28 +191,28 @@ impl Lines<'_> {
             self.plain("command_lines", command_lines);
             self.plain("cgroup_paths", cgroup_paths);
         }
-        if let Some(Cgroup { depth }) = source.cgroup {
+        if let Some(CgroupConfig { depth }) = source.cgroup {
             self.plain("depth", depth);
         }
         if let Some(perf) = &source.perf {
             self.texts("events", perf.events.iter().map(|event| event.as_str()));
             self.texts("processes", perf.processes.iter().map(String::as_str));
         }
-        if let Some(readout) = &source.readout {
+        if let Some(readout) = &source.text_source {
             self.readout(readout);
         }
     }
 
-    fn readout(&mut self, readout: &Readout) {
+    fn readout(&mut self, readout: &TextSource) {
         match &readout.origin {
-            Origin::File(path) => self.quoted("path", &path.to_string_lossy()),
-            Origin::Command(command) => {
-                self.texts("command", command.words.iter().map(String::as_str));
+            TextOrigin::File(path) => self.quoted("path", &path.to_string_lossy()),
+            TextOrigin::Command(command) => {
+                self.texts("command", command.argv.iter().map(String::as_str));
                 self.quoted("timeout", &format_duration(command.timeout));
             }
         }
-        self.quoted("format", readout.format.word().as_str());
-        if let Format::Regex(expression) = &readout.format {
+        self.quoted("format", readout.format.keyword().as_str());
+        if let ValueFormat::Regex(expression) = &readout.format {
             self.quoted("pattern", expression.as_str());
         }
     }
@@ -220,7 +226,7 @@ impl Lines<'_> {
     }
 
     fn plain(&mut self, key: &str, value: impl std::fmt::Display) {
-        let origin = self.origins.and_then(|origins| origins.of(&joined(&self.table, key)));
+        let origin = self.locations.and_then(|origins| origins.of(&joined(&self.table, key)));
         let comment = origin.map(|origin| format!(" # {origin}")).unwrap_or_default();
         self.written.push(format!("{key} = {value}{comment}"));
     }
@@ -238,7 +244,7 @@ impl Lines<'_> {
         self.plain(key, quoted(text));
     }
 
-    /// A key that another setting leaves without effect: it would be an error, were it no comment.
+    /// Writes a key without effect as a comment; as a key it would be an error.
     fn unused_quoted(&mut self, key: &str, text: &str) {
         self.note(&format!("{key} = {}", quoted(text)));
     }
@@ -248,7 +254,7 @@ impl Lines<'_> {
     }
 }
 
-/// A basic string of TOML.
+/// Returns the text as a basic string of TOML.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -272,14 +278,15 @@ mod tests {
     use super::*;
     use crate::block::{Codec, Layout};
     use crate::config::{
-        Agent, Checksum, Command, CpuShare, Expression, Groups, Handover, OnFull, Perf, PerfEvent,
-        ProcessRank, SealSource, SourceName, Storage, Timing, check,
+        BufferingConfig, ChecksumSetting, CommandSpec, CpuShare, Expression, GroupConfigs, OnFull,
+        PerfConfig, PerfEvent, ProcessRank, RecorderConfig, SourceCompressionConfig, SourceName,
+        StorageConfig, Timing, validate,
     };
     use crate::effort;
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
 
-    /// Tables and keys alone, in order, whether they take effect or stand in a comment.
+    /// Returns tables and keys in order, those in comments too.
     fn layout(text: &str) -> Vec<String> {
         let key = |line: &str| {
             let (key, _) = line.trim_start_matches("# ").split_once(" = ")?;
@@ -292,20 +299,21 @@ mod tests {
 
     #[test]
     fn same_layout_as_the_file() {
-        // Proves that tables and keys come in the order of config/flatcap.toml, for every choice.
+        // Proves that tables and keys have the order of config/flatcap.toml, for each variant of a
+        // setting.
         let mut config = Config::default();
         let expected = layout(FILE);
         assert!(expected.len() > 50);
         assert_eq!(layout(&config.to_toml()), expected);
-        config.storage.sync = Sync::Never;
+        config.storage.sync = SyncSetting::Never;
         config.sources[8].synthetic =
-            Some(Synthetic { shape: Shape::Wide { fields: 1, payload_bytes: 2 }, seed: 3 });
+            Some(SyntheticConfig { shape: SyntheticLayout::Wide { fields: 1, payload_bytes: 2 }, seed: 3 });
         assert_eq!(layout(&config.to_toml()), expected);
     }
 
     #[test]
     fn secrets_are_redacted() {
-        // Proves that a recording never holds a secret, and holds everything else as it is printed.
+        // Proves that secrets are redacted and everything else is printed unchanged.
         assert_eq!(redacted("auth_token = \"abc\""), "auth_token = \"***\"");
         assert_eq!(redacted("# password = \"abc\""), "# password = \"***\"");
         assert_eq!(redacted("data_dir = \"secrets\""), "data_dir = \"secrets\"");
@@ -320,10 +328,11 @@ mod tests {
 
     #[test]
     fn derived_sizes_are_comments() {
-        // Proves that whoever checks a configuration sees what its memory goes into, and which thread reads what.
+        // Proves that the printed configuration shows how memory is used and which thread reads
+        // which source.
         let text = Config::default().to_toml();
         for line in [
-            "# memory that follows from these settings:",
+            "# memory used with these settings:",
             "#   192KiB  3 slabs being filled",
             "# 17216KiB  269 slabs queued",
             "# sources: cpu, memory, disk, network",
@@ -338,10 +347,10 @@ mod tests {
         (nanoseconds(range.start())..=nanoseconds(range.end())).prop_map(Duration::from_nanos)
     }
 
-    fn group() -> impl Strategy<Value = Group> {
+    fn group() -> impl Strategy<Value = GroupConfig> {
         let cpus = prop::collection::btree_set(0..=1023_u32, 0..4);
         (prop::sample::select(Timing::ALL), 0..=99_u8, cpus, prop::sample::select(OnFull::ALL)).prop_map(
-            |(timing, priority, cpus, on_full)| Group {
+            |(timing, priority, cpus, on_full)| GroupConfig {
                 timing,
                 priority,
                 cpus: cpus.into_iter().collect(),
@@ -350,22 +359,22 @@ mod tests {
         )
     }
 
-    fn storage() -> impl Strategy<Value = Storage> {
+    fn storage() -> impl Strategy<Value = StorageConfig> {
         let sync = prop_oneof![
-            Just(Sync::Never),
-            Just(Sync::Always),
-            duration(&default::SYNC_INTERVAL_RANGE).prop_map(Sync::Interval)
+            Just(SyncSetting::Never),
+            Just(SyncSetting::Always),
+            duration(&default::SYNC_INTERVAL_RANGE).prop_map(SyncSetting::Interval)
         ];
         let sizes = default::SEGMENT_SIZE_RANGE.prop_flat_map(|size| (Just(size), 0..=size));
         let age = duration(&default::SEGMENT_AGE_RANGE);
-        let keep_free = prop_oneof![
-            (0..=1_u64 << 40).prop_map(KeepFree::Size),
-            (0..=default::KEEP_FREE_PERCENT_MAX).prop_map(KeepFree::Percent)
+        let min_free = prop_oneof![
+            (0..=1_u64 << 40).prop_map(MinFree::Size),
+            (0..=default::MIN_FREE_PERCENT_MAX).prop_map(MinFree::Percent)
         ];
-        let retain = (0..=1_u64 << 40, duration(&default::RETAIN_AGE_RANGE), keep_free);
-        let kind = prop::sample::select(Checksum::ALL);
+        let retain = (0..=1_u64 << 40, duration(&default::RETAIN_AGE_RANGE), min_free);
+        let kind = prop::sample::select(ChecksumSetting::ALL);
         (kind, sizes, age, sync, (64 << 10)..=(1_u32 << 30), retain).prop_map(
-            |(checksum, (segment_size, preallocate), segment_age, sync, frame_max, retain)| Storage {
+            |(checksum, (segment_size, preallocate), segment_age, sync, frame_max, retain)| StorageConfig {
                 checksum,
                 segment_size,
                 segment_age,
@@ -374,110 +383,107 @@ mod tests {
                 retain_bytes: (2 * segment_size).max(4 << 20) + retain.0,
                 retain_min: retain.0,
                 retain_age: retain.1,
-                keep_free: retain.2,
+                min_free: retain.2,
                 frame_max,
             },
         )
     }
 
-    fn sources() -> impl Strategy<Value = Vec<Source>> {
+    fn sources() -> impl Strategy<Value = Vec<SourceConfig>> {
         let shape = prop_oneof![
-            Just(Shape::Point),
+            Just(SyntheticLayout::Point),
             (1..=4096_u32, 0..=(1_u32 << 20))
-                .prop_map(|(fields, payload_bytes)| Shape::Wide { fields, payload_bytes })
+                .prop_map(|(fields, payload_bytes)| SyntheticLayout::Wide { fields, payload_bytes })
         ];
         let synthetic =
-            (shape, default::SYNTHETIC_SEED_RANGE).prop_map(|(shape, seed)| Synthetic { shape, seed });
+            (shape, default::SYNTHETIC_SEED_RANGE).prop_map(|(shape, seed)| SyntheticConfig { shape, seed });
         let pattern = "[a-z*?]{1,8}".prop_map(|text| Pattern::new(&text).unwrap());
         let patterns = || prop::collection::vec(pattern.clone(), 0..3);
         let budget = (1..=10_000_u32).prop_map(CpuShare::of_basis_points);
         let each =
             (any::<bool>(), duration(&default::PERIOD_RANGE), any::<bool>(), budget, patterns(), patterns());
-        let process = (
-            patterns(),
-            patterns(),
-            0..=16_384_u32,
-            prop::sample::select(ProcessRank::ALL),
-            any::<bool>(),
-            any::<bool>(),
-        )
-            .prop_map(|(users, cgroups, top, by, command_lines, cgroup_paths)| Process {
-                users,
-                cgroups,
-                top,
-                by,
-                command_lines,
-                cgroup_paths,
-            });
-        let cgroup = (0..=64_u32).prop_map(|depth| Cgroup { depth });
+        let process =
+            (
+                patterns(),
+                patterns(),
+                0..=16_384_u32,
+                prop::sample::select(ProcessRank::ALL),
+                any::<bool>(),
+                any::<bool>(),
+            )
+                .prop_map(|(users, cgroups, top, by, command_lines, cgroup_paths)| {
+                    ProcessConfig { users, cgroups, top, by, command_lines, cgroup_paths }
+                });
+        let cgroup = (0..=64_u32).prop_map(|depth| CgroupConfig { depth });
         let own = (synthetic, process, cgroup);
-        (prop::collection::vec(each, SourceName::single().count()), own).prop_map(|(each, own)| {
+        (prop::collection::vec(each, SourceName::without_instances().count()), own).prop_map(|(each, own)| {
             let (synthetic, process, cgroup) = own;
-            let names = SourceName::single().zip(each);
-            let source =
-                |(name, (enabled, period, required, budget, include, exclude)): (SourceName, _)| Source {
+            let names = SourceName::without_instances().zip(each);
+            let source = |(name, (enabled, period, required, budget, include, exclude)): (SourceName, _)| {
+                SourceConfig {
                     name,
                     enabled,
                     period,
                     required,
                     budget,
-                    include: if name.has_choice() { include } else { Vec::new() },
-                    exclude: if name.has_choice() { exclude } else { Vec::new() },
+                    include: if name.has_filters() { include } else { Vec::new() },
+                    exclude: if name.has_filters() { exclude } else { Vec::new() },
                     synthetic: (name == SourceName::Synthetic).then_some(synthetic),
                     process: (name == SourceName::Process).then(|| process.clone()),
                     cgroup: (name == SourceName::Cgroup).then_some(cgroup),
-                    ..Source::by_default(name)
-                };
+                    ..SourceConfig::by_default(name)
+                }
+            };
             names.map(source).collect()
         })
     }
 
-    fn format() -> impl Strategy<Value = Format> {
+    fn format() -> impl Strategy<Value = ValueFormat> {
         let expression = "[a-z \"'\u{e4}]{0,8}";
-        let regex = |text: String| Format::Regex(Expression::new(&format!("{text}(\\S+)")).unwrap());
-        prop_oneof![Just(Format::Pairs), expression.prop_map(regex)]
+        let regex = |text: String| ValueFormat::Regex(Expression::new(&format!("{text}(\\S+)")).unwrap());
+        prop_oneof![Just(ValueFormat::Pairs), expression.prop_map(regex)]
     }
 
-    /// Instances of both kinds, by their names.
-    fn instances() -> impl Strategy<Value = Vec<Source>> {
+    /// Instances of both kinds, sorted by name.
+    fn instances() -> impl Strategy<Value = Vec<SourceConfig>> {
         let name = || "[a-z0-9_-]{1,32}";
         let path = || "/[a-z \"\\\\\u{e4}]{1,20}";
-        let file = path().prop_map(|path| Origin::File(path.into()));
+        let file = path().prop_map(|path| TextOrigin::File(path.into()));
         let arguments = prop::collection::vec("[^\0]{0,20}", 0..4);
         let timeout = duration(&default::TIMEOUT_RANGE);
         let command = (path(), arguments, timeout).prop_map(|(path, arguments, timeout)| {
             let words = std::iter::once(path).chain(arguments).collect();
-            Origin::Command(Command { words, timeout, named_in: None })
+            TextOrigin::Command(CommandSpec { argv: words, timeout, defined_in: None })
         });
         let files = prop::collection::btree_map(name(), (file, format(), any::<bool>()), 0..3);
         let commands = prop::collection::btree_map(name(), (command, format(), any::<bool>()), 0..3);
         (files, commands).prop_map(|(files, commands)| {
-            let source = |name, (instance, (origin, format, enabled))| Source {
+            let source = |name, (instance, (origin, format, enabled))| SourceConfig {
                 instance: Some(instance),
                 enabled,
-                readout: Some(Readout { origin, format }),
-                ..Source::by_default(name)
+                text_source: Some(TextSource { origin, format }),
+                ..SourceConfig::by_default(name)
             };
             let files = files.into_iter().map(|it| source(SourceName::File, it));
             files.chain(commands.into_iter().map(|it| source(SourceName::Command, it))).collect()
         })
     }
 
-    fn perf() -> impl Strategy<Value = Perf> {
+    fn perf() -> impl Strategy<Value = PerfConfig> {
         let events = prop::sample::subsequence(PerfEvent::ALL, 1..=PerfEvent::ALL.len());
         let processes = prop::collection::btree_set("[a-zA-Z0-9/ :]{1,15}", 0..16);
         (events, processes)
-            .prop_map(|(events, processes)| Perf { events, processes: processes.into_iter().collect() })
+            .prop_map(|(events, processes)| PerfConfig { events, processes: processes.into_iter().collect() })
     }
 
-    fn control() -> impl Strategy<Value = Control> {
+    fn control() -> impl Strategy<Value = ControlConfig> {
         let address = (any::<std::net::IpAddr>(), 1..=u16::MAX).prop_map(std::net::SocketAddr::from);
         let socket = prop_oneof![Just(String::new()), "/[a-z \u{e4}]{1,20}"].prop_map(PathBuf::from);
         (any::<bool>(), socket, prop::option::of(address))
-            .prop_map(|(enabled, socket, metrics_listen)| Control { enabled, socket, metrics_listen })
+            .prop_map(|(enabled, socket, metrics_listen)| ControlConfig { enabled, socket, metrics_listen })
     }
 
-    fn seal() -> impl Strategy<Value = Seal> {
+    fn compress() -> impl Strategy<Value = CompressConfig> {
         let codec = prop_oneof![
             prop::sample::select(vec![Codec::None, Codec::Lz4, Codec::Snappy]),
             (1..=19_u8).prop_map(Codec::Zstd),
@@ -487,21 +493,25 @@ mod tests {
         let name = prop_oneof![Just("cpu".to_owned()), "file\\.[a-z0-9_-]{1,32}"];
         let ways = prop::collection::btree_map(name, (codec.clone(), prop::option::of(layout())), 0..3);
         let sources = ways.prop_map(|ways| {
-            ways.into_iter().map(|(name, (codec, layout))| SealSource { name, codec, layout }).collect()
+            ways.into_iter()
+                .map(|(name, (codec, layout))| SourceCompressionConfig { name, codec, layout })
+                .collect()
         });
-        let sizes = (default::SEAL_BLOCK_SIZE_RANGE, default::SEAL_IO_BUDGET_RANGE);
+        let sizes = (default::COMPRESS_BLOCK_SIZE_RANGE, default::COMPRESS_IO_BUDGET_RANGE);
         let cpu_budget = (10..=10_000_u32).prop_map(CpuShare::of_basis_points);
         let codecs = (prop::option::of(codec.clone()), codec);
         (any::<bool>(), codecs, layout(), sizes, cpu_budget, sources).prop_map(
-            |(enabled, (active, codec), layout, (block_size, io_budget), cpu_budget, sources)| Seal {
-                enabled,
-                active,
-                codec,
-                layout,
-                block_size: usize::try_from(block_size).unwrap(),
-                cpu_budget,
-                io_budget,
-                sources,
+            |(enabled, (while_recording, codec), layout, (block_size, io_budget), cpu_budget, sources)| {
+                CompressConfig {
+                    enabled,
+                    while_recording,
+                    codec,
+                    layout,
+                    block_size: usize::try_from(block_size).unwrap(),
+                    cpu_budget,
+                    io_budget,
+                    sources,
+                }
             },
         )
     }
@@ -509,32 +519,42 @@ mod tests {
     fn config() -> impl Strategy<Value = Config> {
         let path = || "[^\0]{1,20}".prop_map(PathBuf::from);
         let cpu_budget = (10..=100_000_u32).prop_map(CpuShare::of_basis_points);
-        let agent = (path(), path(), path(), default::MEMORY_MAX_RANGE, any::<bool>(), cpu_budget).prop_map(
-            |(data_dir, run_dir, host_root, memory_max, lock_memory, cpu_budget)| Agent {
+        let recorder = (path(), path(), path(), default::MEMORY_MAX_RANGE, any::<bool>(), cpu_budget)
+            .prop_map(|(data_dir, run_dir, host_root, memory_max, lock_memory, cpu_budget)| RecorderConfig {
                 data_dir,
                 run_dir,
                 host_root,
                 memory_max,
                 lock_memory,
                 cpu_budget,
-            },
-        );
-        let handover = (4..=1024_usize, duration(&default::HAND_OVER_RANGE), duration(&default::DRAIN_RANGE))
-            .prop_map(|(pages, hand_over, drain)| Handover { slab_size: pages << 12, hand_over, drain });
-        let groups =
-            (group(), group(), group()).prop_map(|(fast, slow, blocking)| Groups { fast, slow, blocking });
+            });
+        let buffering = (
+            4..=1024_usize,
+            duration(&default::FLUSH_INTERVAL_RANGE),
+            duration(&default::POLL_INTERVAL_RANGE),
+        )
+            .prop_map(|(pages, flush_interval, poll_interval)| BufferingConfig {
+                slab_size: pages << 12,
+                flush_interval,
+                poll_interval,
+            });
+        let groups = (group(), group(), group()).prop_map(|(fast, slow, blocking)| GroupConfigs {
+            fast,
+            slow,
+            blocking,
+        });
         let sources = (sources(), perf(), instances()).prop_map(|(mut sources, perf, instances)| {
             let counters = sources.iter_mut().find(|source| source.perf.is_some()).unwrap();
             counters.perf = Some(perf);
             sources.extend(instances);
             sources
         });
-        (agent, handover, storage(), seal(), control(), groups, sources).prop_map(
-            |(agent, handover, storage, seal, control, groups, sources)| Config {
-                agent,
-                handover,
+        (recorder, buffering, storage(), compress(), control(), groups, sources).prop_map(
+            |(recorder, buffering, storage, compress, control, groups, sources)| Config {
+                recorder,
+                buffering,
                 storage,
-                seal,
+                compress,
                 control,
                 groups,
                 sources,
@@ -547,10 +567,10 @@ mod tests {
 
         #[test]
         fn what_is_printed_reads_back(config in config()) {
-            // Proves that a printed configuration is complete and exact, whatever its values.
+            // Proves that a printed configuration is complete and exact for any values.
             prop_assume!(config.enabled_sources().next().is_some());
-            prop_assume!(check::memory(&config).is_ok());
-            prop_assume!(check::synthetic_frame(&config).is_ok());
+            prop_assume!(validate::memory(&config).is_ok());
+            prop_assume!(validate::synthetic_frame(&config).is_ok());
             let text = config.to_toml();
             let again = Config::parse("printed.toml", &text);
             prop_assert_eq!(again.map_err(|errors| errors.to_string()), Ok(config), "{}", text);

@@ -1,26 +1,27 @@
-//! Which sources does the command line ask for? `--source NAME[@PERIOD]` replaces the configured set.
+//! Sources selected on the command line: `--source NAME[@PERIOD]` replaces the configured set.
 
-use super::check;
 use super::default::PERIOD_RANGE;
-use super::error::{ConfigError, ConfigErrors, Place, Problem};
+use super::diagnostics::nearest;
+use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
+use super::expected_value::ExpectedValue;
 use super::settings::Config;
-use super::source::Source;
-use super::table::with_unit;
+use super::source::SourceConfig;
+use super::table_reader::with_unit;
 use super::units::parse_duration;
-use super::walk::nearest;
-use super::wanted::Wanted;
+use super::validate;
 
 impl Config {
-    /// Reads the named sources and no others, each as `NAME` or `NAME@PERIOD`; no argument leaves everything
-    /// as it is.
+    /// Enables the named sources and disables all others. Each argument is `NAME` or `NAME@PERIOD`;
+    /// without arguments nothing changes.
     ///
-    /// A source without a period keeps the configured one. Whoever names a source wants it, so it becomes
-    /// `required`: where this host lacks it, the agent does not start. Sources that are not named are off
-    /// and else unchanged.
+    /// A source without a period keeps the configured one. A named source becomes `required`: the
+    /// recorder does not start if this host lacks it. Sources that are not named keep their other
+    /// settings.
     ///
     /// # Errors
-    /// Every argument that names no source, one that was named before, or an unusable period; a selection
-    /// that does not fit into `agent.memory_max`; a synthetic frame larger than `storage.frame_max`. `self` is then unchanged.
+    /// Every argument with an unknown source, a source named before, or an invalid period;
+    /// a selection that does not fit into `recorder.memory_max`; a synthetic frame larger than
+    /// `storage.frame_max`. On error, `self` is unchanged.
     pub fn select_sources(&mut self, arguments: &[String]) -> Result<(), ConfigErrors> {
         if arguments.is_empty() {
             return Ok(());
@@ -37,13 +38,18 @@ impl Config {
         }
         if errors.is_empty() {
             let checks = [
-                ("[agent] memory_max", check::memory(&selected)),
-                ("[source.synthetic] payload", check::synthetic_frame(&selected)),
+                ("[recorder] memory_max", validate::memory(&selected)),
+                ("[source.synthetic] payload", validate::synthetic_frame(&selected)),
             ];
             for (key, result) in checks {
                 if let Err(problem) = result {
-                    let place = Place::Argument("--source".to_owned());
-                    errors.push(ConfigError { place, key: Some(key.to_owned()), value: None, problem });
+                    let place = ConfigLocation::Argument("--source".to_owned());
+                    errors.push(ConfigError {
+                        location: place,
+                        key: Some(key.to_owned()),
+                        value: None,
+                        problem,
+                    });
                 }
             }
         }
@@ -59,19 +65,19 @@ impl Config {
             Some((word, period)) => (word, Some(period)),
             None => (argument, None),
         };
-        let known: Vec<_> = self.sources.iter().map(Source::full_name).collect();
+        let known: Vec<_> = self.sources.iter().map(SourceConfig::full_name).collect();
         let at = known.iter().position(|name| name == word);
         let source = at.and_then(|at| self.sources.get_mut(at)).ok_or_else(|| Problem::UnknownSource {
             near: nearest(word, known.iter().map(AsRef::as_ref)),
             known: known.iter().map(ToString::to_string).collect(),
         })?;
         if source.enabled {
-            return Err(Problem::SourceTwice);
+            return Err(Problem::DuplicateSource);
         }
         source.enabled = true;
         source.required = true;
         if let Some(period) = period {
-            let wanted = Wanted::Duration(PERIOD_RANGE.clone());
+            let wanted = ExpectedValue::Duration(PERIOD_RANGE.clone());
             source.period = with_unit(parse_duration(period), &PERIOD_RANGE, wanted)?;
         }
         Ok(())
@@ -79,8 +85,8 @@ impl Config {
 }
 
 fn error(argument: &str, problem: Problem) -> ConfigError {
-    let place = Place::Argument(format!("--source {}", argument.escape_debug()));
-    ConfigError { place, key: None, value: None, problem }
+    let place = ConfigLocation::Argument(format!("--source {}", argument.escape_debug()));
+    ConfigError { location: place, key: None, value: None, problem }
 }
 
 #[cfg(test)]
@@ -105,7 +111,8 @@ mod tests {
 
     #[test]
     fn replaces_the_configured_set() {
-        // Proves that exactly the named sources are on, required, and at the asked or configured period.
+        // Proves that exactly the named sources are enabled, required, and have the given or
+        // configured period.
         let config = select(&["synthetic@100us", "load"]).unwrap();
         let enabled: Vec<_> =
             config.enabled_sources().map(|source| (source.name, source.period, source.required)).collect();
@@ -119,7 +126,8 @@ mod tests {
 
     #[test]
     fn instances_are_selected_by_their_full_names() {
-        // Proves that an instance is asked for as it is shown, and that its kind alone is no source.
+        // Proves that an instance is selected by its full name, and that its kind alone is not a
+        // source.
         let mut config = Config::parse("f.toml", "[source.file.a-b]\npath = \"/x\"\n").unwrap();
         config.select_sources(&["file.a-b@2s".to_owned()]).unwrap();
         let enabled: Vec<_> = config.enabled_sources().map(|s| (s.full_name(), s.period)).collect();
@@ -131,9 +139,9 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_argument_is_told() {
-        // Proves the full text of each way an argument can be wrong, all of them at once.
-        let words: Vec<&str> = SourceName::single().map(SourceName::as_str).collect();
+    fn every_invalid_argument_is_reported() {
+        // Proves the full message of each kind of invalid argument, all of them at once.
+        let words: Vec<&str> = SourceName::without_instances().map(SourceName::as_str).collect();
         let (last, others) = words.split_last().unwrap();
         let known = format!("{} and {last}", others.join(", "));
         assert_eq!(
@@ -142,7 +150,7 @@ mod tests {
                 "--source cpus: no such source; did you mean cpu?\n\
                  --source radio: no such source; the sources are {known}\n\
                  --source cpu@10: no unit; write a number with ns, us, ms, s, m, h or d, from 50us to 1h\n\
-                 --source load@1s: asked for twice; name each source once\n\
+                 --source load@1s: named twice; name each source once\n\
                  --source disk@1us: too small; write a number with ns, us, ms, s, m, h or d, from 50us to 1h\n\
                  --source x\\u{{1b}}@1s: no such source; the sources are {known}\n\
                  --source vmstat@: empty; write a number with ns, us, ms, s, m, h or d, from 50us to 1h"
@@ -153,14 +161,14 @@ mod tests {
     #[test]
     fn a_selection_must_fit_into_memory() {
         // Proves that a selection of more sources is checked against memory_max again.
-        let text = "[agent]\nmemory_max = \"39MiB\"\n[source.synthetic]\nenabled = true\n";
+        let text = "[recorder]\nmemory_max = \"39MiB\"\n[source.synthetic]\nenabled = true\n";
         let off = ["cpu", "memory", "vmstat", "load", "disk", "network", "pressure", "self"];
         let off = off.map(str::to_owned);
         let all_off = off.each_ref().map(|name| format!("[source.{name}]\nenabled = false\n")).concat();
         let mut config = Config::parse("f.toml", &(text.to_owned() + &all_off)).unwrap();
         let errors = config.select_sources(&off).unwrap_err().to_string();
         assert!(
-            errors.starts_with("--source: [agent] memory_max: too little: 3 slabs being filled"),
+            errors.starts_with("--source: [recorder] memory_max: too little: 3 slabs being filled"),
             "{errors}"
         );
         assert!(config.select_sources(&["cpu".to_owned()]).is_ok());
@@ -168,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_selection_must_fit_the_frame_limit() {
-        // Proves that what a file may leave unchecked in a source that is off is checked when it is turned on.
+        // Proves that a setting that is not checked in a disabled source is checked when it is
+        // selected.
         let text =
             "[storage]\nframe_max = \"64KiB\"\n[source.synthetic]\nshape = \"wide\"\npayload = \"1MiB\"\n";
         let mut config = Config::parse("f.toml", text).unwrap();

@@ -1,19 +1,19 @@
-//! What has been decided, once everything is checked? One slice a room, each handed on by value.
+//! The validated settings: one struct per table.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::compress::CompressConfig;
 use super::default;
-use super::seal::Seal;
-use super::source::{CpuShare, GroupName, Source, SourceName};
-use super::word::words;
+use super::keyword::keywords;
+use super::source::{CpuShare, GroupName, SourceConfig, SourceName};
 
-/// Longest path of a socket, in bytes: what the kernel's address holds before its zero byte, less four that the name needs while the
-/// socket is being made.
+/// Largest length of a socket path, in bytes: the kernel's address without its zero byte, less four
+/// bytes for the temporary name while the socket is being created.
 pub const SOCKET_PATH_BYTES_MAX: usize = 103;
 
-/// A checked configuration. Its values lie within their ranges and fit each other.
+/// A validated configuration. All values are within their ranges and do not conflict.
 ///
 /// ```
 /// use flatcap::config::Config;
@@ -22,184 +22,190 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 103;
 /// assert_eq!(config.enabled_sources().count(), 8);
 ///
 /// let errors = Config::parse("example.toml", "[source.cpu]\nperiod = \"10\"\n").unwrap_err();
-/// assert!(errors.to_string().starts_with("example.toml:2:10: [source.cpu] period = \"10\": no unit;"));
+/// let message = errors.to_string();
+/// assert!(message.starts_with("example.toml:2:10: [source.cpu] period = \"10\": no unit;"));
 /// # Ok::<(), flatcap::config::ConfigErrors>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Where the agent reads and writes, and what memory it may take.
-    pub agent: Agent,
-    /// How frames get from samplers to the recorder.
-    pub handover: Handover,
-    /// How segments are written.
-    pub storage: Storage,
-    /// How closed segments are packed.
-    pub seal: Seal,
-    /// What may be asked of the running agent, and where.
-    pub control: Control,
+    /// Directories, memory and CPU limits of the recorder.
+    pub recorder: RecorderConfig,
+    /// Buffering between the sampler threads and the recorder.
+    pub buffering: BufferingConfig,
+    /// Segments and retention.
+    pub storage: StorageConfig,
+    /// Compression of sealed segments.
+    pub compress: CompressConfig,
+    /// Control socket and metrics.
+    pub control: ControlConfig,
     /// The sampler threads.
-    pub groups: Groups,
-    /// All sources in the order of [`SourceName::ALL`], those that are off too; instances by their names.
-    pub sources: Vec<Source>,
+    pub groups: GroupConfigs,
+    /// All sources, disabled ones too, in the order of [`SourceName::ALL`]; instances sorted by
+    /// name.
+    pub sources: Vec<SourceConfig>,
 }
 
-/// Where the agent reads and writes, and what memory it may take.
+/// Directories, memory and CPU limits of the recorder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Agent {
-    /// The directory of the segments; empty for the default, which depends on who runs the agent.
+pub struct RecorderConfig {
+    /// The directory of the segments; empty for the default, which depends on the user and the
+    /// service.
     pub data_dir: PathBuf,
-    /// The directory on tmpfs that holds samples until they are written; empty for the default, which depends on who
-    /// runs the agent.
+    /// The directory on tmpfs that holds samples until they are written; empty for the default,
+    /// which depends on the user and the service.
     pub run_dir: PathBuf,
-    /// Under which `/proc` and `/sys` are found. Never empty.
+    /// The directory that contains the host's `/proc` and `/sys`. Never empty.
     pub host_root: PathBuf,
-    /// Bytes of all slabs, builders and histograms together, 8 MiB to 64 GiB.
+    /// Memory of all slabs, builders and histograms together, 8 MiB to 64 GiB, in bytes.
     pub memory_max: u64,
-    /// Whether all memory that is there at the start is kept from being swapped out.
+    /// Whether the memory that is mapped at the start is locked into RAM.
     pub lock_memory: bool,
-    /// Most of a core that all threads together may take, 0.1 % to 1,000 %; periods are lengthened where they take more.
+    /// Share of one core that all threads together may use, 0.1 % to 1,000 %; above it, periods are
+    /// lengthened.
     pub cpu_budget: CpuShare,
 }
 
-/// How frames get from samplers to the recorder.
+/// Buffering between the sampler threads and the recorder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Handover {
-    /// Bytes of a slab: 16 KiB to 4 MiB, a multiple of 4 KiB.
+pub struct BufferingConfig {
+    /// Size of a slab in bytes: 16 KiB to 4 MiB, a multiple of 4 KiB.
     pub slab_size: usize,
-    /// A slab goes at the latest this long after its first frame: 100 us to 10 s.
-    pub hand_over: Duration,
-    /// How often the recorder looks into the queue: 100 us to 1 s.
-    pub drain: Duration,
+    /// A partly filled slab is queued at the latest this long after its first frame: 100 us to 10
+    /// s.
+    pub flush_interval: Duration,
+    /// Interval at which the recorder polls the queues: 100 us to 1 s.
+    pub poll_interval: Duration,
 }
 
-/// How segments are written.
+/// Segments and retention.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Storage {
+pub struct StorageConfig {
     /// The checksum of each frame.
-    pub checksum: Checksum,
-    /// Bytes after which a segment is sealed, 256 KiB to 64 GiB.
+    pub checksum: ChecksumSetting,
+    /// Size at which a segment is sealed, 256 KiB to 64 GiB, in bytes.
     pub segment_size: u64,
-    /// Time after which a segment is sealed, 1 s to 7 d.
+    /// Age at which a segment is sealed, 1 s to 7 d.
     pub segment_age: Duration,
-    /// When written data is forced to the medium.
-    pub sync: Sync,
-    /// Bytes by which a segment's space is reserved ahead: 0 for never, at most `segment_size`.
+    /// When written data is forced to disk.
+    pub sync: SyncSetting,
+    /// Step by which disk space is preallocated, in bytes: 0 for never, at most `segment_size`.
     pub preallocate: u64,
-    /// Allocated bytes of everything in the data directory, 4 MiB to 1,024 TiB, at least two segments.
+    /// Quota of the data directory in allocated bytes, 4 MiB to 1,024 TiB, at least two segments.
     pub retain_bytes: u64,
-    /// Bytes of the newest history that are never given up for `keep_free`: 0 to `retain_bytes`.
+    /// Bytes of the newest segments that are never removed for `min_free`: 0 to `retain_bytes`.
     pub retain_min: u64,
     /// Age at which a segment is removed, 1 min to 3,650 d.
     pub retain_age: Duration,
-    /// What stays free of the file system.
-    pub keep_free: KeepFree,
-    /// Bytes of the largest frame, 64 KiB to 1 GiB.
+    /// Minimum free space of the file system.
+    pub min_free: MinFree,
+    /// Size of the largest frame, 64 KiB to 1 GiB, in bytes.
     pub frame_max: u32,
 }
 
-/// What may be asked of the running agent, and where.
+/// Control socket and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Control {
-    /// Whether the agent listens at all.
+pub struct ControlConfig {
+    /// Whether the recorder listens at all.
     pub enabled: bool,
-    /// The socket for status and orders, an absolute path of at most [`SOCKET_PATH_BYTES_MAX`] bytes; empty for the default,
-    /// which depends on who runs the agent.
+    /// The socket for status and commands, an absolute path of at most [`SOCKET_PATH_BYTES_MAX`]
+    /// bytes; empty for the default, which depends on the user and the service.
     pub socket: PathBuf,
-    /// Where metrics alone can be read over TCP; none for nowhere.
+    /// TCP address that serves the metrics alone; `None` for none.
     pub metrics_listen: Option<SocketAddr>,
 }
 
-/// What stays free of a file system.
+/// Minimum free space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeepFree {
-    /// So many bytes.
+pub enum MinFree {
+    /// A size in bytes.
     Size(u64),
-    /// So many hundredths of all there is, at most 90.
+    /// A percentage of the size of the file system, at most 90.
     Percent(u8),
 }
 
-/// When written data is forced to the medium, and so what a loss of power takes. A crash of the agent alone
-/// takes nothing that was written, whatever is chosen here: the kernel holds it.
+/// When written data is forced to disk, which determines what a power loss costs. A crash of the
+/// recorder alone never costs written data, since the kernel has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sync {
-    /// When a segment is sealed and no earlier. A loss of power takes what the kernel had not yet written by
-    /// itself: by experience half a minute, at worst the whole open segment.
+pub enum SyncSetting {
+    /// Only when a segment is sealed. A power loss costs the data that the kernel had not yet
+    /// written by itself: typically half a minute, at worst the whole open segment.
     Never,
-    /// At this interval, 1 ms to 1 h. A loss of power takes at most what came in one interval and the sync
-    /// under way.
+    /// At this interval, 1 ms to 1 h. A power loss costs at most the data of one interval and of
+    /// the sync in progress.
     Interval(Duration),
-    /// After each write. A loss of power takes what was not yet written: the queue and the open slabs.
+    /// After each write. A power loss costs what was not yet written: the queue and the open slabs.
     Always,
 }
 
 /// The sampler threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Groups {
+pub struct GroupConfigs {
     /// Reads the sources with a period of up to 10 ms.
-    pub fast: Group,
-    /// Reads the others.
-    pub slow: Group,
-    /// Reads what may be held up by more than the kernel.
-    pub blocking: Group,
+    pub fast: GroupConfig,
+    /// Reads the other sources that do not block.
+    pub slow: GroupConfig,
+    /// Reads the sources that something other than the kernel may delay.
+    pub blocking: GroupConfig,
 }
 
-/// How one sampler thread waits, and what it does when it cannot hand over.
+/// Settings of one sampler thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct GroupConfig {
     /// How exactly ticks are met.
     pub timing: Timing,
     /// Real-time priority of the thread (`SCHED_FIFO`), 1 to 99; 0 for none.
     pub priority: u8,
-    /// Numbers of the processors that its threads may run on, at most 1,023, in order, none twice; none for all.
+    /// Numbers of the processors that its threads may run on, each at most 1,023; sorted, without
+    /// duplicates, empty for all.
     pub cpus: Vec<u32>,
-    /// What happens when the recorder does not keep up and the group's queue is full.
+    /// Overflow policy: what to do if the group's queue is full.
     pub on_full: OnFull,
 }
 
-words! {
+keywords! {
     /// The checksum of each frame.
-    pub enum Checksum {
-        /// XXH3-64, 8 bytes a frame: the fastest, and the strongest against chance.
+    pub enum ChecksumSetting {
+        /// XXH3-64, 8 bytes per frame: the fastest, and the best at detecting random errors.
         Xxh3 = "xxh3",
-        /// CRC-32/ISO-HDLC, 4 bytes a frame.
+        /// CRC-32/ISO-HDLC, 4 bytes per frame.
         Crc32 = "crc32",
-        /// CRC-16/XMODEM, 2 bytes a frame: one damaged frame in 65,536 passes.
+        /// CRC-16/XMODEM, 2 bytes per frame: misses one damaged frame in 65,536.
         Crc16 = "crc16",
-        /// None: damage is found only where it breaks a length or a FlatBuffer.
+        /// No checksum: damage is detected only if it breaks a length or a FlatBuffer.
         None = "none",
     }
 }
 
-words! {
+keywords! {
     /// How exactly a sampler thread meets its ticks.
     pub enum Timing {
-        /// The kernel may wake the thread some 50 us late, which saves power.
+        /// The kernel may wake the thread about 50 us late, which saves power.
         Relaxed = "relaxed",
-        /// Timer slack of 1 ns: half as late, at the price of more wake-ups.
+        /// Timer slack of 1 ns: half as late, at the cost of more wake-ups.
         Precise = "precise",
-        /// As precise, but woken a little early; the rest is spent spinning on the clock. Later than the tick by less than a
-        /// microsecond, at the price of that part of a core.
+        /// As precise, but the thread wakes up early and spins on the clock until the tick. Less
+        /// than 1 us late, at the cost of the CPU time of the spinning.
         Spin = "spin",
     }
 }
 
-words! {
-    /// What happens when the recorder does not keep up and a group's queue is full. What is given up is counted and
-    /// becomes a gap in the file.
+keywords! {
+    /// Overflow policy: what to do if the recorder does not keep up and a group's queue is full.
+    /// Dropped samples are counted and become a gap in the file.
     pub enum OnFull {
-        /// The samples just taken are given up: what was sampled when the trouble began is kept.
+        /// Drops the newest samples; those from the start of the overload are kept.
         DropNewest = "drop-newest",
-        /// The oldest samples in the queue are given up: what was sampled last is kept.
+        /// Drops the oldest samples in the queue; the latest ones are kept.
         DropOldest = "drop-oldest",
-        /// Nothing is given up: the group waits. Ticks that pass meanwhile count as missed, the time is counted, and after
-        /// the stop it waits for one more second.
+        /// Drops nothing: the group waits. Ticks that pass meanwhile count as missed, the wait is
+        /// counted, and after a stop it lasts at most one more second.
         Block = "block",
     }
 }
 
-words! {
-    /// The word of a [`Sync`].
-    pub(super) enum SyncWord {
+keywords! {
+    /// The keyword of a [`SyncSetting`].
+    pub(super) enum SyncKeyword {
         Never = "never",
         Interval = "interval",
         Always = "always",
@@ -207,20 +213,20 @@ words! {
 }
 
 impl Config {
-    /// The sources that are read, in the fixed order.
-    pub fn enabled_sources(&self) -> impl Iterator<Item = &Source> {
+    /// Returns the enabled sources, in the order of `sources`.
+    pub fn enabled_sources(&self) -> impl Iterator<Item = &SourceConfig> {
         self.sources.iter().filter(|source| source.enabled)
     }
 
-    /// The sources that this group reads, in the fixed order.
-    pub fn sources_of(&self, group: GroupName) -> impl Iterator<Item = &Source> {
+    /// Returns the enabled sources of a group, in the order of `sources`.
+    pub fn sources_of(&self, group: GroupName) -> impl Iterator<Item = &SourceConfig> {
         self.enabled_sources().filter(move |source| source.group() == group)
     }
 }
 
-impl Groups {
-    /// The settings of one of them.
-    pub fn get(&self, name: GroupName) -> &Group {
+impl GroupConfigs {
+    /// Returns the settings of one group.
+    pub fn get(&self, name: GroupName) -> &GroupConfig {
         match name {
             GroupName::Fast => &self.fast,
             GroupName::Slow => &self.slow,
@@ -230,21 +236,21 @@ impl Groups {
 }
 
 impl Default for Config {
-    /// What holds without any file.
+    /// Returns the configuration that applies without any file.
     fn default() -> Self {
         Self {
-            agent: Agent::default(),
-            handover: Handover::default(),
-            storage: Storage::default(),
-            seal: Seal::default(),
-            control: Control::default(),
-            groups: Groups::default(),
-            sources: SourceName::single().map(Source::by_default).collect(),
+            recorder: RecorderConfig::default(),
+            buffering: BufferingConfig::default(),
+            storage: StorageConfig::default(),
+            compress: CompressConfig::default(),
+            control: ControlConfig::default(),
+            groups: GroupConfigs::default(),
+            sources: SourceName::without_instances().map(SourceConfig::by_default).collect(),
         }
     }
 }
 
-impl Default for Agent {
+impl Default for RecorderConfig {
     fn default() -> Self {
         Self {
             data_dir: PathBuf::new(),
@@ -257,42 +263,42 @@ impl Default for Agent {
     }
 }
 
-impl Default for Handover {
+impl Default for BufferingConfig {
     fn default() -> Self {
         Self {
             slab_size: usize::try_from(default::SLAB_SIZE).unwrap_or(usize::MAX),
-            hand_over: default::HAND_OVER,
-            drain: default::DRAIN,
+            flush_interval: default::FLUSH_INTERVAL,
+            poll_interval: default::POLL_INTERVAL,
         }
     }
 }
 
-impl Default for Storage {
+impl Default for StorageConfig {
     fn default() -> Self {
         Self {
             checksum: default::CHECKSUM,
             segment_size: default::SEGMENT_SIZE,
             segment_age: default::SEGMENT_AGE,
-            sync: Sync::of(default::SYNC, default::SYNC_INTERVAL),
+            sync: SyncSetting::from_keyword(default::SYNC, default::SYNC_INTERVAL),
             preallocate: default::PREALLOCATE,
             retain_bytes: default::RETAIN_BYTES,
             retain_min: default::RETAIN_MIN,
             retain_age: default::RETAIN_AGE,
-            keep_free: default::KEEP_FREE,
+            min_free: default::MIN_FREE,
             frame_max: u32::try_from(default::FRAME_MAX).unwrap_or(u32::MAX),
         }
     }
 }
 
-impl Default for Control {
+impl Default for ControlConfig {
     fn default() -> Self {
         Self { enabled: default::CONTROL, socket: PathBuf::new(), metrics_listen: None }
     }
 }
 
-impl Default for Groups {
+impl Default for GroupConfigs {
     fn default() -> Self {
-        let group = |timing| Group {
+        let group = |timing| GroupConfig {
             timing,
             priority: default::PRIORITY,
             cpus: Vec::new(),
@@ -306,21 +312,21 @@ impl Default for Groups {
     }
 }
 
-impl Sync {
-    /// The interval counts for [`SyncWord::Interval`] alone.
-    pub(super) fn of(word: SyncWord, interval: Duration) -> Self {
+impl SyncSetting {
+    /// Uses `interval` for [`SyncKeyword::Interval`] only.
+    pub(super) fn from_keyword(word: SyncKeyword, interval: Duration) -> Self {
         match word {
-            SyncWord::Never => Self::Never,
-            SyncWord::Interval => Self::Interval(interval),
-            SyncWord::Always => Self::Always,
+            SyncKeyword::Never => Self::Never,
+            SyncKeyword::Interval => Self::Interval(interval),
+            SyncKeyword::Always => Self::Always,
         }
     }
 
-    pub(super) fn word(self) -> SyncWord {
+    pub(super) fn keyword(self) -> SyncKeyword {
         match self {
-            Self::Never => SyncWord::Never,
-            Self::Interval(_) => SyncWord::Interval,
-            Self::Always => SyncWord::Always,
+            Self::Never => SyncKeyword::Never,
+            Self::Interval(_) => SyncKeyword::Interval,
+            Self::Always => SyncKeyword::Always,
         }
     }
 }

@@ -1,20 +1,20 @@
-//! Which sources are there, and what may be said of one?
+//! Sources and their settings.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use super::default;
-use super::event::Perf;
+use super::keyword::keywords;
 use super::pattern::Pattern;
-use super::readout::{Origin, Readout};
-use super::word::words;
+use super::perf_event::PerfConfig;
+use super::text_source::{TextOrigin, TextSource};
 
-/// A source with this period or a shorter one belongs to group `fast`. At 10 ms a tick that is late by the
-/// 10 to 50 us of a slow neighbour's reading shows; above, it does not.
+/// Sources with at most this period belong to group `fast`. At 10 ms a tick that is late by the 10
+/// to 50 us of another source's slow sample is visible; at longer periods it is not.
 pub const GROUP_FAST_PERIOD_MAX: Duration = Duration::from_millis(10);
 
-words! {
-    /// The name of a source: what it measures.
+keywords! {
+    /// The name of a source, which says what it measures.
     pub enum SourceName {
         /// Processor time by state and core, context switches, interrupts.
         Cpu = "cpu",
@@ -32,7 +32,7 @@ words! {
         Pressure = "pressure",
         /// The recorder's own counters and latencies.
         Itself = "self",
-        /// Made-up values at a chosen rate and size, to measure the recorder.
+        /// Generated values at a chosen rate and size, to measure the recorder.
         Synthetic = "synthetic",
         /// Run and wait time by core.
         Schedstat = "schedstat",
@@ -56,7 +56,7 @@ words! {
         Buddy = "buddy",
         /// Huge page pools.
         Hugepages = "hugepages",
-        /// Room by mount.
+        /// Size and free space by mount.
         Filesystem = "filesystem",
         /// Sockets by protocol.
         Sockets = "sockets",
@@ -78,99 +78,103 @@ words! {
         Perf = "perf",
         /// Graphics processors.
         Gpu = "gpu",
-        /// Values in files that the configuration names; each is an instance with a name of its own.
+        /// Values in files that the configuration names; each file is an instance with its own
+        /// name.
         File = "file",
-        /// Values in what programs print that the configuration names; each is an instance with a name of its own.
+        /// Values in the output of programs that the configuration names; each program is an
+        /// instance with its own name.
         Command = "command",
     }
 }
 
-words! {
+keywords! {
     /// A sampler group: one thread and the sources it reads.
     pub enum GroupName {
         /// Sources with a period of up to [`GROUP_FAST_PERIOD_MAX`].
         Fast = "fast",
         /// All others that do not block.
         Slow = "slow",
-        /// What may be held up by more than the kernel: each source has a thread of its own to read it, and a time-out.
+        /// Sources that something other than the kernel may delay: each is read by its own thread,
+        /// with a timeout.
         Blocking = "blocking",
     }
 }
 
-words! {
-    /// The word of a [`Shape`].
-    pub(super) enum ShapeWord {
+keywords! {
+    /// The keyword of a [`SyntheticLayout`].
+    pub(super) enum ShapeKeyword {
         Point = "point",
         Wide = "wide",
     }
 }
 
-words! {
-    /// What the processes are ranked by, where only the first are recorded.
+keywords! {
+    /// The rank of processes, if only the top ones are recorded.
     pub enum ProcessRank {
-        /// Processor time since the sample before.
+        /// CPU time since the previous sample.
         Cpu = "cpu",
         /// Resident memory.
         Memory = "memory",
-        /// Bytes read from and written to storage since the sample before.
+        /// Bytes read from and written to storage since the previous sample.
         Io = "io",
         /// Threads.
         Threads = "threads",
     }
 }
 
-/// One source: whether and how often it is read.
+/// Settings of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// What is measured.
+pub struct SourceConfig {
+    /// The name of the source.
     pub name: SourceName,
-    /// Which of several of this name: present for those that [have instances](SourceName::has_instances).
+    /// The name of the instance; set for sources that [have instances](SourceName::has_instances).
     pub instance: Option<String>,
-    /// Whether it is read at all.
+    /// Whether the source is read at all.
     pub enabled: bool,
-    /// Time from one reading to the next, 50 us to 1 h.
+    /// Time from one sample to the next, 50 us to 1 h.
     pub period: Duration,
-    /// Whether the agent refuses to start where this host lacks the source. No effect on a source that is off.
+    /// Whether the recorder refuses to start if this host lacks the source. Ignored if it is
+    /// disabled.
     pub required: bool,
-    /// Most of one core that reading it may take; the period is lengthened where it takes more.
+    /// Share of one core that reading the source may use; above it, the period is lengthened.
     pub budget: CpuShare,
-    /// Patterns of the things that are recorded; none for all.
+    /// Patterns of the items to record; empty for all.
     pub include: Vec<Pattern>,
-    /// Patterns of things that are not, whatever `include` says.
+    /// Patterns of items not to record, even if included.
     pub exclude: Vec<Pattern>,
-    /// What the made-up values look like: present for [`SourceName::Synthetic`], absent for all others.
-    pub synthetic: Option<Synthetic>,
-    /// Which processes: present for [`SourceName::Process`], absent for all others.
-    pub process: Option<Process>,
-    /// Which control groups: present for [`SourceName::Cgroup`], absent for all others.
-    pub cgroup: Option<Cgroup>,
-    /// What is counted: present for [`SourceName::Perf`], absent for all others.
-    pub perf: Option<Perf>,
-    /// What is read and how: present for instances, absent for all others.
-    pub readout: Option<Readout>,
+    /// Set for [`SourceName::Synthetic`] only.
+    pub synthetic: Option<SyntheticConfig>,
+    /// Set for [`SourceName::Process`] only.
+    pub process: Option<ProcessConfig>,
+    /// Set for [`SourceName::Cgroup`] only.
+    pub cgroup: Option<CgroupConfig>,
+    /// Set for [`SourceName::Perf`] only.
+    pub perf: Option<PerfConfig>,
+    /// Set for instances only.
+    pub text_source: Option<TextSource>,
 }
 
-/// Which processes are recorded, beside what `include` and `exclude` say of their names, and what of them.
+/// Settings of the `process` source, besides `include` and `exclude` for process names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
-    /// Patterns of a user's name or number; none for all.
+pub struct ProcessConfig {
+    /// Patterns of user names or numbers; empty for all.
     pub users: Vec<Pattern>,
-    /// Patterns of a control group's path; none for all.
+    /// Patterns of control group paths; empty for all.
     pub cgroups: Vec<Pattern>,
-    /// How many are recorded, the first by `by`; 0 for all. At most 16,384.
+    /// Number of processes to record, the top ones by `by`; 0 for all, at most 16,384.
     pub top: u32,
-    /// What they are ranked by.
+    /// The rank that `top` uses.
     pub by: ProcessRank,
-    /// Whether their command lines are, which may hold secrets.
+    /// Whether command lines are recorded, which may contain secrets.
     pub command_lines: bool,
-    /// Whether the paths of their control groups are.
+    /// Whether the paths of control groups are recorded.
     pub cgroup_paths: bool,
 }
 
-/// Which control groups are recorded, beside what `include` and `exclude` say of their paths.
+/// Settings of the `cgroup` source, besides `include` and `exclude` for paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cgroup {
-    /// How many levels below the root, 0 to 64.
+pub struct CgroupConfig {
+    /// Levels below the root, 0 to 64.
     pub depth: u32,
 }
 
@@ -182,12 +186,12 @@ impl CpuShare {
     /// All of a core.
     pub const WHOLE: Self = Self(10_000);
 
-    /// From hundredths of a percent.
+    /// Creates a share from hundredths of a percent.
     pub(super) const fn of_basis_points(points: u32) -> Self {
         Self(points)
     }
 
-    /// In hundredths of a percent, at least 1.
+    /// Returns the share in hundredths of a percent; at least 1.
     pub fn basis_points(self) -> u32 {
         self.0
     }
@@ -203,23 +207,23 @@ impl std::fmt::Display for CpuShare {
     }
 }
 
-/// What the synthetic source makes up.
+/// Settings of the `synthetic` source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Synthetic {
+pub struct SyntheticConfig {
     /// The layout of a sample.
-    pub shape: Shape,
-    /// Where the values start: the same seed gives the same values. At most 2^63 - 1.
+    pub shape: SyntheticLayout,
+    /// Seed of the values: the same seed gives the same values. At most 2^63 - 1.
     pub seed: u64,
 }
 
 /// The layout of a synthetic sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    /// Three scalars, the smallest useful frame.
+pub enum SyntheticLayout {
+    /// Three scalars: the smallest useful frame.
     Point,
     /// A vector of values and padding.
     Wide {
-        /// Count of 64-bit values, 1 to 4096.
+        /// Number of 64-bit values, 1 to 4096.
         fields: u32,
         /// Bytes of padding, up to 1 MiB.
         payload_bytes: u32,
@@ -227,18 +231,19 @@ pub enum Shape {
 }
 
 impl SourceName {
-    /// Whether there are as many as the configuration names, and none without it: `[source.file.NAME]`.
+    /// Returns whether the configuration defines the instances of this source:
+    /// `[source.file.NAME]`.
     pub fn has_instances(self) -> bool {
         matches!(self, Self::File | Self::Command)
     }
 
-    /// Those that are there once.
-    pub(super) fn single() -> impl Iterator<Item = Self> {
+    /// Returns the names of the sources without instances.
+    pub(super) fn without_instances() -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(|name| !name.has_instances())
     }
 
-    /// Whether it is read where a file does not mention it: what tells of any host, at a small cost; and
-    /// what is there only by name.
+    /// Returns whether the source is enabled by default: sources that are useful on any host at a
+    /// small cost, and instances, which exist only if configured.
     pub(super) fn is_on_by_default(self) -> bool {
         matches!(
             self,
@@ -255,13 +260,13 @@ impl SourceName {
         )
     }
 
-    /// Whether it has things or fields among which `include` and `exclude` choose.
-    pub(super) fn has_choice(self) -> bool {
+    /// Returns whether the source has items or fields that `include` and `exclude` can select.
+    pub(super) fn has_filters(self) -> bool {
         !matches!(self, Self::Load | Self::Itself | Self::Synthetic | Self::Conntrack | Self::Softnet)
     }
 
-    /// Whether a reading may be held up by something other than the kernel: a server, a device's firmware, a bus. A sensor of a disk that
-    /// hangs asks that disk.
+    /// Returns whether something other than the kernel may delay a sample: a server, a device's
+    /// firmware, a bus. For example, the temperature sensor of a hanging disk queries that disk.
     pub(super) fn may_block(self) -> bool {
         matches!(
             self,
@@ -276,7 +281,7 @@ impl SourceName {
         )
     }
 
-    /// The period where neither file nor command line gives one.
+    /// Returns the default period.
     pub(super) fn default_period(self) -> Duration {
         match self {
             Self::Cpu => default::PERIOD_CPU,
@@ -316,24 +321,27 @@ impl SourceName {
     }
 }
 
-impl Source {
-    /// The source as it is where a file does not mention it.
+impl SourceConfig {
+    /// Returns a source with its default settings.
     pub(super) fn by_default(name: SourceName) -> Self {
-        let shape =
-            Shape::of(default::SYNTHETIC_SHAPE, default::SYNTHETIC_FIELDS, default::SYNTHETIC_PAYLOAD);
-        let synthetic = Synthetic { shape, seed: default::SYNTHETIC_SEED };
+        let shape = SyntheticLayout::from_keyword(
+            default::SYNTHETIC_SHAPE,
+            default::SYNTHETIC_FIELDS,
+            default::SYNTHETIC_PAYLOAD,
+        );
+        let synthetic = SyntheticConfig { shape, seed: default::SYNTHETIC_SEED };
         Self {
             name,
             instance: None,
             enabled: name.is_on_by_default(),
             period: name.default_period(),
             required: false,
-            // Made-up values are there to load the recorder.
+            // The purpose of generated values is to load the recorder.
             budget: if name == SourceName::Synthetic { CpuShare::WHOLE } else { default::BUDGET },
             include: Vec::new(),
             exclude: Vec::new(),
             synthetic: (name == SourceName::Synthetic).then_some(synthetic),
-            process: (name == SourceName::Process).then(|| Process {
+            process: (name == SourceName::Process).then(|| ProcessConfig {
                 users: Vec::new(),
                 cgroups: Vec::new(),
                 top: default::PROCESS_TOP,
@@ -341,14 +349,14 @@ impl Source {
                 command_lines: false,
                 cgroup_paths: false,
             }),
-            cgroup: (name == SourceName::Cgroup).then_some(Cgroup { depth: default::CGROUP_DEPTH }),
+            cgroup: (name == SourceName::Cgroup).then_some(CgroupConfig { depth: default::CGROUP_DEPTH }),
             perf: (name == SourceName::Perf)
-                .then(|| Perf { events: default::PERF_EVENTS.to_vec(), processes: Vec::new() }),
-            readout: None,
+                .then(|| PerfConfig { events: default::PERF_EVENTS.to_vec(), processes: Vec::new() }),
+            text_source: None,
         }
     }
 
-    /// Its name wherever it is shown or asked for: `cpu`, `file.NAME`.
+    /// Returns the name as shown and as used on the command line: `cpu`, `file.NAME`.
     pub fn full_name(&self) -> Cow<'static, str> {
         match &self.instance {
             Some(instance) => Cow::Owned(format!("{}.{instance}", self.name.as_str())),
@@ -356,18 +364,20 @@ impl Source {
         }
     }
 
-    /// How long a reading of a source that may be held up is waited for.
+    /// Returns the timeout of a sample of a blocking source.
     pub fn read_timeout(&self) -> Duration {
-        match self.readout.as_ref().map(|readout| &readout.origin) {
-            // It ends the program itself; this is for what even a kill does not end.
-            Some(Origin::Command(command)) => command.timeout + default::READ_TIMEOUT,
+        match self.text_source.as_ref().map(|readout| &readout.origin) {
+            // The source kills the program at its own timeout; the rest is for a program that
+            // survives that.
+            Some(TextOrigin::Command(command)) => command.timeout + default::READ_TIMEOUT,
             _ => default::READ_TIMEOUT,
         }
     }
 
-    /// The group, and so the thread, that reads this source.
+    /// Returns the group, and so the thread, that reads this source.
     pub fn group(&self) -> GroupName {
-        // A command line is read under the lock of its process's memory, which another may hold for long.
+        // Reading a command line takes the lock of the process's memory, which may be held for
+        // long.
         let takes_locks = self.process.as_ref().is_some_and(|process| process.command_lines);
         if self.name.may_block() || takes_locks {
             GroupName::Blocking
@@ -379,22 +389,23 @@ impl Source {
     }
 }
 
-impl Shape {
-    /// Fields and payload count for [`ShapeWord::Wide`] alone; both lie far below 32 bits.
-    pub(super) fn of(word: ShapeWord, fields: u64, payload_bytes: u64) -> Self {
+impl SyntheticLayout {
+    /// Uses `fields` and `payload_bytes` for [`ShapeKeyword::Wide`] only; both are far below 32
+    /// bits.
+    pub(super) fn from_keyword(word: ShapeKeyword, fields: u64, payload_bytes: u64) -> Self {
         match word {
-            ShapeWord::Point => Self::Point,
-            ShapeWord::Wide => Self::Wide {
+            ShapeKeyword::Point => Self::Point,
+            ShapeKeyword::Wide => Self::Wide {
                 fields: u32::try_from(fields).unwrap_or(u32::MAX),
                 payload_bytes: u32::try_from(payload_bytes).unwrap_or(u32::MAX),
             },
         }
     }
 
-    pub(super) fn word(self) -> ShapeWord {
+    pub(super) fn keyword(self) -> ShapeKeyword {
         match self {
-            Self::Point => ShapeWord::Point,
-            Self::Wide { .. } => ShapeWord::Wide,
+            Self::Point => ShapeKeyword::Point,
+            Self::Wide { .. } => ShapeKeyword::Wide,
         }
     }
 }

@@ -1,30 +1,32 @@
-//! Is a text TOML, and where is it not? The parser's tree, or every broken line.
+//! Parses TOML: returns the tree, or reports every line with a syntax error.
 
 use std::collections::BTreeMap;
 
 use toml::de::{DeTable, Error};
 
+use super::diagnostics::Diagnostics;
 use super::error::Problem;
-use super::merge::moved;
-use super::walk::Walk;
+use super::merge::shifted;
 
-/// What the parser says of a key or a table that was there before; the tree keeps the first.
+/// The parser's message for a duplicate key or table; the tree keeps the first one.
 const DUPLICATE: &str = "duplicate key";
-/// Statements behind which the parser does not look at values.
-const BLINDING: [&str; 2] = ["key with no value", "unclosed table"];
-/// Each parse looks behind the blinding lines of the one before. What five do not see, the next run tells.
+/// Messages after which the parser skips the values that follow.
+const HIDING_ERRORS: [&str; 2] = ["key with no value", "unclosed table"];
+/// Largest number of parses: each one blanks the lines that hid errors from the one before. Errors
+/// that five parses miss are reported by the next call of the program.
 const PARSES_MAX: usize = 5;
 
-/// The tree of a text that begins at `start` of all texts, with the places in them; none where it is not TOML. What is wrong is
-/// noted in `walk`, one error a line, since what follows on the same line is mostly an echo of the first.
-pub(super) fn parse<'t>(walk: &mut Walk<'t>, start: usize, text: &'t str) -> Option<DeTable<'t>> {
+/// Parses a text that starts at offset `start` of the concatenated texts; spans are relative to
+/// those. Returns `None` if the text is not TOML. Errors are reported to `walk`, one per line,
+/// because further errors on the same line mostly follow from the first.
+pub(super) fn parse<'t>(walk: &mut Diagnostics<'t>, start: usize, text: &'t str) -> Option<DeTable<'t>> {
     let (tree, errors) = DeTable::parse_recoverable(text);
     if errors.iter().all(|error| error.message() == DUPLICATE) {
         for error in &errors {
             let span = error.span().unwrap_or_default();
             walk.reject_key(start + span.start..start + span.end, Problem::Duplicate);
         }
-        return Some(moved(tree.into_inner(), start));
+        return Some(shifted(tree.into_inner(), start));
     }
     let mut broken = BTreeMap::new();
     note(&mut broken, text, errors);
@@ -32,11 +34,11 @@ pub(super) fn parse<'t>(walk: &mut Walk<'t>, start: usize, text: &'t str) -> Opt
     for _ in 1..PARSES_MAX {
         let known = broken.len();
         for (line_start, (_, message)) in &broken {
-            if BLINDING.iter().any(|start| message.starts_with(start)) {
+            if HIDING_ERRORS.iter().any(|start| message.starts_with(start)) {
                 blank(&mut rest, *line_start);
             }
         }
-        // Whole lines were overwritten, so this is UTF-8 still.
+        // Whole lines were overwritten, so this is still UTF-8.
         let (_, errors) = DeTable::parse_recoverable(std::str::from_utf8(&rest).unwrap_or_default());
         note(&mut broken, text, errors);
         if broken.len() == known {
@@ -49,7 +51,7 @@ pub(super) fn parse<'t>(walk: &mut Walk<'t>, start: usize, text: &'t str) -> Opt
     None
 }
 
-/// Adds the first error of each line that has none yet, by the line's first byte.
+/// Adds the first error of each line that has none yet. The key is the offset of the line.
 fn note(broken: &mut BTreeMap<usize, (usize, String)>, text: &str, mut errors: Vec<Error>) {
     errors.retain(|error| error.message() != DUPLICATE);
     errors.sort_by_key(|error| error.span().unwrap_or_default().start);
@@ -61,7 +63,7 @@ fn note(broken: &mut BTreeMap<usize, (usize, String)>, text: &str, mut errors: V
     }
 }
 
-/// Overwrites a line with as many bytes of spaces, so that all other places stay.
+/// Overwrites a line with spaces, so that all other offsets stay the same.
 fn blank(text: &mut [u8], line_start: usize) {
     let line = text.get_mut(line_start..).unwrap_or_default();
     line.iter_mut().take_while(|byte| !matches!(**byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
@@ -70,15 +72,15 @@ fn blank(text: &mut [u8], line_start: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::texts::Texts;
+    use crate::config::input_texts::InputTexts;
 
     fn errors(text: &str) -> String {
-        let texts = Texts::of_file("f.toml", text);
-        let mut walk = Walk::new(&texts);
+        let texts = InputTexts::of_file("f.toml", text);
+        let mut walk = Diagnostics::new(&texts);
         let tree = parse(&mut walk, 0, text);
-        let findings = walk.into_own_findings();
-        assert!(tree.is_some() || !findings.is_none());
-        if findings.is_none() {
+        let findings = walk.into_local_findings();
+        assert!(tree.is_some() || !findings.is_empty());
+        if findings.is_empty() {
             "no error".to_owned()
         } else {
             findings.into_errors(&texts, Vec::new()).to_string()
@@ -86,8 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn every_broken_line_is_told() {
-        // Proves that no broken line hides those below it, and that each is told once.
+    fn every_broken_line_is_reported() {
+        // Proves that no broken line hides those below it, and that each is reported once.
         assert_eq!(
             errors("[agent\na = \nb c d\n[x]\ne = 10ms\nf = \"abc\n[y]\ng = tru\n"),
             "f.toml:1:7: not TOML: unclosed table, expected `]`\n\
@@ -102,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_repeated_name_is_no_broken_line() {
-        // Proves that duplicates leave a tree, and are told only where there is one.
+        // Proves that duplicates still give a tree, and are reported only if there is one.
         assert_eq!(errors("a = 1\na = 2"), "f.toml:2:1: a: given twice; keep one");
         assert_eq!(errors("a = 1\na = 2\nb"), "f.toml:3:2: not TOML: key with no value, expected `=`");
         assert_eq!(errors("a = 1\r\n[b]\r\n"), "no error");

@@ -1,49 +1,49 @@
-//! How is a duration or a size written? A number with a unit, read and printed without rounding.
+//! Durations and sizes: numbers with a unit, parsed and printed without rounding.
 
 use std::time::Duration;
 
-/// Why a text is no duration and no size.
+/// Why a text is not a duration or size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnitError {
-    /// Nothing was written: write a number and a unit.
+    /// An empty text.
     #[error("empty")]
     Empty,
-    /// A number alone: add the unit that was meant.
+    /// A number without a unit.
     #[error("no unit")]
     NoUnit,
-    /// A minus sign: there is no time and no size below zero.
+    /// A negative number.
     #[error("negative")]
     Negative,
-    /// No number in front of the unit, or a number that is not plain decimal.
-    #[error("no number in front of the unit")]
+    /// No number before the unit, or a number that is not plain decimal.
+    #[error("no number before the unit")]
     NoNumber,
-    /// A unit that does not exist: use one of those the message lists.
+    /// A unit that does not exist.
     #[error("unknown unit \"{}\"", unit.escape_debug())]
     UnknownUnit {
         /// The unit as written.
         unit: String,
     },
-    /// A size unit that means 1000 to some and 1024 to others, or a misspelt one.
-    #[error("\"{unit}\" is no unit here, since some read it as 1000 and some as 1024; {write} is 1024-based")]
+    /// A size unit that may mean 1000 or 1024, or a misspelt one.
+    #[error("ambiguous unit \"{unit}\": 1000 or 1024; {write} is 1024-based")]
     AmbiguousUnit {
         /// The unit as written.
         unit: String,
         /// The unit to write instead.
         write: &'static str,
     },
-    /// Finer than a nanosecond or a byte: it could only be kept by rounding.
+    /// Finer than the smallest unit, so that it would have to be rounded.
     #[error("not a whole number of {smallest}")]
     NotWhole {
-        /// What the value must be a whole number of.
+        /// The smallest unit.
         smallest: &'static str,
     },
-    /// More than 64 bits hold.
-    #[error("too large a number")]
+    /// More than 64 bits.
+    #[error("number too large")]
     Overflow,
 }
 
-/// A unit's name and how many of the smallest unit it is.
+/// The name of a unit and its size in the smallest unit.
 type Unit = (&'static str, u128);
 
 /// Units of time in nanoseconds, smallest first.
@@ -63,11 +63,11 @@ const SIZE_UNITS: [Unit; 5] =
 
 const NANOSECONDS_A_SECOND: u128 = 1_000_000_000;
 
-/// Reads a duration such as `250us`, `10ms`, `1.5s` or `7d`.
+/// Parses a duration such as `250us`, `10ms`, `1.5s` or `7d`.
 ///
 /// # Errors
-/// Whatever is not a decimal number and one of the units ns, us, ms, s, m, h, d; what a whole number of
-/// nanoseconds or a [`Duration`] cannot hold.
+/// The text is not a decimal number with one of the units ns, us, ms, s, m, h, d; or the
+/// value is not a whole number of nanoseconds or does not fit into a [`Duration`].
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let (number, unit) = split(text)?;
     if unit.is_empty() {
@@ -82,11 +82,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::new(seconds, rest))
 }
 
-/// Reads a size in bytes such as `64KiB`, `1.5GiB` or `512B`. A plain `0` needs no unit.
+/// Parses a size in bytes such as `64KiB`, `1.5GiB` or `512B`. A plain `0` needs no unit.
 ///
 /// # Errors
-/// Whatever is not a decimal number and one of the units B, KiB, MiB, GiB, TiB; what is no whole number of
-/// bytes or needs more than 64 bits.
+/// The text is not a decimal number with one of the units B, KiB, MiB, GiB, TiB; or the
+/// value is not a whole number of bytes or needs more than 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     if text == "0" {
         return Ok(0);
@@ -100,17 +100,17 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     u64::try_from(bytes).map_err(|_overflow| UnitError::Overflow)
 }
 
-/// Prints a duration in the largest unit that needs no fraction: 1.5 s is `1500ms`.
+/// Formats a duration in the largest unit without a fraction: 1.5 s is `1500ms`.
 pub fn format_duration(duration: Duration) -> String {
     formatted(&DURATION_UNITS, duration.as_nanos(), "s")
 }
 
-/// Prints a size in the largest unit that needs no fraction: 1.5 GiB is `1536MiB`.
+/// Formats a size in the largest unit without a fraction: 1.5 GiB is `1536MiB`.
 pub fn format_size(bytes: u64) -> String {
     formatted(&SIZE_UNITS, u128::from(bytes), "B")
 }
 
-/// The number and the unit; spaces may stand between the two.
+/// Splits a text into number and unit; spaces are allowed between them.
 fn split(text: &str) -> Result<(&str, &str), UnitError> {
     if text.is_empty() {
         return Err(UnitError::Empty);
@@ -130,7 +130,7 @@ fn find(units: &[Unit], name: &str) -> Option<u128> {
     units.iter().find(|unit| unit.0 == name).map(|unit| unit.1)
 }
 
-/// `number`, a decimal with or without a fraction, times `scale`, if that is whole.
+/// Returns a decimal number times `scale`, if the result is whole.
 fn scaled(number: &str, scale: u128, smallest: &'static str) -> Result<u128, UnitError> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let is_decimal = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
@@ -144,7 +144,7 @@ fn scaled(number: &str, scale: u128, smallest: &'static str) -> Result<u128, Uni
     if fraction.is_empty() {
         return Ok(whole);
     }
-    // A fraction too long for the arithmetic is far finer than the smallest unit.
+    // A fraction that is too long for 128 bits is far finer than the smallest unit.
     let not_whole = UnitError::NotWhole { smallest };
     let places = u32::try_from(fraction.len()).ok();
     let tens = places.and_then(|places| 10_u128.checked_pow(places));
@@ -157,7 +157,7 @@ fn scaled(number: &str, scale: u128, smallest: &'static str) -> Result<u128, Uni
     }
 }
 
-/// What to say of a size unit that does not exist.
+/// Returns the error for an unknown size unit.
 fn size_unit_error(unit: &str) -> UnitError {
     let lower = unit.to_ascii_lowercase();
     let write = match lower.as_str() {
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn durations_as_people_write_them() {
-        // Proves that each unit, fractions and a space are read exactly.
+        // Proves that each unit, fractions and a space are parsed exactly.
         for (text, nanoseconds) in [
             ("0s", 0),
             ("50ns", 50),
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn sizes_as_people_write_them() {
-        // Proves that each unit, fractions and the bare zero are read exactly.
+        // Proves that each unit, fractions and the bare zero are parsed exactly.
         for (text, bytes) in [
             ("0", 0),
             ("0B", 0),
@@ -225,18 +225,18 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_named() {
-        // Proves that each way to miss has its own words.
+        // Proves that each mistake has its own message.
         for (text, message) in [
             ("", "empty"),
             ("10", "no unit"),
             ("0", "no unit"),
             ("-10ms", "negative"),
-            ("ms", "no number in front of the unit"),
-            ("+1s", "no number in front of the unit"),
-            (" 1s", "no number in front of the unit"),
-            (".5s", "no number in front of the unit"),
-            ("1.s", "no number in front of the unit"),
-            ("1.2.3s", "no number in front of the unit"),
+            ("ms", "no number before the unit"),
+            ("+1s", "no number before the unit"),
+            (" 1s", "no number before the unit"),
+            (".5s", "no number before the unit"),
+            ("1.s", "no number before the unit"),
+            ("1.2.3s", "no number before the unit"),
             ("10sec", "unknown unit \"sec\""),
             ("10\u{b5}s", "unknown unit \"\u{b5}s\""),
             ("10s\u{1b}", "unknown unit \"s\\u{1b}\""),
@@ -244,9 +244,9 @@ mod tests {
             ("0.5ns", "not a whole number of nanoseconds"),
             ("1.0000000001s", "not a whole number of nanoseconds"),
             ("0.11111111111111111111111111111111111111111111s", "not a whole number of nanoseconds"),
-            ("18446744073709551616s", "too large a number"),
-            ("340282366920938463463374607431768211455ns", "too large a number"),
-            ("999999999999999999999999999999999999999999d", "too large a number"),
+            ("18446744073709551616s", "number too large"),
+            ("340282366920938463463374607431768211455ns", "number too large"),
+            ("999999999999999999999999999999999999999999d", "number too large"),
         ] {
             let error = parse_duration(text).map_err(|error| error.to_string());
             assert_eq!(error, Err(message.to_owned()), "{text}");
@@ -255,24 +255,18 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_named() {
-        // Proves that units of 1000 and lower case get the unit to write instead.
+        // Proves that ambiguous and lower-case units are rejected with the unit to write instead.
         for (text, message) in [
             ("", "empty"),
             ("64", "no unit"),
             ("-1KiB", "negative"),
-            ("KiB", "no number in front of the unit"),
+            ("KiB", "no number before the unit"),
             ("0.3KiB", "not a whole number of bytes"),
-            ("16777216TiB", "too large a number"),
+            ("16777216TiB", "number too large"),
             ("1PiB", "unknown unit \"PiB\""),
-            (
-                "64KB",
-                "\"KB\" is no unit here, since some read it as 1000 and some as 1024; KiB is 1024-based",
-            ),
-            ("1m", "\"m\" is no unit here, since some read it as 1000 and some as 1024; MiB is 1024-based"),
-            (
-                "1Gib",
-                "\"Gib\" is no unit here, since some read it as 1000 and some as 1024; GiB is 1024-based",
-            ),
+            ("64KB", "ambiguous unit \"KB\": 1000 or 1024; KiB is 1024-based"),
+            ("1m", "ambiguous unit \"m\": 1000 or 1024; MiB is 1024-based"),
+            ("1Gib", "ambiguous unit \"Gib\": 1000 or 1024; GiB is 1024-based"),
         ] {
             let error = parse_size(text).map_err(|error| error.to_string());
             assert_eq!(error, Err(message.to_owned()), "{text}");
@@ -294,7 +288,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_printed_reads_back(seconds in any::<u64>(), rest in 0..1_000_000_000_u32, bytes in any::<u64>()) {
-            // Proves that printing and reading are inverse over the whole range of both types.
+            // Proves that formatting and parsing are inverse over the whole range of both types.
             let duration = Duration::new(seconds, rest);
             prop_assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
             prop_assert_eq!(parse_size(&format_size(bytes)), Ok(bytes));
@@ -302,7 +296,7 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in any::<String>(), number in "[0-9.]{0,60}", unit in "[a-zA-Z]{0,3}") {
-            // Proves that any text ends in a value or an error.
+            // Proves that any text gives a value or an error.
             for text in [text, format!("{number}{unit}")] {
                 prop_assert!(parse_duration(&text).is_ok() || parse_duration(&text).is_err());
                 prop_assert!(parse_size(&text).is_ok() || parse_size(&text).is_err());

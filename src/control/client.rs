@@ -1,4 +1,4 @@
-//! The other end: finds the running agent and asks it.
+//! The client: finds the running recorder and sends requests to it.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -14,94 +14,96 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::place::candidates;
+use super::socket_path::candidates;
 use super::status::Status;
-use crate::os::local_socket::{access, account_name, connect_to, is_socket};
+use crate::os::local_socket::{account_name, connect_to, file_access, is_socket};
 
-/// An agent says how it is within this; one that is stopped or stuck does not.
+/// Longest wait for a status. Only a stopped or stuck recorder needs longer.
 const STATUS_WAIT: Duration = Duration::from_secs(5);
-/// An agent does what it is told within this, a little longer than it gives itself.
-const ORDER_WAIT: Duration = Duration::from_secs(35);
-/// The rights of a group in a mode.
-const GROUP: u32 = 0o070;
-/// Bytes of an answer: a state of thousands of sources.
+/// Longest wait for a command, a little longer than the limit of the recorder itself.
+const COMMAND_WAIT: Duration = Duration::from_secs(35);
+/// The group's permission bits in a file mode.
+const GROUP_PERMISSIONS: u32 = 0o070;
+/// Longest answer in bytes: enough for the status of thousands of sources.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Why the agent could not be asked, or did not do it.
+/// Errors of a request to the recorder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// There is none.
+    /// No recorder is running.
     #[error(
-        "no running flatcap: nobody answers at {looked_at}; start one (flatcap record, or the service), or name its socket with --socket"
+        "no running flatcap found at {looked_at}; start one (flatcap record, or the service), or name its socket with --socket"
     )]
-    NoAgent {
-        /// Where it was looked for.
+    NotRunning {
+        /// The searched paths.
         looked_at: String,
     },
-    /// There are several.
+    /// Several recorders are running.
     #[error("several recordings are running; name one with --socket:{}", list(.0))]
-    Several(Vec<Found>),
+    Several(Vec<FoundRecorder>),
     /// The socket cannot be connected to.
     #[error("{}: {error}{}", path.display(), hint(path, error))]
     Connect {
-        /// Which one.
+        /// The socket.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
-    /// It does not answer in time.
-    #[error("{}: no answer within {seconds} s; the agent may be stopped, or the host too busy", path.display())]
+    /// The recorder did not answer in time.
+    #[error("{}: no answer within {seconds} s; the recorder may be stopped, or the host too busy", path.display())]
     TimedOut {
-        /// Which one.
+        /// The socket.
         path: PathBuf,
-        /// How long was waited.
+        /// The time that the client waited.
         seconds: u64,
     },
-    /// What answers there speaks no HTTP, or ended in the middle.
-    #[error("{}: no answer that makes sense: {reason}; is it flatcap's control socket?", path.display())]
-    Nonsense {
-        /// Which one.
+    /// The answer is not HTTP or is truncated.
+    #[error("{}: invalid answer: {reason}; is it flatcap's control socket?", path.display())]
+    InvalidAnswer {
+        /// The socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the answer.
         reason: String,
     },
-    /// The agent refuses.
-    #[error("the agent refuses: {message}")]
+    /// The recorder refused the request.
+    #[error("the recorder refused: {message}")]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What it says.
+        /// The text of the answer.
         message: String,
     },
-    /// The kernel refuses what it takes to ask.
-    #[error("cannot ask the agent: {0}")]
+    /// The kernel refused a resource that the request needs.
+    #[error("cannot send the request: {0}")]
     Kernel(#[from] io::Error),
 }
 
-/// An agent that was found.
+/// A recorder that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundRecorder {
     /// Its socket.
     pub socket: PathBuf,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Where it records to.
+    /// Its data directory.
     pub data_dir: String,
 }
 
-/// A running agent.
+/// A client of one running recorder.
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
 }
 
 impl Client {
-    /// The agent at this socket; without one, the only one that answers where agents are by default.
+    /// Returns a client for this socket; without one, for the only recorder that answers at the
+    /// default paths.
     ///
     /// # Errors
-    /// `NoAgent`, `Several`; `Connect` where the only one there may be cannot be connected to.
+    /// [`NotRunning`](ClientError::NotRunning), [`Several`](ClientError::Several), or the error of
+    /// the only socket that was found.
     pub fn find(socket: Option<&Path>) -> Result<Self, ClientError> {
         if let Some(socket) = socket {
             return Ok(Self { socket: socket.to_owned() });
@@ -112,37 +114,37 @@ impl Client {
         for path in paths {
             let client = Self { socket: path };
             match client.status() {
-                Ok(status) => found.push((client, status.agent)),
-                // Left by a dead one, or none.
+                Ok(status) => found.push((client, status.recorder)),
+                // No socket, or a stale one.
                 Err(ClientError::Connect { error, .. })
                     if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         if found.len() > 1 {
-            let one = |(client, agent): (Self, super::status::AgentStatus)| Found {
+            let one = |(client, recorder): (Self, super::status::ProcessStatus)| FoundRecorder {
                 socket: client.socket,
-                pid: agent.pid,
-                data_dir: agent.data_dir,
+                pid: recorder.pid,
+                data_dir: recorder.data_dir,
             };
             return Err(ClientError::Several(found.into_iter().map(one).collect()));
         }
         match (found.pop(), failed) {
             (Some((client, _)), _) => Ok(client),
             (None, Some(error)) => Err(error),
-            (None, None) => Err(ClientError::NoAgent { looked_at }),
+            (None, None) => Err(ClientError::NotRunning { looked_at }),
         }
     }
 
-    /// How it is.
+    /// Returns the status.
     ///
     /// # Errors
-    /// Every kind of [`ClientError`] but the first two.
+    /// Every kind of [`ClientError`] except the first two.
     pub fn status(&self) -> Result<Status, ClientError> {
-        Status::from_json(&self.status_json()?).map_err(|error| self.nonsense(error))
+        Status::from_json(&self.status_json()?).map_err(|error| self.invalid_answer(error))
     }
 
-    /// The same as the agent said it.
+    /// Returns the status as the recorder's JSON text.
     ///
     /// # Errors
     /// As [`status`](Self::status).
@@ -150,44 +152,44 @@ impl Client {
         self.ask(Method::GET, "/status", String::new(), STATUS_WAIT)
     }
 
-    /// Seals the open segment and begins the next one. What it says of it.
+    /// Seals the open segment and begins the next one. Returns the recorder's message.
     ///
     /// # Errors
     /// As [`status`](Self::status).
     pub fn rotate(&self) -> Result<String, ClientError> {
-        self.ask(Method::POST, "/rotate", String::new(), ORDER_WAIT)
+        self.ask(Method::POST, "/rotate", String::new(), COMMAND_WAIT)
     }
 
-    /// Writes a line into the recording. What it says of it.
+    /// Writes a mark into the recording. Returns the recorder's message.
     ///
     /// # Errors
     /// As [`status`](Self::status).
     pub fn mark(&self, text: &str) -> Result<String, ClientError> {
-        self.ask(Method::POST, "/mark", text.to_owned(), ORDER_WAIT)
+        self.ask(Method::POST, "/mark", text.to_owned(), COMMAND_WAIT)
     }
 
-    /// Lets it read its configuration again. What it says of it.
+    /// Reloads the configuration. Returns the recorder's message.
     ///
     /// # Errors
     /// As [`status`](Self::status).
     pub fn reload(&self) -> Result<String, ClientError> {
-        self.ask(Method::POST, "/reload", String::new(), ORDER_WAIT)
+        self.ask(Method::POST, "/reload", String::new(), COMMAND_WAIT)
     }
 
-    /// Lets it write and sync what has been sampled. What it says of it.
+    /// Writes and syncs all samples taken so far. Returns the recorder's message.
     ///
     /// # Errors
     /// As [`status`](Self::status).
     pub fn flush(&self) -> Result<String, ClientError> {
-        self.ask(Method::POST, "/flush", String::new(), ORDER_WAIT)
+        self.ask(Method::POST, "/flush", String::new(), COMMAND_WAIT)
     }
 
-    /// Lets it log by this filter. What it says of it.
+    /// Sets the log filter. Returns the recorder's message.
     ///
     /// # Errors
     /// As [`status`](Self::status).
     pub fn set_log(&self, filter: &str) -> Result<String, ClientError> {
-        self.ask(Method::PUT, "/log-level", filter.to_owned(), ORDER_WAIT)
+        self.ask(Method::PUT, "/log-level", filter.to_owned(), COMMAND_WAIT)
     }
 
     fn ask(&self, method: Method, path: &str, body: String, wait: Duration) -> Result<String, ClientError> {
@@ -196,7 +198,7 @@ impl Client {
             .uri(path)
             .header(HOST, "flatcap")
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| self.nonsense(error))?;
+            .map_err(|error| self.invalid_answer(error))?;
         let connection = connect_to(&self.socket)
             .map_err(|error| ClientError::Connect { path: self.socket.clone(), error })?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -217,27 +219,27 @@ impl Client {
         connection: UnixStream,
         request: Request<Full<Bytes>>,
     ) -> Result<(StatusCode, String), ClientError> {
-        let (mut sender, course) =
-            http1::handshake(TokioIo::new(connection)).await.map_err(|error| self.nonsense(error))?;
-        let asked = async {
-            let response = sender.send_request(request).await.map_err(|error| self.nonsense(error))?;
+        let (mut sender, connection_task) =
+            http1::handshake(TokioIo::new(connection)).await.map_err(|error| self.invalid_answer(error))?;
+        let response = async {
+            let response = sender.send_request(request).await.map_err(|error| self.invalid_answer(error))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-            let bytes = body.map_err(|error| self.nonsense(error))?.to_bytes();
-            let text = String::from_utf8(bytes.into()).map_err(|error| self.nonsense(error))?;
+            let bytes = body.map_err(|error| self.invalid_answer(error))?.to_bytes();
+            let text = String::from_utf8(bytes.into()).map_err(|error| self.invalid_answer(error))?;
             Ok((status, text))
         };
-        beside(asked, course).await
+        drive(response, connection_task).await
     }
 
-    fn nonsense(&self, reason: impl std::fmt::Display) -> ClientError {
-        ClientError::Nonsense { path: self.socket.clone(), reason: reason.to_string() }
+    fn invalid_answer(&self, reason: impl std::fmt::Display) -> ClientError {
+        ClientError::InvalidAnswer { path: self.socket.clone(), reason: reason.to_string() }
     }
 }
 
-/// What `asked` comes to, while `course` is moved on.
-async fn beside<A: Future, B: Future>(asked: A, course: B) -> A::Output {
-    let (mut asked, mut course) = (std::pin::pin!(asked), std::pin::pin!(course));
+/// Returns the output of `asked` while also polling `background`.
+async fn drive<A: Future, B: Future>(asked: A, background: B) -> A::Output {
+    let (mut asked, mut course) = (std::pin::pin!(asked), std::pin::pin!(background));
     let mut is_over = false;
     std::future::poll_fn(|context| {
         is_over = is_over || course.as_mut().poll(context).is_ready();
@@ -246,50 +248,53 @@ async fn beside<A: Future, B: Future>(asked: A, course: B) -> A::Output {
     .await
 }
 
-fn list(found: &[Found]) -> String {
-    let line = |one: &Found| {
+fn list(found: &[FoundRecorder]) -> String {
+    let line = |one: &FoundRecorder| {
         format!("\n  --socket {}  (pid {}, recording to {})", one.socket.display(), one.pid, one.data_dir)
     };
     found.iter().map(line).collect()
 }
 
-/// What to do about an error, for whoever is not told enough by it.
+/// Returns advice for an error whose text alone does not suffice.
 fn hint(path: &Path, error: &io::Error) -> String {
     match error.kind() {
-        ErrorKind::PermissionDenied => match (access(path), path.parent().map(access)) {
-            (Ok(socket), _) => format!("; it {}", who_may(socket)),
-            (Err(_), Some(Ok(directory))) => format!("; its directory {}", who_may(directory)),
-            (Err(_), _) => "; its directory is closed to you: be its owner, or root".to_owned(),
+        ErrorKind::PermissionDenied => match (file_access(path), path.parent().map(file_access)) {
+            (Ok(socket), _) => format!("; it {}", access_hint(socket)),
+            (Err(_), Some(Ok(directory))) => format!("; its directory {}", access_hint(directory)),
+            (Err(_), _) => "; you have no access to its directory: run as its owner, or root".to_owned(),
         },
-        ErrorKind::ConnectionRefused if !is_socket(path).unwrap_or(true) => "; it is no socket".to_owned(),
-        ErrorKind::ConnectionRefused => "; nobody answers: the agent that made it is dead".to_owned(),
-        ErrorKind::WouldBlock => "; too many connections wait there already: the agent is stopped, or somebody opens them faster than it \
-                                  can serve them (ss -xp tells who); ask again"
+        ErrorKind::ConnectionRefused if !is_socket(path).unwrap_or(true) => "; it is not a socket".to_owned(),
+        ErrorKind::ConnectionRefused => "; no process answers: the recorder that created it is dead".to_owned(),
+        ErrorKind::WouldBlock => "; too many connections are waiting: the recorder is stopped, or a client opens them faster than it \
+                                  can serve them (see ss -xp); try again"
             .to_owned(),
-        ErrorKind::NotFound => "; is an agent running?".to_owned(),
+        ErrorKind::NotFound => "; is a recorder running?".to_owned(),
         _ => String::new(),
     }
 }
 
-/// Whom a file with this user, group and mode lets in.
-fn who_may((user, group, mode): (u32, u32, u32)) -> String {
+/// Returns who may use a file with this user, group and mode.
+fn access_hint((user, group, mode): (u32, u32, u32)) -> String {
     let user = account_name("/etc/passwd", user);
-    if mode & GROUP == 0 {
-        return format!("is for user {user} (mode {mode:o}): be that one, or root");
+    if mode & GROUP_PERMISSIONS == 0 {
+        return format!("is restricted to user {user} (mode {mode:o}): run as that user, or root");
     }
     let group = account_name("/etc/group", group);
-    format!("is for user {user} and group {group} (mode {mode:o}): be one of them, or root")
+    format!("is restricted to user {user} and group {group} (mode {mode:o}): run as one of them, or root")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Goal: who is kept out is told whom to be, of a directory as of a socket. Method: modes with and without rights of the group.
+    // Proves that the hint names the user and group to run as, with and without group permissions.
     #[test]
-    fn who_may_is_told() {
-        assert_eq!(who_may((0, 0, 0o700)), "is for user root (mode 700): be that one, or root");
-        let both = "is for user root and group root (mode 750): be one of them, or root";
-        assert_eq!(who_may((0, 0, 0o750)), both);
+    fn the_hint_names_user_and_group() {
+        assert_eq!(
+            access_hint((0, 0, 0o700)),
+            "is restricted to user root (mode 700): run as that user, or root"
+        );
+        let both = "is restricted to user root and group root (mode 750): run as one of them, or root";
+        assert_eq!(access_hint((0, 0, 0o750)), both);
     }
 }

@@ -1,7 +1,8 @@
-//! All counters as Prometheus reads them: `OpenMetrics` text, or the older text format for who knows no other.
+//! Exposition of all counters for Prometheus: `OpenMetrics` text, or the older text format for
+//! clients that support nothing else.
 //!
-//! One table a subject: name, help, unit, and where the number is. To add a metric is to add a line, and one to
-//! docs/OPERATIONS.md.
+//! The metrics are listed in one table per subject: name, help, unit and source of the value. A new
+//! metric needs one entry there, and one in docs/OPERATIONS.md.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -13,25 +14,27 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::families::{
-    AGENT, DIRECTORY, Family, GROUPS, LATENCIES, Number, PROCESS, RECORDER, SEALER, SOURCE_LATENCIES, SOURCES,
+use super::metric_table::{
+    COMPRESSOR, DAEMON, DIRECTORY, GROUPS, LATENCIES, MetricFamily, MetricValue, PROCESS, RECORDER,
+    SOURCE_LATENCIES, SOURCES,
 };
-use crate::metrics::{BOUNDS_NS, Distribution, Metrics};
+use crate::metrics::{BUCKET_BOUNDS_NS, Distribution, Metrics};
 use crate::os::clock::{ClockReading, NS_PER_S};
 use crate::os::process_usage::ProcessUsage;
 
-/// In which format.
+/// The text format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum ExpositionFormat {
     /// `OpenMetrics` 1.0.
     OpenMetrics,
     /// Prometheus text, version 0.0.4.
     Prometheus,
 }
 
-impl Format {
-    /// As a client's `Accept` asks: the older one only where it names that and not the newer one.
-    pub(super) fn accepted(accept: &str) -> Self {
+impl ExpositionFormat {
+    /// Selects the format by the client's `Accept` header: the older one only if the header names
+    /// it and not the newer one.
+    pub(super) fn from_accept(accept: &str) -> Self {
         if accept.contains("text/plain") && !accept.contains("openmetrics-text") {
             Self::Prometheus
         } else {
@@ -48,54 +51,55 @@ impl Format {
     }
 }
 
-/// Tells the metrics of a run.
+/// Formats the metrics of a run.
 #[derive(Debug)]
 pub(super) struct Exposition {
     registry: Registry,
 }
 
-/// What is the same in every answer.
+/// Labels that are constant during a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunLabels {
-    /// 16 hexadecimal digits.
+    /// The run's id, 16 hexadecimal digits.
     pub run_id: String,
-    /// When the run began, as the wall clock said, in nanoseconds since 1970.
+    /// Wall clock time at the start of the run, in nanoseconds since 1970.
     pub start_wall_ns: i64,
 }
 
 impl Exposition {
     pub(super) fn new(metrics: Arc<Metrics>, run: RunLabels) -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Everything { metrics, run }));
+        registry.register_collector(Box::new(AllMetrics { metrics, run }));
         Self { registry }
     }
 
-    /// All metrics as they are now.
-    pub(super) fn text(&self, format: Format) -> String {
+    /// Returns all metrics as they are now.
+    pub(super) fn text(&self, format: ExpositionFormat) -> String {
         let mut text = String::new();
         // Writing to memory does not fail.
         let _infallible = encode(&mut text, &self.registry);
         match format {
-            Format::OpenMetrics => text,
-            Format::Prometheus => older(&text),
+            ExpositionFormat::OpenMetrics => text,
+            ExpositionFormat::Prometheus => to_older_format(&text),
         }
     }
 }
 
 #[derive(Debug)]
-struct Everything {
+struct AllMetrics {
     metrics: Arc<Metrics>,
     run: RunLabels,
 }
 
-/// What the labels of a line are made of: none, or one.
+/// The label of a metric: none or one.
 type Labels<'a> = Option<(&'static str, &'a str)>;
 
-impl Collector for Everything {
+impl Collector for AllMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let metrics = &*self.metrics;
         let build = [("version", env!("CARGO_PKG_VERSION")), ("run_id", self.run.run_id.as_str())];
-        let help = "Always 1; which version records, and the run's id as in the names of its segments.";
+        let help =
+            "Always 1; the labels are the version and the run id, which is part of the segments' names.";
         encoder.encode_descriptor("flatcap_build", help, None, MetricType::Info)?.encode_info(&build)?;
         let current = metrics.current_sources();
         let sources = || current.iter().map(|(_, source)| (Some(("source", source.name.as_str())), *source));
@@ -103,7 +107,7 @@ impl Collector for Everything {
             family.encode_each(&mut encoder, sources())?;
         }
         for family in SOURCE_LATENCIES {
-            let each = sources().map(|(labels, source)| (labels, (family.of)(source).distribution()));
+            let each = sources().map(|(labels, source)| (labels, (family.latency)(source).distribution()));
             histogram(&mut encoder, (family.name, family.help), each)?;
         }
         for family in GROUPS {
@@ -111,22 +115,22 @@ impl Collector for Everything {
             family.encode_each(&mut encoder, groups)?;
         }
         for family in LATENCIES {
-            let distribution = (family.of)(&metrics.recorder).distribution();
+            let distribution = (family.latency)(&metrics.recorder).distribution();
             histogram(&mut encoder, (family.name, family.help), [(None, distribution)].into_iter())?;
         }
-        // Where /proc cannot be read there are zeros.
+        // Zeros if /proc cannot be read.
         let usage = ProcessUsage::now().unwrap_or_default();
-        let now = Moment { usage, start_wall_ns: self.run.start_wall_ns };
+        let now = ProcessSnapshot { usage, start_wall_ns: self.run.start_wall_ns };
         for family in RECORDER {
             family.encode_each(&mut encoder, [(None, &metrics.recorder)].into_iter())?;
         }
         for family in DIRECTORY {
             family.encode_each(&mut encoder, [(None, &*metrics.directory)].into_iter())?;
         }
-        for family in SEALER {
-            family.encode_each(&mut encoder, [(None, &*metrics.sealer)].into_iter())?;
+        for family in COMPRESSOR {
+            family.encode_each(&mut encoder, [(None, &*metrics.compression)].into_iter())?;
         }
-        for family in AGENT {
+        for family in DAEMON {
             family.encode_each(&mut encoder, [(None, metrics)].into_iter())?;
         }
         for family in PROCESS {
@@ -136,15 +140,15 @@ impl Collector for Everything {
     }
 }
 
-/// What the metrics of the process are read from.
+/// The values behind the process metrics.
 #[derive(Debug)]
-pub(super) struct Moment {
+pub(super) struct ProcessSnapshot {
     pub(super) usage: ProcessUsage,
     pub(super) start_wall_ns: i64,
 }
 
-impl<T: 'static> Family<T> {
-    /// One line for each of these.
+impl<T: 'static> MetricFamily<T> {
+    /// Encodes one metric per item.
     fn encode_each<'a>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -163,7 +167,7 @@ impl<T: 'static> Family<T> {
     }
 }
 
-/// Begins a metric. The library writes the unit behind the name by itself.
+/// Begins a metric family. The library appends the unit to the name.
 fn descriptor<'e>(
     encoder: &'e mut DescriptorEncoder<'_>,
     (name, help): (&'static str, &str),
@@ -175,13 +179,13 @@ fn descriptor<'e>(
     encoder.encode_descriptor(name, help, unit, kind)
 }
 
-fn line(metric: &mut MetricEncoder<'_>, is_counter: bool, value: Number) -> fmt::Result {
+fn line(metric: &mut MetricEncoder<'_>, is_counter: bool, value: MetricValue) -> fmt::Result {
     let no_exemplar = None::<&Exemplar<NoLabelSet, f64>>;
     match (value, is_counter) {
-        (Number::Whole(value), true) => metric.encode_counter(&value, no_exemplar),
-        (Number::Whole(value), false) => metric.encode_gauge(&value),
-        (Number::Real(value), true) => metric.encode_counter(&value, no_exemplar),
-        (Number::Real(value), false) => metric.encode_gauge(&value),
+        (MetricValue::Integer(value), true) => metric.encode_counter(&value, no_exemplar),
+        (MetricValue::Integer(value), false) => metric.encode_gauge(&value),
+        (MetricValue::Float(value), true) => metric.encode_counter(&value, no_exemplar),
+        (MetricValue::Float(value), false) => metric.encode_gauge(&value),
     }
 }
 
@@ -192,7 +196,7 @@ fn histogram<'a>(
 ) -> fmt::Result {
     let mut metric = descriptor(encoder, named, MetricType::Histogram)?;
     for (labels, distribution) in each {
-        let bounds = BOUNDS_NS.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
+        let bounds = BUCKET_BOUNDS_NS.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(distribution.counts).collect();
         let count = distribution.counts.iter().sum();
         let sum = seconds(distribution.sum_ns);
@@ -206,25 +210,31 @@ fn histogram<'a>(
     Ok(())
 }
 
-/// Nanoseconds as the seconds that Prometheus wants: exact to the nanosecond for a hundred days, to the microsecond beyond.
+/// Converts nanoseconds to seconds: exact to the nanosecond up to a hundred days, to the
+/// microsecond beyond.
 #[allow(clippy::cast_precision_loss, reason = "53 bits of nanoseconds are a hundred days")]
 pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// Wall nanoseconds as seconds since 1970, to a quarter of a microsecond these days.
-#[allow(clippy::cast_precision_loss, reason = "whole seconds apart, so that the fraction is rounded once")]
+/// Converts wall clock nanoseconds to seconds since 1970, at present exact to a quarter of a
+/// microsecond.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "whole seconds are separate, so that the fraction is rounded once"
+)]
 pub(super) fn wall_seconds(ns: i64) -> f64 {
     ns.div_euclid(1_000_000_000) as f64 + ns.rem_euclid(1_000_000_000) as f64 / 1e9
 }
 
-/// Seconds since 1970, now.
+/// Returns the current time in seconds since 1970.
 pub(super) fn now_s() -> u64 {
     u64::try_from(ClockReading::now().wall_ns / NS_PER_S.cast_signed()).unwrap_or_default()
 }
 
-/// `OpenMetrics` text in the format before it: no units, no end, no info; a counter's family has the name of its lines.
-fn older(text: &str) -> String {
+/// Converts `OpenMetrics` text to the older format: no units, end marker or info type; a counter
+/// family is named like its metrics.
+fn to_older_format(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = "";
     for line in text.lines() {
@@ -251,7 +261,7 @@ fn older(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{GroupMetrics, Interval, SourceMetrics};
+    use crate::metrics::{GroupMetrics, IntervalHistogram, SourceMetrics};
 
     fn exposition() -> (Exposition, Arc<Metrics>) {
         let sources =
@@ -263,20 +273,20 @@ mod tests {
         (Exposition::new(Arc::clone(&metrics), run), metrics)
     }
 
-    // Goal: the text says what was counted, by the conventions: units, suffixes, labels, cumulative buckets, an end. Method: known
-    // counts, and the lines for them.
+    // Proves that the text follows the conventions: units, suffixes, labels, cumulative buckets and
+    // the end marker.
     #[test]
-    fn what_is_counted_is_told() {
+    fn counters_are_exposed() {
         let (exposition, metrics) = exposition();
         metrics.sources.get(0).unwrap().begun.set(42);
         metrics.sources.get(1).unwrap().lost.set(3);
         metrics.groups[0].waited_ns.set(1_500_000_000);
-        let mut interval = Interval::default();
+        let mut interval = IntervalHistogram::default();
         for ns in [900, 900, 2_000_000, 30_000_000_000] {
             interval.record(ns);
         }
         metrics.sources.get(0).unwrap().lateness.publish(&interval);
-        let text = exposition.text(Format::OpenMetrics);
+        let text = exposition.text(ExpositionFormat::OpenMetrics);
         for line in [
             "# TYPE flatcap_source_begun counter",
             "flatcap_source_begun_total{source=\"cpu\"} 42",
@@ -297,12 +307,13 @@ mod tests {
         assert!(text.contains("flatcap_build_info{version=") && text.ends_with("# EOF\n"));
     }
 
-    // Goal: the older format has no word that it does not know, and loses no line. Method: both texts.
+    // Proves that the older format has the same metrics and nothing that it does not support.
     #[test]
     fn the_older_format_has_the_same_lines() {
         let (exposition, _metrics) = exposition();
-        let (newer, older) = (exposition.text(Format::OpenMetrics), exposition.text(Format::Prometheus));
-        // What the process takes changes between the two.
+        let (newer, older) =
+            (exposition.text(ExpositionFormat::OpenMetrics), exposition.text(ExpositionFormat::Prometheus));
+        // The values of the process change between the two.
         let counts = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
         assert_eq!(counts(&newer), counts(&older));
         assert!(
@@ -310,21 +321,21 @@ mod tests {
             "{older}"
         );
         assert!(older.contains("# TYPE flatcap_build_info gauge\nflatcap_build_info{"), "{older}");
-        assert!(older.contains("# HELP flatcap_source_begun_total Readings"), "{older}");
+        assert!(older.contains("# HELP flatcap_source_begun_total Samples"), "{older}");
         assert!(!older.contains("EOF") && !older.contains("UNIT"));
     }
 
-    // Goal: who asks for the older format alone gets it. Method: what clients send.
+    // Proves that a client gets the older format only if it accepts nothing else.
     #[test]
     fn the_format_is_the_one_asked_for() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
         for (accept, format) in [
-            ("", Format::OpenMetrics),
-            ("*/*", Format::OpenMetrics),
-            (prometheus, Format::OpenMetrics),
-            ("text/plain;version=0.0.4", Format::Prometheus),
+            ("", ExpositionFormat::OpenMetrics),
+            ("*/*", ExpositionFormat::OpenMetrics),
+            (prometheus, ExpositionFormat::OpenMetrics),
+            ("text/plain;version=0.0.4", ExpositionFormat::Prometheus),
         ] {
-            assert_eq!(Format::accepted(accept), format, "{accept}");
+            assert_eq!(ExpositionFormat::from_accept(accept), format, "{accept}");
         }
     }
 }

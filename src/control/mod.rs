@@ -1,26 +1,27 @@
-//! What may be asked of the running agent, and how does it answer? Requests over HTTP on a Unix socket.
+//! The control server and its client: HTTP requests to the running recorder over a Unix socket.
 //!
-//! Never: changes anything itself. A request goes to the daemon, which alone decides, and its answer goes back.
+//! The server changes nothing itself. It passes each request to the daemon, which decides, and
+//! returns the answer.
 
 mod client;
 mod exposition;
-mod families;
-mod place;
-mod purse;
+#[cfg(test)]
+mod hostile_clients;
+mod metric_table;
 mod request;
 mod route;
 mod server;
+mod socket_path;
 mod status;
-#[cfg(test)]
-mod trials;
+mod token_bucket;
 
-pub use client::{Client, ClientError, Found};
+pub use client::{Client, ClientError, FoundRecorder};
 pub use exposition::RunLabels;
-pub use place::{SocketPlace, is_socket_of_a_run};
-pub use request::{Answer, Call, Caller, Calls, Refusal, RefusalKind, Request, calls};
+pub use request::{Answer, Call, Caller, Calls, ControlRequest, Refusal, RefusalKind, calls};
 pub use route::{FILTER_BYTES_MAX, MARK_BYTES_MAX};
 pub use server::{Server, ServerStop, listen_for_metrics};
+pub use socket_path::{SocketPath, is_socket_of_a_run};
 pub use status::{
-    AgentStatus, FormerStatus, GroupStatus, Latency, QueueStatus, ReloadStatus, SealerStatus, SegmentStatus,
-    SourceStatus, Status, StorageStatus,
+    CompressorStatus, FormerStatus, GroupStatus, LatencyStatus, ProcessStatus, QueueStatus, ReloadStatus,
+    SegmentStatus, SourceStatus, Status, StorageStatus,
 };

@@ -1,4 +1,4 @@
-//! A request on its way to the daemon, and the answer on its way back.
+//! Requests to the daemon and their answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,121 +6,124 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use tokio::sync::oneshot;
 
-use crate::os::event::Event;
+use crate::os::wake_event::WakeEvent;
 
-/// Requests that may wait for the daemon; more are refused as [`RefusalKind::Busy`].
+/// Requests that may wait for the daemon; further ones are refused as [`RefusalKind::Busy`].
 const CALLS_MAX: usize = 64;
-/// The daemon answers within this, or the caller is told that it does not.
+/// Time limit for the daemon's answer. After it the caller gets an error.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// What may be asked of the running agent.
+/// A request to the running recorder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
-    /// How it is.
+pub enum ControlRequest {
+    /// Return the status.
     Status,
     /// Seal the open segment and begin the next one.
     Rotate,
-    /// Write a line into the recording, with the time.
+    /// Write a mark with the current time into the recording.
     Mark(String),
-    /// Read the configuration again, and change what has changed.
+    /// Reload the configuration and apply the changes.
     Reload,
-    /// Hand over, write and sync what has been sampled.
+    /// Queue, write and sync all samples taken so far.
     Flush,
-    /// Log by this filter from now on, written as in `FLATCAP_LOG`.
+    /// Set the log filter, which has the syntax of `FLATCAP_LOG`.
     Log(String),
 }
 
-/// What comes back when it was done.
+/// The answer to a successful request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The agent's state, as JSON.
+    /// The recorder's status, as JSON.
     Status(String),
-    /// One line that says what was done.
+    /// One line with the result.
     Done(String),
 }
 
-/// Why it was not done.
+/// The answer to a refused or failed request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// Whose matter it is.
+    /// The kind of the refusal.
     pub kind: RefusalKind,
-    /// One line, or one a mistake, that says what to do.
+    /// One line, or one per mistake, that says what to do.
     pub message: String,
 }
 
-/// Whose matter a refusal is.
+/// The kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// What was asked makes no sense: a text that is too long, a configuration with mistakes.
+    /// The request is invalid: for example a text that is too long, or a configuration with
+    /// mistakes.
     Invalid,
-    /// Too much is asked at once, or the agent is ending; it may be asked again.
+    /// Too many requests are waiting, or the recorder is stopping; the client may try again.
     Busy,
-    /// The storage or the kernel did not let it be done.
+    /// The storage or the kernel failed.
     Failed,
 }
 
 /// A request that waits for its answer.
 #[derive(Debug)]
-#[must_use = "who asked waits for an answer"]
+#[must_use = "the caller waits for an answer"]
 pub struct Call {
-    /// What is asked.
-    pub request: Request,
+    /// The request.
+    pub request: ControlRequest,
     reply: oneshot::Sender<Result<Answer, Refusal>>,
 }
 
 impl Call {
-    /// Answers. One who no longer waits is no matter.
+    /// Sends the answer. It is dropped if the caller no longer waits.
     pub fn answer(self, result: Result<Answer, Refusal>) {
         drop(self.reply.send(result));
     }
 }
 
-/// The end that asks; each connection has one.
+/// The requesting end; each connection has one.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    to: Sender<Call>,
-    bell: Arc<Event>,
+    sender: Sender<Call>,
+    wake: Arc<WakeEvent>,
 }
 
-/// The end that answers: the daemon's.
+/// The answering end, held by the daemon.
 #[derive(Debug)]
 pub struct Calls {
-    from: Receiver<Call>,
+    receiver: Receiver<Call>,
 }
 
-/// Both ends. `bell` is set whenever there is a call to take.
-pub fn calls(bell: Arc<Event>) -> (Caller, Calls) {
+/// Creates both ends. `wake` is set whenever a call is sent.
+pub fn calls(wake: Arc<WakeEvent>) -> (Caller, Calls) {
     let (to, from) = bounded(CALLS_MAX);
-    (Caller { to, bell }, Calls { from })
+    (Caller { sender: to, wake }, Calls { receiver: from })
 }
 
 impl Caller {
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     ///
     /// # Errors
-    /// What the daemon refuses; `Busy` where it has too many requests already, ends, or does not answer.
-    pub async fn ask(&self, request: Request) -> Result<Answer, Refusal> {
+    /// The daemon's refusal, or `Busy` if it has too many requests, is stopping or does not answer.
+    pub async fn ask(&self, request: ControlRequest) -> Result<Answer, Refusal> {
         let busy = |message: &str| Refusal { kind: RefusalKind::Busy, message: message.to_owned() };
         let (reply, answer) = oneshot::channel();
-        self.to
+        self.sender
             .try_send(Call { request, reply })
-            .map_err(|_| busy("the agent has too many requests to answer, or is ending; ask again"))?;
-        self.bell.set();
+            .map_err(|_| busy("the recorder has too many pending requests, or is stopping; try again"))?;
+        self.wake.set();
         match tokio::time::timeout(ANSWER_MAX, answer).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_dropped)) => Err(busy("the agent is ending")),
+            Ok(Err(_dropped)) => Err(busy("the recorder is stopping")),
             Err(_elapsed) => {
                 let seconds = ANSWER_MAX.as_secs();
-                Err(busy(&format!("the agent has not answered for {seconds} s; its storage may be stalled")))
+                Err(busy(&format!(
+                    "the recorder has not answered within {seconds} s; its storage may be stalled"
+                )))
             }
         }
     }
 }
 
 impl Calls {
-    /// The oldest call that waits.
+    /// Returns the oldest waiting call.
     pub fn next(&self) -> Option<Call> {
-        self.from.try_recv().ok()
+        self.receiver.try_recv().ok()
     }
 }

@@ -1,37 +1,38 @@
-//! Which request a path and a method are, and who may ask for it: decisions without a socket.
+//! Routing and permissions: maps methods and paths to requests, and decides who may send them. No
+//! sockets.
 
 use hyper::{Method, StatusCode};
 
-use super::request::{Refusal, RefusalKind, Request};
-use crate::os::local_socket::Peer;
+use super::request::{ControlRequest, Refusal, RefusalKind};
+use crate::os::local_socket::PeerCredentials;
 
-/// Bytes of a mark's text.
+/// Size limit for the text of a mark.
 pub const MARK_BYTES_MAX: usize = 4096;
-/// Bytes of a log filter.
+/// Size limit for a log filter.
 pub const FILTER_BYTES_MAX: usize = 1024;
 
-/// What there is, for a client that asks for something else.
+/// The index of the control socket, also part of the answer to an unknown path.
 const INDEX: &str = "flatcap's control socket:\n\
-    GET /status       the agent's state, as JSON\n\
+    GET /status       the recorder's state, as JSON\n\
     GET /metrics      every counter, as OpenMetrics text\n\
-    POST /rotate      close the open segment and begin the next one\n\
+    POST /rotate      seal the open segment and begin the next one\n\
     POST /mark        write the body, one line of text, into the recording\n\
-    POST /reload      read the configuration again, and change what has changed\n\
-    POST /flush       write and sync what has been sampled\n\
-    PUT /log-level    log by the filter in the body from now on\n";
-/// The same for those who come over TCP.
+    POST /reload      reload the configuration and apply what has changed\n\
+    POST /flush       write and sync all samples taken so far\n\
+    PUT /log-level    set the log filter to the body\n";
+/// The index of the TCP listener.
 const INDEX_TCP: &str = "flatcap's metrics:\nGET /metrics      every counter, as OpenMetrics text\n";
 
-/// By which way a client has come.
+/// The origin of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// Over the control socket.
-    Local(Peer),
-    /// Over TCP: it reads metrics, and nothing else.
+pub(super) enum ClientOrigin {
+    /// The control socket.
+    Local(PeerCredentials),
+    /// TCP, over which only metrics can be read.
     Network,
 }
 
-/// What a request line asks for.
+/// The target of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     Index,
@@ -44,11 +45,11 @@ pub(super) enum Route {
     LogLevel,
 }
 
-/// An answer that needs nobody else.
+/// A refusal that does not involve the daemon.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) status: StatusCode,
-    /// Methods that there are, for `Allow`.
+    /// The allowed methods, for the `Allow` header.
     pub(super) allow: Option<&'static str>,
     pub(super) text: String,
 }
@@ -82,14 +83,14 @@ impl Route {
         ("/log-level", "PUT", Self::LogLevel),
     ];
 
-    /// What this method on this path asks for.
-    pub(super) fn find(method: &Method, path: &str, origin: &Origin) -> Result<Self, Rejection> {
+    /// Returns the route of a method and path.
+    pub(super) fn find(method: &Method, path: &str, origin: &ClientOrigin) -> Result<Self, Rejection> {
         let is_there =
-            |route: Self| *origin != Origin::Network || matches!(route, Self::Index | Self::Metrics);
+            |route: Self| *origin != ClientOrigin::Network || matches!(route, Self::Index | Self::Metrics);
         let found = Self::ALL.iter().find(|(known, _, route)| *known == path && is_there(*route));
         let Some((_, allowed, route)) = found else {
-            let there_is = if *origin == Origin::Network { INDEX_TCP } else { INDEX };
-            return Err(Rejection::new(StatusCode::NOT_FOUND, format!("there is no such path; {there_is}")));
+            let index = if *origin == ClientOrigin::Network { INDEX_TCP } else { INDEX };
+            return Err(Rejection::new(StatusCode::NOT_FOUND, format!("no such path; {index}")));
         };
         if allowed.split(", ").any(|allowed| allowed == method.as_str()) {
             return Ok(*route);
@@ -97,67 +98,66 @@ impl Route {
         Err(Rejection {
             status: StatusCode::METHOD_NOT_ALLOWED,
             allow: Some(allowed),
-            text: format!("{path} takes {allowed}"),
+            text: format!("{path} supports only {allowed}"),
         })
     }
 
-    /// Whether it changes something.
-    pub(super) fn changes(self) -> bool {
+    /// Whether the route changes something.
+    pub(super) fn is_change(self) -> bool {
         !matches!(self, Self::Index | Self::Metrics | Self::Status)
     }
 
-    /// What there is.
-    pub(super) fn index(origin: &Origin) -> &'static str {
-        if *origin == Origin::Network { INDEX_TCP } else { INDEX }
+    /// Returns the index for clients of this origin.
+    pub(super) fn index(origin: &ClientOrigin) -> &'static str {
+        if *origin == ClientOrigin::Network { INDEX_TCP } else { INDEX }
     }
 
-    /// What the daemon is to be asked; none for what needs no daemon.
-    pub(super) fn request(self, body: &[u8]) -> Result<Option<Request>, Rejection> {
+    /// Returns the request for the daemon; None for a route that does not need it.
+    pub(super) fn request(self, body: &[u8]) -> Result<Option<ControlRequest>, Rejection> {
         let request = match self {
             Self::Index | Self::Metrics => return Ok(None),
-            Self::Status => Request::Status,
-            Self::Rotate => Request::Rotate,
-            Self::Reload => Request::Reload,
-            Self::Flush => Request::Flush,
-            Self::Mark => Request::Mark(line("a mark", body, MARK_BYTES_MAX)?),
-            Self::LogLevel => Request::Log(line("a log filter", body, FILTER_BYTES_MAX)?),
+            Self::Status => ControlRequest::Status,
+            Self::Rotate => ControlRequest::Rotate,
+            Self::Reload => ControlRequest::Reload,
+            Self::Flush => ControlRequest::Flush,
+            Self::Mark => ControlRequest::Mark(text_line("a mark", body, MARK_BYTES_MAX)?),
+            Self::LogLevel => ControlRequest::Log(text_line("a log filter", body, FILTER_BYTES_MAX)?),
         };
         Ok(Some(request))
     }
 }
 
-/// A body as one line of text. An end of line behind it, as tools append it, does not count.
-fn line(what: &str, body: &[u8], bytes_max: usize) -> Result<String, Rejection> {
+/// Returns a body as one line of text, without the line end that tools append.
+fn text_line(what: &str, body: &[u8], bytes_max: usize) -> Result<String, Rejection> {
     let invalid = |why: &str| {
-        Rejection::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{what} is one line of text: {why}"))
+        Rejection::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{what} must be one line of text: {why}"))
     };
-    let text = std::str::from_utf8(body).map_err(|_| invalid("this is not UTF-8"))?;
+    let text = std::str::from_utf8(body).map_err(|_| invalid("it is not UTF-8"))?;
     let text = text.strip_suffix('\n').map_or(text, |text| text.strip_suffix('\r').unwrap_or(text));
     if text.trim().is_empty() {
-        return Err(invalid("this is empty"));
+        return Err(invalid("it is empty"));
     }
     if text.len() > bytes_max {
-        return Err(invalid(&format!("this has {} bytes; it may have {bytes_max}", text.len())));
+        return Err(invalid(&format!("it has {} bytes, the limit is {bytes_max}", text.len())));
     }
     if text.chars().any(char::is_control) {
-        return Err(invalid("this has control characters, such as an end of line or a tab"));
+        return Err(invalid("it has control characters, such as a line end or a tab"));
     }
     Ok(text.to_owned())
 }
 
-/// Whether a client may change something: root, the account that records, and members of its group.
-pub(super) fn may_change(origin: &Origin, (user, group): (u32, u32)) -> Result<(), Rejection> {
+/// Checks whether a client may change something: root, the account of the recorder, and members of
+/// its group.
+pub(super) fn may_change(origin: &ClientOrigin, (user, group): (u32, u32)) -> Result<(), Rejection> {
     match origin {
-        Origin::Local(peer)
+        ClientOrigin::Local(peer)
             if peer.user == 0 || peer.user == user || peer.group == group || peer.groups.contains(&group) =>
         {
             Ok(())
         }
         _ => Err(Rejection::new(
             StatusCode::FORBIDDEN,
-            format!(
-                "this is for root, for user {user} and for members of group {group}; everybody else may read"
-            ),
+            format!("only root, user {user} and members of group {group} may do this; others may only read"),
         )),
     }
 }
@@ -166,11 +166,12 @@ pub(super) fn may_change(origin: &Origin, (user, group): (u32, u32)) -> Result<(
 mod tests {
     use super::*;
 
-    fn peer(user: u32, group: u32, groups: &[u32]) -> Origin {
-        Origin::Local(Peer { user, group, groups: groups.to_vec(), process: Some(1) })
+    fn peer(user: u32, group: u32, groups: &[u32]) -> ClientOrigin {
+        ClientOrigin::Local(PeerCredentials { user, group, groups: groups.to_vec(), process: Some(1) })
     }
 
-    // Goal: each path takes its method and says so where it is another; over TCP there are metrics alone. Method: all of them.
+    // Proves that each path accepts its methods and names them otherwise, and that TCP serves only
+    // metrics.
     #[test]
     fn paths_take_their_methods() {
         let local = peer(0, 0, &[]);
@@ -187,7 +188,7 @@ mod tests {
                 }
             }
             assert!(Route::index(&local).contains(path));
-            let over_tcp = Route::find(&Method::GET, path, &Origin::Network);
+            let over_tcp = Route::find(&Method::GET, path, &ClientOrigin::Network);
             match route {
                 Route::Index | Route::Metrics => assert_eq!(over_tcp.unwrap(), route),
                 _ => assert_eq!(over_tcp.unwrap_err().status, StatusCode::NOT_FOUND),
@@ -202,12 +203,12 @@ mod tests {
         }
     }
 
-    // Goal: a mark is one line of text within its limit. Method: both sides of each rule.
+    // Proves that a mark must be one line of text within the limit.
     #[test]
     fn marks_are_one_line() {
         let mark = |body: &[u8]| Route::Mark.request(body);
         let text = |body: &[u8]| match mark(body) {
-            Ok(Some(Request::Mark(text))) => text,
+            Ok(Some(ControlRequest::Mark(text))) => text,
             other => panic!("{other:?}"),
         };
         assert_eq!(text(b"deploy 42 begins\n"), "deploy 42 begins");
@@ -227,21 +228,21 @@ mod tests {
             assert_eq!(rejection.status, StatusCode::UNPROCESSABLE_ENTITY);
             assert!(rejection.text.contains(why), "{rejection:?}");
         }
-        assert_eq!(Route::Rotate.request(b"whatever").unwrap(), Some(Request::Rotate));
+        assert_eq!(Route::Rotate.request(b"whatever").unwrap(), Some(ControlRequest::Rotate));
     }
 
-    // Goal: only those who may change anything. Method: each way to have the right, and without one.
+    // Proves that only root, the recorder's account and its group may change something.
     #[test]
-    fn changes_are_for_few() {
+    fn changes_need_permission() {
         let own = (990, 980);
         for may in [peer(0, 5, &[]), peer(990, 5, &[]), peer(1000, 980, &[]), peer(1000, 5, &[4, 980])] {
             assert!(may_change(&may, own).is_ok(), "{may:?}");
         }
-        for may_not in [peer(1000, 1000, &[27]), Origin::Network] {
+        for may_not in [peer(1000, 1000, &[27]), ClientOrigin::Network] {
             let rejection = may_change(&may_not, own).unwrap_err();
             assert!(rejection.status == StatusCode::FORBIDDEN && rejection.text.contains("group 980"));
         }
-        let reads = Route::ALL.map(|(_, _, route)| route).into_iter().filter(|route| !route.changes());
+        let reads = Route::ALL.map(|(_, _, route)| route).into_iter().filter(|route| !route.is_change());
         assert_eq!(reads.count(), 3);
     }
 }

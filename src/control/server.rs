@@ -1,7 +1,7 @@
-//! The server: connections on one thread, each with limits on what it takes and how long.
+//! The HTTP server: all connections on one thread, each with limits on size and time.
 //!
-//! One request a connection: whoever asks again connects again. So a connection has one course, and its limits add up to how long
-//! it can stay. Those that come over TCP have places of their own, and never take those of the control socket.
+//! Each connection serves one request, so its time limits add up to the longest time that it can
+//! stay. TCP connections have slots of their own and never take those of the control socket.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,37 +28,38 @@ use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, Semapho
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-use super::exposition::{Exposition, Format, RunLabels};
-use super::purse::Purse;
+use super::exposition::{Exposition, ExpositionFormat, RunLabels};
 use super::request::{Answer, Caller};
-use super::route::{Origin, Rejection, Route, may_change};
+use super::route::{ClientOrigin, Rejection, Route, may_change};
+use super::token_bucket::TokenBucket;
 use crate::config::CpuShare;
 use crate::metrics::{ControlMetrics, Metrics};
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
-use crate::os::local_socket::{LocalSocket, Peer, own_account, peer};
+use crate::os::local_socket::{LocalSocket, PeerCredentials, own_account, peer_credentials};
 
-/// Connections at once of each listener. A further one displaces the oldest that has sent no request, or else waits for a place.
+/// Connections per listener. A further one displaces the oldest that has sent no request, or else
+/// waits for a slot.
 const CONNECTIONS_MAX: usize = 64;
-/// No connection is displaced sooner than this: a request takes a moment to come over a long way.
-const SILENT_MIN: Duration = Duration::from_millis(100);
-/// A request's line and headers are there within this, or the connection ends.
+/// No connection is displaced sooner than this: a request over a long distance needs some time.
+const DISPLACE_DELAY: Duration = Duration::from_millis(100);
+/// Time limit for the request line and headers. After it the connection is closed.
 const HEADERS_WAIT: Duration = Duration::from_secs(3);
-/// A request's body is there within this, or it is refused.
+/// Time limit for the request body. After it the request is refused.
 const BODY_WAIT: Duration = Duration::from_secs(3);
-/// An answer is taken within this, or the connection ends.
+/// Time limit for the client to receive the answer. After it the connection is closed.
 const READ_WAIT: Duration = Duration::from_secs(5);
-/// Bytes of a request's line and headers together, and of what is read ahead; more are refused.
+/// Size limit for the request line and headers together, and for data read ahead.
 const HEADERS_BYTES_MAX: usize = 16 << 10;
-/// Headers of a request; more are refused.
+/// Limit on the number of headers of a request.
 const HEADERS_MAX: usize = 64;
-/// Bytes of a request's body; more are refused.
+/// Size limit for the body of a request.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// At the end, answers that are under way have this long.
+/// Time for answers in progress when the server ends.
 const END_WAIT: Duration = Duration::from_millis(300);
-/// Where a connection cannot be taken (too many open files), it is tried again after this.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Delay before accepting connections again after a failure (too many open files).
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A server that is ready to be run on a thread of its own.
+/// A server that is ready to run on a thread of its own.
 #[derive(Debug)]
 pub struct Server {
     stop: oneshot::Receiver<()>,
@@ -70,15 +71,15 @@ pub struct Server {
     cpu_budget: CpuShare,
 }
 
-/// Ends the server when it goes.
+/// Ends the server when it is dropped.
 #[derive(Debug)]
-#[must_use = "the server ends when this goes"]
+#[must_use = "the server ends when this is dropped"]
 pub struct ServerStop {
     _stop: oneshot::Sender<()>,
 }
 
 impl Server {
-    /// A server on these sockets.
+    /// Creates a server on these sockets.
     pub fn new(
         socket: Option<LocalSocket>,
         metrics_listener: Option<TcpListener>,
@@ -99,56 +100,57 @@ impl Server {
         )
     }
 
-    /// Each listener takes no more than a tenth of this: who asks without end waits, and the sources keep what the agent has.
-    /// Without it, a tenth of a core.
+    /// Limits each listener to a tenth of this CPU budget: clients with too many requests wait, and
+    /// the sources keep their share. The default is a tenth of a core.
     #[must_use]
-    pub fn within(mut self, cpu_budget: CpuShare) -> Self {
+    pub fn with_cpu_budget(mut self, cpu_budget: CpuShare) -> Self {
         self.cpu_budget = cpu_budget;
         self
     }
 
-    /// Serves until it is told to end; then the socket's file goes.
+    /// Serves until it is stopped; then removes the socket's file.
     ///
     /// # Errors
-    /// The kernel refuses what it takes to wait for connections.
+    /// The kernel refuses a resource that waiting for connections needs.
     pub fn run(self) -> io::Result<()> {
         let Self { stop, socket, metrics_listener, caller, metrics, exposition, cpu_budget } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tasks = LocalSet::new();
-        let desk = Rc::new(Desk { caller, metrics, exposition, open: Cell::new(0), own: own_account() });
+        let context =
+            Rc::new(ServerContext { caller, metrics, exposition, open: Cell::new(0), own: own_account() });
         let served = tasks.block_on(&runtime, async move {
-            let mut doors = Vec::new();
-            let mut open = |taking: tokio::task::JoinHandle<()>, door| doors.push((taking, door));
+            let mut listeners = Vec::new();
+            let mut add = |task: tokio::task::JoinHandle<()>, door| listeners.push((task, door));
             let mut file = None;
             if let Some((socket, listener)) = socket {
                 file = Some(socket);
                 let listener = AsyncUnixListener::from_std(listener)?;
-                let door = Rc::new(Door::new(cpu_budget));
-                let taking = take_local(listener, Rc::clone(&desk), Rc::clone(&door));
-                open(tokio::task::spawn_local(taking), door);
+                let listener_state = Rc::new(ListenerState::new(cpu_budget));
+                let taking = accept_local(listener, Rc::clone(&context), Rc::clone(&listener_state));
+                add(tokio::task::spawn_local(taking), listener_state);
             }
             if let Some(listener) = metrics_listener {
                 let listener = AsyncTcpListener::from_std(listener)?;
-                let door = Rc::new(Door::new(cpu_budget));
-                let taking = take_network(listener, Rc::clone(&desk), Rc::clone(&door));
-                open(tokio::task::spawn_local(taking), door);
+                let listener_state = Rc::new(ListenerState::new(cpu_budget));
+                let taking = accept_network(listener, Rc::clone(&context), Rc::clone(&listener_state));
+                add(tokio::task::spawn_local(taking), listener_state);
             }
-            let _told_or_gone = stop.await;
+            let _stopped = stop.await;
             drop(file);
-            // Nobody is taken any more, and the place for whoever would have come next is free.
-            for (taking, _) in &doors {
+            // No connection is accepted any more, and the slot reserved for the next one is free.
+            for (taking, _) in &listeners {
                 taking.abort();
             }
             let all_done = async {
-                for (_, door) in doors {
+                for (_, door) in listeners {
                     let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
-                    let _never_closed = door.places.acquire_many(all).await.map(SemaphorePermit::forget);
+                    let _never_closed = door.slots.acquire_many(all).await.map(SemaphorePermit::forget);
                 }
             };
             let _in_time = timeout(END_WAIT, all_done).await;
             Ok(())
         });
-        // Whoever is still connected is cut off with the tasks.
+        // Dropping the tasks closes the remaining connections.
         drop(tasks);
         runtime.shutdown_background();
         served
@@ -158,16 +160,16 @@ impl Server {
 /// Binds the address for metrics.
 ///
 /// # Errors
-/// What the kernel says: the address is in use, or not one of this host.
+/// The kernel's error: the address is in use, or is not one of this host.
 pub fn listen_for_metrics(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// What all connections share.
+/// The state shared by all connections.
 #[derive(Debug)]
-struct Desk {
+struct ServerContext {
     caller: Caller,
     metrics: Arc<Metrics>,
     exposition: Exposition,
@@ -175,13 +177,13 @@ struct Desk {
     own: (u32, u32),
 }
 
-/// A connection that is open, as it is counted.
-struct Open<'a>(&'a Desk);
+/// Counts an open connection until it is dropped.
+struct OpenConnection<'a>(&'a ServerContext);
 
-impl<'a> Open<'a> {
-    fn new(desk: &'a Desk) -> Self {
-        let open = Self(desk);
-        open.count(desk.open.get() + 1);
+impl<'a> OpenConnection<'a> {
+    fn new(context: &'a ServerContext) -> Self {
+        let open = Self(context);
+        open.count(context.open.get() + 1);
         open
     }
 
@@ -191,38 +193,38 @@ impl<'a> Open<'a> {
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenConnection<'_> {
     fn drop(&mut self) {
         self.count(self.0.open.get().saturating_sub(1));
     }
 }
 
-/// What the connections of one listener share.
+/// The state shared by the connections of one listener.
 #[derive(Debug)]
-struct Door {
-    places: Arc<Semaphore>,
-    silent: RefCell<VecDeque<Rc<Silent>>>, // the oldest first
-    purse: RefCell<Purse>,
+struct ListenerState {
+    slots: Arc<Semaphore>,
+    silent: RefCell<VecDeque<Rc<SilentConnection>>>, // the oldest first
+    budget: RefCell<TokenBucket>,
 }
 
 /// A connection that has sent no request yet.
 #[derive(Debug)]
-struct Silent {
+struct SilentConnection {
     since_ns: u64,
     displaced: Notify,
 }
 
-impl Door {
+impl ListenerState {
     fn new(cpu_budget: CpuShare) -> Self {
-        let purse = RefCell::new(Purse::new(cpu_budget.basis_points(), monotonic_ns()));
+        let budget = RefCell::new(TokenBucket::new(cpu_budget.basis_points(), monotonic_ns()));
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Self { places, silent: RefCell::default(), purse }
+        Self { slots: places, silent: RefCell::default(), budget }
     }
 
-    /// Waits until the purse is not empty.
-    async fn rest(&self, metrics: &ControlMetrics) {
+    /// Waits until the token bucket is not overdrawn.
+    async fn wait_for_budget(&self, metrics: &ControlMetrics) {
         loop {
-            let wait_ns = self.purse.borrow_mut().wait_ns(monotonic_ns());
+            let wait_ns = self.budget.borrow_mut().wait_ns(monotonic_ns());
             if wait_ns == 0 {
                 return;
             }
@@ -231,119 +233,132 @@ impl Door {
         }
     }
 
-    /// Waits for a place for a connection. If all are taken, the oldest connection that has sent no request gives up its own.
-    async fn place(&self, metrics: &ControlMetrics) -> Result<OwnedSemaphorePermit, AcquireError> {
+    /// Waits for a slot. If all are taken, displaces the oldest connection that has sent no
+    /// request.
+    async fn acquire_slot(&self, metrics: &ControlMetrics) -> Result<OwnedSemaphorePermit, AcquireError> {
         loop {
             let oldest = self.silent.borrow().front().cloned();
-            let free = Arc::clone(&self.places).acquire_owned();
+            let free = Arc::clone(&self.slots).acquire_owned();
             let Some(oldest) = oldest else { return free.await };
             let silent_for = Duration::from_nanos(monotonic_ns().saturating_sub(oldest.since_ns));
-            if let Ok(place) = timeout(SILENT_MIN.saturating_sub(silent_for), free).await {
+            if let Ok(place) = timeout(DISPLACE_DELAY.saturating_sub(silent_for), free).await {
                 return place;
             }
-            // Unless it has spoken meanwhile.
-            if self.hear(&oldest) {
+            // Unless it has sent its request meanwhile.
+            if self.remove_silent(&oldest) {
                 metrics.displaced.add(1);
                 oldest.displaced.notify_one();
-                return Arc::clone(&self.places).acquire_owned().await;
+                return Arc::clone(&self.slots).acquire_owned().await;
             }
         }
     }
 
-    /// Notes a new connection.
-    fn enter(&self) -> Rc<Silent> {
-        let silent = Rc::new(Silent { since_ns: monotonic_ns(), displaced: Notify::new() });
+    /// Registers a new connection as silent.
+    fn add_silent(&self) -> Rc<SilentConnection> {
+        let silent = Rc::new(SilentConnection { since_ns: monotonic_ns(), displaced: Notify::new() });
         self.silent.borrow_mut().push_back(Rc::clone(&silent));
         silent
     }
 
-    /// A connection has sent a request, or ends. Returns whether it was silent until now.
-    fn hear(&self, connection: &Rc<Silent>) -> bool {
+    /// Marks a connection as no longer silent. Returns whether it was silent until now.
+    fn remove_silent(&self, connection: &Rc<SilentConnection>) -> bool {
         let mut silent = self.silent.borrow_mut();
         let before = silent.len();
         silent.retain(|other| !Rc::ptr_eq(other, connection));
         silent.len() < before
     }
 
-    /// What a future comes to, with each poll paid for.
-    async fn paid<F: Future>(&self, future: F) -> F::Output {
+    /// Returns the output of a future, charging the CPU time of each poll to the token bucket.
+    async fn charge<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|context| {
             let before_ns = thread_cpu_ns();
             let polled = future.as_mut().poll(context);
-            self.purse.borrow_mut().spend(thread_cpu_ns().saturating_sub(before_ns));
+            self.budget.borrow_mut().spend(thread_cpu_ns().saturating_sub(before_ns));
             polled
         })
         .await
     }
 }
 
-async fn take_local(listener: AsyncUnixListener, desk: Rc<Desk>, door: Rc<Door>) {
+async fn accept_local(
+    listener: AsyncUnixListener,
+    context: Rc<ServerContext>,
+    listener_state: Rc<ListenerState>,
+) {
     loop {
-        door.rest(&desk.metrics.control).await;
+        listener_state.wait_for_budget(&context.metrics.control).await;
         match listener.accept().await {
             Ok((connection, _)) => {
-                let Ok(place) = door.place(&desk.metrics.control).await else { return };
-                let (desk, door) = (Rc::clone(&desk), Rc::clone(&door));
+                let Ok(place) = listener_state.acquire_slot(&context.metrics.control).await else { return };
+                let (desk, door) = (Rc::clone(&context), Rc::clone(&listener_state));
                 tokio::task::spawn_local(async move {
-                    // Who cannot be asked for is told nothing.
-                    if let Ok(peer) = peer(&connection) {
-                        let origin = Origin::Local(peer);
-                        door.paid(serve(TokioIo::new(connection), origin, &desk, &door)).await;
+                    // A client whose credentials are unknown gets no answer.
+                    if let Ok(peer) = peer_credentials(&connection) {
+                        let origin = ClientOrigin::Local(peer);
+                        door.charge(serve(TokioIo::new(connection), origin, &desk, &door)).await;
                     }
                     drop(place);
                 });
             }
-            Err(_too_many_files) => sleep(ACCEPT_AGAIN).await,
+            Err(_too_many_files) => sleep(ACCEPT_RETRY_DELAY).await,
         }
     }
 }
 
-async fn take_network(listener: AsyncTcpListener, desk: Rc<Desk>, door: Rc<Door>) {
+async fn accept_network(
+    listener: AsyncTcpListener,
+    context: Rc<ServerContext>,
+    listener_state: Rc<ListenerState>,
+) {
     loop {
-        door.rest(&desk.metrics.control).await;
+        listener_state.wait_for_budget(&context.metrics.control).await;
         match listener.accept().await {
             Ok((connection, _)) => {
-                let Ok(place) = door.place(&desk.metrics.control).await else { return };
-                let (desk, door) = (Rc::clone(&desk), Rc::clone(&door));
+                let Ok(place) = listener_state.acquire_slot(&context.metrics.control).await else { return };
+                let (desk, door) = (Rc::clone(&context), Rc::clone(&listener_state));
                 tokio::task::spawn_local(async move {
-                    door.paid(serve(TokioIo::new(connection), Origin::Network, &desk, &door)).await;
+                    door.charge(serve(TokioIo::new(connection), ClientOrigin::Network, &desk, &door)).await;
                     drop(place);
                 });
             }
-            Err(_too_many_files) => sleep(ACCEPT_AGAIN).await,
+            Err(_too_many_files) => sleep(ACCEPT_RETRY_DELAY).await,
         }
     }
 }
 
-/// One connection from its begin to its end.
-async fn serve<I>(connection: I, origin: Origin, desk: &Desk, door: &Door)
-where
+/// Serves one connection.
+async fn serve<I>(
+    connection: I,
+    origin: ClientOrigin,
+    context: &ServerContext,
+    listener_state: &ListenerState,
+) where
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
 {
-    let control = &desk.metrics.control;
+    let control = &context.metrics.control;
     control.connections.add(1);
-    let _open = Open::new(desk);
-    let silent = door.enter();
+    let _open = OpenConnection::new(context);
+    let silent = listener_state.add_silent();
     let (answered, is_answered) = oneshot::channel();
     let answered = Cell::new(Some(answered));
     let service = service_fn(|asked| {
         let (origin, answered) = (&origin, &answered);
-        door.hear(&silent);
+        listener_state.remove_silent(&silent);
         async move {
-            let response = desk.answer(asked, origin).await;
-            desk.metrics.control.requests.add(1);
+            let response = context.answer(asked, origin).await;
+            context.metrics.control.requests.add(1);
             if response.status().is_client_error() || response.status().is_server_error() {
-                desk.metrics.control.refused.add(1);
+                context.metrics.control.refused.add(1);
             }
             if let Some(answered) = answered.take() {
-                // The connection waits for it.
+                // The connection waits for this.
                 let _taken = answered.send(());
             }
             Ok::<_, Infallible>(response)
         }
     });
-    let course = http1::Builder::new()
+    let connection_task = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS_WAIT)
         .max_buf_size(HEADERS_BYTES_MAX)
@@ -352,38 +367,39 @@ where
         .serve_connection(connection, service);
     let slow = async {
         if is_answered.await.is_err() {
-            std::future::pending::<()>().await; // over without an answer: the other one knows
+            // Over without an answer: the other branch handles it.
+            std::future::pending::<()>().await;
         }
         sleep(READ_WAIT).await;
     };
-    let timed_out = match first(first(course, slow), silent.displaced.notified()).await {
-        First::Left(First::Left(Ok(()))) | First::Right(()) => false,
-        First::Left(First::Left(Err(error))) => error.is_timeout(),
-        First::Left(First::Right(())) => true,
+    let timed_out = match first(first(connection_task, slow), silent.displaced.notified()).await {
+        FirstDone::Left(FirstDone::Left(Ok(()))) | FirstDone::Right(()) => false,
+        FirstDone::Left(FirstDone::Left(Err(error))) => error.is_timeout(),
+        FirstDone::Left(FirstDone::Right(())) => true,
     };
-    door.hear(&silent);
+    listener_state.remove_silent(&silent);
     control.timed_out.add(u64::from(timed_out));
 }
 
-enum First<A, B> {
+enum FirstDone<A, B> {
     Left(A),
     Right(B),
 }
 
-/// Whichever is over first; the other one is given up.
-async fn first<A: Future, B: Future>(left: A, right: B) -> First<A::Output, B::Output> {
+/// Returns the output of the future that finishes first, and drops the other one.
+async fn first<A: Future, B: Future>(left: A, right: B) -> FirstDone<A::Output, B::Output> {
     let (mut left, mut right) = (pin!(left), pin!(right));
     poll_fn(|context| {
         if let Poll::Ready(output) = left.as_mut().poll(context) {
-            return Poll::Ready(First::Left(output));
+            return Poll::Ready(FirstDone::Left(output));
         }
-        right.as_mut().poll(context).map(First::Right)
+        right.as_mut().poll(context).map(FirstDone::Right)
     })
     .await
 }
 
-impl Desk {
-    async fn answer(&self, asked: Asked<Incoming>, origin: &Origin) -> Response<Full<Bytes>> {
+impl ServerContext {
+    async fn answer(&self, asked: Asked<Incoming>, origin: &ClientOrigin) -> Response<Full<Bytes>> {
         self.respond(asked, origin).await.unwrap_or_else(|rejection| {
             let mut response = text(rejection.text);
             *response.status_mut() = rejection.status;
@@ -396,19 +412,20 @@ impl Desk {
 
     async fn respond(
         &self,
-        asked: Asked<Incoming>,
-        origin: &Origin,
+        request: Asked<Incoming>,
+        origin: &ClientOrigin,
     ) -> Result<Response<Full<Bytes>>, Rejection> {
-        let route = Route::find(asked.method(), asked.uri().path(), origin)?;
-        let described = format!("{} {}", asked.method(), asked.uri().path());
-        if route.changes() {
+        let route = Route::find(request.method(), request.uri().path(), origin)?;
+        let described = format!("{} {}", request.method(), request.uri().path());
+        if route.is_change() {
             may_change(origin, self.own)
-                .inspect_err(|_| note(origin, &described, "refused: no right to it"))?;
+                .inspect_err(|_| log_request(origin, &described, "refused: permission denied"))?;
         }
-        let accept = asked.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-        let format = Format::accepted(accept);
-        let body = if *asked.method() == Method::POST || *asked.method() == Method::PUT {
-            read(asked.into_body()).await?
+        let accept =
+            request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        let format = ExpositionFormat::from_accept(accept);
+        let body = if *request.method() == Method::POST || *request.method() == Method::PUT {
+            read(request.into_body()).await?
         } else {
             Bytes::new()
         };
@@ -419,12 +436,12 @@ impl Desk {
             });
         };
         let answer = self.caller.ask(request).await;
-        if route.changes() {
-            let said = match &answer {
+        if route.is_change() {
+            let message = match &answer {
                 Ok(Answer::Done(said) | Answer::Status(said)) => said.clone(),
                 Err(refusal) => format!("refused: {refusal}"),
             };
-            note(origin, &described, &said);
+            log_request(origin, &described, &message);
         }
         Ok(match answer? {
             Answer::Status(json) => typed(json + "\n", "application/json"),
@@ -433,28 +450,28 @@ impl Desk {
     }
 }
 
-/// Who has asked for a change, and what came of it.
-fn note(origin: &Origin, asked: &str, said: &str) {
-    let Origin::Local(Peer { user, process, .. }) = origin else { return };
+/// Logs a request for a change, its client and its result.
+fn log_request(origin: &ClientOrigin, asked: &str, message: &str) {
+    let ClientOrigin::Local(PeerCredentials { user, process, .. }) = origin else { return };
     let pid = process.unwrap_or_default();
-    tracing::info!(request = asked, uid = user, pid, "control: {said}");
+    tracing::info!(request = asked, uid = user, pid, "control: {message}");
 }
 
-/// The whole body of a request.
+/// Reads the whole body of a request.
 async fn read(body: Incoming) -> Result<Bytes, Rejection> {
     let whole = timeout(BODY_WAIT, Limited::new(body, BODY_BYTES_MAX).collect()).await;
     let Ok(read) = whole else {
         let waited = BODY_WAIT.as_secs();
         return Err(Rejection::new(
             StatusCode::REQUEST_TIMEOUT,
-            format!("the body did not come within {waited} s"),
+            format!("the body did not arrive within {waited} s"),
         ));
     };
     match read {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Rejection::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("a body has at most {BODY_BYTES_MAX} bytes"),
+            format!("the body exceeds {BODY_BYTES_MAX} bytes"),
         )),
         Err(error) => {
             Err(Rejection::new(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}")))

@@ -1,55 +1,57 @@
-//! The agent's state as JSON. Fields are only ever added: whoever reads it passes over those it does not know, and does
-//! without those that an older agent lacks.
+//! The recorder's state as JSON. Fields are only ever added: readers ignore unknown fields, and use
+//! defaults for fields that an older recorder lacks.
 
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::LatencySummary;
 
-/// What `GET /status` answers.
+/// The answer to `GET /status`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
     /// The process.
-    pub agent: AgentStatus,
-    /// One a source that is read, in the order of ids.
+    pub recorder: ProcessStatus,
+    /// One entry per source that is read, in the order of ids.
     pub sources: Vec<SourceStatus>,
-    /// Those that this run has read before: a reload has taken them away, or they go on under other ids.
+    /// Sources that were read before in this run: a reload has removed them or given them other
+    /// ids.
     pub former: FormerStatus,
-    /// The open segment, or the last one where the next cannot be begun.
+    /// The open segment, or the last one if the next cannot be created.
     pub segment: SegmentStatus,
     /// The data directory.
     pub storage: StorageStatus,
-    /// What makes closed segments small.
-    pub sealer: SealerStatus,
+    /// The compressor of sealed segments.
+    pub compression: CompressorStatus,
     /// The configuration.
     pub reload: ReloadStatus,
-    /// The way from the samplers to the recorder.
+    /// The queues between the samplers and the recorder.
     pub queues: QueueStatus,
 }
 
 /// The process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct AgentStatus {
+pub struct ProcessStatus {
     /// Its version.
     pub version: String,
-    /// Its number.
+    /// Its process id.
     pub pid: u32,
     /// The run's id, 16 hexadecimal digits, as in the names of segments.
     pub run_id: String,
-    /// Where segments go.
+    /// The data directory.
     pub data_dir: String,
     /// Time since the first tick, in nanoseconds.
     pub uptime_ns: u64,
-    /// Share of one core since the start, 1 for all of it; programs of `command.NAME` do not count.
+    /// Share of one core used since the start, 1 for a whole core. Programs of `command.NAME` do
+    /// not count.
     pub cpu: f64,
     /// The same over the last second.
     pub cpu_now: f64,
     /// Resident memory, in bytes.
     pub resident_bytes: u64,
-    /// Whether what earlier runs left is being completed.
+    /// Whether earlier runs are being recovered.
     pub recovering: bool,
-    /// Whether samples that are not written yet lie in `run_dir` and outlive a kill of the agent.
+    /// Whether unwritten samples are kept in `run_dir` and survive a kill of the process.
     pub run_dir_in_use: bool,
 }
 
@@ -63,77 +65,80 @@ pub struct SourceStatus {
     pub id: u16,
     /// The configured period, in nanoseconds.
     pub period_ns: u64,
-    /// The rate that makes.
-    pub asked_hz: f64,
-    /// Readings a second that were recorded, over the last second or, where the period is longer, the last two periods; none until
-    /// that is known.
+    /// The configured rate.
+    pub requested_hz: f64,
+    /// Samples recorded per second, over the last second or two periods, whichever is longer; None
+    /// until it is known.
     pub achieved_hz: Option<f64>,
-    /// The same over the run: the asked rate times the share of ticks that are in the files.
+    /// The same over the run: the configured rate times the share of ticks that are in the files.
     pub achieved_hz_run: Option<f64>,
-    /// Readings begun.
+    /// Samples begun.
     pub begun: u64,
-    /// Readings handed to the kernel.
+    /// Samples passed to the kernel for writing.
     pub recorded: u64,
-    /// Readings that the files account for as lost, each with its cause. Those of a source that fails all the time come with its next
-    /// frame, or at the end of the run.
+    /// Samples that the files report as lost, each with its cause. Losses of a source that always
+    /// fails are reported with its next frame, or at the end of the run.
     pub lost: u64,
-    /// Why, all together; none where nothing was lost.
+    /// The causes of all losses; None without losses.
     pub lost_causes: Option<String>,
-    /// Ticks that were never begun.
+    /// Ticks at which no sample was begun.
     pub missed: u64,
-    /// Readings that lacked something.
-    pub partial: u64,
-    /// Readings that failed; lost, sooner or later.
+    /// Incomplete samples.
+    pub incomplete: u64,
+    /// Failed reads; their samples are counted as lost later.
     pub failed: u64,
-    /// Why the last of them did.
+    /// The reason of the last failure.
     pub failure: Option<String>,
-    /// Readings that did not come back in time; lost, sooner or later.
+    /// Reads that timed out; their samples are counted as lost later.
     pub timed_out: u64,
-    /// Every how many periods it is read: 1, or more where a budget was exceeded.
+    /// Number of periods per sample; more than 1 if a budget limits the source.
     pub stride: u64,
-    /// Which budget that is: `source` or `agent`; none where it is read every period.
+    /// The limiting budget, `source` or `agent`; None if the stride is 1.
     pub limited_by: Option<String>,
-    /// Begin of a reading minus its deadline, over the last second; zeros where there was none in it.
-    pub lateness_ns: Latency,
-    /// How long a reading took, over the same second.
-    pub read_duration_ns: Latency,
-    /// What a reading takes of a core, with what is done around it, on average over the run, in nanoseconds; none before the first.
+    /// Delay of samples after their deadlines, over the last second; zeros if there was no sample
+    /// in it.
+    pub lateness_ns: LatencyStatus,
+    /// Duration of reads, over the same second.
+    pub read_duration_ns: LatencyStatus,
+    /// Mean CPU time of a sample over the run, including its share of the overhead, in nanoseconds;
+    /// None before the first sample.
     pub cost_ns: Option<u64>,
     /// Bytes of its frames in the files.
     pub bytes: u64,
-    /// The same a second, measured as `achieved_hz`.
+    /// The same per second, measured as `achieved_hz`.
     pub bytes_per_s: Option<f64>,
 }
 
-/// Sources that are read no more, and those under ids that they no longer have, all together.
+/// The sum over sources that are no longer read, and over sources under ids that they no longer
+/// have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FormerStatus {
-    /// How many.
+    /// Number of these sources.
     pub sources: u64,
-    /// Readings of theirs that the files account for as lost.
+    /// Their samples that the files report as lost.
     pub lost: u64,
-    /// Readings that failed.
+    /// Failed reads.
     pub failed: u64,
-    /// Readings that did not come back in time.
+    /// Reads that timed out.
     pub timed_out: u64,
 }
 
 /// A distribution in four numbers, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Latency {
-    /// How many.
+pub struct LatencyStatus {
+    /// Number of values.
     pub count: u64,
     /// The median.
     pub p50: u64,
-    /// 99 of 100 are at most this.
+    /// The 99th percentile.
     pub p99: u64,
-    /// The longest.
+    /// The maximum.
     pub max: u64,
 }
 
-impl From<LatencySummary> for Latency {
+impl From<LatencySummary> for LatencyStatus {
     fn from(summary: LatencySummary) -> Self {
         Self { count: summary.count, p50: summary.p50_ns, p99: summary.p99_ns, max: summary.max_ns }
     }
@@ -143,7 +148,7 @@ impl From<LatencySummary> for Latency {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SegmentStatus {
-    /// Whether there is one; if not, readings are being lost.
+    /// Whether a segment is open; if not, samples are being lost.
     pub open: bool,
     /// Its file's name.
     pub name: String,
@@ -151,76 +156,77 @@ pub struct SegmentStatus {
     pub number: u64,
     /// Bytes written to it.
     pub bytes: u64,
-    /// Frames in it, the recorder's own too.
+    /// Frames in it, including those of the recorder itself.
     pub frames: u64,
-    /// Time since it was begun, in nanoseconds.
+    /// Time since its creation, in nanoseconds.
     pub age_ns: u64,
-    /// Segments of this run that were closed and have their final names.
+    /// Segments that this run has sealed and renamed.
     pub sealed: u64,
 }
 
-/// The data directory. Looked at about once a second.
+/// The data directory, measured about once a second.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StorageStatus {
-    /// Bytes that its files occupy.
+    /// Disk space used by its files, in bytes.
     pub data_bytes: u64,
-    /// Bytes that they may occupy.
+    /// Limit of the used space, in bytes.
     pub retain_bytes: u64,
-    /// Bytes that are free in its file system.
+    /// Free space in its file system, in bytes.
     pub free_bytes: u64,
-    /// Bytes that shall stay free.
-    pub keep_free_bytes: u64,
-    /// Bytes of the file system.
+    /// Minimum free space, in bytes.
+    pub min_free_bytes: u64,
+    /// Size of the file system, in bytes.
     pub total_bytes: u64,
-    /// Bytes a second over the last minute.
+    /// Bytes written per second over the last minute.
     pub bytes_per_s: Option<f64>,
-    /// At that rate, times what compression leaves of a byte, the first limit is reached in so many nanoseconds, and the oldest segments go; 0 where they go
-    /// already. None where nothing is being written.
+    /// Time in nanoseconds until the nearest limit is reached and the oldest segments are removed,
+    /// at the current rate after compression; 0 if segments are being removed already. None if
+    /// nothing is being written.
     pub time_to_full_ns: Option<u64>,
-    /// Closed segments.
+    /// Sealed segments.
     pub segments: u64,
     /// Number of the oldest of them.
     pub oldest_number: Option<u64>,
-    /// When that was begun, in seconds since 1970, as its name says.
+    /// Its creation time by its name, in seconds since 1970.
     pub oldest_created_s: Option<u64>,
-    /// Files that this run has removed to keep the limits.
+    /// Files that this run has removed to stay within the limits.
     pub removed: u64,
     /// Bytes written by this run.
     pub written_bytes: u64,
-    /// Writes, syncs, creations and renames that failed.
+    /// Failed writes, syncs, file creations and renames.
     pub errors: u64,
-    /// Why the last of them did.
+    /// The reason of the last failure.
     pub last_error: Option<String>,
-    /// For how long the call that is under way has not been answered, in nanoseconds, once that is more than a second; else none.
+    /// Duration of the current storage call in nanoseconds, once it exceeds one second; else None.
     pub stalled_ns: Option<u64>,
-    /// Calls that took longer than a second and have ended.
+    /// Completed storage calls that took longer than one second.
     pub stalls: u64,
 }
 
-/// What makes closed segments small.
+/// The compressor of sealed segments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SealerStatus {
-    /// Whether it is to, and can.
+pub struct CompressorStatus {
+    /// Whether compression is configured and possible.
     pub enabled: bool,
-    /// Segments that this run has rewritten as compressed blocks.
+    /// Segments that this run has compressed.
     pub segments: u64,
-    /// Bytes of those as they were recorded.
+    /// Size of these segments before compression, in bytes.
     pub raw_bytes: u64,
-    /// Bytes of those as they are.
+    /// Size of these segments after compression, in bytes.
     pub stored_bytes: u64,
-    /// Segments that it has left as they are.
-    pub left: u64,
-    /// Times that it has failed.
+    /// Segments left uncompressed.
+    pub skipped: u64,
+    /// Failed attempts.
     pub failures: u64,
-    /// Segments that wait for it, those under way too.
+    /// Segments waiting for compression, including those in progress.
     pub waiting: u64,
-    /// How long the oldest of those has waited, in nanoseconds; 0 if there is none.
+    /// Time that the oldest of these has waited, in nanoseconds; 0 if there is none.
     pub oldest_wait_ns: u64,
-    /// CPU time of all its threads, in nanoseconds.
+    /// CPU time of all compression threads, in nanoseconds.
     pub cpu_ns: u64,
-    /// What of that was taken with the guaranteed share, in nanoseconds.
+    /// The part of it within the guaranteed share, in nanoseconds.
     pub guaranteed_cpu_ns: u64,
 }
 
@@ -228,31 +234,32 @@ pub struct SealerStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReloadStatus {
-    /// Reloads that were asked for and have ended.
+    /// Completed reloads, including failed ones.
     pub count: u64,
-    /// Those that changed nothing since something was wrong.
+    /// Reloads that failed and changed nothing.
     pub failed: u64,
-    /// Whether the configuration in effect is the one that was read last.
+    /// Whether the configuration in effect is the one read last.
     pub current: bool,
-    /// Whether the one in effect is the last good one, because the one at the start was refused; `last` says why.
+    /// Whether the last good configuration is in effect because the configured one was refused at
+    /// the start; `last` has the reason.
     pub fallback: bool,
-    /// When the one in effect was read, in seconds since 1970.
+    /// Time at which the configuration in effect was read, in seconds since 1970.
     pub read_s: u64,
-    /// The result of the last reload, or why the configuration at the start was refused; else none.
+    /// The result of the last reload, or why the configuration was refused at the start; else None.
     pub last: Option<String>,
 }
 
-/// The way from the samplers to the recorder.
+/// The queues between the samplers and the recorder.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueueStatus {
-    /// Most slabs that waited in all queues in the last second.
+    /// Most slabs waiting in all queues during the last second.
     pub slabs_queued: u64,
-    /// Slabs that were free when it ended.
+    /// Free slabs at the end of the last second.
     pub slabs_free: u64,
-    /// Readings that are lost and will be counted so with the next Gap.
+    /// Lost samples not yet written as a gap.
     pub losses_pending: u64,
-    /// One a sampler group in use.
+    /// One entry per sampler group in use.
     pub groups: Vec<GroupStatus>,
 }
 
@@ -262,43 +269,43 @@ pub struct QueueStatus {
 pub struct GroupStatus {
     /// Its name.
     pub name: String,
-    /// Slabs handed over.
+    /// Slabs queued.
     pub slabs: u64,
-    /// Slabs given up since its queue was full.
+    /// Slabs dropped because the queue was full.
     pub slabs_dropped: u64,
-    /// Time that it has waited for room, in nanoseconds.
+    /// Time that it has waited for space in its queue, in nanoseconds.
     pub waited_ns: u64,
 }
 
 impl Status {
-    /// Whether this run has lost a reading, or its storage has failed.
+    /// Whether this run has lost samples or its storage has failed.
     pub fn is_lossy(&self) -> bool {
-        let is_lossy = |source: &SourceStatus| source.lost > 0 || source.failed > 0 || source.timed_out > 0;
+        let has_losses = |source: &SourceStatus| source.lost > 0 || source.failed > 0 || source.timed_out > 0;
         let former = &self.former;
         self.storage.errors > 0
             || self.queues.losses_pending > 0
-            || self.sources.iter().any(is_lossy)
+            || self.sources.iter().any(has_losses)
             || former.lost > 0
             || former.failed > 0
             || former.timed_out > 0
     }
 
-    /// Whether the configuration in effect is an older one, since the one that was read last was refused.
+    /// Whether an older configuration is in effect because the one read last was refused.
     pub fn is_outdated(&self) -> bool {
-        // An older agent says nothing of it, and of no reload.
+        // An older recorder lacks these fields.
         self.reload.fallback || (!self.reload.current && self.reload.last.is_some())
     }
 
-    /// As JSON.
+    /// Formats the status as JSON.
     pub fn to_json(&self) -> String {
-        // A struct of numbers and text always becomes JSON.
+        // Cannot fail: the struct holds only numbers and text.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// From JSON.
+    /// Parses the status from JSON.
     ///
     /// # Errors
-    /// It is none, or of another shape.
+    /// The text is not JSON, or has another structure.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -308,11 +315,12 @@ impl Status {
 mod tests {
     use super::*;
 
-    // Goal: an older agent's answer and a newer one's are both understood. Method: fields missing, fields unknown, and a round trip.
+    // Proves that answers of older and newer recorders are understood, and that a round trip
+    // changes nothing.
     #[test]
-    fn fields_come_and_are_missed() {
-        let status = Status::from_json(r#"{"agent":{"pid":7,"of_the_future":[]},"more":1}"#).unwrap();
-        assert_eq!((status.agent.pid, status.sources.len(), status.is_lossy()), (7, 0, false));
+    fn missing_and_unknown_fields_are_accepted() {
+        let status = Status::from_json(r#"{"recorder":{"pid":7,"of_the_future":[]},"more":1}"#).unwrap();
+        assert_eq!((status.recorder.pid, status.sources.len(), status.is_lossy()), (7, 0, false));
         let source = SourceStatus { lost: 1, achieved_hz: Some(99.5), ..SourceStatus::default() };
         let status = Status { sources: vec![source], ..status };
         assert!(status.is_lossy());
@@ -321,7 +329,7 @@ mod tests {
             assert!(Status { former, ..Status::default() }.is_lossy());
         }
         assert_eq!(Status::from_json(&status.to_json()).unwrap(), status);
-        assert!(!status.is_outdated(), "nothing is known of it");
+        assert!(!status.is_outdated(), "unknown");
         let reload =
             |current| ReloadStatus { current, last: Some("said".to_owned()), ..ReloadStatus::default() };
         let is_outdated = |current| Status { reload: reload(current), ..Status::default() }.is_outdated();

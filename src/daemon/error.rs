@@ -1,4 +1,4 @@
-//! Why a run could not begin, or did not end as it should.
+//! The errors of a run: why it could not start or ended abnormally.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,57 +7,59 @@ use super::sources::SourceError;
 use crate::os::environment;
 use crate::os::storage::DataDirectoryError;
 
-/// Why a run could not begin, or did not end as it should.
+/// Why a run could not start or ended abnormally.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
-    /// The data directory cannot be recorded to.
+    /// The data directory cannot be used.
     #[error(transparent)]
     DataDirectory(#[from] DataDirectoryError),
-    /// The data directory lies outside of what the service manager lets the service write to.
+    /// The data directory is outside of the directories that the service manager lets the service
+    /// write to.
     #[error("{error}; {}", state_directory_only(path, state))]
     OutsideTheService {
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         error: DataDirectoryError,
         /// The data directory.
         path: PathBuf,
-        /// The service's own.
+        /// The service's state directory.
         state: PathBuf,
     },
-    /// There is nothing to sample.
+    /// There is no source to sample.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// The first segment cannot be created, or the kernel refuses a thread or a signal handler.
     #[error("cannot start {what}: {error}")]
     Start {
-        /// What could not be started.
+        /// The part that could not be started.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
-    /// A thread ended before it was told to: our own mistake, reported above by its panic. What was sampled until
-    /// then is recorded.
-    #[error("the thread {name} ended by a panic; what was sampled before is recorded")]
+    /// A thread panicked. This is a bug; the panic hook has reported it. Samples taken before are
+    /// recorded.
+    #[error("thread {name} panicked; samples taken before are recorded")]
     ThreadEnded {
-        /// Which one.
+        /// The name of the thread.
         name: String,
     },
     /// A thread did not end in time.
-    #[error("the thread {name} did not end within {seconds} s of the stop; it is left behind")]
+    #[error("thread {name} did not end within {seconds} s of the stop; it is abandoned")]
     ThreadStuck {
-        /// Which one.
+        /// The name of the thread.
         name: String,
-        /// How long it was waited for.
+        /// Time that the daemon waited for it.
         seconds: u64,
     },
 }
 
-/// Why a data directory outside of the service's own cannot be written to, and what to do about it.
+/// Returns the reason why the service cannot write to a data directory outside of its own, and the
+/// remedy.
 pub fn state_directory_only(data_dir: &Path, state: &Path) -> String {
     format!(
-        "the service may write to {} alone: give {} to its account and name it in a drop-in of the unit, ReadWritePaths={}; \
+        "the service may write only to {}: give {} to its account and name it in a drop-in of the unit, ReadWritePaths={}; \
          flatcap-service(8), RECORDINGS ELSEWHERE, has the commands",
         state.display(),
         data_dir.display(),
@@ -65,12 +67,13 @@ pub fn state_directory_only(data_dir: &Path, state: &Path) -> String {
     )
 }
 
-/// A data directory that cannot be used; under a service manager with the reason that its sandbox is.
+/// Converts the error of an unusable data directory; under a service manager, adds the reason if
+/// its sandbox is the cause.
 pub(super) fn unusable(path: &Path) -> impl FnOnce(DataDirectoryError) -> DaemonError {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     move |error| match (&error, environment::directory("STATE_DIRECTORY")) {
         (DataDirectoryError::Unusable { error: kernel, .. }, Some(state))
-            if is_refusal(kernel.kind()) && !path.starts_with(&state) =>
+            if is_denied(kernel.kind()) && !path.starts_with(&state) =>
         {
             DaemonError::OutsideTheService { error, path, state }
         }
@@ -78,11 +81,11 @@ pub(super) fn unusable(path: &Path) -> impl FnOnce(DataDirectoryError) -> Daemon
     }
 }
 
-fn is_refusal(kind: io::ErrorKind) -> bool {
+fn is_denied(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
-/// Names what the kernel refused at the start.
-pub(super) fn start(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
+/// Names the part that could not be started.
+pub(super) fn cannot_start(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
     move |error| DaemonError::Start { what, error }
 }

@@ -1,48 +1,51 @@
-//! The last good configuration: kept in a file whenever one has taken effect, for a start at which the configuration is refused.
+//! The last good configuration: saved to a file whenever a configuration has taken effect, and used
+//! by a start whose configuration is refused.
 //!
-//! The configuration that is attached to every segment cannot serve for this: it has no secrets, and which directory has the segments is
-//! known only from a configuration that can be read.
+//! The configuration that is attached to every segment cannot serve for this: it has no secrets,
+//! and finding the segments needs the data directory of a readable configuration.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::replan::InForce;
-use crate::config::{Config, Origin, Source};
+use super::reconfigure::RunningConfig;
+use crate::config::{Config, SourceConfig, TextOrigin};
 use crate::os::output::OutputDirectory;
 
-/// First lines of the file.
-const HEAD: &str = "\
-# The configuration that flatcap recorded by last. Written at each start and reload that succeeds; a start whose configuration is
-# refused records by it. Changes made here are lost: correct the configuration itself, then reload.
+/// The first lines of the file.
+const HEADER: &str = "\
+# The last configuration that flatcap recorded with. Written after each successful start and reload; used by a start whose
+# configuration is refused. Changes made here are lost: correct the configuration itself, then reload.
 ";
 
-/// Where the last good configuration is kept, and whether this run was started by it.
+/// The location of the last good configuration, and whether this run uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastGood {
-    /// Its file. Only its owner may read it: it may hold secrets, as commands have them in their arguments.
+    /// The file. Only its owner may read it: it may hold secrets, for example in the arguments of
+    /// commands.
     pub file: PathBuf,
-    /// All that is wrong with the configuration that should have been recorded by; none if that one is in effect.
+    /// All mistakes of the configured settings; None if these are in effect.
     pub refusal: Option<String>,
 }
 
-/// Writes the file.
+/// Writes the last good configuration.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct LastGoodWriter {
     file: Option<PathBuf>,
-    has_failed: bool, // said once until it succeeds
+    has_failed: bool, // the last write; logged once until one succeeds
 }
 
-impl Keeper {
-    /// For this file; without one nothing is kept.
+impl LastGoodWriter {
+    /// Creates a writer for this file; without one nothing is saved.
     pub(super) fn new(file: Option<PathBuf>) -> Self {
         Self { file, has_failed: false }
     }
 
-    /// Keeps what is in force. A failure costs nothing now, so it is only a warning.
-    pub(super) fn keep(&mut self, in_force: &InForce) {
+    /// Saves the running configuration. A failure has no effect on this run, so it is only a
+    /// warning.
+    pub(super) fn save(&mut self, in_force: &RunningConfig) {
         let Some(file) = &self.file else { return };
-        let text = text(in_force.config(), |source| in_force.reads(source));
+        let text = text(in_force.config(), |source| in_force.is_reading(source));
         match write(file, &text) {
             Ok(()) => self.has_failed = false,
             Err(_) if self.has_failed => {}
@@ -51,25 +54,26 @@ impl Keeper {
                 tracing::warn!(
                     file = %file.display(),
                     %error,
-                    "cannot keep the configuration as the last good one: a later start with one that is refused has an older one or none"
+                    "cannot save the configuration as the last good one: a later start with a refused configuration will use an older one or none"
                 );
             }
         }
     }
 }
 
-/// A command whose configuration file others may change is not run (`sampling::sources::command`). The copy belongs to flatcap alone, so
-/// from the copy it would be: only commands that are in use go into it.
-fn text(config: &Config, is_read: impl Fn(&Source) -> bool) -> String {
+/// Returns the text of the file. A command whose configuration file others may change is not run
+/// (`sampling::sources::command`). The saved copy belongs to flatcap alone, so it would be run from
+/// there: only commands that are in use are saved.
+fn text(config: &Config, is_read: impl Fn(&SourceConfig) -> bool) -> String {
     let mut config = config.clone();
-    let runs_a_program = |source: &Source| {
-        source.readout.as_ref().is_some_and(|readout| matches!(readout.origin, Origin::Command(_)))
+    let runs_a_program = |source: &SourceConfig| {
+        source.text_source.as_ref().is_some_and(|readout| matches!(readout.origin, TextOrigin::Command(_)))
     };
     config.sources.retain(|source| !runs_a_program(source) || is_read(source));
-    format!("{HEAD}\n{}", config.to_toml())
+    format!("{HEADER}\n{}", config.to_toml())
 }
 
-/// Replaces the file as a whole: after a kill or a power cut it is the old one or the new one.
+/// Replaces the file atomically: after a kill or a power failure it is the old or the new one.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().and_then(OsStr::to_str).ok_or(ErrorKind::InvalidFilename)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -87,13 +91,13 @@ mod tests {
 
     use super::*;
 
-    // Goal: the kept configuration is the one in force but for commands that are not run, and nobody else can read it. Method: one of two
-    // commands in use; the file is written twice and read back.
+    // Proves that the saved configuration is the running one without commands that are not run, and
+    // that only its owner can read it.
     #[test]
-    fn what_is_kept_can_be_read_back() {
+    fn the_saved_configuration_can_be_read_back() {
         let given = "[source.load]\nperiod = \"7ms\"\n[source.command.used]\ncommand = [\"/bin/a\", \"--token\", \"x\"]\n";
-        let distrusted = "[source.command.unused]\ncommand = [\"/bin/b\"]\n";
-        let config = Config::parse("given.toml", &format!("{given}{distrusted}")).unwrap();
+        let unused = "[source.command.unused]\ncommand = [\"/bin/b\"]\n";
+        let config = Config::parse("given.toml", &format!("{given}{unused}")).unwrap();
         let text = text(&config, |source| source.full_name() == "command.used");
         assert!(text.contains("--token\", \"x\""), "{text}");
         let folder = tempfile::tempdir().unwrap();

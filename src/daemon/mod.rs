@@ -1,26 +1,27 @@
-//! Who makes what, and in which order does it end? The composition root: the only place that creates threads, queues,
-//! pools and clocks, and hands them to everyone else.
+//! The composition root: the only module that creates threads, queues, pools and clocks, and passes
+//! them to the others.
 //!
-//! Never: samples, writes, prints.
+//! It never samples, writes segments or prints.
 //!
-//! Ending is ownership: the stop event, and a ring of their bells, ends the samplers, they hand over their last slabs and drop
-//! their senders, the recorder sees the queues disconnected, drains, seals and ends; joined in that order, each with a deadline.
+//! A run ends by ownership. The stop event and their wake-up events end the samplers, which queue
+//! their last slabs and drop their senders. The recorder sees the queues disconnect, drains them,
+//! seals the segment and ends. The threads are joined in that order, each with a deadline.
 
-mod changes;
+mod compression;
+mod config_diff;
 mod control;
+mod cpu_budget;
 mod error;
 mod last_good;
-mod manager;
-mod memory;
 mod memory_limit;
-mod plan;
-mod processor;
+mod notify;
+mod reconfigure;
 mod recovery;
 mod reload;
-mod replan;
 mod run;
-mod sealing;
+mod run_memory;
 mod service;
+mod settings;
 mod sources;
 mod status;
 mod status_line;
@@ -28,7 +29,7 @@ mod watchdog;
 
 pub use error::{DaemonError, state_directory_only};
 pub use last_good::LastGood;
-pub use plan::{data_dir, run_dir};
-pub use recovery::{memories, recover_all};
-pub use service::{Progress, Reread, RunSummary, Surroundings, record};
+pub use recovery::{crashed_runs, recover_all};
+pub use service::{Callbacks, ConfigReader, RunProgress, RunSummary, record};
+pub use settings::{data_dir, run_dir};
 pub use sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};

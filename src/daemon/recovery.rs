@@ -1,4 +1,4 @@
-//! What earlier runs left when they were killed is completed, on a thread of its own beside the new recording.
+//! Recovery of killed earlier runs, on a thread of its own while recording continues.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,95 +8,102 @@ use std::thread::JoinHandle;
 
 use crate::os::clock::monotonic_ns;
 use crate::os::thread;
-use crate::recorder::Capped;
-use crate::segment::{Account, Completion, Leftovers, RecoverError, Recovered, SegmentName};
-use crate::slab::Rescue;
+use crate::recorder::QuotaStorage;
+use crate::segment::{DirectoryRecovery, Leftovers, RecoverError, Recovered, RunCompleteness, SegmentName};
+use crate::slab::CrashedRun;
 
-/// The end of a run waits so long for it; what is not done then is done by the next run, or by `recover`.
+/// Longest time that the end of a run waits for the recovery. The next run, or `flatcap recover`,
+/// does the rest.
 const STOP_MAX_NS: u64 = 10_000_000_000;
 
-/// The thread at work.
+/// The running thread.
 #[derive(Debug)]
-pub(super) struct Recovery {
+pub(super) struct RecoveryThread {
     thread: JoinHandle<()>,
 }
 
-impl Recovery {
-    /// Starts to complete the segments of all runs but `own_run`, with what is left of them in `run_dir`.
+impl RecoveryThread {
+    /// Starts to recover the segments of all runs except `own_run`, with the help of their memory
+    /// in `run_dir`.
     pub(super) fn start(
-        storage: Arc<Capped>,
+        storage: Arc<QuotaStorage>,
         own_run: u64,
         run_dir: PathBuf,
         directory: (u64, u64),
     ) -> io::Result<Self> {
-        let thread = thread::spawn("recovery", move || complete(&storage, own_run, &run_dir, directory))?;
+        let thread = thread::spawn("recovery", move || recover(&storage, own_run, &run_dir, directory))?;
         Ok(Self { thread })
     }
 
-    /// Whether it is at work.
-    pub(super) fn is_at_work(&self) -> bool {
+    /// Whether it is still running.
+    pub(super) fn is_running(&self) -> bool {
         !self.thread.is_finished()
     }
 
-    /// Waits for it until a time.
+    /// Waits for it until a deadline.
     pub(super) fn wait_until(&self, deadline_ns: u64) {
-        let _has_ended = thread::ends_by(&self.thread, deadline_ns, &mut |_now| {});
+        let _has_ended = thread::wait_for_exit(&self.thread, deadline_ns, &mut |_now| {});
     }
 
-    /// Waits for it, up to a limit. `meanwhile` is called with the time while that goes on.
+    /// Waits for it, up to a limit. Calls `meanwhile` with the time while it waits.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
-        if !thread::ends_by(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
-            tracing::warn!("the recovery of earlier runs is not finished; the next run goes on with it");
+        if !thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
+            tracing::warn!("the recovery of earlier runs is not finished; the next run continues it");
             return;
         }
-        // A panic in there was reported by the panic hook; the segments stay as they are.
+        // The panic hook has reported a panic of the thread; its segments stay as they are.
         let _panicked = self.thread.join();
     }
 }
 
-/// Completes what runs before `own_run` have left in the directory, with what is left of them in `run_dir`.
-fn complete(storage: &Capped, own_run: u64, run_dir: &Path, directory: (u64, u64)) {
+/// Recovers the runs before `own_run` in the directory, with the help of their memory in `run_dir`.
+fn recover(storage: &QuotaStorage, own_run: u64, run_dir: &Path, directory: (u64, u64)) {
     let mut each = |name: SegmentName, result: Result<Recovered, RecoverError>| match result {
         Ok(recovered) => tracing::info!(
             segment = %name,
             frames = recovered.frames,
-            rescued = recovered.rescued,
+            rescued = recovered.from_memory,
             lost = recovered.lost,
             damaged_places = recovered.damage.len(),
             "an earlier run's segment is completed"
         ),
         Err(error) => tracing::error!(segment = %name, %error, "cannot complete an earlier run's segment"),
     };
-    let completion = Completion { storage, spare_run: Some(own_run), only: None, dry_run: false };
-    let found = memories(run_dir, directory, Some(own_run));
+    let completion = DirectoryRecovery { storage, skip_run: Some(own_run), only: None, dry_run: false };
+    let found = crashed_runs(run_dir, directory, Some(own_run));
     if let Err(error) = found.and_then(|memories| recover_all(&completion, memories, &mut each)) {
-        tracing::error!(%error, "cannot look for what earlier runs have left");
+        tracing::error!(%error, "cannot look for unfinished segments of earlier runs");
     }
 }
 
-/// The memory of dead runs but `spare_run` of a data directory, told by its device and inode; none where somebody else may
-/// have written what is in `run_dir`: no run of ours keeps anything there.
+/// Returns the memory of crashed runs except `spare_run` of a data directory, which is identified
+/// by its device and inode. Returns none if others may have written to `run_dir`: no run of ours
+/// keeps memory there.
 ///
 /// # Errors
 /// `run_dir` cannot be read.
-pub fn memories(run_dir: &Path, directory: (u64, u64), spare_run: Option<u64>) -> io::Result<Vec<Rescue>> {
-    Rescue::find(run_dir, directory, spare_run).or_else(|error| match error.kind() {
+pub fn crashed_runs(
+    run_dir: &Path,
+    directory: (u64, u64),
+    spare_run: Option<u64>,
+) -> io::Result<Vec<CrashedRun>> {
+    CrashedRun::find(run_dir, directory, spare_run).or_else(|error| match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => {
-            tracing::warn!(run_dir = %run_dir.display(), %error, "not looked into for what killed runs have left");
+            tracing::warn!(run_dir = %run_dir.display(), %error, "cannot search run_dir for the memory of killed runs");
             Ok(Vec::new())
         }
         _ => Err(error),
     })
 }
 
-/// Completes the segments that crashed runs have left in a directory, with what their memory still holds. A memory is removed
-/// once the files of its run count all that it tells; else it is kept, and a warning says so.
+/// Recovers the segments of crashed runs in a directory, with the help of their memory. A memory is
+/// removed once the files of its run count all samples in it; otherwise it is kept with a warning.
 ///
 /// # Errors
-/// The data directory cannot be listed. `each` gets the errors of single segments.
+/// The data directory cannot be listed. `each` receives the errors of single segments.
 pub fn recover_all(
-    completion: &Completion<'_>,
-    memories: Vec<Rescue>,
+    completion: &DirectoryRecovery<'_>,
+    memories: Vec<CrashedRun>,
     each: &mut dyn FnMut(SegmentName, Result<Recovered, RecoverError>),
 ) -> io::Result<()> {
     let mut results: BTreeMap<u64, bool> = BTreeMap::new();
@@ -113,45 +120,49 @@ pub fn recover_all(
         let is_completed = results.get(&memory.run_id()).copied();
         if !completion.dry_run && is_asked && is_completed != Some(false) {
             let run_id = memory.run_id();
-            if let Err(error) = forget(completion, memory, is_completed.is_some()) {
-                tracing::warn!(run_id, %error, "cannot see whether the memory of a killed run is still needed; it is kept");
+            if let Err(error) = remove_if_counted(completion, memory, is_completed.is_some()) {
+                tracing::warn!(run_id, %error, "cannot determine whether the memory of a killed run is still needed; it is kept");
             }
         }
     }
     Ok(())
 }
 
-/// Removes the memory of a run, unless it holds what the files of the run do not count. `is_completed`: a segment of the run
-/// was completed a moment ago.
-fn forget(completion: &Completion<'_>, memory: Rescue, is_completed: bool) -> io::Result<()> {
+/// Removes the memory of a run, unless it holds samples that the files of the run do not count.
+/// `is_completed`: a segment of the run has just been recovered.
+fn remove_if_counted(
+    completion: &DirectoryRecovery<'_>,
+    memory: CrashedRun,
+    is_completed: bool,
+) -> io::Result<()> {
     let run_id = memory.run_id();
     let begun = memory.begun()?;
-    match completion.account(run_id, &begun)? {
-        Account::All => memory.remove(),
-        // Only its header could say what the samples are.
-        Account::NoFile => {
+    match completion.run_completeness(run_id, &begun)? {
+        RunCompleteness::Complete => memory.remove(),
+        // The samples cannot be read without a segment header.
+        RunCompleteness::NoFile => {
             let frames = memory.frames().map_or(0, |frames| frames.len());
             if frames > 0 && !is_completed {
                 tracing::warn!(
                     run_id,
                     frames,
-                    "the memory of a killed run is removed: the data directory has no file of that run any more, and samples without \
-                     the header of their segment cannot be read"
+                    "the memory of a killed run is removed: the data directory has no file of that run, and samples cannot be read without \
+                     the header of their segment"
                 );
             }
             memory.remove();
         }
-        Account::Short if completion.only.is_some() => {}
-        Account::Short => tracing::warn!(
+        RunCompleteness::Incomplete if completion.only.is_some() => {}
+        RunCompleteness::Incomplete => tracing::warn!(
             run_id,
             memory = %memory.path().display(),
-            "the memory of a killed run is kept: it holds samples, or numbers of samples, that no sealed segment of the run counts; \
-             run flatcap recover on the run's last segment, or remove the file to give them up"
+            "the memory of a killed run is kept: it holds samples, or sequence numbers, that no sealed segment of the run counts; \
+             run flatcap recover on the run's last segment, or remove the file to discard them"
         ),
     }
     Ok(())
 }
 
-fn read(memory: &Rescue) -> io::Result<Leftovers> {
-    Ok(Leftovers { frames: memory.frames()?, begun: memory.begun()?, is_followed: false })
+fn read(memory: &CrashedRun) -> io::Result<Leftovers> {
+    Ok(Leftovers { frames: memory.frames()?, begun: memory.begun()?, has_successor: false })
 }

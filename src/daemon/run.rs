@@ -1,113 +1,117 @@
-//! The threads of a run: built, started, ended in order.
+//! The threads of a run: created, started and ended in order.
 
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use super::error::{DaemonError, start};
-use super::plan::{
-    assert_slabs, count, forget_memory, hand_over_settings, header, nanoseconds, queues, run_plan,
+use super::error::{DaemonError, cannot_start};
+use super::settings::{
+    assert_slabs, count, header, nanoseconds, producer_settings, queues, remove_memory, run_plan,
 };
 use super::sources::OpenedSource;
+use crate::compress::CompressWorkerHandle;
 use crate::config::{Config, GroupName, RUN_SOURCES_MAX};
 use crate::metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
-use crate::os::clock::{ClockTimer, WallOffset, monotonic_ns};
-use crate::os::event::Event;
+use crate::os::clock::{ClockChangeTimer, WallOffset, monotonic_ns};
 use crate::os::memory;
 use crate::os::thread;
-use crate::recorder::{Capped, Orders, Recorder, RecorderReport, RecorderSettings, orders};
-use crate::sampling::{Group, GroupLink, GroupSettings, GroupSource, mailbox};
-use crate::seal::Link;
-use crate::segment::Header;
-use crate::slab::{Arena, Begun, HandOver, Inbox, LossLedger, SlabPool};
+use crate::os::wake_event::WakeEvent;
+use crate::recorder::{
+    QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderSettings, command_queue,
+};
+use crate::sampling::{GroupHandle, GroupSettings, GroupSource, SamplerGroup, command_channel};
+use crate::segment::SegmentHeader;
+use crate::slab::{Arena, Inbox, LossLedger, SequenceCounters, SlabPool, SlabProducer};
 
-/// The samplers end within one reading of the stop; one that hangs in the kernel is given up after this.
+/// Longest time that the samplers may take to end. They need the time of one read; one that hangs
+/// in the kernel is abandoned after this.
 const SAMPLERS_STOP_MAX_NS: u64 = 5_000_000_000;
-/// The recorder writes what is queued and syncs it; a storage that takes longer is given up after this.
+/// Longest time that the recorder may take to write and sync the queued slabs. It is abandoned
+/// after this.
 const RECORDER_STOP_MAX_NS: u64 = 60_000_000_000;
 
-/// Keeps memory from being swapped out, if that is wanted.
+/// Locks memory against swapping, if configured. Returns whether it succeeded.
 pub(super) fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool {
-    if !config.agent.lock_memory {
+    if !config.recorder.lock_memory {
         return false;
     }
     let result = lock();
     if let Err(error) = &result {
         tracing::warn!(
             %error,
-            "[agent] lock_memory = true: the kernel refuses to lock all of it, some may be swapped out; grant CAP_IPC_LOCK, or set \
+            "[recorder] lock_memory = true: the kernel refuses to lock all memory, some may be swapped out; grant CAP_IPC_LOCK, or set \
              LimitMEMLOCK=infinity for the service"
         );
     }
     result.is_ok()
 }
 
-/// Where a run records to.
-pub(super) struct Place {
-    pub(super) storage: Arc<Capped>,
+/// The storage that a run records to.
+pub(super) struct RunStorage {
+    pub(super) storage: Arc<QuotaStorage>,
     pub(super) directory: (u64, u64), // device and inode
-    pub(super) sealer: Link,
+    pub(super) compressor: CompressWorkerHandle,
 }
 
 /// The threads of a run.
-pub(super) struct Run {
+pub(super) struct RunThreads {
     pub(super) start_ns: u64,
     /// The header of the first segment.
-    pub(super) header: Header,
-    /// By which the threads are told what else to do.
-    pub(super) controls: Controls,
-    stop: Arc<Event>,
+    pub(super) header: SegmentHeader,
+    /// The handles through which the threads receive commands.
+    pub(super) handles: RunHandles,
+    stop: Arc<WakeEvent>,
     mapper: Option<JoinHandle<()>>,
     samplers: Vec<(String, JoinHandle<()>)>,
     recorder: JoinHandle<RecorderReport>,
 }
 
-/// The ways to the threads of a run that goes on.
+/// Handles of the threads of a running recorder.
 #[derive(Clone)]
-pub(super) struct Controls {
-    /// To each group, in the order of [`GroupName::ALL`].
-    pub(super) groups: Vec<(GroupName, GroupLink)>,
-    /// To the recorder.
-    pub(super) orders: Orders,
-    /// To the sealer.
-    pub(super) sealer: Link,
+pub(super) struct RunHandles {
+    /// The groups, in the order of [`GroupName::ALL`].
+    pub(super) groups: Vec<(GroupName, GroupHandle)>,
+    /// The recorder's command queue.
+    pub(super) commands: RecorderHandle,
+    /// The compressor.
+    pub(super) compressor: CompressWorkerHandle,
 }
 
-/// What the groups share with the recorder.
-pub(super) struct Shared {
+/// The parts that the groups share with the recorder.
+pub(super) struct GroupShared {
     pub(super) sources: usize,
-    pub(super) begun: Arc<Begun>,
+    pub(super) begun: Arc<SequenceCounters>,
     pub(super) pool: Arc<SlabPool>,
     pub(super) ledger: Arc<LossLedger>,
-    pub(super) wake: Arc<Event>,
-    pub(super) stop: Arc<Event>,
+    pub(super) wake: Arc<WakeEvent>,
+    pub(super) stop: Arc<WakeEvent>,
 }
 
-impl Run {
-    /// Starts the recorder, then the samplers, of the run with this id and this memory.
+impl RunThreads {
+    /// Starts the recorder and then the samplers of the run with this id and memory.
     pub(super) fn start(
         config: &Config,
         sources: Vec<OpenedSource>,
-        place: &Place,
+        place: &RunStorage,
         (run_id, arena): (u64, Arena),
         metrics: &Arc<Metrics>,
     ) -> Result<Self, DaemonError> {
-        let stop = Arc::new(Event::new());
+        let stop = Arc::new(WakeEvent::new());
         let memory = config.memory();
         let pages = arena.pages();
-        let shared = Shared {
+        let shared = GroupShared {
             sources: count(RUN_SOURCES_MAX),
-            begun: arena.begun(),
+            begun: arena.sequence_counters(),
             pool: Arc::new(SlabPool::new(arena)),
             ledger: Arc::new(LossLedger::new(count(RUN_SOURCES_MAX))),
-            wake: Arc::new(Event::new()),
+            wake: Arc::new(WakeEvent::new()),
             stop: Arc::clone(&stop),
         };
         let header = header(config, run_id, sources.iter().map(|source| source.info.clone()).collect());
         let wall_offset = Arc::new(WallOffset::new(&header.clocks));
         let plan = run_plan(config, &memory, header.clone());
         let (groups, latencies) = groups(sources, metrics);
-        let (orders, order_book) = orders(Arc::clone(&shared.wake));
+        let (recorder_commands, command_receiver) = command_queue(Arc::clone(&shared.wake));
         let (senders, receivers) = queues(config, &memory, groups.iter().map(|group| group.name));
         assert_slabs(&shared.pool, &receivers, &memory);
         let recorder = Recorder::start(RecorderSettings {
@@ -119,61 +123,67 @@ impl Run {
             wake: Arc::clone(&shared.wake),
             metrics: Arc::clone(metrics),
             latencies,
-            clock_watch: Box::new(ClockTimer::start().map_err(start("a watch on the wall clock"))?),
+            clock_watch: Box::new(ClockChangeTimer::start().map_err(cannot_start("the wall clock watch"))?),
             wall_offset: Arc::clone(&wall_offset),
-            orders: order_book,
+            commands: command_receiver,
         })
-        .inspect_err(|_| forget_memory(config, run_id)) // nothing was sampled: restarts in a loop must not fill tmpfs
-        .map_err(start("the first segment"))?;
-        let recorder = thread::spawn("recorder", move || recorder.run()).map_err(start("the recorder"))?;
-        // Before the first tick, since page faults wait meanwhile; what comes with the threads is little.
-        let is_locked = lock_memory(config, memory::lock_what_is_mapped);
+        // It holds no samples yet, and repeated restarts must not fill tmpfs.
+        .inspect_err(|_| remove_memory(config, run_id))
+        .map_err(cannot_start("the first segment"))?;
+        let recorder =
+            thread::spawn("recorder", move || recorder.run()).map_err(cannot_start("the recorder"))?;
+        // Before the first tick, since page faults block meanwhile. Memory that comes with the
+        // threads is small.
+        let is_locked = lock_memory(config, memory::lock_mapped_memory);
         let start_ns = monotonic_ns();
         let mut samplers = Vec::new();
-        let mut links = Vec::new();
+        let mut handles = Vec::new();
         for ((group, queue), counters) in groups.into_iter().zip(senders).zip(&metrics.groups) {
             let name = format!("sampler-{}", group.name.as_str());
-            let (link, mailbox) = mailbox(Arc::clone(&stop));
-            links.push((group.name, link));
-            let group = Group::new(GroupSettings {
+            let (handle, commands) = command_channel(Arc::clone(&stop));
+            handles.push((group.name, handle));
+            let group = SamplerGroup::new(GroupSettings {
                 name: group.name,
                 config: config.groups.get(group.name).clone(),
                 sources: group.sources,
                 start_ns,
                 wall_offset: Arc::clone(&wall_offset),
-                hand_over: HandOver::new(hand_over_settings(config, &shared, queue, counters)),
+                producer: SlabProducer::new(producer_settings(config, &shared, queue, counters)),
                 metrics: Arc::clone(metrics),
                 latencies: group.latencies,
-                mailbox,
+                commands,
             })
-            .map_err(start("a thread for a source that may be held up"))?;
-            let thread = thread::spawn(&name, move || group.run()).map_err(start("a sampler"))?;
+            .map_err(cannot_start("a thread for a blocking source"))?;
+            let thread = thread::spawn(&name, move || group.run()).map_err(cannot_start("a sampler"))?;
             samplers.push((name, thread));
         }
-        // Beside the first samples, which need a few pages of it: all take longer than the start may. Whoever needs a page before that,
-        // or without it, waits for it then.
+        // Runs beside the first samples, which need only a few pages: mapping all pages takes
+        // longer than a start may. A thread that needs a page earlier, or without this thread,
+        // waits for that page then.
         let mapper = thread::spawn("map-slabs", move || pages.populate())
             .inspect_err(|error| tracing::warn!(%error, "cannot start the thread that maps the slabs ahead"))
             .ok();
         if is_locked {
-            lock_memory(config, memory::lock_what_is_used);
+            lock_memory(config, memory::lock_memory_on_fault);
         }
-        let controls = Controls { groups: links, orders, sealer: place.sealer.clone() };
-        Ok(Self { start_ns, header, controls, stop, mapper, samplers, recorder })
+        let controls =
+            RunHandles { groups: handles, commands: recorder_commands, compressor: place.compressor.clone() };
+        Ok(Self { start_ns, header, handles: controls, stop, mapper, samplers, recorder })
     }
 
-    /// Whether a thread has ended by itself.
+    /// Whether a thread has ended on its own.
     pub(super) fn has_ended(&self) -> bool {
         self.recorder.is_finished() || self.samplers.iter().any(|(_, thread)| thread.is_finished())
     }
 
-    /// Tells the samplers to end: nothing is begun from now on.
+    /// Makes the samplers end: no sample begins from now on.
     pub(super) fn stop(&self) {
         self.stop.set();
-        self.controls.groups.iter().for_each(|(_, link)| link.ring());
+        self.handles.groups.iter().for_each(|(_, link)| link.wake());
     }
 
-    /// Stops the samplers, and joins in the order of ownership. `meanwhile` is called with the time while that goes on.
+    /// Stops the samplers and joins all threads in order of ownership. Calls `meanwhile` with the
+    /// time while it waits.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) -> Result<RecorderReport, DaemonError> {
         self.stop();
         let mut ended = Ok(());
@@ -193,14 +203,14 @@ impl Run {
     }
 }
 
-/// Waits for a thread until the deadline, which is a time from now.
+/// Joins a thread, waiting until the deadline, which is `waited_ns` from the start of the wait.
 fn join<T>(
     name: String,
     thread: JoinHandle<T>,
     (deadline_ns, waited_ns): (u64, u64),
     meanwhile: &mut dyn FnMut(u64),
 ) -> Result<T, DaemonError> {
-    if !thread::ends_by(&thread, deadline_ns, meanwhile) {
+    if !thread::wait_for_exit(&thread, deadline_ns, meanwhile) {
         return Err(DaemonError::ThreadStuck { name, seconds: waited_ns / 1_000_000_000 });
     }
     thread.join().map_err(|_panic| DaemonError::ThreadEnded { name })
@@ -212,21 +222,22 @@ struct OpenedGroup {
     latencies: crate::metrics::Producer<GroupLatencies>,
 }
 
-/// A source as its group takes it.
+/// Prepares a source for its group.
 pub(super) fn group_source(source: OpenedSource, metrics: Arc<SourceMetrics>) -> GroupSource {
-    let errand = (source.config.group() == GroupName::Blocking)
+    let offloaded = (source.config.group() == GroupName::Blocking)
         .then(|| (format!("read-{}", source.info.name), nanoseconds(source.config.read_timeout())));
     GroupSource {
         id: source.info.id,
         period_ns: source.info.period_ns,
         budget: source.config.budget.basis_points(),
         sampler: source.sampler,
-        errand,
+        offloaded,
         metrics,
     }
 }
 
-/// Sorts the sources into their groups. One without sources has a thread as well: a reload may bring it some.
+/// Sorts the sources into their groups. Groups without sources get a thread too: a reload may add
+/// some.
 fn groups(
     sources: Vec<OpenedSource>,
     metrics: &Metrics,

@@ -1,172 +1,182 @@
-//! A run and all around it: signals, requests, budget, the recovery of earlier runs. One loop that acts.
+//! A run and its main loop: signals, requests, the CPU budget and the recovery of earlier runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::compression::{self, CompressionThread};
 use super::control::ControlThread;
-use super::error::{DaemonError, start, unusable};
-use super::last_good::{Keeper, LastGood};
-use super::manager::Manager;
-use super::memory::{RunMemory, take_memory};
+use super::cpu_budget::CpuBudgetWatch;
+use super::error::{DaemonError, cannot_start, unusable};
+use super::last_good::{LastGood, LastGoodWriter};
 use super::memory_limit;
-use super::plan::{data_dir, forget_memory, retention, run_dir};
-use super::processor::ProcessorWatch;
-use super::recovery::Recovery;
-use super::reload::{ReloadDesk, answer_of};
-use super::replan::InForce;
-use super::run::{Place, Run};
-use super::sealing::{self, Sealing};
+use super::notify::ServiceNotifier;
+use super::reconfigure::RunningConfig;
+use super::recovery::RecoveryThread;
+use super::reload::{Reloader, answer_of};
+use super::run::{RunStorage, RunThreads};
+use super::run_memory::{RunMemory, allocate_memory};
+use super::settings::{data_dir, remove_memory, retention, run_dir};
 use super::sources::{OpenedSources, SkippedSource, open_sources};
-use super::status::StatusBook;
+use super::status::StatusTracker;
 use crate::config::Config;
-use crate::control::{Answer, Call, Calls, Refusal, RefusalKind, Request, Status, calls};
+use crate::control::{Answer, Call, Calls, ControlRequest, Refusal, RefusalKind, Status, calls};
 use crate::metrics::Metrics;
 use crate::os::clock::{ClockReading, NS_PER_S, monotonic_ns};
 use crate::os::control_group::{MemoryLimit, memory_limit};
-use crate::os::current_directory::CurrentDirectory;
-use crate::os::event::Event;
 use crate::os::host::random_u64;
+use crate::os::reopening_directory::ReopeningDirectory;
 use crate::os::signal::SignalWatch;
 use crate::os::storage::Storage;
-use crate::recorder::{Capped, Order, RecorderReport};
+use crate::os::wake_event::WakeEvent;
+use crate::recorder::{QuotaStorage, RecorderCommand, RecorderReport};
 use crate::{control, recorder};
 
-/// Neither room knows the other: what the control server lets through, the recorder takes.
+/// The two modules do not depend on each other, but the recorder must accept every mark that the
+/// control server does.
 const _: () = assert!(control::MARK_BYTES_MAX == recorder::MARK_BYTES_MAX);
 
-/// How often the loop looks at what rings no bell.
-const LOOK_INTERVAL_NS: u64 = 200_000_000;
+/// Poll interval of the main loop for events that do not wake it.
+const POLL_INTERVAL_NS: u64 = 200_000_000;
 
-/// How a run is going, for whoever watches.
+/// The progress of a run, for the caller.
 #[derive(Debug, Clone, Copy)]
-pub struct Progress<'a> {
+pub struct RunProgress<'a> {
     /// Time since the first tick, in nanoseconds.
     pub elapsed_ns: u64,
     /// All counters.
     pub metrics: &'a Metrics,
 }
 
-/// Reads the configuration anew; the error says all that is wrong with it.
-pub type Reread = Box<dyn FnMut() -> Result<Config, String> + Send>;
+/// Reads the configuration again. The error lists all mistakes in it.
+pub type ConfigReader = Box<dyn FnMut() -> Result<Config, String> + Send>;
 
-#[allow(missing_debug_implementations, reason = "three closures: nothing to show")]
-/// What the daemon asks of the program around it, which alone knows its arguments and its log.
-pub struct Surroundings<'a> {
-    /// How long to record; none for until a signal.
+#[allow(missing_debug_implementations, reason = "three closures: nothing to print")]
+/// Callbacks of the daemon into the program, which alone knows its arguments and its log.
+pub struct Callbacks<'a> {
+    /// The time to record; None records until a signal.
     pub duration: Option<Duration>,
-    /// Told several times a second.
-    pub watch: &'a mut dyn FnMut(Progress<'_>),
-    /// Reads the configuration anew. Called on a thread of its own: its files may be on a disk that does not answer.
-    pub reread: Reread,
-    /// Where the last good configuration is kept; none if it is not.
+    /// Called several times per second.
+    pub on_progress: &'a mut dyn FnMut(RunProgress<'_>),
+    /// Reads the configuration again. Called on another thread: its files may be on a disk that
+    /// does not respond.
+    pub read_config: ConfigReader,
+    /// The location of the last good configuration; None if it is not saved.
     pub last_good: Option<LastGood>,
-    /// Sets the filter of the log; the error says what is wrong with it.
+    /// Sets the log filter. The error says what is wrong with it.
     pub set_log: &'a mut dyn FnMut(&str) -> Result<(), String>,
 }
 
-/// What a run has come to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct RunSummary {
-    /// Where the segments are.
+    /// The directory of the segments.
     pub data_dir: PathBuf,
-    /// The run's id, in every segment and name.
+    /// The run's id, as in its segments and their names.
     pub run_id: u64,
-    /// From the first tick to the stop, in nanoseconds.
+    /// Time from the first tick to the stop, in nanoseconds.
     pub elapsed_ns: u64,
     /// Configured sources that this host lacks.
     pub skipped: Vec<SkippedSource>,
-    /// What was recorded and lost.
+    /// Recorded and lost samples.
     pub report: RecorderReport,
 }
 
-/// Records as configured until a signal, or for a duration.
+/// Records as configured until a signal arrives or the duration has passed.
 ///
 /// # Errors
 /// Every kind of [`DaemonError`].
-pub fn record(config: &Config, surroundings: Surroundings<'_>) -> Result<RunSummary, DaemonError> {
+pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, DaemonError> {
     let limit = memory_limit();
-    let config = &within(limit.as_ref(), config.clone());
-    let bell = Arc::new(Event::new());
-    let signals = SignalWatch::all(Arc::clone(&bell)).map_err(start("signal handling"))?;
+    let config = &fit_memory(limit.as_ref(), config.clone());
+    let wake = Arc::new(WakeEvent::new());
+    let signals = SignalWatch::for_recorder(Arc::clone(&wake)).map_err(cannot_start("signal handling"))?;
     let OpenedSources { sources, skipped, metrics } = open_sources(config)?;
     for source in &skipped {
         tracing::warn!(source = source.name.as_str(), "skipped: {}", source.reason);
     }
     let directory = data_dir(config);
-    let directory = CurrentDirectory::open(&directory).map_err(unusable(&directory))?;
-    let (now, directory) = (directory.now(), Arc::new(directory));
-    let (sealer, worker) = sealing::prepare(config, Arc::clone(&directory) as Arc<dyn Storage>, &metrics);
-    let place = Place {
+    let directory = ReopeningDirectory::open(&directory).map_err(unusable(&directory))?;
+    let (now, directory) = (directory.current(), Arc::new(directory));
+    let (compression, worker) =
+        compression::prepare(config, Arc::clone(&directory) as Arc<dyn Storage>, &metrics);
+    let place = RunStorage {
         directory: now.identity(),
-        sealer: sealer.clone(),
-        storage: Arc::new(Capped::published(directory, retention(config), Arc::clone(&metrics.directory))),
+        compressor: compression.clone(),
+        storage: Arc::new(QuotaStorage::with_metrics(
+            directory,
+            retention(config),
+            Arc::clone(&metrics.directory),
+        )),
     };
     let configured = sources.iter().map(|source| source.config.clone()).collect();
-    let run_id = random_u64().map_err(start("a run id"))?;
-    let RunMemory { arena, is_kept, recovery } = take_memory(config, &place, run_id)?;
+    let run_id = random_u64().map_err(cannot_start("a run id"))?;
+    let RunMemory { arena, is_kept, recovery } = allocate_memory(config, &place, run_id)?;
     metrics.daemon.note_run_dir(is_kept);
-    let run = Run::start(config, sources, &place, (run_id, arena), &metrics)?;
+    let run = RunThreads::start(config, sources, &place, (run_id, arena), &metrics)?;
     let recovery = recovery
-        .map_or_else(|| Recovery::start(place.storage, run_id, run_dir(config), place.directory), Ok)
-        .map_err(start("the recovery of earlier runs"))?;
-    let sealing = Sealing::start(sealer, worker).map_err(start("the sealer"))?;
+        .map_or_else(|| RecoveryThread::start(place.storage, run_id, run_dir(config), place.directory), Ok)
+        .map_err(cannot_start("the recovery of earlier runs"))?;
+    let sealing = CompressionThread::start(compression, worker).map_err(cannot_start("the compression"))?;
     let start_ns = run.start_ns;
-    let (caller, calls) = calls(Arc::clone(&bell));
+    let (caller, calls) = calls(Arc::clone(&wake));
     let control = ControlThread::start(config, run_id, caller, &metrics);
-    let Surroundings { duration, watch, mut reread, last_good, set_log } = surroundings;
-    let (kept_in, refusal) = last_good.map(|kept| (kept.file, kept.refusal)).unzip();
+    let Callbacks { duration, on_progress: watch, read_config: mut reread, last_good, set_log } = callbacks;
+    let (file, refusal) = last_good.map(|kept| (kept.file, kept.refusal)).unzip();
     let refusal = refusal.flatten();
-    note_config(&metrics, refusal.is_some());
-    let mut manager = Manager::find(&metrics);
+    publish_config(&metrics, refusal.is_some());
+    let mut manager = ServiceNotifier::connect(&metrics);
     manager.ready(&metrics);
     let in_force =
-        InForce::new(config, configured, run.header.clone(), Arc::clone(&metrics), run.controls.clone());
-    let reread = Box::new(move || reread().map(|config| within(limit.as_ref(), config)));
-    let reloads = ReloadDesk::start(in_force, reread, Keeper::new(kept_in), Arc::clone(&bell))
-        .map_err(start("the thread that reloads"))?;
-    let mut service = Service {
-        manager,
-        processor: ProcessorWatch::new(&config.agent, &metrics),
-        status: StatusBook::new(run_id, now.path(), start_ns, refusal),
+        RunningConfig::new(config, configured, run.header.clone(), Arc::clone(&metrics), run.handles.clone());
+    let reread = Box::new(move || reread().map(|config| fit_memory(limit.as_ref(), config)));
+    let reloads = Reloader::start(in_force, reread, LastGoodWriter::new(file), Arc::clone(&wake))
+        .map_err(cannot_start("the thread that reloads"))?;
+    let mut service = MainLoop {
+        notifier: manager,
+        cpu_budget: CpuBudgetWatch::new(&config.recorder, &metrics),
+        status: StatusTracker::new(run_id, now.path(), start_ns, refusal),
         metrics,
-        bell,
+        wake,
         signals,
         calls,
         run,
         reloads,
         recovery,
-        sealing,
+        compression: sealing,
         duration,
-        watch,
+        on_progress: watch,
         set_log,
     };
-    service.serve();
+    service.run();
     let (report, elapsed_ns) = finish(service, control, start_ns)?;
     if report.storage_errors == 0 {
-        // Everything is in the files. After an error it may not be, and the next run looks.
-        forget_memory(config, run_id);
+        // All samples are in the files. After a storage error they may not be, and the next run
+        // checks.
+        remove_memory(config, run_id);
     }
     let data_dir = now.path().to_owned();
     Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
 }
 
-/// Ends the threads in order. Returns what the recorder reports, and how long it recorded.
+/// Ends the threads in order. Returns the recorder's report and for how long it recorded.
 fn finish(
-    service: Service<'_>,
+    service: MainLoop<'_>,
     control: ControlThread,
     start_ns: u64,
 ) -> Result<(RecorderReport, u64), DaemonError> {
-    let Service { run, reloads, recovery, sealing, calls, mut manager, metrics, .. } = service;
-    // First of all: the end comes when it was asked for.
+    let MainLoop {
+        run, reloads, recovery, compression: sealing, calls, notifier: mut manager, metrics, ..
+    } = service;
+    // Before anything else, so that recording ends when it was requested.
     run.stop();
     sealing.stop();
     let elapsed_ns = monotonic_ns() - start_ns;
-    // Who still waits for an answer is told that this is the end.
+    // Callers that still wait get the answer that the recorder is stopping.
     drop(calls);
     control.finish();
     manager.end_begins();
-    let mut meanwhile = |now_ns| manager.look_at_end(now_ns, &metrics);
+    let mut meanwhile = |now_ns| manager.update_while_stopping(now_ns, &metrics);
     let report = run.finish(&mut meanwhile);
     reloads.finish();
     let report = report?;
@@ -175,8 +185,8 @@ fn finish(
     Ok((report, elapsed_ns))
 }
 
-/// The configuration, made to fit a limit on memory if there is one.
-fn within(limit: Option<&MemoryLimit>, config: Config) -> Config {
+/// Returns the configuration, reduced to fit the memory limit if there is one.
+fn fit_memory(limit: Option<&MemoryLimit>, config: Config) -> Config {
     let Some((fitted, said)) = limit.and_then(|limit| memory_limit::fit(&config, limit)) else {
         return config;
     };
@@ -184,38 +194,38 @@ fn within(limit: Option<&MemoryLimit>, config: Config) -> Config {
     fitted
 }
 
-/// A run that is watched and answers.
-struct Service<'a> {
-    manager: Manager,
+/// The state of the main loop.
+struct MainLoop<'a> {
+    notifier: ServiceNotifier,
     metrics: Arc<Metrics>,
-    bell: Arc<Event>,
+    wake: Arc<WakeEvent>,
     signals: SignalWatch,
     calls: Calls,
-    processor: ProcessorWatch,
-    status: StatusBook,
-    run: Run,
-    reloads: ReloadDesk,
-    recovery: Recovery,
-    sealing: Sealing,
+    cpu_budget: CpuBudgetWatch,
+    status: StatusTracker,
+    run: RunThreads,
+    reloads: Reloader,
+    recovery: RecoveryThread,
+    compression: CompressionThread,
     duration: Option<Duration>,
-    watch: &'a mut dyn FnMut(Progress<'_>),
+    on_progress: &'a mut dyn FnMut(RunProgress<'_>),
     set_log: &'a mut dyn FnMut(&str) -> Result<(), String>,
 }
 
-impl Service<'_> {
-    /// Until the end: a signal, the duration, or a thread that has ended by itself.
-    fn serve(&mut self) {
+impl MainLoop<'_> {
+    /// Runs until a signal arrives, the duration has passed, or a thread has ended on its own.
+    fn run(&mut self) {
         let start_ns = self.run.start_ns;
         let end_ns = self.duration.map_or(u64::MAX, |duration| {
             start_ns.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
         });
         let mut now = monotonic_ns();
-        while now < end_ns && !self.run.has_ended() && !self.signals.is_stop_asked() {
-            self.bell.wait_until(end_ns.min(now + LOOK_INTERVAL_NS));
-            self.bell.clear();
+        while now < end_ns && !self.run.has_ended() && !self.signals.is_stop_requested() {
+            self.wake.wait_until(end_ns.min(now + POLL_INTERVAL_NS));
+            self.wake.clear();
             now = monotonic_ns();
             if self.signals.take_reload() {
-                self.reloads.wish();
+                self.reloads.request();
             }
             if self.signals.take_rotate() {
                 self.rotate();
@@ -223,35 +233,35 @@ impl Service<'_> {
             while let Some(call) = self.calls.next() {
                 self.answer(call);
             }
-            if self.reloads.begin(now) {
+            if self.reloads.begin_if_due(now) {
                 self.begin_reload();
             }
-            if self.reloads.ended(now) {
-                self.processor.set_budget(self.reloads.cpu_budget);
+            if self.reloads.poll(now) {
+                self.cpu_budget.set_budget(self.reloads.cpu_budget);
                 self.end_reload();
             }
-            self.manager.look(now, &self.metrics);
-            self.status.look(now, &self.metrics);
-            self.sealing.look(&self.metrics);
-            self.processor.look(now, &self.metrics, self.recovery.is_at_work());
-            (self.watch)(Progress { elapsed_ns: now - start_ns, metrics: &self.metrics });
+            self.notifier.update(now, &self.metrics);
+            self.status.update(now, &self.metrics);
+            self.compression.update(&self.metrics);
+            self.cpu_budget.update(now, &self.metrics, self.recovery.is_running());
+            (self.on_progress)(RunProgress { elapsed_ns: now - start_ns, metrics: &self.metrics });
         }
     }
 
-    /// How it is now.
-    fn state(&self) -> Status {
-        self.status.status(monotonic_ns(), &self.metrics, self.recovery.is_at_work())
+    /// Returns the current status.
+    fn current_status(&self) -> Status {
+        self.status.status(monotonic_ns(), &self.metrics, self.recovery.is_running())
     }
 
-    /// A reload begins: its thread reads what is wanted.
+    /// Begins a reload: its thread reads the new configuration.
     fn begin_reload(&mut self) {
-        self.manager.reload_begins();
-        if !self.reloads.go() {
+        self.notifier.reload_begins();
+        if !self.reloads.send() {
             self.end_reload();
         }
     }
 
-    /// A reload has ended, well or not.
+    /// Publishes the result of a reload.
     fn end_reload(&mut self) {
         if let Some(last) = &self.reloads.last {
             self.status.last_reload = Some(match &last.result {
@@ -262,16 +272,16 @@ impl Service<'_> {
                 }
                 Err(refusal) => {
                     self.metrics.daemon.note_failed_reload();
-                    tracing::error!("not reloaded, all goes on as it was: {refusal}");
+                    tracing::error!("not reloaded, the old configuration stays in effect: {refusal}");
                     refusal.message.clone()
                 }
             });
         }
-        self.manager.reload_ends(&self.metrics);
+        self.notifier.reload_ends(&self.metrics);
     }
 
     fn rotate(&mut self) {
-        self.run.controls.orders.give(Order::Rotate, |result| match result {
+        self.run.handles.commands.send(RecorderCommand::Rotate, |result| match result {
             Ok(done) => tracing::info!("rotated: {done}"),
             Err(error) => tracing::error!("not rotated: {error}"),
         });
@@ -280,31 +290,31 @@ impl Service<'_> {
     fn answer(&mut self, call: Call) {
         let invalid = |message| Refusal { kind: RefusalKind::Invalid, message };
         let order = match &call.request {
-            Request::Reload => return self.reloads.wish_for(call),
-            Request::Flush => return self.reloads.flush(call),
-            Request::Rotate => Order::Rotate,
-            Request::Mark(text) => Order::Mark(text.clone()),
-            Request::Log(filter) => {
+            ControlRequest::Reload => return self.reloads.request_for(call),
+            ControlRequest::Flush => return self.reloads.flush(call),
+            ControlRequest::Rotate => RecorderCommand::Rotate,
+            ControlRequest::Mark(text) => RecorderCommand::Mark(text.clone()),
+            ControlRequest::Log(filter) => {
                 let result = (self.set_log)(filter)
-                    .map(|()| Answer::Done(format!("logging by the filter {filter}")))
+                    .map(|()| Answer::Done(format!("log filter set to {filter}")))
                     .map_err(invalid);
                 return call.answer(result);
             }
-            Request::Status => {
-                let state = self.state().to_json();
+            ControlRequest::Status => {
+                let state = self.current_status().to_json();
                 return call.answer(Ok(Answer::Status(state)));
             }
         };
-        self.run.controls.orders.give(order, answer_of(call));
+        self.run.handles.commands.send(order, answer_of(call));
     }
 }
 
-/// Publishes which configuration is in effect.
-fn note_config(metrics: &Metrics, is_fallback: bool) {
+/// Publishes whether the current configuration or the last good one is in effect.
+fn publish_config(metrics: &Metrics, is_fallback: bool) {
     if is_fallback { metrics.daemon.note_fallback(wall_s()) } else { metrics.daemon.note_config(wall_s()) }
 }
 
-/// Seconds since 1970, as the wall clock says.
+/// Returns the wall clock time in seconds since 1970.
 fn wall_s() -> u64 {
     u64::try_from(ClockReading::now().wall_ns / NS_PER_S.cast_signed()).unwrap_or_default()
 }

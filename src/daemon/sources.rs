@@ -1,28 +1,28 @@
-//! From configured sources to opened ones: which this host has, and what each descriptor says.
+//! Opens the configured sources: finds those that this host has and creates their descriptors.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::plan::{count, nanoseconds};
-use crate::config::{Config, GroupName, RUN_SOURCES_MAX, Shape, Source, SourceName};
+use super::settings::{count, nanoseconds};
+use crate::config::{Config, GroupName, RUN_SOURCES_MAX, SourceConfig, SourceName, SyntheticLayout};
 use crate::metrics::{GroupMetrics, Metrics, SourceMetrics};
 use crate::os::host::{HostFile, HostRoot};
-use crate::sampling::Opened;
-use crate::sampling::sources::agent::{self, AgentSampler};
-use crate::sampling::sources::synthetic::{self, Synthetic};
-use crate::sampling::sources::{CATALOG, Opening};
+use crate::sampling::OpenedSampler;
+use crate::sampling::sources::self_source::{self, SelfSampler};
+use crate::sampling::sources::synthetic::{self, SyntheticSampler};
+use crate::sampling::sources::{CATALOG, OpenContext};
 use crate::segment::{SourceInfo, SourceKind};
 
 /// A configured source that this host has.
 #[derive(Debug)]
 pub struct OpenedSource {
-    /// How it is configured.
-    pub config: Source,
-    /// Its descriptor; the id is its place among the opened sources.
+    /// Its configuration.
+    pub config: SourceConfig,
+    /// Its descriptor; the id is its index among the opened sources.
     pub info: SourceInfo,
-    /// Its way from the kernel to a payload.
-    pub sampler: Opened,
+    /// Reads the source and builds its payloads.
+    pub sampler: OpenedSampler,
 }
 
 /// A configured source that this host lacks.
@@ -30,58 +30,58 @@ pub struct OpenedSource {
 pub struct SkippedSource {
     /// Its full name.
     pub name: String,
-    /// What is missing.
+    /// The reason: what is missing.
     pub reason: String,
 }
 
-/// Why sampling cannot begin.
+/// Errors that prevent sampling.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The host's root is not there.
-    #[error("host_root = \"{}\": {error}; write the directory that has the host's proc and sys", path.display())]
+    /// The host's root directory does not exist.
+    #[error("host_root = \"{}\": {error}; set it to the directory that contains the host's proc and sys", path.display())]
     NoHost {
-        /// As configured.
+        /// The configured path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
-    /// A source that was marked required, or named on the command line, is not there.
-    #[error("source {name}: {reason}; it is required: leave it out, or set required = false")]
+    /// A source that is marked as required, or named on the command line, is missing.
+    #[error("source {name}: {reason}; it is required: remove it, or set required = false")]
     Required {
-        /// Which one, by its full name.
+        /// Its full name.
         name: String,
-        /// What is missing.
+        /// The reason: what is missing.
         reason: String,
     },
-    /// None of the configured sources is there.
+    /// The host has none of the configured sources.
     #[error("this host has none of the configured sources; the last one: {name}: {reason}")]
     NoneLeft {
-        /// The last one.
+        /// The last source that was tried.
         name: String,
-        /// What is missing of it.
+        /// The reason: what is missing.
         reason: String,
     },
 }
 
-/// A source that is there, before it is known which id it gets.
+/// A source that the host has, before an id is assigned to it.
 pub(super) struct Candidate {
-    pub(super) config: Source,
+    pub(super) config: SourceConfig,
     pub(super) root: &'static str,
     pub(super) schema: &'static [u8],
     kind: SourceKind,
-    origin: Origin,
+    origin: SamplerOrigin,
 }
 
-enum Origin {
-    Sampler(Opened),
-    /// `self` samples the counters of all sources, which exist once it is known which those are.
+enum SamplerOrigin {
+    Sampler(OpenedSampler),
+    /// `self` samples the counters of all sources, which are created once the sources are known.
     Itself(HostFile),
 }
 
 impl Candidate {
-    /// Its descriptor under this id.
+    /// Its descriptor with this id.
     pub(super) fn info(&self, id: u16) -> SourceInfo {
         SourceInfo {
             id,
@@ -95,40 +95,40 @@ impl Candidate {
         }
     }
 
-    /// The source under this id; `metrics` are those of the run.
+    /// Opens the source with this id; `metrics` are those of the run.
     pub(super) fn open_as(self, id: u16, metrics: &Arc<Metrics>) -> OpenedSource {
         let info = self.info(id);
         let sampler = match self.origin {
-            Origin::Sampler(sampler) => sampler,
-            Origin::Itself(stat) => Opened::built(AgentSampler::new(stat, Arc::clone(metrics))),
+            SamplerOrigin::Sampler(sampler) => sampler,
+            SamplerOrigin::Itself(stat) => OpenedSampler::built(SelfSampler::new(stat, Arc::clone(metrics))),
         };
         OpenedSource { config: self.config, info, sampler }
     }
 }
 
-/// Counters for a source, all zero.
-pub(super) fn counters(source: &Source) -> SourceMetrics {
+/// Creates the counters of a source.
+pub(super) fn counters(source: &SourceConfig) -> SourceMetrics {
     SourceMetrics::new(source.full_name().into_owned(), nanoseconds(source.period))
 }
 
-/// The configured sources, as far as this host has them.
+/// The configured sources that were opened and skipped.
 #[derive(Debug)]
 pub struct OpenedSources {
-    /// Those it has, in the order of their ids.
+    /// The sources that this host has, in the order of their ids.
     pub sources: Vec<OpenedSource>,
-    /// Those it lacks.
+    /// The sources that it lacks.
     pub skipped: Vec<SkippedSource>,
-    /// The counters of those it has.
+    /// The counters of the opened sources.
     pub metrics: Arc<Metrics>,
 }
 
-/// Opens every enabled source that this host has, and makes the counters for them.
+/// Opens every enabled source that this host has, and creates its counters.
 ///
 /// # Errors
 /// `NoHost`, `Required`, `NoneLeft`.
 pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
-    let host = HostRoot::new(&config.agent.host_root);
-    host.look().map_err(|error| SourceError::NoHost { path: config.agent.host_root.clone(), error })?;
+    let host = HostRoot::new(&config.recorder.host_root);
+    host.check().map_err(|error| SourceError::NoHost { path: config.recorder.host_root.clone(), error })?;
     let mut candidates = Vec::new();
     let mut skipped = Vec::new();
     for source in config.enabled_sources() {
@@ -155,26 +155,31 @@ pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
     Ok(OpenedSources { sources, skipped, metrics })
 }
 
-/// Opens one source; the error says what this host lacks.
-pub(super) fn open(source: &Source, host: &HostRoot) -> Result<Candidate, String> {
+/// Opens one source. The error names what this host lacks.
+pub(super) fn open(source: &SourceConfig, host: &HostRoot) -> Result<Candidate, String> {
     let candidate =
         |root, schema, kind, origin| Candidate { config: source.clone(), root, schema, kind, origin };
     if source.name == SourceName::Itself {
-        let stat = AgentSampler::open_stat().map_err(|error| format!("/proc/self/stat: {error}"))?;
-        return Ok(candidate(agent::ROOT, agent::SCHEMA, SourceKind::Agent, Origin::Itself(stat)));
+        let stat = SelfSampler::open_stat().map_err(|error| format!("/proc/self/stat: {error}"))?;
+        return Ok(candidate(
+            self_source::ROOT,
+            self_source::SCHEMA,
+            SourceKind::Agent,
+            SamplerOrigin::Itself(stat),
+        ));
     }
     if let Some(settings) = source.synthetic {
         let (root, sampler) = match settings.shape {
-            Shape::Point => (synthetic::POINT_ROOT, Synthetic::point(settings.seed)),
-            Shape::Wide { fields, payload_bytes } => {
-                (synthetic::WIDE_ROOT, Synthetic::wide(settings.seed, fields, payload_bytes))
+            SyntheticLayout::Point => (synthetic::POINT_ROOT, SyntheticSampler::point(settings.seed)),
+            SyntheticLayout::Wide { fields, payload_bytes } => {
+                (synthetic::WIDE_ROOT, SyntheticSampler::wide(settings.seed, fields, payload_bytes))
             }
         };
-        let origin = Origin::Sampler(Opened::fixed(sampler));
+        let origin = SamplerOrigin::Sampler(OpenedSampler::fixed(sampler));
         return Ok(candidate(root, synthetic::SCHEMA, SourceKind::Synthetic, origin));
     }
     let entry = CATALOG.iter().find(|entry| entry.name == source.name.as_str());
     let entry = entry.ok_or_else(|| "not in this build".to_owned())?;
-    let sampler = (entry.open)(&Opening { host, config: source }).map_err(|error| error.to_string())?;
-    Ok(candidate(entry.root, entry.schema, SourceKind::Host, Origin::Sampler(sampler)))
+    let sampler = (entry.open)(&OpenContext { host, config: source }).map_err(|error| error.to_string())?;
+    Ok(candidate(entry.root, entry.schema, SourceKind::Host, SamplerOrigin::Sampler(sampler)))
 }

@@ -1,98 +1,101 @@
-//! How the agent is, in numbers: what `status` is answered with. Rates need two looks, so it looks once a second.
+//! Collects the answer to `status`. Rates need two measurements, so they are taken once a second.
 
 use std::collections::VecDeque;
 use std::path::Path;
 
 use crate::control::{
-    AgentStatus, FormerStatus, GroupStatus, QueueStatus, ReloadStatus, SealerStatus, SegmentStatus,
+    CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, QueueStatus, ReloadStatus, SegmentStatus,
     SourceStatus, Status, StorageStatus,
 };
-use crate::metrics::{DirectoryMetrics, Limit, Metrics, RecorderMetrics, SealerMetrics, SourceMetrics};
+use crate::metrics::{
+    CompressionMetrics, DirectoryMetrics, LimitingBudget, Metrics, RecorderMetrics, SourceMetrics,
+};
 use crate::os::clock::{NS_PER_S, process_cpu_ns};
 use crate::os::process_usage::ProcessUsage;
-use crate::segment::{SegmentName, State};
+use crate::segment::{SealState, SegmentName};
 use crate::slab::Causes;
 
-/// How often it looks.
-const LOOK_INTERVAL_NS: u64 = NS_PER_S;
-/// Looks kept for the rate at which the directory grows: a minute.
-const LOOKS_MAX: usize = 60;
-/// Compression that is this far behind is left out of the forecast: what is recorded may be removed before it is compressed.
-const BEHIND_NS: u64 = 600 * NS_PER_S;
-/// Periods over which the rate of a slow source is measured.
+/// Interval between two measurements.
+const MEASURE_INTERVAL_NS: u64 = NS_PER_S;
+/// Measurements kept for the growth rate of the directory: one minute.
+const MEASUREMENTS_MAX: usize = 60;
+/// If compression lags by more than this, the forecast ignores it: segments may be removed before
+/// they are compressed.
+const LAG_MAX_NS: u64 = 600 * NS_PER_S;
+/// Number of periods over which the rate of a slow source is measured.
 const PERIODS: u64 = 2;
 
-/// What it takes to say how a run is going.
+/// The measurements behind the status of a run.
 #[derive(Debug)]
-pub(super) struct StatusBook {
+pub(super) struct StatusTracker {
     run_id: u64,
     data_dir: String,
     start_ns: u64,
     start_cpu_ns: u64,
     next_ns: u64,
-    written: VecDeque<(u64, u64)>, // when, and bytes by then; the latest last
-    cpu: [(u64, u64); 2],          // the last two looks: when, and processor time by then
-    sources: Vec<SourceBook>,      // by id
+    written: VecDeque<(u64, u64)>, // time and bytes written until then; the latest last
+    cpu: [(u64, u64); 2],          // the last two measurements: time and CPU time until then
+    sources: Vec<SourceRates>,     // by id
     /// The result of the last reload, or why the configuration at the start was refused.
     pub(super) last_reload: Option<String>,
 }
 
-/// One source's last look, and what it made.
+/// The last measurement of a source, and its rates.
 #[derive(Debug, Clone, Copy, Default)]
-struct SourceBook {
-    seen: Option<Seen>,
-    rates: Option<(f64, f64)>, // readings and bytes a second
+struct SourceRates {
+    last: Option<SourceSnapshot>,
+    rates: Option<(f64, f64)>, // samples and bytes per second
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct SourceSnapshot {
     at_ns: u64,
     recorded: u64,
     bytes: u64,
 }
 
-impl StatusBook {
+impl StatusTracker {
     /// `refusal` is why the configuration at the start was refused, if it was.
     pub(super) fn new(run_id: u64, data_dir: &Path, start_ns: u64, refusal: Option<String>) -> Self {
         let start_cpu_ns = process_cpu_ns();
         Self {
             run_id,
-            // As whoever asks sees it, from another working directory.
+            // Absolute, since clients have other working directories.
             data_dir: std::path::absolute(data_dir).as_deref().unwrap_or(data_dir).display().to_string(),
             start_ns,
             start_cpu_ns,
             next_ns: start_ns,
-            written: VecDeque::with_capacity(LOOKS_MAX),
+            written: VecDeque::with_capacity(MEASUREMENTS_MAX),
             cpu: [(start_ns, start_cpu_ns); 2],
             sources: Vec::new(),
             last_reload: refusal,
         }
     }
 
-    /// If it is time to look.
-    pub(super) fn look(&mut self, now_ns: u64, metrics: &Metrics) {
+    /// Takes a measurement if one is due.
+    pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics) {
         if now_ns < self.next_ns {
             return;
         }
-        self.next_ns = now_ns + LOOK_INTERVAL_NS;
-        if self.written.len() == LOOKS_MAX {
+        self.next_ns = now_ns + MEASURE_INTERVAL_NS;
+        if self.written.len() == MEASUREMENTS_MAX {
             self.written.pop_front();
         }
         self.written.push_back((now_ns, metrics.recorder.bytes.get()));
         self.cpu = [self.cpu[1], (now_ns, process_cpu_ns())];
-        self.sources.resize(metrics.sources.len(), SourceBook::default());
+        self.sources.resize(metrics.sources.len(), SourceRates::default());
         for (book, source) in self.sources.iter_mut().zip(metrics.sources.iter()) {
-            book.look(now_ns, source);
+            book.update(now_ns, source);
         }
     }
 
-    /// How it is.
+    /// Returns the current status.
     pub(super) fn status(&self, now_ns: u64, metrics: &Metrics, recovering: bool) -> Status {
         let usage = ProcessUsage::now().unwrap_or_default();
         let [(before_ns, before), (last_ns, last)] = self.cpu;
         let current = metrics.current_sources();
         Status {
-            agent: AgentStatus {
+            recorder: ProcessStatus {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 pid: std::process::id(),
                 run_id: format!("{:016x}", self.run_id),
@@ -119,7 +122,7 @@ impl StatusBook {
                 .collect(),
             segment: self.segment(now_ns, &metrics.recorder),
             storage: self.storage(now_ns, metrics),
-            sealer: sealer(now_ns, &metrics.sealer),
+            compression: compressor_status(now_ns, &metrics.compression),
             reload: ReloadStatus {
                 count: metrics.daemon.reloads.get(),
                 failed: metrics.daemon.reloads_failed.get(),
@@ -151,7 +154,7 @@ impl StatusBook {
             number: recorder.segment_number.get(),
             created_s: i64::try_from(recorder.segment_created_s.get()).unwrap_or(i64::MAX),
             run_id: self.run_id,
-            state: State::Active,
+            state: SealState::Active,
         };
         SegmentStatus {
             open: recorder.segment_open.get() == 1,
@@ -175,11 +178,11 @@ impl StatusBook {
             data_bytes: directory.bytes.get(),
             retain_bytes: directory.bytes_max.get(),
             free_bytes: directory.free_bytes.get(),
-            keep_free_bytes: directory.keep_free_bytes.get(),
+            min_free_bytes: directory.min_free_bytes.get(),
             total_bytes: directory.total_bytes.get(),
             bytes_per_s,
             time_to_full_ns: bytes_per_s
-                .map(|rate| rate * kept_share(&metrics.sealer, now_ns))
+                .map(|rate| rate * compression_ratio(&metrics.compression, now_ns))
                 .and_then(|rate| time_to_full_ns(directory, rate)),
             segments,
             oldest_number: (segments > 0).then(|| directory.oldest_number.get()),
@@ -188,32 +191,33 @@ impl StatusBook {
             written_bytes: recorder.bytes.get(),
             errors: recorder.storage_errors.get(),
             last_error: recorder.storage_failure().map(|error| error.to_string()),
-            stalled_ns: recorder.stall_ns(now_ns),
+            stalled_ns: recorder.current_stall_ns(now_ns),
             stalls: recorder.storage_stalls.get(),
         }
     }
 }
 
-impl SourceBook {
-    /// Looks at a source that has had time for some readings since the last time.
-    fn look(&mut self, now_ns: u64, source: &SourceMetrics) {
-        let now = Seen { at_ns: now_ns, recorded: source.recorded.get(), bytes: source.bytes.get() };
+impl SourceRates {
+    /// Measures a source if enough time for some samples has passed since the last time.
+    fn update(&mut self, now_ns: u64, source: &SourceMetrics) {
+        let now =
+            SourceSnapshot { at_ns: now_ns, recorded: source.recorded.get(), bytes: source.bytes.get() };
         let least_ns = source.period_ns.get().saturating_mul(source.stride()).saturating_mul(PERIODS);
-        match self.seen {
+        match self.last {
             Some(seen) if now_ns.saturating_sub(seen.at_ns) < least_ns => return,
             Some(seen) => {
                 let elapsed_ns = now_ns.saturating_sub(seen.at_ns);
-                let a_second = |count| ratio(count, elapsed_ns).map(|count| count * 1e9);
-                self.rates = a_second(now.recorded.saturating_sub(seen.recorded))
-                    .zip(a_second(now.bytes.saturating_sub(seen.bytes)));
+                let per_second = |count| ratio(count, elapsed_ns).map(|count| count * 1e9);
+                self.rates = per_second(now.recorded.saturating_sub(seen.recorded))
+                    .zip(per_second(now.bytes.saturating_sub(seen.bytes)));
             }
             None => {}
         }
-        self.seen = Some(now);
+        self.last = Some(now);
     }
 }
 
-/// All but the current sources.
+/// Sums up all sources except the current ones.
 fn former(current: &[(u16, &SourceMetrics)], metrics: &Metrics) -> FormerStatus {
     let is_current = |id: u16| current.iter().any(|(current, _)| *current == id);
     let all = (0..).zip(metrics.sources.iter()).filter(|(id, _)| !is_current(*id));
@@ -229,13 +233,13 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
     let (begun, missed, lost) = (source.begun.get(), source.missed.get(), source.lost.get());
     let recorded = source.recorded.get();
     let asked_hz = ratio(NS_PER_S, source.period_ns.get()).unwrap_or_default();
-    let (stride, limit) = source.pace();
+    let (stride, limit) = source.stride_and_budget();
     let causes = Causes::from_bits(u32::try_from(source.causes.get()).unwrap_or(u32::MAX));
     SourceStatus {
         name: source.name.clone(),
         id,
         period_ns: source.period_ns.get(),
-        asked_hz,
+        requested_hz: asked_hz,
         achieved_hz: rates.map(|(readings, _)| readings),
         achieved_hz_run: ratio(recorded, begun.saturating_add(missed)).map(|share| share * asked_hz),
         begun,
@@ -243,14 +247,14 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
         lost,
         lost_causes: (lost > 0).then(|| causes.to_string()),
         missed,
-        partial: source.partial.get(),
+        incomplete: source.incomplete.get(),
         failed: source.failed.get(),
         failure: (source.failed.get() > 0).then(|| source.failure().to_string()),
         timed_out: source.timed_out.get(),
         stride,
         limited_by: (stride > 1).then(|| match limit {
-            Limit::Source => "source".to_owned(),
-            Limit::Agent => "agent".to_owned(),
+            LimitingBudget::Source => "source".to_owned(),
+            LimitingBudget::Recorder => "recorder".to_owned(),
         }),
         lateness_ns: source.lateness.get().into(),
         read_duration_ns: source.read_duration.get().into(),
@@ -260,38 +264,39 @@ fn source_status(id: u16, source: &SourceMetrics, rates: Option<(f64, f64)>) -> 
     }
 }
 
-fn sealer(now_ns: u64, sealer: &SealerMetrics) -> SealerStatus {
-    SealerStatus {
-        enabled: sealer.enabled.get() == 1,
-        segments: sealer.segments.get(),
-        raw_bytes: sealer.raw_bytes.get(),
-        stored_bytes: sealer.stored_bytes.get(),
-        left: sealer.left.get(),
-        failures: sealer.failures.get(),
-        waiting: sealer.waiting.get(),
-        oldest_wait_ns: sealer.oldest_wait_ns(now_ns),
-        cpu_ns: sealer.cpu_ns(),
-        guaranteed_cpu_ns: sealer.guaranteed_cpu_ns.get(),
+fn compressor_status(now_ns: u64, compression: &CompressionMetrics) -> CompressorStatus {
+    CompressorStatus {
+        enabled: compression.enabled.get() == 1,
+        segments: compression.segments.get(),
+        raw_bytes: compression.raw_bytes.get(),
+        stored_bytes: compression.stored_bytes.get(),
+        skipped: compression.skipped.get(),
+        failures: compression.failures.get(),
+        waiting: compression.waiting.get(),
+        oldest_wait_ns: compression.oldest_wait_ns(now_ns),
+        cpu_ns: compression.cpu_ns(),
+        guaranteed_cpu_ns: compression.guaranteed_cpu_ns.get(),
     }
 }
 
-/// Returns what compression leaves of a byte that is recorded, as measured in this run: segments that it left as they are count in full. 1 where it is off or behind, and
-/// until something is measured.
+/// Returns the size after compression per recorded byte, as measured in this run; segments that
+/// were left uncompressed count in full. Returns 1 if compression is off or lags, and until
+/// something is measured.
 #[allow(clippy::cast_precision_loss, reason = "a forecast")]
-fn kept_share(sealer: &SealerMetrics, now_ns: u64) -> f64 {
-    let is_behind = sealer.oldest_wait_ns(now_ns) > BEHIND_NS;
-    let measured = ratio(sealer.stored_bytes.get(), sealer.raw_bytes.get());
-    let Some(share) = measured.filter(|_| sealer.enabled.get() == 1 && !is_behind) else { return 1.0 };
-    let (compressed, left) = (sealer.segments.get() as f64, sealer.left.get() as f64);
+fn compression_ratio(compression: &CompressionMetrics, now_ns: u64) -> f64 {
+    let is_lagging = compression.oldest_wait_ns(now_ns) > LAG_MAX_NS;
+    let measured = ratio(compression.stored_bytes.get(), compression.raw_bytes.get());
+    let Some(share) = measured.filter(|_| compression.enabled.get() == 1 && !is_lagging) else { return 1.0 };
+    let (compressed, left) = (compression.segments.get() as f64, compression.skipped.get() as f64);
     (share * compressed + left) / (compressed + left)
 }
 
-/// When the first limit is reached at so many bytes a second.
+/// Returns the time until the first limit is reached at this rate.
 fn time_to_full_ns(directory: &DirectoryMetrics, bytes_per_s: f64) -> Option<u64> {
-    let room = directory.bytes_max.get().saturating_sub(directory.bytes.get());
-    let free = directory.free_bytes.get().saturating_sub(directory.keep_free_bytes.get());
+    let space = directory.bytes_max.get().saturating_sub(directory.bytes.get());
+    let free = directory.free_bytes.get().saturating_sub(directory.min_free_bytes.get());
     #[allow(clippy::cast_precision_loss, reason = "a forecast")]
-    let seconds = room.min(free) as f64 / bytes_per_s;
+    let seconds = space.min(free) as f64 / bytes_per_s;
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -300,7 +305,7 @@ fn time_to_full_ns(directory: &DirectoryMetrics, bytes_per_s: f64) -> Option<u64
     seconds.is_finite().then_some((seconds * 1e9) as u64)
 }
 
-/// A quotient; none of nothing.
+/// Returns the quotient, or None if the divisor is 0.
 #[allow(clippy::cast_precision_loss, reason = "rates and shares for people and graphs")]
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
@@ -318,103 +323,104 @@ mod tests {
         Metrics::new(sources, 2, Box::new([]))
     }
 
-    // Goal: rates are those of the last second, or of two periods where that is longer. Method: looks at known times and counts.
+    // Proves that rates cover the last second, or two periods if these are longer.
     #[test]
     fn rates_are_measured() {
         let metrics = metrics();
-        let mut book = StatusBook::new(7, Path::new("/data"), 0, None);
+        let mut tracker = StatusTracker::new(7, Path::new("/data"), 0, None);
         for second in 0..=20_u64 {
             metrics.sources.get(0).unwrap().recorded.set(90 * second);
             metrics.sources.get(0).unwrap().bytes.set(9_000 * second);
             metrics.sources.get(1).unwrap().recorded.set(second / 4);
             metrics.recorder.bytes.set(9_100 * second);
-            book.look(second * NS_PER_S, &metrics);
-            book.look(second * NS_PER_S + 200, &metrics);
+            tracker.update(second * NS_PER_S, &metrics);
+            tracker.update(second * NS_PER_S + 200, &metrics);
         }
-        let status = book.status(20 * NS_PER_S, &metrics, false);
+        let status = tracker.status(20 * NS_PER_S, &metrics, false);
         let rates: Vec<_> =
             status.sources.iter().map(|source| (source.achieved_hz, source.bytes_per_s)).collect();
         assert_eq!(rates, [(Some(90.0), Some(9_000.0)), (Some(0.25), Some(0.0))]);
-        assert_eq!((status.sources[0].asked_hz, status.sources[1].asked_hz), (100.0, 0.25));
+        assert_eq!((status.sources[0].requested_hz, status.sources[1].requested_hz), (100.0, 0.25));
         assert_eq!(status.storage.bytes_per_s, Some(9_100.0));
         assert_eq!(
-            (status.agent.run_id.as_str(), status.agent.uptime_ns),
+            (status.recorder.run_id.as_str(), status.recorder.uptime_ns),
             ("0000000000000007", 20 * NS_PER_S)
         );
     }
 
-    // Goal: the first limit is the one that counts, and where nothing comes there is no end. Method: each of the two limits.
+    // Proves that the nearer limit decides, and that without growth there is no forecast.
     #[test]
     fn the_first_limit_counts() {
         let directory = DirectoryMetrics::default();
         directory.bytes_max.set(10_000);
         directory.bytes.set(4_000);
         directory.free_bytes.set(9_000);
-        directory.keep_free_bytes.set(1_000);
+        directory.min_free_bytes.set(1_000);
         assert_eq!(time_to_full_ns(&directory, 1_000.0), Some(6 * NS_PER_S));
-        directory.keep_free_bytes.set(8_000);
+        directory.min_free_bytes.set(8_000);
         assert_eq!(time_to_full_ns(&directory, 1_000.0), Some(NS_PER_S));
         directory.bytes.set(11_000);
         assert_eq!(time_to_full_ns(&directory, 1_000.0), Some(0));
         assert_eq!(time_to_full_ns(&directory, 0.0), None);
     }
 
-    // Goal: the forecast reckons with what compression leaves, as long as it keeps up, and with every byte where it is off, behind or left segments as they are. Method: a
-    // second of 1,000 bytes; each of these.
+    // Proves that the forecast considers compression while it keeps up, and counts every byte if it
+    // is off, lags or left segments uncompressed.
     #[test]
     fn the_forecast_knows_of_compression() {
         let metrics = metrics();
-        let mut book = StatusBook::new(7, Path::new("/data"), 0, None);
-        let (directory, sealer) = (&metrics.directory, &metrics.sealer);
+        let mut tracker = StatusTracker::new(7, Path::new("/data"), 0, None);
+        let (directory, compression) = (&metrics.directory, &metrics.compression);
         directory.bytes_max.set(10_000);
         directory.free_bytes.set(1 << 30);
-        book.look(0, &metrics);
+        tracker.update(0, &metrics);
         metrics.recorder.bytes.set(1_000);
-        book.look(NS_PER_S, &metrics);
+        tracker.update(NS_PER_S, &metrics);
         let seconds = |at_s: u64| {
-            let storage = book.status(at_s * NS_PER_S, &metrics, false).storage;
+            let storage = tracker.status(at_s * NS_PER_S, &metrics, false).storage;
             assert_eq!(storage.bytes_per_s, Some(1_000.0));
             storage.time_to_full_ns.map(|ns| ns / NS_PER_S)
         };
         assert_eq!(seconds(1), Some(10), "off");
-        sealer.enabled.set(1);
-        assert_eq!(seconds(1), Some(10), "nothing is known");
-        sealer.segments.set(3);
-        sealer.raw_bytes.set(8_000);
-        sealer.stored_bytes.set(80);
+        compression.enabled.set(1);
+        assert_eq!(seconds(1), Some(10), "nothing is measured");
+        compression.segments.set(3);
+        compression.raw_bytes.set(8_000);
+        compression.stored_bytes.set(80);
         assert_eq!(seconds(1), Some(1_000));
-        sealer.oldest_since_ns.set(NS_PER_S);
-        assert_eq!((seconds(600), seconds(602)), (Some(1_000), Some(10)), "behind");
-        sealer.left.set(3);
+        compression.oldest_since_ns.set(NS_PER_S);
+        assert_eq!((seconds(600), seconds(602)), (Some(1_000), Some(10)), "lagging");
+        compression.skipped.set(3);
         assert_eq!(seconds(2), Some(19), "half of the segments stay as they are");
     }
 
-    // Goal: what a source has lost is not forgotten when a reload takes it away, or gives it another id. Method: one of each.
+    // Proves that the losses of a source still count after a reload removes it or gives it another
+    // id.
     #[test]
     fn former_sources_are_summed_up() {
         let source = |name: &str| SourceMetrics::new(name.to_owned(), 1);
         let metrics = Metrics::new(["moved", "gone", "stays"].map(source), 4, Box::new([]));
-        let book = StatusBook::new(7, Path::new("/data"), 0, None);
+        let tracker = StatusTracker::new(7, Path::new("/data"), 0, None);
         for (id, lost) in [(0, 1), (1, 20), (2, 300)] {
             metrics.sources.get(id).unwrap().lost.set(lost);
         }
         metrics.sources.get(1).unwrap().failed.set(7);
-        assert_eq!(book.status(0, &metrics, false).former, FormerStatus::default());
+        assert_eq!(tracker.status(0, &metrics, false).former, FormerStatus::default());
         assert!(metrics.sources.push(std::sync::Arc::new(source("moved"))).is_ok());
         metrics.sources.get(1).unwrap().removed.set(1);
-        let status = book.status(0, &metrics, false);
+        let status = tracker.status(0, &metrics, false);
         assert_eq!(status.former, FormerStatus { sources: 2, lost: 21, failed: 7, timed_out: 0 });
         let ids: Vec<_> = status.sources.iter().map(|source| (source.id, source.lost)).collect();
         assert_eq!(ids, [(2, 300), (3, 0)]);
     }
 
-    // Goal: a storage that stands still is said while it does. Method: a call of ten seconds, and after it.
+    // Proves that a storage stall is reported while it lasts and counted afterwards.
     #[test]
     fn a_stall_is_said() {
         let metrics = metrics();
-        let book = StatusBook::new(7, Path::new("/data"), 0, None);
+        let tracker = StatusTracker::new(7, Path::new("/data"), 0, None);
         let said = |at_ns| {
-            let storage = book.status(at_ns, &metrics, false).storage;
+            let storage = tracker.status(at_ns, &metrics, false).storage;
             (storage.stalled_ns, storage.stalls)
         };
         metrics.recorder.enter_storage(NS_PER_S);
@@ -424,16 +430,16 @@ mod tests {
         assert_eq!(said(12 * NS_PER_S), (None, 1));
     }
 
-    // Goal: nothing is said of what is not known. Method: a run that has just begun.
+    // Proves that unknown values are absent at the start of a run.
     #[test]
     fn a_run_that_begins_has_no_rates() {
         let metrics = metrics();
-        let mut book = StatusBook::new(7, Path::new("/data"), 100, None);
-        book.look(100, &metrics);
-        let status = book.status(100, &metrics, true);
+        let mut tracker = StatusTracker::new(7, Path::new("/data"), 100, None);
+        tracker.update(100, &metrics);
+        let status = tracker.status(100, &metrics, true);
         let source = &status.sources[0];
         assert_eq!((source.achieved_hz, source.achieved_hz_run, source.cost_ns), (None, None, None));
         assert_eq!((status.storage.bytes_per_s, status.storage.time_to_full_ns), (None, None));
-        assert!(status.agent.recovering && !status.is_lossy() && status.storage.oldest_number.is_none());
+        assert!(status.recorder.recovering && !status.is_lossy() && status.storage.oldest_number.is_none());
     }
 }

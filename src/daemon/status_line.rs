@@ -1,91 +1,92 @@
-//! One line on how the recording goes, as the service manager shows it. Pure.
+//! The status line shown by the service manager. Pure.
 
 use crate::metrics::Metrics;
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Rates are over this long: each new line wakes the service manager and whoever watches it.
+/// Averaging interval of rates. It is long because each new line wakes the service manager and its
+/// clients.
 const RATE_INTERVAL_NS: u64 = 5 * NS_PER_S;
-/// No line is replaced sooner than this.
+/// Shortest interval between two lines.
 const LINE_INTERVAL_NS: u64 = NS_PER_S;
 
-/// What a line says beside rates.
+/// The state of the recording, which selects the text of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// All is as it should be.
+pub(super) enum RecordingState {
+    /// Recording without problems.
     Recording,
-    /// The storage has not answered for so many nanoseconds.
+    /// A storage call has not returned for this many nanoseconds.
     Stalled(u64),
-    /// The recorder has neither turned nor waited for the storage for so many nanoseconds.
+    /// The recorder's loop has neither iterated nor waited for storage for this many nanoseconds.
     Stuck(u64),
-    /// The end has begun.
+    /// The run is ending.
     Ending,
 }
 
-impl Standing {
-    /// Whether the two are of one kind, and a new line may wait.
-    fn is_like(self, other: Self) -> bool {
+impl RecordingState {
+    /// Whether both are the same variant, so that a new line may wait.
+    fn is_same_kind(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
 
-/// What the rates are reckoned from.
+/// The counters from which rates are computed.
 #[derive(Debug, Clone, Copy, Default)]
-struct Totals {
+struct StatusTotals {
     at_ns: u64,
     recorded: u64,
     bytes: u64,
 }
 
-/// Makes the lines, and says when there is a new one.
+/// Formats the lines and detects new ones.
 #[derive(Debug)]
 pub(super) struct StatusLine {
-    before: Totals,
+    before: StatusTotals,
     shown: String,
-    standing: Standing,
+    state: RecordingState,
     next_ns: u64,
-    dropped: u64, // slabs, when last looked at
-    pending: u64, // losses that no gap counts yet, when last looked at
+    dropped: u64, // slabs, as of the last update
+    pending: u64, // losses not yet in a gap, as of the last update
 }
 
 impl StatusLine {
-    /// Rates are reckoned from `now_ns` on.
+    /// Creates a status line whose rates start at `now_ns`.
     pub(super) fn new(now_ns: u64, metrics: &Metrics) -> Self {
         Self {
             before: totals(now_ns, metrics),
             shown: String::new(),
-            standing: Standing::Recording,
+            state: RecordingState::Recording,
             next_ns: 0,
             dropped: 0,
             pending: 0,
         }
     }
 
-    /// The first line, when there are no rates yet.
+    /// Returns the first line, before rates are known.
     pub(super) fn first(metrics: &Metrics) -> String {
         format!("recording {}{}", sources(metrics), refused(metrics))
     }
 
-    /// The line to be shown now, if it is another one than before.
-    pub(super) fn look(&mut self, now_ns: u64, metrics: &Metrics, standing: Standing) -> Option<&str> {
+    /// Returns the line to show now if it differs from the last one.
+    pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, state: RecordingState) -> Option<&str> {
         let rates_are_due = now_ns.saturating_sub(self.before.at_ns) >= RATE_INTERVAL_NS;
         let pending = metrics.recorder.losses_pending.get();
-        let is_losing = standing == Standing::Recording && pending > self.pending;
-        let is_calm = standing == Standing::Recording && self.standing.is_like(standing) && !is_losing;
-        if now_ns < self.next_ns || is_calm && !rates_are_due {
+        let is_losing = state == RecordingState::Recording && pending > self.pending;
+        let is_unchanged = state == RecordingState::Recording && self.state.is_same_kind(state) && !is_losing;
+        if now_ns < self.next_ns || is_unchanged && !rates_are_due {
             return None;
         }
         self.next_ns = now_ns + LINE_INTERVAL_NS;
-        self.standing = standing;
+        self.state = state;
         let now = totals(now_ns, metrics);
         self.pending = pending;
         let counted: u64 = metrics.sources.iter().map(|source| source.lost.get()).sum();
-        // What no gap counts yet is lost all the same.
+        // Losses that are not yet in a gap count too.
         let lost = counted.saturating_add(pending);
-        let line = match standing {
-            Standing::Recording if is_losing => {
-                format!("{}: {} samples lost", trouble(metrics), grouped(pending))
+        let line = match state {
+            RecordingState::Recording if is_losing => {
+                format!("{}: {} samples lost", loss_reason(metrics), grouped(pending))
             }
-            Standing::Recording if rates_are_due => {
+            RecordingState::Recording if rates_are_due => {
                 let per_second = |now_count: u64, before: u64| {
                     let passed_ns = u128::from((now.at_ns - self.before.at_ns).max(1));
                     let rate =
@@ -93,7 +94,7 @@ impl StatusLine {
                     u64::try_from(rate).unwrap_or(u64::MAX)
                 };
                 let line = format!(
-                    "recording {}, {} readings/s, {} lost, {}/s{}",
+                    "recording {}, {} samples/s, {} lost, {}/s{}",
                     sources(metrics),
                     grouped(per_second(now.recorded, self.before.recorded)),
                     grouped(lost),
@@ -103,24 +104,25 @@ impl StatusLine {
                 self.before = now;
                 line
             }
-            Standing::Recording => {
+            RecordingState::Recording => {
                 format!("recording {}, {} lost{}", sources(metrics), grouped(lost), refused(metrics))
             }
-            Standing::Stalled(ns) => {
-                // What is lost meanwhile is not counted before the recorder goes on; the samplers know that they give up some.
+            RecordingState::Stalled(ns) => {
+                // The recorder counts losses only after the stall, but the producers know which
+                // slabs they dropped.
                 let dropped: u64 = metrics.groups.iter().map(|group| group.slabs_dropped.get()).sum();
                 let is_full = std::mem::replace(&mut self.dropped, dropped) < dropped;
                 format!(
-                    "the storage has not answered for {} s; sampling goes on into memory{}",
+                    "the storage has not responded for {} s; sampling continues in memory{}",
                     grouped(ns / NS_PER_S),
-                    if is_full { ", which is full: readings are lost" } else { "" }
+                    if is_full { ", which is full: samples are lost" } else { "" }
                 )
             }
-            Standing::Stuck(ns) => format!(
-                "the recorder is stuck outside the storage for {} s; the watchdog is not fed",
+            RecordingState::Stuck(ns) => format!(
+                "the recorder has been stuck outside of storage calls for {} s; the watchdog is not fed",
                 grouped(ns / NS_PER_S)
             ),
-            Standing::Ending => "ending: writing what was sampled".to_owned(),
+            RecordingState::Ending => "stopping: writing the remaining samples".to_owned(),
         };
         if line == self.shown {
             return None;
@@ -130,8 +132,8 @@ impl StatusLine {
     }
 }
 
-/// Why samples are being lost.
-fn trouble(metrics: &Metrics) -> String {
+/// Returns the reason why samples are being lost.
+fn loss_reason(metrics: &Metrics) -> String {
     match metrics.recorder.storage_failure() {
         Some(error) if error.kind() == std::io::ErrorKind::StorageFull => "disk full".to_owned(),
         Some(error) => format!("the storage fails ({error})"),
@@ -139,9 +141,9 @@ fn trouble(metrics: &Metrics) -> String {
     }
 }
 
-fn totals(at_ns: u64, metrics: &Metrics) -> Totals {
+fn totals(at_ns: u64, metrics: &Metrics) -> StatusTotals {
     let recorded = metrics.sources.iter().map(|source| source.recorded.get()).sum();
-    Totals { at_ns, recorded, bytes: metrics.recorder.bytes.get() }
+    StatusTotals { at_ns, recorded, bytes: metrics.recorder.bytes.get() }
 }
 
 fn sources(metrics: &Metrics) -> String {
@@ -150,21 +152,21 @@ fn sources(metrics: &Metrics) -> String {
         count => format!("{count} sources"),
     };
     let is_fallback = metrics.daemon.config_fallback.get() == 1;
-    sources + if is_fallback { " by the last good configuration (the present one is refused)" } else { "" }
+    sources + if is_fallback { " with the last good configuration (the current one is refused)" } else { "" }
 }
 
-/// What is to be said of a reload that was refused, until one is done.
+/// Returns a hint that the last reload was refused, until a reload succeeds.
 fn refused(metrics: &Metrics) -> &'static str {
     let is_refused = metrics.daemon.config_current.get() == 0 && metrics.daemon.reloads_failed.get() > 0;
     if is_refused { "; the last reload was refused, see the log" } else { "" }
 }
 
-/// 1234567 as 1,234,567.
+/// Formats 1234567 as 1,234,567.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -172,7 +174,7 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// In the largest unit that leaves two digits: 9,999 B, 10 KB, 9,999 KB, 10 MB.
+/// Formats a size in the largest unit that leaves two digits: 9,999 B, 10 KB, 9,999 KB, 10 MB.
 fn bytes(count: u64) -> String {
     match count {
         0..10_000 => format!("{} B", grouped(count)),
@@ -191,7 +193,7 @@ mod tests {
         Metrics::new(sources, 2, Box::default())
     }
 
-    // Goal: rates are those of the last five seconds, and a line is given once. Method: counters and times by hand.
+    // Proves that rates cover the last five seconds and that a line is returned once.
     #[test]
     fn rates_are_of_the_last_seconds() {
         let metrics = metrics();
@@ -199,26 +201,26 @@ mod tests {
         metrics.sources.get(0).unwrap().recorded.add(20_500);
         metrics.sources.get(1).unwrap().lost.add(1234);
         metrics.recorder.bytes.add(2_050_000);
-        assert_eq!(line.look(5 * NS_PER_S, &metrics, Standing::Recording), None);
-        let expected = "recording 2 sources, 4,100 readings/s, 1,234 lost, 410 KB/s";
-        assert_eq!(line.look(6 * NS_PER_S, &metrics, Standing::Recording), Some(expected));
+        assert_eq!(line.update(5 * NS_PER_S, &metrics, RecordingState::Recording), None);
+        let expected = "recording 2 sources, 4,100 samples/s, 1,234 lost, 410 KB/s";
+        assert_eq!(line.update(6 * NS_PER_S, &metrics, RecordingState::Recording), Some(expected));
         metrics.sources.get(1).unwrap().recorded.add(20_500);
         metrics.recorder.bytes.add(2_050_000);
-        assert_eq!(line.look(11 * NS_PER_S, &metrics, Standing::Recording), None, "the same again");
+        assert_eq!(line.update(11 * NS_PER_S, &metrics, RecordingState::Recording), None, "unchanged");
         assert_eq!(
-            line.look(16 * NS_PER_S, &metrics, Standing::Recording),
-            Some("recording 2 sources, 0 readings/s, 1,234 lost, 0 B/s")
+            line.update(16 * NS_PER_S, &metrics, RecordingState::Recording),
+            Some("recording 2 sources, 0 samples/s, 1,234 lost, 0 B/s")
         );
     }
 
-    // Goal: a reload that was refused is shown until one is done. Method: one of each, with the first line and with a later one.
+    // Proves that a refused reload is shown until one succeeds.
     #[test]
     fn a_refused_reload_is_shown() {
         let metrics = metrics();
         metrics.daemon.note_config(1);
         let mut line = StatusLine::new(NS_PER_S, &metrics);
         let mut said = |at_s: u64, metrics: &Metrics| {
-            let later = line.look(at_s * NS_PER_S, metrics, Standing::Recording).map(str::to_owned);
+            let later = line.update(at_s * NS_PER_S, metrics, RecordingState::Recording).map(str::to_owned);
             [StatusLine::first(metrics), later.unwrap()]
                 .map(|line| line.contains("the last reload was refused"))
         };
@@ -229,7 +231,7 @@ mod tests {
         assert_eq!(said(16, &metrics), [false, false]);
     }
 
-    // Goal: sources are those that are read now. Method: one that a reload has taken away.
+    // Proves that removed sources are not counted.
     #[test]
     fn removed_sources_do_not_count() {
         let metrics = metrics();
@@ -238,47 +240,52 @@ mod tests {
         assert_eq!(StatusLine::first(&metrics), "recording 1 source");
     }
 
-    // Goal: what is wrong is shown at the next look, at most once a second; that it is over, too. Method: a stall of three seconds.
+    // Proves that a problem, and its end, is shown at the next update, at most once a second.
     #[test]
-    fn what_is_wrong_is_shown_at_once() {
+    fn problems_are_shown_at_once() {
         let metrics = metrics();
         let mut line = StatusLine::new(0, &metrics);
         let stalled = |line: &mut StatusLine, at_ns: u64| {
-            let standing = Standing::Stalled(at_ns - 3 * NS_PER_S);
-            line.look(at_ns, &metrics, standing).map(str::to_owned)
+            let state = RecordingState::Stalled(at_ns - 3 * NS_PER_S);
+            line.update(at_ns, &metrics, state).map(str::to_owned)
         };
         let expected = |seconds| {
-            Some(format!("the storage has not answered for {seconds} s; sampling goes on into memory"))
+            Some(format!("the storage has not responded for {seconds} s; sampling continues in memory"))
         };
         assert_eq!(stalled(&mut line, 4 * NS_PER_S), expected(1));
         assert_eq!(stalled(&mut line, 4 * NS_PER_S + NS_PER_S / 5), None);
         assert_eq!(stalled(&mut line, 5 * NS_PER_S), expected(2));
         assert_eq!(
-            line.look(6 * NS_PER_S, &metrics, Standing::Ending),
-            Some("ending: writing what was sampled")
+            line.update(6 * NS_PER_S, &metrics, RecordingState::Ending),
+            Some("stopping: writing the remaining samples")
         );
-        assert!(line.look(7 * NS_PER_S, &metrics, Standing::Recording).is_some());
-        assert!(line.look(8 * NS_PER_S, &metrics, Standing::Stuck(NS_PER_S)).unwrap().contains("not fed"));
+        assert!(line.update(7 * NS_PER_S, &metrics, RecordingState::Recording).is_some());
+        assert!(
+            line.update(8 * NS_PER_S, &metrics, RecordingState::Stuck(NS_PER_S)).unwrap().contains("not fed")
+        );
     }
 
-    // Goal: samples that are lost show within a second, before any gap counts them, with the reason; when that is over, the sum stays in the line. Method:
-    // losses pending that grow for three seconds, by hand.
+    // Proves that lost samples are shown with the reason within a second, before a gap counts them,
+    // and that the sum stays in the line afterwards.
     #[test]
     fn a_full_disk_shows_at_once() {
         let metrics = metrics();
         let mut line = StatusLine::new(0, &metrics);
-        assert_eq!(line.look(NS_PER_S, &metrics, Standing::Recording), None);
+        assert_eq!(line.update(NS_PER_S, &metrics, RecordingState::Recording), None);
         metrics.recorder.note_storage_error(&std::io::ErrorKind::StorageFull.into());
         for second in 2..5 {
             metrics.recorder.losses_pending.set(1000 * second);
             let expected = format!("disk full: {second},000 samples lost");
-            assert_eq!(line.look(second * NS_PER_S, &metrics, Standing::Recording), Some(expected.as_str()));
+            assert_eq!(
+                line.update(second * NS_PER_S, &metrics, RecordingState::Recording),
+                Some(expected.as_str())
+            );
         }
-        let over = line.look(5 * NS_PER_S, &metrics, Standing::Recording);
-        assert_eq!(over, Some("recording 2 sources, 0 readings/s, 4,000 lost, 0 B/s"));
+        let over = line.update(5 * NS_PER_S, &metrics, RecordingState::Recording);
+        assert_eq!(over, Some("recording 2 sources, 0 samples/s, 4,000 lost, 0 B/s"));
     }
 
-    // Goal: numbers are grouped, and bytes in a unit that fits. Method: edges.
+    // Proves that numbers are grouped and that sizes have a suitable unit.
     #[test]
     fn numbers_are_for_people() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);

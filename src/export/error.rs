@@ -1,47 +1,47 @@
-//! Why an export cannot go on.
+//! Errors that end an export.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::segment::SegmentError;
 
-/// Why there are no files, or not all.
+/// An error that ends an export; no file or not all files were published.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
     /// A recording cannot be read.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// A file of that name is there: nothing was written.
-    #[error("{} exists already and nothing was exported: export into another directory, or replace it with --force", path.display())]
+    /// A file of that name exists; nothing was written.
+    #[error("{} exists already, nothing was exported; export into another directory or replace it with --force", path.display())]
     Exists {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// A file cannot be written: none was.
+    /// A file cannot be written; none was published.
     #[error("cannot write {}: {error}; nothing was exported", path.display())]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system call's error.
         #[source]
         error: io::Error,
     },
-    /// A file that is written cannot be given its name.
-    #[error("cannot bring {} to the medium under its name: {error}; {done} file(s) before it are there and whole", path.display())]
+    /// A complete file cannot be renamed to its final name.
+    #[error("cannot sync and rename {}: {error}; {done} file(s) before it are complete", path.display())]
     Publish {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// How many were published.
+        /// Number of files published before it.
         done: usize,
-        /// What the kernel said.
+        /// The system call's error.
         #[source]
         error: io::Error,
     },
-    /// More sources than can be files of one export.
+    /// More sources than the maximum number of files of one export.
     #[error("more than {limit} sources; choose some with --source")]
     Sources {
-        /// The most there can be.
+        /// The maximum.
         limit: usize,
     },
 }

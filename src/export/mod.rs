@@ -1,6 +1,8 @@
-//! How does a recording become foreign files? Payloads of chosen sources and times, written anew in another framing.
+//! Exports a recording to foreign formats: payloads of selected sources and times, written with
+//! another framing.
 //!
-//! Never: changes a recording; shows a file under its name before it is whole; replaces one unasked.
+//! Never changes a recording, never shows a file under its name before it is complete, and never
+//! replaces a file unless asked to.
 
 mod error;
 mod stream;
@@ -13,44 +15,44 @@ use std::path::PathBuf;
 use crate::replay::Notice;
 use crate::stream::ChecksumKind;
 
-/// Where files go, and what they are.
+/// Options of an export.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// The directory; created where it is missing.
+pub struct ExportOptions {
+    /// The output directory; created if missing.
     pub directory: PathBuf,
-    /// The checksum in front of each payload.
+    /// The checksum before each payload.
     pub checksum: ChecksumKind,
-    /// Whether files of the same names are replaced.
-    pub replaces: bool,
+    /// Whether to replace files of the same names.
+    pub should_replace: bool,
 }
 
-/// Something on the way, for whoever watches.
+/// An event reported to the progress callback.
 #[derive(Debug)]
-pub enum Event {
-    /// Something about the recording, for the user to know.
+pub enum ExportEvent {
+    /// A notice about the recording, for the user.
     Notice(Notice),
-    /// So many frames have been written.
+    /// Number of frames written so far.
     Frames(u64),
 }
 
-/// What an export has come to.
+/// The result of an export.
 #[derive(Debug, Default)]
-pub struct Report {
-    /// One a source, in the order in which the recording names them.
+pub struct ExportReport {
+    /// One entry per source, in the order in which the recording names them.
     pub files: Vec<ExportedFile>,
-    /// It was told to stop: there are no files.
+    /// Whether it was stopped; there are no files then.
     pub stopped: bool,
 }
 
-/// A file that was written.
+/// An exported file.
 #[derive(Debug, Clone)]
 pub struct ExportedFile {
     /// Name of the source.
     pub source: String,
-    /// Where it is.
+    /// Path.
     pub path: PathBuf,
     /// Frames in it.
     pub frames: u64,
-    /// Its length.
+    /// Length, in bytes.
     pub bytes: u64,
 }

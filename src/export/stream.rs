@@ -1,99 +1,101 @@
-//! Streams of plain frames, one file a source.
+//! Exports streams of plain frames, one file per source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use super::{Event, ExportError, ExportedFile, Options, Report};
-use crate::os::output::{OutputDirectory, PendingFile, numbered, plain_name};
-use crate::replay::{Filter, Item, MergedReader};
-use crate::segment::{Header, SourceInfo};
+use super::{ExportError, ExportEvent, ExportOptions, ExportReport, ExportedFile};
+use crate::os::output::{OutputDirectory, PendingFile, sanitized_name, unique_name};
+use crate::replay::{MergedReader, ReplayFilter, ReplayItem};
+use crate::segment::{SegmentHeader, SourceInfo};
 use crate::stream::{ChecksumKind, Framer};
 
-/// Most sources in one export: as many as a segment can have (docs/FORMAT.md, section 2).
+/// Maximum number of sources in one export: as many as a segment can have (docs/FORMAT.md, section
+/// 2).
 pub const SOURCES_MAX: usize = 4096;
-/// So many bytes of a source's frames are collected before they are written.
+/// Bytes of a source's frames that are collected before a write.
 const FILE_BUFFER_BYTES: usize = 256 << 10;
-/// So many of all sources together.
+/// The same for all sources together.
 const BUFFER_BYTES: usize = 32 << 20;
-/// A watcher is told after so many frames.
+/// Number of frames between two progress reports.
 const STEP_FRAMES: u64 = 1024;
 
-/// Writes the payloads of each source into a file of its own: frames of length, checksum and payload, in the order of the recording. All
-/// files appear at the end.
+/// Writes the payloads of each source to its own file: frames of length, checksum and payload, in
+/// the order of the recording. All files appear at the end.
 ///
-/// A file is called as its source, with `.bin`; `_` stands for what is no letter, digit, `.`, `_` or `-`. A source that a header names and
-/// that has no frame in the chosen time is an empty file. Watchers say whether to go on.
+/// A file is named after its source, with the suffix `.bin`; `_` replaces characters other than
+/// letters, digits, `.`, `_` and `-`. A source that a header names and that has no frame in the
+/// selected time becomes an empty file. The export stops if `watch` returns false.
 ///
 /// # Errors
-/// Every kind of [`ExportError`].
+/// Any [`ExportError`].
 pub fn to_streams(
     paths: &[PathBuf],
-    filter: Filter,
-    options: &Options,
-    watch: &mut dyn FnMut(Event) -> bool,
-) -> Result<Report, ExportError> {
+    filter: ReplayFilter,
+    options: &ExportOptions,
+    watch: &mut dyn FnMut(ExportEvent) -> bool,
+) -> Result<ExportReport, ExportError> {
     let wanted = filter.sources.clone();
     let mut reader = MergedReader::open(paths, filter)?;
     let failed = |error| ExportError::Write { path: options.directory.clone(), error };
-    let mut files = Files {
+    let mut files = ExportFiles {
         options,
         directory: OutputDirectory::create(&options.directory).map_err(failed)?,
         wanted,
         all: Vec::new(),
         by_name: BTreeMap::new(),
-        taken: BTreeSet::new(),
+        used_names: BTreeSet::new(),
         by_id: BTreeMap::new(),
         buffered: 0,
     };
     let mut frames = 0_u64;
     while let Some(item) = reader.next()? {
         match item {
-            Item::Header(header, _) => files.begin(header)?,
-            Item::Source(source, _) => files.join(source)?,
-            Item::Sample(sample) => {
-                files.add(sample.telemetry.source, sample.telemetry.payload)?;
+            ReplayItem::Header(header, _) => files.begin_run(header)?,
+            ReplayItem::Source(source, _) => files.add_source(source)?,
+            ReplayItem::Sample(sample) => {
+                files.add_frame(sample.telemetry.source, sample.telemetry.payload)?;
                 frames += 1;
-                if frames.is_multiple_of(STEP_FRAMES) && !watch(Event::Frames(frames)) {
-                    return Ok(Report { stopped: true, ..Report::default() });
+                if frames.is_multiple_of(STEP_FRAMES) && !watch(ExportEvent::Frames(frames)) {
+                    return Ok(ExportReport { stopped: true, ..ExportReport::default() });
                 }
             }
-            Item::Notice(notice) => {
-                if !watch(Event::Notice(notice)) {
-                    return Ok(Report { stopped: true, ..Report::default() });
+            ReplayItem::Notice(notice) => {
+                if !watch(ExportEvent::Notice(notice)) {
+                    return Ok(ExportReport { stopped: true, ..ExportReport::default() });
                 }
             }
-            Item::Gap(..) | Item::Marker(..) | Item::Other(..) => {}
+            ReplayItem::Gap(..) | ReplayItem::Marker(..) | ReplayItem::Other(..) => {}
         }
     }
     files.publish()
 }
 
 /// The files of an export.
-struct Files<'a> {
-    options: &'a Options,
+struct ExportFiles<'a> {
+    options: &'a ExportOptions,
     directory: OutputDirectory,
     wanted: BTreeSet<String>, // names of sources; empty for all
-    all: Vec<OpenFile>,
+    all: Vec<PendingExport>,
     by_name: BTreeMap<String, usize>, // of sources, in `all`
-    taken: BTreeSet<String>,          // names of files, without their ending
+    used_names: BTreeSet<String>,     // names of files, without suffix
     by_id: BTreeMap<u16, usize>,      // of the current run
     buffered: usize,
 }
 
-struct OpenFile {
+struct PendingExport {
     pending: PendingFile,
     buffer: Vec<u8>,
-    said: ExportedFile,
+    summary: ExportedFile,
 }
 
-impl Files<'_> {
-    /// A run begins: its ids are its own.
-    fn begin(&mut self, header: &Header) -> Result<(), ExportError> {
+impl ExportFiles<'_> {
+    /// Begins a run, which has its own source ids.
+    fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), ExportError> {
         self.by_id.clear();
-        header.sources.iter().try_for_each(|source| self.join(source))
+        header.sources.iter().try_for_each(|source| self.add_source(source))
     }
 
-    fn join(&mut self, source: &SourceInfo) -> Result<(), ExportError> {
+    fn add_source(&mut self, source: &SourceInfo) -> Result<(), ExportError> {
         if !self.wanted.is_empty() && !self.wanted.contains(&source.name) {
             return Ok(());
         }
@@ -110,25 +112,25 @@ impl Files<'_> {
             return Err(ExportError::Sources { limit: SOURCES_MAX });
         }
         let plain =
-            Some(plain_name(source)).filter(|name| !name.is_empty()).unwrap_or_else(|| "_".to_owned());
-        let name = numbered(&plain, |name| self.taken.insert(name.to_owned()));
+            Some(sanitized_name(source)).filter(|name| !name.is_empty()).unwrap_or_else(|| "_".to_owned());
+        let name = unique_name(&plain, |name| self.used_names.insert(name.to_owned()));
         let name = format!("{name}.bin");
         let path = self.directory.path(&name);
-        // Said before the work; publishing looks again.
-        if !self.options.replaces && self.directory.contains(&name) {
+        // Fails early; publishing checks again.
+        if !self.options.should_replace && self.directory.contains(&name) {
             return Err(ExportError::Exists { path });
         }
         let pending = self.directory.begin(name);
         let pending = pending.map_err(|error| ExportError::Write { path: path.clone(), error })?;
         let said = ExportedFile { source: source.to_owned(), path, frames: 0, bytes: 0 };
-        self.all.push(OpenFile { pending, buffer: Vec::new(), said });
+        self.all.push(PendingExport { pending, buffer: Vec::new(), summary: said });
         self.by_name.insert(source.to_owned(), self.all.len() - 1);
         Ok(self.all.len() - 1)
     }
 
-    fn add(&mut self, source: u16, payload: &[u8]) -> Result<(), ExportError> {
+    fn add_frame(&mut self, source: u16, payload: &[u8]) -> Result<(), ExportError> {
         let Some(file) = self.by_id.get(&source).and_then(|at| self.all.get_mut(*at)) else { return Ok(()) };
-        let bytes = file.add(self.options.checksum, payload)?;
+        let bytes = file.add_frame(self.options.checksum, payload)?;
         self.buffered += bytes;
         if file.buffer.len() >= FILE_BUFFER_BYTES {
             self.buffered -= file.buffer.len().min(self.buffered);
@@ -136,18 +138,18 @@ impl Files<'_> {
         }
         if self.buffered >= BUFFER_BYTES {
             self.buffered = 0;
-            self.all.iter_mut().try_for_each(OpenFile::flush)?;
+            self.all.iter_mut().try_for_each(PendingExport::flush)?;
         }
         Ok(())
     }
 
-    /// Gives all files their names.
-    fn publish(mut self) -> Result<Report, ExportError> {
-        self.all.iter_mut().try_for_each(OpenFile::flush)?;
-        let mut report = Report::default();
-        for OpenFile { pending, said, .. } in self.all {
+    /// Publishes all files.
+    fn publish(mut self) -> Result<ExportReport, ExportError> {
+        self.all.iter_mut().try_for_each(PendingExport::flush)?;
+        let mut report = ExportReport::default();
+        for PendingExport { pending, summary: said, .. } in self.all {
             let done = report.files.len();
-            pending.publish(self.options.replaces).map_err(|error| {
+            pending.publish(self.options.should_replace).map_err(|error| {
                 let path = said.path.clone();
                 match error.kind() {
                     std::io::ErrorKind::AlreadyExists if done == 0 => ExportError::Exists { path },
@@ -166,16 +168,16 @@ impl Files<'_> {
     }
 }
 
-impl OpenFile {
-    /// Adds a frame to the buffer; its length.
-    fn add(&mut self, kind: ChecksumKind, payload: &[u8]) -> Result<usize, ExportError> {
+impl PendingExport {
+    /// Adds a frame to the buffer. Returns its length.
+    fn add_frame(&mut self, kind: ChecksumKind, payload: &[u8]) -> Result<usize, ExportError> {
         let before = self.buffer.len();
-        // Memory takes everything, and a payload that was in a frame fits one.
+        // Cannot fail: the buffer grows, and a payload that was in a frame fits into one.
         kind.frame_and_write(&mut self.buffer, payload)
             .map_err(|error| self.failed(std::io::Error::other(error)))?;
         let bytes = self.buffer.len() - before;
-        self.said.frames += 1;
-        self.said.bytes += bytes as u64;
+        self.summary.frames += 1;
+        self.summary.bytes += bytes as u64;
         Ok(bytes)
     }
 
@@ -185,12 +187,12 @@ impl OpenFile {
         }
         self.pending.append(&self.buffer).map_err(|error| self.failed(error))?;
         self.buffer.clear();
-        // One long frame does not keep its room.
+        // Release the memory of one long frame.
         self.buffer.shrink_to(2 * FILE_BUFFER_BYTES);
         Ok(())
     }
 
     fn failed(&self, error: std::io::Error) -> ExportError {
-        ExportError::Write { path: self.said.path.clone(), error }
+        ExportError::Write { path: self.summary.path.clone(), error }
     }
 }

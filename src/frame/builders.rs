@@ -4,11 +4,12 @@ use std::fmt;
 
 use flatbuffers::FlatBufferBuilder;
 
-/// Initial buffers of the classes, in bytes. A builder that outgrows its class keeps the larger buffer: it grows
-/// once, not at each sample. A class keeps small payloads in a few cache lines beside large ones.
+/// Initial capacity of each class, in bytes. A builder that outgrows its class keeps the larger
+/// buffer: it grows once, not at each sample. Classes keep small payloads in a few cache lines
+/// beside large ones.
 const CLASS_BYTES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
 
-/// One builder a size class, taken once and reused.
+/// One builder for each size class, allocated once and reused.
 pub struct Builders {
     classes: [FlatBufferBuilder<'static>; CLASS_BYTES.len()],
 }
@@ -33,10 +34,11 @@ impl Default for Builders {
 }
 
 impl Builders {
-    /// Bytes that the builders of one group take at the start.
+    /// Initial memory of the builders of one group, in bytes.
     pub const BYTES: usize = CLASS_BYTES[0] + CLASS_BYTES[1] + CLASS_BYTES[2];
 
-    /// An empty builder for a payload of about `bytes`, as the source's last one was.
+    /// Returns an empty builder for a payload of about `bytes`, the length of the source's last
+    /// one.
     #[inline]
     pub fn for_size(&mut self, bytes: usize) -> &mut FlatBufferBuilder<'static> {
         let [small, medium, large] = &mut self.classes;
@@ -47,7 +49,7 @@ impl Builders {
         } else {
             large
         };
-        // A source that patches a payload of its own has left it as it was.
+        // A source that patches a payload of its own leaves the builder empty.
         if !builder.unfinished_data().is_empty() {
             builder.reset();
         }
@@ -59,7 +61,7 @@ impl Builders {
 mod tests {
     use super::*;
 
-    // Goal: a builder comes back empty and keeps forcing defaults. Method: a table with one default slot, twice.
+    // Proves that a builder comes back empty and keeps writing default values.
     #[test]
     fn builders_come_back_empty_and_force_defaults() {
         let mut builders = Builders::default();

@@ -1,24 +1,25 @@
-//! The bytes in front of a source's payload that make it a `TelemetryFrame` (docs/FORMAT.md, "Telemetry frame"): their
-//! shape is `schema::envelope`, filled in here. A test reads them with the generated code.
+//! The bytes before a source's payload that make it a `TelemetryFrame` (docs/FORMAT.md, "Telemetry
+//! frame"). `schema::envelope` defines their shape; they are filled in here. A test reads them with
+//! the generated code.
 
-use super::Shortfall;
+use super::Incomplete;
 use crate::schema::envelope::{HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX};
 use crate::stream::copy;
 
 pub use crate::schema::envelope::ENVELOPE_BYTES;
 
-/// When and in which order a reading was made.
+/// Time, order and completeness of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Begin of the reading on `CLOCK_MONOTONIC`, in nanoseconds.
+    /// Start of reading on `CLOCK_MONOTONIC`, in nanoseconds.
     pub mono_ns: u64,
-    /// The same moment in UTC since 1970, in nanoseconds.
+    /// The same time in UTC since 1970, in nanoseconds.
     pub wall_ns: i64,
-    /// Number of the reading, from 0 for each source and run.
+    /// Sample number, from 0 for each source and run.
     pub seq: u64,
-    /// What the sample lacks.
-    pub shortfall: Shortfall,
-    /// How long the reading took, in nanoseconds; saturates.
+    /// Why values are absent.
+    pub incomplete: Incomplete,
+    /// Duration of reading, in nanoseconds; saturates.
     pub duration_ns: u32,
 }
 
@@ -29,12 +30,12 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// The envelope of the source with this id.
+    /// Creates the envelope of the source with this id.
     pub fn new(source: u16) -> Self {
         Self { source }
     }
 
-    /// The source's id.
+    /// Returns the source's id.
     pub fn source(&self) -> u16 {
         self.source
     }
@@ -42,8 +43,8 @@ impl Envelope {
     /// Writes the frame's payload: envelope, then the source's payload.
     ///
     /// # Panics
-    /// `frame` is not exactly [`ENVELOPE_BYTES`] longer than `payload`, or `payload` is 4 GiB or longer: mistakes
-    /// of the caller, who has met the frame limit before.
+    /// If `frame` is not exactly [`ENVELOPE_BYTES`] longer than `payload`, or `payload` is 4 GiB or
+    /// longer. The caller must have checked the frame limit.
     #[inline]
     pub fn write(&self, frame: &mut [u8], stamp: &Stamp, payload: &[u8]) {
         let (envelope, body) = frame.split_at_mut(ENVELOPE_BYTES);
@@ -51,10 +52,11 @@ impl Envelope {
         copy(body, payload);
     }
 
-    /// Writes the envelope of a payload of `payload_bytes` that is written behind it.
+    /// Writes the envelope for a payload of `payload_bytes` that follows it.
     ///
     /// # Panics
-    /// `envelope` is not exactly [`ENVELOPE_BYTES`] long, or the payload 4 GiB or longer: mistakes of the caller.
+    /// If `envelope` is not exactly [`ENVELOPE_BYTES`] long, or the payload is 4 GiB or longer:
+    /// bugs of the caller.
     #[inline]
     pub fn begin(&self, envelope: &mut [u8], payload_bytes: usize, stamp: &Stamp) {
         envelope.copy_from_slice(&PREFIX);
@@ -63,41 +65,41 @@ impl Envelope {
         self.stamp(envelope, stamp);
     }
 
-    /// A frame's payload with everything in it but the stamp, to be copied and patched.
+    /// Returns a frame's payload that is complete but for the stamp, to be copied and patched.
     ///
     /// # Panics
-    /// As [`write`](Self::write).
-    pub fn around(&self, payload: &[u8]) -> Box<[u8]> {
+    /// Like [`write`](Self::write).
+    pub fn prefilled(&self, payload: &[u8]) -> Box<[u8]> {
         let mut frame = vec![0; ENVELOPE_BYTES + payload.len()];
-        let stamp = Stamp { mono_ns: 0, wall_ns: 0, seq: 0, shortfall: Shortfall::NONE, duration_ns: 0 };
+        let stamp = Stamp { mono_ns: 0, wall_ns: 0, seq: 0, incomplete: Incomplete::NONE, duration_ns: 0 };
         self.write(&mut frame, &stamp, payload);
         frame.into()
     }
 
-    /// Copies what [`around`](Self::around) has made to where a frame will stand: its envelope, to be stamped, and its payload, to
-    /// be patched.
+    /// Copies the result of [`prefilled`](Self::prefilled) to the place of a frame. Returns its
+    /// envelope, to be stamped, and its payload, to be patched.
     ///
     /// # Panics
-    /// The two differ in length: a mistake of the caller.
+    /// If the two differ in length: a bug of the caller.
     #[inline]
-    pub fn copy<'f>(frame: &'f mut [u8], around: &[u8]) -> (&'f mut [u8], &'f mut [u8]) {
+    pub fn copy<'f>(frame: &'f mut [u8], prefilled: &[u8]) -> (&'f mut [u8], &'f mut [u8]) {
         let (envelope, payload) = frame.split_at_mut(ENVELOPE_BYTES);
-        let (own, model) = around.split_at(ENVELOPE_BYTES);
-        // The first of a length that the compiler knows, the second of one that is mostly short.
+        let (own, template) = prefilled.split_at(ENVELOPE_BYTES);
+        // The first copy has a constant length, the second one is mostly short.
         envelope.copy_from_slice(own);
-        copy(payload, model);
+        copy(payload, template);
         (envelope, payload)
     }
 
-    /// Writes the stamp into an envelope. Value by value, as the checksum reads them next: a processor waits for what it reads in
-    /// larger pieces than it has just written.
+    /// Writes the stamp into an envelope, in pieces of eight bytes as the checksum reads them next:
+    /// a processor stalls if it reads larger pieces than it has just written.
     #[inline]
     pub fn stamp(&self, envelope: &mut [u8], stamp: &Stamp) {
         put(envelope, HEADER_AT, stamp.mono_ns.to_le_bytes());
         put(envelope, HEADER_AT + 8, stamp.wall_ns.to_le_bytes());
         put(envelope, HEADER_AT + 16, stamp.seq.to_le_bytes());
         let last = u64::from(self.source)
-            | u64::from(stamp.shortfall.flags()) << 16
+            | u64::from(stamp.incomplete.flags()) << 16
             | u64::from(stamp.duration_ns) << 32;
         put(envelope, HEADER_AT + 24, last.to_le_bytes());
     }
@@ -117,15 +119,15 @@ mod tests {
         TelemetryFrame, root_as_telemetry_frame, telemetry_frame_buffer_has_identifier,
     };
 
-    // Goal: the prefix is what flatc's schema says, and the payload is 8-byte aligned within the frame. Method: read
-    // it through the verifier and the generated accessors.
+    // Proves that the generated code reads the envelope as written, and that the payload is 8-byte
+    // aligned within the frame.
     #[test]
     fn generated_code_reads_what_is_written() {
         let stamp = Stamp {
             mono_ns: 0x0102_0304_0506_0708,
             wall_ns: -5,
             seq: u64::MAX - 1,
-            shortfall: Shortfall::MISSING,
+            incomplete: Incomplete::MISSING,
             duration_ns: 77,
         };
         for length in [0, 1, 8, 100] {
@@ -139,16 +141,16 @@ mod tests {
             assert_eq!(header.wall_ns(), stamp.wall_ns);
             assert_eq!(header.seq(), stamp.seq);
             assert_eq!(header.source(), 513);
-            assert_eq!(header.flags(), stamp.shortfall.flags());
+            assert_eq!(header.flags(), stamp.incomplete.flags());
             assert_eq!(header.duration_ns(), stamp.duration_ns);
             assert_eq!(table.payload().bytes(), payload);
             assert_eq!((table.payload().bytes().as_ptr().addr() - frame.as_ptr().addr()) % 8, 0);
             let (header, body) = crate::schema::envelope::split(&frame).unwrap();
-            assert_eq!((header, body), (*table.header(), &payload[..]), "the short way reads the same");
+            assert_eq!((header, body), (*table.header(), &payload[..]), "`split` reads the same");
 
-            let mut around = Envelope::new(513).around(&payload);
-            Envelope::new(513).stamp(&mut around, &stamp);
-            assert_eq!(*around, *frame, "a stamped model is the same frame");
+            let mut prefilled = Envelope::new(513).prefilled(&payload);
+            Envelope::new(513).stamp(&mut prefilled, &stamp);
+            assert_eq!(*prefilled, *frame, "a stamped template is the same frame");
         }
     }
 }

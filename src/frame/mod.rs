@@ -1,15 +1,15 @@
-//! How does a sample become a finished frame? The envelope in front of a payload, and the builders of payloads.
+//! Frames of samples: the envelope before a payload, and the builders of payloads.
 //!
 //! Never: knows what is measured, where a frame goes, or a clock.
 
 mod builders;
 mod envelope;
-mod model;
-mod shortfall;
+mod incomplete;
+mod template;
 
 pub use builders::Builders;
 pub use envelope::{ENVELOPE_BYTES, Envelope, Stamp};
-pub use model::model;
-pub use shortfall::Shortfall;
+pub use incomplete::Incomplete;
+pub use template::frame_template;
 
-pub use crate::stream::{FrameTemplate, List, Slot};
+pub use crate::stream::{FrameTemplate, TemplateField, TemplateList};

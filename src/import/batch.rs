@@ -1,40 +1,41 @@
-//! Whole frames that are not written yet, and what is in them.
+//! A batch of frames that are not written yet, with the metadata of their samples.
 
 use std::io::{self, IoSlice};
 
 use crate::frame::{ENVELOPE_BYTES, Stamp};
-use crate::segment::{Frames, SegmentWriter, Span};
+use crate::segment::{Frames, SampleSpan, SegmentWriter};
 use crate::stream::HEADER_BYTES_MAX;
 
-/// So many bytes of frames are collected before they are written; a longer frame is written alone.
+/// Bytes of frames that are collected before a write. A longer frame is written alone.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Frames that are not written yet.
+/// A batch of frames that are not written yet.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct FrameBatch {
     bytes: Vec<u8>,
-    length: usize, // of the frames: <= bytes'
-    heads: Vec<u8>,
-    heads_length: usize, // <= heads'
+    length: usize, // of the frames: <= bytes.len()
+    headers: Vec<u8>,
+    headers_length: usize, // <= headers.len()
     count: u64,
-    spans: Vec<(u16, u64, Span)>, // consecutive numbers of one source whose wall times do not step back: how many
+    // Source, count and span of consecutive samples whose wall times never decrease.
+    spans: Vec<(u16, u64, SampleSpan)>,
 }
 
-impl Batch {
+impl FrameBatch {
     pub(super) fn new() -> Self {
         let heads = BATCH_BYTES / ENVELOPE_BYTES * HEADER_BYTES_MAX;
         Self {
             bytes: vec![0; BATCH_BYTES],
             length: 0,
-            heads: vec![0; heads],
-            heads_length: 0,
+            headers: vec![0; heads],
+            headers_length: 0,
             count: 0,
             spans: Vec::new(),
         }
     }
 
     #[inline]
-    pub(super) fn has_room(&self, frame_bytes: usize) -> bool {
+    pub(super) fn fits(&self, frame_bytes: usize) -> bool {
         self.length + frame_bytes <= BATCH_BYTES || self.length == 0
     }
 
@@ -42,24 +43,24 @@ impl Batch {
         self.count == 0
     }
 
-    /// The places of a frame and of a copy of its header, behind the last ones.
+    /// Reserves space for a frame and for a copy of its header, after the last ones.
     #[inline]
-    pub(super) fn place(&mut self, frame_bytes: usize, head_bytes: usize) -> (&mut [u8], &mut [u8]) {
-        let (frame_at, head_at) = (self.length, self.heads_length);
+    pub(super) fn reserve(&mut self, frame_bytes: usize, head_bytes: usize) -> (&mut [u8], &mut [u8]) {
+        let (frame_at, head_at) = (self.length, self.headers_length);
         self.length += frame_bytes;
-        self.heads_length += head_bytes;
+        self.headers_length += head_bytes;
         if self.bytes.len() < self.length {
             self.bytes.resize(self.length, 0);
         }
         let frame = self.bytes.get_mut(frame_at..self.length).unwrap_or_default();
-        (frame, self.heads.get_mut(head_at..self.heads_length).unwrap_or_default())
+        (frame, self.headers.get_mut(head_at..self.headers_length).unwrap_or_default())
     }
 
     #[inline]
     pub(super) fn count(&mut self, source: u16, stamp: &Stamp) {
         self.count += 1;
         let Stamp { seq, mono_ns, wall_ns, .. } = *stamp;
-        // Few sources take turns, so the open span of this one stands near the end.
+        // Sources tend to alternate between few, so the open span of this one is near the end.
         let open = self.spans.iter_mut().rev().take(4).find(|(of, ..)| *of == source);
         if let Some((_, count, span)) = open
             && span.last_seq + 1 == seq
@@ -69,7 +70,7 @@ impl Batch {
             (span.last_seq, span.last_mono_ns, span.last_wall_ns) = (seq, mono_ns, wall_ns);
             return;
         }
-        let span = Span {
+        let span = SampleSpan {
             first_seq: seq,
             last_seq: seq,
             first_mono_ns: mono_ns,
@@ -83,21 +84,21 @@ impl Batch {
     pub(super) fn write(&self, writer: &mut SegmentWriter) -> io::Result<()> {
         writer.append(Frames {
             pieces: &mut [IoSlice::new(self.bytes.get(..self.length).unwrap_or_default())],
-            heads: &[self.heads.get(..self.heads_length).unwrap_or_default()],
+            headers: &[self.headers.get(..self.headers_length).unwrap_or_default()],
             count: self.count,
         })?;
         for (source, count, span) in &self.spans {
-            writer.tally(*source, *count, *span);
+            writer.count_samples(*source, *count, *span);
         }
         Ok(())
     }
 
     pub(super) fn clear(&mut self) {
-        // One long frame does not keep its room for the rest of the import.
+        // Release the memory of one long frame for the rest of the import.
         self.bytes.truncate(BATCH_BYTES);
         self.bytes.shrink_to(BATCH_BYTES);
         self.length = 0;
-        self.heads_length = 0;
+        self.headers_length = 0;
         self.count = 0;
         self.spans.clear();
     }

@@ -1,47 +1,48 @@
-//! Why an import cannot go on.
+//! Errors that end an import.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why nothing more could be imported. What is wrong with the input's content is no error: it is in the [`Report`](super::Report).
+/// An error that ends an import. Damaged content is not an error; it is listed in the
+/// [`ImportReport`](super::ImportReport).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// A file cannot be opened or read: mend the path or its rights.
+    /// A file cannot be opened or read: correct the path or its rights.
     #[error("cannot read {}: {error}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system call's error.
         #[source]
         error: io::Error,
     },
-    /// The input is of another kind than was said, or of none.
+    /// The input has another format than the given one, or an unknown one.
     #[error("{}: {what}", path.display())]
     Kind {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is there, and what to do.
+        /// The format found, and what to do.
         what: String,
     },
-    /// Options that do not fit each other or the input.
+    /// Options that contradict each other or the input.
     #[error("{0}")]
     Options(String),
-    /// The segments cannot be written. What was published before is whole.
+    /// The segments cannot be written. Those published before are complete.
     #[error(
-        "cannot write segments to the data directory: {0}; what was imported before is kept, and an import from the start may follow into another directory"
+        "cannot write segments to the data directory: {0}; segments written so far are kept; to import again from the start, use another directory"
     )]
     Write(#[source] io::Error),
     /// More sources than a recording can have.
     #[error("more than {limit} sources in one import; import fewer files at once")]
     Sources {
-        /// The most there can be.
+        /// The maximum.
         limit: usize,
     },
 }
 
 impl ImportError {
-    /// For `map_err`: a file could not be read.
+    /// Returns a function for `map_err` that wraps an I/O error into `Read`.
     pub(super) fn read(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |error| Self::Read { path: path.clone(), error }

@@ -1,4 +1,4 @@
-//! A file to be imported: what is in it, unpacked, and how much of it has been read.
+//! An input file: its content, decompressed, and a count of the bytes read.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,29 +11,30 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::error::ImportError;
 
-/// How much is read at once, in bytes.
+/// Read size, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// The first bytes of a file that gzip has packed (RFC 1952, 2.3.1).
+/// The first bytes of a gzip file (RFC 1952, 2.3.1).
 const GZIP_MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
 
-/// What is in a file.
+/// The decompressed content of a file.
 pub struct Input {
     path: PathBuf,
     reader: Box<dyn BufRead>,
-    is_packed: bool,
+    is_compressed: bool,
 }
 
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Input")
             .field("path", &self.path)
-            .field("is_packed", &self.is_packed)
+            .field("is_packed", &self.is_compressed)
             .finish_non_exhaustive()
     }
 }
 
 impl Input {
-    /// Opens a file; `-` is standard input. `bytes` counts what is read of it, packed.
+    /// Opens a file; `-` is standard input. `bytes` counts the bytes read from it, before
+    /// decompression.
     pub(super) fn open(path: &Path, bytes: Rc<Cell<u64>>) -> Result<Self, ImportError> {
         let source: Box<dyn Read> = if path == Path::new("-") {
             Box::new(io::stdin())
@@ -47,15 +48,15 @@ impl Input {
         Self::new(path, source, bytes).map_err(ImportError::read(path))
     }
 
-    /// What somebody else reads: `is_packed` where errors of it may be damage.
-    pub(super) fn of(path: &Path, reader: Box<dyn BufRead>, is_packed: bool) -> Self {
-        Self { path: path.to_owned(), reader, is_packed }
+    /// Wraps another reader. `is_compressed` says whether its errors may be due to damaged content.
+    pub(super) fn from_reader(path: &Path, reader: Box<dyn BufRead>, is_packed: bool) -> Self {
+        Self { path: path.to_owned(), reader, is_compressed: is_packed }
     }
 
-    /// What a source has, as if it were read from `path`.
+    /// Wraps a source as if it were the file `path`. Detects gzip by the first bytes.
     pub(super) fn new(path: &Path, source: Box<dyn Read>, bytes: Rc<Cell<u64>>) -> io::Result<Self> {
         let mut start = Vec::new();
-        let mut counted = Counted { source, bytes };
+        let mut counted = CountingInput { source, bytes };
         (&mut counted).take(GZIP_MAGIC.len() as u64).read_to_end(&mut start)?;
         let is_packed = start == GZIP_MAGIC;
         let whole = BufReader::with_capacity(READ_BYTES, io::Cursor::new(start).chain(counted));
@@ -64,23 +65,24 @@ impl Input {
         } else {
             Box::new(whole)
         };
-        Ok(Self { path: path.to_owned(), reader, is_packed })
+        Ok(Self { path: path.to_owned(), reader, is_compressed: is_packed })
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file is packed: offsets are then those of what is in it.
-    pub fn is_packed(&self) -> bool {
-        self.is_packed
+    /// Returns whether the file is compressed. Offsets are then those of the decompressed content.
+    pub fn is_compressed(&self) -> bool {
+        self.is_compressed
     }
 
-    /// Whether an error of reading says that the packed file is damaged or cut, and not that it cannot be read.
+    /// Returns whether a read error means that a compressed file is damaged or truncated, not that
+    /// it cannot be read.
     pub fn is_damage(&self, error: &io::Error) -> bool {
         use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
-        self.is_packed && matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
+        self.is_compressed && matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
     }
 }
 
@@ -100,13 +102,13 @@ impl BufRead for Input {
     }
 }
 
-/// Counts what is read.
-pub(super) struct Counted<R> {
+/// Counts the bytes read.
+pub(super) struct CountingInput<R> {
     pub(super) source: R,
     pub(super) bytes: Rc<Cell<u64>>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingInput<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
         self.bytes.set(self.bytes.get() + read as u64);
@@ -136,13 +138,13 @@ mod tests {
         let mut whole = Vec::new();
         let result = input.read_to_end(&mut whole);
         let is_damage = result.as_ref().is_err_and(|error| input.is_damage(error));
-        (input.is_packed(), result.map(|_| whole), bytes.get(), is_damage)
+        (input.is_compressed(), result.map(|_| whole), bytes.get(), is_damage)
     }
 
-    // Goal: packed files are told by their content, members of one file follow one another, and what was read is counted. Method: plain
-    // ones shorter than the magic, one member, two.
+    // Proves that compressed files are detected by their content, that several gzip members are
+    // read in sequence, and that read bytes are counted.
     #[test]
-    fn packed_files_are_told_by_their_content() {
+    fn compressed_files_are_detected() {
         for plain in [&b""[..], b"\x1F", b"\x1F\x8B", b"\x1F\x8B\x07 abc", b"plain"] {
             let (is_packed, content, bytes, _) = read(plain.to_vec());
             assert!(!is_packed && content.unwrap() == plain && bytes == plain.len() as u64);
@@ -153,9 +155,9 @@ mod tests {
         assert!(is_packed && content.unwrap() == b"onetwo" && bytes == length);
     }
 
-    // Goal: a cut or damaged packed file is damage, not a file that cannot be read. Method: cut in the middle; a flipped bit.
+    // Proves that a truncated or damaged compressed file counts as damage, not as unreadable.
     #[test]
-    fn cut_and_flipped_packed_files_are_damage() {
+    fn truncated_and_damaged_gzip_is_damage() {
         let whole = gzip(&(0..200_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>());
         let (_, result, _, is_damage) = read(whole[..whole.len() / 2].to_vec());
         assert!(result.is_err() && is_damage);

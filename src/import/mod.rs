@@ -1,36 +1,37 @@
-//! How does a foreign recording become segments? Importers: each reads files of one kind as a stream, in constant memory, and
-//! writes what is whole through one [`Recording`]; what is not whole is in its [`Report`].
+//! Importers of foreign recordings. Each reads files of one format as a stream, in constant memory,
+//! and writes intact records through one [`RunWriter`]. Damaged or missing input is listed in its
+//! [`ImportReport`].
 //!
-//! Never: guesses a time or a value that the input does not hold; passes over damage unsaid; believes a file's name about what is in
-//! it.
+//! Never guesses a time or value that the input does not contain, never skips damage without
+//! reporting it, and never trusts a file's name about its content.
 
 mod batch;
 pub mod capture;
-mod course;
 mod error;
 pub mod iex;
 mod input;
 pub mod lobster;
-mod recording;
+mod progress;
 mod report;
 mod run_clock;
+mod run_writer;
 pub mod stream;
 
-pub use course::{Course, Progress};
 pub use error::ImportError;
 pub use input::Input;
-pub use recording::{Plan, Recording, Source, Written, WrittenSource};
-pub use report::{FLAWS_MAX, Flaw, Report};
+pub use progress::{ImportProgress, ProgressUpdate};
+pub use report::{FLAWS_MAX, ImportFlaw, ImportReport};
+pub use run_writer::{ImportLimits, ImportSource, ImportTotals, ImportedSource, RunWriter};
 
 use crate::os::storage::Storage;
 
-/// What every importer works with.
+/// The common arguments of all importers.
 #[derive(Debug)]
-pub struct Job<'a, 'w> {
-    /// Where segments go.
+pub struct ImportJob<'a, 'w> {
+    /// The storage for the segments.
     pub storage: &'a dyn Storage,
-    /// What they have in common.
-    pub plan: Plan,
-    /// Opens files and tells how far it is.
-    pub course: Course<'w>,
+    /// Limits of segments and frames.
+    pub limits: ImportLimits,
+    /// Opens files and reports progress.
+    pub progress: ImportProgress<'w>,
 }

@@ -1,61 +1,62 @@
-//! What an import has come to.
+//! The result of an import.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::recording::Written;
+use super::run_writer::ImportTotals;
 
-/// Most flaws that are told one by one; those beyond are counted.
+/// Maximum number of flaws that are listed; further ones are only counted.
 pub const FLAWS_MAX: usize = 1000;
 
-/// What an import has come to.
+/// The result of an import.
 #[derive(Debug, Default)]
-pub struct Report {
-    /// What was written.
-    pub written: Written,
-    /// Bytes of input, unpacked.
+pub struct ImportReport {
+    /// Totals of the written segments.
+    pub totals: ImportTotals,
+    /// Bytes of input, decompressed.
     pub bytes: u64,
-    /// What could not be imported, in the order of the input; at most [`FLAWS_MAX`].
-    pub flaws: Vec<Flaw>,
-    /// How many more there were.
+    /// Input that could not be imported, in input order; at most [`FLAWS_MAX`].
+    pub flaws: Vec<ImportFlaw>,
+    /// Number of further flaws.
     pub more_flaws: u64,
-    /// What was passed over on purpose and how often, by what it is: heartbeats, repeats, packets of others.
-    pub passed_over: BTreeMap<&'static str, u64>,
-    /// It was told to stop before the end of the input.
+    /// Input that was skipped intentionally, with counts: heartbeats, repeats, other packets.
+    pub skipped: BTreeMap<&'static str, u64>,
+    /// Whether the import was stopped before the end of the input.
     pub stopped: bool,
 }
 
-/// A place of the input that could not be imported, or not as a whole.
+/// A part of the input that could not be imported, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaw {
-    /// In which file.
+pub struct ImportFlaw {
+    /// The file.
     pub path: PathBuf,
-    /// Where, in bytes from its start; where the file is packed, from the start of what is in it.
+    /// Offset from the start of the file, in bytes; for a compressed file, in its decompressed
+    /// content.
     pub offset: u64,
-    /// How many messages, rows or frames are missing by it; none where nobody can say.
+    /// Number of missing messages, rows or frames; `None` if unknown.
     pub count: Option<u64>,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
 }
 
-impl Report {
-    /// Notes a flaw.
-    pub fn flaw(&mut self, path: &Path, offset: u64, count: Option<u64>, what: impl Into<String>) {
+impl ImportReport {
+    /// Adds a flaw.
+    pub fn add_flaw(&mut self, path: &Path, offset: u64, count: Option<u64>, what: impl Into<String>) {
         if self.flaws.len() < FLAWS_MAX {
-            self.flaws.push(Flaw { path: path.to_owned(), offset, count, what: what.into() });
+            self.flaws.push(ImportFlaw { path: path.to_owned(), offset, count, what: what.into() });
         } else {
             self.more_flaws += 1;
         }
     }
 
-    /// Counts what is passed over on purpose.
+    /// Counts input that is skipped intentionally.
     #[inline]
-    pub fn pass_over(&mut self, what: &'static str) {
-        *self.passed_over.entry(what).or_default() += 1;
+    pub fn count_skipped(&mut self, what: &'static str) {
+        *self.skipped.entry(what).or_default() += 1;
     }
 
-    /// Whether everything was whole.
-    pub fn is_whole(&self) -> bool {
+    /// Returns whether there were no flaws.
+    pub fn is_complete(&self) -> bool {
         self.flaws.is_empty()
     }
 }
@@ -64,17 +65,17 @@ impl Report {
 mod tests {
     use super::*;
 
-    // Goal: an input that is all damage is told in bounded memory, and nothing goes uncounted. Method: more flaws than are kept.
+    // Proves that flaws beyond the limit take no memory and are counted.
     #[test]
     fn flaws_beyond_the_limit_are_counted() {
-        let mut report = Report::default();
-        assert!(report.is_whole());
+        let mut report = ImportReport::default();
+        assert!(report.is_complete());
         for offset in 0..FLAWS_MAX as u64 + 5 {
-            report.flaw(Path::new("a"), offset, None, "bad");
-            report.pass_over("heartbeats");
+            report.add_flaw(Path::new("a"), offset, None, "bad");
+            report.count_skipped("heartbeats");
         }
         assert_eq!((report.flaws.len(), report.more_flaws), (FLAWS_MAX, 5));
-        assert_eq!(report.passed_over["heartbeats"], FLAWS_MAX as u64 + 5);
-        assert!(!report.is_whole());
+        assert_eq!(report.skipped["heartbeats"], FLAWS_MAX as u64 + 5);
+        assert!(!report.is_complete());
     }
 }

@@ -1,11 +1,12 @@
-//! The clocks of a run whose times are foreign (docs/FORMAT.md, section 3).
+//! Clocks of a run whose times are foreign (docs/FORMAT.md, section 3).
 
 use crate::os::clock::{ClockReading, NS_PER_S};
 
-/// A step back of the foreign clock by more than this is a clock that was set; by less, frames that were captured out of order.
+/// A larger step back of the foreign clock means that the clock was set; a smaller one, that frames
+/// were captured out of order.
 const STEP_BACK_NS: i64 = NS_PER_S.cast_signed();
 
-/// The clocks of a run that is made of foreign times.
+/// Maps the wall times of an import to a monotonic clock.
 #[derive(Debug, Default)]
 #[allow(clippy::struct_field_names, reason = "the unit is part of the name")]
 pub(super) struct RunClock {
@@ -15,13 +16,13 @@ pub(super) struct RunClock {
 }
 
 impl RunClock {
-    /// Whether a wall time fits the pairing in force.
+    /// Returns whether a wall time is consistent with the current clock offset.
     #[inline]
-    pub(super) fn keeps(&self, wall_ns: i64) -> bool {
+    pub(super) fn is_continuous(&self, wall_ns: i64) -> bool {
         wall_ns.saturating_sub(self.last_wall_ns) >= -STEP_BACK_NS
     }
 
-    /// The monotonic time of a frame: never before that of the last one.
+    /// Returns the monotonic time of a frame, which is never before that of the last one.
     #[inline]
     pub(super) fn mono_ns(&mut self, wall_ns: i64) -> u64 {
         let mono_ns = u64::try_from(wall_ns.saturating_sub(self.offset_ns)).unwrap_or(0);
@@ -30,7 +31,8 @@ impl RunClock {
         self.last_mono_ns
     }
 
-    /// A new pairing. The first one shows the same number on both clocks, or 0 on the monotonic one before 1970.
+    /// Sets a new clock offset. After the first call both clocks show the same number; before 1970,
+    /// the monotonic one shows 0.
     pub(super) fn pair(&mut self, wall_ns: i64, is_first: bool) -> ClockReading {
         if is_first {
             self.last_mono_ns = u64::try_from(wall_ns).unwrap_or(0);

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(all(test, flatcap_model))]
 use loom::sync::atomic::{AtomicU64, Ordering};
 
+use super::append_only_vec::AppendOnlyVec;
 use super::latency::PublishedLatency;
-use super::slots::Slots;
 
-/// The kernel's number for a file that is too large.
-const TOO_LARGE: u64 = 27;
-/// And for a medium without room.
-const NO_SPACE: u64 = 28;
+/// EFBIG: the kernel's error number for a file that is too large.
+const EFBIG: u64 = 27;
+/// ENOSPC: the kernel's error number for a full disk.
+const ENOSPC: u64 = 28;
 
 /// A number with one writer: adding is a load and a store, not an atomic exchange.
 #[derive(Debug, Default)]
@@ -27,84 +27,84 @@ impl Counter {
         self.set(self.get().wrapping_add(count));
     }
 
-    /// Sets it. Only for the counter's one writer.
+    /// Sets the value. Only for the counter's one writer.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// The value as last seen from this thread.
+    /// Returns the value as last seen from this thread.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Everything that is counted in one run of the recorder.
+/// All counters of one run of the recorder.
 #[derive(Debug)]
 pub struct Metrics {
-    /// One a source, in the order of source ids. More may come while others read.
-    pub sources: Slots<Arc<SourceMetrics>>,
-    /// One a sampler group.
+    /// One per source, in the order of source ids. Sources may be added while others read.
+    pub sources: AppendOnlyVec<Arc<SourceMetrics>>,
+    /// One per sampler group.
     pub groups: Box<[Arc<GroupMetrics>]>,
-    /// The recorder's own.
+    /// Counters of the recorder thread.
     pub recorder: RecorderMetrics,
-    /// What the agent's budget leaves each source, in nanoseconds of a core a second; 0 for no limit. Written by the daemon.
+    /// CPU limit of each source by `cpu_budget`, in ns per second; 0: none. Written by the daemon.
     pub source_cap: Counter,
-    /// Log lines left out since one place in the program logged too often. Written by the daemon.
-    pub log_lines_left_out: Counter,
-    /// Log lines lost since nobody took them. Written by the daemon.
+    /// Log lines suppressed because one place logged too often. Written by the daemon.
+    pub log_lines_suppressed: Counter,
+    /// Log lines lost because they were not consumed in time. Written by the daemon.
     pub log_lines_lost: Counter,
-    /// The data directory's.
+    /// Counters of the data directory.
     pub directory: Arc<DirectoryMetrics>,
-    /// Those of compression.
-    pub sealer: Arc<SealerMetrics>,
-    /// The control server's.
+    /// Counters of compression.
+    pub compression: Arc<CompressionMetrics>,
+    /// Counters of the control server.
     pub control: ControlMetrics,
-    /// The daemon's own.
+    /// Counters of the daemon.
     pub daemon: DaemonMetrics,
 }
 
-/// Which budget decides how often a source is read.
+/// The CPU budget that limits how often a source is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    /// The source's own.
+pub enum LimitingBudget {
+    /// The source's own budget.
     Source,
-    /// That of the whole agent.
-    Agent,
+    /// The budget of the whole process (`cpu_budget`).
+    Recorder,
 }
 
 impl Metrics {
-    /// These counters of sources, with places for so many sources in all, and those of groups.
+    /// Creates counters for these groups and sources; there may be `sources_max` sources in all.
     pub fn new(
         sources: impl IntoIterator<Item = SourceMetrics>,
         sources_max: usize,
         groups: Box<[Arc<GroupMetrics>]>,
     ) -> Self {
         Self {
-            sources: Slots::new(sources.into_iter().map(Arc::new), sources_max),
+            sources: AppendOnlyVec::new(sources.into_iter().map(Arc::new), sources_max),
             groups,
             recorder: RecorderMetrics::default(),
             source_cap: Counter::default(),
-            log_lines_left_out: Counter::default(),
+            log_lines_suppressed: Counter::default(),
             log_lines_lost: Counter::default(),
             directory: Arc::default(),
-            sealer: Arc::default(),
+            compression: Arc::default(),
             control: ControlMetrics::default(),
             daemon: DaemonMetrics::default(),
         }
     }
 
-    /// Time that the storage has stood still so far, in nanoseconds, with the call under way. Never less than the last time, although
-    /// the recorder ends a call in two steps. Only for the control server.
+    /// Returns the time stalled in storage so far, in nanoseconds, with the call in progress. Never
+    /// decreases, although the recorder ends a call in two steps. Only for the control server.
     pub fn stalled_ns(&self, now_ns: u64) -> u64 {
         let most_ns = self.control.stalled_ns.get().max(self.recorder.stalled_ns(now_ns));
         self.control.stalled_ns.set(most_ns);
         most_ns
     }
 
-    /// The sources that are read, with their ids: without those that were removed, and of two with one name, of which a reload is
-    /// removing the first, without that. So each name is there once.
+    /// Returns the sources in use with their ids, each name once: removed sources are skipped, and
+    /// so is the older of two with one name while a reload replaces it.
     pub fn current_sources(&self) -> Vec<(u16, &SourceMetrics)> {
         let all: Vec<(u16, &SourceMetrics)> = (0..).zip(self.sources.iter().map(Arc::as_ref)).collect();
         let is_current = |(id, source): &(u16, &SourceMetrics)| {
@@ -120,47 +120,46 @@ impl Metrics {
 pub struct SourceMetrics {
     /// The source's name.
     pub name: String,
-    /// Nominal period, in nanoseconds, as now configured. Written by the daemon.
+    /// The configured period, in nanoseconds. Written by the daemon.
     pub period_ns: Counter,
-    /// 1 once the source was taken away while the run goes on: nothing is read for it any more. Written by the daemon.
+    /// 1 once a reload has removed the source: it is no longer read. Written by the daemon.
     pub removed: Counter,
-    /// Readings begun; the next sequence number. Written by the sampler.
+    /// Samples begun; the next sequence number. Written by the sampler.
     pub begun: Counter,
-    /// Ticks that were never begun. Written by the sampler.
+    /// Ticks at which no sample was begun. Written by the sampler.
     pub missed: Counter,
-    /// Readings that lacked something. Written by the sampler.
-    pub partial: Counter,
-    /// What those lacked, all together, as the flags of their frames say it. Written by the sampler.
-    pub lacked: Counter,
-    /// Readings that failed. Written by the sampler, after `error`.
+    /// Samples that lack some values. Written by the sampler.
+    pub incomplete: Counter,
+    /// Union of the flags in which those samples say what they lack. Written by the sampler.
+    pub incomplete_flags: Counter,
+    /// Samples that failed. Written by the sampler, after `last_errno`.
     pub failed: Counter,
-    /// The kernel's error number of the last one that failed; 0 if it gave none. Written by the sampler.
-    pub error: Counter,
-    /// Readings that did not come back in time. Written by the sampler.
+    /// The kernel's error number of the last failure; 0 if it gave none. Written by the sampler.
+    pub last_errno: Counter,
+    /// Samples that did not return in time. Written by the sampler.
     pub timed_out: Counter,
-    /// What its readings have taken of a core, with what is done around them, in nanoseconds. Written by the sampler.
+    /// CPU time of the samples and the work around them, in nanoseconds. Written by the sampler.
     pub spent: Counter,
-    /// What they would take of a core, in nanoseconds a second, as often as the source's own budget allows; 0 until that is known.
-    /// Written by the sampler.
+    /// CPU demand within its own budget, in ns per second; 0 until known. Written by the sampler.
     pub demand: Counter,
-    /// Every how many periods it is read, doubled, and one more if the agent's budget is why; 0 until the first change.
-    pace: Counter,
+    /// 2 x stride, plus 1 if `cpu_budget` is the limit; 0 until the first change.
+    stride_and_budget: Counter,
     /// Frames handed to the kernel. Written by the recorder.
     pub recorded: Counter,
     /// Bytes of those frames. Written by the recorder.
     pub bytes: Counter,
-    /// Readings that are in Gap frames. Written by the recorder.
+    /// Samples covered by Gap frames. Written by the recorder.
     pub lost: Counter,
-    /// Why those were lost, all together, as the frames say it. Written by the recorder.
+    /// Union of the causes in those Gap frames. Written by the recorder.
     pub causes: Counter,
-    /// Begin of a reading minus its deadline, over the last interval. Written by the recorder.
+    /// Begin of a sample minus its deadline, over the last interval. Written by the recorder.
     pub lateness: PublishedLatency,
-    /// How long a reading took, over the last interval. Written by the recorder.
+    /// Duration of a read, over the last interval. Written by the recorder.
     pub read_duration: PublishedLatency,
 }
 
 impl SourceMetrics {
-    /// All zero.
+    /// Creates counters at zero.
     pub fn new(name: String, period_ns: u64) -> Self {
         let period = Counter::default();
         period.set(period_ns);
@@ -170,14 +169,14 @@ impl SourceMetrics {
             removed: Counter::default(),
             begun: Counter::default(),
             missed: Counter::default(),
-            partial: Counter::default(),
-            lacked: Counter::default(),
+            incomplete: Counter::default(),
+            incomplete_flags: Counter::default(),
             failed: Counter::default(),
-            error: Counter::default(),
+            last_errno: Counter::default(),
             timed_out: Counter::default(),
             spent: Counter::default(),
             demand: Counter::default(),
-            pace: Counter::default(),
+            stride_and_budget: Counter::default(),
             recorded: Counter::default(),
             bytes: Counter::default(),
             lost: Counter::default(),
@@ -189,31 +188,31 @@ impl SourceMetrics {
 }
 
 impl SourceMetrics {
-    /// Every how many periods it is read, at least 1.
+    /// Returns the stride: the source is read every so many periods, at least 1.
     pub fn stride(&self) -> u64 {
-        self.pace().0
+        self.stride_and_budget().0
     }
 
-    /// That, and which budget is the reason where it is more than 1.
-    pub fn pace(&self) -> (u64, Limit) {
-        let pace = self.pace.get();
-        ((pace / 2).max(1), if pace % 2 == 1 { Limit::Agent } else { Limit::Source })
+    /// Returns the stride, and the budget that is the reason if the stride is above 1.
+    pub fn stride_and_budget(&self) -> (u64, LimitingBudget) {
+        let pace = self.stride_and_budget.get();
+        ((pace / 2).max(1), if pace % 2 == 1 { LimitingBudget::Recorder } else { LimitingBudget::Source })
     }
 
-    /// A reading failed for this. Only for the sampler.
+    /// Records that a sample failed with `error`. Only for the sampler.
     pub fn note_failure(&self, error: &io::Error) {
-        self.error.set(number_of(error));
+        self.last_errno.set(errno_of(error));
         self.failed.add(1);
     }
 
-    /// Why the last of the readings that failed did so.
+    /// Returns the error of the last failed sample.
     pub fn failure(&self) -> io::Error {
-        error_of(self.error.get())
+        error_from_errno(self.last_errno.get())
     }
 
-    /// It is read every so many periods from now on, for the sake of this budget. Only for the sampler.
-    pub fn set_pace(&self, stride: u64, limit: Limit) {
-        self.pace.set(stride * 2 + u64::from(limit == Limit::Agent));
+    /// Sets the stride and the budget that is its reason. Only for the sampler.
+    pub fn set_stride(&self, stride: u64, limit: LimitingBudget) {
+        self.stride_and_budget.set(stride * 2 + u64::from(limit == LimitingBudget::Recorder));
     }
 }
 
@@ -222,24 +221,24 @@ impl SourceMetrics {
 pub struct GroupMetrics {
     /// The group's name.
     pub name: &'static str,
-    /// Its place among all groups there can be.
+    /// The group's index among all groups that can exist.
     pub number: u64,
-    /// Slabs handed over.
+    /// Slabs queued.
     pub slabs: Counter,
-    /// Slabs given up since the queue was full, or the recorder had ended: their readings are lost.
+    /// Slabs dropped because the queue was full or the recorder had ended: their samples are lost.
     pub slabs_dropped: Counter,
-    /// Time that the group has waited for room, in nanoseconds; only where it is told to wait. Grows while it waits.
+    /// Time waited for space, in nanoseconds; only with `on_full = "block"`. Grows while waiting.
     pub waited_ns: Counter,
 }
 
 impl GroupMetrics {
-    /// All zero.
+    /// Creates counters at zero.
     pub fn new(name: &'static str, number: u64) -> Self {
         Self { name, number, ..Self::default() }
     }
 }
 
-/// A call of the storage that takes longer than this is a stall, in nanoseconds.
+/// A storage call that takes longer than this is a stall, in nanoseconds.
 pub const STORAGE_STALL_NS: u64 = 1_000_000_000;
 
 /// Counters of the recorder thread, all written by it.
@@ -253,43 +252,43 @@ pub struct RecorderMetrics {
     pub segments_sealed: Counter,
     /// Writes, syncs, creations and renames that failed.
     pub storage_errors: Counter,
-    /// Segments that somebody removed while they were open.
+    /// Segments that another process removed while they were open.
     pub segments_removed: Counter,
-    /// Frames in those: counted as recorded, and gone.
+    /// Frames in those segments: counted as recorded, and gone.
     pub frames_removed: Counter,
-    /// The kernel's error number of the last of those that failed; 0 if it gave none.
-    storage_error: Counter,
-    /// Whether a segment is open: 1, or 0 where the next one cannot be begun.
+    /// The kernel's error number of the last storage error; 0 if it gave none.
+    last_storage_errno: Counter,
+    /// 1 while a segment is open, 0 while the next one cannot be begun.
     pub segment_open: Counter,
-    /// The number of the segment that is open, or was last.
+    /// The number of the open segment, or of the last one.
     pub segment_number: Counter,
-    /// When that was begun by the wall clock, in seconds since 1970.
+    /// When that segment was begun by the wall clock, in seconds since 1970.
     pub segment_created_s: Counter,
     /// When it was begun, in monotonic nanoseconds.
     pub segment_begun_ns: Counter,
     /// Bytes in it.
     pub segment_bytes: Counter,
-    /// Frames in it, the recorder's own too.
+    /// Frames in it, the recorder's own included.
     pub segment_frames: Counter,
-    /// Most slabs that waited in all queues in the last second.
+    /// Maximum number of slabs in all queues during the last second.
     pub slabs_queued: Counter,
-    /// Slabs that were free when the last second ended.
+    /// Free slabs at the end of the last second.
     pub slabs_free: Counter,
-    /// Readings that are lost and not yet counted so by their sources, since no Gap in a file covers them, when the last second ended.
+    /// Lost samples not yet written as a gap, as of the last second.
     pub losses_pending: Counter,
-    /// Turns of its loop. While it neither turns nor waits for the storage, the service's watchdog is not fed.
-    pub turns: Counter,
-    /// Since when it waits for the storage, on the monotonic clock in nanoseconds; 0 if it does not.
+    /// Loop iterations. The watchdog is not fed if the loop neither iterates nor waits for storage.
+    pub iterations: Counter,
+    /// Start of the storage call in progress, in monotonic nanoseconds; 0 if there is none.
     pub in_storage_since: Counter,
-    /// Calls of the storage that have taken longer than [`STORAGE_STALL_NS`]; one under way is not among them yet.
+    /// Finished storage calls that took longer than [`STORAGE_STALL_NS`].
     pub storage_stalls: Counter,
-    /// Time that these have taken, in nanoseconds.
+    /// Time that these calls took, in nanoseconds.
     pub storage_stalled_ns: Counter,
     /// Building a payload; one in 64 is timed.
     pub build: PublishedLatency,
-    /// Handing a slab to the queue.
-    pub hand_over: PublishedLatency,
-    /// From the hand-over of a slab to the recorder taking it.
+    /// Queueing a slab.
+    pub enqueue: PublishedLatency,
+    /// From the queueing of a slab until the recorder takes it.
     pub queue_wait: PublishedLatency,
     /// One append to a segment.
     pub write: PublishedLatency,
@@ -298,13 +297,13 @@ pub struct RecorderMetrics {
 }
 
 impl RecorderMetrics {
-    /// The recorder asks the storage for something, at this time of the monotonic clock. Only for the recorder.
+    /// Marks the start of a storage call, in monotonic nanoseconds. Only for the recorder.
     #[inline]
     pub fn enter_storage(&self, now_ns: u64) {
         self.in_storage_since.set(now_ns);
     }
 
-    /// The storage has answered. Only for the recorder.
+    /// Marks the end of the storage call. Only for the recorder.
     #[inline]
     pub fn leave_storage(&self, now_ns: u64) {
         let taken_ns = now_ns.saturating_sub(self.in_storage_since.get());
@@ -315,91 +314,91 @@ impl RecorderMetrics {
         }
     }
 
-    /// How long the call of the storage that is under way has taken, if that is a stall already.
-    pub fn stall_ns(&self, now_ns: u64) -> Option<u64> {
+    /// Returns how long the storage call in progress has taken, if it is a stall already.
+    pub fn current_stall_ns(&self, now_ns: u64) -> Option<u64> {
         let since_ns = self.in_storage_since.get();
         let taken_ns = now_ns.saturating_sub(since_ns);
         (since_ns != 0 && taken_ns > STORAGE_STALL_NS).then_some(taken_ns)
     }
 
-    /// Time that the storage has stood still so far, in nanoseconds, with the call under way: what grows while it does.
+    /// Returns the time stalled in storage so far, in nanoseconds, with the call in progress.
     fn stalled_ns(&self, now_ns: u64) -> u64 {
-        self.storage_stalled_ns.get().saturating_add(self.stall_ns(now_ns).unwrap_or(0))
+        self.storage_stalled_ns.get().saturating_add(self.current_stall_ns(now_ns).unwrap_or(0))
     }
 
-    /// The storage failed. Only for the recorder.
+    /// Records a storage error. Only for the recorder.
     pub fn note_storage_error(&self, error: &io::Error) {
-        self.storage_error.set(number_of(error));
+        self.last_storage_errno.set(errno_of(error));
         self.storage_errors.add(1);
     }
 
-    /// Why it failed the last time; none if it never did.
+    /// Returns the last storage error; none if there was none.
     pub fn storage_failure(&self) -> Option<io::Error> {
-        (self.storage_errors.get() > 0).then(|| error_of(self.storage_error.get()))
+        (self.storage_errors.get() > 0).then(|| error_from_errno(self.last_storage_errno.get()))
     }
 }
 
-/// What is in the data directory as of the last look, about once a second. One thread at a time writes it.
+/// The data directory as of the last scan, about once a second. One thread at a time writes it.
 #[derive(Debug, Default)]
 pub struct DirectoryMetrics {
     /// Bytes that its files occupy.
     pub bytes: Counter,
-    /// Bytes that they may occupy (`retain_bytes`).
+    /// Maximum of those bytes (`retain_bytes`).
     pub bytes_max: Counter,
-    /// Bytes that are free in its file system.
+    /// Free bytes in its file system.
     pub free_bytes: Counter,
-    /// Bytes that shall stay free (`keep_free`).
-    pub keep_free_bytes: Counter,
+    /// Bytes that must stay free (`min_free`).
+    pub min_free_bytes: Counter,
     /// Bytes of the file system.
     pub total_bytes: Counter,
-    /// Closed segments, and files that were set aside of such.
+    /// Closed segments, and files set aside from them.
     pub segments: Counter,
-    /// The lowest number of those.
+    /// The lowest segment number among those files.
     pub oldest_number: Counter,
-    /// When that one was begun, in seconds since 1970, as its name says; 0 if there is none.
+    /// When that segment was begun, by its name, in seconds since 1970; 0 if there is none.
     pub oldest_created_s: Counter,
     /// Files removed to keep the limits.
     pub removed: Counter,
-    /// Bytes of those that its files occupy which are reserved for segments to come.
+    /// Bytes reserved for later segments; part of `bytes`.
     pub reserved_bytes: Counter,
-    /// 1 while so little disk space is left that the oldest segments soon go, else 0.
-    pub is_short: Counter,
+    /// 1 while disk space is so low that the oldest segments are removed soon, else 0.
+    pub is_space_low: Counter,
 }
 
-/// Counters of compression. Written by the thread that plans it, but for the CPU time of the threads that do it.
+/// Counters of compression, written by its planner thread, except the workers' CPU time.
 #[derive(Debug, Default)]
-pub struct SealerMetrics {
+pub struct CompressionMetrics {
     /// 1 while closed segments are to be compressed, and can be.
     pub enabled: Counter,
-    /// Segments that are compressed.
+    /// Segments compressed.
     pub segments: Counter,
-    /// Bytes of those as they were recorded.
+    /// Bytes of those segments before compression.
     pub raw_bytes: Counter,
-    /// Bytes of those as they are.
+    /// Bytes of those segments after compression.
     pub stored_bytes: Counter,
-    /// Segments left as they are, since compression would not pay or they are damaged.
-    pub left: Counter,
-    /// Times that compressing a segment failed.
+    /// Segments not compressed because it would not pay or they are damaged.
+    pub skipped: Counter,
+    /// Failed attempts to compress a segment.
     pub failures: Counter,
-    /// Closed segments that wait to be compressed, those under way too.
+    /// Closed segments that wait to be compressed, including those in progress.
     pub waiting: Counter,
     /// Since when the oldest of those has waited, in monotonic nanoseconds; 0 if none waits.
     pub oldest_since_ns: Counter,
-    /// CPU time of the thread that plans, in nanoseconds.
-    pub own_cpu_ns: Counter,
-    /// CPU time of the thread that compresses at idle priority, in nanoseconds. Written by that thread.
+    /// CPU time of the planner thread, in nanoseconds.
+    pub planner_cpu_ns: Counter,
+    /// CPU time of the worker at idle priority, in nanoseconds. Written by that worker.
     pub spare_cpu_ns: Counter,
-    /// CPU time of the thread that compresses with the guaranteed share, in nanoseconds. Written by that thread.
+    /// CPU time of the worker with the guaranteed share, in nanoseconds. Written by that worker.
     pub guaranteed_cpu_ns: Counter,
 }
 
-impl SealerMetrics {
-    /// CPU time of all threads of compression, in nanoseconds.
+impl CompressionMetrics {
+    /// Returns the CPU time of all compression threads, in nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
-        self.own_cpu_ns.get() + self.spare_cpu_ns.get() + self.guaranteed_cpu_ns.get()
+        self.planner_cpu_ns.get() + self.spare_cpu_ns.get() + self.guaranteed_cpu_ns.get()
     }
 
-    /// How long the oldest segment that waits has done so, in nanoseconds; 0 if none waits.
+    /// Returns how long the oldest waiting segment has waited, in nanoseconds; 0 if none waits.
     pub fn oldest_wait_ns(&self, now_ns: u64) -> u64 {
         match self.oldest_since_ns.get() {
             0 => 0,
@@ -411,68 +410,68 @@ impl SealerMetrics {
 /// Counters of the control server, all written by its thread.
 #[derive(Debug, Default)]
 pub struct ControlMetrics {
-    /// Connections taken.
+    /// Connections accepted.
     pub connections: Counter,
-    /// Connections that are open.
+    /// Open connections.
     pub connections_open: Counter,
-    /// Connections ended since the client was too slow.
+    /// Connections closed because the client was too slow.
     pub timed_out: Counter,
-    /// Connections ended since they had sent no request and a newer one needed the place.
+    /// Connections closed without a request because a newer one needed the slot.
     pub displaced: Counter,
-    /// Times that a listener took nobody for a while, since answering had taken its share of the agent's budget.
+    /// Times that a listener paused because answering had used its share of `cpu_budget`.
     pub pauses: Counter,
     /// Requests answered.
     pub requests: Counter,
-    /// Requests refused, for whatever reason.
+    /// Requests refused, for any reason.
     pub refused: Counter,
-    /// Most that [`Metrics::stalled_ns`] has ever come to.
+    /// The highest value that [`Metrics::stalled_ns`] has returned.
     stalled_ns: Counter,
 }
 
 /// Counters of the daemon, all written by its thread.
 #[derive(Debug, Default)]
 pub struct DaemonMetrics {
-    /// Reloads that were asked for and have ended.
+    /// Reloads requested and finished.
     pub reloads: Counter,
-    /// Those of them that changed nothing since the configuration was wrong or could not be put into effect.
+    /// Reloads that changed nothing: the configuration was wrong or could not be applied.
     pub reloads_failed: Counter,
-    /// 1 if the configuration in effect is the one that was read last, 0 if that one was refused.
+    /// 1 if the configuration in effect is the one read last, 0 if that one was refused.
     pub config_current: Counter,
-    /// 1 if the run was started by the last good configuration and no reload has succeeded since.
+    /// 1 if the run started with the last good configuration and no reload has succeeded since.
     pub config_fallback: Counter,
     /// When the configuration in effect was read, in seconds since 1970.
     pub config_read_s: Counter,
-    /// 1 if samples that are not written yet lie in `run_dir` and outlive a kill of this process, else 0.
+    /// 1 if samples not yet written are in `run_dir` and survive a kill of this process, else 0.
     pub run_dir_in_use: Counter,
 }
 
 impl DaemonMetrics {
-    /// The configuration of the start is in effect; read at this wall time.
+    /// Records that the start configuration is in effect; `read_s` is the wall time it was read.
     pub fn note_config(&self, read_s: u64) {
         self.config_current.set(1);
         self.config_fallback.set(0);
         self.config_read_s.set(read_s);
     }
 
-    /// The configuration of the start was refused: the last good one is in effect, read at this wall time.
+    /// Records that the start configuration was refused and the last good one is in effect.
     pub fn note_fallback(&self, read_s: u64) {
         self.config_current.set(0);
         self.config_fallback.set(1);
         self.config_read_s.set(read_s);
     }
 
-    /// Whether samples that are not written yet lie in `run_dir`.
+    /// Records whether samples not yet written are in `run_dir`.
     pub fn note_run_dir(&self, is_in_use: bool) {
         self.run_dir_in_use.set(is_in_use.into());
     }
 
-    /// A reload has ended well; what is in effect was read at this wall time.
+    /// Records a successful reload of the configuration read at `read_s`.
     pub fn note_reload(&self, read_s: u64) {
         self.note_config(read_s);
         self.reloads.add(1);
     }
 
-    /// A reload has changed nothing since something is wrong.
+    /// Records a reload that changed nothing because of an error.
     pub fn note_failed_reload(&self) {
         self.config_current.set(0);
         self.reloads.add(1);
@@ -480,20 +479,20 @@ impl DaemonMetrics {
     }
 }
 
-/// The kernel's number of an error; 0 if it has none.
-fn number_of(error: &io::Error) -> u64 {
+/// Returns the kernel's number of an error; 0 if it has none.
+fn errno_of(error: &io::Error) -> u64 {
     match (error.raw_os_error(), error.kind()) {
         (Some(number), _) => u64::from(number.unsigned_abs()),
-        (None, ErrorKind::FileTooLarge) => TOO_LARGE,
-        (None, ErrorKind::StorageFull) => NO_SPACE,
+        (None, ErrorKind::FileTooLarge) => EFBIG,
+        (None, ErrorKind::StorageFull) => ENOSPC,
         (None, _) => 0,
     }
 }
 
-fn error_of(number: u64) -> io::Error {
+fn error_from_errno(number: u64) -> io::Error {
     match i32::try_from(number) {
         Ok(number @ 1..) => io::Error::from_raw_os_error(number),
-        _ => io::Error::other("for no reason that the kernel gave"),
+        _ => io::Error::other("no error number was reported"),
     }
 }
 
@@ -501,8 +500,8 @@ fn error_of(number: u64) -> io::Error {
 mod tests {
     use super::*;
 
-    // Goal: each name is there once, and nothing that was removed. Method: a source that moves to another id, before and after the first
-    // is removed; and one that only goes.
+    // Proves that each name is listed once and no removed source is: one source moves to another
+    // id, one is removed for good.
     #[test]
     fn current_sources_have_one_name_each() {
         let source = |name: &str| SourceMetrics::new(name.to_owned(), 1);
@@ -515,7 +514,7 @@ mod tests {
         assert_eq!(ids(), [1, 3]);
     }
 
-    // Goal: what has been told of a stall is never taken back, not even while the recorder leaves the call. Method: its two steps by hand.
+    // Proves that the reported stall time never decreases, even while the recorder leaves a call.
     #[test]
     fn stalled_time_never_falls() {
         let metrics = Metrics::new([], 0, Box::default());
@@ -528,7 +527,8 @@ mod tests {
         assert_eq!(metrics.stalled_ns(16 * s), 5 * s);
     }
 
-    // Goal: a stall is known while it lasts, and counted once when it is over; a call that is quick is none. Method: times given by hand.
+    // Proves that a stall is reported while it lasts and counted once after it; a quick call is
+    // none.
     #[test]
     fn stalls_are_counted() {
         let metrics = RecorderMetrics::default();
@@ -541,10 +541,10 @@ mod tests {
             "not longer than the limit"
         );
         metrics.enter_storage(10 * s);
-        assert_eq!((metrics.stall_ns(11 * s), metrics.stalled_ns(11 * s)), (None, 0));
-        assert_eq!((metrics.stall_ns(14 * s), metrics.stalled_ns(14 * s)), (Some(4 * s), 4 * s));
+        assert_eq!((metrics.current_stall_ns(11 * s), metrics.stalled_ns(11 * s)), (None, 0));
+        assert_eq!((metrics.current_stall_ns(14 * s), metrics.stalled_ns(14 * s)), (Some(4 * s), 4 * s));
         metrics.leave_storage(15 * s);
-        assert_eq!((metrics.stall_ns(16 * s), metrics.stalled_ns(16 * s)), (None, 5 * s));
+        assert_eq!((metrics.current_stall_ns(16 * s), metrics.stalled_ns(16 * s)), (None, 5 * s));
         assert_eq!((metrics.storage_stalls.get(), metrics.storage_stalled_ns.get()), (1, 5 * s));
     }
 }

@@ -1,4 +1,4 @@
-//! Handing filled histograms to another thread without a lock: full ones go, cleared ones come back.
+//! Passes filled histograms to another thread without a lock: full ones go, cleared ones come back.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crossbeam_queue::ArrayQueue;
 #[cfg(all(test, flatcap_model))]
 use crate::model::ArrayQueue;
 
-/// Sets in circulation beside the one being filled: one on its way there, one on its way back.
+/// Sets in circulation besides the one being filled: one on its way there, one on its way back.
 const SPARE_SETS: usize = 2;
 
-/// The filling side.
+/// The end that fills sets.
 #[derive(Debug)]
 pub struct Producer<T> {
     current: Box<T>,
@@ -19,19 +19,19 @@ pub struct Producer<T> {
     empty: Arc<ArrayQueue<Box<T>>>,
 }
 
-/// The emptying side.
+/// The end that empties sets.
 #[derive(Debug)]
 pub struct Consumer<T> {
     full: Arc<ArrayQueue<Box<T>>>,
     empty: Arc<ArrayQueue<Box<T>>>,
 }
 
-/// An exchange of sets that `make` makes, all of them now.
+/// Creates both ends of an exchange. `make` makes every set now.
 pub fn exchange<T>(make: impl Fn() -> T) -> (Producer<T>, Consumer<T>) {
     let full = Arc::new(ArrayQueue::new(SPARE_SETS + 1));
     let empty = Arc::new(ArrayQueue::new(SPARE_SETS + 1));
     for _ in 0..SPARE_SETS {
-        // Cannot be full: it was made for one more.
+        // Cannot be full: it has space for one more.
         drop(empty.push(Box::new(make())));
     }
     let producer = Producer { current: Box::new(make()), full: Arc::clone(&full), empty: Arc::clone(&empty) };
@@ -45,34 +45,35 @@ impl<T> Producer<T> {
         &mut self.current
     }
 
-    /// Hands the current set over if an empty one is there to go on with; else goes on filling it, losing nothing.
+    /// Publishes the current set if an empty one is available; else keeps filling it. Loses
+    /// nothing.
     pub fn publish(&mut self) {
         if let Some(empty) = self.empty.pop() {
             let full = std::mem::replace(&mut self.current, empty);
-            // Cannot be full: there are fewer sets than places.
+            // Cannot be full: it has more slots than there are sets.
             drop(self.full.push(full));
         }
     }
 
-    /// Hands the last set over.
+    /// Publishes the last set.
     pub fn finish(self) {
-        // Cannot be full: there are as many places as sets.
+        // Cannot be full: it has as many slots as there are sets.
         drop(self.full.push(self.current));
     }
 }
 
 impl<T> Consumer<T> {
-    /// Whether nobody fills sets any more: what is there now is the last.
+    /// Whether the producer has ended: the sets available now are the last.
     pub fn is_last(&mut self) -> bool {
-        // The producer lets go of it behind its last set; this synchronizes with that.
+        // The producer drops its reference after its last set; this synchronizes with that.
         Arc::get_mut(&mut self.full).is_some()
     }
 
-    /// Takes every set that was handed over; `take` reads it and clears it.
+    /// Takes every published set; `take` reads it and clears it.
     pub fn drain(&self, mut take: impl FnMut(&mut T)) {
         while let Some(mut set) = self.full.pop() {
             take(&mut set);
-            // Cannot be full: there are as many places as sets.
+            // Cannot be full: it has as many slots as there are sets.
             drop(self.empty.push(set));
         }
     }
@@ -82,8 +83,8 @@ impl<T> Consumer<T> {
 mod tests {
     use super::*;
 
-    // Goal: everything that is counted arrives once, also when the consumer lags. Method: counts, publishing more
-    // often than draining.
+    // Proves that everything counted arrives once, even if the consumer drains less often than the
+    // producer publishes.
     #[test]
     fn nothing_is_lost_when_the_consumer_lags() {
         let (mut producer, consumer) = exchange(|| 0_u64);
@@ -100,7 +101,7 @@ mod tests {
         assert_eq!(arrived, 100);
     }
 
-    // Goal: a consumer learns that its producer is gone, and finds the last set then. Method: one set, before and behind the end.
+    // Proves that a consumer sees the end of its producer, and then finds the last set.
     #[test]
     fn a_consumer_knows_the_last_set() {
         let (mut producer, mut consumer) = exchange(|| 0_u64);

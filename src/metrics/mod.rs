@@ -1,21 +1,21 @@
-//! What does the recorder know about itself? Counters and latency histograms, each with one writer.
+//! The recorder's own metrics: counters and latency histograms, each with one writer.
 //!
-//! Never: locks, allocates in steady state, imports another room.
+//! Never: locks, allocates in steady state, imports another module.
 
+mod append_only_vec;
 mod counter;
 mod exchange;
 mod latency;
 #[cfg(all(test, flatcap_model))]
 mod models;
-mod slots;
 
+pub use append_only_vec::AppendOnlyVec;
 pub use counter::{
-    ControlMetrics, Counter, DaemonMetrics, DirectoryMetrics, GroupMetrics, Limit, Metrics, RecorderMetrics,
-    STORAGE_STALL_NS, SealerMetrics, SourceMetrics,
+    CompressionMetrics, ControlMetrics, Counter, DaemonMetrics, DirectoryMetrics, GroupMetrics,
+    LimitingBudget, Metrics, RecorderMetrics, STORAGE_STALL_NS, SourceMetrics,
 };
 pub use exchange::{Consumer, Producer, exchange};
 pub use latency::{
-    BOUNDS_NS, Distribution, GroupLatencies, Interval, LatencySummary, PublishedLatency, SourceLatencies,
-    Total,
+    BUCKET_BOUNDS_NS, Distribution, GroupLatencies, IntervalHistogram, LatencySummary, PublishedLatency,
+    SourceLatencies, TotalHistogram,
 };
-pub use slots::Slots;

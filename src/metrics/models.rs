@@ -1,4 +1,4 @@
-//! What is shared here, in every order that the memory model allows.
+//! Models of the shared structures, checked in every order that the memory model allows.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use super::counter::Counter;
 use super::exchange::exchange;
 use crate::model::check;
 
-// Goal: every set that is filled arrives once, with all that was counted in it. Method: a producer that publishes twice and ends, a
-// consumer that drains beside it and once more at the end.
+// Proves that every filled set arrives once, with all that was counted in it, while the consumer
+// drains beside a producer that publishes twice and ends.
 #[test]
 fn model_exchange_loses_nothing() {
     check(|| {
@@ -30,7 +30,7 @@ fn model_exchange_loses_nothing() {
     });
 }
 
-// Goal: a counter of one writer loses nothing and never runs backwards for a reader. Method: two additions, two looks.
+// Proves that a counter with one writer loses nothing and never decreases for a reader.
 #[test]
 fn model_counter_never_runs_backwards() {
     check(|| {

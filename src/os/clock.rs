@@ -1,4 +1,5 @@
-//! Time as nanoseconds: CLOCK_MONOTONIC orders, wall time is monotonic time plus an offset.
+//! Clocks in nanoseconds. CLOCK_MONOTONIC orders events; wall time is monotonic time plus an
+//! offset.
 
 use std::fmt::Debug;
 use std::io;
@@ -11,42 +12,44 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
-/// Nanoseconds in a second.
+/// Nanoseconds per second.
 pub const NS_PER_S: u64 = 1_000_000_000;
 
-/// CLOCK_MONOTONIC, in nanoseconds.
+/// Returns CLOCK_MONOTONIC, in nanoseconds.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     unsigned_ns(clock_gettime(ClockId::Monotonic))
 }
 
-/// Time that the calling thread has spent on a processor, in nanoseconds. Asking takes 700 ns.
+/// Returns the CPU time of the calling thread, in nanoseconds. The call takes 700 ns.
 pub fn thread_cpu_ns() -> u64 {
     unsigned_ns(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// Time that all threads of the process have spent on processors, in nanoseconds. Asking takes some microseconds.
+/// Returns the CPU time of all threads of the process, in nanoseconds. The call takes some
+/// microseconds.
 pub fn process_cpu_ns() -> u64 {
     unsigned_ns(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// The three clocks of this host at one moment.
+/// The host's three clocks, read at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockReading {
     /// CLOCK_MONOTONIC, in nanoseconds.
     pub mono_ns: u64,
-    /// CLOCK_BOOTTIME, in nanoseconds: monotonic time plus time asleep.
+    /// CLOCK_BOOTTIME, in nanoseconds: monotonic time plus time in suspend.
     pub boot_ns: u64,
     /// CLOCK_REALTIME, in nanoseconds since 1970, UTC.
     pub wall_ns: i64,
 }
 
 impl ClockReading {
-    /// How often the clocks are read; the tightest reading counts.
+    /// Number of attempts, of which the fastest counts.
     const ATTEMPTS: usize = 8;
 
-    /// Reads all clocks. The monotonic clock is read on both sides of the others, and of several attempts the one
-    /// with the least time between the two wins: a preemption in the middle cannot skew the pairing.
+    /// Reads all clocks. Reads the monotonic clock before and after the others and keeps the
+    /// attempt with the shortest interval between the two, so that a preemption in the middle does
+    /// not skew the result.
     pub fn now() -> Self {
         let attempt = || {
             let before = monotonic_ns();
@@ -65,64 +68,66 @@ impl ClockReading {
         best.1
     }
 
-    /// What is added to monotonic time to get wall time, in nanoseconds.
+    /// Returns the difference of wall time and monotonic time, in nanoseconds.
     pub fn wall_offset_ns(&self) -> i64 {
         self.wall_ns.wrapping_sub_unsigned(self.mono_ns)
     }
 }
 
-/// What is added to monotonic time to get wall time, in nanoseconds: set by the recorder when the wall clock was stepped,
-/// read by every sampler.
+/// The difference of wall time and monotonic time, in nanoseconds. The recorder sets it when the
+/// wall clock was stepped; every sampler reads it.
 #[derive(Debug, Default)]
 pub struct WallOffset(AtomicI64);
 
 impl WallOffset {
-    /// As these clocks say.
+    /// Creates an offset from these clocks.
     pub fn new(clocks: &ClockReading) -> Self {
         Self(AtomicI64::new(clocks.wall_offset_ns()))
     }
 
-    /// As last set.
+    /// Returns the offset as last set.
     #[inline]
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// From now on as these clocks say.
+    /// Sets the offset from these clocks.
     pub fn set(&self, clocks: &ClockReading) {
         self.0.store(clocks.wall_offset_ns(), Ordering::Relaxed);
     }
 }
 
-/// What has made a pairing of the clocks wrong.
+/// The cause of an outdated wall clock offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockChange {
     /// The wall clock was set.
     Stepped,
-    /// The host was suspended and has come back.
+    /// The host has resumed from suspend.
     Resumed,
 }
 
-/// Who notices that. A trait, so that a test can set the clock of a recorder and not the host's.
-pub trait ClockWatch: Debug + Send {
-    /// Whether the pairing has become wrong since the last call, and the new one. Never waits.
-    fn changed(&mut self) -> Option<(ClockChange, ClockReading)>;
+/// Detects clock changes. A trait, so that a test can change the recorder's clock without changing
+/// the host's.
+pub trait ClockChangeDetector: Debug + Send {
+    /// Returns the change and the new clocks if the wall clock offset has become outdated since the
+    /// last call. Never waits.
+    fn poll_change(&mut self) -> Option<(ClockChange, ClockReading)>;
 }
 
-/// The kernel's own notice: a timer on the wall clock that is cancelled when that clock is set, and when the host comes
-/// back from suspend (`timerfd_create(2)`, `TFD_TIMER_CANCEL_ON_SET`).
+/// Detection by the kernel: a timer on the wall clock that is cancelled when the clock is set and
+/// when the host resumes from suspend (`timerfd_create(2)`, `TFD_TIMER_CANCEL_ON_SET`).
 #[derive(Debug)]
-pub struct ClockTimer {
+pub struct ClockChangeTimer {
     timer: OwnedFd,
-    asleep_ns: u64, // boot time minus monotonic time
+    suspended_ns: u64, // boot time minus monotonic time
 }
 
-impl ClockTimer {
-    /// Time asleep by which boot time and monotonic time must have come apart for a suspend: they are read one after the
-    /// other, so a little is no evidence.
-    const ASLEEP_MIN_NS: u64 = 1_000_000;
+impl ClockChangeTimer {
+    /// Minimum time in suspend that counts as a suspend. The two clocks are read one after the
+    /// other, so a small difference proves nothing.
+    const SUSPENDED_MIN_NS: u64 = 1_000_000;
 
-    /// Watches from now on.
+    /// Starts watching.
     ///
     /// # Errors
     /// The kernel refuses a timer.
@@ -130,12 +135,12 @@ impl ClockTimer {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Realtime, flags)?;
         let clocks = ClockReading::now();
-        let watch = Self { timer, asleep_ns: clocks.boot_ns.saturating_sub(clocks.mono_ns) };
+        let watch = Self { timer, suspended_ns: clocks.boot_ns.saturating_sub(clocks.mono_ns) };
         watch.arm()?;
         Ok(watch)
     }
 
-    /// Sets the timer to the end of time.
+    /// Sets the timer to the latest possible time.
     fn arm(&self) -> io::Result<()> {
         let never = Timespec { tv_sec: i64::MAX / NS_PER_S.cast_signed(), tv_nsec: 0 };
         let timer = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
@@ -144,24 +149,24 @@ impl ClockTimer {
     }
 }
 
-impl ClockWatch for ClockTimer {
-    fn changed(&mut self) -> Option<(ClockChange, ClockReading)> {
+impl ClockChangeDetector for ClockChangeTimer {
+    fn poll_change(&mut self) -> Option<(ClockChange, ClockReading)> {
         let mut expirations = [0; 8];
         match rustix::io::read(&self.timer, &mut expirations) {
             Err(Errno::CANCELED) => {}
             _ => return None,
         }
         if let Err(error) = self.arm() {
-            tracing::error!(%error, "cannot watch the wall clock any more: further steps will not be recorded");
+            tracing::error!(%error, "cannot watch the wall clock any longer: further steps will not be recorded");
         }
         let clocks = ClockReading::now();
         let asleep_ns = clocks.boot_ns.saturating_sub(clocks.mono_ns);
-        let change = if asleep_ns > self.asleep_ns + Self::ASLEEP_MIN_NS {
+        let change = if asleep_ns > self.suspended_ns + Self::SUSPENDED_MIN_NS {
             ClockChange::Resumed
         } else {
             ClockChange::Stepped
         };
-        self.asleep_ns = asleep_ns;
+        self.suspended_ns = asleep_ns;
         Some((change, clocks))
     }
 }
@@ -186,8 +191,8 @@ fn signed_ns(time: Timespec) -> i64 {
 mod tests {
     use super::*;
 
-    // Goal: a pairing maps a monotonic reading to the wall time read beside it. Method: a plain read of both clocks; they differ by no
-    // more than the time that all of this took.
+    // Proves that the offset maps a monotonic time to the wall time read next to it, within the
+    // duration of the test.
     #[test]
     fn wall_time_follows_from_the_pairing() {
         let begin = monotonic_ns();
@@ -199,7 +204,7 @@ mod tests {
         assert!((wall - derived).unsigned_abs() <= most, "derived {derived}, read {wall}, within {most}");
     }
 
-    // Goal: deadlines survive the conversion to the kernel's form. Method: edges of a second.
+    // Proves that deadlines survive the conversion to a timespec, at the edges of a second.
     #[test]
     fn timespec_splits_at_the_second() {
         assert_eq!(timespec(0), Timespec { tv_sec: 0, tv_nsec: 0 });

@@ -1,22 +1,23 @@
-//! How much memory may the control group of this process take? Version 1 and version 2 of the interface.
+//! The memory limit of this process's control group, for version 1 and version 2 of the interface.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From here on a limit is none: version 1 writes the largest number of whole pages.
+/// Values from here on mean "no limit": version 1 writes the largest multiple of the page size.
 const NO_LIMIT: u64 = 1 << 62;
 
 /// The lowest memory limit of a process's control groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// Bytes.
+    /// Limit, in bytes.
     pub bytes: u64,
-    /// The file that says so.
+    /// The file that holds the limit.
     pub file: PathBuf,
 }
 
-/// Returns the lowest memory limit among the control group of this process and those that it lies in; none if there is no limit, or the groups cannot be
-/// seen from here. The kernel kills a process of a group that needs more.
+/// Returns the lowest memory limit among the control group of this process and its ancestors.
+/// Returns `None` if there is no limit, or if the groups are not visible from here. The kernel
+/// kills a process of a group that exceeds its limit.
 pub fn memory_limit() -> Option<MemoryLimit> {
     memory_limit_under(Path::new("/"))
 }
@@ -24,8 +25,8 @@ pub fn memory_limit() -> Option<MemoryLimit> {
 fn memory_limit_under(root: &Path) -> Option<MemoryLimit> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
-    let limits = places(&groups, &mounts).into_iter().flat_map(|place| {
-        let Place { top, group, file } = place;
+    let limits = memory_controllers(&groups, &mounts).into_iter().flat_map(|place| {
+        let MemoryController { mount_point: top, group_path: group, file } = place;
         let directories: Vec<PathBuf> = group.ancestors().map(Path::to_owned).collect();
         directories.into_iter().filter_map(move |directory| {
             let file = top.join(directory).join(file);
@@ -37,26 +38,34 @@ fn memory_limit_under(root: &Path) -> Option<MemoryLimit> {
     limits.min_by_key(|limit| limit.bytes)
 }
 
-/// Where limits are found: in the group's directory and in all above it, up to the mount.
+/// A mounted memory controller. The group's directory and each directory above it, up to the mount
+/// point, can hold a limit.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
-    top: PathBuf,   // of the mount
-    group: PathBuf, // beneath
+struct MemoryController {
+    mount_point: PathBuf, // the mount point
+    group_path: PathBuf,  // relative to the mounted hierarchy
     file: &'static str,
 }
 
-/// Finds the mounts of the process's groups: `proc/self/cgroup` names each group from the top of its hierarchy, of which a container may see only a part.
-fn places(groups: &str, mounts: &str) -> Vec<Place> {
-    let place = |group: &str, file, is_meant: &dyn Fn(&str, &str) -> bool| {
+/// Finds the mounts of the process's groups. `proc/self/cgroup` names each group from the top of
+/// its hierarchy, of which a container may see only a part.
+fn memory_controllers(groups: &str, mounts: &str) -> Vec<MemoryController> {
+    let place = |group: &str, file, is_match: &dyn Fn(&str, &str) -> bool| {
         mounts.lines().find_map(|mount| {
-            // man proc_pid_mountinfo: ... root, mount point, options, optional fields, "-", type, source, options of the file system.
+            // Fields of a line (proc_pid_mountinfo(5)): ... root, mount point, options, optional
+            // fields, "-", type, source, options of the file system.
             let (front, back) = mount.split_once(" - ")?;
             let (mut front, mut back) = (front.split(' ').skip(3), back.split(' '));
             let (above, top) = (front.next()?, front.next()?);
             let (kind, options) = (back.next()?, back.nth(1)?);
-            // A group outside of what is mounted here cannot be seen: its top is looked at alone.
+            // A group outside the mounted subtree is not visible: read only the mount point's
+            // limit.
             let group = Path::new(group).strip_prefix(above).unwrap_or(Path::new("")).to_owned();
-            is_meant(kind, options).then(|| Place { top: PathBuf::from(top), group, file })
+            is_match(kind, options).then(|| MemoryController {
+                mount_point: PathBuf::from(top),
+                group_path: group,
+                file,
+            })
         })
     };
     let found = groups.lines().filter_map(|line| {
@@ -79,7 +88,7 @@ fn places(groups: &str, mounts: &str) -> Vec<Place> {
 mod tests {
     use super::*;
 
-    /// A host with these files.
+    /// Creates a host root with these files.
     fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -95,8 +104,8 @@ mod tests {
         Some((limit.bytes, limit.file.display().to_string()))
     }
 
-    // Goal: the lowest limit is found, of the group or of one above, with both versions, in a container that sees only a part, and none where there is none.
-    // Method: trees as kernels show them.
+    // Proves that the lowest limit among a group and its ancestors is found, for both versions and
+    // in a container that sees only a part; and that there is none without a limit.
     #[test]
     fn the_lowest_limit_is_found() {
         let (groups, mounts) = ("proc/self/cgroup", "proc/self/mountinfo");
@@ -119,7 +128,7 @@ mod tests {
         let tree = [(groups, both), (mounts, v1), (own, "2000\n"), (cpu, "1\n")];
         assert_eq!(limit(&tree), Some((2000, format!("/{own}"))));
         assert_eq!(limit(&[(groups, both), (mounts, v1), (own, "9223372036854771712\n")]), None);
-        // In a namespace of its own, the group is the top.
+        // In a cgroup namespace of its own, the group is the root.
         let own = "sys/fs/cgroup/memory.max";
         let tree = [(groups, "0::/\n"), (mounts, v2), (own, "3000\n")];
         assert_eq!(limit(&tree), Some((3000, format!("/{own}"))));

@@ -1,8 +1,10 @@
-//! A directory, open: files in it are created, opened, listed and renamed by name, relative to its descriptor.
+//! An open directory: files in it are created, opened, listed and renamed by name, relative to its
+//! descriptor.
 //!
-//! A path is resolved once. Whatever becomes of the path later, all that follows happens in the directory that was opened. No name
-//! in it is followed if it is a symbolic link, and nothing is waited for: what is no regular file is an error that names its kind.
-//! Root acts in another user's directory with that user's rights.
+//! A path is resolved once. Whatever happens to the path later, all operations apply to the
+//! directory that was opened. A name in it that is a symbolic link is not followed, and no
+//! operation waits: a file that is not regular is an error that names its kind. Root acts in
+//! another user's directory with that user's rights.
 
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
@@ -18,43 +20,46 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::rights::Rights;
+use super::owner_rights::OwnerRights;
 
-/// Symbolic links that are followed one after the other, as the kernel does.
+/// Maximum number of symbolic links followed in a row, as in the kernel.
 const LINKS_MAX: u32 = 40;
-/// What every file is opened with: no link is followed, and nobody is waited for.
-const SAFELY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+/// Flags for every open: follow no link, never wait.
+const SAFE_FLAGS: OFlags =
+    OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
 /// An open directory.
 #[derive(Debug)]
 pub(super) struct Directory {
     file: File,
     status: Stat,
-    rights: Option<Rights>, // none: this process's own
+    rights: Option<OwnerRights>, // none: this process's own
 }
 
-/// What a file is opened for.
+/// The purpose for which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum FileAccess {
     /// Reading.
     Read,
     /// Reading and appending.
     Append,
-    /// Writing; created with this mode if it is missing.
-    Make(u32),
+    /// Writing. Created with this mode if missing.
+    Create(u32),
 }
 
 impl Directory {
-    /// Opens a directory that exists. A symbolic link at the end of the path is followed if it belongs to this user or to root.
+    /// Opens an existing directory. Follows a symbolic link at the end of the path only if it
+    /// belongs to this user or to root.
     ///
     /// # Errors
-    /// `PermissionDenied` for a link of another user; `NotADirectory`; what the kernel says.
+    /// `PermissionDenied` for a link of another user; `NotADirectory`; or any error of the
+    /// underlying system call.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        Self::over(open_path(CWD, path, FileType::Directory)?)
+        Self::from_descriptor(open_path(CWD, path, FileType::Directory)?)
     }
 
-    /// Opens a directory, and creates it where it is missing, with parents. A new one belongs to the owner of its parent where root
-    /// makes it.
+    /// Opens a directory. Creates it and its parents if missing; if root does, a new directory
+    /// belongs to the owner of its parent.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -70,85 +75,88 @@ impl Directory {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        Self::over(open_path(parent.file.as_fd(), Path::new(name), FileType::Directory)?)
+        Self::from_descriptor(open_path(parent.file.as_fd(), Path::new(name), FileType::Directory)?)
     }
 
-    fn over(descriptor: OwnedFd) -> io::Result<Self> {
+    fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         let status = fstat(&descriptor)?;
-        Ok(Self { rights: Rights::of_owner(&status)?, file: File::from(descriptor), status })
+        Ok(Self { rights: OwnerRights::of_owner(&status)?, file: File::from(descriptor), status })
     }
 
-    /// Device and inode.
+    /// Returns device and inode.
     pub(super) fn identity(&self) -> (u64, u64) {
         (self.status.st_dev, self.status.st_ino)
     }
 
-    /// The user that it belongs to.
+    /// Returns the owner's user ID.
     pub(super) fn owner(&self) -> u32 {
         self.status.st_uid
     }
 
-    /// Its mode when it was opened.
+    /// Returns its mode at the time it was opened.
     pub(super) fn mode(&self) -> u32 {
         self.status.st_mode
     }
 
-    /// The rights in which names are used here; none for this process's own.
-    pub(super) fn rights(&self) -> Option<&Rights> {
+    /// Returns the rights that operations assume; `None` for this process's own.
+    pub(super) fn rights(&self) -> Option<&OwnerRights> {
         self.rights.as_ref()
     }
 
     /// Opens a regular file.
     ///
     /// # Errors
-    /// Another kind of file is named; what the kernel says.
-    pub(super) fn file(&self, name: &str, access: Access) -> io::Result<File> {
+    /// The file is of another kind, or any error of the underlying system call.
+    pub(super) fn file(&self, name: &str, access: FileAccess) -> io::Result<File> {
         let (flags, mode) = match access {
-            Access::Read => (OFlags::RDONLY, 0),
-            Access::Append => (OFlags::RDWR | OFlags::APPEND, 0),
-            Access::Make(mode) => (OFlags::WRONLY | OFlags::CREATE, mode),
+            FileAccess::Read => (OFlags::RDONLY, 0),
+            FileAccess::Append => (OFlags::RDWR | OFlags::APPEND, 0),
+            FileAccess::Create(mode) => (OFlags::WRONLY | OFlags::CREATE, mode),
         };
         check_name(name)?;
         let known = match self.stat(name) {
-            Err(error) if error.kind() == ErrorKind::NotFound && matches!(access, Access::Make(_)) => None,
+            Err(error) if error.kind() == ErrorKind::NotFound && matches!(access, FileAccess::Create(_)) => {
+                None
+            }
             known => Some(known?),
         };
         if let Some(known) = &known {
             check_kind(known, FileType::RegularFile)?;
         }
-        let opened = self.as_owner(|| open_as(self.file.as_fd(), Path::new(name), (flags, mode)));
-        opened.and_then(|file| of_kind(file, FileType::RegularFile)).map(File::from).map_err(|error| {
+        let opened = self.as_owner(|| open_safely(self.file.as_fd(), Path::new(name), (flags, mode)));
+        opened.and_then(|file| require_kind(file, FileType::RegularFile)).map(File::from).map_err(|error| {
             let (directory, file) = (self.status.st_uid, known.map(|known| known.st_uid));
             match file.filter(|file| error.kind() == ErrorKind::PermissionDenied && *file != directory) {
                 Some(file) => io::Error::new(
                     error.kind(),
-                    format!("{error}: it belongs to user {file}, and its directory to user {directory}: give it to user {directory} (chown)"),
+                    format!("{error}: it belongs to user {file}, and its directory to user {directory}; change its owner with chown {directory}"),
                 ),
                 None => error,
             }
         })
     }
 
-    /// Creates a file that must not exist yet, for reading and appending.
+    /// Creates a file that must not exist, for reading and appending.
     ///
     /// # Errors
-    /// `AlreadyExists`; what the kernel says.
+    /// `AlreadyExists`, or any error of the underlying system call.
     pub(super) fn create_file(&self, name: &str, mode: u32) -> io::Result<File> {
         check_name(name)?;
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
-        self.as_owner(|| open_as(self.file.as_fd(), Path::new(name), (flags, mode))).map(File::from)
+        self.as_owner(|| open_safely(self.file.as_fd(), Path::new(name), (flags, mode))).map(File::from)
     }
 
-    /// Gives a file another name; replaces nothing.
+    /// Renames a file; replaces nothing.
     ///
     /// # Errors
-    /// `AlreadyExists`; what the kernel says.
+    /// `AlreadyExists`, or any error of the underlying system call.
     pub(super) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         match self.rename_with(from, to, RenameFlags::NOREPLACE) {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
             renamed => return renamed,
         }
-        // NFS, some FUSE: two that do this at the same moment can still replace one another's file.
+        // NFS and some FUSE file systems: two processes that do this at the same time can still
+        // replace each other's file.
         match self.stat(to) {
             Ok(_) => Err(ErrorKind::AlreadyExists.into()),
             Err(error) if error.kind() == ErrorKind::NotFound => self.replace(from, to),
@@ -156,18 +164,19 @@ impl Directory {
         }
     }
 
-    /// Gives two files each other's names, at once.
+    /// Exchanges the names of two files atomically.
     ///
     /// # Errors
-    /// `NotFound` where one of the two is missing; `Unsupported` where the file system cannot; what the kernel says.
+    /// `NotFound` if either is missing; `Unsupported` if the file system cannot; or any error of
+    /// the underlying system call.
     pub(super) fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
         self.rename_with(one, other, RenameFlags::EXCHANGE)
     }
 
-    /// Gives a file the name of another one, which goes.
+    /// Renames a file over another one, which is removed.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub(super) fn replace(&self, from: &str, to: &str) -> io::Result<()> {
         check_name(from)?;
         check_name(to)?;
@@ -178,33 +187,33 @@ impl Directory {
         check_name(from)?;
         check_name(to)?;
         self.as_owner(|| match renameat_with(&self.file, from, &self.file, to, flags) {
-            // renameat2(2): the file system does not know the flag, or the kernel not the call.
+            // renameat2(2): the file system lacks the flag, or the kernel lacks the call.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Err(ErrorKind::Unsupported.into()),
             renamed => Ok(renamed?),
         })
     }
 
-    /// Removes a name, whatever it leads to but a directory.
+    /// Removes a name of anything but a directory.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
         self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::empty())?))
     }
 
-    /// Brings its names to the disk.
+    /// Syncs the directory's entries to disk.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
-    /// Every name in it, in no order; names that are not UTF-8 are left out.
+    /// Returns all names, in no particular order. Skips names that are not UTF-8.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let mut entries = self.as_owner(|| Ok(Dir::read_from(&self.file)?))?;
         let mut names = Vec::new();
@@ -216,17 +225,17 @@ impl Directory {
         Ok(names)
     }
 
-    /// What a name leads to, without following a link.
+    /// Returns the status of the file with this name. Does not follow a link.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub(super) fn stat(&self, name: &str) -> io::Result<Stat> {
         self.as_owner(|| Ok(statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
-    /// Acts with the owner's rights where root is not the owner.
+    /// Runs `act` with the owner's rights, if root is not the owner.
     fn as_owner<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let _taken = self.rights.as_ref().map(Rights::take).transpose()?;
+        let _assumed = self.rights.as_ref().map(OwnerRights::assume).transpose()?;
         act()
     }
 }
@@ -237,46 +246,47 @@ impl AsFd for Directory {
     }
 }
 
-/// Opens a regular file for reading, by its path: once, and without waiting for anybody. A symbolic link at the end of the path is
-/// followed if it belongs to this user or to root.
+/// Opens a regular file for reading by its path: resolves the path once and never waits. Follows a
+/// symbolic link at the end of the path only if it belongs to this user or to root.
 ///
 /// # Errors
-/// It is another kind of file; `PermissionDenied` for a link of another user; what the kernel says.
+/// The file is of another kind; `PermissionDenied` for a link of another user; or any error of the
+/// underlying system call.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     open_path(CWD, path, FileType::RegularFile).map(File::from)
 }
 
-/// Opens what a path names, if it is of this kind.
+/// Opens the file that a path names, if it is of this kind.
 fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Result<OwnedFd> {
     let flags = match wanted {
         FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
         _ => OFlags::RDONLY,
     };
-    let mut folder: Option<OwnedFd> = None; // which `path` is relative to
-    // Without a slash at its end, by which the kernel would follow a link.
+    let mut folder: Option<OwnedFd> = None; // the directory that `path` is relative to
+    // Removes a trailing slash, which would make the kernel follow a link.
     let mut path: PathBuf = path.components().collect();
     for _ in 0..LINKS_MAX {
         let at = folder.as_ref().map_or(start, AsFd::as_fd);
         let Some(name) = path.file_name() else {
-            // `/`, `.` and `..` are no links.
-            return of_kind(open_as(at, &path, (flags, 0))?, wanted);
+            // `/`, `.` and `..` are not links.
+            return require_kind(open_safely(at, &path, (flags, 0))?, wanted);
         };
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = openat(at, parent.unwrap_or(Path::new(".")), parent_flags, Mode::empty())?;
-        // The link itself, so that what is judged is what is followed.
+        // Opens the link itself, so that the link that is checked is the one that is followed.
         let found = openat(&parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let status = fstat(&found)?;
         if FileType::from_raw_mode(status.st_mode) != FileType::Symlink {
             check_kind(&status, wanted)?;
-            match open_as(parent.as_fd(), Path::new(name), (flags, 0)) {
-                // A link since: it is judged in the next turn.
+            match open_safely(parent.as_fd(), Path::new(name), (flags, 0)) {
+                // Replaced by a link meanwhile: check it in the next iteration.
                 Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => continue,
-                opened => return of_kind(opened?, wanted),
+                opened => return require_kind(opened?, wanted),
             }
         }
         if ![geteuid().as_raw(), 0].contains(&status.st_uid) {
-            let why = "it is a symbolic link that belongs to another user: name what it leads to";
+            let why = "it is a symbolic link that belongs to another user; use the path of its target";
             return Err(io::Error::new(ErrorKind::PermissionDenied, why));
         }
         let target = readlinkat(&found, "", Vec::new())?;
@@ -286,7 +296,7 @@ fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Result
     Err(Errno::LOOP.into())
 }
 
-/// Refuses what leads out of a directory.
+/// Rejects names that refer to something outside the directory.
 fn check_name(name: &str) -> io::Result<()> {
     if name.contains('/') || ["", ".", ".."].contains(&name) {
         return Err(io::Error::new(ErrorKind::InvalidInput, format!("{name:?} is not the name of a file")));
@@ -294,13 +304,13 @@ fn check_name(name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens without following a link and without waiting.
-fn open_as(at: BorrowedFd<'_>, path: &Path, (flags, mode): (OFlags, u32)) -> io::Result<OwnedFd> {
-    Ok(openat(at, path, flags | SAFELY, Mode::from_raw_mode(mode))?)
+/// Opens a file without following a link and without waiting.
+fn open_safely(at: BorrowedFd<'_>, path: &Path, (flags, mode): (OFlags, u32)) -> io::Result<OwnedFd> {
+    Ok(openat(at, path, flags | SAFE_FLAGS, Mode::from_raw_mode(mode))?)
 }
 
-/// The file, if it is of this kind.
-fn of_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedFd> {
+/// Returns the file if it is of this kind.
+fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedFd> {
     check_kind(&fstat(&file)?, wanted)?;
     Ok(file)
 }
@@ -315,10 +325,10 @@ fn check_kind(status: &Stat, wanted: FileType) -> io::Result<()> {
         (_, FileType::Directory) => ErrorKind::IsADirectory,
         _ => ErrorKind::InvalidInput,
     };
-    Err(io::Error::new(kind, format!("is {}, not {}", called(found), called(wanted))))
+    Err(io::Error::new(kind, format!("is {}, not {}", kind_name(found), kind_name(wanted))))
 }
 
-fn called(kind: FileType) -> &'static str {
+fn kind_name(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a regular file",
         FileType::Directory => "a directory",
@@ -341,10 +351,11 @@ mod tests {
 
     use super::*;
 
-    /// The account of nobody, and its group: of no consequence which they are, but that they are not root's.
+    /// The user and group ID of the account "nobody". Any account other than root would do.
     const NOBODY: u32 = 65_534;
 
-    /// A directory of another user; none, with a line that says so, where this is not root.
+    /// Creates a directory of another user. Returns `None`, and prints why, if the test does not
+    /// run as root.
     pub(in crate::os) fn foreign_folder() -> Option<tempfile::TempDir> {
         if !geteuid().is_root() {
             println!("skipped: only root can give a directory to another user");
@@ -355,8 +366,8 @@ mod tests {
         Some(folder)
     }
 
-    /// Puts one of each kind that is no regular file into a directory: name, and what it is called.
-    fn put_others(folder: &Path) -> Vec<(&'static str, &'static str)> {
+    /// Creates one file of each kind that is not regular. Returns their names and kinds.
+    fn create_special_files(folder: &Path) -> Vec<(&'static str, &'static str)> {
         symlink("/etc/passwd", folder.join("link")).unwrap();
         symlink("missing", folder.join("dangling")).unwrap();
         std::fs::create_dir(folder.join("folder")).unwrap();
@@ -366,15 +377,15 @@ mod tests {
         [("link", link), ("dangling", link), ("socket", "is a socket")].into_iter().chain(others).collect()
     }
 
-    // Goal: what is no regular file is never opened, created or waited for under a name, and the error says what it is. Method: one of
-    // each kind, opened in each way.
+    // Proves that a file of another kind is never opened, created or waited for, and that the error
+    // names its kind.
     #[test]
     fn other_kinds_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let others = put_others(folder.path());
+        let others = create_special_files(folder.path());
         let directory = Directory::open(folder.path()).unwrap();
         for (name, kind) in others {
-            for access in [Access::Read, Access::Append, Access::Make(0o600)] {
+            for access in [FileAccess::Read, FileAccess::Append, FileAccess::Create(0o600)] {
                 let error = directory.file(name, access).unwrap_err().to_string();
                 assert_eq!(error, format!("{kind}, not a regular file"), "{name} {access:?}");
             }
@@ -395,8 +406,8 @@ mod tests {
         }
     }
 
-    // Goal: a path's last link is followed if it is ours or root's, and not if it is another user's, with a slash at its end too. Method:
-    // links to a directory and a file, links to links, a circle; as root one that belongs to somebody else.
+    // Proves that a link at the end of a path is followed if it is ours or root's, and not if it is
+    // another user's, with a trailing slash as well. The other user's link needs root.
     #[test]
     fn links_of_others_are_not_followed() {
         let folder = tempfile::tempdir().unwrap();
@@ -431,8 +442,8 @@ mod tests {
         }
     }
 
-    // Goal: a link is judged and followed as one, however fast it comes and goes. Method: as root, a directory and another user's link
-    // to another directory exchange names while the directory is opened.
+    // Proves that a link is never followed unchecked, however fast it appears and disappears. Needs
+    // root.
     #[test]
     fn a_link_that_comes_and_goes_is_not_followed() {
         const EXCHANGES: u32 = 3000;
@@ -458,7 +469,8 @@ mod tests {
         });
     }
 
-    // Goal: files go where the directory is that was opened. Method: it is moved, and another one put in its place.
+    // Proves that operations apply to the directory that was opened, after it was moved and another
+    // one took its path.
     #[test]
     fn a_moved_directory_keeps_its_files() {
         let folder = tempfile::tempdir().unwrap();
@@ -476,11 +488,11 @@ mod tests {
         assert_eq!(std::fs::read(path.join("a")).unwrap(), b"another");
     }
 
-    // Goal: a rename replaces nothing, not even a link that leads nowhere. Method: each kind of file at the new name.
+    // Proves that a rename replaces nothing, not even a dangling link.
     #[test]
     fn a_rename_replaces_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let others = put_others(folder.path());
+        let others = create_special_files(folder.path());
         let directory = Directory::open(folder.path()).unwrap();
         directory.create_file("a", 0o640).unwrap();
         for (name, _) in others {
@@ -489,22 +501,22 @@ mod tests {
         directory.rename("a", "b").unwrap();
     }
 
-    // Goal: in another user's directory root has that user's rights: what it makes belongs to the user, and what the user may not
-    // open stays closed. Method: as root; new files and directories, a hard link to a file of root's, a directory closed to all.
+    // Proves that root has the owner's rights in another user's directory: new files belong to the
+    // user, and files closed to the user stay closed. Needs root.
     #[test]
     fn root_acts_as_the_owner() {
         let Some(folder) = foreign_folder() else { return };
         let made = folder.path().join("new/data");
         let directory = Directory::create(&made, 0o750).unwrap();
         directory.create_file("a", 0o640).unwrap();
-        directory.file("lock", Access::Make(0o640)).unwrap();
+        directory.file("lock", FileAccess::Create(0o640)).unwrap();
         for name in ["new", "new/data", "new/data/a", "new/data/lock"] {
             let status = std::fs::metadata(folder.path().join(name)).unwrap();
             assert_eq!((status.uid(), status.gid()), (NOBODY, NOBODY), "{name}");
         }
         let secret = tempfile::NamedTempFile::new().unwrap();
         std::fs::hard_link(secret.path(), made.join("segment")).unwrap();
-        let error = directory.file("segment", Access::Append).unwrap_err();
+        let error = directory.file("segment", FileAccess::Append).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert!(
             error.to_string().contains("it belongs to user 0, and its directory to user 65534"),

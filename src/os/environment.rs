@@ -1,10 +1,11 @@
-//! What was the process given to go by? Directories that the service manager made, and variables.
+//! Environment variables of the process, such as directories created by the service manager.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The directory in this variable: of several, which systemd gives as a list with colons, the first that is absolute.
+/// Returns the directory in this variable. systemd separates several with colons; the first
+/// absolute one is used.
 pub fn directory(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).and_then(|list| first_absolute(&list))
 }
@@ -13,7 +14,7 @@ fn first_absolute(list: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(list).find(|path| path.is_absolute())
 }
 
-/// Every variable whose name begins with `prefix`, as it is.
+/// Returns all variables whose names begin with `prefix`.
 pub fn variables(prefix: &str) -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(prefix.as_bytes())).collect()
 }
@@ -22,7 +23,7 @@ pub fn variables(prefix: &str) -> Vec<(OsString, OsString)> {
 mod tests {
     use super::*;
 
-    // Goal: a list gives its first usable path, and nothing where there is none. Method: by hand.
+    // Proves that a list yields its first absolute path, and none if there is none.
     #[test]
     fn lists_of_directories() {
         let first = |list: &str| first_absolute(OsStr::new(list));
@@ -31,7 +32,7 @@ mod tests {
         assert_eq!((first(""), first("relative")), (None, None));
     }
 
-    // Goal: variables are chosen by the beginning of their names. Method: what cargo sets for every test.
+    // Proves that variables are selected by the prefix of their names.
     #[test]
     fn variables_by_prefix() {
         let found = variables("CARGO_PKG_");

@@ -1,52 +1,52 @@
-//! What may go wrong in a simulated storage: operations fail, processes and hosts end.
+//! Faults of a simulated storage: operations fail, processes and hosts crash.
 
 use std::io;
 
-/// What ends a process.
+/// The extent of a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CrashKind {
-    /// The process alone: all that the kernel has taken is there.
+    /// Only the process dies: everything that the kernel accepted is kept.
     ProcessKilled,
-    /// The kernel with it: what was not synced may or may not be there.
+    /// The kernel dies too: unsynced changes may be lost.
     PowerCut,
 }
 
-/// When in an operation the crash happens.
+/// The point of an operation at which the crash happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// Nothing of it has happened.
+pub(crate) enum CrashPoint {
+    /// Before it has any effect.
     Before,
-    /// It may have happened, an append in part; nobody is told.
+    /// It may have had an effect, an append in part; no result is returned.
     Within,
-    /// It has happened, and its caller knows.
+    /// It has taken effect, and its caller has the result.
     After,
 }
 
-/// How an operation fails.
+/// The error of a failing operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum InjectedFailure {
     Kind(io::ErrorKind),
-    /// The kernel's number, such as 5 for EIO.
+    /// An errno, such as 5 for EIO.
     Code(i32),
 }
 
-impl From<io::ErrorKind> for Failure {
+impl From<io::ErrorKind> for InjectedFailure {
     fn from(kind: io::ErrorKind) -> Self {
         Self::Kind(kind)
     }
 }
 
-impl From<i32> for Failure {
+impl From<i32> for InjectedFailure {
     fn from(code: i32) -> Self {
         Self::Code(code)
     }
 }
 
-impl From<Failure> for io::Error {
-    fn from(failure: Failure) -> Self {
+impl From<InjectedFailure> for io::Error {
+    fn from(failure: InjectedFailure) -> Self {
         match failure {
-            Failure::Kind(kind) => kind.into(),
-            Failure::Code(code) => Self::from_raw_os_error(code),
+            InjectedFailure::Kind(kind) => kind.into(),
+            InjectedFailure::Code(code) => Self::from_raw_os_error(code),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The host's own trees, /proc and /sys, under a root that containers and tests can set.
+//! The host's /proc and /sys, under a root directory that containers and tests can set.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -11,49 +11,49 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, readlinkat_raw, seek, stat};
 
-/// Longest content of one file under /proc or /sys that is read, in bytes. A longer file is an error
-/// (`FileTooLarge`), so that no file can take the agent's memory.
+/// Maximum length of a file under /proc or /sys that is read, in bytes. A longer file is an error
+/// (`FileTooLarge`), so that no file can exhaust the recorder's memory.
 pub const HOST_FILE_BYTES_MAX: usize = 4 << 20;
 
-/// Where the host's trees are found: `/` on the host itself.
+/// The root of the host's file tree: `/` on the host itself.
 #[derive(Debug, Clone)]
 pub struct HostRoot {
     root: PathBuf,
 }
 
 impl HostRoot {
-    /// A root under which `proc` and `sys` lie.
+    /// Creates a root that contains `proc` and `sys`.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Whether it is there.
+    /// Checks that the root is a directory.
     ///
     /// # Errors
-    /// What the kernel says; `NotADirectory`.
-    pub fn look(&self) -> io::Result<()> {
+    /// `NotADirectory`, or any error of the underlying system call.
+    pub fn check(&self) -> io::Result<()> {
         self.directory("").map(drop)
     }
 
-    /// Whether it is the agent's own root.
-    pub fn is_own(&self) -> bool {
+    /// Returns whether it is the recorder's own root.
+    pub fn is_own_root(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// Whether its `proc` numbers processes as the agent does: then it is of the agent's own namespace of processes.
-    pub fn shows_own_processes(&self) -> bool {
+    /// Returns whether its `proc` shows the pid namespace of the recorder.
+    pub fn shares_pid_namespace(&self) -> bool {
         let own = rustix::process::getpid().as_raw_nonzero().to_string();
         rustix::fs::readlink(self.path("proc/self"), Vec::new())
             .is_ok_and(|itself| itself.to_bytes() == own.as_bytes())
     }
 
-    /// Where a path of the host, given without a leading slash (`proc/stat`), lies.
+    /// Returns the path of a file of the host; `relative` has no leading slash (`proc/stat`).
     pub fn path(&self, relative: &str) -> PathBuf {
         self.root.join(relative.trim_start_matches('/'))
     }
 
-    /// Whether two paths lead to the same file, as far as this host tells. Files below proc/PID/net are the same where processes share
-    /// their network namespace.
+    /// Returns whether two paths refer to the same file, by device and inode. Files below
+    /// proc/PID/net are the same for processes that share a network namespace.
     pub fn is_same_file(&self, one: &str, other: &str) -> bool {
         use std::os::unix::fs::MetadataExt;
         let identity =
@@ -61,25 +61,26 @@ impl HostRoot {
         identity(one).is_some_and(|one| Some(one) == identity(other))
     }
 
-    /// Opens a directory and keeps it open.
+    /// Opens a directory, to be kept open.
     ///
     /// # Errors
-    /// What the kernel says; `NotFound` where this host lacks it.
+    /// `NotFound` if this host lacks it, or any error of the underlying system call.
     pub fn directory(&self, relative: &str) -> io::Result<HostDirectory> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
         Ok(HostDirectory::of(openat(CWD, self.path(relative), flags, Mode::empty())?))
     }
 
-    /// Opens a file and keeps it open, as [`HostFile`] needs it.
+    /// Opens a file, to be kept open and read repeatedly.
     ///
     /// # Errors
-    /// What the kernel says; `NotFound` where this host lacks the file.
+    /// `NotFound` if this host lacks it, or any error of the underlying system call.
     pub fn open(&self, relative: &str) -> io::Result<HostFile> {
         HostFile::open(&self.path(relative))
     }
 }
 
-/// A directory that stays open and is listed again at each sample, as devices, sensors and processes come and go.
+/// A directory that stays open and is listed again for each sample, because devices, sensors and
+/// processes come and go.
 pub struct HostDirectory {
     directory: OwnedFd,
     buffer: Vec<MaybeUninit<u8>>,
@@ -92,72 +93,75 @@ impl fmt::Debug for HostDirectory {
 }
 
 impl HostDirectory {
-    /// Entries come in portions that fit here: 1,000 processes take two calls.
+    /// Entries are read in batches of this size: 1,000 processes take two calls.
     const BUFFER_BYTES: usize = 16 << 10;
 
     fn of(directory: OwnedFd) -> Self {
         Self { directory, buffer: vec![MaybeUninit::uninit(); Self::BUFFER_BYTES] }
     }
 
-    /// Tells the name of each entry but `.` and `..`, in the kernel's order, as it is now. Allocates nothing.
+    /// Calls `entry` with the current name of each entry except `.` and `..`, in the kernel's
+    /// order. Does not allocate.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn list(&mut self, mut entry: impl FnMut(&CStr)) -> io::Result<()> {
-        self.list_numbered(|name, _| entry(name))
+        self.list_with_inodes(|name, _| entry(name))
     }
 
-    /// As [`list`](Self::list), with the number of each entry's inode: a file that took another's name has another one.
+    /// Like [`list`](Self::list), with the inode of each entry. A new file that takes over a name
+    /// has another inode.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn list_numbered(&mut self, entry: impl FnMut(&CStr, u64)) -> io::Result<()> {
+    /// Any error of the underlying system call.
+    pub fn list_with_inodes(&mut self, entry: impl FnMut(&CStr, u64)) -> io::Result<()> {
         seek(&self.directory, SeekFrom::Start(0))?;
         entries(&self.directory, &mut self.buffer, entry)
     }
 
-    /// Lists a directory beneath, which is not kept open.
+    /// Lists a subdirectory, which is not kept open.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn list_beneath(&mut self, path: &CStr, mut entry: impl FnMut(&CStr)) -> io::Result<()> {
+    /// Any error of the underlying system call.
+    pub fn list_subdirectory(&mut self, path: &CStr, mut entry: impl FnMut(&CStr)) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
         let beneath = openat(&self.directory, path, flags, Mode::empty())?;
         entries(&beneath, &mut self.buffer, |name, _| entry(name))
     }
 
-    /// Opens a file of a few bytes beneath, by its path from here, as [`open`](Self::open) does.
+    /// Opens a small file by its path relative to this directory, as [`open`](Self::open) does.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn short_file(&self, path: &CStr) -> io::Result<ShortFile> {
+    /// Any error of the underlying system call.
+    pub fn open_small_file(&self, path: &CStr) -> io::Result<SmallFile> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-        Ok(ShortFile { file: File::from(openat(&self.directory, path, flags, Mode::empty())?) })
+        Ok(SmallFile { file: File::from(openat(&self.directory, path, flags, Mode::empty())?) })
     }
 
-    /// Where a link beneath leads, as far as it fits.
+    /// Returns the target of a symbolic link, truncated to the buffer.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn link<'b>(&self, path: &CStr, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
+    /// Any error of the underlying system call.
+    pub fn read_link<'b>(&self, path: &CStr, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
         let length = readlinkat_raw(&self.directory, path, &mut *buffer)?;
         Ok(buffer.get(..length).unwrap_or_default())
     }
 
-    /// Opens a file beneath, by its path from here; it stays the same file whatever is called so later.
+    /// Opens a file by its path relative to this directory. It stays the same file if the path
+    /// changes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn open(&self, path: &CStr) -> io::Result<HostFile> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         Ok(HostFile::of(File::from(openat(&self.directory, path, flags, Mode::empty())?)))
     }
 
-    /// Opens a file beneath in place of the one that `file` was until now, whose buffer it keeps: nothing is allocated. The old one
-    /// stays if that fails.
+    /// Opens another file in place of the one that `file` has open, reusing its buffer: does not
+    /// allocate. Keeps the old file on failure.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn reopen(&self, path: &CStr, file: &mut HostFile) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         file.file = File::from(openat(&self.directory, path, flags, Mode::empty())?);
@@ -165,17 +169,17 @@ impl HostDirectory {
         Ok(())
     }
 
-    /// Opens a directory beneath.
+    /// Opens a subdirectory.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn directory(&self, path: &CStr) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
         Ok(Self::of(openat(&self.directory, path, flags, Mode::empty())?))
     }
 }
 
-/// Tells the name and the number of the inode of each entry but `.` and `..`.
+/// Calls `entry` with name and inode of each entry except `.` and `..`.
 fn entries(
     directory: &OwnedFd,
     buffer: &mut [MaybeUninit<u8>],
@@ -191,18 +195,18 @@ fn entries(
     Ok(())
 }
 
-/// A file of a few bytes that stays open, such as those of /sys with one value: without a buffer of its own, since there may be
-/// thousands.
+/// A small file that stays open, such as those of /sys with one value. Has no buffer of its own,
+/// because there may be thousands.
 #[derive(Debug)]
-pub struct ShortFile {
+pub struct SmallFile {
     file: File,
 }
 
-impl ShortFile {
-    /// Reads what the file begins with, as it is now. A buffer that comes back full may not hold all of it.
+impl SmallFile {
+    /// Reads the start of the current content. If the buffer is filled, the content may be longer.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn read<'b>(&self, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
         loop {
             match self.file.read_at(buffer, 0) {
@@ -214,33 +218,36 @@ impl ShortFile {
     }
 }
 
-/// A file that stays open and is read again from its start at each sample, into one buffer that is kept.
+/// A file that stays open and is read again from its start for each sample, into a buffer that is
+/// kept.
 #[derive(Debug)]
 pub struct HostFile {
     file: File,
     buffer: Vec<u8>,
     length: usize,
-    records: Records,
+    records: RecordStructure,
 }
 
-/// How the kernel composes a file of /proc (`seq_file` in the kernel's documentation). Knowing it saves the read that would
-/// only bring the end.
+/// The record structure of a /proc file (`seq_file` in the kernel's documentation). Knowing it
+/// saves the final read that would only return the end of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Records {
-    /// Unknown: only a read of nothing says that the end is reached.
+pub enum RecordStructure {
+    /// Unknown: only an empty read shows the end.
     Unknown,
-    /// One record (`single_open`): what leaves room is all.
+    /// One record (`single_open`): a read that does not fill the buffer is complete.
     One,
-    /// Records, lines mostly, of at most so many bytes. The kernel gathers whole ones in a buffer of at least
-    /// [`KERNEL_BUFFER_BYTES`], so that it stops short only where the next one does not fit, or at the end.
+    /// Records, mostly lines, of at most this many bytes. The kernel collects whole records in a
+    /// buffer of at least [`KERNEL_BUFFER_BYTES`], so a read is short only if the next record does
+    /// not fit, or at the end.
     UpTo(usize),
 }
 
-/// The least buffer in which the kernel gathers records: the smallest page there is.
+/// The smallest buffer in which the kernel collects records: the smallest page size.
 pub const KERNEL_BUFFER_BYTES: usize = 4096;
 
-impl Records {
-    /// Whether a read that brought `count` bytes, and had room for more, has brought everything.
+impl RecordStructure {
+    /// Returns whether a read of `count` bytes that did not fill the buffer reached the end of the
+    /// file.
     fn is_end(self, count: usize) -> bool {
         match self {
             Self::Unknown => count == 0,
@@ -256,47 +263,49 @@ impl HostFile {
     /// Opens the file for reading.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self::of(File::open(path)?))
     }
 
     fn of(file: File) -> Self {
-        Self { file, buffer: vec![0; Self::BUFFER_BYTES_MIN], length: 0, records: Records::Unknown }
+        Self { file, buffer: vec![0; Self::BUFFER_BYTES_MIN], length: 0, records: RecordStructure::Unknown }
     }
 
-    /// The same file, whose records are known to be of this kind.
+    /// Sets the known record structure of the file.
     #[must_use]
-    pub fn of_records(mut self, records: Records) -> Self {
+    pub fn with_records(mut self, records: RecordStructure) -> Self {
         self.records = records;
         self
     }
 
-    /// Opens what has this path now, to be followed by [`become_file`](Self::become_file).
+    /// Opens the file that the path refers to now. [`reopen_path`](Self::reopen_path) later follows
+    /// the path again.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn open_by_name(path: &CStr) -> io::Result<Self> {
-        Ok(Self::of(by_name(path)?))
+    /// Any error of the underlying system call.
+    pub fn open_path(path: &CStr) -> io::Result<Self> {
+        Ok(Self::of(open_regular_or_directory(path)?))
     }
 
-    /// Turns to what has this path now: another file may have been put in the place of the one that is open. Keeps the
-    /// buffer, without its content.
+    /// Opens the file that the path refers to now, in case it was replaced. Keeps the buffer but
+    /// not its content.
     ///
     /// # Errors
-    /// What the kernel says; the file that was open then stays so.
-    pub fn become_file(&mut self, path: &CStr) -> io::Result<()> {
+    /// Any error of the underlying system call; the previous file then stays open.
+    pub fn reopen_path(&mut self, path: &CStr) -> io::Result<()> {
         self.length = 0;
-        self.file = by_name(path)?;
+        self.file = open_regular_or_directory(path)?;
         Ok(())
     }
 
-    /// Reads the whole content as it is now. Allocates only while the content grows beyond what it ever was.
+    /// Reads the whole current content. Allocates only when the content is longer than ever before.
     ///
-    /// The kernel hands out long files piece by piece: what is known of its records says which piece is the last.
+    /// The kernel returns long files in several reads; the record structure shows which one is the
+    /// last.
     ///
     /// # Errors
-    /// What the kernel says; `FileTooLarge` beyond [`HOST_FILE_BYTES_MAX`].
+    /// `FileTooLarge` above [`HOST_FILE_BYTES_MAX`], or any error of the underlying system call.
     pub fn read(&mut self) -> io::Result<()> {
         self.length = 0;
         let mut length = 0;
@@ -311,9 +320,9 @@ impl HostFile {
             match self.file.read_at(free, length as u64) {
                 Ok(0) => break,
                 Ok(count) => {
-                    let leaves_room = count < free.len();
+                    let has_space_left = count < free.len();
                     length += count;
-                    if leaves_room && self.records.is_end(count) {
+                    if has_space_left && self.records.is_end(count) {
                         break;
                     }
                 }
@@ -325,38 +334,39 @@ impl HostFile {
         Ok(())
     }
 
-    /// What the last successful [`read`](Self::read) brought; empty before the first and after a failed one.
+    /// Returns the content of the last successful [`read`](Self::read); empty before the first read
+    /// and after a failed one.
     pub fn content(&self) -> &[u8] {
         self.buffer.get(..self.length).unwrap_or_default()
     }
 }
 
-/// Opens a regular file, or a directory, of which reading says that it is one. What is neither is not opened: that alone can let a
-/// pipe's writer go on, or start a watchdog.
-fn by_name(path: &CStr) -> io::Result<File> {
+/// Opens a regular file, or a directory (reading it then returns the proper error). Does not open
+/// anything else, because opening alone can unblock a pipe's writer or start a watchdog.
+fn open_regular_or_directory(path: &CStr) -> io::Result<File> {
     let kind = FileType::from_raw_mode(stat(path)?.st_mode);
     if !matches!(kind, FileType::RegularFile | FileType::Directory) {
-        let message = "only regular files are read, no pipes, sockets and devices";
+        let message = "only regular files are read, not pipes, sockets or devices";
         return Err(io::Error::new(ErrorKind::Unsupported, message));
     }
-    // Another one may have come in its place: never wait for somebody at its other end.
+    // The file may have been replaced since: never wait for a peer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     Ok(File::from(openat(CWD, path, flags, Mode::empty())?))
 }
 
-/// Who this host is, as far as it says so.
+/// The host's identity, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostIdentity {
-    /// Host name (uname).
+    /// Host name (uname(2)).
     pub name: String,
-    /// /etc/machine-id, where the host has one.
+    /// Content of /etc/machine-id, if present.
     pub machine_id: Option<String>,
-    /// `/proc/sys/kernel/random/boot_id`: changes at each boot.
+    /// Content of `/proc/sys/kernel/random/boot_id`; changes at each boot.
     pub boot_id: Option<String>,
 }
 
 impl HostIdentity {
-    /// Reads them once.
+    /// Reads the identity.
     pub fn read(root: &HostRoot) -> Self {
         let line = |relative: &str| {
             let mut file = root.open(relative).ok()?;
@@ -372,21 +382,22 @@ impl HostIdentity {
     }
 }
 
-/// Bytes of a page of memory, in which the kernel counts.
+/// Returns the page size, in bytes.
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// The running kernel's boot id as a number: memory does not outlive it. 0 if the kernel tells none.
-pub fn boot_number() -> u128 {
+/// Returns the running kernel's boot id as a number, which identifies memory that does not survive
+/// a reboot; 0 if unknown.
+pub fn boot_id_number() -> u128 {
     let text = HostIdentity::read(&HostRoot::new("/")).boot_id.unwrap_or_default();
     u128::from_str_radix(&text.replace('-', ""), 16).unwrap_or(0)
 }
 
-/// A number that no other run of any recorder is likely to have: 64 bits from the kernel's generator.
+/// Returns a random number from the kernel's generator, unique to a run with high probability.
 ///
 /// # Errors
-/// What the kernel says of getrandom(2), which needs no file: a container may have none.
+/// Any error of getrandom(2), which needs no device file: a container may have none.
 pub fn random_u64() -> io::Result<u64> {
     let mut bytes = [0; 8];
     let mut filled = 0;

@@ -1,11 +1,12 @@
-//! Whether a stream of this process is the journal's.
+//! Detects whether an output stream of this process goes to the systemd journal.
 
 use std::env;
 use std::os::fd::AsFd;
 
-/// Whether the journal takes what is written to this stream: `JOURNAL_STREAM` names its device and inode (`systemd.exec(5)`). The
-/// variable alone says nothing: a stream may have been sent elsewhere since.
-pub fn takes(stream: impl AsFd) -> bool {
+/// Returns whether the journal receives what is written to this stream. `JOURNAL_STREAM` holds the
+/// stream's device and inode (`systemd.exec(5)`). The variable alone proves nothing: the stream may
+/// have been redirected since.
+pub fn is_journal_stream(stream: impl AsFd) -> bool {
     let Some(named) = env::var("JOURNAL_STREAM").ok().and_then(|text| parse(&text)) else { return false };
     rustix::fs::fstat(stream).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == named)
 }
@@ -19,7 +20,7 @@ fn parse(text: &str) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    // Goal: two numbers are a stream, anything else is none. Method: what systemd writes, and what it does not.
+    // Proves that only two numbers separated by a colon are accepted.
     #[test]
     fn a_stream_is_two_numbers() {
         assert_eq!(parse("8:12345"), Some((8, 12345)));

@@ -1,4 +1,5 @@
-//! A socket with a path that the processes of this host connect to: its file, and who is at the other end.
+//! A Unix socket with a path for processes of this host: its file, and the credentials of its
+//! peers.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -13,41 +14,45 @@ use rustix::net::{
 };
 use rustix::process::{getegid, geteuid};
 
-/// Bytes of a path that an address has room for, less four that the name needs while the socket is being made.
+/// Maximum length of a socket path, in bytes: that of a socket address less four for the temporary
+/// suffix.
 pub const PATH_BYTES_MAX: usize = 103;
-/// Access to the socket: its owner and its group.
+/// Mode of the socket: owner and group.
 const SOCKET_MODE: u32 = 0o660;
-/// Connections that wait to be taken; whoever comes beyond them waits, or is refused by the kernel.
+/// Maximum number of pending connections. The kernel makes further ones wait or refuses them.
 const BACKLOG: i32 = 128;
-/// The name while the socket does not answer yet.
-const UNFINISHED: &str = ".new";
-/// Further groups of an account that are first made room for.
-const GROUPS_FEW: usize = 64;
-/// Groups of one account that are looked at: what the kernel allows one.
+/// Suffix of the name until the socket listens.
+const TEMPORARY_SUFFIX: &str = ".new";
+/// Initial capacity for the supplementary groups of an account.
+const GROUPS_INITIAL: usize = 64;
+/// Maximum number of supplementary groups that are read: the kernel's limit per account.
 const GROUPS_MAX: usize = 65_536;
 
-/// Why a socket cannot be had.
+/// The reason why a socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketError {
-    /// The path does not fit an address.
-    #[error("the path has {bytes} bytes; an address has room for {PATH_BYTES_MAX}: choose a shorter one")]
+    /// The path does not fit into a socket address.
+    #[error(
+        "the path has {bytes} bytes, more than the {PATH_BYTES_MAX} of a socket address; choose a shorter path"
+    )]
     TooLong {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
-    /// Something else has the name.
-    #[error("there is something else of that name, which is no socket: remove it, or choose another path")]
-    NoSocket,
-    /// Another process answers there.
+    /// The path exists and is not a socket.
+    #[error("the path exists and is not a socket; remove it or choose another path")]
+    NotASocket,
+    /// Another process listens there.
     #[error("another process answers there{}", .0.map_or_else(String::new, |pid| format!(" (pid {pid})")))]
     InUse(Option<i32>),
-    /// What the kernel says.
+    /// The system call's error.
     #[error(transparent)]
-    Kernel(#[from] io::Error),
+    Io(#[from] io::Error),
 }
 
-/// A socket that listens; its file goes with this value, unless another process has put its own there.
+/// A listening socket. Its file is removed when this value is dropped, unless another process has
+/// replaced it.
 #[derive(Debug)]
 pub struct LocalSocket {
     path: PathBuf,
@@ -55,48 +60,47 @@ pub struct LocalSocket {
     listener: Option<UnixListener>,
 }
 
-/// Who is at the other end of a connection, as the kernel knows it: when it was connected.
+/// The credentials of a peer at the time it connected, as the kernel reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
-    /// User.
+pub struct PeerCredentials {
+    /// User ID.
     pub user: u32,
-    /// Group.
+    /// Group ID.
     pub group: u32,
-    /// Further groups.
+    /// Supplementary group IDs.
     pub groups: Vec<u32>,
-    /// Process; none where it is in no namespace of ours.
+    /// Process ID; `None` if the process is outside our pid namespace.
     pub process: Option<i32>,
 }
 
 impl LocalSocket {
-    /// Listens at `path`, for the owner and the group of this process. The file of a process that is dead is replaced; nothing else
-    /// is. The name is there once the socket answers, and not before. Two that do this at the same moment both succeed; the last
-    /// one has the name.
+    /// Listens at `path`, accessible to the owner and the group of this process. Replaces the
+    /// socket of a dead process and nothing else. The path appears only once the socket listens. If
+    /// two processes call this at the same time, both succeed and the last one has the path.
     ///
     /// # Errors
-    /// Every kind of [`SocketError`].
+    /// Any [`SocketError`].
     pub fn listen(path: &Path) -> Result<Self, SocketError> {
         let bytes = path.as_os_str().len();
         if bytes > PATH_BYTES_MAX {
             return Err(SocketError::TooLong { bytes });
         }
-        look(path)?;
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(UNFINISHED);
-        let unfinished = PathBuf::from(unfinished);
-        if is_socket(&unfinished)? {
-            // Left by one that was killed in here.
-            remove(&unfinished)?;
+        check_path(path)?;
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(TEMPORARY_SUFFIX);
+        let temporary = PathBuf::from(temporary);
+        if is_socket(&temporary)? {
+            // Left by a process that was killed at this point.
+            remove_file(&temporary)?;
         }
         let socket = socket()?;
-        bind(&socket, &SocketAddrUnix::new(&unfinished).map_err(io::Error::from)?)
-            .map_err(io::Error::from)?;
+        bind(&socket, &SocketAddrUnix::new(&temporary).map_err(io::Error::from)?).map_err(io::Error::from)?;
         let finish = || -> io::Result<(u64, u64)> {
-            // Before it answers: nobody else connects in between.
-            fs::set_permissions(&unfinished, fs::Permissions::from_mode(SOCKET_MODE))?;
+            // Before it listens, so that no other user can connect first.
+            fs::set_permissions(&temporary, fs::Permissions::from_mode(SOCKET_MODE))?;
             listen(&socket, BACKLOG)?;
-            let metadata = fs::symlink_metadata(&unfinished)?;
-            put(&unfinished, path)?;
+            let metadata = fs::symlink_metadata(&temporary)?;
+            rename_file(&temporary, path)?;
             Ok((metadata.dev(), metadata.ino()))
         };
         match finish() {
@@ -104,18 +108,18 @@ impl LocalSocket {
                 Ok(Self { path: path.to_owned(), identity, listener: Some(UnixListener::from(socket)) })
             }
             Err(error) => {
-                let _gone = remove(&unfinished);
+                let _gone = remove_file(&temporary);
                 Err(error.into())
             }
         }
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What takes connections, without waiting for one. Only once.
+    /// Returns the non-blocking listener, once.
     pub fn take_listener(&mut self) -> Option<UnixListener> {
         self.listener.take()
     }
@@ -125,23 +129,24 @@ impl Drop for LocalSocket {
     fn drop(&mut self) {
         let ours = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.identity;
         if fs::symlink_metadata(&self.path).is_ok_and(ours) {
-            // Where the directory has become read-only the file stays; the next start replaces it.
-            let _stays = remove(&self.path);
+            // If the directory has become read-only the file stays; the next start replaces it.
+            let _stays = remove_file(&self.path);
         }
     }
 }
 
-/// Removes the sockets of dead processes in a directory, those whose names `is_ours` knows.
+/// Removes the sockets of dead processes in a directory, among the names that `is_ours` accepts.
 pub fn remove_stale(directory: &Path, is_ours: impl Fn(&str) -> bool) {
-    for path in sockets(directory, is_ours) {
-        if answers(&path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
-            let _stays = remove(&path);
+    for path in list_sockets(directory, is_ours) {
+        if probe(&path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+            let _stays = remove_file(&path);
         }
     }
 }
 
-/// The sockets in a directory, those whose names `is_ours` knows, in the order of their names; none where it cannot be read.
-pub fn sockets(directory: &Path, is_ours: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+/// Returns the sockets in a directory, among the names that `is_ours` accepts, sorted by name; none
+/// if it cannot be read.
+pub fn list_sockets(directory: &Path, is_ours: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let ours = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(&is_ours));
     let mut paths: Vec<PathBuf> = ours.map(|entry| entry.path()).collect();
@@ -150,29 +155,29 @@ pub fn sockets(directory: &Path, is_ours: impl Fn(&str) -> bool) -> Vec<PathBuf>
     paths
 }
 
-/// Whether a socket may take this path; one that is dead may be replaced.
-fn look(path: &Path) -> Result<(), SocketError> {
+/// Checks that a socket can be created at this path. The socket of a dead process may be replaced.
+fn check_path(path: &Path) -> Result<(), SocketError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error.into()),
-        Ok(metadata) if !metadata.file_type().is_socket() => return Err(SocketError::NoSocket),
+        Ok(metadata) if !metadata.file_type().is_socket() => return Err(SocketError::NotASocket),
         Ok(_) => {}
     }
-    match answers(path) {
+    match probe(path) {
         Ok(pid) => Err(SocketError::InUse(pid)),
-        // Refused: nobody listens. Not found: removed meanwhile.
+        // Refused: no process listens. Not found: removed meanwhile.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(()),
-        // Its backlog is full: it is alive.
+        // Its backlog is full, so a process is alive there.
         Err(error) if error.kind() == ErrorKind::WouldBlock => Err(SocketError::InUse(None)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Whether somebody takes connections there, and who. Never waits.
-fn answers(path: &Path) -> io::Result<Option<i32>> {
+/// Connects to the socket. Returns the peer's pid if a process listens. Never waits.
+fn probe(path: &Path) -> io::Result<Option<i32>> {
     let socket = socket()?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(peer(&socket).ok().and_then(|peer| peer.process))
+    Ok(peer_credentials(&socket).ok().and_then(|peer| peer.process))
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -180,10 +185,10 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Whether a socket has this name; nothing at all is none.
+/// Returns whether the path is a socket; false if it does not exist.
 ///
 /// # Errors
-/// What the kernel says.
+/// Any error of the underlying system call.
 pub fn is_socket(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(metadata) => Ok(metadata.file_type().is_socket()),
@@ -192,67 +197,69 @@ pub fn is_socket(path: &Path) -> io::Result<bool> {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "sockets are no data files, and this is their door")]
-fn remove(path: &Path) -> io::Result<()> {
+#[allow(clippy::disallowed_methods, reason = "sockets are not data files")]
+fn remove_file(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-#[allow(clippy::disallowed_methods, reason = "sockets are no data files, and this is their door")]
-fn put(from: &Path, to: &Path) -> io::Result<()> {
+#[allow(clippy::disallowed_methods, reason = "sockets are not data files")]
+fn rename_file(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
 
-/// User and group that this process acts as.
+/// Returns the effective user and group IDs of this process.
 pub fn own_account() -> (u32, u32) {
     (geteuid().as_raw(), getegid().as_raw())
 }
 
-/// Owner, group and mode of a file, to say who may use it.
+/// Returns owner, group and mode of a file.
 ///
 /// # Errors
-/// What the kernel says.
-pub fn access(path: &Path) -> io::Result<(u32, u32, u32)> {
+/// Any error of the underlying system call.
+pub fn file_access(path: &Path) -> io::Result<(u32, u32, u32)> {
     let metadata = fs::symlink_metadata(path)?;
     Ok((metadata.uid(), metadata.gid(), metadata.mode() & 0o7777))
 }
 
-/// Who is at the other end of a connection.
+/// Returns the credentials of a connection's peer.
 ///
 /// # Errors
-/// What the kernel says.
-pub fn peer(connection: &impl AsFd) -> io::Result<Peer> {
-    // A `ucred` is process, user, group. Not by rustix, whose process cannot be 0: that of another namespace is.
+/// Any error of the underlying system call.
+pub fn peer_credentials(connection: &impl AsFd) -> io::Result<PeerCredentials> {
+    // A `ucred` holds process, user and group. Not through rustix, whose pid cannot be 0, as for a
+    // process in another namespace.
     let mut credentials = [0; 3];
-    numbers(connection, libc::SO_PEERCRED, &mut credentials)?;
+    socket_option(connection, libc::SO_PEERCRED, &mut credentials)?;
     let [process, user, group] = credentials;
-    Ok(Peer {
+    Ok(PeerCredentials {
         user,
         group,
-        // Before Linux 4.13 there is no such question; the first group counts alone.
+        // Kernels before 4.13 lack this option; only the primary group counts then.
         groups: peer_groups(connection).unwrap_or_default(),
         process: i32::try_from(process).ok().filter(|process| *process > 0),
     })
 }
 
-/// The further groups of whoever is at the other end.
+/// Returns the supplementary groups of the peer.
 fn peer_groups(connection: &impl AsFd) -> io::Result<Vec<u32>> {
-    let mut groups = vec![0; GROUPS_FEW];
-    let mut result = numbers(connection, libc::SO_PEERGROUPS, &mut groups);
+    let mut groups = vec![0; GROUPS_INITIAL];
+    let mut result = socket_option(connection, libc::SO_PEERGROUPS, &mut groups);
     if result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ERANGE)) {
         groups.resize(GROUPS_MAX, 0);
-        result = numbers(connection, libc::SO_PEERGROUPS, &mut groups);
+        result = socket_option(connection, libc::SO_PEERGROUPS, &mut groups);
     }
     groups.truncate(result?);
     Ok(groups)
 }
 
-/// What an option of a socket says, in numbers of 32 bits; how many there are. ERANGE where there are more than have
-/// room.
+/// Reads a socket option made of 32-bit numbers. Returns how many there are. Fails with ERANGE if
+/// they do not fit.
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has SO_PEERGROUPS")]
-fn numbers(connection: &impl AsFd, option: libc::c_int, into: &mut [u32]) -> io::Result<usize> {
+fn socket_option(connection: &impl AsFd, option: libc::c_int, into: &mut [u32]) -> io::Result<usize> {
     let mut bytes = libc::socklen_t::try_from(mem::size_of_val(into)).unwrap_or(libc::socklen_t::MAX);
-    // SAFETY: the kernel writes at most `bytes` bytes behind the pointer, no more than `into` has, and into `bytes` itself; both live
-    // until the call returns, and any bits are a number.
+    // SAFETY: the kernel writes at most `bytes` bytes at the pointer, which is the length of
+    // `into`, and writes `bytes` itself. Both live until the call returns, and any bit pattern is a
+    // valid number.
     let result = unsafe {
         libc::getsockopt(
             connection.as_fd().as_raw_fd(),
@@ -268,17 +275,19 @@ fn numbers(connection: &impl AsFd, option: libc::c_int, into: &mut [u32]) -> io:
     Ok(usize::try_from(bytes).unwrap_or_default() / size_of::<u32>())
 }
 
-/// Connects, without waiting for one who does not take the connection.
+/// Connects without waiting for the listener to accept.
 ///
 /// # Errors
-/// What the kernel says: `ConnectionRefused` where nobody listens, `WouldBlock` where too many wait already.
+/// `ConnectionRefused` if no process listens, `WouldBlock` if the backlog is full, or any error of
+/// the underlying system call.
 pub fn connect_to(path: &Path) -> io::Result<UnixStream> {
     let socket = socket()?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixStream::from(socket))
 }
 
-/// The name that an account has in `/etc/passwd` (`/etc/group` for a group); its number where it has none there.
+/// Returns the name of an account from `/etc/passwd` (a group from `/etc/group`), or its number if
+/// it has none.
 pub fn account_name(file: &str, number: u32) -> String {
     let name = File::open(file).and_then(io::read_to_string).ok().and_then(|text| {
         let line = text.lines().find(|line| {
@@ -293,17 +302,18 @@ pub fn account_name(file: &str, number: u32) -> String {
 mod tests {
     use super::*;
 
-    // Goal: a socket is there for owner and group, answers, knows who asks, and its file goes with it. Method: connect to it.
+    // Proves that a socket is open to owner and group, listens, reports its peer, and removes its
+    // file when dropped.
     #[test]
     fn a_socket_is_there_while_it_lives() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         let mut socket = LocalSocket::listen(&path).unwrap();
-        assert_eq!(access(&path).unwrap(), (geteuid().as_raw(), getegid().as_raw(), SOCKET_MODE));
+        assert_eq!(file_access(&path).unwrap(), (geteuid().as_raw(), getegid().as_raw(), SOCKET_MODE));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         let client = connect_to(&path).unwrap();
         let (connection, _) = socket.take_listener().unwrap().accept().unwrap();
-        let peer = peer(&connection).unwrap();
+        let peer = peer_credentials(&connection).unwrap();
         let own = rustix::process::getgroups().unwrap();
         assert_eq!((peer.user, peer.group), own_account());
         assert_eq!(peer.process, i32::try_from(std::process::id()).ok());
@@ -312,10 +322,10 @@ mod tests {
         assert!(!path.exists());
     }
 
-    // Goal: what a dead process left is replaced, what lives is left alone, and so is everything that is no socket. Method: each
-    // of them at the path.
+    // Proves that the socket of a dead process is replaced, while live sockets and other files are
+    // left alone.
     #[test]
-    fn only_what_is_dead_is_replaced() {
+    fn only_dead_sockets_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -325,29 +335,29 @@ mod tests {
         assert!(matches!(LocalSocket::listen(&path), Err(SocketError::InUse(found)) if found == pid));
         drop(first);
         fs::write(&path, "mine").unwrap();
-        assert!(matches!(LocalSocket::listen(&path), Err(SocketError::NoSocket)));
+        assert!(matches!(LocalSocket::listen(&path), Err(SocketError::NotASocket)));
         assert_eq!(fs::read(&path).unwrap(), b"mine");
-        remove(&path).unwrap();
+        remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
-        assert!(matches!(LocalSocket::listen(&path), Err(SocketError::NoSocket)));
-        remove(&path).unwrap();
+        assert!(matches!(LocalSocket::listen(&path), Err(SocketError::NotASocket)));
+        remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        assert!(matches!(LocalSocket::listen(&path), Err(SocketError::NoSocket)));
+        assert!(matches!(LocalSocket::listen(&path), Err(SocketError::NotASocket)));
         let missing = folder.path().join("none/a.sock");
-        let kind = |error| matches!(error, SocketError::Kernel(error) if error.kind() == ErrorKind::NotFound);
+        let kind = |error| matches!(error, SocketError::Io(error) if error.kind() == ErrorKind::NotFound);
         assert!(kind(LocalSocket::listen(&missing).unwrap_err()));
         let long = folder.path().join("x".repeat(PATH_BYTES_MAX));
         let message = LocalSocket::listen(&long).unwrap_err().to_string();
         assert!(message.contains("103"), "{message}");
     }
 
-    // Goal: one that finds its name taken over leaves it to the other. Method: replace the file of a living one.
+    // Proves that a socket whose path was taken over leaves the new file alone.
     #[test]
     fn the_file_of_another_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.sock");
         let first = LocalSocket::listen(&path).unwrap();
-        remove(&path).unwrap();
+        remove_file(&path).unwrap();
         let second = LocalSocket::listen(&path).unwrap();
         drop(first);
         assert!(connect_to(&path).is_ok());
@@ -355,7 +365,7 @@ mod tests {
         assert!(!path.exists());
     }
 
-    // Goal: sockets of the dead go, others stay. Method: one of each, and one of another name.
+    // Proves that only stale sockets with our names are removed.
     #[test]
     fn stale_sockets_are_removed() {
         let folder = tempfile::tempdir().unwrap();
@@ -366,11 +376,11 @@ mod tests {
         let live = LocalSocket::listen(&path("control-2.sock")).unwrap();
         let is_ours = |name: &str| name.starts_with("control-");
         remove_stale(folder.path(), is_ours);
-        assert_eq!(sockets(folder.path(), is_ours), [live.path()]);
+        assert_eq!(list_sockets(folder.path(), is_ours), [live.path()]);
         assert!(path("other.sock").exists());
     }
 
-    // Goal: names of accounts are found, and a number stands for one without. Method: root, and a number that no file has.
+    // Proves that account names are found, and that the number is used without one.
     #[test]
     fn accounts_have_names() {
         assert_eq!(account_name("/etc/passwd", 0), "root");

@@ -1,7 +1,9 @@
-//! A whole file as bytes in memory, for files that nobody changes any more.
+//! A whole file mapped into memory, for files that no longer change.
 //!
-//! A map is read where the page cache has it; reading through a buffer copies each byte once more. It has one danger: if somebody cuts the file while it is mapped, the kernel ends the process (SIGBUS). So only sealed segments are
-//! mapped, which no part of this program ever cuts, and only by verbs that a person can call again.
+//! A map is read straight from the page cache; reading through a buffer copies each byte once more.
+//! The risk: if the file is truncated while it is mapped, the kernel ends the process (SIGBUS). So
+//! only sealed segments are mapped, which no part of this program truncates, and only by commands
+//! that the operator can repeat.
 
 use std::fs::File;
 use std::io;
@@ -15,32 +17,34 @@ use super::storage::ReadAt;
 pub struct MappedFile(Mmap);
 
 impl MappedFile {
-    /// Maps a file as long as it is now.
+    /// Maps a file at its current length.
     ///
     /// # Errors
-    /// What the kernel says; an empty file cannot be mapped.
+    /// Any error of the underlying system call; an empty file cannot be mapped.
     #[allow(
         unsafe_code,
         reason = "measured: a verification through a map is a quarter faster than one through a buffer (docs/BENCHMARKS.md)"
     )]
     pub fn map(file: &File) -> io::Result<Self> {
-        // SAFETY: the map is only read. Rust asks that the bytes do not change meanwhile: the caller maps sealed segments,
-        // which are written once. Should another program write to one all the same, bytes change under a hash or a bounds
-        // check that was made on a copied length: a wrong verdict, but no access outside the map.
+        // SAFETY: the map is only read. Rust requires that the bytes do not change meanwhile: the
+        // caller maps sealed segments, which are written once. If another program writes to one all
+        // the same, bytes change under a hash, or under a bounds check that was made on a copied
+        // length: a wrong result, but no access outside the map.
         let map = unsafe { MmapOptions::new().map(file)? };
         Ok(Self(map))
     }
 
-    /// Sees to it that a stretch is in memory and in the page table, by one call instead of a fault each few pages. Best effort.
+    /// Loads a range into memory and the page table with one call, instead of a page fault every
+    /// few pages. Best effort.
     pub fn populate(&self, offset: usize, bytes: usize) {
         let bytes = bytes.min(self.0.len().saturating_sub(offset));
         if bytes > 0 {
-            // Before Linux 5.14 the kernel knows no such advice; the faults then come one by one.
+            // Kernels before 5.14 lack this advice; page faults then occur one by one.
             drop(self.0.advise_range(memmap2::Advice::PopulateRead, offset, bytes));
         }
     }
 
-    /// All of it.
+    /// Returns all bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -67,7 +71,7 @@ impl ReadAt for MappedFile {
 mod tests {
     use super::*;
 
-    // Goal: a map reads as the file does. Method: a file of some pages, read at places within and beyond.
+    // Proves that a map reads like the file, within and beyond its end.
     #[test]
     fn a_map_reads_as_the_file() {
         let content: Vec<u8> = (0..20_000_u32).flat_map(u32::to_le_bytes).collect();

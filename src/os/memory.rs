@@ -1,28 +1,28 @@
-//! Memory that stays in memory.
+//! Locks the process's memory (mlockall(2)).
 
 use std::io;
 
 use rustix::mm::{MlockAllFlags, mlockall};
 
-/// Keeps all that the process has mapped by now in memory: program, heap, and shared mappings such as files on tmpfs. What was not
-/// there yet is brought in, so that a page that is needed for the first time does not wait for a disk. Takes milliseconds, in
-/// which page faults of other threads wait.
+/// Locks all memory that is mapped now: program, heap, and shared mappings such as files on tmpfs.
+/// Pages that are not resident are loaded, so that the first access to a page does not wait for a
+/// disk. Takes milliseconds, during which page faults of other threads wait.
 ///
-/// Memory that is mapped later is left as it is. Had it to be locked too, a mapping beyond `RLIMIT_MEMLOCK` would be refused: an
-/// allocation would fail in the middle of a run.
+/// Later mappings are not locked: with `MCL_FUTURE` a mapping beyond `RLIMIT_MEMLOCK` would be
+/// refused, and an allocation would fail in the middle of a run.
 ///
 /// # Errors
-/// What `mlockall` says: without `CAP_IPC_LOCK`, `PermissionDenied` where `RLIMIT_MEMLOCK` is 0 and `OutOfMemory` where the process has
-/// more than that mapped, used or not. Nothing is locked then.
-pub fn lock_what_is_mapped() -> io::Result<()> {
+/// Any error of `mlockall`: without `CAP_IPC_LOCK`, `PermissionDenied` if `RLIMIT_MEMLOCK` is 0 and
+/// `OutOfMemory` if the process has more mapped, used or not. Nothing is locked then.
+pub fn lock_mapped_memory() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT)?)
 }
 
-/// The same for what is mapped by now and was not then, such as stacks of threads, but brings nothing in: a page stays once it is
-/// used.
+/// Locks memory mapped since then too, such as thread stacks, but loads nothing: a page stays
+/// resident once it is used.
 ///
 /// # Errors
-/// As [`lock_what_is_mapped`].
-pub fn lock_what_is_used() -> io::Result<()> {
+/// As [`lock_mapped_memory`].
+pub fn lock_memory_on_fault() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT)?)
 }

@@ -1,37 +1,38 @@
-//! What does the recorder ask of the kernel? The only door to clocks, files, threads and signals.
+//! The recorder's interface to the kernel: clocks, files, threads, signals. No other module calls
+//! it directly.
 //!
-//! Never: knows a frame, a segment or a source; keeps global state.
+//! Never knows about frames, segments or sources; keeps no global state.
 
 pub mod clock;
 pub mod control_group;
-pub mod current_directory;
 pub mod directory;
+pub mod directory_handle;
 pub mod environment;
 pub mod ethtool;
-pub mod event;
 #[cfg(test)]
 mod fault;
 pub mod host;
-pub mod host_node;
 pub mod journal;
 pub mod local_socket;
 pub mod mapped_file;
-#[cfg(test)]
-mod medium;
 pub mod memory;
 pub mod mount;
 pub mod nvml;
 pub mod output;
+mod owner_rights;
 pub mod perf;
 pub mod process_events;
 pub mod process_usage;
 pub mod program;
-mod rights;
+pub mod reopening_directory;
 pub mod service_manager;
 pub mod shared_memory;
 pub mod signal;
 #[cfg(test)]
 pub(crate) mod simulated;
+#[cfg(test)]
+mod simulated_disk;
 pub mod sink;
 pub mod storage;
 pub mod thread;
+pub mod wake_event;

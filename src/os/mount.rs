@@ -1,61 +1,63 @@
-//! How full is what is mounted at a path, and is it still the mount that was meant?
+//! Usage of the file system mounted at a path, with the identity of the mount.
 
 use std::ffi::CStr;
 use std::io;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, fstatvfs, openat, statx};
 
-/// The room of a file system, as the kernel counts it.
+/// The space of a file system, as reported by statvfs(3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
-    /// Bytes of a block.
+pub struct FilesystemSpace {
+    /// Block size, in bytes.
     pub block_size: u64,
-    /// All blocks.
+    /// Total blocks.
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks for users without privilege.
+    /// Free blocks for unprivileged users.
     pub blocks_available: u64,
-    /// All inodes.
+    /// Total inodes.
     pub inodes: u64,
     /// Free inodes.
     pub inodes_free: u64,
-    /// Bits of statvfs(3).
+    /// Mount flags of statvfs(3).
     pub flags: u64,
 }
 
-/// Which mount answered.
+/// The identity of the mount that was queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MountIdentity {
-    /// Its number in the caller's mount namespace; none before Linux 5.8.
+    /// Mount ID in the caller's mount namespace; `None` before Linux 5.8.
     pub mount: Option<u64>,
-    /// Major and minor number of the device that the path's directory says it lies on.
+    /// Major and minor number of the device that the path's directory reports.
     pub device: (u64, u64),
 }
 
-/// Asks the file system that is visible at `path`. May wait for a server for as long as that pleases.
+/// Queries the file system visible at `path`. May block indefinitely on a network file system.
 ///
 /// # Errors
-/// What the kernel says: there is no such path, it may not be entered, the server is gone.
-pub fn room(path: &CStr) -> io::Result<(MountIdentity, Room)> {
-    // A path alone: nothing is opened for reading, and the mount cannot change between the two questions.
-    let place = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let found = statx(&place, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)?;
+/// Any error of the underlying system calls: the path does not exist, may not be entered, or its
+/// server is gone.
+pub fn filesystem_space(path: &CStr) -> io::Result<(MountIdentity, FilesystemSpace)> {
+    // O_PATH only: nothing is opened for reading, and the mount cannot change between the two
+    // queries.
+    let directory = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let status = statx(&directory, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)?;
     let identity = MountIdentity {
-        mount: (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id),
-        device: (u64::from(found.stx_dev_major), u64::from(found.stx_dev_minor)),
+        mount: (status.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(status.stx_mnt_id),
+        device: (u64::from(status.stx_dev_major), u64::from(status.stx_dev_minor)),
     };
-    let room = fstatvfs(&place)?;
+    let space = fstatvfs(&directory)?;
     Ok((
         identity,
-        Room {
-            block_size: room.f_frsize,
-            blocks: room.f_blocks,
-            blocks_free: room.f_bfree,
-            blocks_available: room.f_bavail,
-            inodes: room.f_files,
-            inodes_free: room.f_ffree,
-            flags: room.f_flag.bits(),
+        FilesystemSpace {
+            block_size: space.f_frsize,
+            blocks: space.f_blocks,
+            blocks_free: space.f_bfree,
+            blocks_available: space.f_bavail,
+            inodes: space.f_files,
+            inodes_free: space.f_ffree,
+            flags: space.f_flag.bits(),
         },
     ))
 }

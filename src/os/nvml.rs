@@ -1,4 +1,5 @@
-//! NVIDIA's management library, loaded while the program runs: hosts without it have the same program.
+//! NVIDIA's management library (NVML), loaded at run time: one binary serves hosts with and without
+//! it.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -7,57 +8,57 @@ use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-/// The name that the driver installs; the one without a number comes with development packages alone.
+/// The name that the driver installs. The unversioned name comes only with development packages.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// A card, by what does not change.
+/// The constant properties of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardIdentity {
-    /// Its address on the bus, as 0000:09:00.0.
+    /// PCI address, such as 0000:09:00.0.
     pub address: String,
-    /// Its product name.
+    /// Product name.
     pub name: String,
 }
 
-/// What a card says of itself, in the library's units.
+/// The current metrics of a card, in NVML's units.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CardReading {
-    /// Percent.
+pub struct CardMetrics {
+    /// GPU utilization, percent.
     pub busy: Option<u32>,
-    /// Percent.
+    /// Memory utilization, percent.
     pub memory_busy: Option<u32>,
-    /// Bytes.
+    /// Used memory, bytes.
     pub memory_used: Option<u64>,
-    /// Bytes.
+    /// Total memory, bytes.
     pub memory_total: Option<u64>,
-    /// Milliwatts.
+    /// Power draw, milliwatts.
     pub power: Option<u32>,
-    /// Milliwatts.
+    /// Enforced power limit, milliwatts.
     pub power_limit: Option<u32>,
-    /// Millijoules.
+    /// Energy used, millijoules.
     pub energy: Option<u64>,
-    /// Degrees Celsius.
+    /// GPU temperature, degrees Celsius.
     pub temperature: Option<u32>,
-    /// Megahertz.
+    /// Graphics clock, megahertz.
     pub clock: Option<u32>,
-    /// Megahertz.
+    /// Memory clock, megahertz.
     pub memory_clock: Option<u32>,
-    /// Turns a minute.
+    /// Fan speed, revolutions per minute.
     pub fan: Option<u32>,
-    /// How many of these could not be read although the card has them.
+    /// The number of these values that could not be read although the card supports them.
     pub failures: u32,
 }
 
-/// The cards of a driver that is asked by calls instead of files.
+/// Cards of a driver that is read through library calls instead of files.
 pub trait Cards: fmt::Debug + Send {
-    /// The cards that are there now, if those are others than at the last call.
-    fn changed(&mut self) -> Option<Vec<CardIdentity>>;
+    /// Returns the current list of cards if it has changed since the last call.
+    fn list_if_changed(&mut self) -> Option<Vec<CardIdentity>>;
 
-    /// What the card says that stood in this place of the last list.
-    fn read(&self, place: usize) -> CardReading;
+    /// Reads the card at this index of the last list.
+    fn read(&self, index: usize) -> CardMetrics;
 }
 
-/// The library, loaded and started. It stays so until the process ends.
+/// The loaded and initialized library. It stays loaded until the process ends.
 pub struct NvidiaCards {
     library: &'static Nvml,
     devices: Vec<Device<'static>>,
@@ -71,23 +72,23 @@ impl fmt::Debug for NvidiaCards {
 }
 
 impl NvidiaCards {
-    /// Loads and starts the library.
+    /// Loads and initializes the library.
     ///
     /// # Errors
-    /// The library is not there, or its driver is not.
+    /// The library or its driver is missing.
     pub fn load() -> Result<Self, String> {
         let library = Nvml::builder().lib_path(OsStr::new(LIBRARY)).init().map_err(|error| match error {
-            // What the loader says names the library.
+            // The loader's message already names the library.
             NvmlError::LibloadingError(error) => error.to_string(),
             error => format!("{LIBRARY}: {error}"),
         })?;
-        // Handles of cards refer to it; one source of one run has them.
+        // Device handles borrow the library. The leak is bounded: one source per run loads it.
         Ok(Self { library: Box::leak(Box::new(library)), devices: Vec::new(), is_listed: false })
     }
 }
 
 impl Cards for NvidiaCards {
-    fn changed(&mut self) -> Option<Vec<CardIdentity>> {
+    fn list_if_changed(&mut self) -> Option<Vec<CardIdentity>> {
         let count = self.library.device_count().unwrap_or(0);
         if self.is_listed && usize::try_from(count) == Ok(self.devices.len()) {
             return None;
@@ -104,30 +105,30 @@ impl Cards for NvidiaCards {
         Some(self.devices.iter().map(identity).collect())
     }
 
-    fn read(&self, place: usize) -> CardReading {
-        let mut reading = CardReading::default();
-        let Some(device) = self.devices.get(place) else { return reading };
+    fn read(&self, index: usize) -> CardMetrics {
+        let mut metrics = CardMetrics::default();
+        let Some(device) = self.devices.get(index) else { return metrics };
         let mut failures = 0;
-        let utilization = told(device.utilization_rates(), &mut failures);
-        let memory = told(device.memory_info(), &mut failures);
-        reading.busy = utilization.as_ref().map(|it| it.gpu);
-        reading.memory_busy = utilization.as_ref().map(|it| it.memory);
-        reading.memory_used = memory.as_ref().map(|it| it.used);
-        reading.memory_total = memory.as_ref().map(|it| it.total);
-        reading.power = told(device.power_usage(), &mut failures);
-        reading.power_limit = told(device.enforced_power_limit(), &mut failures);
-        reading.energy = told(device.total_energy_consumption(), &mut failures);
-        reading.temperature = told(device.temperature(TemperatureSensor::Gpu), &mut failures);
-        reading.clock = told(device.clock_info(Clock::Graphics), &mut failures);
-        reading.memory_clock = told(device.clock_info(Clock::Memory), &mut failures);
-        reading.fan = told(device.fan_speed_rpm(0), &mut failures);
-        reading.failures = failures;
-        reading
+        let utilization = value_or_failure(device.utilization_rates(), &mut failures);
+        let memory = value_or_failure(device.memory_info(), &mut failures);
+        metrics.busy = utilization.as_ref().map(|it| it.gpu);
+        metrics.memory_busy = utilization.as_ref().map(|it| it.memory);
+        metrics.memory_used = memory.as_ref().map(|it| it.used);
+        metrics.memory_total = memory.as_ref().map(|it| it.total);
+        metrics.power = value_or_failure(device.power_usage(), &mut failures);
+        metrics.power_limit = value_or_failure(device.enforced_power_limit(), &mut failures);
+        metrics.energy = value_or_failure(device.total_energy_consumption(), &mut failures);
+        metrics.temperature = value_or_failure(device.temperature(TemperatureSensor::Gpu), &mut failures);
+        metrics.clock = value_or_failure(device.clock_info(Clock::Graphics), &mut failures);
+        metrics.memory_clock = value_or_failure(device.clock_info(Clock::Memory), &mut failures);
+        metrics.fan = value_or_failure(device.fan_speed_rpm(0), &mut failures);
+        metrics.failures = failures;
+        metrics
     }
 }
 
-/// What the library told; what it or the card does not have at all is no failure.
-fn told<T>(answer: Result<T, NvmlError>, failures: &mut u32) -> Option<T> {
+/// Returns the value. Counts a failure unless the library or the card does not support the value.
+fn value_or_failure<T>(answer: Result<T, NvmlError>, failures: &mut u32) -> Option<T> {
     match answer {
         Ok(value) => Some(value),
         Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_) | NvmlError::InvalidArg) => None,
@@ -142,16 +143,16 @@ fn told<T>(answer: Result<T, NvmlError>, failures: &mut u32) -> Option<T> {
 mod tests {
     use super::*;
 
-    // Goal: a host without the library is told so by the library's name, and one with it has cards that answer. Method:
-    // whichever of the two this host is.
+    // Proves that a missing library is reported by name, and that a present one has cards that can
+    // be read. Covers whichever case this host is.
     #[test]
     fn the_library_is_there_or_named() {
         match NvidiaCards::load() {
             Ok(mut cards) => {
-                let listed = cards.changed().unwrap();
-                assert!(cards.changed().is_none());
-                for place in 0..listed.len() {
-                    assert!(cards.read(place).memory_total.is_some());
+                let listed = cards.list_if_changed().unwrap();
+                assert!(cards.list_if_changed().is_none());
+                for index in 0..listed.len() {
+                    assert!(cards.read(index).memory_total.is_some());
                 }
             }
             Err(reason) => assert!(reason.contains("libnvidia-ml.so.1"), "{reason}"),

@@ -1,4 +1,4 @@
-//! Files for whoever asked for them: each appears under its name when it is whole, and not before.
+//! Output files of a command. Each file appears under its final name only once it is complete.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -6,19 +6,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::directory::{Access, Directory};
+use super::directory::{Directory, FileAccess};
 use super::host::random_u64;
 
-/// Access to a new directory: its owner, and its group for reading, as to recordings.
+/// Mode of a new directory: full access for the owner, read access for the group, as for
+/// recordings.
 const DIRECTORY_MODE: u32 = 0o750;
-/// Access to a new file, likewise.
+/// Mode of a new file: the same, without execute.
 const FILE_MODE: u32 = 0o640;
-/// Access to a new file that may hold secrets: its owner alone.
+/// Mode of a new file that may hold secrets: owner only.
 const PRIVATE_FILE_MODE: u32 = 0o600;
-/// Longest name that is made of another one, in bytes: room for an ending within the 255 of a file system.
+/// Maximum length of a derived file name, in bytes: leaves space for a suffix within the 255 bytes
+/// of a file system.
 const NAME_BYTES_MAX: usize = 128;
 
-/// A directory that files are written to.
+/// A directory for output files.
 #[derive(Debug, Clone)]
 pub struct OutputDirectory {
     path: PathBuf,
@@ -26,37 +28,38 @@ pub struct OutputDirectory {
 }
 
 impl OutputDirectory {
-    /// Opens a directory, and creates it where it is missing, with parents.
+    /// Opens a directory. Creates it and its parents if missing.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn create(path: &Path) -> io::Result<Self> {
         let directory = Directory::create(path, DIRECTORY_MODE)?;
         Ok(Self { path: path.to_owned(), directory: Arc::new(directory) })
     }
 
-    /// Where a file of this name is.
+    /// Returns the path of a file with this name.
     pub fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Whether something has this name.
+    /// Returns whether the name exists.
     pub fn contains(&self, name: &str) -> bool {
         self.directory.stat(name).is_ok()
     }
 
-    /// Begins a file that shall have this name, which need not be there. Holds no descriptor, so that there may be many.
+    /// Creates a pending file that will get the name `name`. Holds no descriptor, so that many
+    /// files can be pending.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn begin(&self, name: String) -> io::Result<PendingFile> {
         self.begin_with(name, FILE_MODE)
     }
 
-    /// The same for a file that only its owner may read.
+    /// Like [`begin`](Self::begin), but only the owner can read the file.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn begin_private(&self, name: String) -> io::Result<PendingFile> {
         self.begin_with(name, PRIVATE_FILE_MODE)
     }
@@ -68,21 +71,22 @@ impl OutputDirectory {
         Ok(PendingFile { directory, temporary, identity, name, is_published: false })
     }
 
-    /// Brings its names to the disk.
+    /// Syncs the directory's entries to disk.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn sync(&self) -> io::Result<()> {
         self.directory.sync()
     }
 }
 
-/// A file that is being written, under a temporary name beside the final one. Given up, it is removed.
+/// A file that is written under a temporary name next to the final one. Removed if dropped before
+/// it is published.
 #[derive(Debug)]
 pub struct PendingFile {
     directory: Arc<Directory>,
     temporary: String,
-    identity: (u64, u64), // of the file that was created
+    identity: (u64, u64), // device and inode of the created file
     name: String,
     is_published: bool,
 }
@@ -91,15 +95,17 @@ impl PendingFile {
     /// Appends bytes.
     ///
     /// # Errors
-    /// What the kernel says; `NotFound` where another file has been put in its place.
+    /// `NotFound` if another file has replaced the temporary file, or any error of the underlying
+    /// system call.
     pub fn append(&self, bytes: &[u8]) -> io::Result<()> {
         self.file()?.write_all(bytes)
     }
 
-    /// Brings it to the disk under its final name.
+    /// Syncs the file and renames it to its final name.
     ///
     /// # Errors
-    /// `AlreadyExists` where there is such a file and it `replaces` none; what the kernel says.
+    /// `AlreadyExists` if the name exists and `replaces` is false, or any error of the underlying
+    /// system call.
     pub fn publish(mut self, replaces: bool) -> io::Result<()> {
         self.file()?.sync_all()?;
         if replaces {
@@ -112,9 +118,9 @@ impl PendingFile {
     }
 
     fn file(&self) -> io::Result<File> {
-        let file = self.directory.file(&self.temporary, Access::Append)?;
+        let file = self.directory.file(&self.temporary, FileAccess::Append)?;
         if identity(&file)? != self.identity {
-            let why = format!("another file has been put in the place of {}", self.temporary);
+            let why = format!("another file has replaced {} while it was being written", self.temporary);
             return Err(io::Error::new(ErrorKind::NotFound, why));
         }
         Ok(file)
@@ -124,32 +130,34 @@ impl PendingFile {
 impl Drop for PendingFile {
     fn drop(&mut self) {
         if !self.is_published {
-            // Best effort: it says by its name that it is not whole.
+            // Best effort: the temporary name shows that the file is incomplete.
             drop(self.directory.remove(&self.temporary));
         }
     }
 }
 
-/// Device and inode.
+/// Returns device and inode.
 fn identity(file: &File) -> io::Result<(u64, u64)> {
     let metadata = file.metadata()?;
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// A name that can be a file's and an argument, whatever it is made of: letters, digits, `.`, `_` and `-`, of which neither `.` nor `-`
-/// comes first; `_` stands for all else. Cut at 128 bytes; empty for an empty one.
-pub fn plain_name(name: &str) -> String {
-    let plain = |(at, c): (usize, char)| match c {
+/// Turns any text into a name that is safe as a file name and as an argument: letters, digits, `.`,
+/// `_` and `-`, not starting with `.` or `-`. Other characters become `_`. Truncated to 128 bytes;
+/// empty for an empty name.
+pub fn sanitized_name(name: &str) -> String {
+    let replaced = |(at, c): (usize, char)| match c {
         '_' => c,
         '.' | '-' if at > 0 => c,
         _ if c.is_ascii_alphanumeric() => c,
         _ => '_',
     };
-    name.char_indices().map(plain).take(NAME_BYTES_MAX).collect()
+    name.char_indices().map(replaced).take(NAME_BYTES_MAX).collect()
 }
 
-/// The name, or with the first number behind it that makes it one for which `is_free`: `a`, `a-2`, `a-3`.
-pub fn numbered(name: &str, mut is_free: impl FnMut(&str) -> bool) -> String {
+/// Returns `name`, or `name` with the first numeric suffix for which `is_free` returns true: `a`,
+/// `a-2`, `a-3`.
+pub fn unique_name(name: &str, mut is_free: impl FnMut(&str) -> bool) -> String {
     let mut numbered = name.to_owned();
     let mut number = 1_u64;
     while !is_free(&numbered) {
@@ -163,8 +171,8 @@ pub fn numbered(name: &str, mut is_free: impl FnMut(&str) -> bool) -> String {
 mod tests {
     use super::*;
 
-    // Goal: a file appears whole or not at all, and replaces another only where that is wanted. Method: given up, published, published over
-    // one that is there.
+    // Proves that a file appears complete or not at all, and replaces an existing one only on
+    // request.
     #[test]
     fn files_appear_whole() {
         let folder = tempfile::tempdir().unwrap();
@@ -189,8 +197,8 @@ mod tests {
         assert_eq!((std::fs::read(&target).unwrap().as_slice(), names()), (&b"three!"[..], 1));
     }
 
-    // Goal: bytes go into the file that was created and no other. Method: its temporary name is given to a link, another file and a
-    // directory while it is written.
+    // Proves that bytes go only to the created file, even if a link, another file or a directory
+    // takes over its temporary name.
     #[test]
     fn nothing_else_is_written_to() {
         let folder = tempfile::tempdir().unwrap();
@@ -214,16 +222,16 @@ mod tests {
         }
     }
 
-    // Goal: no name leads out of a directory or hides, and each is another one. Method: hostile ones.
+    // Proves that hostile names stay inside the directory, are not hidden, and stay distinct.
     #[test]
     fn names_are_plain() {
         let made = ["cpu", "../../etc/passwd", "..", "-rf", "a b\n", "\u{e9}t\u{e9}", "", "disk.sda_1"]
-            .map(plain_name);
+            .map(sanitized_name);
         assert_eq!(made, ["cpu", "_._.._etc_passwd", "_.", "_rf", "a_b_", "_t_", "", "disk.sda_1"]);
-        assert_eq!(plain_name(&"x".repeat(500)).len(), NAME_BYTES_MAX);
+        assert_eq!(sanitized_name(&"x".repeat(500)).len(), NAME_BYTES_MAX);
         let mut taken = std::collections::BTreeSet::new();
         let names: Vec<_> =
-            ["a", "a-2", "a", "a"].map(|name| numbered(name, |name| taken.insert(name.to_owned()))).into();
+            ["a", "a-2", "a", "a"].map(|name| unique_name(name, |name| taken.insert(name.to_owned()))).into();
         assert_eq!(names, ["a", "a-2", "a-3", "a-4"]);
     }
 }

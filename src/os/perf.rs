@@ -1,143 +1,148 @@
-//! Counters of `perf_event_open(2)`, several to a group, which the kernel hands out in one read.
+//! Groups of `perf_event_open(2)` counters, which the kernel returns in one read.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Most counters in a group.
+/// Maximum number of counters in a group.
 pub const GROUP_MAX: usize = 32;
-/// Words in front of the counts: how many, time enabled, time running.
-const HEAD_WORDS: usize = 3;
+/// Words before the counts: number of counters, time enabled, time running.
+const HEADER_WORDS: usize = 3;
 const FORMAT_TIME_ENABLED: u64 = 1;
 const FORMAT_TIME_RUNNING: u64 = 2;
 const FORMAT_GROUP: u64 = 8;
-/// The first bit of a bit field: it counts only when it is told to, and its group with it.
+/// The first bit of the flags (`disabled`): the group does not count until it is enabled.
 const DISABLED: u64 = if cfg!(target_endian = "big") { 1 << 63 } else { 1 };
 const ENABLE: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(b'$', 0);
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
-/// What is counted, in the kernel's numbers: `perf_event_attr.type` and `.config`.
+/// An event, in the kernel's numbers: `perf_event_attr.type` and `.config`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventCode {
-    /// The kind: hardware, software, cache.
+    /// Event type: hardware, software, cache.
     pub kind: u32,
-    /// Which one of its kind.
+    /// The event within its type.
     pub config: u64,
 }
 
-/// Where it is counted.
+/// The core or thread in which events are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Where {
-    /// On a core, whatever runs there.
+pub enum CountTarget {
+    /// A core, whatever thread runs there.
     Core(u32),
-    /// In a thread, wherever it runs.
+    /// A thread, on whatever core it runs.
     Thread(u32),
 }
 
-/// A count and its time.
+/// A count and its times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Count {
-    /// How often.
+pub struct CounterValue {
+    /// Number of events.
     pub value: u64,
-    /// Nanoseconds in which it was to be counted.
+    /// Time for which the counter was enabled, in nanoseconds.
     pub time_enabled: u64,
-    /// Nanoseconds in which it was.
+    /// Time for which the counter was running on the hardware, in nanoseconds.
     pub time_running: u64,
 }
 
-/// The oldest form of the kernel's `perf_event_attr`, which every kernel takes: 64 bytes.
+/// The oldest form of the kernel's `perf_event_attr` (64 bytes), which every kernel accepts.
 #[repr(C)]
-struct Attributes {
+struct PerfEventAttributes {
     kind: u32,
     size: u32,
     config: u64,
     sample_period: u64,
     sample_type: u64,
     read_format: u64,
-    flags: u64, // but for the leader's none: in user code and kernel
+    flags: u64, // 0, or `DISABLED` for the leader; so user code and kernel are both counted
     wakeup_events: u32,
     breakpoint: u32,
     config1: u64,
 }
 
 const ATTRIBUTES_BYTES: u32 = 64;
-const _: () = assert!(size_of::<Attributes>() == 64);
+const _: () = assert!(size_of::<PerfEventAttributes>() == 64);
 
-/// Counters that run and stop together.
+/// Counters that start and stop together.
 #[derive(Debug)]
 pub struct CounterGroup {
-    at: Where,
-    counters: Vec<OwnedFd>, // the first one leads; 1 <= len <= GROUP_MAX
+    target: CountTarget,
+    counters: Vec<OwnedFd>, // the first is the leader; 1 <= len <= GROUP_MAX
 }
 
 impl CounterGroup {
-    /// A group of one counter, which does not count yet.
+    /// Opens a group of one counter, which is not started.
     ///
     /// # Errors
-    /// What the kernel says: `NotFound` and others where it has no such event, `PermissionDenied` without the capability.
-    pub fn open(at: Where, event: EventCode) -> io::Result<Self> {
-        Ok(Self { at, counters: vec![open(at, event, None)?] })
+    /// Any error of `perf_event_open(2)`: `NotFound` and others if there is no such event,
+    /// `PermissionDenied` without the capability.
+    pub fn open(at: CountTarget, event: EventCode) -> io::Result<Self> {
+        Ok(Self { target: at, counters: vec![open(at, event, None)?] })
     }
 
     /// Adds a counter.
     ///
     /// # Errors
-    /// What the kernel says: `InvalidInput` where the processor cannot count so many at once.
+    /// Any error of `perf_event_open(2)`: `InvalidInput` if the processor cannot count that many at
+    /// once.
     pub fn add(&mut self, event: EventCode) -> io::Result<()> {
         let leader = self.counters.first().filter(|_| self.counters.len() < GROUP_MAX);
         let leader = leader.ok_or(io::ErrorKind::InvalidInput)?;
-        let counter = open(self.at, event, Some(leader))?;
+        let counter = open(self.target, event, Some(leader))?;
         self.counters.push(counter);
         Ok(())
     }
 
-    /// Lets all counters begin at once. One that joins a group under way would not count until the kernel next looks.
+    /// Starts all counters at once. A counter added to a running group would not count until the
+    /// kernel next schedules the group.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     #[allow(unsafe_code, reason = "neither the standard library nor rustix has this request")]
     pub fn start(&self) -> io::Result<()> {
         let leader = self.counters.first().ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: the request PERF_EVENT_IOC_ENABLE takes no pointer, and the descriptor is a counter's, which knows it.
+        // SAFETY: the request PERF_EVENT_IOC_ENABLE takes no pointer, and the descriptor is a
+        // counter's, which supports it.
         unsafe { rustix::ioctl::ioctl(leader, rustix::ioctl::NoArg::<ENABLE>::new()) }?;
         Ok(())
     }
 
-    /// How many counters it has.
+    /// Returns the number of counters.
     pub fn len(&self) -> usize {
         self.counters.len()
     }
 
-    /// Never: a group has its leader.
+    /// Always false: a group has its leader.
     pub fn is_empty(&self) -> bool {
         self.counters.is_empty()
     }
 
-    /// Reads all counters at once, in the order in which they were added. Allocates nothing.
+    /// Reads all counters at once, in the order in which they were added. Does not allocate.
     ///
     /// # Errors
-    /// What the kernel says; `UnexpectedEof` where it gives less than there is.
+    /// `UnexpectedEof` if the kernel returns fewer counts than there are counters, or any error of
+    /// the underlying system call.
     #[allow(clippy::host_endian_bytes, reason = "words of the kernel of this host, never stored")]
-    pub fn read(&self, mut count: impl FnMut(Count)) -> io::Result<()> {
-        let mut buffer = [0; (HEAD_WORDS + GROUP_MAX) * 8];
+    pub fn read(&self, mut count: impl FnMut(CounterValue)) -> io::Result<()> {
+        let mut buffer = [0; (HEADER_WORDS + GROUP_MAX) * 8];
         let leader = self.counters.first().ok_or(io::ErrorKind::InvalidInput)?;
         let length = rustix::io::read(leader, &mut buffer)?;
         let (words, _) = buffer.get(..length).unwrap_or_default().as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_ne_bytes(*word));
         let mut next = || words.next().ok_or(io::ErrorKind::UnexpectedEof);
         let (counters, time_enabled, time_running) = (next()?, next()?, next()?);
-        if counters != self.counters.len() as u64 || length != (HEAD_WORDS + self.counters.len()) * 8 {
+        if counters != self.counters.len() as u64 || length != (HEADER_WORDS + self.counters.len()) * 8 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        words.for_each(|value| count(Count { value, time_enabled, time_running }));
+        words.for_each(|value| count(CounterValue { value, time_enabled, time_running }));
         Ok(())
     }
 }
 
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has this system call")]
-fn open(at: Where, event: EventCode, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
-    let attributes = Attributes {
+fn open(at: CountTarget, event: EventCode, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    let attributes = PerfEventAttributes {
         kind: event.kind,
         size: ATTRIBUTES_BYTES,
         config: event.config,
@@ -151,12 +156,13 @@ fn open(at: Where, event: EventCode, leader: Option<&OwnedFd>) -> io::Result<Own
     };
     let id = |number: u32| i32::try_from(number).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
     let (thread, core) = match at {
-        Where::Core(core) => (-1, id(core)?),
-        // 0 would be the caller, 1 and more are others.
-        Where::Thread(thread) => (id(thread)?.max(1), -1),
+        CountTarget::Core(core) => (-1, id(core)?),
+        // 0 would mean the calling thread.
+        CountTarget::Thread(thread) => (id(thread)?.max(1), -1),
     };
-    // SAFETY: `attributes` is initialized, lives until the call returns, is as long as its `size` says, and the kernel
-    // only reads it (it writes `size` of one that it refuses for being too long, which the oldest form never is).
+    // SAFETY: `attributes` is initialized, lives until the call returns, and is as long as its
+    // `size` says. The kernel only reads it (it writes `size` only if it rejects a structure as too
+    // long, which never happens for the oldest form).
     let file = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -171,14 +177,15 @@ fn open(at: Where, event: EventCode, leader: Option<&OwnedFd>) -> io::Result<Own
     if file < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    // SAFETY: the kernel has just created this descriptor for us; no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
-/// Lets this process have as many files open as its administrator allows: each counter is one, and 1,024 are few.
-pub fn open_more_files() {
+/// Raises this process's limit on open files to the administrator's maximum: each counter takes one
+/// descriptor, and the default of 1,024 is too few.
+pub fn raise_open_files_to_max() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Whoever needs more than there are is told so by the call that fails.
+    // If the limit stays too low, the open that exceeds it reports the error.
     let _as_many_as_before = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
@@ -190,15 +197,15 @@ mod tests {
     const TASK_CLOCK: EventCode = EventCode { kind: SOFTWARE, config: 1 };
     const PAGE_FAULTS: EventCode = EventCode { kind: SOFTWARE, config: 2 };
 
-    // Goal: counts are those of this thread, in the order in which they were asked for. Method: pages touched for the
-    // first time between two reads.
+    // Proves that the counts are those of this thread, in the order of the counters. Touches new
+    // pages between two reads.
     #[test]
     fn a_group_counts() {
         let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-        let mut group = match CounterGroup::open(Where::Thread(thread), TASK_CLOCK) {
+        let mut group = match CounterGroup::open(CountTarget::Thread(thread), TASK_CLOCK) {
             Ok(group) => group,
             Err(error) => {
-                println!("passed over: no counters here: {error}");
+                println!("skipped: no counters here: {error}");
                 return;
             }
         };
@@ -218,7 +225,7 @@ mod tests {
         assert!(after[1].value - before[1].value >= 2, "{before:?} {after:?}");
         assert!(after[0].value > before[0].value && after[0].time_running <= after[0].time_enabled);
         let wrong = EventCode { kind: SOFTWARE, config: 4711 };
-        assert!(CounterGroup::open(Where::Thread(thread), wrong).is_err() && group.add(wrong).is_err());
+        assert!(CounterGroup::open(CountTarget::Thread(thread), wrong).is_err() && group.add(wrong).is_err());
         assert_eq!(read(&group).len(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel tells of processes as it happens: forks, execs and exits, by the process events connector.
+//! Forks, execs and exits of processes, from the kernel's process events connector (netlink).
 
 use std::io::{self, ErrorKind};
 use std::mem::size_of;
@@ -10,23 +10,25 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, send, socket_with, sockopt,
 };
 
-/// The kernel holds so many bytes of events for us between two looks: some 5,000 events, as it counts their room.
+/// Receive buffer for the events between two reads, in bytes: some 5,000 events by the kernel's
+/// accounting.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Most events that one look takes; the others wait for the next. A storm of forks must not keep a sampler.
+/// Maximum number of events per read; the others wait for the next read. Bounds the time that a
+/// storm of forks can hold up a sampler.
 pub const EVENTS_MAX: usize = 1 << 16;
-/// An event has 76 bytes; later kernels may add to it.
+/// Buffer for a message: an event has 76 bytes, and later kernels may extend it.
 const MESSAGE_BYTES: usize = 256;
 
-/// The one group of the connector of process events, and its message ids (`CN_IDX_PROC`, `CN_VAL_PROC`).
+/// The only group of the connector, and its message ids (`CN_IDX_PROC`, `CN_VAL_PROC`).
 const GROUP: u32 = 1;
 const CONNECTOR_ID: [u32; 2] = [1, 1];
-const LISTEN: u32 = 1;
-const IGNORE: u32 = 2;
-/// A netlink header, a connector header, and where they hold what.
+const SUBSCRIBE: u32 = 1;
+const UNSUBSCRIBE: u32 = 2;
+/// Length of the netlink header and of the connector header, and offsets after them.
 const HEADER_BYTES: usize = 16;
 const CONNECTOR_BYTES: usize = 20;
-const EVENT_AT: usize = HEADER_BYTES + CONNECTOR_BYTES;
-const DATA_AT: usize = EVENT_AT + 16;
+const EVENT_OFFSET: usize = HEADER_BYTES + CONNECTOR_BYTES;
+const DATA_OFFSET: usize = EVENT_OFFSET + 16;
 const DONE: u16 = 3;
 const EVENT_ANSWER: u32 = 0;
 const EVENT_FORK: u32 = 1;
@@ -35,72 +37,75 @@ const EVENT_USER: u32 = 4;
 const EVENT_NAME: u32 = 0x200;
 const EVENT_EXIT: u32 = 0x8000_0000;
 
-/// One thing that happened. Pids are those of the host.
+/// A process event. Pids are those of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessEvent {
     /// A process was created.
     Forked {
-        /// The new one.
+        /// The new process.
         pid: u32,
     },
-    /// A thread was created beside a process's first.
+    /// A process started a further thread.
     ThreadStarted,
     /// A process runs another program.
     Executed {
-        /// Which.
+        /// The process.
         pid: u32,
     },
-    /// A process has another user or another name.
+    /// The user or the name of a process has changed.
     Changed {
-        /// Which.
+        /// The process.
         pid: u32,
     },
     /// A process ended.
     Exited {
-        /// Which.
+        /// The process.
         pid: u32,
         /// Its parent.
         parent: u32,
-        /// As wait(2) tells it: signal in the low seven bits, code in the second byte.
+        /// Wait status (wait(2)): signal in the low seven bits, exit code in the second byte.
         status: u32,
-        /// When, on CLOCK_MONOTONIC.
+        /// Time of the exit, CLOCK_MONOTONIC.
         mono_ns: u64,
     },
-    /// The kernel had more to tell than it could hold for us: events are lost.
+    /// The receive buffer overflowed: events are lost.
     Overrun,
 }
 
-/// The connection on which they come.
+/// A subscription to process events.
 #[derive(Debug)]
 pub struct ProcessEvents {
     socket: OwnedFd,
 }
 
 impl ProcessEvents {
-    /// Asks the kernel to tell.
+    /// Subscribes to process events.
     ///
     /// # Errors
-    /// What the kernel says: without `CAP_NET_ADMIN` `PermissionDenied`, before Linux 6.6. Outside the first namespaces of users and processes it
-    /// says nothing at all, which is `Unsupported` here.
-    pub fn listen() -> io::Result<Self> {
+    /// `PermissionDenied` without `CAP_NET_ADMIN` before Linux 6.6; `Unsupported` outside the
+    /// initial user and pid namespaces, where the kernel sends no answer; or any error of the
+    /// underlying system call.
+    pub fn subscribe() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let protocol = Some(netlink::CONNECTOR);
         let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, protocol)?;
         bind(&socket, &SocketAddrNetlink::new(0, GROUP))?;
         if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
-            // Up to the host's limit anybody may ask; with less, events are lost sooner, and that is counted.
+            // Any process may ask for up to the host's limit. A smaller buffer loses events sooner,
+            // and the losses are counted.
             sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
         }
         let events = Self { socket };
-        send(&events.socket, &request(LISTEN), SendFlags::empty())?;
-        // The kernel answers before `send` returns, behind what others were told meanwhile.
+        send(&events.socket, &request(SUBSCRIBE), SendFlags::empty())?;
+        // The kernel answers before `send` returns, after events that it sent to all listeners
+        // meanwhile.
         let mut message = [0; MESSAGE_BYTES];
         for _ in 0..EVENTS_MAX {
             match events.receive(&mut message) {
                 Ok(length) => {
                     let message = message.get(..length).unwrap_or_default();
-                    if word(message, EVENT_AT) == Some(EVENT_ANSWER) {
-                        return match word(message, DATA_AT) {
+                    if read_u32(message, EVENT_OFFSET) == Some(EVENT_ANSWER) {
+                        return match read_u32(message, DATA_OFFSET) {
                             Some(0) => Ok(events),
                             error => Err(io::Error::from_raw_os_error(
                                 error.and_then(|error| i32::try_from(error).ok()).unwrap_or(0),
@@ -115,25 +120,26 @@ impl ProcessEvents {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Tells what happened since the last look. Never waits, and allocates nothing.
-    pub fn drain(&mut self, mut told: impl FnMut(ProcessEvent)) {
+    /// Reports the events since the last call. Never waits and does not allocate.
+    pub fn drain(&mut self, mut on_event: impl FnMut(ProcessEvent)) {
         let mut message = [0; MESSAGE_BYTES];
         for _ in 0..EVENTS_MAX {
             match self.receive(&mut message) {
                 Ok(length) => {
-                    if let Some(event) = message.get(..length).and_then(event) {
-                        told(event);
+                    if let Some(event) = message.get(..length).and_then(decode_event) {
+                        on_event(event);
                     }
                 }
-                Err(Errno::NOBUFS) => told(ProcessEvent::Overrun),
+                Err(Errno::NOBUFS) => on_event(ProcessEvent::Overrun),
                 Err(Errno::INTR) => {}
-                // Nothing more; a broken connection would look the same from now on, and none is known to break.
+                // No more events. A broken connection would look the same, and none is known to
+                // break.
                 Err(_) => break,
             }
         }
     }
 
-    /// One message of the kernel; 0 bytes for one of anybody else.
+    /// Receives one message of the kernel. Returns 0 bytes for a message from another sender.
     fn receive(&self, message: &mut [u8; MESSAGE_BYTES]) -> Result<usize, Errno> {
         let (_, length, sender) = recvfrom(&self.socket, &mut message[..], RecvFlags::DONTWAIT)?;
         let sender = sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok());
@@ -143,14 +149,14 @@ impl ProcessEvents {
 
 impl Drop for ProcessEvents {
     fn drop(&mut self) {
-        // Kernels before 6.6 go on preparing events for listeners that are gone, unless told.
-        let _refused = send(&self.socket, &request(IGNORE), SendFlags::empty());
+        // Kernels before 6.6 keep preparing events for closed listeners unless they unsubscribe.
+        let _refused = send(&self.socket, &request(UNSUBSCRIBE), SendFlags::empty());
     }
 }
 
-/// A message to the kernel with one word.
-fn request(word: u32) -> [u8; EVENT_AT + size_of::<u32>()] {
-    let mut bytes = [0; EVENT_AT + size_of::<u32>()];
+/// Builds a message to the kernel with one word of data.
+fn request(word: u32) -> [u8; EVENT_OFFSET + size_of::<u32>()] {
+    let mut bytes = [0; EVENT_OFFSET + size_of::<u32>()];
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
     let [id, value] = CONNECTOR_ID.map(u32::to_le_bytes);
     let places: [(usize, &[u8]); 6] = [
@@ -158,8 +164,8 @@ fn request(word: u32) -> [u8; EVENT_AT + size_of::<u32>()] {
         (4, &DONE.to_le_bytes()),
         (HEADER_BYTES, &id),
         (HEADER_BYTES + 4, &value),
-        (HEADER_BYTES + 16, &4_u16.to_le_bytes()), // length of what follows the headers
-        (EVENT_AT, &word.to_le_bytes()),
+        (HEADER_BYTES + 16, &4_u16.to_le_bytes()), // length of the data after the headers
+        (EVENT_OFFSET, &word.to_le_bytes()),
     ];
     for (at, value) in places {
         if let Some(place) = bytes.get_mut(at..at + value.len()) {
@@ -169,26 +175,27 @@ fn request(word: u32) -> [u8; EVENT_AT + size_of::<u32>()] {
     bytes
 }
 
-/// What a message tells, if it is one that counts.
-fn event(message: &[u8]) -> Option<ProcessEvent> {
-    let id = [word(message, HEADER_BYTES)?, word(message, HEADER_BYTES + 4)?];
-    let data = |index: usize| word(message, DATA_AT + index * size_of::<u32>());
+/// Decodes a message; `None` for a message of no interest.
+fn decode_event(message: &[u8]) -> Option<ProcessEvent> {
+    let id = [read_u32(message, HEADER_BYTES)?, read_u32(message, HEADER_BYTES + 4)?];
+    let data = |index: usize| read_u32(message, DATA_OFFSET + index * size_of::<u32>());
     if id != CONNECTOR_ID {
         return None;
     }
-    match word(message, EVENT_AT)? {
-        // Parent's pid and thread group, child's pid and thread group.
+    match read_u32(message, EVENT_OFFSET)? {
+        // Data: parent's pid and thread group, child's pid and thread group.
         EVENT_FORK => {
             let (pid, group) = (data(2)?, data(3)?);
             Some(if pid == group { ProcessEvent::Forked { pid } } else { ProcessEvent::ThreadStarted })
         }
         EVENT_EXEC => Some(ProcessEvent::Executed { pid: data(1)? }),
         EVENT_USER | EVENT_NAME => Some(ProcessEvent::Changed { pid: data(1)? }),
-        // Pid, thread group, status, signal to the parent, parent's pid and thread group (since Linux 4.18).
+        // Data: pid, thread group, status, signal to the parent, parent's pid and thread group
+        // (since Linux 4.18).
         EVENT_EXIT => {
             let (pid, group) = (data(0)?, data(1)?);
-            let low = word(message, EVENT_AT + 8)?;
-            let high = word(message, EVENT_AT + 12)?;
+            let low = read_u32(message, EVENT_OFFSET + 8)?;
+            let high = read_u32(message, EVENT_OFFSET + 12)?;
             (pid == group).then_some(ProcessEvent::Exited {
                 pid,
                 parent: data(5)?,
@@ -200,7 +207,7 @@ fn event(message: &[u8]) -> Option<ProcessEvent> {
     }
 }
 
-fn word(message: &[u8], at: usize) -> Option<u32> {
+fn read_u32(message: &[u8], at: usize) -> Option<u32> {
     let bytes = message.get(at..at.checked_add(size_of::<u32>())?)?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
@@ -211,38 +218,38 @@ mod tests {
 
     use super::*;
 
-    // Goal: messages cut anywhere never panic, and each kind is read from its places. Method: messages as the kernel sent them.
+    // Proves that truncated messages never panic, and that fields are read from their offsets.
     #[test]
-    fn messages_are_read_or_passed_over() {
+    fn messages_are_read_or_skipped() {
         let mut message = request(EVENT_EXIT).to_vec();
         let mut push = |words: &[u32]| words.iter().for_each(|word| message.extend(word.to_le_bytes()));
         push(&[0, 5, 1, 77, 77, 0x0300, 17, 66, 66]);
         let expected = ProcessEvent::Exited { pid: 77, parent: 66, status: 0x0300, mono_ns: (1 << 32) + 5 };
-        assert_eq!(event(&message), Some(expected));
+        assert_eq!(decode_event(&message), Some(expected));
         for cut in 0..message.len() {
-            assert_eq!(event(&message[..cut]), None);
+            assert_eq!(decode_event(&message[..cut]), None);
         }
-        message[DATA_AT] = 78;
-        assert_eq!(event(&message), None, "the end of a thread");
+        message[DATA_OFFSET] = 78;
+        assert_eq!(decode_event(&message), None, "the end of a thread");
         message[HEADER_BYTES] = 9;
-        assert_eq!(event(&message), None, "another connector");
+        assert_eq!(decode_event(&message), None, "another connector");
     }
 
-    // Goal: a child's fork, exec and exit are told. Method: run one where this is allowed.
+    // Proves that the fork, exec and exit of a child are reported, where this is permitted.
     #[test]
-    fn a_child_is_told() {
-        let mut events = match ProcessEvents::listen() {
+    fn a_child_is_reported() {
+        let mut events = match ProcessEvents::subscribe() {
             Ok(events) => events,
-            Err(error) => return println!("passed over: {error}"),
+            Err(error) => return println!("skipped: {error}"),
         };
         let mut child = Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap();
         let pid = child.id();
         child.wait().unwrap();
-        let mut told = Vec::new();
-        events.drain(|event| told.push(event));
-        assert!(told.contains(&ProcessEvent::Forked { pid }));
-        assert!(told.contains(&ProcessEvent::Executed { pid }));
-        assert!(told.iter().any(|event| matches!(
+        let mut reported = Vec::new();
+        events.drain(|event| reported.push(event));
+        assert!(reported.contains(&ProcessEvent::Forked { pid }));
+        assert!(reported.contains(&ProcessEvent::Executed { pid }));
+        assert!(reported.iter().any(|event| matches!(
             event,
             ProcessEvent::Exited { pid: ended, parent, status: 0x0700, .. }
                 if *ended == pid && *parent == std::process::id()

@@ -1,4 +1,4 @@
-//! What this process itself takes: memory, processors, open files.
+//! Resource usage of this process: memory, CPU time, open files.
 
 use std::fs;
 use std::io;
@@ -8,32 +8,32 @@ use rustix::process::{Resource, getrlimit};
 use super::clock::process_cpu_ns;
 use super::host::page_bytes;
 
-/// What this process takes now.
+/// Current resource usage of this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessUsage {
-    /// Time of all its threads on processors, in nanoseconds.
+    /// CPU time of all threads, in nanoseconds.
     pub cpu_ns: u64,
-    /// Memory that is mapped, in bytes.
+    /// Mapped memory, in bytes.
     pub virtual_bytes: u64,
-    /// Memory that is resident, in bytes; the file on tmpfs that holds the slabs counts.
+    /// Resident memory, in bytes, including the file on tmpfs that holds the slabs.
     pub resident_bytes: u64,
-    /// Open files.
+    /// Number of open files.
     pub open_files: u64,
-    /// How many there may be.
+    /// Limit on open files.
     pub open_files_max: u64,
 }
 
 impl ProcessUsage {
-    /// Asks the kernel.
+    /// Reads the usage from the kernel.
     ///
     /// # Errors
-    /// `/proc` is not mounted, or not readable.
+    /// `/proc` is not mounted or not readable.
     pub fn now() -> io::Result<Self> {
         let statm = fs::read_to_string("/proc/self/statm")?;
         let mut pages = statm.split_ascii_whitespace().map(|field| field.parse::<u64>().unwrap_or_default());
         let mut bytes = || pages.next().unwrap_or_default().saturating_mul(page_bytes());
         let (virtual_bytes, resident_bytes) = (bytes(), bytes());
-        // The list itself is an open file while it is read.
+        // The listing itself has a descriptor open.
         let open_files = (fs::read_dir("/proc/self/fd")?.count() as u64).saturating_sub(1);
         let open_files_max = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Ok(Self { cpu_ns: process_cpu_ns(), virtual_bytes, resident_bytes, open_files, open_files_max })
@@ -44,10 +44,10 @@ impl ProcessUsage {
 mod tests {
     use super::*;
 
-    // Goal: the numbers are this process's. Method: take memory and files, and look: that much is there at least, whatever the other
-    // tests of this process take and give back meanwhile.
+    // Proves that the numbers are those of this process: they cover the memory and files that the
+    // test holds.
     #[test]
-    fn what_is_taken_shows() {
+    fn usage_covers_what_is_held() {
         let before = ProcessUsage::now().unwrap();
         let memory = vec![1_u8; 32 << 20];
         let files: Vec<_> = (0..40).map(|_| fs::File::open("/proc/self/statm").unwrap()).collect();

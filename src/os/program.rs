@@ -1,4 +1,4 @@
-//! Programs that are run for what they print: never longer, and never more, than the caller allows.
+//! Runs external programs for their output, with limits on time and output size.
 
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::OwnedFd;
@@ -16,46 +16,47 @@ use rustix::process::{
 
 use super::clock::monotonic_ns;
 
-/// Most bytes of its output that are kept.
+/// Maximum number of output bytes that are kept.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
-/// Where programs look for others.
+/// PATH of the programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Without a descriptor of the process (before Linux 5.3) its end is looked for this often.
-const LOOK_EVERY_NS: u64 = 5_000_000;
+/// Poll interval for the end of the process if there is no pidfd (before Linux 5.3).
+const POLL_NS: u64 = 5_000_000;
 
-/// How a run ended.
+/// The way in which a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// By itself, with this status.
+pub enum ProgramEnd {
+    /// Exited with this status.
     Exited(i32),
-    /// By this signal, and not ours.
+    /// Killed by this signal, which we did not send for a limit.
     Signalled(i32),
     /// Killed at its deadline.
     TimedOut,
     /// Killed for printing more than [`OUTPUT_BYTES_MAX`].
-    PrintedTooMuch,
+    OutputTooLong,
 }
 
-/// A run that is over.
+/// The result of a finished program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
-    /// How it ended.
-    pub end: End,
-    /// How long it took.
+pub struct ProgramRun {
+    /// The way in which it ended.
+    pub end: ProgramEnd,
+    /// Run time.
     pub duration_ns: u64,
 }
 
-/// Lets another thread end the run that is under way, if one is.
+/// Lets another thread kill the running program, if there is one.
 #[derive(Debug, Clone, Default)]
-pub struct Leash {
-    group: Arc<Mutex<Option<Pid>>>, // the running program's, until it is waited for
+pub struct KillHandle {
+    group: Arc<Mutex<Option<Pid>>>, // of the running program, until it is reaped
 }
 
-impl Leash {
-    /// Kills the program and its process group. The run then ends as one that a signal ended.
-    pub fn pull(&self) {
+impl KillHandle {
+    /// Kills the program and its process group. The program then ends as one killed by a signal.
+    pub fn kill(&self) {
         if let Some(group) = *self.group() {
-            // While it is here it was not waited for, so the number is its own. That nobody is left is no error.
+            // Set only until the process is reaped, so the number is still its own. It is no error
+            // if no process is left.
             let _nobody_left = kill_process_group(group, Signal::KILL);
         }
     }
@@ -65,13 +66,19 @@ impl Leash {
     }
 }
 
-/// Runs a program, given by its absolute path and its arguments, and keeps what it prints to standard output in `output`.
-/// It has an environment of its own (PATH and LANG=C), no input, the directory / and a process group of its own, all of
-/// which is killed in the end: nothing stays behind but what leaves that group on purpose (setsid).
+/// Runs a program, given by its absolute path and its arguments, and stores its standard output in
+/// `output`. It gets a minimal environment (PATH and LANG=C), no input, the working directory / and
+/// its own process group. The whole group is killed at the end, so only processes that leave it on
+/// purpose (setsid) survive.
 ///
 /// # Errors
-/// What the kernel said when it was to be started.
-pub fn run(words: &[String], timeout_ns: u64, leash: &Leash, output: &mut Vec<u8>) -> io::Result<Run> {
+/// The program cannot be started.
+pub fn run(
+    words: &[String],
+    timeout_ns: u64,
+    kill_handle: &KillHandle,
+    output: &mut Vec<u8>,
+) -> io::Result<ProgramRun> {
     output.clear();
     let (program, arguments) = words.split_first().ok_or(ErrorKind::InvalidInput)?;
     let begin = monotonic_ns();
@@ -87,62 +94,73 @@ pub fn run(words: &[String], timeout_ns: u64, leash: &Leash, output: &mut Vec<u8
         .process_group(0)
         .spawn()?;
     let group = Pid::from_child(&child);
-    *leash.group() = Some(group);
-    let stopped = follow(&mut child, group, begin.saturating_add(timeout_ns), output);
-    // The child was not waited for yet, so the number is still its own. That nobody is left to be killed is no error.
+    *kill_handle.group() = Some(group);
+    let stopped = read_until_exit(&mut child, group, begin.saturating_add(timeout_ns), output);
+    // The child is not reaped yet, so the number is still its own. It is no error if no process is
+    // left.
     let _nobody_left = kill_process_group(group, Signal::KILL);
     let _has_ended = child.kill();
-    *leash.group() = None;
+    *kill_handle.group() = None;
     let status = child.wait()?;
     let duration_ns = monotonic_ns() - begin;
-    Ok(Run { end: stopped?.unwrap_or_else(|| end(status)), duration_ns })
+    Ok(ProgramRun { end: stopped?.unwrap_or_else(|| program_end(status)), duration_ns })
 }
 
-/// Reads until the child ends; says why it must be killed, if it must.
-fn follow(child: &mut Child, pid: Pid, deadline_ns: u64, output: &mut Vec<u8>) -> io::Result<Option<End>> {
+/// Reads until the child ends. Returns the reason if it must be killed.
+fn read_until_exit(
+    child: &mut Child,
+    pid: Pid,
+    deadline_ns: u64,
+    output: &mut Vec<u8>,
+) -> io::Result<Option<ProgramEnd>> {
     let process = pidfd_open(pid, PidfdFlags::empty()).ok();
     let mut pipe = child.stdout.take();
     if let Some(pipe) = &pipe {
         ioctl_fionbio(pipe, true)?;
     }
     loop {
-        // First the end, then the output: what it printed before its end is in the pipe by then.
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let has_ended = waitid(WaitId::Pid(pid), look)?.is_some();
+        // Check for the end first, then read: the output from before the end is in the pipe by
+        // then.
+        let wait_options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let has_ended = waitid(WaitId::Pid(pid), wait_options)?.is_some();
         if let Some(open) = &mut pipe
-            && !take(open, output)?
+            && !read_pipe(open, output)?
         {
             pipe = None;
         }
         if output.len() > OUTPUT_BYTES_MAX {
             output.truncate(OUTPUT_BYTES_MAX);
-            return Ok(Some(End::PrintedTooMuch));
+            return Ok(Some(ProgramEnd::OutputTooLong));
         }
-        // What it started may hold the pipe open; it is not waited for.
+        // Its children may hold the pipe open; do not wait for them.
         if has_ended {
             return Ok(None);
         }
-        let left_ns = deadline_ns.saturating_sub(monotonic_ns());
-        if left_ns == 0 {
-            return Ok(Some(End::TimedOut));
+        let remaining_ns = deadline_ns.saturating_sub(monotonic_ns());
+        if remaining_ns == 0 {
+            return Ok(Some(ProgramEnd::TimedOut));
         }
-        wait(pipe.as_ref(), process.as_ref(), left_ns)?;
+        wait_for_activity(pipe.as_ref(), process.as_ref(), remaining_ns)?;
     }
 }
 
-/// Takes what is in the pipe, at most one byte more than the limit. False if nothing can follow.
-fn take(pipe: &mut ChildStdout, output: &mut Vec<u8>) -> io::Result<bool> {
-    let room = (OUTPUT_BYTES_MAX + 1).saturating_sub(output.len());
-    match pipe.take(room as u64).read_to_end(output) {
-        Ok(count) => Ok(count == room),
+/// Reads from the pipe, up to one byte more than the limit. Returns false if nothing can follow.
+fn read_pipe(pipe: &mut ChildStdout, output: &mut Vec<u8>) -> io::Result<bool> {
+    let space = (OUTPUT_BYTES_MAX + 1).saturating_sub(output.len());
+    match pipe.take(space as u64).read_to_end(output) {
+        Ok(count) => Ok(count == space),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(true),
         Err(error) => Err(error),
     }
 }
 
-/// Waits until something is printed, the process ends, or the time is over.
-fn wait(pipe: Option<&ChildStdout>, process: Option<&OwnedFd>, left_ns: u64) -> io::Result<()> {
-    let wait_ns = if process.is_some() { left_ns } else { left_ns.min(LOOK_EVERY_NS) };
+/// Waits until there is output, the process ends, or the time is over.
+fn wait_for_activity(
+    pipe: Option<&ChildStdout>,
+    process: Option<&OwnedFd>,
+    remaining_ns: u64,
+) -> io::Result<()> {
+    let wait_ns = if process.is_some() { remaining_ns } else { remaining_ns.min(POLL_NS) };
     let second = 1_000_000_000;
     let timeout = Timespec {
         tv_sec: i64::try_from(wait_ns / second).unwrap_or(i64::MAX),
@@ -162,35 +180,35 @@ fn wait(pipe: Option<&ChildStdout>, process: Option<&OwnedFd>, left_ns: u64) -> 
     }
 }
 
-fn end(status: ExitStatus) -> End {
+fn program_end(status: ExitStatus) -> ProgramEnd {
     match (status.code(), status.signal()) {
-        (Some(code), _) => End::Exited(code),
-        (None, signal) => End::Signalled(signal.unwrap_or(0)),
+        (Some(code), _) => ProgramEnd::Exited(code),
+        (None, signal) => ProgramEnd::Signalled(signal.unwrap_or(0)),
     }
 }
 
-/// What lies at a path.
+/// Owner, mode and link target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The owner's number.
+pub struct PathStatus {
+    /// User ID of the owner.
     pub owner: u32,
     /// The lower twelve bits of its mode.
     pub mode: u32,
-    /// Where it leads, if it is a symbolic link.
+    /// Target, if it is a symbolic link.
     pub target: Option<PathBuf>,
 }
 
-/// Looks at what lies at a path; a link there is not followed.
+/// Returns owner, mode and link target of a path. Does not follow a link.
 ///
 /// # Errors
-/// What the kernel says.
-pub fn entry(path: &Path) -> io::Result<Entry> {
+/// Any error of the underlying system call.
+pub fn path_status(path: &Path) -> io::Result<PathStatus> {
     let metadata = path.symlink_metadata()?;
     let target = if metadata.is_symlink() { Some(path.read_link()?) } else { None };
-    Ok(Entry { owner: metadata.uid(), mode: metadata.mode() & 0o7777, target })
+    Ok(PathStatus { owner: metadata.uid(), mode: metadata.mode() & 0o7777, target })
 }
 
-/// The user whose rights this process has.
+/// Returns the effective user ID of this process.
 pub fn own_user() -> u32 {
     geteuid().as_raw()
 }
@@ -200,41 +218,43 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    /// For what has to end by itself, on a machine of any speed.
+    /// Limit for scripts that end by themselves, on a machine of any speed.
     const WATCHDOG_NS: u64 = 120 * SECOND;
-    /// For what is to be cut short, after its first line of output.
+    /// Limit for scripts that are to be killed, after their first line of output.
     const TIMEOUT_NS: u64 = SECOND;
 
-    fn shell(script: &str, timeout_ns: u64) -> (Run, Vec<u8>) {
+    fn shell(script: &str, timeout_ns: u64) -> (ProgramRun, Vec<u8>) {
         let mut output = b"old".to_vec();
         let words = ["/bin/sh", "-c", script].map(str::to_owned);
-        (run(&words, timeout_ns, &Leash::default(), &mut output).unwrap(), output)
+        (run(&words, timeout_ns, &KillHandle::default(), &mut output).unwrap(), output)
     }
 
-    // Goal: output, status and signal arrive; the environment is empty and the directory is the root. Method: /bin/sh.
+    // Proves that output, status and signal are returned, and that environment and working
+    // directory are as documented.
     #[test]
-    fn what_is_printed_arrives() {
+    fn output_and_status_are_returned() {
         let (run, output) = shell("pwd; env | sort | grep -v ^_=; cat; exit 3", WATCHDOG_NS);
         let expected = format!("/\nLANG=C\nPATH={PATH}\nPWD=/\n");
-        assert_eq!((run.end, String::from_utf8(output).unwrap()), (End::Exited(3), expected));
-        assert_eq!(shell("kill -9 $$", WATCHDOG_NS).0.end, End::Signalled(9));
-        let missing = super::run(&["/nowhere/x".to_owned()], SECOND, &Leash::default(), &mut Vec::new());
+        assert_eq!((run.end, String::from_utf8(output).unwrap()), (ProgramEnd::Exited(3), expected));
+        assert_eq!(shell("kill -9 $$", WATCHDOG_NS).0.end, ProgramEnd::Signalled(9));
+        let missing = super::run(&["/nowhere/x".to_owned()], SECOND, &KillHandle::default(), &mut Vec::new());
         assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
     }
 
-    // Goal: a run ends at its time-out with all that it started, and one that ends leaves nothing behind. Method: children
-    // that sleep, told apart by their number; they are gone, or dead and not yet collected by whoever adopted them.
+    // Proves that a program is killed at its timeout with all its children, and that one that exits
+    // leaves none. The children are gone, or zombies not yet reaped by the process that adopted
+    // them.
     #[test]
-    fn nothing_stays_behind() {
+    fn children_are_killed() {
         for (script, timeout_ns, expected) in [
-            ("sleep 1000 & echo $!; sleep 1000", TIMEOUT_NS, End::TimedOut),
-            ("sleep 1000 & echo $!; exit 0", WATCHDOG_NS, End::Exited(0)),
-            ("sleep 1000 & echo $!; exec >&-; sleep 1000", TIMEOUT_NS, End::TimedOut),
+            ("sleep 1000 & echo $!; sleep 1000", TIMEOUT_NS, ProgramEnd::TimedOut),
+            ("sleep 1000 & echo $!; exit 0", WATCHDOG_NS, ProgramEnd::Exited(0)),
+            ("sleep 1000 & echo $!; exec >&-; sleep 1000", TIMEOUT_NS, ProgramEnd::TimedOut),
         ] {
             let begin = monotonic_ns();
             let (run, output) = shell(script, timeout_ns);
             assert_eq!(run.end, expected);
-            // The sleepers would hold it up for 1,000 s.
+            // The sleeping children would delay it by 1,000 s.
             assert!(monotonic_ns() - begin < WATCHDOG_NS);
             let pid: u32 = String::from_utf8(output).unwrap().trim().parse().unwrap();
             let is_alive = || {
@@ -248,32 +268,33 @@ mod tests {
         }
     }
 
-    // Goal: another thread can end a run, and nothing happens where none is under way. Method: a shell that ignores what can be
-    // ignored.
+    // Proves that another thread can kill a program that ignores signals, and that killing is
+    // harmless when none runs.
     #[test]
-    fn a_leash_ends_a_run() {
-        let leash = Leash::default();
-        leash.pull();
+    fn a_kill_handle_ends_a_run() {
+        let kill_handle = KillHandle::default();
+        kill_handle.kill();
         let words = ["/bin/sh", "-c", "trap '' TERM INT HUP; sleep 1000"].map(str::to_owned);
         let run = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while leash.group().is_none() {
+                while kill_handle.group().is_none() {
                     std::thread::yield_now();
                 }
-                leash.pull();
+                kill_handle.kill();
             });
-            run(&words, WATCHDOG_NS, &leash, &mut Vec::new()).unwrap()
+            run(&words, WATCHDOG_NS, &kill_handle, &mut Vec::new()).unwrap()
         });
-        assert_eq!(run.end, End::Signalled(9), "{run:?}");
-        leash.pull();
+        assert_eq!(run.end, ProgramEnd::Signalled(9), "{run:?}");
+        kill_handle.kill();
     }
 
-    // Goal: endless output takes neither memory nor time. Method: yes(1), and just what is allowed.
+    // Proves that endless output takes neither memory nor time, and that output up to the limit is
+    // kept.
     #[test]
     fn output_is_limited() {
         let (run, output) = shell("while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyy; done", WATCHDOG_NS);
-        assert_eq!((run.end, output.len()), (End::PrintedTooMuch, OUTPUT_BYTES_MAX));
+        assert_eq!((run.end, output.len()), (ProgramEnd::OutputTooLong, OUTPUT_BYTES_MAX));
         let (run, output) = shell("head -c 65536 /dev/zero", WATCHDOG_NS);
-        assert_eq!((run.end, output.len()), (End::Exited(0), OUTPUT_BYTES_MAX));
+        assert_eq!((run.end, output.len()), (ProgramEnd::Exited(0), OUTPUT_BYTES_MAX));
     }
 }

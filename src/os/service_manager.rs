@@ -1,7 +1,7 @@
-//! The service manager, if one has started this process: it is told what the agent is doing (`sd_notify(3)`).
+//! Notifies the service manager that started this process, if any (`sd_notify(3)`).
 //!
-//! The messages are those of the crate `sd-notify`. The socket is ours: it waits for a service manager that does not read for a
-//! limited time, and knows sockets without a name in the file system.
+//! The messages come from the crate `sd-notify`. The socket is our own: its send timeout is limited
+//! in case the service manager does not read, and it supports abstract socket names.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,41 +14,43 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// A service manager whose socket is full is waited for so long, then the message waits for the next one.
+/// Send timeout for a full socket. After it, the message waits for the next one.
 const SEND_MAX: Duration = Duration::from_millis(100);
 
-/// Something that the service manager acts on, and must hear.
+/// A state that the service manager acts on and that must be delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// The agent records: after the start, and after a reload.
+pub enum ServiceState {
+    /// The recorder runs: after the start, and after a reload.
     Ready,
-    /// A reload has begun at this time of the monotonic clock, in nanoseconds.
+    /// A reload began at this time of the monotonic clock, in nanoseconds.
     Reloading(u64),
-    /// The end has begun.
+    /// The shutdown has begun.
     Stopping,
 }
 
-/// Who is told. Without a service manager nobody is, and nothing costs anything.
+/// The connection to the service manager. Without one, all calls do nothing.
 #[derive(Debug)]
 pub struct ServiceManager {
-    place: Option<(UnixDatagram, SocketAddr)>,
+    socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
-    owed: Option<State>, // the last one, while it could not be sent
+    pending: Option<ServiceState>, // the last state that could not be sent
 }
 
 impl ServiceManager {
-    /// As the environment says: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`, read now and never again. They stay there, but
-    /// what this process starts is not its main process, which alone is listened to.
+    /// Connects as the environment says: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`, read
+    /// once. The variables are left in place: the service manager ignores child processes, because
+    /// it listens only to the main process.
     ///
     /// # Errors
-    /// The socket's name is none, or the kernel refuses a socket. [`ServiceManager::none`] goes on without.
-    pub fn of_environment() -> io::Result<Self> {
+    /// The socket's name is invalid, or the kernel refuses a socket. The caller can continue with
+    /// [`ServiceManager::none`].
+    pub fn from_environment() -> io::Result<Self> {
         Self::new(env::var_os("NOTIFY_SOCKET"), sd_notify::watchdog_enabled())
     }
 
-    /// Nobody.
+    /// Returns a value that sends nothing.
     pub fn none() -> Self {
-        Self { place: None, watchdog: None, owed: None }
+        Self { socket: None, watchdog: None, pending: None }
     }
 
     fn new(name: Option<OsString>, watchdog: Option<Duration>) -> io::Result<Self> {
@@ -60,82 +62,83 @@ impl ServiceManager {
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(SEND_MAX))?;
         let watchdog = watchdog.filter(|interval| !interval.is_zero());
-        Ok(Self { place: Some((socket, address)), watchdog, owed: None })
+        Ok(Self { socket: Some((socket, address)), watchdog, pending: None })
     }
 
-    /// Whether somebody listens.
-    pub fn is_there(&self) -> bool {
-        self.place.is_some()
+    /// Returns whether there is a service manager.
+    pub fn is_connected(&self) -> bool {
+        self.socket.is_some()
     }
 
-    /// Within which time it wants to be fed; none if it does not.
+    /// Returns the watchdog interval, if the watchdog is enabled.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// Tells a state, with one line for people. Where that cannot be sent now, it goes with the next message; of several such states
-    /// the last one does.
+    /// Sends a state with a status line. A state that cannot be sent goes with the next message; of
+    /// several, the last one.
     ///
     /// # Errors
-    /// What the kernel says; `WouldBlock` after 100 ms if the service manager does not read.
-    pub fn tell(&mut self, state: State, status: &str) -> io::Result<()> {
-        self.owed = Some(state);
+    /// `WouldBlock` after 100 ms if the service manager does not read, or any error of the
+    /// underlying system call.
+    pub fn notify_state(&mut self, state: ServiceState, status: &str) -> io::Result<()> {
+        self.pending = Some(state);
         self.send(&[NotifyState::Status(status)])
     }
 
-    /// Shows one line to people. A line that cannot be sent is forgotten.
+    /// Sends a status line. A line that cannot be sent is dropped.
     ///
     /// # Errors
-    /// As [`ServiceManager::tell`].
-    pub fn show(&mut self, status: &str) -> io::Result<()> {
+    /// As [`ServiceManager::notify_state`].
+    pub fn notify_status(&mut self, status: &str) -> io::Result<()> {
         self.send(&[NotifyState::Status(status)])
     }
 
-    /// Feeds the watchdog.
+    /// Sends a keep-alive to the watchdog.
     ///
     /// # Errors
-    /// As [`ServiceManager::tell`].
-    pub fn feed(&mut self) -> io::Result<()> {
+    /// As [`ServiceManager::notify_state`].
+    pub fn ping_watchdog(&mut self) -> io::Result<()> {
         self.send(&[NotifyState::Watchdog])
     }
 
-    /// Asks for so much time from now on, where the end takes longer than the service manager would wait.
+    /// Extends the service manager's timeout by `time` from now, if the shutdown takes longer.
     ///
     /// # Errors
-    /// As [`ServiceManager::tell`].
-    pub fn ask_for_time(&mut self, time: Duration) -> io::Result<()> {
+    /// As [`ServiceManager::notify_state`].
+    pub fn extend_timeout(&mut self, time: Duration) -> io::Result<()> {
         let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         self.send(&[NotifyState::ExtendTimeoutUsec(micros)])
     }
 
-    /// Sends what is owed, if there is anything.
+    /// Sends the pending state, if any.
     ///
     /// # Errors
-    /// As [`ServiceManager::tell`].
-    pub fn settle(&mut self) -> io::Result<()> {
-        if self.owed.is_some() { self.send(&[]) } else { Ok(()) }
+    /// As [`ServiceManager::notify_state`].
+    pub fn send_pending(&mut self) -> io::Result<()> {
+        if self.pending.is_some() { self.send(&[]) } else { Ok(()) }
     }
 
     fn send(&mut self, lines: &[NotifyState<'_>]) -> io::Result<()> {
-        let Some((socket, address)) = &self.place else {
-            self.owed = None;
+        let Some((socket, address)) = &self.socket else {
+            self.pending = None;
             return Ok(());
         };
-        let owed: &[NotifyState<'_>] = match self.owed {
+        let owed: &[NotifyState<'_>] = match self.pending {
             None => &[],
-            Some(State::Ready) => &[NotifyState::Ready],
-            Some(State::Reloading(mono_ns)) => {
+            Some(ServiceState::Ready) => &[NotifyState::Ready],
+            Some(ServiceState::Reloading(mono_ns)) => {
                 &[NotifyState::Reloading, NotifyState::MonotonicUsec(i128::from(mono_ns / 1000))]
             }
-            Some(State::Stopping) => &[NotifyState::Stopping],
+            Some(ServiceState::Stopping) => &[NotifyState::Stopping],
         };
         let mut text = String::new();
         for line in owed.iter().chain(lines) {
-            // Writing to a text cannot fail.
+            // Writing to a String cannot fail.
             let _written = writeln!(text, "{line}");
         }
         socket.send_to_addr(text.as_bytes(), address)?;
-        self.owed = None;
+        self.pending = None;
         Ok(())
     }
 }
@@ -150,7 +153,7 @@ mod tests {
         String::from_utf8(buffer[..length].to_vec()).unwrap()
     }
 
-    // Goal: each message is what sd_notify(3) says, by a name in the file system and by one that is not. Method: sockets of our own.
+    // Proves that the messages follow sd_notify(3), over path and abstract sockets.
     #[test]
     fn messages_are_those_of_the_protocol() {
         let folder = tempfile::tempdir().unwrap();
@@ -165,22 +168,22 @@ mod tests {
         ];
         for (socket, name) in sockets {
             let mut manager = ServiceManager::new(Some(name), Some(Duration::from_secs(30))).unwrap();
-            assert_eq!((manager.is_there(), manager.watchdog()), (true, Some(Duration::from_secs(30))));
-            manager.tell(State::Ready, "recording").unwrap();
+            assert_eq!((manager.is_connected(), manager.watchdog()), (true, Some(Duration::from_secs(30))));
+            manager.notify_state(ServiceState::Ready, "recording").unwrap();
             assert_eq!(received(&socket), "READY=1\nSTATUS=recording\n");
-            manager.tell(State::Reloading(5_000_999), "reading").unwrap();
+            manager.notify_state(ServiceState::Reloading(5_000_999), "reading").unwrap();
             assert_eq!(received(&socket), "RELOADING=1\nMONOTONIC_USEC=5000\nSTATUS=reading\n");
-            manager.feed().unwrap();
+            manager.ping_watchdog().unwrap();
             assert_eq!(received(&socket), "WATCHDOG=1\n");
-            manager.ask_for_time(Duration::from_secs(2)).unwrap();
+            manager.extend_timeout(Duration::from_secs(2)).unwrap();
             assert_eq!(received(&socket), "EXTEND_TIMEOUT_USEC=2000000\n");
-            manager.tell(State::Stopping, "ending").unwrap();
+            manager.notify_state(ServiceState::Stopping, "ending").unwrap();
             assert_eq!(received(&socket), "STOPPING=1\nSTATUS=ending\n");
         }
     }
 
-    // Goal: a service manager that reads nothing holds nobody up for long, and hears the last state once it reads. Method: a socket
-    // that is filled, then emptied.
+    // Proves that a service manager that does not read delays the sender only briefly, and gets the
+    // last state once it reads.
     #[test]
     fn a_full_socket_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -189,36 +192,36 @@ mod tests {
         let mut manager = ServiceManager::new(Some(path.into()), None).unwrap();
         let mut sent = 0;
         let error = loop {
-            match manager.show("full") {
+            match manager.notify_status("full") {
                 Ok(()) => sent += 1,
                 Err(error) => break error,
             }
         };
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        assert!(manager.tell(State::Reloading(1), "lost").is_err());
-        assert!(manager.tell(State::Ready, "lost").is_err());
+        assert!(manager.notify_state(ServiceState::Reloading(1), "lost").is_err());
+        assert!(manager.notify_state(ServiceState::Ready, "lost").is_err());
         for _ in 0..sent {
             assert_eq!(received(&socket), "STATUS=full\n");
         }
-        manager.settle().unwrap();
+        manager.send_pending().unwrap();
         assert_eq!(received(&socket), "READY=1\n");
-        manager.settle().unwrap();
-        manager.feed().unwrap();
+        manager.send_pending().unwrap();
+        manager.ping_watchdog().unwrap();
         assert_eq!(received(&socket), "WATCHDOG=1\n", "once");
     }
 
-    // Goal: without a service manager nothing is sent and nothing fails; a name that cannot be one is told. Method: no name, an empty
-    // one, one that is too long, and one that nobody listens to.
+    // Proves that without a service manager nothing is sent and nothing fails, and that an invalid
+    // socket name is an error.
     #[test]
-    fn nobody_is_nobody() {
+    fn without_a_manager_nothing_is_sent() {
         for name in [None, Some(OsString::new())] {
             let mut manager = ServiceManager::new(name, Some(Duration::from_secs(1))).unwrap();
-            assert_eq!((manager.is_there(), manager.watchdog()), (false, None));
-            manager.tell(State::Ready, "").unwrap();
+            assert_eq!((manager.is_connected(), manager.watchdog()), (false, None));
+            manager.notify_state(ServiceState::Ready, "").unwrap();
         }
         assert!(ServiceManager::new(Some("/x".repeat(99).into()), None).is_err());
         let mut manager = ServiceManager::new(Some("/nobody/listens".into()), None).unwrap();
-        assert!(manager.tell(State::Ready, "").is_err());
+        assert!(manager.notify_state(ServiceState::Ready, "").is_err());
         let zero = ServiceManager::new(Some("/x".into()), Some(Duration::ZERO)).unwrap();
         assert_eq!(zero.watchdog(), None);
     }

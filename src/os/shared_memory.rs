@@ -1,9 +1,10 @@
-//! Memory that outlives a killed process: a file on tmpfs, mapped shared, taken in full at the start and handed out in
-//! pieces that do not overlap.
+//! Memory that outlives a killed process: a file on tmpfs, mapped shared, allocated in full at the
+//! start and handed out in ranges that do not overlap.
 //!
-//! The only place in the agent where memory is reached through a raw pointer: Rust has no safe way to share a mapping that
-//! the kernel keeps when the process dies, and copying each frame into a file by `write` would cost a system call (230 ns
-//! at least) where the frame itself takes 7 to 60.
+//! The only place in the recorder that reaches memory through a raw pointer. Rust has no safe way
+//! to share a mapping that the kernel keeps when the process dies, and copying each frame into a
+//! file with `write` would cost a system call (at least 230 ns) where the frame itself takes 7 to
+//! 60 ns.
 
 use std::fs::{DirBuilder, File, Metadata, TryLockError};
 use std::io::{self, ErrorKind};
@@ -17,59 +18,62 @@ use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, fstatfs, linkat, openat};
 
 use super::clock::monotonic_ns;
-use super::directory::{Access, Directory};
+use super::directory::{Directory, FileAccess};
 use super::environment;
-use super::event::Event;
 use super::storage::ReadAt;
+use super::wake_event::WakeEvent;
 
-/// What `statfs(2)` says of tmpfs.
+/// The magic number of tmpfs in `statfs(2)`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// Access to the directory: its owner alone.
+/// Mode of the directory: owner only.
 const DIRECTORY_MODE: u32 = 0o700;
-/// Access to the file.
+/// Mode of the file: owner only.
 const FILE_MODE: u32 = 0o600;
-/// Bits of a mode by which others than the owner may write.
+/// Mode bits that let group or others write.
 const OTHERS_WRITE: u32 = 0o022;
-/// The unit in which the kernel counts what a file occupies (stat(2)).
+/// The unit of `st_blocks` (stat(2)).
 const BLOCK_BYTES: u64 = 512;
-/// How much of a file is looked at to see whether anybody has written to it.
+/// The length of the prefix that shows whether a file was ever written to.
 const PAGE_BYTES: usize = 4096;
-/// How often a lock that is held is tried again.
-const LOCK_AGAIN_NS: u64 = 5_000_000;
-/// So much is mapped in one call: a thread that changes the process's mappings meanwhile waits for no more.
+/// Retry interval for a lock that is held.
+const LOCK_RETRY_NS: u64 = 5_000_000;
+/// Bytes mapped per call: bounds how long another thread that changes the process's mappings must
+/// wait.
 const POPULATE_STEP_BYTES: usize = 1 << 20;
-/// Pieces begin at multiples of this: a cache line, and more than any number needs.
+/// Alignment of ranges: a cache line, and more than a number needs.
 const ALIGNMENT: usize = 64;
 
-/// Where runs keep their memory if nobody says otherwise: the service's runtime directory, else one of the user's own under
-/// /dev/shm.
+/// Returns the default directory for the memory of runs: the service's runtime directory, or one
+/// per user under /dev/shm.
 pub fn default_directory() -> PathBuf {
     let given = environment::directory("RUNTIME_DIRECTORY");
     given.unwrap_or_else(|| PathBuf::from(format!("/dev/shm/flatcap-{}", rustix::process::getuid().as_raw())))
 }
 
-/// Makes a directory that is ours and closed to others, if there is none.
+/// Creates a directory that only this user can write to, if missing.
 ///
 /// # Errors
-/// What the kernel says; `PermissionDenied` where it is there and not ours, or others may write into it.
-pub fn own_directory(directory: &Path) -> io::Result<()> {
+/// `PermissionDenied` if it exists and belongs to another user or others may write to it, or any
+/// error of the underlying system call.
+pub fn create_private_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
     open_trusted(directory).map(drop)
 }
 
-/// Whether a directory is there, ours, and closed to others: what is in it was put there by us.
-pub fn is_own_directory(directory: &Path) -> bool {
+/// Returns whether a directory exists, is ours and is closed to others, so that its content can be
+/// trusted.
+pub fn is_private_directory(directory: &Path) -> bool {
     open_trusted(directory).is_ok()
 }
 
-/// A stretch of memory, zero at first.
+/// Memory that is handed out in ranges, initially zero.
 #[derive(Debug)]
 pub struct SharedMemory {
     map: Arc<MmapRaw>,
-    taken: usize, // <= map.len(), a multiple of ALIGNMENT
+    allocated: usize, // <= map.len()
 }
 
-/// The file of a [`SharedMemory`] that has no name yet.
+/// The file of a [`SharedMemory`], not named yet.
 #[derive(Debug)]
 pub struct UnnamedFile {
     folder: Directory,
@@ -77,33 +81,37 @@ pub struct UnnamedFile {
 }
 
 impl UnnamedFile {
-    /// Gives the file its name: from now on it outlives this process. The mapping keeps it open, and its lock held.
+    /// Gives the file its name; from now on it outlives this process. The mapping keeps the file
+    /// open and its lock held.
     ///
     /// # Errors
-    /// The name is taken; what the kernel says, among it that /proc is missing.
+    /// The name exists; /proc is not mounted; or any error of the underlying system call.
     pub fn publish(self, name: &str) -> io::Result<()> {
-        // By way of /proc: by its descriptor alone it takes CAP_DAC_READ_SEARCH (open(2), O_TMPFILE).
+        // Via /proc, because linking by descriptor alone needs CAP_DAC_READ_SEARCH (open(2),
+        // O_TMPFILE).
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         Ok(linkat(CWD, link.as_str(), &self.folder, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 }
 
 impl SharedMemory {
-    /// Memory that goes with the process.
+    /// Creates memory that is freed with the process.
     ///
     /// # Errors
-    /// The kernel has none.
+    /// The kernel is out of memory.
     pub fn anonymous(bytes: usize) -> io::Result<Self> {
         let map = MmapMut::map_anon(bytes.max(1))?;
-        Ok(Self { map: Arc::new(map.into()), taken: 0 })
+        Ok(Self { map: Arc::new(map.into()), allocated: 0 })
     }
 
-    /// Memory in a file of `directory` without a name, locked (flock) for as long as this process lives. All of it is taken
-    /// from tmpfs at once: memory that is missing later would be a SIGBUS. A kill takes it until it has a name
-    /// ([`UnnamedFile::publish`]), so that none is left that says nothing of its owner.
+    /// Creates memory in an unnamed file of `directory`, locked (flock) while this process lives.
+    /// All of it is allocated on tmpfs at once, because memory that is missing later would be a
+    /// SIGBUS. Until the file has a name ([`UnnamedFile::publish`]) a kill frees it, so that no
+    /// file is left that does not name its owner.
     ///
     /// # Errors
-    /// The directory is none, not ours, open to others, or not on tmpfs; tmpfs is full (`StorageFull`).
+    /// The directory is missing, belongs to another user, is open to others, or is not on tmpfs; or
+    /// tmpfs is full (`StorageFull`).
     pub fn create(directory: &Path, bytes: usize) -> io::Result<(Self, UnnamedFile)> {
         DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
         let folder = open_trusted(directory)?;
@@ -119,45 +127,46 @@ impl SharedMemory {
         }
         fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
         let map = MmapOptions::new().len(bytes).map_raw(&file)?;
-        Ok((Self { map: Arc::new(map), taken: 0 }, UnnamedFile { folder, file }))
+        Ok((Self { map: Arc::new(map), allocated: 0 }, UnnamedFile { folder, file }))
     }
 
-    /// Its pages, to be mapped before they are needed.
-    pub fn pages(&self) -> Pages {
-        Pages(Arc::clone(&self.map))
+    /// Returns its pages, to be mapped before they are needed.
+    pub fn pages(&self) -> MappedPages {
+        MappedPages(Arc::clone(&self.map))
     }
 
-    /// The next `bytes` of it, which nobody else has; none if so much is not left.
-    pub fn take(&mut self, bytes: usize) -> Option<Piece> {
-        let start = self.taken;
+    /// Allocates the next `bytes`, exclusively for the caller. Returns `None` if not enough are
+    /// left.
+    pub fn allocate(&mut self, bytes: usize) -> Option<SharedSlice> {
+        let start = self.allocated;
         let end = start.checked_add(bytes).filter(|end| *end <= self.map.len())?;
-        self.taken = end.next_multiple_of(ALIGNMENT).min(self.map.len());
-        Some(Piece { map: Arc::clone(&self.map), start, length: bytes })
+        self.allocated = end.next_multiple_of(ALIGNMENT).min(self.map.len());
+        Some(SharedSlice { map: Arc::clone(&self.map), start, length: bytes })
     }
 
-    /// The next number of it, shared with whoever reads the file.
-    pub fn take_number(&mut self) -> Option<SharedNumber> {
-        // Numbers stand one behind the other: each in a cache line of its own would waste a page a few sources.
-        let start = self.taken.next_multiple_of(size_of::<u64>());
+    /// Allocates the next number, which a process that reads the file can see.
+    pub fn allocate_number(&mut self) -> Option<SharedNumber> {
+        // Numbers are adjacent: a cache line for each would waste a page per few sources.
+        let start = self.allocated.next_multiple_of(size_of::<u64>());
         let end = start.checked_add(size_of::<u64>()).filter(|end| *end <= self.map.len())?;
-        self.taken = end;
+        self.allocated = end;
         Some(SharedNumber { map: Arc::clone(&self.map), start })
     }
 
-    /// Goes on at a multiple of `bytes`.
+    /// Advances to a multiple of `bytes`.
     pub fn align(&mut self, bytes: usize) {
-        self.taken = self.taken.next_multiple_of(bytes).min(self.map.len());
+        self.allocated = self.allocated.next_multiple_of(bytes).min(self.map.len());
     }
 }
 
 /// The pages of a [`SharedMemory`].
 #[derive(Debug, Clone)]
-pub struct Pages(Arc<MmapRaw>);
+pub struct MappedPages(Arc<MmapRaw>);
 
-impl Pages {
-    /// Maps every page, so that no access to one will be a page fault. Changes no content, and may be done while others use
-    /// the memory. Best effort: a kernel before 5.14 knows no such call, and the first access to a page then costs a
-    /// microsecond.
+impl MappedPages {
+    /// Maps every page, so that later accesses cause no page fault. Changes no content and is safe
+    /// while other threads use the memory. Best effort: kernels before 5.14 lack the call, and the
+    /// first access to a page then costs a microsecond.
     pub fn populate(&self) {
         let mut at = 0;
         while at < self.0.len() {
@@ -170,41 +179,42 @@ impl Pages {
     }
 }
 
-/// A part of a [`SharedMemory`] that nobody else has.
+/// A range of a [`SharedMemory`] with a single owner.
 #[derive(Debug)]
-pub struct Piece {
+pub struct SharedSlice {
     map: Arc<MmapRaw>,
     start: usize, // start + length <= map.len()
     length: usize,
 }
 
-impl Piece {
-    /// How many bytes it has.
+impl SharedSlice {
+    /// Returns the length in bytes.
     #[inline]
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     #[inline]
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the range lies within the mapping (checked by `take`), which lives as long as `map`. Nobody else in this
-        // process has these bytes: `take` hands out each once, and `&self` excludes `bytes_mut`. Other processes only read
-        // the file, and only once this one is dead and its lock free.
+        // SAFETY: the range lies within the mapping (checked by `allocate`), which lives as long as
+        // `map`. No other value in this process has these bytes: `allocate` hands out each range
+        // once, and `&self` excludes `bytes_mut`. Other processes only read the file, and only once
+        // this process is dead and its lock free.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.start), self.length) }
     }
 
-    /// Its bytes, to be written.
+    /// Returns the bytes for writing.
     #[inline]
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `&mut self` excludes every other reference to this piece.
+        // SAFETY: as above, and `&mut self` excludes every other reference to this range.
         unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().add(self.start), self.length) }
     }
 }
 
-/// A number in a [`SharedMemory`] that a later process finds as it was last stored.
+/// A number in a [`SharedMemory`]. A later process reads the value that was last stored.
 #[derive(Debug)]
 pub struct SharedNumber {
     map: Arc<MmapRaw>,
@@ -212,45 +222,47 @@ pub struct SharedNumber {
 }
 
 impl SharedNumber {
-    /// The number.
+    /// Returns the number.
     #[inline]
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
     pub fn get(&self) -> &AtomicU64 {
-        // SAFETY: the eight bytes lie within the mapping (checked by `take_number`), which lives as long as `map`; mappings
-        // begin at a page, so the address is a multiple of 8; no `Piece` covers them; every access is atomic.
+        // SAFETY: the eight bytes lie within the mapping (checked by `allocate_number`), which
+        // lives as long as `map`. Mappings begin at a page, so the address is a multiple of 8. No
+        // `SharedSlice` covers these bytes. Every access is atomic.
         unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(self.start).cast()) }
     }
 }
 
-/// Opens a directory that is ours and that nobody else can write to. A link to it is followed if it is ours or root's: systemd makes
-/// links, as root; in /dev/shm anybody can.
+/// Opens a directory that is ours and that no other user can write to. A link to it is followed if
+/// it belongs to us or to root: systemd creates links, as root, but in /dev/shm any user can.
 fn open_trusted(directory: &Path) -> io::Result<Directory> {
     let refuse = |why: &str| Err(io::Error::new(ErrorKind::PermissionDenied, why));
     let folder = Directory::open(directory)?;
     if folder.owner() != rustix::process::geteuid().as_raw() {
-        return refuse("it belongs to somebody else");
+        return refuse("it belongs to another user");
     }
     if folder.mode() & OTHERS_WRITE != 0 {
-        return refuse("others may write to it");
+        return refuse("other users may write to it");
     }
     Ok(folder)
 }
 
-/// A file of some process, alive or dead.
+/// The shared memory file of a process, which may be dead.
 #[derive(Debug)]
-pub struct KeptMemory {
+pub struct SharedMemoryFile {
     path: PathBuf,
     /// Open for reading.
     pub file: File,
 }
 
-impl KeptMemory {
-    /// Every file in `directory` whose name ends with `suffix`. An absent directory has none. No lock is tried: that would
-    /// make others believe, for a moment, that the process is alive.
+impl SharedMemoryFile {
+    /// Lists the files in `directory` whose names end with `suffix`; none if the directory is
+    /// missing. Takes no lock, because that would make others believe for a moment that the process
+    /// is alive.
     ///
     /// # Errors
-    /// `PermissionDenied` for a directory that somebody else can write to: what lies there is not to be believed. Or the
-    /// directory cannot be read.
+    /// `PermissionDenied` if another user can write to the directory, so that its content cannot be
+    /// trusted; or the directory cannot be read.
     pub fn list(directory: &Path, suffix: &str) -> io::Result<Vec<Self>> {
         let folder = match open_trusted(directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -258,8 +270,8 @@ impl KeptMemory {
         };
         let mut found = Vec::new();
         for name in folder.names()?.into_iter().filter(|name| name.ends_with(suffix)) {
-            // Removed since, somebody else's, or no regular file: not ours to take.
-            if let Ok(file) = folder.file(&name, Access::Read) {
+            // Removed meanwhile, another user's, or not a regular file: not ours to take.
+            if let Ok(file) = folder.file(&name, FileAccess::Read) {
                 found.push(Self { path: directory.join(name), file });
             }
         }
@@ -267,28 +279,29 @@ impl KeptMemory {
         Ok(found)
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its length in bytes, none if it is shorter on tmpfs than that: memory is taken in full before anything is in it, so
-    /// that one with holes is not what a run has left.
+    /// Returns its length in bytes. Returns `None` if fewer bytes are allocated on tmpfs: a run
+    /// allocates all of its memory before it writes, so a sparse file is not what a run has left.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn whole_length(&self) -> io::Result<Option<u64>> {
+    /// Any error of the underlying system call.
+    pub fn complete_length(&self) -> io::Result<Option<u64>> {
         let metadata = self.file.metadata()?;
-        let held = metadata.blocks().saturating_mul(BLOCK_BYTES);
-        Ok(Some(metadata.len()).filter(|length| *length <= held))
+        let allocated_bytes = metadata.blocks().saturating_mul(BLOCK_BYTES);
+        Ok(Some(metadata.len()).filter(|length| *length <= allocated_bytes))
     }
 
-    /// Takes it over if its process is dead, for as long as `self` lives. A process that is being killed is waited for.
+    /// Locks the file if its process is dead, for as long as `self` lives. Waits up to `wait_ns`
+    /// for a process that is being killed. Returns whether the lock was taken.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn take_over(&self, wait_ns: u64) -> io::Result<bool> {
-        let (never, deadline_ns) = (Event::new(), monotonic_ns().saturating_add(wait_ns));
+        let (never, deadline_ns) = (WakeEvent::new(), monotonic_ns().saturating_add(wait_ns));
         loop {
             match self.file.try_lock() {
                 Ok(()) => return Ok(true),
@@ -299,41 +312,44 @@ impl KeptMemory {
             if now >= deadline_ns {
                 return Ok(false);
             }
-            never.wait_until(now + LOCK_AGAIN_NS);
+            never.wait_until(now + LOCK_RETRY_NS);
         }
     }
 
-    /// Whether a process holds it. Not to be asked of an empty file, which is about to be locked.
-    pub fn is_held(&self) -> bool {
+    /// Returns whether a process has locked it. Do not call this for an empty file, which is about
+    /// to be locked.
+    pub fn is_locked(&self) -> bool {
         matches!(self.file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 
-    /// Whether nobody has written to it: it is empty, or its first page is zero. A run writes who it is before anything else.
+    /// Returns whether the file was never written to: it is empty, or its first page is zero. A run
+    /// writes its identity before anything else.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn is_blank(&self) -> io::Result<bool> {
         let mut page = [0; PAGE_BYTES];
         let count = self.file.read_all_at(&mut page, 0)?;
         Ok(page.iter().take(count).all(|byte| *byte == 0))
     }
 
-    /// Removes it if the name still leads to it: what is in it is safe.
+    /// Removes the file if its path still refers to it. Call this once its content is safe.
     pub fn remove(self) {
         let is_same = |found: Metadata| {
             self.file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
         };
         if std::fs::symlink_metadata(&self.path).is_ok_and(is_same) {
-            remove_if_there(&self.path);
+            remove_if_exists(&self.path);
         }
     }
 }
 
-/// Removes the file of a run that has ended, best effort: it is on tmpfs, and found again by the next run if it stays.
-#[allow(clippy::disallowed_methods, reason = "this is the door that the ban points to")]
-pub fn remove_if_there(path: &Path) {
+/// Removes the file of a run that has ended. Best effort: if it stays on tmpfs, the next run finds
+/// it again.
+#[allow(clippy::disallowed_methods, reason = "the function that the ban points to")]
+pub fn remove_if_exists(path: &Path) {
     match std::fs::remove_file(path) {
-        // Where nothing may be written the kernel says that first, whether the file is there or not.
+        // In a read-only directory the kernel reports that first, whether the file exists or not.
         Err(error) if std::fs::symlink_metadata(path).is_ok() => {
             tracing::warn!(path = %path.display(), %error, "cannot remove the memory of a run that has ended");
         }
@@ -351,15 +367,15 @@ mod tests {
         tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap()
     }
 
-    // Goal: pieces and numbers do not overlap, hold what is written, and end where the memory does. Method: fill each with
-    // a value of its own, read them all.
+    // Proves that ranges and numbers do not overlap, hold what is written, and end where the memory
+    // ends.
     #[test]
     fn pieces_do_not_overlap() {
         let mut memory = SharedMemory::anonymous(1000).unwrap();
-        let numbers: Vec<SharedNumber> = (0..5).map(|_| memory.take_number().unwrap()).collect();
+        let numbers: Vec<SharedNumber> = (0..5).map(|_| memory.allocate_number().unwrap()).collect();
         memory.align(64);
-        let mut pieces: Vec<Piece> = (0..4).map(|_| memory.take(100).unwrap()).collect();
-        assert!(memory.take(1000).is_none());
+        let mut pieces: Vec<SharedSlice> = (0..4).map(|_| memory.allocate(100).unwrap()).collect();
+        assert!(memory.allocate(1000).is_none());
         for (piece, value) in pieces.iter_mut().zip(1..) {
             piece.bytes_mut().fill(value);
         }
@@ -374,20 +390,20 @@ mod tests {
         }
     }
 
-    // Goal: what was written is in the file, which is locked while its process lives. Method: read the file beside it.
+    // Proves that the file holds what was written, and is locked while its process lives.
     #[test]
     fn the_file_holds_what_was_written() {
         let folder = folder();
         let (mut memory, file) = SharedMemory::create(folder.path(), 8192).unwrap();
-        let number = memory.take_number().unwrap();
+        let number = memory.allocate_number().unwrap();
         number.get().store(0x0102_0304, Ordering::Release);
         memory.align(4096);
-        memory.take(10).unwrap().bytes_mut().copy_from_slice(b"0123456789");
+        memory.allocate(10).unwrap().bytes_mut().copy_from_slice(b"0123456789");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "a kill leaves nothing");
         file.publish("a.slabs").unwrap();
-        let kept = KeptMemory::list(folder.path(), ".slabs").unwrap();
-        assert!(kept[0].is_held() && !kept[0].take_over(1).unwrap(), "its process lives");
-        assert_eq!(kept[0].whole_length().unwrap(), Some(8192));
+        let kept = SharedMemoryFile::list(folder.path(), ".slabs").unwrap();
+        assert!(kept[0].is_locked() && !kept[0].take_over(1).unwrap(), "its process lives");
+        assert_eq!(kept[0].complete_length().unwrap(), Some(8192));
         let content = std::fs::read(folder.path().join("a.slabs")).unwrap();
         assert_eq!(content.len(), 8192);
         assert_eq!(content[..8], 0x0102_0304_u64.to_le_bytes());
@@ -395,20 +411,20 @@ mod tests {
         let (_, another) = SharedMemory::create(folder.path(), 8192).unwrap();
         assert_eq!(another.publish("a.slabs").unwrap_err().kind(), ErrorKind::AlreadyExists);
         drop((number, memory));
-        assert!(!kept[0].is_held() && kept[0].take_over(1).unwrap());
-        kept.into_iter().for_each(KeptMemory::remove);
-        assert_eq!(KeptMemory::list(folder.path(), ".slabs").unwrap().len(), 0);
+        assert!(!kept[0].is_locked() && kept[0].take_over(1).unwrap());
+        kept.into_iter().for_each(SharedMemoryFile::remove);
+        assert_eq!(SharedMemoryFile::list(folder.path(), ".slabs").unwrap().len(), 0);
     }
 
-    // Goal: mapping pages ahead changes nothing in them, whatever the length. Method: content before and behind; the kernel's count of
-    // page faults of this thread for a touch of every page.
+    // Proves that mapping pages ahead keeps their content, at any length. Counts this thread's page
+    // faults while it touches every page.
     #[test]
     fn pages_are_mapped_ahead() {
         const BYTES: usize = (3 << 20) + 8192;
         let folder = folder();
         let (mut memory, _file) = SharedMemory::create(folder.path(), BYTES).unwrap();
         let pages = memory.pages();
-        let mut piece = memory.take(BYTES).unwrap();
+        let mut piece = memory.allocate(BYTES).unwrap();
         piece.bytes_mut()[5000..5003].copy_from_slice(b"abc");
         pages.populate();
         let before = page_faults();
@@ -419,14 +435,14 @@ mod tests {
         assert!(piece.bytes()[5003..8192].iter().all(|byte| *byte == 0));
     }
 
-    /// Page faults of this thread without I/O so far (`proc_pid_stat(5)`, field 10).
+    /// Returns this thread's page faults without I/O so far (`proc_pid_stat(5)`, field 10).
     fn page_faults() -> u64 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         stat.rsplit(')').next().unwrap().split_ascii_whitespace().nth(7).unwrap().parse().unwrap()
     }
 
-    // Goal: a place that cannot keep memory is refused by name. Method: a directory on a disk, one open to others, more
-    // memory than there is.
+    // Proves that unusable directories are rejected with the reason: on a disk, open to others, too
+    // little memory.
     #[test]
     fn bad_places_are_refused() {
         let refused = |path: &Path, bytes| SharedMemory::create(path, bytes).unwrap_err();
@@ -436,33 +452,33 @@ mod tests {
         let open = folder.path().join("open");
         DirBuilder::new().mode(0o700).create(&open).unwrap();
         std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-        assert_eq!(refused(&open, 4096).to_string(), "others may write to it");
+        assert_eq!(refused(&open, 4096).to_string(), "other users may write to it");
         assert_eq!(refused(folder.path(), 1 << 46).kind(), ErrorKind::StorageFull);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing stays behind");
-        assert_eq!(KeptMemory::list(Path::new("/nonexistent/x"), ".slabs").unwrap().len(), 0);
-        let distrusted = KeptMemory::list(&open, ".slabs").unwrap_err();
+        assert_eq!(SharedMemoryFile::list(Path::new("/nonexistent/x"), ".slabs").unwrap().len(), 0);
+        let distrusted = SharedMemoryFile::list(&open, ".slabs").unwrap_err();
         assert_eq!(distrusted.kind(), ErrorKind::PermissionDenied, "nor is it read from");
     }
 
-    // Goal: what is put in the place of the directory is refused, and not waited for. Method: a FIFO, as anybody can make one in
-    // /dev/shm; a link to a directory of ours, which is followed.
+    // Proves that a FIFO in place of the directory is rejected without waiting (in /dev/shm any
+    // user can create one), and that a link to our own directory is followed.
     #[test]
     fn a_fifo_is_no_directory() {
         let folder = folder();
         let (pipe, link) = (folder.path().join("pipe"), folder.path().join("link"));
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
         std::os::unix::fs::symlink(folder.path(), &link).unwrap();
-        assert!(is_own_directory(&link) && !is_own_directory(&pipe));
-        assert!(own_directory(&pipe).is_err() && SharedMemory::create(&pipe, 4096).is_err());
-        let error = KeptMemory::list(&pipe, ".slabs").unwrap_err();
+        assert!(is_private_directory(&link) && !is_private_directory(&pipe));
+        assert!(create_private_directory(&pipe).is_err() && SharedMemory::create(&pipe, 4096).is_err());
+        let error = SharedMemoryFile::list(&pipe, ".slabs").unwrap_err();
         assert_eq!(
             (error.kind(), error.to_string()),
             (ErrorKind::NotADirectory, "is a FIFO, not a directory".into())
         );
     }
 
-    // Goal: what is no file is passed over, not waited for, and a file with holes is told from one taken in full. Method: a
-    // link, a directory, a pipe and a file of holes under the names of memory.
+    // Proves that links, directories and pipes are skipped without waiting, and that a sparse file
+    // is recognized.
     #[test]
     fn only_whole_files_count() {
         let folder = folder();
@@ -471,21 +487,21 @@ mod tests {
         let pipe = folder.path().join("pipe.slabs");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         File::create_new(folder.path().join("holes.slabs")).unwrap().set_len(1 << 40).unwrap();
-        let kept = KeptMemory::list(folder.path(), ".slabs").unwrap();
+        let kept = SharedMemoryFile::list(folder.path(), ".slabs").unwrap();
         assert_eq!(kept.len(), 1);
-        assert_eq!(kept[0].whole_length().unwrap(), None);
+        assert_eq!(kept[0].complete_length().unwrap(), None);
     }
 
-    // Goal: a process that is dying is waited for. Method: its memory goes while somebody tries to take it over.
+    // Proves that a dying process is waited for: its memory is freed while `take_over` waits.
     #[test]
     fn a_dying_process_is_waited_for() {
         let folder = folder();
         let (memory, file) = SharedMemory::create(folder.path(), 4096).unwrap();
         file.publish("c.slabs").unwrap();
-        let kept = KeptMemory::list(folder.path(), ".slabs").unwrap();
+        let kept = SharedMemoryFile::list(folder.path(), ".slabs").unwrap();
         std::thread::scope(|scope| {
             let taken = scope.spawn(|| kept[0].take_over(120_000_000_000).unwrap());
-            Event::new().wait_until(monotonic_ns() + 30_000_000);
+            WakeEvent::new().wait_until(monotonic_ns() + 30_000_000);
             drop(memory);
             assert!(taken.join().unwrap());
         });

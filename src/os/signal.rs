@@ -1,4 +1,4 @@
-//! Signals, turned into flags and a bell.
+//! Turns signals into flags and sets a wake-up event.
 
 use std::io;
 use std::sync::Arc;
@@ -10,116 +10,121 @@ use signal_hook::iterator::{Handle, Signals};
 use signal_hook::{flag, low_level};
 
 use super::clock::monotonic_ns;
-use super::event::{Event, Woken};
 use super::thread;
+use super::wake_event::{WakeEvent, WakeReason};
 
-/// Exit status of a second stop signal: what was not yet written is given up.
+/// Exit status after a second stop signal. Unwritten data is discarded.
 const FORCED_EXIT_STATUS: i32 = 1;
 
-/// A verb that may be held up by others ends so long after it was asked to: long enough for what is on its way, and no supervisor
-/// loses patience sooner.
+/// Grace period of a command that its output or input may block: long enough to finish pending
+/// work, and shorter than the stop timeout of any supervisor.
 const GRACE_NS: u64 = 2_000_000_000;
 
-/// Watches signals while it lives.
+/// Handles signals while it lives.
 #[derive(Debug)]
 #[must_use = "signals are watched while this value lives"]
 pub struct SignalWatch {
-    wishes: Arc<Wishes>,
+    pending: Arc<PendingSignals>,
     handle: Handle,
-    over: Arc<Event>, // nothing is watched any more
+    stopped: Arc<WakeEvent>, // set when signal handling ends
     thread: Option<JoinHandle<()>>,
 }
 
-/// What was asked for and not yet taken. However often it was asked, it is one wish.
+/// Requests not yet taken. Repeated signals count as one request.
 #[derive(Debug, Default)]
-struct Wishes {
+struct PendingSignals {
     stop: AtomicBool,
     reload: AtomicBool,
     rotate: AtomicBool,
 }
 
 impl SignalWatch {
-    /// For the agent. From here on each of these signals sets `bell`: SIGINT and SIGTERM ask for the end, and the second of
-    /// them ends the process at once with status 1; SIGHUP asks for a reload, SIGUSR1 for a rotation.
+    /// Handles the recorder's signals. Each of them sets `wake`. SIGINT and SIGTERM request a stop,
+    /// and a second one ends the process at once with status 1. SIGHUP requests a reload, SIGUSR1 a
+    /// rotation.
     ///
     /// # Errors
-    /// The kernel refuses a handler or a thread.
-    pub fn all(bell: Arc<Event>) -> io::Result<Self> {
-        Self::watch(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1], bell, u64::MAX)
+    /// The kernel rejects a handler or a thread.
+    pub fn for_recorder(wake: Arc<WakeEvent>) -> io::Result<Self> {
+        Self::watch(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1], wake, u64::MAX)
     }
 
-    /// For everything else: SIGINT and SIGTERM set `stop`, and the second of them ends the process at once with status 1.
+    /// Handles stop signals for all other commands. SIGINT and SIGTERM set `stop`, and a second one
+    /// ends the process at once with status 1.
     ///
     /// # Errors
-    /// The kernel refuses a handler or a thread.
-    pub fn stop(stop: Arc<Event>) -> io::Result<Self> {
+    /// The kernel rejects a handler or a thread.
+    pub fn stop_only(stop: Arc<WakeEvent>) -> io::Result<Self> {
         Self::watch(&[SIGINT, SIGTERM], stop, u64::MAX)
     }
 
-    /// The same for what may be held up by whoever takes its output, and leaves nothing half done: if it has not ended 2 s after the
-    /// first signal, the process ends with status 1.
+    /// Like [`stop_only`](Self::stop_only), for commands that the reader of their output may block
+    /// and that leave no partial work: ends the process with status 1 if it still runs 2 s after
+    /// the first signal.
     ///
     /// # Errors
-    /// The kernel refuses a handler or a thread.
-    pub fn stop_soon(stop: Arc<Event>) -> io::Result<Self> {
+    /// The kernel rejects a handler or a thread.
+    pub fn stop_with_grace_period(stop: Arc<WakeEvent>) -> io::Result<Self> {
         Self::watch(&[SIGINT, SIGTERM], stop, GRACE_NS)
     }
 
-    fn watch(signals: &[i32], bell: Arc<Event>, grace_ns: u64) -> io::Result<Self> {
+    fn watch(signals: &[i32], wake: Arc<WakeEvent>, grace_ns: u64) -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // The order matters: the first signal finds the flag down and only then raises it.
+            // The order matters: the handler of the first signal checks the flag before the second
+            // handler sets it.
             flag::register_conditional_shutdown(signal, FORCED_EXIT_STATUS, Arc::clone(&stopping))?;
             flag::register(signal, Arc::clone(&stopping))?;
         }
         let mut signals = Signals::new(signals)?;
         let handle = signals.handle();
-        let wishes = Arc::new(Wishes::default());
-        let over = Arc::new(Event::new());
+        let wishes = Arc::new(PendingSignals::default());
+        let over = Arc::new(WakeEvent::new());
         let thread = thread::spawn("signals", {
             let (wishes, over) = (Arc::clone(&wishes), Arc::clone(&over));
             move || {
                 for signal in signals.forever() {
-                    let wish = match signal {
+                    let flag = match signal {
                         SIGHUP => &wishes.reload,
                         SIGUSR1 => &wishes.rotate,
                         _ => &wishes.stop,
                     };
-                    wish.store(true, Ordering::Release);
-                    bell.set();
+                    flag.store(true, Ordering::Release);
+                    wake.set();
                     let is_stop = wishes.stop.load(Ordering::Acquire) && grace_ns < u64::MAX;
-                    if is_stop && over.wait_until(monotonic_ns().saturating_add(grace_ns)) == Woken::Deadline
+                    if is_stop
+                        && over.wait_until(monotonic_ns().saturating_add(grace_ns)) == WakeReason::Deadline
                     {
                         low_level::exit(FORCED_EXIT_STATUS);
                     }
                 }
             }
         })?;
-        Ok(Self { wishes, handle, over, thread: Some(thread) })
+        Ok(Self { pending: wishes, handle, stopped: over, thread: Some(thread) })
     }
 
-    /// Whether the end was asked for.
-    pub fn is_stop_asked(&self) -> bool {
-        self.wishes.stop.load(Ordering::Acquire)
+    /// Returns whether a stop was requested.
+    pub fn is_stop_requested(&self) -> bool {
+        self.pending.stop.load(Ordering::Acquire)
     }
 
-    /// Whether a reload was asked for since the last time.
+    /// Returns whether a reload was requested since the last call.
     pub fn take_reload(&self) -> bool {
-        self.wishes.reload.swap(false, Ordering::AcqRel)
+        self.pending.reload.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether a rotation was asked for since the last time.
+    /// Returns whether a rotation was requested since the last call.
     pub fn take_rotate(&self) -> bool {
-        self.wishes.rotate.swap(false, Ordering::AcqRel)
+        self.pending.rotate.swap(false, Ordering::AcqRel)
     }
 }
 
 impl Drop for SignalWatch {
     fn drop(&mut self) {
-        self.over.set();
+        self.stopped.set();
         self.handle.close();
         if let Some(thread) = self.thread.take() {
-            // A panic in the watching thread was already reported by the panic hook.
+            // The panic hook has already reported a panic of the signal thread.
             drop(thread.join());
         }
     }

@@ -1,4 +1,4 @@
-//! Where a replay goes: a stream takes bytes as they come, a datagram socket one frame a datagram.
+//! Destinations of a replay: a byte stream, or a datagram socket that takes one frame per datagram.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
@@ -6,21 +6,21 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Longest UDP payload over IPv4, in bytes.
+/// Maximum UDP payload over IPv4, in bytes.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 
-/// An address as it is written: `stdout`, `unix:PATH`, `udp:HOST:PORT`.
+/// A destination address: `stdout`, `unix:PATH` or `udp:HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
+pub enum SinkAddress {
     /// Standard output.
     Stdout,
     /// A listening Unix stream socket.
     Unix(PathBuf),
-    /// A UDP port.
+    /// A UDP host and port.
     Udp(String),
 }
 
-impl FromStr for Address {
+impl FromStr for SinkAddress {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -28,12 +28,12 @@ impl FromStr for Address {
             None if text == "stdout" => Ok(Self::Stdout),
             Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(PathBuf::from(path))),
             Some(("udp", address)) if address.contains(':') => Ok(Self::Udp(address.to_owned())),
-            _ => Err("write stdout, unix:PATH or udp:HOST:PORT"),
+            _ => Err("valid addresses are stdout, unix:PATH and udp:HOST:PORT"),
         }
     }
 }
 
-impl std::fmt::Display for Address {
+impl std::fmt::Display for SinkAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Stdout => f.write_str("stdout"),
@@ -45,25 +45,25 @@ impl std::fmt::Display for Address {
 
 /// A connected destination.
 #[derive(Debug)]
-pub enum Sink<W> {
-    /// Any stream of bytes.
+pub enum ReplaySink<W> {
+    /// Any byte stream.
     Stream(W),
     /// A connected Unix stream socket.
     Unix(UnixStream),
-    /// A UDP socket and where it sends.
+    /// A UDP socket and its destination.
     Udp(UdpSocket, SocketAddr),
 }
 
-impl<W: Write> Sink<W> {
+impl<W: Write> ReplaySink<W> {
     /// Connects to an address; `stdout` is the stream to use for standard output.
     ///
     /// # Errors
-    /// What the kernel says; `NotFound` for a host name without an address.
-    pub fn connect(address: &Address, stdout: W) -> io::Result<Self> {
+    /// `NotFound` for a host name without an address, or any error of the underlying system call.
+    pub fn connect(address: &SinkAddress, stdout: W) -> io::Result<Self> {
         Ok(match address {
-            Address::Stdout => Self::Stream(stdout),
-            Address::Unix(path) => Self::Unix(UnixStream::connect(path)?),
-            Address::Udp(address) => {
+            SinkAddress::Stdout => Self::Stream(stdout),
+            SinkAddress::Unix(path) => Self::Unix(UnixStream::connect(path)?),
+            SinkAddress::Udp(address) => {
                 let to = address.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
                 let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
                 Self::Udp(UdpSocket::bind(any)?, to)
@@ -71,10 +71,11 @@ impl<W: Write> Sink<W> {
         })
     }
 
-    /// Sends one frame. Says whether it was sent: one that is too long for a datagram is not.
+    /// Sends one frame. Returns false, without sending it, for a frame that is too long for a
+    /// datagram.
     ///
     /// # Errors
-    /// What the kernel says; `BrokenPipe` when nobody reads any more.
+    /// `BrokenPipe` if the reader is gone, or any error of the underlying system call.
     pub fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
         match self {
             Self::Stream(stream) => stream.write_all(frame)?,
@@ -87,10 +88,10 @@ impl<W: Write> Sink<W> {
         Ok(true)
     }
 
-    /// Sends what is buffered.
+    /// Flushes buffered bytes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     pub fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Stream(stream) => stream.flush(),
@@ -103,14 +104,14 @@ impl<W: Write> Sink<W> {
 mod tests {
     use super::*;
 
-    // Goal: addresses are read as they are printed, and nothing else is guessed at. Method: one of each kind.
+    // Proves that addresses are parsed as they are printed, and that invalid ones are rejected.
     #[test]
     fn addresses_are_read() {
         for text in ["stdout", "unix:/run/x.sock", "udp:127.0.0.1:9", "udp:[::1]:9"] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<SinkAddress>().unwrap().to_string(), text);
         }
         for text in ["", "file", "unix:", "udp:", "udp:host", "tcp:1.2.3.4:5"] {
-            assert!(text.parse::<Address>().is_err(), "{text}");
+            assert!(text.parse::<SinkAddress>().is_err(), "{text}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The data directory: created, locked, listed, and its files written, synced and renamed.
+//! The data directory: create, lock and list it; write, sync and rename its files.
 //!
-//! A trait, so that a test can hand in a storage that fails or crashes.
+//! A trait, so that tests can supply a storage that fails or crashes.
 
 use std::fmt::Debug;
 use std::fs::{File, FileTimes, Permissions, TryLockError};
@@ -10,104 +10,111 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::clock::monotonic_ns;
-use super::directory::{Access, Directory, open_regular};
+use super::directory::{Directory, FileAccess, open_regular};
 use super::environment;
-use super::event::Event;
-use super::rights::Rights;
+use super::owner_rights::OwnerRights;
+use super::wake_event::WakeEvent;
 use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
 use rustix::io::Errno;
 
-/// Access to a new data directory: its owner, and its group for reading.
+/// Mode of a new data directory: full access for the owner, read access for the group.
 const DIRECTORY_MODE: u32 = 0o750;
-/// Access to a new data file.
+/// Mode of a new data file.
 const FILE_MODE: u32 = 0o640;
-/// Of a file's mode, what another file may take over: nothing that lends rights to whoever runs it.
+/// The mode bits that a file may take over from another one: no set-uid, set-gid or sticky bit.
 const PERMISSIONS: u32 = 0o777;
-/// File systems in memory (statfs(2)).
+/// Magic numbers of in-memory file systems, tmpfs and ramfs (statfs(2)).
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
-/// The unit in which the kernel counts what a file occupies (stat(2)).
+/// The unit of `st_blocks` (stat(2)).
 const BLOCK_BYTES: u64 = 512;
 
-/// Where segments go if nobody says otherwise: the service's state directory, else one beside the caller, so that a first run
-/// needs no rights.
+/// Returns the default data directory: the service's state directory, or one in the working
+/// directory, so that a first run needs no privileges.
 pub fn default_directory() -> PathBuf {
     environment::directory("STATE_DIRECTORY").unwrap_or_else(|| PathBuf::from("./flatcap-data"))
 }
 
-/// One directory that segments are written to.
+/// A directory that segments are written to.
 pub trait Storage: Debug + Send + Sync {
-    /// Creates a file that must not exist yet, for appending.
+    /// Creates a file that must not exist, for appending.
     ///
     /// # Errors
-    /// `AlreadyExists`, or what the kernel says.
+    /// `AlreadyExists`, or any error of the underlying system call.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Opens a file that exists, for reading, appending and cutting.
+    /// Opens an existing file for reading, appending and truncating.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Gives a file another name; replaces nothing.
+    /// Renames a file; replaces nothing.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Gives two files each other's names, at once: at no time is one of the names missing or half.
+    /// Exchanges the names of two files atomically: at no time is one of the names missing or
+    /// incomplete.
     ///
     /// # Errors
-    /// `NotFound` where one of the two is not there; `Unsupported` where the file system cannot; what the kernel says.
+    /// `NotFound` if either is missing; `Unsupported` if the file system cannot; or any error of
+    /// the underlying system call.
     fn exchange(&self, one: &str, other: &str) -> io::Result<()>;
 
-    /// Gives a file the name of another one, which goes. Only where nobody else changes the directory: [`exchange`](Self::exchange) brings
-    /// nothing back that was removed meanwhile.
+    /// Renames a file over another one, which is removed. Only for a directory that no other
+    /// process changes: [`exchange`](Self::exchange), unlike this, never recreates a name that was
+    /// removed meanwhile.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn replace(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Brings the directory's entries to the medium.
+    /// Syncs the directory's entries to disk.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn sync_directory(&self) -> io::Result<()>;
 
-    /// The files in the directory, in no order; names that are not UTF-8 are not ours and left out.
+    /// Returns the files in the directory, in no particular order. Skips names that are not UTF-8;
+    /// they are not ours.
     ///
     /// # Errors
-    /// What the kernel says.
-    fn entries(&self) -> io::Result<Vec<Entry>>;
+    /// Any error of the underlying system call.
+    fn entries(&self) -> io::Result<Vec<FileEntry>>;
 
-    /// The room on the medium.
+    /// Returns total and available disk space.
     ///
     /// # Errors
-    /// What the kernel says.
-    fn space(&self) -> io::Result<Space>;
+    /// Any error of the underlying system call.
+    fn space(&self) -> io::Result<DiskSpace>;
 
-    /// Whether a name still leads to an open file, by the directory's path: neither was removed, renamed or replaced.
+    /// Returns whether `name` in the directory's path still refers to an open file: neither was
+    /// removed, renamed or replaced.
     ///
     /// # Errors
-    /// What the kernel says.
-    fn leads_to(&self, _name: &str, _file: &dyn StorageFile) -> io::Result<bool> {
+    /// Any error of the underlying system call.
+    fn is_name_of(&self, _name: &str, _file: &dyn StorageFile) -> io::Result<bool> {
         Ok(true)
     }
 
-    /// Goes on in the directory that is at the path now, if it is another one than before. Returns whether it is.
+    /// Switches to the directory that is at the path now, if it is another one. Returns whether it
+    /// is.
     ///
     /// # Errors
-    /// It cannot be created, opened or locked; everything is as before.
-    fn renew(&self) -> io::Result<bool> {
+    /// The new directory cannot be created, opened or locked. Nothing has changed then.
+    fn reopen_if_moved(&self) -> io::Result<bool> {
         Ok(false)
     }
 
-    /// Whether the medium is memory (tmpfs): what is reserved there is taken from everybody on the host.
+    /// Returns whether the storage is memory (tmpfs), where a reservation takes memory from the
+    /// whole host.
     fn is_in_memory(&self) -> bool {
         false
     }
@@ -115,56 +122,59 @@ pub trait Storage: Debug + Send + Sync {
 
 /// A file in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name.
+pub struct FileEntry {
+    /// Name.
     pub name: String,
-    /// What it occupies on the medium, in bytes: what is reserved behind its end counts, a hole does not.
+    /// Allocated space on disk, in bytes: includes preallocation after the end of the file,
+    /// excludes sparse ranges.
     pub allocated: u64,
-    /// Which file it is, whatever it is called: its inode's number.
+    /// Inode number, which identifies the file whatever its name.
     pub identity: u64,
 }
 
-impl Entry {
-    /// The identity of a file that could not be looked at: it hides no other.
+impl FileEntry {
+    /// The identity of a file that could not be queried. It matches no other file.
     pub const UNKNOWN: u64 = u64::MAX;
 }
 
-/// The room on a medium, in bytes.
+/// Disk space, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Space {
-    /// All there is.
+pub struct DiskSpace {
+    /// Total.
     pub total: u64,
-    /// What this process may still take.
+    /// Available to this process.
     pub available: u64,
 }
 
-/// Whose a file is, who may use it, and when it was last used and changed.
+/// Owner, permissions and times of a file.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Attributes {
+pub struct FileAttributes {
     owner: u32,
     group: u32,
-    mode: u32, // permissions alone
+    mode: u32, // permission bits only
     times: FileTimes,
 }
 
-/// A file that can be read at any place.
+/// A file that can be read at any offset.
 pub trait ReadAt: Debug + Send + Sync {
-    /// Reads as much as the kernel gives from `offset` on; 0 bytes at the end.
+    /// Reads up to the length of the buffer from `offset` on; may return less. Returns 0 at the
+    /// end.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// The file's length now, in bytes.
+    /// Returns the current length, in bytes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn length(&self) -> io::Result<u64>;
 
-    /// Fills the buffer from `offset` on as far as the file goes. Returns how much that was, in bytes.
+    /// Fills the buffer from `offset` on, up to the end of the file. Returns the number of bytes
+    /// read.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn read_all_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while let Some(free) = buffer.get_mut(filled..).filter(|free| !free.is_empty()) {
@@ -179,61 +189,63 @@ pub trait ReadAt: Debug + Send + Sync {
     }
 }
 
-/// A file that is appended to by one thread and synced by another.
+/// A file that one thread appends to and another one syncs.
 pub trait StorageFile: ReadAt {
-    /// Appends as much as the kernel takes of the slices; returns how many bytes that was.
+    /// Appends the slices; may write only a part. Returns the number of bytes written.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Reserves room on the medium up to `end` without changing the file's size.
+    /// Preallocates disk space up to `end` without changing the file's length.
     ///
     /// # Errors
-    /// What the kernel says; `Unsupported` where the file system cannot.
+    /// `Unsupported` if the file system cannot, or any error of the underlying system call.
     fn preallocate(&self, end: u64) -> io::Result<()>;
 
-    /// Cuts the file at `length` and gives back what is reserved behind it.
+    /// Truncates the file to `length` and frees any preallocation after it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn truncate(&self, length: u64) -> io::Result<()>;
 
-    /// What the file occupies on the medium, in bytes.
+    /// Returns the allocated disk space, in bytes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn allocated(&self) -> io::Result<u64>;
 
-    /// Owner, group, mode and times.
+    /// Returns owner, group, mode and times.
     ///
     /// # Errors
-    /// What the kernel says.
-    fn attributes(&self) -> io::Result<Attributes>;
+    /// Any error of the underlying system call.
+    fn attributes(&self) -> io::Result<FileAttributes>;
 
-    /// Takes over owner, group, mode and times of another file.
+    /// Sets owner, group, mode and times to those of another file.
     ///
     /// # Errors
-    /// What the kernel says: `PermissionDenied` where the owner is another one and this process may not give files away.
-    fn set_attributes(&self, attributes: &Attributes) -> io::Result<()>;
+    /// `PermissionDenied` if the owner differs and this process may not change owners, or any error
+    /// of the underlying system call.
+    fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()>;
 
-    /// Which file it is: device and inode.
+    /// Returns device and inode.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Any error of the underlying system call.
     fn identity(&self) -> io::Result<(u64, u64)> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Brings the file's content to the medium (fdatasync).
+    /// Syncs the file's content to disk (fdatasync).
     ///
     /// # Errors
-    /// What the kernel says. After an error, what was written before may be lost: never try again.
+    /// Any error of the underlying system call. After an error, earlier writes may be lost: never
+    /// retry.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A directory of the host's file system, held under its lock. All files are those of the directory that was opened, wherever it is
-/// moved meanwhile.
+/// A directory of the host's file system, opened and locked. All operations apply to the directory
+/// that was opened, even if it is moved.
 #[derive(Debug)]
 pub struct DataDirectory {
     path: PathBuf,
@@ -241,28 +253,29 @@ pub struct DataDirectory {
     _lock: File,
 }
 
-/// Why a data directory cannot be recorded to.
+/// An error that makes a data directory unusable for recording.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirectoryError {
-    /// Missing rights, a file in its place, a read-only file system: mend the path or its rights.
+    /// Missing rights, a file in its place, a read-only file system: correct the path or its
+    /// rights.
     #[error("cannot {action} the data directory {}: {error}", path.display())]
     Unusable {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// Where.
+        /// The directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The system call's error.
         #[source]
         error: io::Error,
     },
-    /// Another recorder holds the lock: end it or record to another directory.
+    /// Another recorder holds the lock: stop it or record to another directory.
     #[error(
         "the data directory {} is in use by another recorder, which holds the lock {LOCK_NAME} in it; \
          stop that recorder or choose another directory with --data-dir",
         path.display()
     )]
     InUse {
-        /// Where.
+        /// The directory.
         path: PathBuf,
     },
 }
@@ -270,16 +283,17 @@ pub enum DataDirectoryError {
 /// Name of the lock file in a data directory.
 pub const LOCK_NAME: &str = "flatcap.lock";
 
-/// A reader that asks whether a recorder is at work holds the lock for a moment: it is tried again so many times...
-const LOCK_TRIES: u32 = 20;
-/// ...after so long.
+/// A reader that checks whether a recorder runs holds the lock for a moment. So the lock is retried
+/// this many times...
+const LOCK_RETRIES: u32 = 20;
+/// ...at this interval.
 const LOCK_RETRY_NS: u64 = 5_000_000;
 
 impl DataDirectory {
-    /// Creates the directory where it is missing (with parents), and takes its lock.
+    /// Opens the directory, creating it and its parents if missing, and takes its lock.
     ///
     /// # Errors
-    /// `Unusable` with the step that failed, `InUse` while another recorder runs.
+    /// `Unusable` with the step that failed, or `InUse` while another recorder runs.
     pub fn open(path: &Path) -> Result<Self, DataDirectoryError> {
         match Directory::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -289,7 +303,8 @@ impl DataDirectory {
         }
     }
 
-    /// Takes the lock of a directory that is there, to mend what is in it. One that never was recorded to gets a lock file.
+    /// Opens an existing directory to repair its content, and takes its lock. Creates the lock file
+    /// if missing.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -300,11 +315,12 @@ impl DataDirectory {
     fn lock(path: &Path, directory: Directory) -> Result<Self, DataDirectoryError> {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{LOCK_NAME}: {error}"));
         let unusable = unusable("lock", path);
-        let lock = directory.file(LOCK_NAME, Access::Make(FILE_MODE)).map_err(named).map_err(&unusable)?;
-        let mut tries = LOCK_TRIES;
+        let lock =
+            directory.file(LOCK_NAME, FileAccess::Create(FILE_MODE)).map_err(named).map_err(&unusable)?;
+        let mut tries = LOCK_RETRIES;
         let mut locked = lock.try_lock();
         while matches!(locked, Err(TryLockError::WouldBlock)) && tries > 0 {
-            Event::new().wait_until(monotonic_ns() + LOCK_RETRY_NS);
+            WakeEvent::new().wait_until(monotonic_ns() + LOCK_RETRY_NS);
             tries -= 1;
             locked = lock.try_lock();
         }
@@ -315,38 +331,38 @@ impl DataDirectory {
         }
     }
 
-    /// Device and inode: which directory it is, whatever it is called.
+    /// Returns device and inode, which identify the directory whatever its path.
     pub fn identity(&self) -> (u64, u64) {
         self.directory.identity()
     }
 
-    /// Whether it is still what its path leads to.
-    pub(super) fn is_at_its_path(&self) -> bool {
+    /// Returns whether its path still refers to it.
+    pub(super) fn is_still_at_path(&self) -> bool {
         rustix::fs::stat(&self.path).is_ok_and(|status| (status.st_dev, status.st_ino) == self.identity())
     }
 
-    /// Where it was when it was opened.
+    /// Returns the path under which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    fn over(&self, file: File) -> Arc<dyn StorageFile> {
+    fn wrap_file(&self, file: File) -> Arc<dyn StorageFile> {
         Arc::new(DiskFile { file, rights: self.directory.rights().cloned() })
     }
 }
 
-/// Says what cannot be done with a data directory.
+/// Returns a function that wraps an I/O error into `Unusable`.
 fn unusable(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DataDirectoryError {
     move |error| DataDirectoryError::Unusable { action, path: path.to_owned(), error }
 }
 
 impl Storage for DataDirectory {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        Ok(self.over(self.directory.create_file(name, FILE_MODE)?))
+        Ok(self.wrap_file(self.directory.create_file(name, FILE_MODE)?))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        Ok(self.over(self.directory.file(name, Access::Append)?))
+        Ok(self.wrap_file(self.directory.file(name, FileAccess::Append)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -369,31 +385,31 @@ impl Storage for DataDirectory {
         self.directory.sync()
     }
 
-    fn entries(&self) -> io::Result<Vec<Entry>> {
+    fn entries(&self) -> io::Result<Vec<FileEntry>> {
         let mut entries = Vec::new();
         for name in self.directory.names()? {
             match self.directory.stat(&name) {
                 Ok(status) => {
                     let allocated = u64::try_from(status.st_blocks).unwrap_or_default();
                     let allocated = allocated.saturating_mul(BLOCK_BYTES);
-                    entries.push(Entry { name, allocated, identity: status.st_ino });
+                    entries.push(FileEntry { name, allocated, identity: status.st_ino });
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(_) => entries.push(Entry { name, allocated: 0, identity: Entry::UNKNOWN }),
+                Err(_) => entries.push(FileEntry { name, allocated: 0, identity: FileEntry::UNKNOWN }),
             }
         }
         Ok(entries)
     }
 
-    fn space(&self) -> io::Result<Space> {
-        let medium = fstatvfs(&self.directory)?;
-        Ok(Space {
-            total: medium.f_blocks.saturating_mul(medium.f_frsize),
-            available: medium.f_bavail.saturating_mul(medium.f_frsize),
+    fn space(&self) -> io::Result<DiskSpace> {
+        let filesystem = fstatvfs(&self.directory)?;
+        Ok(DiskSpace {
+            total: filesystem.f_blocks.saturating_mul(filesystem.f_frsize),
+            available: filesystem.f_bavail.saturating_mul(filesystem.f_frsize),
         })
     }
 
-    fn leads_to(&self, name: &str, file: &dyn StorageFile) -> io::Result<bool> {
+    fn is_name_of(&self, name: &str, file: &dyn StorageFile) -> io::Result<bool> {
         match rustix::fs::lstat(self.path.join(name)) {
             Ok(status) => Ok((status.st_dev, status.st_ino) == file.identity()?),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
@@ -402,22 +418,23 @@ impl Storage for DataDirectory {
     }
 
     fn is_in_memory(&self) -> bool {
-        fstatfs(&self.directory).is_ok_and(|medium| IN_MEMORY.contains(&medium.f_type))
+        fstatfs(&self.directory).is_ok_and(|filesystem| IN_MEMORY.contains(&filesystem.f_type))
     }
 }
 
-/// Whether a recorder is at work in this directory: it holds the lock. Reads only.
+/// Returns whether a recorder runs in this directory, that is, holds its lock. Only reads.
 pub fn is_recording(directory: &Path) -> bool {
-    // Asking for a shared lock leaves other readers alone, and the file untouched.
+    // A shared lock does not disturb other readers and leaves the file unchanged.
     open_regular(&directory.join(LOCK_NAME))
         .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Names of the files in a directory, in no order; names that are not UTF-8 are not ours and left out.
+/// Returns the names of the files in a directory, in no particular order. Skips names that are not
+/// UTF-8; they are not ours.
 ///
 /// # Errors
-/// What the kernel says.
-pub fn names(directory: &Path) -> io::Result<Vec<String>> {
+/// Any error of the underlying system call.
+pub fn file_names(directory: &Path) -> io::Result<Vec<String>> {
     Directory::open(directory)?.names()
 }
 
@@ -434,7 +451,7 @@ impl ReadAt for File {
 #[derive(Debug)]
 struct DiskFile {
     file: File,
-    rights: Option<Rights>, // of the owner of its directory, where root is another user
+    rights: Option<OwnerRights>, // of the directory's owner, for root in another user's directory
 }
 
 impl ReadAt for DiskFile {
@@ -464,9 +481,9 @@ impl StorageFile for DiskFile {
         Ok(self.file.metadata()?.blocks().saturating_mul(BLOCK_BYTES))
     }
 
-    fn attributes(&self) -> io::Result<Attributes> {
+    fn attributes(&self) -> io::Result<FileAttributes> {
         let metadata = self.file.metadata()?;
-        Ok(Attributes {
+        Ok(FileAttributes {
             owner: metadata.uid(),
             group: metadata.gid(),
             mode: metadata.mode() & PERMISSIONS,
@@ -474,13 +491,13 @@ impl StorageFile for DiskFile {
         })
     }
 
-    fn set_attributes(&self, attributes: &Attributes) -> io::Result<()> {
-        let _taken = self.rights.as_ref().map(Rights::take).transpose()?;
+    fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()> {
+        let _assumed = self.rights.as_ref().map(OwnerRights::assume).transpose()?;
         let now = self.attributes()?;
         let other = |wanted: u32, now: u32| (wanted != now).then_some(wanted);
         let (owner, group) = (other(attributes.owner, now.owner), other(attributes.group, now.group));
         if owner.is_some() || group.is_some() {
-            // Before the mode: it clears some of its bits.
+            // Before the mode, because chown clears some of its bits.
             fchown(&self.file, owner, group)?;
         }
         self.file.set_permissions(Permissions::from_mode(attributes.mode))?;
@@ -501,8 +518,9 @@ impl StorageFile for DiskFile {
 mod tests {
     use super::*;
 
-    // Goal: a reader that asks whether a recorder is at work keeps none from starting. Method: another holds the lock as
-    // such a reader does, for a moment; a recorder that did not try again would start in none of the attempts.
+    // Proves that a reader that checks for a recorder does not keep one from starting. Another
+    // thread holds the lock for a moment, as such a reader does; without retries no attempt would
+    // succeed.
     #[test]
     fn a_reader_keeps_no_recorder_out() {
         let folder = tempfile::tempdir().unwrap();
@@ -511,18 +529,18 @@ mod tests {
             let reader = File::open(folder.path().join(LOCK_NAME)).unwrap();
             reader.lock_shared().unwrap();
             let beside = super::super::thread::spawn("reader", move || {
-                Event::new().wait_until(monotonic_ns() + 3 * LOCK_RETRY_NS);
+                WakeEvent::new().wait_until(monotonic_ns() + 3 * LOCK_RETRY_NS);
                 drop(reader);
             });
             let opened = DataDirectory::open(folder.path());
             beside.unwrap().join().unwrap();
             opened.is_ok()
         };
-        // On a busy machine the reader may sleep for longer than it means to; not each time.
+        // On a busy machine the reader may hold the lock for too long, but not every time.
         assert!((0..50).any(|_| is_opened()));
     }
 
-    // Goal: one recorder a directory, and readers can tell that it runs. Method: open twice, then let go.
+    // Proves that a directory takes one recorder at a time, and that readers can see that it runs.
     #[test]
     fn the_lock_excludes_a_second_recorder() {
         let folder = tempfile::tempdir().unwrap();
@@ -536,7 +554,7 @@ mod tests {
         DataDirectory::open(&path).unwrap();
     }
 
-    // Goal: nothing that exists is ever overwritten. Method: create and rename onto existing names.
+    // Proves that neither create nor rename overwrites an existing file.
     #[test]
     fn create_and_rename_replace_nothing() {
         let folder = tempfile::tempdir().unwrap();
@@ -550,8 +568,7 @@ mod tests {
         names.sort();
         assert_eq!(names, ["b", "c", LOCK_NAME]);
     }
-    // Goal: an exchange swaps what names lead to, and brings nothing back that is gone; a replacement does. Method: each, with and without
-    // the second file.
+    // Proves that an exchange swaps two files and recreates no removed name, while a replace does.
     #[test]
     fn exchanges_bring_nothing_back() {
         let folder = tempfile::tempdir().unwrap();
@@ -569,7 +586,7 @@ mod tests {
         assert_eq!(content("b"), b"b");
     }
 
-    // Goal: a file that takes another one's place looks like it. Method: a mode and a time that no new file has.
+    // Proves that the mode and times of one file are copied to another.
     #[test]
     fn attributes_are_kept() {
         let folder = tempfile::tempdir().unwrap();

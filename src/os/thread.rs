@@ -1,4 +1,4 @@
-//! Named threads: how punctually the kernel wakes them, before whom they run, and where.
+//! Named threads: their wake-up precision, scheduling priority and CPU affinity.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -8,9 +8,9 @@ use rustix::process::{getpid, getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 
 use super::clock::monotonic_ns;
-use super::event::Event;
+use super::wake_event::WakeEvent;
 
-/// Starts a thread under a name that `ps -L` and a debugger show. The kernel keeps 15 bytes of it.
+/// Starts a thread with a name that `ps -L` and debuggers show. The kernel keeps 15 bytes of it.
 ///
 /// # Errors
 /// The kernel refuses another thread.
@@ -21,11 +21,12 @@ pub fn spawn<T: Send + 'static>(
     Builder::new().name(name.to_owned()).spawn(body)
 }
 
-/// Waits until a thread has ended; false if it has not by this time of the monotonic clock. The standard library can only wait without
-/// one. `meanwhile` is called with the time every millisecond.
-pub fn ends_by<T>(thread: &JoinHandle<T>, deadline_ns: u64, meanwhile: &mut dyn FnMut(u64)) -> bool {
+/// Waits until a thread has ended, which the standard library cannot do with a deadline. Returns
+/// false if it still runs at `deadline_ns` of the monotonic clock. Calls `meanwhile` with the time
+/// every millisecond.
+pub fn wait_for_exit<T>(thread: &JoinHandle<T>, deadline_ns: u64, meanwhile: &mut dyn FnMut(u64)) -> bool {
     const LOOK_EVERY_NS: u64 = 1_000_000;
-    let never = Event::new();
+    let never = WakeEvent::new();
     while !thread.is_finished() {
         let now = monotonic_ns();
         if now >= deadline_ns {
@@ -37,46 +38,48 @@ pub fn ends_by<T>(thread: &JoinHandle<T>, deadline_ns: u64, meanwhile: &mut dyn 
     true
 }
 
-/// Asks the kernel to wake the calling thread within a nanosecond of its deadlines instead of bundling wake-ups in
-/// the default 50 us. Measured at 1 kHz: median lateness 43 instead of 91 us.
+/// Sets the calling thread's timer slack to 1 ns instead of the default 50 us, so that the kernel
+/// wakes it at its deadlines instead of batching wake-ups. Measured at 1 kHz: the median lateness
+/// is 43 us instead of 91 us.
 ///
 /// # Errors
-/// What `prctl(PR_SET_TIMERSLACK)` says; the thread then keeps the default.
-pub fn wake_precisely() -> io::Result<()> {
+/// Any error of `prctl(PR_SET_TIMERSLACK)`; the thread then keeps the default.
+pub fn set_min_timer_slack() -> io::Result<()> {
     Ok(set_current_timer_slack(NonZeroU64::new(1))?)
 }
 
-/// Lets the kernel bundle the calling thread's wake-ups again, as it did when the thread was started.
+/// Restores the calling thread's default timer slack.
 ///
 /// # Errors
-/// What `prctl(PR_SET_TIMERSLACK)` says.
-pub fn wake_leisurely() -> io::Result<()> {
+/// Any error of `prctl(PR_SET_TIMERSLACK)`.
+pub fn reset_timer_slack() -> io::Result<()> {
     Ok(set_current_timer_slack(None)?)
 }
 
-/// Lets the calling thread run before all that has no real-time priority, and before what has a lower one (`SCHED_FIFO`, 1 to 99).
-/// Threads and programs that it starts do not inherit this.
+/// Gives the calling thread real-time priority (`SCHED_FIFO`, 1 to 99): it runs before all threads
+/// with a lower or no real-time priority. Threads and programs that it starts do not inherit it.
 ///
 /// # Errors
-/// What `sched_setscheduler` says: `PermissionDenied` without `CAP_SYS_NICE` where `RLIMIT_RTPRIO` is lower, `InvalidInput` for a
-/// priority that there is not. The thread then keeps what it has.
-pub fn run_first(priority: u8) -> io::Result<()> {
-    schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
+/// Any error of `sched_setscheduler`: `PermissionDenied` without `CAP_SYS_NICE` if `RLIMIT_RTPRIO`
+/// is lower, `InvalidInput` for a priority out of range. The thread then keeps its priority.
+pub fn set_realtime_priority(priority: u8) -> io::Result<()> {
+    set_scheduler(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
 
-/// Lets the calling thread run only when nothing else wants to, on processors (`SCHED_IDLE`) and, where the I/O scheduler knows classes, on disks
-/// (the idle class of `ioprio_set`). For good: without a privilege the kernel gives neither back. Threads that it starts inherit both.
+/// Lets the calling thread run only when the CPU (`SCHED_IDLE`) and, if the I/O scheduler has
+/// classes, the disk (idle class of `ioprio_set`) are otherwise idle. Cannot be undone without
+/// privileges. Threads that it starts inherit both.
 ///
 /// # Errors
-/// What `sched_setscheduler` or `ioprio_set` says; both are tried.
-pub fn run_last() -> io::Result<()> {
-    let processor = schedule(libc::SCHED_IDLE, 0);
-    processor.and(disk_last())
+/// Any error of `sched_setscheduler` or `ioprio_set`; both are called in any case.
+pub fn set_idle_priority() -> io::Result<()> {
+    let processor = set_scheduler(libc::SCHED_IDLE, 0);
+    processor.and(set_idle_io_class())
 }
 
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
-fn disk_last() -> io::Result<()> {
-    // linux/ioprio.h: the class stands in the bits from 13 on; "who" 1 is a thread, 0 the calling one.
+fn set_idle_io_class() -> io::Result<()> {
+    // linux/ioprio.h: the class is in bits 13 and up; "who" 1 means a thread, 0 the calling one.
     const IDLE_CLASS: libc::c_int = 3 << 13;
     const WHO_THREAD: libc::c_int = 1;
     // SAFETY: the call takes three integers and touches no memory of this process.
@@ -84,66 +87,72 @@ fn disk_last() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes the calling thread yield to threads that wake up, but have its part of the processors like any other (`SCHED_BATCH`, nice 0 at the least):
-/// a priority that the process was given, for its samplers, is not its own. A process that was made nicer stays so.
+/// Makes the calling thread a batch thread (`SCHED_BATCH`, nice 0 or higher): it gets a normal
+/// share of the CPU but yields to threads that wake up. A negative nice value of the process is
+/// meant for its samplers, not for this thread; a positive one is kept.
 ///
 /// # Errors
-/// What `sched_setscheduler` or `setpriority` says; both are tried.
-pub fn run_in_batches() -> io::Result<()> {
-    let policy = schedule(libc::SCHED_BATCH, 0);
-    policy.and(give_up_nice())
+/// Any error of `sched_setscheduler` or `setpriority`; both are called in any case.
+pub fn set_batch_priority() -> io::Result<()> {
+    let policy = set_scheduler(libc::SCHED_BATCH, 0);
+    policy.and(reset_negative_nice())
 }
 
-/// Sets the calling thread's nice value to 0 if it is lower, as it is where the service runs before others. Programs that it starts
-/// inherit that.
+/// Raises the calling thread's nice value to 0 if it is negative, as when the service has a raised
+/// priority. Programs that the thread starts inherit the value.
 ///
 /// # Errors
-/// What `setpriority` says.
-pub fn give_up_nice() -> io::Result<()> {
-    // On Linux these two calls are about the calling thread, and lowering a priority needs no right.
+/// Any error of `setpriority`.
+pub fn reset_negative_nice() -> io::Result<()> {
+    // On Linux both calls affect only the calling thread, and lowering a priority needs no
+    // privilege.
     if getpriority_process(None)? < 0 {
         setpriority_process(None, 0)?;
     }
     Ok(())
 }
 
-/// Takes the calling thread's real-time priority away again.
+/// Drops the calling thread's real-time priority.
 ///
 /// # Errors
-/// What `sched_setscheduler` says.
-pub fn run_among_others() -> io::Result<()> {
-    // The flag may not be given back without a privilege.
-    schedule(libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
+/// Any error of `sched_setscheduler`.
+pub fn drop_realtime_priority() -> io::Result<()> {
+    // Clearing the flag would need a privilege.
+    set_scheduler(libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
 }
 
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
-fn schedule(policy: libc::c_int, priority: u8) -> io::Result<()> {
-    // The kernel's sched_param is this one number; a C library's may be longer (musl), and musl's own function refuses always.
+fn set_scheduler(policy: libc::c_int, priority: u8) -> io::Result<()> {
+    // The kernel's sched_param is this one number. That of a C library may be longer (musl), and
+    // musl's own function always fails.
     let parameters = libc::c_int::from(priority);
-    // SAFETY: the call reads one int behind the pointer, which lives until it returns; thread 0 is the calling one.
+    // SAFETY: the call reads one int at the pointer, which is valid until it returns; thread 0 is
+    // the calling one.
     let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameters) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Lets the calling thread run on these processors alone. Returns those of them that it may not run on: they are not there, not
-/// online, or not in the control group's set.
+/// Restricts the calling thread to these CPUs. Returns those of them that it cannot run on:
+/// missing, offline, or not in the control group's set.
 ///
 /// # Errors
-/// What `sched_setaffinity` says: `InvalidInput` where none of them is left. The thread then runs where it could before.
-pub fn run_on(cpus: &[u32]) -> io::Result<Vec<u32>> {
-    let place = |cpu: u32| usize::try_from(cpu).ok().filter(|place| *place < CpuSet::MAX_CPU);
+/// Any error of `sched_setaffinity`: `InvalidInput` if none of them is usable. The thread's
+/// affinity is then unchanged.
+pub fn pin_to_cpus(cpus: &[u32]) -> io::Result<Vec<u32>> {
+    let cpu_index = |cpu: u32| usize::try_from(cpu).ok().filter(|place| *place < CpuSet::MAX_CPU);
     let mut wanted = CpuSet::new();
-    cpus.iter().filter_map(|cpu| place(*cpu)).for_each(|place| wanted.set(place));
+    cpus.iter().filter_map(|cpu| cpu_index(*cpu)).for_each(|place| wanted.set(place));
     sched_setaffinity(None, &wanted)?;
     let given = sched_getaffinity(None)?;
-    Ok(cpus.iter().copied().filter(|cpu| place(*cpu).is_none_or(|place| !given.is_set(place))).collect())
+    Ok(cpus.iter().copied().filter(|cpu| cpu_index(*cpu).is_none_or(|place| !given.is_set(place))).collect())
 }
 
-/// Lets the calling thread run wherever the process's first thread may, which is where the process was put when it was started.
+/// Gives the calling thread the affinity of the process's main thread, which is that of the process
+/// at its start.
 ///
 /// # Errors
-/// What `sched_setaffinity` says.
-pub fn run_anywhere() -> io::Result<()> {
+/// Any error of `sched_setaffinity`.
+pub fn reset_affinity() -> io::Result<()> {
     Ok(sched_setaffinity(None, &sched_getaffinity(Some(getpid()))?)?)
 }
 
@@ -151,57 +160,56 @@ pub fn run_anywhere() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A line of the calling thread's status.
+    /// Returns a field of the calling thread's status file.
     fn status(key: &str) -> String {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with(key)).unwrap();
         line[key.len()..].trim().to_owned()
     }
 
-    /// What `body` comes to on a thread of its own, whose settings go with it.
+    /// Runs `body` on a new thread, so that its settings end with it.
     fn on_a_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
         spawn("test", body).unwrap().join().unwrap()
     }
 
-    // Goal: a thread runs where it is told to, and hears of processors that are not there. Method: the kernel's own list; the
-    // first processor this test may use, alone and with one that no host has; and that one alone.
+    // Proves that a thread runs on the requested CPUs only, and that missing CPUs are reported.
     #[test]
-    fn threads_run_where_they_are_told_to() {
+    fn threads_run_on_their_cpus() {
         let first: u32 = {
             let list = status("Cpus_allowed_list:");
             list.split([',', '-']).next().unwrap().parse().unwrap()
         };
         let absent = 1023;
         let before = status("Cpus_allowed_list:");
-        for (cpus, left_out) in [(vec![first], vec![]), (vec![first, absent, 9_999], vec![absent, 9_999])] {
-            let (result, list, behind) = on_a_thread(move || {
-                let result = run_on(&cpus);
+        for (cpus, unusable) in [(vec![first], vec![]), (vec![first, absent, 9_999], vec![absent, 9_999])] {
+            let (result, list, after) = on_a_thread(move || {
+                let result = pin_to_cpus(&cpus);
                 let list = status("Cpus_allowed_list:");
-                run_anywhere().unwrap();
+                reset_affinity().unwrap();
                 (result, list, status("Cpus_allowed_list:"))
             });
-            assert_eq!((result.unwrap(), list), (left_out, first.to_string()));
-            assert_eq!(behind, before);
+            assert_eq!((result.unwrap(), list), (unusable, first.to_string()));
+            assert_eq!(after, before);
         }
-        let (result, list) = on_a_thread(move || (run_on(&[absent]), status("Cpus_allowed_list:")));
+        let (result, list) = on_a_thread(move || (pin_to_cpus(&[absent]), status("Cpus_allowed_list:")));
         assert_eq!((result.unwrap_err().kind(), list), (io::ErrorKind::InvalidInput, before));
     }
 
-    // Goal: a thread that asks for it runs last. Method: the policy as /proc shows it: SCHED_IDLE is 5.
+    // Proves that `set_idle_priority` sets SCHED_IDLE (5 in /proc).
     #[test]
-    fn threads_run_last_if_they_ask() {
+    fn threads_get_idle_priority() {
         let policy = on_a_thread(|| {
-            run_last().unwrap();
+            set_idle_priority().unwrap();
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             stat.rsplit_once(") ").unwrap().1.split(' ').nth(38).unwrap().to_owned()
         });
         assert_eq!(policy, "5");
     }
 
-    // Goal: a thread gives up a nice value below 0, for itself alone, and keeps one above. Method: the value as /proc shows it; below 0 needs
-    // a right that this test may not have.
+    // Proves that only the calling thread's negative nice value is reset, and that a positive one
+    // is kept. Setting one below 0 needs a privilege that the test may lack.
     #[test]
-    fn threads_give_up_what_puts_them_first() {
+    fn threads_reset_negative_nice() {
         let nice = || {
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             stat.rsplit_once(") ").unwrap().1.split(' ').nth(16).unwrap().parse::<i32>().unwrap()
@@ -210,7 +218,7 @@ mod tests {
         for (before, expected) in [(-5, 0), (7, 7)] {
             let after = on_a_thread(move || {
                 setpriority_process(None, before).ok()?;
-                give_up_nice().unwrap();
+                reset_negative_nice().unwrap();
                 Some(nice())
             });
             assert!(after.is_none_or(|after| after == expected), "{before}: {after:?}");
@@ -218,21 +226,22 @@ mod tests {
         assert_eq!(nice(), own);
     }
 
-    // Goal: a thread has the priority that it asked for, and one that it starts has none; or the kernel's refusal is told.
-    // Method: policy and priority as /proc shows them; where this test has no right to it, the kind of the error.
+    // Proves that a thread gets the real-time priority it asks for and its children do not inherit
+    // it; without the privilege, that the kernel's error is returned.
     #[test]
-    fn threads_run_first_if_they_may() {
+    fn threads_get_realtime_priority() {
         let policy = || {
-            // Behind the name, which may hold anything: fields 40 and 41 of proc_pid_stat(5), counted from field 3.
+            // After the name, which may contain anything: fields 40 and 41 of proc_pid_stat(5),
+            // counted from field 3.
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             let (_, fields) = stat.rsplit_once(") ").unwrap();
             let fields: Vec<&str> = fields.split(' ').collect();
             (fields[37].to_owned(), fields[38].to_owned())
         };
         let seen = on_a_thread(move || {
-            run_first(7)?;
+            set_realtime_priority(7)?;
             let (own, started) = (policy(), on_a_thread(policy));
-            run_among_others()?;
+            drop_realtime_priority()?;
             Ok::<_, io::Error>((own, started, policy()))
         });
         match seen {
@@ -243,6 +252,9 @@ mod tests {
             }
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
         }
-        assert_eq!(on_a_thread(|| run_first(100)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(
+            on_a_thread(|| set_realtime_priority(100)).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
     }
 }

@@ -1,16 +1,16 @@
-//! A wall clock that is set while a recorder is at work.
+//! Tests of a wall clock that is set while a recorder runs.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use super::SyncPolicy;
 use super::rig::Script;
-use crate::os::clock::{ClockChange, ClockReading, ClockWatch};
+use crate::os::clock::{ClockChange, ClockChangeDetector, ClockReading};
 use crate::os::simulated::SimulatedStorage;
 use crate::os::storage::Storage;
 use crate::segment::{Advance, ClockCause, ClockSync, FrameKind, SegmentReader};
 
-/// Set at each third look, by an hour on, twice.
+/// A wall clock set forward by an hour at every third poll, twice.
 #[derive(Debug)]
 struct SetClock {
     looks: u64,
@@ -20,8 +20,8 @@ fn pairing(step: u64) -> ClockReading {
     ClockReading { mono_ns: 1_000_000 + step, boot_ns: 5, wall_ns: 3_600_000_000_000 * step.cast_signed() }
 }
 
-impl ClockWatch for SetClock {
-    fn changed(&mut self) -> Option<(ClockChange, ClockReading)> {
+impl ClockChangeDetector for SetClock {
+    fn poll_change(&mut self) -> Option<(ClockChange, ClockReading)> {
         self.looks += 1;
         let step = self.looks / 3;
         let change = if step == 1 { ClockChange::Stepped } else { ClockChange::Resumed };
@@ -29,27 +29,27 @@ impl ClockWatch for SetClock {
     }
 }
 
-// Goal: each time the wall clock is set there is one ClockSync frame, and every header and footer behind it knows all
-// pairings so far. Method: a clock that is set twice over a run of several segments.
+// Proves that each change of the wall clock is one ClockSync frame, and that every later header and
+// footer has all clock syncs so far, over several segments.
 #[test]
 fn steps_are_recorded_once_and_known_ever_after() {
     let script = Script::fixed(SyncPolicy::Never);
     let storage = SimulatedStorage::new(0);
-    script.record_by(&storage, Box::new(SetClock { looks: 0 })).unwrap();
+    script.record_with_clock(&storage, Box::new(SetClock { looks: 0 })).unwrap();
     let mut seen = Vec::new();
     let mut segments = 0;
     for name in storage.names() {
         let file = storage.open(&name).unwrap();
         let mut reader = SegmentReader::over(Path::new(&name), Arc::clone(&file) as _).unwrap();
         let pairings = |seen: &Vec<ClockSync>| seen.iter().map(|sync| sync.clocks).collect::<Vec<_>>();
-        assert_eq!(reader.header().clock_table, pairings(&seen), "{name}: what its header knows");
+        assert_eq!(reader.header().clock_table, pairings(&seen), "{name}: header");
         while let Some(Advance::Frame(at)) = reader.advance().unwrap() {
             if at.kind == FrameKind::ClockSync {
                 seen.push(ClockSync::decode(reader.payload(at)).unwrap());
             }
         }
         let footer = reader.footer().unwrap();
-        assert_eq!(footer.header.clock_table, pairings(&seen), "{name}: what its footer knows");
+        assert_eq!(footer.header.clock_table, pairings(&seen), "{name}: footer");
         segments += 1;
     }
     assert!(segments > 2);

@@ -1,27 +1,27 @@
-//! A recorder is stopped before, within and after each operation of its storage, and what a reader then believes is
-//! judged.
+//! Crash tests: a recorder is stopped before, within and after each operation of its storage, and
+//! the content that a reader then accepts is checked.
 //!
-//! The syncer works beside the recorder, so operations have no fixed numbers. Nothing here expects any: what must be
-//! there follows from the log of the very run that crashed.
+//! The syncer runs beside the recorder, so operations have no fixed numbers. No test relies on any:
+//! the expected content follows from the log of the very run that crashed.
 
 use super::SyncPolicy;
-use super::judge::{Judge, promises};
-use super::rig::{Looker, Script};
+use super::image_checker::{ImageChecker, promises};
+use super::rig::{ImageReader, Script};
 use crate::effort;
-use crate::os::simulated::{CrashKind, Moment, Random, SimulatedStorage};
+use crate::os::simulated::{CrashKind, CrashPoint, SimulatedStorage, SimulationRandom};
 
-/// Images of a power cut that are read of each crash.
+/// Images of a power cut that are read per crash.
 const POWER_CUTS: u64 = 4;
 
-/// Says on a panic which image it was.
-struct Shown<'a> {
+/// Prints on a panic which image it was.
+struct ImageContext<'a> {
     script: &'a Script,
     storage: &'a SimulatedStorage,
     seed: u64,
     kind: CrashKind,
 }
 
-impl Drop for Shown<'_> {
+impl Drop for ImageContext<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{:?}, image {} of {:?}, after:", self.script, self.seed, self.kind);
@@ -30,15 +30,15 @@ impl Drop for Shown<'_> {
     }
 }
 
-/// Records the script on a storage that was told when to crash, and judges what may be found then.
-fn crash(looker: &mut Looker, script: &Script, storage: &SimulatedStorage, is_faulty: bool) {
+/// Records the script on a storage with a configured crash, and checks the content found after it.
+fn crash(looker: &mut ImageReader, script: &Script, storage: &SimulatedStorage, is_faulty: bool) {
     script.record(storage);
     let promises = promises(&storage.log(), script.sync, is_faulty);
     let mut judge = |seed, kind| {
-        let _shown = Shown { script, storage, seed, kind };
+        let _shown = ImageContext { script, storage, seed, kind };
         let image = storage.crash_image(seed, kind);
-        let found = looker.look(&image);
-        let counts = Judge { script, promises: &promises, kind, is_faulty }.judge(&found);
+        let found = looker.read_image(&image);
+        let counts = ImageChecker { script, promises: &promises, kind, is_faulty }.check(&found);
         counts.iter().map(|(recorded, _)| recorded).sum::<u64>()
     };
     let taken = judge(0, CrashKind::ProcessKilled);
@@ -50,71 +50,70 @@ fn crash(looker: &mut Looker, script: &Script, storage: &SimulatedStorage, is_fa
     }
 }
 
-/// Every moment of every operation.
+/// Crashes at every moment of every operation.
 fn crash_everywhere(script: &Script) {
     let undisturbed = SimulatedStorage::new(0);
     let report = script.record(&undisturbed).unwrap();
     assert!(report.segments_sealed > 2 && report.storage_errors == 0);
     let promises = promises(&undisturbed.log(), script.sync, false);
-    assert!(promises.values().all(|promise| promise.is_published), "every name is on the medium at the end");
-    crash(&mut Looker::new(), script, &SimulatedStorage::new(0), false);
+    assert!(promises.values().all(|promise| promise.is_published), "every name is on disk at the end");
+    crash(&mut ImageReader::new(), script, &SimulatedStorage::new(0), false);
     for operation in (0..undisturbed.log().len() + 2).step_by(effort::of(4, 1)) {
-        for moment in [Moment::Before, Moment::Within, Moment::After] {
+        for moment in [CrashPoint::Before, CrashPoint::Within, CrashPoint::After] {
             let storage = SimulatedStorage::new(operation as u64);
             storage.crash_at(operation, moment);
-            crash(&mut Looker::new(), script, &storage, false);
+            crash(&mut ImageReader::new(), script, &storage, false);
         }
     }
 }
 
-fn random_moment(random: &mut Random) -> Moment {
-    [Moment::Before, Moment::Within, Moment::After][random.below(3)]
+fn random_moment(random: &mut SimulationRandom) -> CrashPoint {
+    [CrashPoint::Before, CrashPoint::Within, CrashPoint::After][random.below(3)]
 }
 
-// Goal: a crash at any point leaves what was promised and nothing that is wrong. Method: the fixed script under the policy
-// that syncs at the end of a segment; each operation, each moment; one image of a killed process, several of a power cut.
+// Proves that a crash at any point leaves everything promised and nothing wrong, if segments are
+// synced only at their end. Per crash: one image of a killed process, several of a power cut.
 #[test]
 fn crashes_without_syncs() {
     crash_everywhere(&Script::fixed(SyncPolicy::Never));
 }
 
-// Goal: as above. Method: the policy that syncs after each write.
+// Proves the same with a sync after each write.
 #[test]
 fn crashes_with_every_write_synced() {
     crash_everywhere(&Script::fixed(SyncPolicy::Always));
 }
 
-// Goal: as above. Method: the syncer at work all the time.
+// Proves the same with the syncer active all the time.
 #[test]
 fn crashes_beside_the_syncer() {
     crash_everywhere(&Script::fixed(SyncPolicy::Interval(0)));
 }
 
-// Goal: as above, whatever is recorded however. Method: random scripts by seed, crashes at random.
+// Proves the same for random scripts and random crashes.
 #[test]
 fn crashes_of_random_runs() {
     for seed in 1..=effort::of(12, 50) {
         let script = Script::random(seed);
         let undisturbed = SimulatedStorage::new(seed);
         script.record(&undisturbed).unwrap();
-        let mut random = Random::new(seed);
+        let mut random = SimulationRandom::new(seed);
         for _ in 0..10 {
             let storage = SimulatedStorage::new(random.next());
             storage.crash_at(random.below(undisturbed.log().len()), random_moment(&mut random));
-            crash(&mut Looker::new(), &script, &storage, false);
+            crash(&mut ImageReader::new(), &script, &storage, false);
         }
     }
 }
 
-// Goal: a crash behind failures finds no more than the failures have done. Method: random scripts by seed, up to three
-// failing operations in front of a random crash.
+// Proves that a crash after up to three failed operations finds no more damage than these caused.
 #[test]
 fn crashes_of_failing_runs() {
     for seed in 1..=effort::of(12, 50) {
         let script = Script::random(seed);
         let undisturbed = SimulatedStorage::new(seed);
         script.record(&undisturbed).unwrap();
-        let mut random = Random::new(seed);
+        let mut random = SimulationRandom::new(seed);
         for _ in 0..10 {
             let storage = SimulatedStorage::new(random.next());
             let crash_at = random.below(undisturbed.log().len()).max(3);
@@ -122,23 +121,22 @@ fn crashes_of_failing_runs() {
             for _ in 0..=random.below(3) {
                 storage.fail(2 + random.below(crash_at - 2), [5, 28][random.below(2)]);
             }
-            crash(&mut Looker::new(), &script, &storage, true);
+            crash(&mut ImageReader::new(), &script, &storage, true);
         }
     }
 }
 
-// Goal: all of that holds for segments that are packed while they are recorded. Method: the policies that sync while recording, at each operation
-// and moment; random scripts, with and without failures in front of the crash.
+// Proves all of that for segments that are compressed while they are recorded.
 #[test]
 fn crashes_while_packing() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval(0)] {
-        crash_everywhere(&Script::fixed(sync).packing());
+        crash_everywhere(&Script::fixed(sync).compressing());
     }
     for seed in 1..=effort::of(6, 25) {
-        let script = Script::random(seed).packing();
+        let script = Script::random(seed).compressing();
         let undisturbed = SimulatedStorage::new(seed);
         script.record(&undisturbed).unwrap();
-        let mut random = Random::new(seed);
+        let mut random = SimulationRandom::new(seed);
         for at in 0..10 {
             let storage = SimulatedStorage::new(random.next());
             let crash_at = random.below(undisturbed.log().len()).max(3);
@@ -147,7 +145,7 @@ fn crashes_while_packing() {
             for _ in 0..if is_faulty { 1 + random.below(3) } else { 0 } {
                 storage.fail(2 + random.below(crash_at - 2), [5, 28][random.below(2)]);
             }
-            crash(&mut Looker::new(), &script, &storage, is_faulty);
+            crash(&mut ImageReader::new(), &script, &storage, is_faulty);
         }
     }
 }

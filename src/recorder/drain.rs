@@ -1,100 +1,101 @@
-//! The drain loop: take what is queued, write it in one call, then rotate, sync, collect, sleep.
+//! The drain loop: take queued slabs, write them in one call, then rotate, sync, collect, sleep.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use super::capped::Capped;
-use super::latencies::LatencyBook;
-use super::losses::LossBook;
-use super::orders::OrderBook;
+use super::commands::CommandQueue;
+use super::latencies::LatencyAggregator;
+use super::losses::LossTracker;
+use super::maintenance::{LimitWarning, call_storage};
 use super::policy::{self, SyncPolicy};
+use super::quota_storage::QuotaStorage;
 use super::settings::{RecorderSettings, RunPlan};
-use super::syncer::{Done, Syncer};
-use super::upkeep::{Untidy, in_storage};
+use super::syncer::{Syncer, SyncerResult};
 use super::{GroupReport, RecorderReport, SourceReport};
 use crate::metrics::Metrics;
-use crate::os::clock::{ClockWatch, NS_PER_S, WallOffset, monotonic_ns};
-use crate::os::event::Event;
+use crate::os::clock::{ClockChangeDetector, NS_PER_S, WallOffset, monotonic_ns};
 use crate::os::storage::Storage;
-use crate::segment::{Frames, Gap, SegmentName, SegmentWriter, Span};
-use crate::slab::{Causes, Inbox, Loss, LossLedger, RUNS_MAX, Run, Slab, SlabPool, TryRecvError};
+use crate::os::wake_event::WakeEvent;
+use crate::segment::{Frames, Gap, SampleSpan, SegmentName, SegmentWriter};
+use crate::slab::{Causes, Inbox, Loss, LossLedger, RANGES_MAX, SampleRange, Slab, SlabPool, TryRecvError};
 use crate::stream::{ChecksumKind, HEADER_BYTES_MAX, SliceFramer};
 
-/// Most slabs in one write: 256 KiB of the smallest slabs there are (16 KiB).
+/// Maximum number of slabs in one write: 256 KiB of the smallest slabs (16 KiB).
 const BATCH_SLABS_MAX: usize = 16;
 /// Longest frame of a gap.
 const GAP_FRAME_BYTES_MAX: usize = HEADER_BYTES_MAX + 100;
-/// How often latencies are collected.
+/// Interval at which latencies are collected.
 pub(super) const COLLECT_INTERVAL_NS: u64 = NS_PER_S;
 
 /// The recorder. Its first segment is open before a sample is taken.
 #[derive(Debug)]
 pub struct Recorder {
     pub(super) plan: RunPlan,
-    pub(super) storage: Arc<Capped>,
+    pub(super) storage: Arc<QuotaStorage>,
     inbox: Inbox,
-    pub(super) most_queued: usize, // since the latencies were collected last
-    taken_ns: u64,                 // up to here all that was handed over was taken
+    pub(super) queued_max: usize, // maximum since the last collection
+    taken_until_ns: u64,          // all slabs queued before this were taken
     pub(super) pool: Arc<SlabPool>,
     ledger: Arc<LossLedger>,
-    wake: Arc<Event>,
+    wake: Arc<WakeEvent>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) syncer: Syncer,
-    pub(super) losses: LossBook,
-    pub(super) orders: OrderBook,
-    pub(super) latencies: LatencyBook,
-    pub(super) progress: Vec<Progress>, // one a source, by id
+    pub(super) losses: LossTracker,
+    pub(super) commands: CommandQueue,
+    pub(super) latencies: LatencyAggregator,
+    pub(super) progress: Vec<RecordedProgress>, // per source, by id
     pub(super) segment: Option<OpenSegment>,
     pub(super) next_number: u64,
-    pub(super) failures: u32, // in a row
-    pub(super) untidy: Untidy,
+    pub(super) failures: u32, // consecutive
+    pub(super) limit_warning: LimitWarning,
     pub(super) retry_ns: u64,
-    pub(super) back_off_ns: fn(u32) -> u64, // how long to wait after so many failures
+    pub(super) back_off_ns: fn(u32) -> u64, // wait after this many failures
     pub(super) collect_ns: u64,
-    pub(super) clock_watch: Box<dyn ClockWatch>,
+    pub(super) clock_watch: Box<dyn ClockChangeDetector>,
     pub(super) wall_offset: Arc<WallOffset>,
     buffers: GapBuffers,
 }
 
-/// How far a source has got in the files.
+/// The state of a source in the files.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Progress {
+pub(super) struct RecordedProgress {
     pub(super) next_seq: u64,
     pub(super) last_mono_ns: u64,
-    pub(super) missed_before: u64,  // in the segments before the open one
-    pub(super) partial_before: u64, // in the segments before the open one
-    pub(super) stride: u64,         // as last noted in the file
-    pub(super) timed_out: u64,      // as last said
-    pub(super) failed: u64,         // as last looked at
-    pub(super) error: u64,          // as last said
-    pub(super) others_begun: u64,   // that did not fail, when last said
+    pub(super) missed_before: u64,     // in earlier segments
+    pub(super) incomplete_before: u64, // in earlier segments
+    pub(super) stride: u64,            // as last marked in the file
+    pub(super) logged_timed_out: u64,  // as last logged
+    pub(super) seen_failed: u64,       // as last seen
+    pub(super) logged_errno: u64,      // as last logged
+    pub(super) logged_not_failed: u64, // when last logged
 }
 
 #[derive(Debug)]
 pub(super) struct OpenSegment {
     pub(super) writer: SegmentWriter,
     pub(super) created_ns: u64,
-    /// Header and attachments.
-    pub(super) begin_bytes: u64,
+    /// Bytes of header and attachments.
+    pub(super) preamble_bytes: u64,
     pub(super) first_unsynced_ns: Option<u64>,
     pub(super) first_unindexed_ns: Option<u64>,
     pub(super) synced_offset: u64,
 }
 
-/// What is left in the queues.
+/// The state of the queues after a batch was taken.
 #[derive(Debug, PartialEq, Eq)]
-enum Queued {
+enum PollResult {
     More,
-    Nothing,
+    Empty,
     Ended,
 }
 
 #[allow(clippy::vec_box, reason = "slabs travel boxed through the queue and back to the pool")]
 impl Recorder {
-    /// Opens the first segment, numbered behind all that the directory has ever shown, and starts the syncer.
+    /// Opens the first segment, numbered above all that the directory has ever had, and starts the
+    /// syncer.
     ///
     /// # Errors
-    /// What the storage says: a run that cannot begin does not.
+    /// Errors of the storage: then the run does not start.
     pub fn start(settings: RecorderSettings) -> io::Result<Self> {
         let RecorderSettings {
             plan,
@@ -107,24 +108,24 @@ impl Recorder {
             latencies,
             clock_watch,
             wall_offset,
-            orders,
+            commands: orders,
         } = settings;
         let entries = storage.entries()?;
-        let next_number = SegmentName::number_behind(entries.iter().map(|entry| entry.name.as_str()))
+        let next_number = SegmentName::next_free_number(entries.iter().map(|entry| entry.name.as_str()))
             .ok_or(io::ErrorKind::StorageFull)?;
         let sources = metrics.sources.len();
         let mut recorder = Self {
             syncer: Syncer::start(Arc::clone(&storage))?,
-            losses: LossBook::default(),
-            latencies: LatencyBook::new(latencies, Arc::clone(&metrics)),
+            losses: LossTracker::default(),
+            latencies: LatencyAggregator::new(latencies, Arc::clone(&metrics)),
             progress: Vec::new(),
             segment: None,
-            most_queued: 0,
-            taken_ns: 0,
-            orders,
+            queued_max: 0,
+            taken_until_ns: 0,
+            commands: orders,
             next_number,
             failures: 0,
-            untidy: Untidy::default(),
+            limit_warning: LimitWarning::default(),
             retry_ns: 0,
             back_off_ns: policy::back_off_ns,
             collect_ns: monotonic_ns() + COLLECT_INTERVAL_NS,
@@ -139,82 +140,86 @@ impl Recorder {
             wake,
             metrics,
         };
-        recorder.take_sources(sources);
+        recorder.resize_sources(sources);
         recorder.segment = Some(recorder.create_segment()?);
         Ok(recorder)
     }
 
-    /// Records until every sampler has dropped its sender and the queues are empty; then seals and reports.
+    /// Records until every sampler has dropped its sender and the queues are empty; then seals and
+    /// reports.
     pub fn run(mut self) -> RecorderReport {
         let mut batch = Vec::with_capacity(BATCH_SLABS_MAX);
         loop {
-            // Whoever watches sees by this that the loop is not stuck.
-            self.metrics.recorder.turns.add(1);
-            let queued = self.take(&mut batch);
+            // The watchdog sees by this that the loop is not stuck.
+            self.metrics.recorder.iterations.add(1);
+            let queued = self.take_batch(&mut batch);
             if !batch.is_empty() {
                 self.record(&mut batch);
             }
             let now = monotonic_ns();
-            self.keep_up(now);
-            self.obey(self.taken_ns);
+            self.maintain(now);
+            self.run_commands(self.taken_until_ns);
             match queued {
-                Queued::More => {}
-                Queued::Ended => return self.finish(),
-                Queued::Nothing => {
-                    self.wake.wait_until(now + self.plan.drain_ns);
+                PollResult::More => {}
+                PollResult::Ended => return self.finish(),
+                PollResult::Empty => {
+                    self.wake.wait_until(now + self.plan.poll_interval_ns);
                     self.wake.clear();
                 }
             }
         }
     }
 
-    fn take(&mut self, batch: &mut Vec<Box<Slab>>) -> Queued {
+    fn take_batch(&mut self, batch: &mut Vec<Box<Slab>>) -> PollResult {
         let now = monotonic_ns();
-        self.most_queued = self.most_queued.max(self.inbox.len());
+        self.queued_max = self.queued_max.max(self.inbox.len());
         while batch.len() < self.plan.batch_slabs.clamp(1, BATCH_SLABS_MAX) {
             match self.inbox.try_recv() {
                 Ok(slab) => {
-                    self.latencies.queue_wait.record(now.saturating_sub(slab.handed_over_ns));
-                    // What was handed over first comes first.
-                    self.taken_ns = slab.handed_over_ns;
+                    self.latencies.queue_wait.record(now.saturating_sub(slab.queued_ns));
+                    // Slabs come in the order of queueing.
+                    self.taken_until_ns = slab.queued_ns;
                     batch.push(slab);
                 }
                 Err(error) => {
-                    // A queue may be passed over for a moment; then there is more.
-                    self.taken_ns = if self.inbox.is_empty() { now } else { self.taken_ns };
-                    return if error == TryRecvError::Empty { Queued::Nothing } else { Queued::Ended };
+                    // If a queue was only skipped for a moment, there is more.
+                    self.taken_until_ns = if self.inbox.is_empty() { now } else { self.taken_until_ns };
+                    return if error == TryRecvError::Empty { PollResult::Empty } else { PollResult::Ended };
                 }
             }
         }
-        Queued::More
+        PollResult::More
     }
 
-    /// Makes room for the books of so many sources, those included that it has.
-    pub(super) fn take_sources(&mut self, sources: usize) {
-        self.progress.resize(sources.max(self.progress.len()), Progress { stride: 1, ..Progress::default() });
-        self.losses.take_sources(sources);
+    /// Grows the per-source state to `sources` sources.
+    pub(super) fn resize_sources(&mut self, sources: usize) {
+        self.progress.resize(
+            sources.max(self.progress.len()),
+            RecordedProgress { stride: 1, ..RecordedProgress::default() },
+        );
+        self.losses.resize_sources(sources);
     }
 
-    /// A source whose last reading is in the files needs no list of losses.
-    pub(super) fn forget_losses(&mut self, source: u16) {
+    /// Frees the list of losses of a removed source whose last sample is in the files.
+    pub(super) fn free_losses(&mut self, source: u16) {
         let place = usize::from(source);
         if let (Some(progress), Some(metrics)) = (self.progress.get(place), self.metrics.sources.get(place))
             && metrics.removed.get() == 1
             && progress.next_seq >= metrics.begun.get()
         {
-            self.losses.forget(source);
+            self.losses.free(source);
         }
     }
 
-    /// Writes a batch, with the gaps that it shows in front, and gives its slabs back.
+    /// Writes a batch with the gaps before its samples, and puts its slabs back into the pool.
     fn record(&mut self, batch: &mut Vec<Box<Slab>>) {
         self.losses.read(&self.ledger);
         self.metrics.recorder.slabs.add(batch.len() as u64);
         let bytes: u64 = batch.iter().map(|slab| slab.bytes().len() as u64).sum();
         let now = monotonic_ns();
-        self.prepare(bytes, now);
+        self.ensure_segment(bytes, now);
         if !self.write(batch, now) {
-            for run in batch.iter().flat_map(|slab| slab.runs()) {
+            for run in batch.iter().flat_map(|slab| slab.ranges()) {
                 self.losses.add(Loss {
                     source: run.source,
                     first_seq: run.first_seq,
@@ -224,17 +229,18 @@ impl Recorder {
             }
         }
         batch.drain(..).for_each(|slab| self.pool.give_back(slab));
-        self.inbox.tell_room();
+        self.inbox.notify_not_full();
     }
 
-    /// Appends a batch to the open segment. If it cannot, nothing has changed but the segment.
+    /// Appends a batch to the open segment. Returns false on failure; then only the segment has
+    /// changed.
     fn write(&mut self, batch: &[Box<Slab>], now: u64) -> bool {
         let Some(mut segment) = self.segment.take() else { return false };
         let mut buffers = std::mem::take(&mut self.buffers);
         buffers.progress.clone_from(&self.progress);
         buffers.gaps.clear();
-        for run in batch.iter().flat_map(|slab| slab.runs()) {
-            buffers.gaps.extend(self.pass(run));
+        for run in batch.iter().flat_map(|slab| slab.ranges()) {
+            buffers.gaps.extend(self.advance_source(run));
         }
         buffers.frame(segment.writer.checksum());
         let result = self.append(&mut segment, batch, &buffers);
@@ -251,7 +257,7 @@ impl Recorder {
                 true
             }
             Err(error) => {
-                self.fail_write(segment, &error, now);
+                self.handle_write_error(segment, &error, now);
                 false
             }
         }
@@ -263,12 +269,13 @@ impl Recorder {
         batch: &[Box<Slab>],
         buffers: &GapBuffers,
     ) -> io::Result<()> {
-        let runs = || batch.iter().flat_map(|slab| slab.runs());
+        let runs = || batch.iter().flat_map(|slab| slab.ranges());
         let mut pieces = [IoSlice::new(&[]); BATCH_SLABS_MAX + 1];
         let bodies = std::iter::once(buffers.frames.as_slice()).chain(batch.iter().map(|slab| slab.bytes()));
         pieces.iter_mut().zip(bodies).for_each(|(piece, body)| *piece = IoSlice::new(body));
         let mut heads = [&[][..]; BATCH_SLABS_MAX + 1];
-        let parts = std::iter::once(buffers.heads.as_slice()).chain(batch.iter().map(|slab| slab.heads()));
+        let parts =
+            std::iter::once(buffers.headers.as_slice()).chain(batch.iter().map(|slab| slab.headers()));
         heads.iter_mut().zip(parts).for_each(|(head, part)| *head = part);
         let frames = batch.iter().map(|slab| slab.frames() as u64).sum::<u64>() + buffers.gaps.len() as u64;
         let begin = monotonic_ns();
@@ -276,7 +283,7 @@ impl Recorder {
         self.metrics.recorder.enter_storage(begin);
         let result = segment.writer.append(Frames {
             pieces: pieces.get_mut(..=batch.len()).unwrap_or_default(),
-            heads: heads.get(..=batch.len()).unwrap_or_default(),
+            headers: heads.get(..=batch.len()).unwrap_or_default(),
             count: frames,
         });
         let end = monotonic_ns();
@@ -285,12 +292,12 @@ impl Recorder {
         self.latencies.write.record(end - begin);
         self.metrics.recorder.bytes.add(segment.writer.stored_bytes() - bytes_before);
         for run in runs() {
-            segment.writer.tally(run.source, run.count(), span_of(run));
+            segment.writer.count_samples(run.source, run.count(), span_of(run));
             if let Some(source) = self.metrics.sources.get(usize::from(run.source)) {
                 source.recorded.add(run.count());
                 source.bytes.add(u64::from(run.bytes));
             }
-            self.losses.settle(run.source, run.first_seq);
+            self.losses.discard_before(run.source, run.first_seq);
         }
         self.count_gaps(&buffers.gaps, &mut segment.writer);
         segment.first_unsynced_ns.get_or_insert(end);
@@ -298,8 +305,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Moves a source's progress behind a run. The gap in front of it, if there is one.
-    fn pass(&mut self, run: &Run) -> Option<Gap> {
+    /// Advances a source past a range of samples. Returns the gap before it, if there is one.
+    fn advance_source(&mut self, run: &SampleRange) -> Option<Gap> {
         let causes = |first| self.losses.causes(run.source, first, run.first_seq, &self.ledger);
         let progress = self.progress.get_mut(usize::from(run.source))?;
         let first = progress.next_seq;
@@ -318,7 +325,7 @@ impl Recorder {
 
     fn count_gaps(&self, gaps: &[Gap], writer: &mut SegmentWriter) {
         for gap in gaps {
-            writer.tally_gap(gap);
+            writer.count_gap(gap);
             self.count_gap(gap);
         }
     }
@@ -330,29 +337,30 @@ impl Recorder {
         }
     }
 
-    /// Everything is sampled and taken: the losses at the very end, then footer, trailer, medium.
+    /// All samples are taken: write the last losses, footer and trailer, then wait for the syncer.
     fn finish(mut self) -> RecorderReport {
         self.losses.read(&self.ledger);
         let now = monotonic_ns();
-        if self.is_open_removed() {
-            self.leave_removed(now);
+        if self.is_segment_removed() {
+            self.replace_removed_segment(now);
         }
         if self.segment.is_none() {
             self.reopen(now);
         }
-        // What was reserved for later segments helps this one to end.
+        // Space reserved for later segments helps this one to end.
         self.storage.release_reserve();
         self.write_last_gaps(now);
         self.seal();
         self.latencies.collect();
-        let Self { syncer, metrics, latencies, orders, .. } = self;
-        for done in in_storage(&metrics.recorder, || syncer.finish()) {
+        let Self { syncer, metrics, latencies, commands: orders, .. } = self;
+        for done in call_storage(&metrics.recorder, || syncer.finish()) {
             match done {
-                Done::Publish { result: Ok(()), .. } => metrics.recorder.segments_sealed.add(1),
-                Done::Sync { result: Ok(()), .. } | Done::Tidy { .. } => {}
-                Done::Sync { result: Err(error), .. } | Done::Publish { result: Err(error), .. } => {
+                SyncerResult::Publish { result: Ok(()), .. } => metrics.recorder.segments_sealed.add(1),
+                SyncerResult::Sync { result: Ok(()), .. } | SyncerResult::EnforceLimits { .. } => {}
+                SyncerResult::Sync { result: Err(error), .. }
+                | SyncerResult::Publish { result: Err(error), .. } => {
                     metrics.recorder.note_storage_error(&error);
-                    tracing::error!(%error, "cannot bring the last segment to the medium");
+                    tracing::error!(%error, "cannot sync or publish the last segment");
                 }
             }
         }
@@ -369,13 +377,13 @@ impl Recorder {
                     lost: source.begun.get() - source.recorded.get(),
                     causes: Causes::from_bits(u32::try_from(source.causes.get()).unwrap_or(u32::MAX)),
                     missed: source.missed.get(),
-                    partial: source.partial.get(),
-                    lacked: source.lacked.get(),
+                    incomplete: source.incomplete.get(),
+                    incomplete_flags: source.incomplete_flags.get(),
                     failed: source.failed.get(),
                     failure: (source.failed.get() > 0).then(|| source.failure().to_string()),
                     timed_out: source.timed_out.get(),
                     stride: source.stride(),
-                    limit: source.pace().1,
+                    limit: source.stride_and_budget().1,
                     lateness: latencies.lateness,
                     read_duration: latencies.read_duration,
                 })
@@ -398,7 +406,7 @@ impl Recorder {
         }
     }
 
-    /// Gaps for readings that were begun and that no slab brought.
+    /// Writes gaps for samples that were begun but are in no slab.
     fn write_last_gaps(&mut self, now: u64) {
         let Some(mut segment) = self.segment.take() else { return };
         let mut gaps = Vec::new();
@@ -417,7 +425,7 @@ impl Recorder {
             }
         }
         let before = segment.writer.stored_bytes();
-        match in_storage(&self.metrics.recorder, || segment.writer.append_gaps(&gaps)) {
+        match call_storage(&self.metrics.recorder, || segment.writer.append_gaps(&gaps)) {
             Ok(()) => {
                 self.metrics.recorder.bytes.add(segment.writer.stored_bytes() - before);
                 for gap in &gaps {
@@ -425,54 +433,54 @@ impl Recorder {
                 }
                 self.segment = Some(segment);
             }
-            Err(error) => self.fail_write(segment, &error, now),
+            Err(error) => self.handle_write_error(segment, &error, now),
         }
     }
 }
 
-/// What the gaps of a batch are made in. A run shows one gap at most, so a batch shows no more than it has runs: nothing here
-/// ever grows.
+/// Buffers for the gaps of a batch. Each range of samples has at most one gap before it, so these
+/// buffers never grow.
 #[derive(Debug, Default)]
 struct GapBuffers {
     gaps: Vec<Gap>,
     frames: Vec<u8>,
-    heads: Vec<u8>,          // the frames' headers once more
-    progress: Vec<Progress>, // as it was before the batch
+    headers: Vec<u8>,                // copies of the frames' headers
+    progress: Vec<RecordedProgress>, // before the batch
 }
 
 impl GapBuffers {
     fn new(batch_slabs: usize, sources: usize) -> Self {
-        let gaps = batch_slabs * RUNS_MAX;
+        let gaps = batch_slabs * RANGES_MAX;
         Self {
             gaps: Vec::with_capacity(gaps),
             frames: Vec::with_capacity(gaps * GAP_FRAME_BYTES_MAX),
-            heads: Vec::with_capacity(gaps * HEADER_BYTES_MAX),
+            headers: Vec::with_capacity(gaps * HEADER_BYTES_MAX),
             progress: Vec::with_capacity(sources),
         }
     }
 
-    /// Frames the gaps.
+    /// Encodes and frames the gaps.
     fn frame(&mut self, checksum: ChecksumKind) {
         self.frames.clear();
-        self.heads.clear();
+        self.headers.clear();
         for gap in &self.gaps {
             let payload = gap.encode();
             let header = checksum.header(&payload).expect("a gap is 100 bytes");
-            self.heads.extend_from_slice(header.as_bytes());
+            self.headers.extend_from_slice(header.as_bytes());
             self.frames.extend_from_slice(header.as_bytes());
             self.frames.extend_from_slice(&payload);
         }
     }
 }
 
-/// What a recorder takes at its start for losses and gaps, beside what it shares: for each source, and for each slab that it
-/// writes at once.
+/// Bytes that a recorder allocates at its start for losses and gaps: for each source, and for each
+/// slab of a batch.
 pub const LOSS_BYTES: (usize, usize) =
-    (LossBook::SOURCE_BYTES, RUNS_MAX * (size_of::<Gap>() + GAP_FRAME_BYTES_MAX + HEADER_BYTES_MAX));
+    (LossTracker::SOURCE_BYTES, RANGES_MAX * (size_of::<Gap>() + GAP_FRAME_BYTES_MAX + HEADER_BYTES_MAX));
 
-fn span_of(run: &Run) -> Span {
+fn span_of(run: &SampleRange) -> SampleSpan {
     let wall_offset_ns = run.wall_offset_ns;
-    Span {
+    SampleSpan {
         first_seq: run.first_seq,
         last_seq: run.last_seq,
         first_mono_ns: run.first_mono_ns,

@@ -1,57 +1,59 @@
-//! A storage that fails where it is told to, and the proof that every reading is in a file or in a Gap all the same.
+//! Tests with a failing storage: every sample is in a file or in a Gap anyway.
 
 use proptest::prelude::*;
 
-use super::judge::{Judge, promises};
-use super::rig::{FileFound, Item, Looker, Script};
+use super::image_checker::{ImageChecker, promises};
+use super::rig::{FileContent, FileItem, ImageReader, Script};
 use super::{RecorderReport, SyncPolicy};
 use crate::effort;
-use crate::os::simulated::{CrashKind, Failure, SimulatedStorage};
+use crate::os::simulated::{CrashKind, InjectedFailure, SimulatedStorage};
 use crate::os::storage::Storage;
 use crate::schema::segment::GapCause;
 
-/// Judges the files as they are, and after a power cut; compares the first with what the recorder says. Returns the
-/// causes of all gaps.
+/// Checks the files as they are and after a power cut, and compares the former with the report.
+/// Returns the causes of all gaps.
 fn check(script: &Script, report: &RecorderReport, storage: &SimulatedStorage) -> u32 {
     let promises = promises(&storage.log(), script.sync, true);
-    let mut looker = Looker::new();
+    let mut looker = ImageReader::new();
     let mut look = |kind| {
-        let files = looker.look(&storage.crash_image(script.seed, kind));
-        let counts = Judge { script, promises: &promises, kind, is_faulty: true }.judge(&files);
+        let files = looker.read_image(&storage.crash_image(script.seed, kind));
+        let counts = ImageChecker { script, promises: &promises, kind, is_faulty: true }.check(&files);
         (counts, files)
     };
     look(CrashKind::PowerCut);
     let (counts, files) = look(CrashKind::ProcessKilled);
     for ((recorded, lost), said) in counts.into_iter().zip(&report.sources) {
-        assert_eq!(said.begun, script.readings);
-        assert_eq!(recorded, said.recorded, "the report counts what is in the files");
-        assert_eq!(said.lost, script.readings - recorded);
-        assert!(recorded + lost <= script.readings);
+        assert_eq!(said.begun, script.samples);
+        assert_eq!(recorded, said.recorded, "the report counts the samples in the files");
+        assert_eq!(said.lost, script.samples - recorded);
+        assert!(recorded + lost <= script.samples);
         // Losses at the end are in the files unless the storage failed to the last.
         if report.storage_errors == 0 {
-            assert_eq!(recorded + lost, script.readings);
+            assert_eq!(recorded + lost, script.samples);
         }
     }
     causes(files.iter().map(|(_, file)| &**file))
 }
 
-fn causes<'a>(files: impl Iterator<Item = &'a FileFound>) -> u32 {
+fn causes<'a>(files: impl Iterator<Item = &'a FileContent>) -> u32 {
     files.flat_map(|file| &file.items).fold(0, |causes, item| match item {
-        Item::Gap { gap, .. } => causes | gap.causes,
+        FileItem::Gap { gap, .. } => causes | gap.causes,
         _ => causes,
     })
 }
 
-// Goal: without a fault every reading is recorded or in a gap with its own cause. Method: losses by failed readings
-// only, over several segments, sampled and recorded at the same time.
+// Proves that without a storage fault every sample is recorded or in a gap with its own cause, with
+// the recorder running beside the sampler, over several segments.
 #[test]
 fn losses_before_the_recorder_are_exact() {
-    // How much finds its queue full depends on which of the two is faster: several segments take more readings then.
+    // The number of samples that find a full queue depends on the speed of both threads: take more
+    // samples until there are several segments.
     let mut readings = 2000;
     let (script, storage, report) = loop {
-        let script = Script { readings, segment_bytes: 32 << 10, ..Script::fixed(SyncPolicy::Always) };
+        let script =
+            Script { samples: readings, segment_bytes: 32 << 10, ..Script::fixed(SyncPolicy::Always) };
         let storage = SimulatedStorage::new(0);
-        let report = script.record_beside(&storage);
+        let report = script.record_concurrently(&storage);
         if report.segments_sealed > 3 {
             break (script, storage, report);
         }
@@ -60,24 +62,24 @@ fn losses_before_the_recorder_are_exact() {
     };
     assert_eq!(report.storage_errors, 0);
     let promises = promises(&storage.log(), script.sync, false);
-    let files = Looker::new().look(&storage.crash_image(0, CrashKind::PowerCut));
+    let files = ImageReader::new().read_image(&storage.crash_image(0, CrashKind::PowerCut));
     let kind = CrashKind::ProcessKilled; // the run has ended: everything is synced
-    let counts = Judge { script: &script, promises: &promises, kind, is_faulty: true }.judge(&files);
+    let counts = ImageChecker { script: &script, promises: &promises, kind, is_faulty: true }.check(&files);
     for ((recorded, lost), said) in counts.into_iter().zip(&report.sources) {
         assert_eq!((recorded, lost), (said.recorded, said.lost));
-        assert_eq!(recorded + lost, script.readings);
+        assert_eq!(recorded + lost, script.samples);
     }
     let causes = causes(files.iter().map(|(_, file)| &**file));
     assert_eq!(causes & !(GapCause::PoolEmpty | GapCause::QueueFull).bits(), GapCause::ReadFailed.bits());
 }
 
-// Goal: a write that fails in the middle loses its batch as a gap with cause storage, and recording goes on in a new
-// segment. Method: fail the third write (creations, syncs and writes count).
+// Proves that a write that fails halfway loses its batch as a gap with cause storage, and that
+// recording continues in a new segment. The third of all creations, syncs and writes fails.
 #[test]
 fn a_failed_write_becomes_a_gap() {
     let script = Script::fixed(SyncPolicy::Never);
     let storage = SimulatedStorage::new(0);
-    storage.fail(3, Failure::Code(5));
+    storage.fail(3, InjectedFailure::Code(5));
     let report = script.record(&storage).unwrap();
     assert_eq!(report.storage_errors, 1);
     let causes = check(&script, &report, &storage);
@@ -87,28 +89,29 @@ fn a_failed_write_becomes_a_gap() {
     }
 }
 
-/// A disk of this size takes a segment of these scripts: its header, and space for its end, which is three times as much where it is compressed.
+/// A disk of this size holds one segment of these scripts: its header, and space for its end, which
+/// is three times as large if it is compressed.
 const SMALLEST_BYTES: u64 = 100 << 10;
 
-// Goal: a disk that fills up loses readings into gaps, takes no more room than there is, and leaves no damage. Method:
-// random scripts on media of every size from a header's to enough, packed while they are recorded and not.
+// Proves that on a disk that fills up samples are lost into gaps, no more space is used than there
+// is, and no file is damaged: random scripts, disks of any size, compressed and not.
 #[test]
-fn a_full_disk_keeps_the_books() {
+fn a_full_disk_keeps_the_accounting() {
     for (seed, packs) in (1..=100).flat_map(|seed| [(seed, false), (seed, true)]) {
-        let script = Script { packs, ..Script::random(seed) };
+        let script = Script { compresses: packs, ..Script::random(seed) };
         let storage = SimulatedStorage::new(seed);
         let capacity = 4096 * (1 + seed / 3);
         storage.set_capacity(capacity);
         let Some(report) = script.record(&storage) else {
-            // Without space for header and end nothing is begun, and nothing is left behind.
+            // Without space for header and end no segment is begun, and no file is left.
             assert!(storage.names().is_empty() && capacity < SMALLEST_BYTES, "{capacity}");
             continue;
         };
         check(&script, &report, &storage);
         let used: u64 = storage.entries().unwrap().iter().map(|entry| entry.allocated).sum();
         assert_eq!(storage.space().unwrap().available, capacity - used);
-        for (name, file) in Looker::new().look(&storage.crash_image(0, CrashKind::ProcessKilled)) {
-            assert_eq!(file.holes, [], "{name}");
+        for (name, file) in ImageReader::new().read_image(&storage.crash_image(0, CrashKind::ProcessKilled)) {
+            assert_eq!(file.damage, [], "{name}");
         }
     }
 }
@@ -116,18 +119,18 @@ fn a_full_disk_keeps_the_books() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(75, 300)))]
 
-    // Goal: whatever fails whenever, what is in the files is whole, in order, and counted once. Method: random faults in
-    // creations, writes, cuts, syncs, renames; random scripts, every sync policy, packed while they are recorded and not.
+    // Proves that with random failures of any operation the files are intact, in order, and counted
+    // once: random scripts, every sync policy, compressed and not.
     #[test]
-    fn any_fault_keeps_the_books(
+    fn any_fault_keeps_the_accounting(
         failing in proptest::collection::btree_map(3_usize..60, any::<bool>(), 0..8),
         seed in 1_u64..1_000_000,
-        packs in any::<bool>(),
+        compresses in any::<bool>(),
     ) {
-        let script = Script { packs, ..Script::random(seed) };
+        let script = Script { compresses, ..Script::random(seed) };
         let storage = SimulatedStorage::new(seed);
         for (operation, is_full) in failing {
-            storage.fail(operation, Failure::Code(if is_full { 28 } else { 5 }));
+            storage.fail(operation, InjectedFailure::Code(if is_full { 28 } else { 5 }));
         }
         let report = script.record(&storage).unwrap();
         check(&script, &report, &storage);

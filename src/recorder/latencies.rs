@@ -1,103 +1,105 @@
-//! Latencies of all threads, collected once a second: published for the self source and the live line, added up for
-//! the segment's footer and the run's summary.
+//! Latencies of all threads, collected once a second: published for the self source and the live
+//! line, added up for the segment's footer and the run's summary.
 
 use std::sync::Arc;
 
-use crate::metrics::{Consumer, GroupLatencies, Interval, LatencySummary, Metrics, Total};
+use crate::metrics::{Consumer, GroupLatencies, IntervalHistogram, LatencySummary, Metrics, TotalHistogram};
 use crate::segment::SegmentWriter;
 
-/// Latencies of one run beside those of its sources.
+/// Latencies of one run, except those per source.
 #[derive(Debug, Clone, Default)]
 pub struct RunLatencies {
     /// Building a payload; one in 64 is timed.
-    pub build: Total,
-    /// Handing a slab to the queue.
-    pub hand_over: Total,
-    /// From the hand-over of a slab to the recorder taking it.
-    pub queue_wait: Total,
+    pub build: TotalHistogram,
+    /// Queueing a slab.
+    pub enqueue: TotalHistogram,
+    /// From the queueing of a slab until the recorder takes it.
+    pub queue_wait: TotalHistogram,
     /// One append to a segment.
-    pub write: Total,
+    pub write: TotalHistogram,
     /// One fdatasync.
-    pub sync: Total,
+    pub sync: TotalHistogram,
 }
 
 /// Latencies of one source.
 #[derive(Debug, Clone)]
-enum SourceBook {
+enum SourceAggregate {
     /// Of the run, and of the open segment.
-    Open { run: Box<SourceTotals>, segment: Box<SourceTotals> },
-    /// Of the run, of a source that was removed: nothing comes any more.
-    Closed(SourceSummary),
+    Open { run: Box<SourceLatencyTotals>, segment: Box<SourceLatencyTotals> },
+    /// Of the run, for a removed source whose last latencies have arrived.
+    Closed(SourceLatencySummary),
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct SourceTotals {
-    pub(super) lateness: Total,
-    pub(super) read_duration: Total,
+pub(super) struct SourceLatencyTotals {
+    pub(super) lateness: TotalHistogram,
+    pub(super) read_duration: TotalHistogram,
 }
 
-/// What one source's latencies have come to.
+/// The latencies of one source, summarized.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct SourceSummary {
+pub(super) struct SourceLatencySummary {
     pub(super) lateness: LatencySummary,
     pub(super) read_duration: LatencySummary,
 }
 
-impl SourceBook {
+impl SourceAggregate {
     fn open() -> Self {
         Self::Open { run: Box::default(), segment: Box::default() }
     }
 
-    fn summary(&self) -> SourceSummary {
+    fn summary(&self) -> SourceLatencySummary {
         match self {
-            Self::Open { run, .. } => {
-                SourceSummary { lateness: run.lateness.summary(), read_duration: run.read_duration.summary() }
-            }
+            Self::Open { run, .. } => SourceLatencySummary {
+                lateness: run.lateness.summary(),
+                read_duration: run.read_duration.summary(),
+            },
             Self::Closed(summary) => *summary,
         }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct LatencyBook {
+pub(super) struct LatencyAggregator {
     consumers: Vec<Consumer<GroupLatencies>>,
-    removed: Vec<u16>, // sources of which something may still come
+    removed: Vec<u16>, // sources whose last latencies may still arrive
     metrics: Arc<Metrics>,
-    sources: Vec<SourceBook>,
+    sources: Vec<SourceAggregate>,
     /// The recorder's own, since the last collection.
-    pub(super) queue_wait: Interval,
-    pub(super) write: Interval,
-    pub(super) sync: Interval,
+    pub(super) queue_wait: IntervalHistogram,
+    pub(super) write: IntervalHistogram,
+    pub(super) sync: IntervalHistogram,
     run: RunLatencies,
 }
 
-impl LatencyBook {
+impl LatencyAggregator {
     pub(super) fn new(consumers: Vec<Consumer<GroupLatencies>>, metrics: Arc<Metrics>) -> Self {
         Self {
             consumers,
             removed: Vec::new(),
-            sources: vec![SourceBook::open(); metrics.sources.len()],
+            sources: vec![SourceAggregate::open(); metrics.sources.len()],
             metrics,
-            queue_wait: Interval::default(),
-            write: Interval::default(),
-            sync: Interval::default(),
+            queue_wait: IntervalHistogram::default(),
+            write: IntervalHistogram::default(),
+            sync: IntervalHistogram::default(),
             run: RunLatencies::default(),
         }
     }
 
-    /// So many sources from now on, measured by these too; of some nothing comes any more once it is drained who measured them.
-    pub(super) fn change(
+    /// Extends the aggregator to `sources` sources, measured by further `consumers`. Of the
+    /// `removed` ones nothing arrives once their consumers are drained.
+    pub(super) fn update_sources(
         &mut self,
         sources: usize,
         consumers: Vec<Consumer<GroupLatencies>>,
         removed: Vec<u16>,
     ) {
-        self.sources.resize_with(sources.max(self.sources.len()), SourceBook::open);
+        self.sources.resize_with(sources.max(self.sources.len()), SourceAggregate::open);
         self.consumers.extend(consumers);
         self.removed.extend(removed);
     }
 
-    /// Takes everything measured since the last time.
+    /// Collects everything measured since the last call.
     pub(super) fn collect(&mut self) {
         let is_last: Vec<bool> = self.consumers.iter_mut().map(Consumer::is_last).collect();
         let (sources, run, metrics) = (&mut self.sources, &mut self.run, &self.metrics);
@@ -105,21 +107,22 @@ impl LatencyBook {
             consumer.drain(|group| {
                 for measured in &group.sources {
                     let id = usize::from(measured.source);
-                    let (Some(book), Some(published)) = (sources.get_mut(id), metrics.sources.get(id)) else {
+                    let (Some(aggregate), Some(published)) = (sources.get_mut(id), metrics.sources.get(id))
+                    else {
                         continue;
                     };
                     published.lateness.publish(&measured.lateness);
                     published.read_duration.publish(&measured.read_duration);
-                    let SourceBook::Open { run, segment } = book else { continue };
+                    let SourceAggregate::Open { run, segment } = aggregate else { continue };
                     for totals in [run, segment] {
                         totals.lateness.add(&measured.lateness);
                         totals.read_duration.add(&measured.read_duration);
                     }
                 }
                 metrics.recorder.build.publish(&group.build);
-                metrics.recorder.hand_over.publish(&group.hand_over);
+                metrics.recorder.enqueue.publish(&group.enqueue);
                 run.build.add(&group.build);
-                run.hand_over.add(&group.hand_over);
+                run.enqueue.add(&group.enqueue);
                 group.clear();
             });
         }
@@ -136,10 +139,12 @@ impl LatencyBook {
         }
     }
 
-    /// Gives the segment its share and starts the next one's. Returns the sources of which nothing comes any more.
-    pub(super) fn settle(&mut self, writer: &mut SegmentWriter) -> Vec<u16> {
-        for (book, id) in self.sources.iter_mut().zip(0..) {
-            if let (Some(totals), SourceBook::Open { segment, .. }) = (writer.totals_mut(id), book) {
+    /// Moves the segment's latencies into its writer and starts those of the next segment. Returns
+    /// the removed sources that are now closed.
+    pub(super) fn finish_segment(&mut self, writer: &mut SegmentWriter) -> Vec<u16> {
+        for (aggregate, id) in self.sources.iter_mut().zip(0..) {
+            if let (Some(totals), SourceAggregate::Open { segment, .. }) = (writer.totals_mut(id), aggregate)
+            {
                 totals.lateness = std::mem::take(&mut segment.lateness);
                 totals.read_duration = std::mem::take(&mut segment.read_duration);
             }
@@ -149,15 +154,15 @@ impl LatencyBook {
         }
         let closed = std::mem::take(&mut self.removed);
         for id in &closed {
-            if let Some(book) = self.sources.get_mut(usize::from(*id)) {
-                *book = SourceBook::Closed(book.summary());
+            if let Some(aggregate) = self.sources.get_mut(usize::from(*id)) {
+                *aggregate = SourceAggregate::Closed(aggregate.summary());
             }
         }
         closed
     }
 
-    /// The run's latencies: its own, and each source's in the order of ids.
-    pub(super) fn finish(self) -> (RunLatencies, Vec<SourceSummary>) {
-        (self.run, self.sources.iter().map(SourceBook::summary).collect())
+    /// Returns the run's latencies, and those of each source in the order of ids.
+    pub(super) fn finish(self) -> (RunLatencies, Vec<SourceLatencySummary>) {
+        (self.run, self.sources.iter().map(SourceAggregate::summary).collect())
     }
 }

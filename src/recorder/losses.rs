@@ -1,42 +1,43 @@
-//! What explains a jump in sequence numbers: losses as samplers and the recorder reported them, kept until the gap
-//! that covers them is written.
+//! The losses that explain jumps in sequence numbers, as reported by samplers and recorder, kept
+//! until the gap that covers them is written.
 
 use crate::slab::{Causes, Loss, LossLedger};
 
-/// Losses kept a source; beyond that neighbours are merged, and the gap names all their causes.
+/// Maximum number of losses per source; beyond that neighbours are merged, and the gap names all
+/// their causes.
 const LOSSES_MAX: usize = 1024;
 
 /// Reported losses that no gap in a file covers yet.
 #[derive(Debug, Default)]
-pub(super) struct LossBook {
+pub(super) struct LossTracker {
     sources: Vec<Vec<Loss>>,
 }
 
-impl LossBook {
-    /// What is kept of one source.
+impl LossTracker {
+    /// Bytes per source.
     pub(super) const SOURCE_BYTES: usize = LOSSES_MAX * size_of::<Loss>();
 
-    /// Makes lists for sources with ids below `sources`, as far as there are none.
-    pub(super) fn take_sources(&mut self, sources: usize) {
+    /// Adds lists for sources with ids below `sources`.
+    pub(super) fn resize_sources(&mut self, sources: usize) {
         let missing = sources.saturating_sub(self.sources.len());
         self.sources.extend((0..missing).map(|_| Vec::with_capacity(LOSSES_MAX)));
     }
 
-    /// Gives back what the list of a source takes, which will have no loss any more.
-    pub(super) fn forget(&mut self, source: u16) {
+    /// Frees the list of a source that will have no further loss.
+    pub(super) fn free(&mut self, source: u16) {
         if let Some(losses) = self.sources.get_mut(usize::from(source)) {
             *losses = Vec::new();
         }
     }
 
-    /// Takes over what the samplers have written down.
+    /// Takes all losses from the samplers' ledger.
     pub(super) fn read(&mut self, ledger: &LossLedger) {
         while let Some(loss) = ledger.take() {
             self.add(loss);
         }
     }
 
-    /// Adds a loss, to its neighbour if it has the same cause.
+    /// Adds a loss, merged with its neighbour if the cause is the same.
     pub(super) fn add(&mut self, loss: Loss) {
         let Some(losses) = self.sources.get_mut(usize::from(loss.source)) else { return };
         let full = losses.len() >= LOSSES_MAX;
@@ -54,7 +55,8 @@ impl LossBook {
         }
     }
 
-    /// All causes of the losses of `source` within `first..end`, those that the ledger had no room for included.
+    /// Returns all causes of losses of `source` within `first..end`, including the ledger's
+    /// overflow.
     pub(super) fn causes(&self, source: u16, first: u64, end: u64, ledger: &LossLedger) -> Causes {
         self.of(source)
             .iter()
@@ -62,8 +64,8 @@ impl LossBook {
             .fold(ledger.overflowed(source, first, end), |causes, loss| causes | loss.causes)
     }
 
-    /// Forgets the losses below `next_seq`: they are in the file.
-    pub(super) fn settle(&mut self, source: u16, next_seq: u64) {
+    /// Discards the losses below `next_seq`: they are in the file.
+    pub(super) fn discard_before(&mut self, source: u16, next_seq: u64) {
         if let Some(losses) = self.sources.get_mut(usize::from(source))
             && !losses.is_empty()
         {
@@ -71,8 +73,8 @@ impl LossBook {
         }
     }
 
-    /// How many readings are lost that no gap covers yet: all of them, and those that the storage refused. Of losses that were merged
-    /// for want of room the numbers between them count, too.
+    /// Returns the number of lost samples that no gap covers yet: all, and those refused by the
+    /// storage. If losses were merged to save space, the numbers between them count too.
     pub(super) fn pending(&self) -> (u64, u64) {
         let sum = |(all, refused), loss: &Loss| {
             let is_refused = loss.causes | Causes::STORAGE == loss.causes;
@@ -94,35 +96,35 @@ mod tests {
         Loss { source: 0, first_seq, count, causes }
     }
 
-    // Goal: a gap names the causes of its own numbers and no others. Method: two losses, three ranges.
+    // Proves that a gap names the causes of its own numbers and no others.
     #[test]
     fn causes_belong_to_their_numbers() {
         let ledger = LossLedger::new(1);
-        let mut book = LossBook::default();
-        book.take_sources(1);
+        let mut tracker = LossTracker::default();
+        tracker.resize_sources(1);
         ledger.write(loss(5, 2, Causes::QUEUE_FULL));
         ledger.write(loss(7, 1, Causes::QUEUE_FULL));
         ledger.write(loss(20, 1, Causes::READ_FAILED));
-        book.read(&ledger);
-        assert_eq!(book.of(0).len(), 2, "neighbours are one");
-        assert_eq!(book.causes(0, 5, 8, &ledger), Causes::QUEUE_FULL);
-        assert_eq!(book.causes(0, 8, 20, &ledger), Causes::default());
-        assert_eq!(book.causes(0, 7, 21, &ledger), Causes::QUEUE_FULL | Causes::READ_FAILED);
-        book.settle(0, 8);
-        assert_eq!(book.of(0).len(), 1);
+        tracker.read(&ledger);
+        assert_eq!(tracker.of(0).len(), 2, "neighbours are one");
+        assert_eq!(tracker.causes(0, 5, 8, &ledger), Causes::QUEUE_FULL);
+        assert_eq!(tracker.causes(0, 8, 20, &ledger), Causes::default());
+        assert_eq!(tracker.causes(0, 7, 21, &ledger), Causes::QUEUE_FULL | Causes::READ_FAILED);
+        tracker.discard_before(0, 8);
+        assert_eq!(tracker.of(0).len(), 1);
     }
 
-    // Goal: memory stays bounded and no cause is forgotten. Method: very many losses with holes between.
+    // Proves that memory stays bounded and no cause is lost with very many separate losses.
     #[test]
-    fn a_full_book_merges() {
+    fn a_full_tracker_merges() {
         let ledger = LossLedger::new(1);
-        let mut book = LossBook::default();
-        book.take_sources(1);
+        let mut tracker = LossTracker::default();
+        tracker.resize_sources(1);
         for k in 0..2 * LOSSES_MAX as u64 {
-            book.add(loss(k * 2, 1, Causes::POOL_EMPTY));
+            tracker.add(loss(k * 2, 1, Causes::POOL_EMPTY));
         }
-        book.add(loss(10_000, 1, Causes::TOO_LARGE));
-        assert_eq!(book.of(0).len(), LOSSES_MAX);
-        assert_eq!(book.causes(0, 9999, 10_001, &ledger), Causes::POOL_EMPTY | Causes::TOO_LARGE);
+        tracker.add(loss(10_000, 1, Causes::TOO_LARGE));
+        assert_eq!(tracker.of(0).len(), LOSSES_MAX);
+        assert_eq!(tracker.causes(0, 9999, 10_001, &ledger), Causes::POOL_EMPTY | Causes::TOO_LARGE);
     }
 }

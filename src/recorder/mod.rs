@@ -1,24 +1,26 @@
-//! When is what written, synced, rotated? The one I/O thread: pure decisions, and one loop that acts on them.
+//! Decides when to write, sync and rotate, and does it. The one I/O thread: pure decisions, and one
+//! loop that acts on them.
 //!
-//! Never: waits for a sampler, is waited for by one, or lets a reading disappear without a Gap.
+//! Never: waits for a sampler, makes a sampler wait, or loses a sample without a Gap.
 
-mod books;
-mod capped;
 #[cfg(test)]
 mod clocks;
+mod commands;
 #[cfg(test)]
 mod crashes;
+mod directory_usage;
 mod drain;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod full_disk;
 #[cfg(test)]
-mod judge;
+mod image_checker;
 mod latencies;
 mod losses;
-mod orders;
+mod maintenance;
 mod policy;
+mod quota_storage;
 #[cfg(test)]
 mod recoveries;
 #[cfg(test)]
@@ -28,25 +30,27 @@ mod retention;
 mod rig;
 mod settings;
 mod syncer;
-mod upkeep;
 
-pub use capped::Capped;
+pub use commands::{
+    CommandError, CommandQueue, MARK_BYTES_MAX, PlanUpdate, RecorderCommand, RecorderHandle, Reply,
+    command_queue,
+};
 pub use drain::{LOSS_BYTES, Recorder};
 pub use latencies::RunLatencies;
-pub use orders::{MARK_BYTES_MAX, Order, OrderBook, OrderError, Orders, Replan, Reply, orders};
 pub use policy::SyncPolicy;
-pub use retention::{KeepFree, RetentionLimits};
+pub use quota_storage::QuotaStorage;
+pub use retention::{MinFree, RetentionLimits};
 pub use settings::{RecorderSettings, RunPlan};
 
-use crate::metrics::{LatencySummary, Limit};
+use crate::metrics::{LatencySummary, LimitingBudget};
 use crate::slab::Causes;
 
-/// What one run has come to.
+/// The result of one run.
 #[derive(Debug)]
 pub struct RecorderReport {
-    /// One a source, in the order of ids.
+    /// One per source, in the order of ids.
     pub sources: Vec<SourceReport>,
-    /// One a sampler group in use.
+    /// One per sampler group in use.
     pub groups: Vec<GroupReport>,
     /// Latencies of the run.
     pub latencies: RunLatencies,
@@ -56,56 +60,56 @@ pub struct RecorderReport {
     pub segments_sealed: u64,
     /// Writes, syncs, creations and renames that failed.
     pub storage_errors: u64,
-    /// Frames in segments that somebody removed while they were open: counted as recorded, and gone.
+    /// Frames in segments that were removed while they were open: counted as recorded, and gone.
     pub frames_removed: u64,
 }
 
-/// What one run has come to for one sampler group.
+/// The result of one run for one sampler group.
 #[derive(Debug)]
 pub struct GroupReport {
-    /// Its name.
+    /// The group's name.
     pub name: &'static str,
-    /// Slabs handed over.
+    /// Slabs queued.
     pub slabs: u64,
-    /// Slabs given up since its queue was full.
+    /// Slabs dropped because the queue was full.
     pub slabs_dropped: u64,
-    /// Time that it has waited for room, in nanoseconds.
+    /// Time spent waiting for space, in nanoseconds.
     pub waited_ns: u64,
 }
 
-/// What one run has come to for one source. begun = recorded + lost.
+/// The result of one run for one source. begun = recorded + lost.
 #[derive(Debug)]
 pub struct SourceReport {
-    /// Its name.
+    /// The source's name.
     pub name: String,
     /// Nominal period, in nanoseconds.
     pub period_ns: u64,
-    /// Readings begun.
+    /// Samples begun.
     pub begun: u64,
     /// Frames in the files.
     pub recorded: u64,
-    /// Readings that are not in the files.
+    /// Samples that are not in the files.
     pub lost: u64,
-    /// Why those are not, all together, as far as gaps say it.
+    /// Union of the causes of those losses, as far as gaps name them.
     pub causes: Causes,
-    /// Ticks that were never begun.
+    /// Ticks at which no sample was begun.
     pub missed: u64,
-    /// Readings that lacked something and are marked so.
-    pub partial: u64,
-    /// What those lacked, all together.
-    pub lacked: u64,
-    /// Readings that failed; part of the lost ones.
+    /// Samples that lack some values, and are marked so.
+    pub incomplete: u64,
+    /// Union of the flags in which those samples say what they lack.
+    pub incomplete_flags: u64,
+    /// Samples that failed; part of the lost ones.
     pub failed: u64,
-    /// Why the last of them did.
+    /// The error of the last failed sample.
     pub failure: Option<String>,
-    /// Readings that did not come back in time; part of the lost ones.
+    /// Samples that did not return in time; part of the lost ones.
     pub timed_out: u64,
-    /// Every how many periods it was read at the end: 1, or more where a budget was exceeded.
+    /// The source was read every so many periods at the end; above 1 if a budget was exceeded.
     pub stride: u64,
-    /// Which budget that was.
-    pub limit: Limit,
-    /// Begin of a reading minus its deadline.
+    /// The budget that was exceeded.
+    pub limit: LimitingBudget,
+    /// Begin of a sample minus its deadline.
     pub lateness: LatencySummary,
-    /// How long the readings took.
+    /// Duration of a read.
     pub read_duration: LatencySummary,
 }

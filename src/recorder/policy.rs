@@ -1,7 +1,7 @@
-//! Decisions of the recorder as functions of what it knows. No clock, no file.
+//! Decisions of the recorder as pure functions. No clock, no file.
 
-/// When data is brought from the kernel to the medium. A killed process loses nothing that the kernel has taken,
-/// whatever the policy; a crash of the kernel or a power cut loses what was not synced.
+/// When data is synced from the kernel to the disk. With any policy, a killed process loses nothing
+/// that the kernel has taken; a kernel crash or a power cut loses unsynced data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncPolicy {
     /// The kernel decides (commonly within 30 s); a segment is still synced when it is sealed.
@@ -12,7 +12,7 @@ pub enum SyncPolicy {
     Always,
 }
 
-/// What the open segment has come to.
+/// The state of the open segment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SegmentState {
     pub(super) bytes: u64,
@@ -27,23 +27,25 @@ pub(super) struct RotationLimits {
     pub(super) age_ns: u64,
 }
 
-/// So many segments fit at least into what they may use: removing the oldest one costs an eighth of the history.
+/// Minimum number of segments in the usable space: removing the oldest costs at most an eighth of
+/// the history.
 const SEGMENTS_MIN: u64 = 8;
-/// No segment is smaller for want of space, as none can be configured smaller.
+/// Segments are not made smaller than this for lack of space; none can be configured smaller.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
-/// A segment is at least so many times as long as what it begins with (header, configuration), which its footer repeats: else it would hold little
-/// else.
-const BEGIN_SHARE: u64 = 8;
-/// A segment is reserved in so many steps at least.
+/// A segment is at least this many times as long as its preamble (header, configuration), which its
+/// footer repeats: a shorter one would contain little else.
+const PREAMBLE_FACTOR: u64 = 8;
+/// Minimum number of preallocation steps per segment.
 const PREALLOCATE_STEPS: u64 = 4;
 
-/// The size at which a segment is sealed: `configured`, less where the segments may use little, more where `begin_bytes` alone would fill it.
-pub(super) fn segment_bytes(configured: u64, usable: u64, begin_bytes: u64) -> u64 {
+/// Returns the size at which a segment is sealed: `configured`, less if the usable space is small,
+/// more if `preamble_bytes` alone would fill it.
+pub(super) fn segment_bytes(configured: u64, usable: u64, preamble_bytes: u64) -> u64 {
     let fitting = (usable / SEGMENTS_MIN).max(SEGMENT_BYTES_MIN);
-    configured.min(fitting).max(begin_bytes.saturating_mul(BEGIN_SHARE))
+    configured.min(fitting).max(preamble_bytes.saturating_mul(PREAMBLE_FACTOR))
 }
 
-/// The step in which space is reserved for a segment of this size; 0 for the usual one.
+/// Returns the preallocation step for a segment of this size; 0 for the default.
 pub(super) fn preallocate_step(configured: u64, segment_bytes: u64) -> u64 {
     let most = segment_bytes / PREALLOCATE_STEPS;
     if configured > 0 {
@@ -55,8 +57,8 @@ pub(super) fn preallocate_step(configured: u64, segment_bytes: u64) -> u64 {
     }
 }
 
-/// Whether the segment should be sealed before `next_bytes` more are written at `now_ns`. One without content never
-/// is: there would be nothing in it.
+/// Whether the segment should be sealed before `next_bytes` more are written at `now_ns`. A segment
+/// without content never is.
 pub(super) fn should_rotate(
     segment: SegmentState,
     limits: RotationLimits,
@@ -68,10 +70,12 @@ pub(super) fn should_rotate(
             || now_ns.saturating_sub(segment.created_ns) >= limits.age_ns)
 }
 
-/// Whether the syncer should be asked now. `first_unsynced_ns`: when the first write since the last sync happened.
+/// Whether to request a sync now. `first_unsynced_ns` is the time of the first write since the last
+/// sync.
 pub(super) fn should_sync(policy: SyncPolicy, first_unsynced_ns: Option<u64>, now_ns: u64) -> bool {
     match policy {
-        // Under `Always` each write is synced where it happens; a second sync beside it could hide the first one's error.
+        // With `Always` each write is synced inline; a second sync beside it could hide the first
+        // one's error.
         SyncPolicy::Never | SyncPolicy::Always => false,
         SyncPolicy::Interval(interval_ns) => {
             first_unsynced_ns.is_some_and(|first| now_ns.saturating_sub(first) >= interval_ns)
@@ -79,21 +83,22 @@ pub(super) fn should_sync(policy: SyncPolicy, first_unsynced_ns: Option<u64>, no
     }
 }
 
-/// An interval ends when it has so many bytes...
+/// An index interval ends at this size, in bytes.
 const INDEX_BYTES: u64 = 4 << 20;
-/// ...or its first frame was written so long ago.
+/// An index interval ends at this age of its first frame, in nanoseconds.
 const INDEX_NS: u64 = 1_000_000_000;
 
-/// Whether an Index frame should end the open interval before anything more is written. `unindexed_bytes`: its length, none
-/// without frames. `first_ns`: when the first of them was written.
+/// Whether an Index frame should end the open interval before anything else is written.
+/// `unindexed_bytes` is its length, none without frames; `first_ns` is when its first frame was
+/// written.
 pub(super) fn should_index(unindexed_bytes: Option<u64>, first_ns: Option<u64>, now_ns: u64) -> bool {
     unindexed_bytes.is_some_and(|bytes| {
         bytes >= INDEX_BYTES || first_ns.is_some_and(|first| now_ns.saturating_sub(first) >= INDEX_NS)
     })
 }
 
-/// How long to wait after the `failures`th failure in a row before a segment is tried again: from 100 ms, doubling,
-/// to 10 s, in nanoseconds.
+/// Returns the back-off after this number of consecutive failures to open a segment, in
+/// nanoseconds: 100 ms, doubling, up to 10 s.
 pub(super) fn back_off_ns(failures: u32) -> u64 {
     const FIRST_NS: u64 = 100_000_000;
     const LONGEST_NS: u64 = 10_000_000_000;
@@ -106,7 +111,7 @@ mod tests {
 
     const LIMITS: RotationLimits = RotationLimits { bytes: 1000, age_ns: 50 };
 
-    // Goal: size and age rotate, an empty segment never does. Method: both sides of each limit.
+    // Proves that size and age rotate a segment, and that an empty one is never rotated.
     #[test]
     fn rotation_by_size_and_age() {
         let segment = SegmentState { bytes: 900, created_ns: 100, has_content: true };
@@ -117,8 +122,8 @@ mod tests {
         assert!(!should_rotate(empty, LIMITS, 5000, 1000));
     }
 
-    // Goal: at least eight segments fit into what they may use, none is smaller than the smallest, and none is little but its header. Method: both
-    // sides of each bound.
+    // Proves that at least eight segments fit into the usable space, above the smallest size and
+    // well above the size of the preamble.
     #[test]
     fn segments_fit() {
         const MIB: u64 = 1 << 20;
@@ -131,7 +136,7 @@ mod tests {
         assert_eq!(preallocate_step(16 * MIB, 256 * MIB), 16 * MIB);
     }
 
-    // Goal: each policy syncs when it says. Method: both sides of the interval.
+    // Proves that each policy syncs at its time.
     #[test]
     fn syncing_by_policy() {
         assert!(!should_sync(SyncPolicy::Never, Some(0), u64::MAX));
@@ -141,7 +146,7 @@ mod tests {
         assert!(!should_sync(SyncPolicy::Always, Some(0), u64::MAX), "it syncs inline");
     }
 
-    // Goal: an interval ends by size or age, and never without frames. Method: both sides of each limit.
+    // Proves that an index interval ends by size or age, and never without frames.
     #[test]
     fn indexing_by_size_and_age() {
         assert!(!should_index(None, Some(0), u64::MAX));
@@ -150,7 +155,7 @@ mod tests {
         assert!(should_index(Some(1), Some(5), INDEX_NS + 5));
     }
 
-    // Goal: waiting grows and stays bounded. Method: the first, some, and very many failures.
+    // Proves that the back-off grows and stays bounded.
     #[test]
     fn back_off_grows_to_its_limit() {
         assert_eq!([1, 2, 3].map(back_off_ns), [100_000_000, 200_000_000, 400_000_000]);

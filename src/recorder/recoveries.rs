@@ -1,85 +1,87 @@
-//! What a crash has left is recovered, the recovery itself is stopped anywhere and repeated, and nothing that was there is
-//! missing in the end.
+//! Recovery tests: the files left by a crash are recovered, the recovery is interrupted anywhere
+//! and repeated, and in the end nothing is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 use std::rc::Rc;
 
 use super::SyncPolicy;
-use super::rig::{FileFound, Item, Looker, RUN_ID, SOURCES, Script};
+use super::rig::{FileContent, FileItem, ImageReader, RUN_ID, SOURCES, Script};
 use crate::effort;
-use crate::os::simulated::{CrashKind, Failure, Moment, Random, SimulatedStorage};
+use crate::os::simulated::{CrashKind, CrashPoint, InjectedFailure, SimulatedStorage, SimulationRandom};
 use crate::os::storage::Storage;
 use crate::schema::segment::GapCause;
-use crate::segment::{Account, Audit, Completion, Finding, Leftovers, SegmentName, State};
+use crate::segment::{
+    CompletenessCheck, DirectoryRecovery, Leftovers, RunCompleteness, SealState, SegmentName, SequenceFinding,
+};
 
-/// Crashes of each recovery.
+/// Crashes per recovery.
 const CRASHES: usize = 6;
 
-/// The samples that a reader finds.
-fn samples(files: &[(String, Rc<FileFound>)]) -> BTreeSet<(u16, u64)> {
+/// Returns the samples that a reader finds.
+fn samples(files: &[(String, Rc<FileContent>)]) -> BTreeSet<(u16, u64)> {
     let items = files.iter().flat_map(|(_, file)| &file.items);
-    let sample = |item: &Item| match item {
-        Item::Sample { source, seq, .. } => Some((*source, *seq)),
+    let sample = |item: &FileItem| match item {
+        FileItem::Sample { source, seq, .. } => Some((*source, *seq)),
         _ => None,
     };
     items.filter_map(sample).collect()
 }
 
-fn segments(looker: &mut Looker, storage: &SimulatedStorage) -> Vec<(String, Rc<FileFound>)> {
-    let mut files = looker.look(storage);
+fn segments(looker: &mut ImageReader, storage: &SimulatedStorage) -> Vec<(String, Rc<FileContent>)> {
+    let mut files = looker.read_image(storage);
     files.retain(|(name, _)| SegmentName::parse(name).is_some());
     files
 }
 
-/// Recovers; whether it came to its end without an error.
+/// Recovers everything. Returns whether there was no error.
 fn recover(storage: &SimulatedStorage, memory: &Leftovers) -> bool {
     recover_only(storage, None, memory)
 }
 
-/// The same for one segment.
+/// Recovers one segment, or all.
 fn recover_only(storage: &SimulatedStorage, only: Option<SegmentName>, memory: &Leftovers) -> bool {
-    let completion = Completion { storage, spare_run: None, only, dry_run: false };
+    let completion = DirectoryRecovery { storage, skip_run: None, only, dry_run: false };
     let mut is_done = true;
     let listed =
         completion.run(&mut |_run| Ok(memory.clone()), &mut |_name, result| is_done &= result.is_ok());
     listed.is_ok() && is_done
 }
 
-/// Everything is sealed, whole, explained, and what was sampled.
-fn judge(
-    looker: &mut Looker,
+/// Checks that everything is sealed, intact, explained and as sampled.
+fn check_image(
+    looker: &mut ImageReader,
     script: &Script,
     storage: &SimulatedStorage,
 ) -> (BTreeSet<(u16, u64)>, u32, u64) {
     let files = segments(looker, storage);
-    let mut audit = Audit::default();
+    let mut audit = CompletenessCheck::default();
     let (mut causes, mut missing, mut last_number) = (0, 0, None);
     for (name, file) in &files {
-        assert_eq!(SegmentName::parse(name).unwrap().state, State::Sealed, "{name}");
-        assert!(file.is_sealed && file.holes.is_empty(), "{name}: {:?}", file.holes);
+        assert_eq!(SegmentName::parse(name).unwrap().state, SealState::Sealed, "{name}");
+        assert!(file.is_sealed && file.damage.is_empty(), "{name}: {:?}", file.damage);
         let header = file.header.as_ref().unwrap();
         let is_behind_another = last_number.is_some_and(|last: u64| last + 1 == header.segment);
         last_number = Some(header.segment);
-        // Where a whole segment was never written to the medium, nobody can say more than that it is missing.
-        let holes = audit.header(header);
+        // If a whole segment never reached the disk, it can only be reported as missing.
+        let holes = audit.begin_segment(header);
         assert!(!is_behind_another || holes.is_empty(), "{name}: {holes:?}");
         missing += holes
             .iter()
-            .map(|(_, finding)| if let Finding::Hole(count) = finding { *count } else { 0 })
+            .map(|(_, finding)| if let SequenceFinding::Unexplained(count) = finding { *count } else { 0 })
             .sum::<u64>();
         for item in &file.items {
             match item {
-                Item::Sample { source, seq, mono_ns, payload, .. } => {
+                FileItem::Sample { source, seq, mono_ns, payload, .. } => {
                     assert_eq!(script.payload(*source, *seq).as_ref(), Some(payload), "{source} {seq}");
                     assert_eq!(*mono_ns, Script::mono_ns(*seq));
-                    assert_eq!(audit.sample(RUN_ID, *source, *seq), None, "{name}: {source} {seq}");
+                    assert_eq!(audit.add_sample(RUN_ID, *source, *seq), None, "{name}: {source} {seq}");
                 }
-                Item::Gap { gap, .. } => {
-                    assert_eq!(audit.gap(RUN_ID, gap), None, "{name}: {gap:?}");
+                FileItem::Gap { gap, .. } => {
+                    assert_eq!(audit.add_gap(RUN_ID, gap), None, "{name}: {gap:?}");
                     causes |= gap.causes;
                 }
-                Item::Other { .. } => {}
+                FileItem::Other { .. } => {}
             }
         }
     }
@@ -91,29 +93,29 @@ fn judge(
     (samples(&files), causes, missing)
 }
 
-/// One image of a crash: recovered, and recovered again behind crashes of the recovery.
+/// Checks one image of a crash: recovered at once, and recovered after crashes of the recovery.
 fn check(script: &Script, storage: &SimulatedStorage, seed: u64, kind: CrashKind) {
-    let mut looker = Looker::new();
+    let mut looker = ImageReader::new();
     let before = samples(&segments(&mut looker, &storage.crash_image(seed, kind)));
     let memory = match kind {
         CrashKind::ProcessKilled => script.memory(),
         CrashKind::PowerCut => Leftovers::default(),
     };
     let expected: BTreeSet<(u16, u64)> = (0..SOURCES)
-        .flat_map(|source| (0..script.readings).map(move |seq| (source, seq)))
+        .flat_map(|source| (0..script.samples).map(move |seq| (source, seq)))
         .filter(|(source, seq)| script.payload(*source, *seq).is_some())
         .collect();
-    let mut judge_end = |image: &SimulatedStorage| {
-        let (after, causes, missing) = judge(&mut looker, script, image);
+    let mut check_end = |image: &SimulatedStorage| {
+        let (after, causes, missing) = check_image(&mut looker, script, image);
         assert!(before.is_subset(&after), "a sample was lost: {:?}", before.difference(&after));
-        // Without any segment there is nothing that could be completed.
+        // Without any segment there is nothing to complete.
         if kind == CrashKind::ProcessKilled {
             assert_eq!(missing, 0);
         }
         if kind == CrashKind::ProcessKilled && !after.is_empty() {
-            assert_eq!(after, expected, "every finished frame is there");
+            assert_eq!(after, expected, "every complete frame is there");
         }
-        // What was not synced may arrive with holes in it.
+        // Unsynced data may arrive with holes.
         let possible = match kind {
             CrashKind::ProcessKilled => GapCause::ReadFailed | GapCause::Crash,
             CrashKind::PowerCut => GapCause::ReadFailed | GapCause::Crash | GapCause::Damaged,
@@ -122,29 +124,29 @@ fn check(script: &Script, storage: &SimulatedStorage, seed: u64, kind: CrashKind
     };
     let image = storage.crash_image(seed, kind);
     assert!(recover(&image, &memory));
-    judge_end(&image);
+    check_end(&image);
     let operations = image.log().len();
-    let mut random = Random::new(seed ^ 0x5eed);
+    let mut random = SimulationRandom::new(seed ^ 0x5eed);
     for _ in 0..CRASHES.min(operations) {
         let mut image = storage.crash_image(seed, kind);
-        // Twice interrupted, then left alone.
+        // Interrupt twice, then let it finish.
         for _ in 0..2 {
-            let moment = [Moment::Before, Moment::Within, Moment::After][random.below(3)];
+            let moment = [CrashPoint::Before, CrashPoint::Within, CrashPoint::After][random.below(3)];
             image.crash_at(random.below(operations), moment);
             recover(&image, &memory);
             image = image.crash_image(random.next(), kind);
         }
         assert!(recover(&image, &memory));
-        judge_end(&image);
+        check_end(&image);
     }
 }
 
-fn crash_and_check(script: &Script, random: &mut Random, crashes: usize) {
+fn crash_and_check(script: &Script, random: &mut SimulationRandom, crashes: usize) {
     let undisturbed = SimulatedStorage::new(script.seed);
     script.record(&undisturbed).unwrap();
     for _ in 0..crashes {
         let storage = SimulatedStorage::new(random.next());
-        let moment = [Moment::Before, Moment::Within, Moment::After][random.below(3)];
+        let moment = [CrashPoint::Before, CrashPoint::Within, CrashPoint::After][random.below(3)];
         storage.crash_at(random.below(undisturbed.log().len()), moment);
         script.record(&storage);
         check(script, &storage, random.next(), CrashKind::ProcessKilled);
@@ -152,16 +154,17 @@ fn crash_and_check(script: &Script, random: &mut Random, crashes: usize) {
     }
 }
 
-// Goal: after a kill every finished frame is in a sealed segment and the rest is explained; after a power cut everything
-// that a reader found before is. Method: random scripts and crashes by seed, recoveries interrupted twice at random.
+// Proves that after a kill every complete frame is in a sealed segment and the rest is explained,
+// and that after a power cut all samples found before remain: random scripts and crashes, each
+// recovery interrupted twice.
 #[test]
 fn recoveries_lose_nothing() {
     for seed in 1..=effort::of(10, 40) {
-        crash_and_check(&Script::random(seed), &mut Random::new(seed), 3);
+        crash_and_check(&Script::random(seed), &mut SimulationRandom::new(seed), 3);
     }
 }
 
-// Goal: as above, at every operation of a run. Method: the fixed script, each policy.
+// Proves the same at every operation of a run, with each sync policy.
 #[test]
 fn every_crash_is_recovered() {
     for sync in [SyncPolicy::Never, SyncPolicy::Always, SyncPolicy::Interval(0)] {
@@ -170,7 +173,7 @@ fn every_crash_is_recovered() {
         script.record(&undisturbed).unwrap();
         for operation in (0..undisturbed.log().len()).step_by(effort::of(4, 1)) {
             let storage = SimulatedStorage::new(operation as u64);
-            storage.crash_at(operation, Moment::Within);
+            storage.crash_at(operation, CrashPoint::Within);
             script.record(&storage);
             check(&script, &storage, operation as u64, CrashKind::ProcessKilled);
             check(&script, &storage, operation as u64, CrashKind::PowerCut);
@@ -178,14 +181,13 @@ fn every_crash_is_recovered() {
     }
 }
 
-// Goal: a damaged file is set aside whole, and everything in it that is intact is in the new one. Method: flip bytes in
-// the middle of what a killed run left.
+// Proves that a damaged file is set aside unchanged, and that its intact content is in the new one.
 #[test]
 fn damaged_files_are_set_aside() {
     for seed in 1..=20 {
         let script = Script::random(seed);
         let storage = SimulatedStorage::new(seed);
-        let mut random = Random::new(seed);
+        let mut random = SimulationRandom::new(seed);
         script.record(&storage).unwrap();
         let whole = storage.crash_image(seed, CrashKind::ProcessKilled);
         let folder = tempfile::tempdir().unwrap();
@@ -197,16 +199,16 @@ fn damaged_files_are_set_aside() {
         let at = 700 + random.below(bytes.len() - 3000);
         bytes[at] ^= 0x40;
         std::fs::write(&path, &bytes).unwrap();
-        let mut looker = Looker::new();
-        let mut before: BTreeMap<String, Rc<FileFound>> = looker.look(&whole).into_iter().collect();
+        let mut looker = ImageReader::new();
+        let mut before: BTreeMap<String, Rc<FileContent>> = looker.read_image(&whole).into_iter().collect();
         let whole = before.remove(&name.to_string()).unwrap();
         let recovered = crate::segment::recover(&directory, name, &Leftovers::default(), false).unwrap();
         assert!(!recovered.damage.is_empty(), "byte {at}");
-        let damaged = path.with_file_name(name.aside(crate::segment::Aside::Damaged));
+        let damaged = path.with_file_name(name.side_file(crate::segment::SideFile::Damaged));
         assert_eq!(std::fs::read(damaged).unwrap(), bytes, "set aside as it was");
         let found = super::rig::read(&path);
-        assert!(found.is_sealed && found.holes.is_empty(), "{:?}", found.holes);
-        let wrap = |found: FileFound| [(String::new(), Rc::new(found))];
+        assert!(found.is_sealed && found.damage.is_empty(), "{:?}", found.damage);
+        let wrap = |found: FileContent| [(String::new(), Rc::new(found))];
         let (after, whole) = (samples(&wrap(found)), samples(&[(String::new(), whole)]));
         assert!(
             after.is_subset(&whole) && after.len() + 1 >= whole.len(),
@@ -214,27 +216,27 @@ fn damaged_files_are_set_aside() {
             after.len(),
             whole.len()
         );
-        let mut audit = Audit::default();
+        let mut audit = CompletenessCheck::default();
         let found = super::rig::read(&path);
-        assert_eq!(audit.header(found.header.as_ref().unwrap()), []);
+        assert_eq!(audit.begin_segment(found.header.as_ref().unwrap()), []);
         for item in &found.items {
             let finding = match item {
-                Item::Sample { source, seq, .. } => audit.sample(RUN_ID, *source, *seq),
-                Item::Gap { gap, .. } => audit.gap(RUN_ID, gap),
-                Item::Other { .. } => None,
+                FileItem::Sample { source, seq, .. } => audit.add_sample(RUN_ID, *source, *seq),
+                FileItem::Gap { gap, .. } => audit.add_gap(RUN_ID, gap),
+                FileItem::Other { .. } => None,
             };
             assert_eq!(finding, None, "{item:?}");
         }
     }
 }
 
-// Goal: a write that a kill cut short is no damage where the memory has the whole of it, and is kept beside where it has not. Method: what a killed run
-// left, cut within its last sample at each byte.
+// Proves that a write cut short by a kill is no damage if the memory of the run has all of it, and
+// is set aside otherwise: cut at each byte of the last sample.
 #[test]
 fn a_write_cut_short_is_no_damage() {
     let script = Script::fixed(SyncPolicy::Never);
     let storage = SimulatedStorage::new(0);
-    storage.crash_at(5, Moment::After);
+    storage.crash_at(5, CrashPoint::After);
     script.record(&storage);
     let killed = storage.crash_image(0, CrashKind::ProcessKilled);
     let name = killed.names().iter().find_map(|name| SegmentName::parse(name)).unwrap();
@@ -253,45 +255,49 @@ fn a_write_cut_short_is_no_damage() {
     for length in end - last.len() + 1..end {
         let with_memory = recovered(length, &memory);
         assert_eq!((with_memory.frames, &with_memory.damage), (whole.frames, &whole.damage), "{length}");
-        assert_eq!((with_memory.rescued, with_memory.set_aside.len()), (whole.rescued + 1, 0), "{length}");
+        assert_eq!(
+            (with_memory.from_memory, with_memory.set_aside.len()),
+            (whole.from_memory + 1, 0),
+            "{length}"
+        );
         let without = recovered(length, &Leftovers::default());
         assert_eq!((without.damage.len(), without.set_aside.len()), (1, 1), "{length}");
     }
 }
 
-/// The segments of a killed or ended run that are not sealed, in the order of their numbers.
+/// Returns the unsealed segments, in the order of their numbers.
 fn unsealed(storage: &SimulatedStorage) -> Vec<SegmentName> {
     let names = storage.names();
     names
         .iter()
         .filter_map(|name| SegmentName::parse(name))
-        .filter(|name| name.state == State::Active)
+        .filter(|name| name.state == SealState::Active)
         .collect()
 }
 
-fn account(storage: &SimulatedStorage, memory: &Leftovers) -> Account {
-    let completion = Completion { storage, spare_run: None, only: None, dry_run: false };
-    completion.account(RUN_ID, &memory.begun).unwrap()
+fn account(storage: &SimulatedStorage, memory: &Leftovers) -> RunCompleteness {
+    let completion = DirectoryRecovery { storage, skip_run: None, only: None, dry_run: false };
+    completion.run_completeness(RUN_ID, &memory.begun).unwrap()
 }
 
-/// Every sample of a script that does not fail.
+/// Returns every sample of a script that does not fail.
 fn finished(script: &Script) -> BTreeSet<(u16, u64)> {
-    let all = (0..SOURCES).flat_map(|source| (0..script.readings).map(move |seq| (source, seq)));
+    let all = (0..SOURCES).flat_map(|source| (0..script.samples).map(move |seq| (source, seq)));
     all.filter(|(source, seq)| script.payload(*source, *seq).is_some()).collect()
 }
 
-// Goal: segments of a killed run that are recovered one by one, by name, come to the same as its directory: nothing that was
-// finished is missing. Method: kills at one operation of three, both forms, from the first segment on or from the last one on.
+// Proves that recovering the segments of a killed run one by one, in either order, gives the same
+// as recovering the directory; compressed and not.
 #[test]
 fn segments_are_recovered_one_by_one() {
-    for script in [Script::fixed(SyncPolicy::Never), Script::fixed(SyncPolicy::Never).packing()] {
+    for script in [Script::fixed(SyncPolicy::Never), Script::fixed(SyncPolicy::Never).compressing()] {
         let undisturbed = SimulatedStorage::new(0);
         script.record(&undisturbed).unwrap();
         let memory = script.memory();
-        let mut looker = Looker::new();
+        let mut looker = ImageReader::new();
         for operation in (0..undisturbed.log().len()).step_by(3) {
             let storage = SimulatedStorage::new(operation as u64);
-            storage.crash_at(operation, Moment::Within);
+            storage.crash_at(operation, CrashPoint::Within);
             script.record(&storage);
             let image = storage.crash_image(operation as u64, CrashKind::ProcessKilled);
             let mut names = unsealed(&image);
@@ -301,27 +307,27 @@ fn segments_are_recovered_one_by_one() {
             for name in names {
                 assert!(recover_only(&image, Some(name), &memory), "{name}");
             }
-            let (after, _, missing) = judge(&mut looker, &script, &image);
+            let (after, _, missing) = check_image(&mut looker, &script, &image);
             assert_eq!(missing, 0);
             if !after.is_empty() {
                 assert_eq!(after, finished(&script), "{operation}");
-                assert_eq!(account(&image, &memory), Account::All);
+                assert_eq!(account(&image, &memory), RunCompleteness::Complete);
             }
         }
     }
 }
 
-// Goal: a segment that a failed write ended is recovered by name as it is with its directory: what the next segment counts as
-// lost is not in it twice. Method: each write of a run fails with a part of it in the file; by name, then judged.
+// Proves that a segment ended by a failed write is recovered by name as with its directory: samples
+// that the next segment counts as lost are not in it again.
 #[test]
 fn a_failed_write_is_recovered_by_name() {
-    for script in [Script::fixed(SyncPolicy::Never), Script::random(1).packing()] {
+    for script in [Script::fixed(SyncPolicy::Never), Script::random(1).compressing()] {
         let undisturbed = SimulatedStorage::new(0);
         script.record(&undisturbed).unwrap();
-        let mut looker = Looker::new();
+        let mut looker = ImageReader::new();
         for operation in 1..undisturbed.log().len() {
             let storage = SimulatedStorage::new(operation as u64);
-            storage.fail(operation, Failure::Code(5));
+            storage.fail(operation, InjectedFailure::Code(5));
             if script.record(&storage).is_none() {
                 continue;
             }
@@ -329,43 +335,44 @@ fn a_failed_write_is_recovered_by_name() {
             for name in unsealed(&image) {
                 assert!(recover_only(&image, Some(name), &Leftovers::default()), "{name}");
             }
-            judge(&mut looker, &script, &image);
+            check_image(&mut looker, &script, &image);
         }
     }
 }
 
-// Goal: what a recovery without the memory of a run has sealed takes the memory in later, and a crash on the way loses
-// nothing. Method: sealed without it; then with it, stopped at every operation, and once more.
+// Proves that a segment sealed without the memory of its run takes in that memory later, and that a
+// crash meanwhile loses nothing.
 #[test]
-fn what_was_sealed_without_the_memory_takes_it_in() {
-    for (script, operation) in [(Script::fixed(SyncPolicy::Never), 7), (Script::random(3).packing(), 6)] {
+fn a_sealed_segment_takes_in_the_memory_later() {
+    for (script, operation) in [(Script::fixed(SyncPolicy::Never), 7), (Script::random(3).compressing(), 6)] {
         let memory = script.memory();
         let storage = SimulatedStorage::new(1);
-        storage.crash_at(operation, Moment::Within);
+        storage.crash_at(operation, CrashPoint::Within);
         script.record(&storage);
         let sealed = || {
             let image = storage.crash_image(1, CrashKind::ProcessKilled);
             assert!(recover(&image, &Leftovers::default()));
             image.crash_image(1, CrashKind::ProcessKilled)
         };
-        let mut looker = Looker::new();
+        let mut looker = ImageReader::new();
         let image = sealed();
-        assert_eq!(account(&image, &memory), Account::Short);
+        assert_eq!(account(&image, &memory), RunCompleteness::Incomplete);
         assert!(recover(&image, &memory));
         let operations = image.log().len();
         let mut judge_end = |image: &SimulatedStorage| {
-            assert_eq!(judge(&mut looker, &script, image).0, finished(&script));
-            assert_eq!(account(image, &memory), Account::All);
+            assert_eq!(check_image(&mut looker, &script, image).0, finished(&script));
+            assert_eq!(account(image, &memory), RunCompleteness::Complete);
             let before = image.log().len();
             assert!(recover(image, &memory));
-            assert_eq!(image.log().len(), before, "nothing is left to do");
+            assert_eq!(image.log().len(), before, "no work is left");
         };
         judge_end(&image);
         for (operation, kind) in
             (0..operations).flat_map(|at| [(at, CrashKind::ProcessKilled), (at, CrashKind::PowerCut)])
         {
             let image = sealed();
-            image.crash_at(operation, if operation % 2 == 0 { Moment::Within } else { Moment::After });
+            image
+                .crash_at(operation, if operation % 2 == 0 { CrashPoint::Within } else { CrashPoint::After });
             recover(&image, &memory);
             let image = image.crash_image(operation as u64, kind);
             assert!(recover(&image, &memory));
@@ -374,18 +381,18 @@ fn what_was_sealed_without_the_memory_takes_it_in() {
     }
 }
 
-// Goal: segments are known by run and number: what another run has sealed under the same numbers keeps no segment from being
-// completed. Method: kills at one operation of three, sealed files of another run under each number, before or behind by its id.
+// Proves that segments are identified by run and number: a segment of another run with the same
+// number does not prevent completion.
 #[test]
 fn equal_numbers_of_another_run_hide_nothing() {
     let script = Script::fixed(SyncPolicy::Never);
     let undisturbed = SimulatedStorage::new(0);
     script.record(&undisturbed).unwrap();
-    let mut looker = Looker::new();
+    let mut looker = ImageReader::new();
     for operation in (0..undisturbed.log().len()).step_by(3) {
         let run_id = [1, u64::MAX][operation % 2];
         let storage = SimulatedStorage::new(operation as u64);
-        storage.crash_at(operation, Moment::Within);
+        storage.crash_at(operation, CrashPoint::Within);
         script.record(&storage);
         let image = storage.crash_image(operation as u64, CrashKind::ProcessKilled);
         let own: Vec<SegmentName> =
@@ -399,27 +406,27 @@ fn equal_numbers_of_another_run_hide_nothing() {
         for name in &others {
             image.remove(name).unwrap();
         }
-        let (after, _, missing) = judge(&mut looker, &script, &image);
+        let (after, _, missing) = check_image(&mut looker, &script, &image);
         assert!(missing == 0 && (after.is_empty() || after == finished(&script)), "{operation}");
     }
 }
 
-/// Where a frame ends in these bytes.
+/// Returns the offset of the end of a frame in these bytes.
 fn find(bytes: &[u8], frame: &[u8]) -> Option<usize> {
     bytes.windows(frame.len()).position(|window| window == frame).map(|at| at + frame.len())
 }
 
-// Goal: what was packed while it was recorded is recovered as well, in place, and stays packed. Method: the fixed script at every operation, random ones at
-// random; what is sealed in the end.
+// Proves that segments compressed while they were recorded are recovered too, in place, and stay
+// compressed.
 #[test]
-fn packed_recordings_lose_nothing() {
-    let script = Script::fixed(SyncPolicy::Interval(0)).packing();
+fn compressed_recordings_lose_nothing() {
+    let script = Script::fixed(SyncPolicy::Interval(0)).compressing();
     let undisturbed = SimulatedStorage::new(0);
     script.record(&undisturbed).unwrap();
-    let mut looker = Looker::new();
+    let mut looker = ImageReader::new();
     for operation in (0..undisturbed.log().len()).step_by(effort::of(5, 1)) {
         let storage = SimulatedStorage::new(operation as u64);
-        storage.crash_at(operation, Moment::Within);
+        storage.crash_at(operation, CrashPoint::Within);
         script.record(&storage);
         check(&script, &storage, operation as u64, CrashKind::ProcessKilled);
         check(&script, &storage, operation as u64, CrashKind::PowerCut);
@@ -427,11 +434,11 @@ fn packed_recordings_lose_nothing() {
         assert!(recover(&image, &script.memory()));
         let files = segments(&mut looker, &image);
         assert!(
-            files.iter().all(|(_, file)| file.is_packed),
+            files.iter().all(|(_, file)| file.is_compressed),
             "a killed run's segments are completed as they were"
         );
     }
     for seed in 1..=effort::of(6, 25) {
-        crash_and_check(&Script::random(seed).packing(), &mut Random::new(seed), 3);
+        crash_and_check(&Script::random(seed).compressing(), &mut SimulationRandom::new(seed), 3);
     }
 }

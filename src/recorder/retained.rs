@@ -1,4 +1,5 @@
-//! What is removed, when, and that what is left never takes more than it may: by the log of the simulated storage.
+//! Retention tests, by the log of the simulated storage: which files are removed, when, and that
+//! the remaining ones never exceed the limits.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -7,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::rig::Script;
-use super::{Capped, KeepFree, RetentionLimits, SyncPolicy};
+use super::{MinFree, QuotaStorage, RetentionLimits, SyncPolicy};
 use crate::metrics::DirectoryMetrics;
 use crate::os::clock::NS_PER_S;
-use crate::os::simulated::{Event, Failure, Operation, Random, SimulatedStorage};
-use crate::os::storage::{Entry, Space, Storage, StorageFile};
-use crate::segment::{Aside, SegmentName, State};
+use crate::os::simulated::{InjectedFailure, LoggedOperation, Operation, SimulatedStorage, SimulationRandom};
+use crate::os::storage::{DiskSpace, FileEntry, Storage, StorageFile};
+use crate::segment::{SealState, SegmentName, SideFile};
 
 const PAGE_BYTES: u64 = 4096;
 const FOREIGN: [&str; 2] = ["notes.txt", "0000000000-20200101T000000Z-000000000000002A.bin"];
@@ -25,8 +26,11 @@ struct Logged {
     reserved: u64,
 }
 
-/// Goes through a log; tells `each` what the linked files occupy after each operation.
-fn replayed(log: &[Event], mut each: impl FnMut(&Event, &BTreeMap<usize, Logged>, u64)) {
+/// Replays a log; calls `each` with the bytes of all linked files after each operation.
+fn replay_log(
+    log: &[LoggedOperation],
+    mut each: impl FnMut(&LoggedOperation, &BTreeMap<usize, Logged>, u64),
+) {
     let mut files: BTreeMap<usize, Logged> = BTreeMap::new();
     for event in log {
         let is_done = event.result.is_ok();
@@ -60,7 +64,7 @@ pub(super) fn fill(storage: &dyn Storage, name: &str, bytes: usize) {
     assert_eq!(file.append(&[IoSlice::new(&vec![7; bytes])]).unwrap(), bytes);
 }
 
-pub(super) fn name(number: u64, created_s: i64, state: State) -> SegmentName {
+pub(super) fn name(number: u64, created_s: i64, state: SealState) -> SegmentName {
     SegmentName { number, created_s, run_id: 9, state }
 }
 
@@ -68,18 +72,18 @@ fn age_limit(seconds: u64) -> RetentionLimits {
     RetentionLimits { age_ns: seconds * NS_PER_S, ..RetentionLimits::NONE }
 }
 
-// Goal: the sum is never above the cap, at no operation; only what is sealed goes, the oldest first; foreign files stay.
-// Method: random scripts by seed under random caps, room reserved or not, the syncer at work beside; the log of each, until
-// enough has been removed: how much goes in one script depends on how fast the syncer is.
+// Proves that the sum never exceeds the quota, at no operation, and that only closed segments are
+// removed, the oldest first: random scripts and quotas. Repeats until there are enough removals:
+// their number depends on the speed of the syncer.
 #[test]
 fn the_cap_holds_at_every_operation() {
     let (mut removed, mut seed) = (0, 0);
     while seed < 60 || removed <= 100 {
         seed += 1;
         assert!(seed <= 1000, "{removed} removals in 1000 scripts");
-        let mut random = Random::new(seed);
+        let mut random = SimulationRandom::new(seed);
         let mut script = Script::random(seed);
-        script.readings *= 6;
+        script.samples *= 6;
         let foreign = 5000 + random.below(20_000);
         script.limits.bytes = foreign as u64 + 2 * PAGE_BYTES + random.below(200 << 10) as u64;
         let storage = SimulatedStorage::new(seed);
@@ -87,13 +91,13 @@ fn the_cap_holds_at_every_operation() {
             fill(&storage, name, foreign / 2);
         }
         let before = storage.log().len();
-        // A cap below the first segment's header refuses the start.
+        // A quota below the first segment's header refuses the start.
         if let Some(report) = script.record(&storage) {
-            assert!(report.sources.iter().all(|source| source.recorded + source.lost == script.readings));
+            assert!(report.sources.iter().all(|source| source.recorded + source.lost == script.samples));
         }
         let mut last = None;
         let mut at = 0;
-        replayed(&storage.log(), |event, files, held| {
+        replay_log(&storage.log(), |event, files, held| {
             at += 1;
             assert!(
                 at <= before || held <= script.limits.bytes,
@@ -102,7 +106,7 @@ fn the_cap_holds_at_every_operation() {
             );
             let Operation::Remove { name } = &event.operation else { return };
             let Some(segment) = SegmentName::parse(name) else { panic!("{name} was removed") };
-            if segment.state == State::Active {
+            if segment.state == SealState::Active {
                 // A segment that could not be begun.
                 assert!(files[&event.file.unwrap()].length < 4096);
                 return;
@@ -115,88 +119,88 @@ fn the_cap_holds_at_every_operation() {
     }
 }
 
-// Goal: what is older than it may be goes, and nothing else: a sealed segment and what was set aside of it, never an open
-// one or a foreign file. Method: names on both sides of the limit.
+// Proves that only sealed segments and their set-aside files are removed for their age, never an
+// open segment or a foreign file.
 #[test]
 fn age_removes_what_is_sealed() {
     let storage = SimulatedStorage::new(0);
-    let old = name(1, 1000, State::Sealed);
-    let new = name(3, 1041, State::Sealed).to_string();
-    let open = name(2, 1000, State::Active).to_string();
-    let kept = [open.as_str(), &new, FOREIGN[0], FOREIGN[1], &old.aside(Aside::Recovering)];
-    for name in kept.iter().copied().chain([old.to_string().as_str(), &old.aside(Aside::Cut)]) {
+    let old = name(1, 1000, SealState::Sealed);
+    let new = name(3, 1041, SealState::Sealed).to_string();
+    let open = name(2, 1000, SealState::Active).to_string();
+    let kept = [open.as_str(), &new, FOREIGN[0], FOREIGN[1], &old.side_file(SideFile::Recovering)];
+    for name in kept.iter().copied().chain([old.to_string().as_str(), &old.side_file(SideFile::Cut)]) {
         fill(&storage, name, 10);
     }
-    let capped = Capped::new(Arc::new(storage.clone()), age_limit(60));
-    capped.tidy(1060).unwrap();
+    let capped = QuotaStorage::new(Arc::new(storage.clone()), age_limit(60));
+    capped.enforce_limits(1060).unwrap();
     assert_eq!(storage.names().len(), 7, "not older yet");
-    capped.tidy(1101).unwrap();
+    capped.enforce_limits(1101).unwrap();
     let mut kept = kept.map(str::to_owned);
     kept.sort();
     assert_eq!(storage.names(), kept);
     assert_eq!(capped.removed(), 2);
 }
 
-// Goal: a segment of this process is as old as the monotonic clock says, wherever the wall clock was set. Method: one that
-// by its name is a year old, or of the future.
+// Proves that a segment of this process ages by the monotonic clock, wherever the wall clock was
+// set.
 #[test]
 fn a_set_clock_ages_nothing_of_this_run() {
     let storage = SimulatedStorage::new(0);
-    let capped = Capped::new(Arc::new(storage.clone()), age_limit(60));
+    let capped = QuotaStorage::new(Arc::new(storage.clone()), age_limit(60));
     let year_s = 31_536_000;
-    fill(&capped, &name(5, 1000, State::Sealed).to_string(), 10);
-    fill(&capped, &name(6, 1000 + 2 * year_s, State::Sealed).to_string(), 10);
-    fill(&storage, &name(4, 1000 + 2 * year_s, State::Sealed).to_string(), 10);
-    capped.tidy(1000 + year_s).unwrap();
+    fill(&capped, &name(5, 1000, SealState::Sealed).to_string(), 10);
+    fill(&capped, &name(6, 1000 + 2 * year_s, SealState::Sealed).to_string(), 10);
+    fill(&storage, &name(4, 1000 + 2 * year_s, SealState::Sealed).to_string(), 10);
+    capped.enforce_limits(1000 + year_s).unwrap();
     assert_eq!(storage.names().len(), 3);
 }
 
-// Goal: where no room can be made, what is too old goes all the same, and nothing else is given up for nothing. Method: a
-// medium that others have filled beyond what is to stay free.
+// Proves that old segments are removed even if no space can be made, and that no other file is.
 #[test]
 fn age_holds_on_a_full_disk() {
     let storage = SimulatedStorage::new(0);
     storage.set_capacity(100 * PAGE_BYTES);
     fill(&storage, FOREIGN[0], 95 * 4096);
-    let (old, new) = (name(1, 1000, State::Sealed).to_string(), name(2, 2000, State::Sealed).to_string());
+    let (old, new) =
+        (name(1, 1000, SealState::Sealed).to_string(), name(2, 2000, SealState::Sealed).to_string());
     fill(&storage, &old, 10);
     fill(&storage, &new, 10);
-    let limits = RetentionLimits { keep_free: KeepFree::BasisPoints(2000), ..age_limit(60) };
-    let capped = Capped::new(Arc::new(storage.clone()), limits);
-    assert_eq!(capped.tidy(2000).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    let limits = RetentionLimits { min_free: MinFree::BasisPoints(2000), ..age_limit(60) };
+    let capped = QuotaStorage::new(Arc::new(storage.clone()), limits);
+    assert_eq!(capped.enforce_limits(2000).unwrap_err().kind(), io::ErrorKind::StorageFull);
     assert_eq!(storage.names(), [new.as_str(), FOREIGN[0]].map(str::to_owned));
 }
 
-// Goal: after a write that found the medium full although its room was reserved, room for the end is reserved again.
-// Method: fail one append with ENOSPC; in front of the next one in the same file stands a reservation.
+// Proves that space for the segment's end is reserved again after a write that found the disk full
+// although its space was reserved.
 #[test]
-fn room_for_the_end_is_reserved_again() {
+fn space_for_the_end_is_reserved_again() {
     let script = Script { preallocate: 64 << 10, ..Script::fixed(SyncPolicy::Never) };
     let undisturbed = SimulatedStorage::new(0);
     script.record(&undisturbed).unwrap();
-    let is_append = |event: &Event| matches!(event.operation, Operation::Append { .. });
+    let is_append = |event: &LoggedOperation| matches!(event.operation, Operation::Append { .. });
     let log = undisturbed.log();
-    // Behind the header: header, then telemetry.
+    // The first appends write the header.
     let failing = log.iter().enumerate().filter(|(_, event)| is_append(event)).nth(3).unwrap().0;
     let storage = SimulatedStorage::new(0);
     storage.fail(failing, 28);
     assert_eq!(script.record(&storage).unwrap().storage_errors, 1);
     let log = storage.log();
-    let behind: Vec<&Event> =
+    let behind: Vec<&LoggedOperation> =
         log[failing + 1..].iter().filter(|event| event.file == log[failing].file).take(3).collect();
     assert!(matches!(behind[0].operation, Operation::Truncate { .. }), "{behind:?}");
     assert!(matches!(behind[1].operation, Operation::Preallocate { .. }), "{behind:?}");
 }
 
-/// Says where a rename falls into a listing.
+/// A storage that is slow to list, and that checks for renames during a listing.
 #[derive(Debug)]
-struct Listed {
+struct SlowListing {
     inner: SimulatedStorage,
     is_listing: AtomicBool,
-    exchanges: AtomicUsize, // listings to come into which one falls
+    exchanges: AtomicUsize, // exchanges during later listings
 }
 
-impl Storage for Listed {
+impl Storage for SlowListing {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.inner.create(name)
     }
@@ -206,7 +210,7 @@ impl Storage for Listed {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        assert!(!self.is_listing.load(Ordering::SeqCst), "{from} may be missing in the list");
+        assert!(!self.is_listing.load(Ordering::SeqCst), "{from} may be missing in the listing");
         self.inner.rename(from, to)
     }
 
@@ -227,7 +231,7 @@ impl Storage for Listed {
     }
 
     #[allow(clippy::disallowed_methods, reason = "a directory that takes long to list")]
-    fn entries(&self) -> io::Result<Vec<Entry>> {
+    fn entries(&self) -> io::Result<Vec<FileEntry>> {
         self.is_listing.store(true, Ordering::SeqCst);
         std::thread::sleep(Duration::from_micros(300));
         let mut entries = self.inner.entries()?;
@@ -241,21 +245,24 @@ impl Storage for Listed {
         Ok(entries)
     }
 
-    fn space(&self) -> io::Result<Space> {
+    fn space(&self) -> io::Result<DiskSpace> {
         self.inner.space()
     }
 }
 
-// Goal: what is being renamed is not missing in the sum. Method: renames beside a thread that lists all the time.
+// Proves that a file is not missing in the sum because it is renamed during a listing.
 #[test]
-fn nothing_is_renamed_while_room_is_made() {
+fn nothing_is_renamed_during_a_listing() {
     let inner = SimulatedStorage::new(0);
-    let slow = Arc::new(Listed { inner, is_listing: AtomicBool::default(), exchanges: AtomicUsize::new(0) });
-    let capped = Arc::new(Capped::new(slow, RetentionLimits { bytes: 1 << 20, ..RetentionLimits::NONE }));
+    let slow =
+        Arc::new(SlowListing { inner, is_listing: AtomicBool::default(), exchanges: AtomicUsize::new(0) });
+    let capped =
+        Arc::new(QuotaStorage::new(slow, RetentionLimits { bytes: 1 << 20, ..RetentionLimits::NONE }));
     fill(&*capped, "0", 10);
     let beside = Arc::clone(&capped);
     let lister =
-        crate::os::thread::spawn("lister", move || (0..200).for_each(|_| beside.tidy(0).unwrap())).unwrap();
+        crate::os::thread::spawn("lister", move || (0..200).for_each(|_| beside.enforce_limits(0).unwrap()))
+            .unwrap();
     let mut number = 0;
     while !lister.is_finished() {
         capped.rename(&number.to_string(), &(number + 1).to_string()).unwrap();
@@ -264,35 +271,36 @@ fn nothing_is_renamed_while_room_is_made() {
     lister.join().unwrap();
 }
 
-// Goal: a file that exchanges its name with another one while they are listed is in the sum all the same; files that keep two names count once. Method: a
-// listing into which an exchange falls; one into which it falls each time.
+// Proves that a file that exchanges its name with another during a listing is counted, and that a
+// file that keeps two names counts once.
 #[test]
-fn what_is_exchanged_is_counted() {
+fn exchanged_files_are_counted() {
     let counted = |exchanges: usize| {
         let inner = SimulatedStorage::new(0);
         fill(&inner, "a", 3 * 4096);
         fill(&inner, "b", 5 * 4096);
         let (is_listing, exchanges) = (AtomicBool::default(), AtomicUsize::new(exchanges));
-        let listed = Arc::new(Listed { inner, is_listing, exchanges });
+        let listed = Arc::new(SlowListing { inner, is_listing, exchanges });
         let limits = RetentionLimits { bytes: 1 << 20, ..RetentionLimits::NONE };
         let metrics: Arc<DirectoryMetrics> = Arc::default();
-        Capped::published(listed, limits, Arc::clone(&metrics)).tidy(0).unwrap();
+        QuotaStorage::with_metrics(listed, limits, Arc::clone(&metrics)).enforce_limits(0).unwrap();
         metrics.bytes.get()
     };
     assert_eq!([counted(0), counted(1), counted(usize::MAX)], [8 * 4096, 8 * 4096, 3 * 4096]);
 }
 
-/// Segments that a run has left in the directory, of a page each.
+/// Creates segments of an earlier run, one page each.
 fn leave_segments(storage: &SimulatedStorage, numbers: std::ops::Range<u64>) -> Vec<String> {
-    let names: Vec<String> = numbers.map(|number| name(number, 1000, State::Sealed).to_string()).collect();
+    let names: Vec<String> =
+        numbers.map(|number| name(number, 1000, SealState::Sealed).to_string()).collect();
     for name in &names {
         fill(storage, name, 4096);
     }
     names
 }
 
-// Goal: a file that cannot be removed stays, the next oldest goes instead, and recording goes on, from the start on. Method: a directory at
-// its limit, whose oldest segments cannot be removed; a run that takes several times as much.
+// Proves that if a file cannot be removed the next oldest is, and that recording continues, from
+// the start on.
 #[test]
 fn the_next_oldest_goes_instead() {
     let storage = SimulatedStorage::new(0);
@@ -301,93 +309,98 @@ fn the_next_oldest_goes_instead() {
         storage.refuse_removal(name);
     }
     let limits = RetentionLimits { bytes: 200 * PAGE_BYTES, ..RetentionLimits::NONE };
-    let script = Script { limits, readings: 600, ..Script::fixed(SyncPolicy::Never) };
-    let report = script.record(&storage).expect("a start beside files that cannot be removed");
-    assert_eq!(report.storage_errors, 0, "a removal that is refused is no failed write");
+    let script = Script { limits, samples: 600, ..Script::fixed(SyncPolicy::Never) };
+    let report = script.record(&storage).expect("a start with files that cannot be removed");
+    assert_eq!(report.storage_errors, 0, "a refused removal is no failed write");
     for source in &report.sources {
-        assert_eq!(source.recorded, 540, "nothing but the readings that fail is lost");
+        assert_eq!(source.recorded, 540, "only the samples that fail are lost");
     }
     let names = storage.names();
     assert!(left[..4].iter().all(|name| names.contains(name)));
     assert!(!names.contains(&left[4]) && !names.contains(&left[5]), "{names:?}");
 }
 
-// Goal: where nothing can be removed there is no room, and that is all: the open segment stays, and ends whole. Method: as above, and no
-// segment can be removed.
+// Proves that if nothing can be removed the open segment stays, is sealed intact, and nothing else
+// happens.
 #[test]
-fn where_nothing_can_be_removed_the_segment_stays() {
+fn without_removable_files_the_segment_stays() {
     let storage = SimulatedStorage::new(0);
     let left = leave_segments(&storage, 0..20);
     for name in &left {
         storage.refuse_removal(name);
     }
     let limits = RetentionLimits { bytes: 40 * PAGE_BYTES, ..RetentionLimits::NONE };
-    let script =
-        Script { limits, readings: 3000, segment_bytes: 1 << 20, ..Script::fixed(SyncPolicy::Never) };
+    let script = Script { limits, samples: 3000, segment_bytes: 1 << 20, ..Script::fixed(SyncPolicy::Never) };
     let report = script.record(&storage).unwrap();
     assert!(report.storage_errors > 0 && report.segments_sealed == 1);
     assert!(report.sources.iter().all(|source| source.recorded > 0 && source.lost > 300));
 }
 
-// Goal: of two runs with the same numbers only the segments that have to go do. Method: two files of one number, room for one of them.
+// Proves that of two segments with the same number only the older one is removed, with its
+// set-aside file.
 #[test]
 fn equal_numbers_are_different_segments() {
     let storage = SimulatedStorage::new(0);
-    let of_run = |run_id, created_s| SegmentName { run_id, ..name(0, created_s, State::Sealed) };
+    let of_run = |run_id, created_s| SegmentName { run_id, ..name(0, created_s, SealState::Sealed) };
     let (older, newer) = (of_run(9, 1000), of_run(3, 2000));
-    let files = [older.to_string(), older.aside(Aside::Cut), newer.to_string(), newer.aside(Aside::Cut)];
+    let files = [
+        older.to_string(),
+        older.side_file(SideFile::Cut),
+        newer.to_string(),
+        newer.side_file(SideFile::Cut),
+    ];
     for name in &files {
         fill(&storage, name, 4096);
     }
     let limits = RetentionLimits { bytes: 3 * PAGE_BYTES, ..RetentionLimits::NONE };
-    Capped::new(Arc::new(storage.clone()), limits).tidy(0).unwrap();
+    QuotaStorage::new(Arc::new(storage.clone()), limits).enforce_limits(0).unwrap();
     let mut left = files[2..].to_vec();
     left.sort();
     assert_eq!(storage.names(), left);
 }
 
-// Goal: what this process has begun ages by its clock, and nobody else's segment of the same number does. Method: two of one number, one
-// written through the cap; a wall clock by which both are old.
+// Proves that a segment begun by this process ages by its own clock, and one of another run with
+// the same number by its name.
 #[test]
 fn ages_are_of_a_segment_not_of_a_number() {
     let storage = SimulatedStorage::new(0);
-    let capped = Capped::new(Arc::new(storage.clone()), age_limit(60));
+    let capped = QuotaStorage::new(Arc::new(storage.clone()), age_limit(60));
     let (own, foreign) =
-        (name(5, 1000, State::Sealed), SegmentName { run_id: 3, ..name(5, 1000, State::Sealed) });
+        (name(5, 1000, SealState::Sealed), SegmentName { run_id: 3, ..name(5, 1000, SealState::Sealed) });
     fill(&capped, &own.to_string(), 10);
     fill(&storage, &foreign.to_string(), 10);
-    capped.tidy(2000).unwrap();
+    capped.enforce_limits(2000).unwrap();
     assert_eq!(storage.names(), [own.to_string()]);
 }
 
-// Goal: an error of looking costs no reading, and the limits hold by what was last known. Method: the directory and the free space cannot be
-// seen, from the start on or later; then no further descriptor is to be had, and the open segment goes on.
+// Proves that an error of a scan costs no sample, and that the limits hold by the last known
+// numbers: an unreadable directory, and no free descriptors.
 #[test]
-fn an_error_of_looking_costs_nothing() {
+fn a_scan_error_costs_nothing() {
     for lacks_descriptors in [false, true] {
         let storage = SimulatedStorage::new(0);
         let limits = RetentionLimits { bytes: 1 << 20, ..RetentionLimits::NONE };
-        let capped = Capped::new(Arc::new(storage.clone()), limits);
-        let open = name(7, 1000, State::Active).to_string();
+        let capped = QuotaStorage::new(Arc::new(storage.clone()), limits);
+        let open = name(7, 1000, SealState::Active).to_string();
         let (closed, old) =
-            (name(6, 900, State::Sealed).to_string(), name(5, 900, State::Sealed).to_string());
+            (name(6, 900, SealState::Sealed).to_string(), name(5, 900, SealState::Sealed).to_string());
         fill(&storage, &old, 300 << 10);
         fill(&storage, &closed, 300 << 10);
         let file = capped.create(&open).unwrap();
         if lacks_descriptors {
-            storage.set_lack_of_descriptors(true);
+            storage.set_descriptors_exhausted(true);
         } else {
-            storage.set_blindness(Some(Failure::Code(5)));
+            storage.set_listing_failure(Some(InjectedFailure::Code(5)));
         }
         for _ in 0..35 {
             assert_eq!(file.append(&[IoSlice::new(&[7; 16 << 10])]).unwrap(), 16 << 10);
         }
-        assert!(capped.tidy(0).is_err(), "what cannot be seen is told");
+        assert!(capped.enforce_limits(0).is_err(), "a failed scan is reported");
         let names = storage.names();
-        assert_eq!(names, [closed.clone(), open.clone()], "the oldest went all the same");
+        assert_eq!(names, [closed.clone(), open.clone()], "the oldest was removed anyway");
         let held: u64 = names.iter().map(|name| storage.content(name).unwrap().len() as u64).sum();
         assert!(held <= 1 << 20);
-        // Without any that may go, only the limit ends it.
+        // With no file left to remove, the limit ends it.
         let mut appended = 35;
         let error = loop {
             match file.append(&[IoSlice::new(&[7; 16 << 10])]) {
@@ -401,17 +414,17 @@ fn an_error_of_looking_costs_nothing() {
     }
 }
 
-// Goal: whatever cannot be seen while a run goes on, every reading is recorded. Method: a recorder beside whose work looks and descriptors fail
-// from the first write on.
+// Proves that every sample is recorded although scans and new descriptors fail from the first write
+// on.
 #[test]
 fn a_recorder_without_descriptors_loses_nothing() {
     let storage = SimulatedStorage::new(0);
     let limits = RetentionLimits { bytes: 8 << 20, ..RetentionLimits::NONE };
-    let script = Script { limits, readings: 400, segment_bytes: 1 << 20, ..Script::fixed(SyncPolicy::Never) };
-    let (settings, hand_over) = script.settings(&storage, 400, 400);
-    script.sample(hand_over, &settings.metrics);
+    let script = Script { limits, samples: 400, segment_bytes: 1 << 20, ..Script::fixed(SyncPolicy::Never) };
+    let (settings, producer) = script.settings(&storage, 400, 400);
+    script.sample(producer, &settings.metrics);
     let recorder = super::Recorder::start(settings).unwrap();
-    storage.set_lack_of_descriptors(true);
+    storage.set_descriptors_exhausted(true);
     let report = recorder.run();
     assert_eq!((report.storage_errors, report.segments_sealed), (0, 1));
     assert!(report.sources.iter().all(|source| source.recorded == 360));

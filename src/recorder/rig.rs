@@ -1,23 +1,23 @@
-//! What the tests of faults and crashes share: scripted readings, a recorder over them, and what a reader finds.
+//! Shared test rig: scripted samples, a recorder over them, and a reader of the result.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Capped, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy};
-use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+use super::{QuotaStorage, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy};
+use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use crate::metrics::{Metrics, SourceMetrics};
-use crate::os::clock::{ClockChange, ClockReading, ClockWatch};
-use crate::os::event::Event;
-use crate::os::simulated::{Random, SimulatedStorage};
+use crate::os::clock::{ClockChange, ClockChangeDetector, ClockReading};
+use crate::os::simulated::{SimulatedStorage, SimulationRandom};
 use crate::os::storage::Storage;
+use crate::os::wake_event::WakeEvent;
 use crate::segment::{
-    Advance, Damage, FrameKind, Gap, Header, HostName, Leftovers, Packing, SegmentReader, SourceInfo,
-    SourceKind, Telemetry,
+    Advance, Damage, FrameKind, Gap, HostName, Leftovers, LiveCompressor, SampleView, SegmentHeader,
+    SegmentReader, SourceInfo, SourceKind,
 };
 use crate::slab::{
-    Arena, Causes, Geometry, HandOver, HandOverSettings, Inbox, LossLedger, OnFull, Reading, SlabPool,
-    slab_queue,
+    Arena, Causes, Geometry, Inbox, LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer,
+    SlabProducerSettings, slab_queue,
 };
 use crate::stream::{ChecksumKind, Framer};
 
@@ -25,37 +25,37 @@ pub(super) const SOURCES: u16 = 2;
 pub(super) const RUN_ID: u64 = 42;
 const SLAB_BYTES: usize = 1024;
 
-/// A run of two sources: what is sampled, what of it is lost on the way, and how it is recorded. The seed decides the
-/// readings.
+/// A run of two sources: its samples, which of them fail, and the recorder's settings. The seed
+/// determines the samples.
 #[derive(Debug, Clone)]
 pub(super) struct Script {
     pub(super) seed: u64,
-    pub(super) readings: u64,
+    pub(super) samples: u64,
     pub(super) segment_bytes: u64,
     pub(super) sync: SyncPolicy,
     pub(super) preallocate: u64,
     pub(super) batch_slabs: usize,
     pub(super) limits: RetentionLimits,
-    pub(super) packs: bool, // while it records
+    pub(super) compresses: bool, // while it records
 }
 
 impl Script {
-    /// Some segments.
+    /// A script of some segments.
     pub(super) fn fixed(sync: SyncPolicy) -> Self {
         Self {
             seed: 0,
-            readings: 100,
+            samples: 100,
             segment_bytes: 14 << 10,
             sync,
             preallocate: 0,
             batch_slabs: 1,
             limits: RetentionLimits::NONE,
-            packs: false,
+            compresses: false,
         }
     }
 
     pub(super) fn random(seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = SimulationRandom::new(seed);
         let sync = match random.below(4) {
             0 => SyncPolicy::Never,
             1 => SyncPolicy::Always,
@@ -64,54 +64,55 @@ impl Script {
         };
         Self {
             seed,
-            readings: 20 + random.below(40) as u64,
+            samples: 20 + random.below(40) as u64,
             segment_bytes: 11_000 + random.below(8000) as u64,
             sync,
             preallocate: [0, 4096, 6000][random.below(3)],
             batch_slabs: 1 + random.below(4),
             limits: RetentionLimits::NONE,
-            packs: false,
+            compresses: false,
         }
     }
 
-    /// The same, packed while it is recorded.
-    pub(super) fn packing(self) -> Self {
-        Self { packs: true, ..self }
+    /// Returns this script, compressed while it is recorded.
+    pub(super) fn compressing(self) -> Self {
+        Self { compresses: true, ..self }
     }
 
-    /// What a reading brings; none if it fails.
+    /// Returns the payload of a sample; none if it fails.
     pub(super) fn payload(&self, source: u16, seq: u64) -> Option<Vec<u8>> {
-        let mut random = Random::new(self.seed ^ (u64::from(source) << 40) ^ (seq << 8));
+        let mut random = SimulationRandom::new(self.seed ^ (u64::from(source) << 40) ^ (seq << 8));
         let is_lost = if self.seed == 0 { seq % 10 == 3 } else { random.below(8) == 0 };
         let words = if self.seed == 0 { 2 } else { 1 + random.below(20) };
         (!is_lost).then(|| (0..words).flat_map(|_| random.next().to_le_bytes()).collect())
     }
 
-    /// What the memory of the run holds at its end: every frame that was finished, and how many readings were begun.
+    /// Returns the memory of the run at its end: every complete frame, and the number of samples
+    /// begun.
     pub(super) fn memory(&self) -> Leftovers {
         let mut frames = Vec::new();
-        for seq in 0..self.readings {
+        for seq in 0..self.samples {
             for source in 0..SOURCES {
                 let Some(payload) = self.payload(source, seq) else { continue };
                 let stamp = Stamp {
                     mono_ns: Self::mono_ns(seq),
                     wall_ns: 0,
                     seq,
-                    shortfall: Shortfall::NONE,
+                    incomplete: Incomplete::NONE,
                     duration_ns: 0,
                 };
-                let mut place = vec![0; ENVELOPE_BYTES + payload.len()];
-                Envelope::new(source).write(&mut place, &stamp, &payload);
+                let mut payload_buffer = vec![0; ENVELOPE_BYTES + payload.len()];
+                Envelope::new(source).write(&mut payload_buffer, &stamp, &payload);
                 let mut frame = Vec::new();
-                ChecksumKind::Xxh3.frame_and_write(&mut frame, &place).unwrap();
+                ChecksumKind::Xxh3.frame_and_write(&mut frame, &payload_buffer).unwrap();
                 frames.push(frame);
             }
         }
-        let begun = (0..SOURCES).map(|source| (source, self.readings)).collect();
-        Leftovers { frames, begun, is_followed: false }
+        let begun = (0..SOURCES).map(|source| (source, self.samples)).collect();
+        Leftovers { frames, begun, has_successor: false }
     }
 
-    /// Most frames in one write.
+    /// Maximum number of frames in one write.
     pub(super) fn batch_frames_max(&self) -> u64 {
         (self.batch_slabs * SLAB_BYTES / ENVELOPE_BYTES) as u64
     }
@@ -120,7 +121,7 @@ impl Script {
         1_000_000 + seq
     }
 
-    pub(super) fn header() -> Header {
+    pub(super) fn header() -> SegmentHeader {
         let source = |id: u16| SourceInfo {
             id,
             name: format!("source{id}"),
@@ -131,7 +132,7 @@ impl Script {
             schema: vec![0; 100],
             next_seq: 0,
         };
-        Header {
+        SegmentHeader {
             segment: 0,
             run_id: RUN_ID,
             host: HostName { name: "test".into(), machine_id: None, boot_id: None },
@@ -145,57 +146,57 @@ impl Script {
         }
     }
 
-    pub(super) fn sample(&self, mut hand_over: HandOver, metrics: &Metrics) {
-        for seq in 0..self.readings {
+    pub(super) fn sample(&self, mut producer: SlabProducer, metrics: &Metrics) {
+        for seq in 0..self.samples {
             for source in 0..SOURCES {
-                let reading = Reading { source, seq, mono_ns: Self::mono_ns(seq), wall_offset_ns: 0 };
+                let reading = SampleMeta { source, seq, mono_ns: Self::mono_ns(seq), wall_offset_ns: 0 };
                 metrics.sources.get(usize::from(source)).unwrap().begun.set(seq + 1);
                 let Some(payload) = self.payload(source, seq) else {
-                    hand_over.lose(reading, Causes::READ_FAILED);
+                    producer.lose(reading, Causes::READ_FAILED);
                     continue;
                 };
                 let stamp = Stamp {
                     mono_ns: reading.mono_ns,
                     wall_ns: 0,
                     seq,
-                    shortfall: Shortfall::NONE,
+                    incomplete: Incomplete::NONE,
                     duration_ns: 0,
                 };
-                hand_over.append(&reading, ENVELOPE_BYTES + payload.len(), |place| {
+                producer.append(&reading, ENVELOPE_BYTES + payload.len(), |place| {
                     Envelope::new(source).write(place, &stamp, &payload);
                 });
             }
         }
-        hand_over.finish(2_000_000);
+        producer.finish(2_000_000);
     }
 
-    /// Samples everything, with room for all of it, and then records: only the syncer works beside. None if the
-    /// recorder could not start.
+    /// Samples everything, with space for all of it, and then records: only the syncer runs beside.
+    /// Returns none if the recorder could not start.
     pub(super) fn record(&self, storage: &SimulatedStorage) -> Option<RecorderReport> {
-        self.record_by(storage, Box::new(StillClock))
+        self.record_with_clock(storage, Box::new(StillClock))
     }
 
-    /// The same by a clock that may be set.
-    pub(super) fn record_by(
+    /// Does the same with this wall clock.
+    pub(super) fn record_with_clock(
         &self,
         storage: &SimulatedStorage,
-        clock_watch: Box<dyn ClockWatch>,
+        clock_watch: Box<dyn ClockChangeDetector>,
     ) -> Option<RecorderReport> {
-        // Every slab of this size takes three of the longest frames, or more.
-        let slabs = usize::try_from(self.readings).unwrap() * usize::from(SOURCES) / 3 + 2;
-        let (mut settings, hand_over) = self.settings(storage, slabs, slabs);
+        // Every slab has space for at least three of the longest frames.
+        let slabs = usize::try_from(self.samples).unwrap() * usize::from(SOURCES) / 3 + 2;
+        let (mut settings, producer) = self.settings(storage, slabs, slabs);
         settings.clock_watch = clock_watch;
-        self.sample(hand_over, &settings.metrics);
+        self.sample(producer, &settings.metrics);
         Some(start(settings).ok()?.run())
     }
 
-    /// Samples and records at the same time, with little room in between.
-    pub(super) fn record_beside(&self, storage: &SimulatedStorage) -> RecorderReport {
-        let (settings, hand_over) = self.settings(storage, 64, 48);
+    /// Samples and records at the same time, with little space in between.
+    pub(super) fn record_concurrently(&self, storage: &SimulatedStorage) -> RecorderReport {
+        let (settings, producer) = self.settings(storage, 64, 48);
         let metrics = Arc::clone(&settings.metrics);
         let recorder = start(settings).unwrap();
         let recorder = crate::os::thread::spawn("recorder", move || recorder.run()).unwrap();
-        self.sample(hand_over, &metrics);
+        self.sample(producer, &metrics);
         recorder.join().unwrap()
     }
 
@@ -204,7 +205,7 @@ impl Script {
         storage: &SimulatedStorage,
         slabs: usize,
         queued: usize,
-    ) -> (RecorderSettings, HandOver) {
+    ) -> (RecorderSettings, SlabProducer) {
         let sources = (0..SOURCES).map(|id| SourceMetrics::new(format!("source{id}"), 1000));
         let metrics = Arc::new(Metrics::new(sources, SOURCES.into(), Box::default()));
         let sources_count = SOURCES.into();
@@ -216,39 +217,39 @@ impl Script {
             large_slab_bytes: 4096,
         };
         let arena = Arena::anonymous(geometry).unwrap();
-        let begun = arena.begun();
+        let begun = arena.sequence_counters();
         let pool = Arc::new(SlabPool::new(arena));
         let ledger = Arc::new(LossLedger::new(SOURCES.into()));
-        let wake = Arc::new(Event::new());
+        let wake = Arc::new(WakeEvent::new());
         let (sender, queue) = slab_queue(queued, OnFull::DropNewest);
-        let hand_over = HandOver::new(HandOverSettings {
+        let producer = SlabProducer::new(SlabProducerSettings {
             pool: Arc::clone(&pool),
             queue: sender,
             ledger: Arc::clone(&ledger),
             wake: Arc::clone(&wake),
             checksum: ChecksumKind::Xxh3,
             frame_max: 1 << 16,
-            interval_ns: u64::MAX,
-            begun,
+            flush_interval_ns: u64::MAX,
+            sequence_counters: begun,
             sources: sources_count,
             metrics: Arc::default(),
             stop: Arc::default(),
         });
         let plan = RunPlan {
-            packing: self.packs.then(|| Packing::usual(&Self::header())),
+            compression: self.compresses.then(|| LiveCompressor::with_defaults(&Self::header())),
             header: Self::header(),
             attachments: Vec::new(),
             segment_bytes: self.segment_bytes,
             segment_age_ns: u64::MAX,
             sync: self.sync,
             preallocate: self.preallocate,
-            drain_ns: 100_000,
+            poll_interval_ns: 100_000,
             batch_slabs: self.batch_slabs,
         };
         let storage = Arc::new(storage.clone()) as Arc<dyn Storage>;
         let settings = RecorderSettings {
             plan,
-            storage: Arc::new(Capped::new(storage, self.limits)),
+            storage: Arc::new(QuotaStorage::new(storage, self.limits)),
             inbox: Inbox::new(vec![queue]),
             pool,
             ledger,
@@ -257,70 +258,71 @@ impl Script {
             latencies: Vec::new(),
             clock_watch: Box::new(StillClock),
             wall_offset: Arc::default(),
-            orders: super::orders(Arc::default()).1,
+            commands: super::command_queue(Arc::default()).1,
         };
-        (settings, hand_over)
+        (settings, producer)
     }
 }
 
-/// A wall clock that nobody sets.
+/// A wall clock that is never set.
 #[derive(Debug)]
 struct StillClock;
 
-impl ClockWatch for StillClock {
-    fn changed(&mut self) -> Option<(ClockChange, ClockReading)> {
+impl ClockChangeDetector for StillClock {
+    fn poll_change(&mut self) -> Option<(ClockChange, ClockReading)> {
         None
     }
 }
 
-/// Starts a recorder that tries again at once.
+/// Starts a recorder without back-off.
 fn start(settings: RecorderSettings) -> std::io::Result<Recorder> {
     let mut recorder = Recorder::start(settings)?;
     recorder.back_off_ns = |_| 0;
     Ok(recorder)
 }
 
-/// What a reader says of a file.
+/// The content of a file, as a reader finds it.
 #[derive(Debug, Default)]
-pub(super) struct FileFound {
-    /// None if it was refused.
-    pub(super) header: Option<Header>,
-    pub(super) items: Vec<Item>,
-    pub(super) holes: Vec<Damage>, // the tail last
+pub(super) struct FileContent {
+    /// None if the file was rejected.
+    pub(super) header: Option<SegmentHeader>,
+    pub(super) items: Vec<FileItem>,
+    pub(super) damage: Vec<Damage>, // the torn tail last
     pub(super) is_sealed: bool,
-    /// Up to where frames follow one another from the start on.
+    /// End of the intact frames from the start on.
     pub(super) intact: u64,
-    pub(super) is_packed: bool,
+    pub(super) is_compressed: bool,
 }
 
-/// A frame and its offset: in the file, of a packed one that of its block.
+/// A frame and its offset in the file; in a compressed file, the offset of its block.
 #[derive(Debug)]
-pub(super) enum Item {
+pub(super) enum FileItem {
     Sample { offset: u64, source: u16, seq: u64, mono_ns: u64, payload: Vec<u8> },
     Gap { offset: u64, gap: Gap },
     Other { kind: FrameKind },
 }
 
-/// Reads images; what it has seen it does not read again.
+/// Reads images; caches the result for each content.
 #[derive(Debug)]
-pub(super) struct Looker {
+pub(super) struct ImageReader {
     folder: tempfile::TempDir,
-    seen: HashMap<Vec<u8>, Rc<FileFound>>,
+    cache: HashMap<Vec<u8>, Rc<FileContent>>,
 }
 
-impl Looker {
+impl ImageReader {
     pub(super) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), seen: HashMap::new() }
+        Self { folder: tempfile::tempdir().unwrap(), cache: HashMap::new() }
     }
 
-    /// What is found in the files of an image, in the order of their names, which is that of their numbers.
-    pub(super) fn look(&mut self, image: &SimulatedStorage) -> Vec<(String, Rc<FileFound>)> {
+    /// Reads the files of an image, in the order of their names, which is the order of their
+    /// numbers.
+    pub(super) fn read_image(&mut self, image: &SimulatedStorage) -> Vec<(String, Rc<FileContent>)> {
         let names = image.names().into_iter();
         names
             .map(|name| {
                 let content = image.content(&name).unwrap();
                 let path = self.folder.path().join("segment");
-                let found = self.seen.entry(content).or_insert_with_key(|content| {
+                let found = self.cache.entry(content).or_insert_with_key(|content| {
                     std::fs::write(&path, content).unwrap();
                     Rc::new(read(&path))
                 });
@@ -330,46 +332,48 @@ impl Looker {
     }
 }
 
-pub(super) fn read(path: &std::path::Path) -> FileFound {
-    let mut found = FileFound::default();
+pub(super) fn read(path: &std::path::Path) -> FileContent {
+    let mut found = FileContent::default();
     let Ok(mut reader) = SegmentReader::open(path) else { return found };
     found.header = Some(reader.header().clone());
     found.is_sealed = reader.is_sealed();
-    found.is_packed = reader.packed().is_some();
+    found.is_compressed = reader.compressed().is_some();
     let mut intact = 0;
     while let Some(advance) = reader.advance().unwrap() {
         match advance {
             Advance::Damage(damage) => {
-                found.holes.push(Damage { offset: stored(&reader, damage.offset), ..damage });
+                found.damage.push(Damage { offset: file_offset(&reader, damage.offset), ..damage });
             }
             Advance::Frame(at) => {
                 if intact == at.offset {
                     intact += at.bytes as u64;
                 }
-                let offset = stored(&reader, at.offset);
+                let offset = file_offset(&reader, at.offset);
                 found.items.push(match at.kind {
                     FrameKind::Telemetry => {
-                        let Telemetry { source, seq, mono_ns, payload, .. } = reader.telemetry(at).unwrap();
-                        Item::Sample { offset, source, seq, mono_ns, payload: payload.to_vec() }
+                        let SampleView { source, seq, mono_ns, payload, .. } = reader.sample(at).unwrap();
+                        FileItem::Sample { offset, source, seq, mono_ns, payload: payload.to_vec() }
                     }
-                    FrameKind::Gap => Item::Gap { offset, gap: Gap::decode(reader.payload(at)).unwrap() },
-                    kind => Item::Other { kind },
+                    FrameKind::Gap => FileItem::Gap { offset, gap: Gap::decode(reader.payload(at)).unwrap() },
+                    kind => FileItem::Other { kind },
                 });
             }
         }
     }
-    found.intact = match reader.packed() {
-        // Its own footer and trailer are whole.
+    found.intact = match reader.compressed() {
+        // The compressed file's own footer and trailer are intact.
         Some(packed) if packed.flaw().is_none() && found.is_sealed && intact == packed.raw_bytes() => {
             packed.stored_bytes().unwrap()
         }
-        _ => stored(&reader, intact),
+        _ => file_offset(&reader, intact),
     };
-    found.holes.extend(reader.tail().map(|tail| Damage { offset: stored(&reader, tail.offset), ..tail }));
+    found
+        .damage
+        .extend(reader.tail().map(|tail| Damage { offset: file_offset(&reader, tail.offset), ..tail }));
     found
 }
 
-/// Where in the file an offset of the reader's is.
-fn stored(reader: &SegmentReader, offset: u64) -> u64 {
-    reader.packed().map_or(offset, |packed| packed.stored_offset(offset))
+/// Converts an offset of the reader to an offset in the file.
+fn file_offset(reader: &SegmentReader, offset: u64) -> u64 {
+    reader.compressed().map_or(offset, |packed| packed.stored_offset(offset))
 }

@@ -1,22 +1,22 @@
-//! What a recorder is told: the run's plan, and what it shares with the sampler groups.
+//! The recorder's inputs: the run's plan, and everything it shares with the sampler groups.
 
 use std::sync::Arc;
 
-use super::capped::Capped;
-use super::orders::OrderBook;
+use super::commands::CommandQueue;
 use super::policy::SyncPolicy;
+use super::quota_storage::QuotaStorage;
 use crate::metrics::{Consumer, GroupLatencies, Metrics};
-use crate::os::clock::{ClockWatch, WallOffset};
-use crate::os::event::Event;
-use crate::segment::{Attachment, Header, Packing};
+use crate::os::clock::{ClockChangeDetector, WallOffset};
+use crate::os::wake_event::WakeEvent;
+use crate::segment::{Attachment, LiveCompressor, SegmentHeader};
 use crate::slab::{Inbox, LossLedger, SlabPool};
 
-/// What is the same in every segment of a run, until it is told otherwise.
+/// Settings that are the same in every segment of a run, until a reload changes them.
 #[derive(Debug, Clone)]
 pub struct RunPlan {
-    /// The header of the first segment; number, clocks and next sequence numbers are those of each segment's own.
-    pub header: Header,
-    /// What each segment holds behind its header: the configuration.
+    /// Header of the first segment. Number, clocks and next sequence numbers are set per segment.
+    pub header: SegmentHeader,
+    /// Attachments of each segment: the configuration.
     pub attachments: Vec<Attachment>,
     /// Size at which a segment is sealed, in bytes.
     pub segment_bytes: u64,
@@ -24,39 +24,39 @@ pub struct RunPlan {
     pub segment_age_ns: u64,
     /// When data is synced.
     pub sync: SyncPolicy,
-    /// Step in which room is reserved, in bytes; 0 turns it off.
+    /// Preallocation step, in bytes; 0 turns it off.
     pub preallocate: u64,
-    /// What packs frames while they are recorded; none: they are written as they are.
-    pub packing: Option<Packing>,
-    /// How often the queues are looked at, in nanoseconds.
-    pub drain_ns: u64,
-    /// Most slabs in one write, 1 to 16: what the pool's size counts as being written.
+    /// Compressor of frames while they are recorded; none: frames are written uncompressed.
+    pub compression: Option<LiveCompressor>,
+    /// Interval at which the queues are polled, in nanoseconds.
+    pub poll_interval_ns: u64,
+    /// Maximum number of slabs in one write, 1 to 16. The size of the pool counts them as in use.
     pub batch_slabs: usize,
 }
 
-/// What the recorder works with. Shared things are shared with the sampler groups.
+/// Everything a recorder works with. Shared parts are shared with the sampler groups.
 #[derive(Debug)]
 pub struct RecorderSettings {
-    /// What every segment has in common.
+    /// The plan of the run.
     pub plan: RunPlan,
-    /// Where segments go.
-    pub storage: Arc<Capped>,
-    /// Filled slabs, in one queue a group.
+    /// The storage of the segments.
+    pub storage: Arc<QuotaStorage>,
+    /// Filled slabs, in one queue per group.
     pub inbox: Inbox,
-    /// Where written slabs go back to.
+    /// The pool that written slabs return to.
     pub pool: Arc<SlabPool>,
     /// Losses of the samplers.
     pub ledger: Arc<LossLedger>,
     /// Set by a sampler when its queue passes its high-water mark.
-    pub wake: Arc<Event>,
+    pub wake: Arc<WakeEvent>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// Latencies of the sampler groups.
     pub latencies: Vec<Consumer<GroupLatencies>>,
-    /// Notices when the wall clock is set.
-    pub clock_watch: Box<dyn ClockWatch>,
-    /// By which the samplers stamp.
+    /// Reports changes of the wall clock.
+    pub clock_watch: Box<dyn ClockChangeDetector>,
+    /// Offset of the wall clock, with which the samplers stamp.
     pub wall_offset: Arc<WallOffset>,
-    /// What it is told while it records.
-    pub orders: OrderBook,
+    /// Commands to the recorder.
+    pub commands: CommandQueue,
 }

@@ -1,9 +1,9 @@
-//! The thread for what may take long and is not the order of the data: bringing a file to the medium, and giving a
-//! sealed segment its name.
+//! The syncer thread: operations that may take long and are not bound to the order of the data,
+//! such as syncing a file and publishing a sealed segment under its final name.
 //!
-//! A file's first sync takes its name to the medium too: without one, nothing in it is found again. A file whose sync
-//! has failed is never synced again: the second time the kernel may say that all is well without having written what
-//! the first time was lost.
+//! The first sync of a file also syncs its name: without one, nothing in it is found again. A file
+//! whose sync has failed is never synced again: the second time the kernel may report success
+//! without having written what was lost the first time.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -11,77 +11,77 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
-use super::capped::Capped;
+use super::quota_storage::QuotaStorage;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::storage::{Storage, StorageFile};
 use crate::os::thread;
 use crate::segment::{SealedSegment, SegmentName, SegmentWriter};
 
-/// A run that is shorter than this reserves nothing: it would only be work for the file system.
+/// A run shorter than this reserves nothing: that would only load the file system.
 const RESERVE_AFTER_NS: u64 = 5 * NS_PER_S;
 
-/// Jobs that may wait: one sync, and segments sealed while the medium is slow.
+/// Maximum number of waiting jobs: one sync, and segments sealed while the disk is slow.
 const JOBS_MAX: usize = 16;
 
 #[derive(Debug)]
-enum Job {
-    Sync(Unsynced),
+enum SyncerJob {
+    Sync(SyncRequest),
     Publish(SealedSegment),
-    /// Keep the limits on room and age, and look whether the open segment is still in the directory.
-    Tidy(Round),
+    /// Enforces the retention limits, and checks that the open segment is still in the directory.
+    EnforceLimits(LimitCheck),
 }
 
-/// What is looked after each second.
+/// The check of limits and open segment, once a second.
 #[derive(Debug)]
-struct Round {
+struct LimitCheck {
     wall_s: i64,
     open: Option<(SegmentName, Arc<dyn StorageFile>)>,
 }
 
-impl Round {
-    fn tidy(self, storage: &Capped, may_reserve: bool) -> Done {
-        let mut result = storage.tidy(self.wall_s);
+impl LimitCheck {
+    fn run(self, storage: &QuotaStorage, may_reserve: bool) -> SyncerResult {
+        let mut result = storage.enforce_limits(self.wall_s);
         if may_reserve && result.is_ok() {
             result = storage.adjust_reserve();
         }
-        // Where it cannot be seen, it is not known to be gone.
+        // If this cannot be read, the segment is not known to be gone.
         let is_gone = |(name, file): &(SegmentName, Arc<dyn StorageFile>)| {
-            matches!(storage.leads_to(&name.to_string(), &**file), Ok(false))
+            matches!(storage.is_name_of(&name.to_string(), &**file), Ok(false))
         };
         let removed = self.open.filter(is_gone).map(|(_, file)| file);
         if removed.is_some()
-            && let Err(error) = storage.renew()
+            && let Err(error) = storage.reopen_if_moved()
         {
             result = Err(error);
         }
-        Done::Tidy { result, removed }
+        SyncerResult::EnforceLimits { result, removed }
     }
 }
 
-/// A file to be brought to the medium.
+/// A file to be synced.
 #[derive(Debug)]
-struct Unsynced {
+struct SyncRequest {
     file: Arc<dyn StorageFile>,
-    offset: u64,  // its length when that was asked for
-    is_new: bool, // its name is not on the medium
+    offset: u64,  // its length at the time of the request
+    is_new: bool, // its name is not on disk
 }
 
-impl Unsynced {
-    fn sync(self, storage: &dyn Storage) -> Done {
+impl SyncRequest {
+    fn sync(self, storage: &dyn Storage) -> SyncerResult {
         let begin = monotonic_ns();
         let mut result = self.file.sync();
         if result.is_ok() && self.is_new {
             result = storage.sync_directory();
         }
         let duration_ns = monotonic_ns() - begin;
-        Done::Sync { file: self.file, offset: self.offset, duration_ns, result }
+        SyncerResult::Sync { file: self.file, offset: self.offset, duration_ns, result }
     }
 }
 
-/// What the syncer has done.
+/// The result of a job.
 #[derive(Debug)]
-pub(super) enum Done {
-    /// A file is on the medium up to an offset.
+pub(super) enum SyncerResult {
+    /// A file is on disk up to an offset.
     Sync {
         file: Arc<dyn StorageFile>,
         offset: u64,
@@ -92,45 +92,45 @@ pub(super) enum Done {
         name: SegmentName,
         result: io::Result<()>,
     },
-    Tidy {
+    EnforceLimits {
         result: io::Result<()>,
         /// The open segment, if its name no longer leads to it.
         removed: Option<Arc<dyn StorageFile>>,
     },
 }
 
-/// The recorder's end of the syncer.
+/// The recorder's handle to the syncer.
 #[derive(Debug)]
 pub(super) struct Syncer {
-    storage: Arc<Capped>,
-    jobs: Sender<Job>,
-    done: Receiver<Done>,
+    storage: Arc<QuotaStorage>,
+    jobs: Sender<SyncerJob>,
+    done: Receiver<SyncerResult>,
     thread: JoinHandle<()>,
     unsent: Vec<SealedSegment>, // sealed while the queue of jobs was full
     syncing: bool,
-    under_way: usize,                     // jobs that were sent and not answered
-    named: Option<Weak<dyn StorageFile>>, // synced last, so its name need not be again
+    in_flight: usize,                          // jobs sent and not answered
+    named_file: Option<Weak<dyn StorageFile>>, // synced last: its name is on disk
 }
 
 impl Syncer {
-    pub(super) fn start(storage: Arc<Capped>) -> io::Result<Self> {
-        let (jobs, jobs_in) = bounded::<Job>(JOBS_MAX);
-        // As many answers as there can be jobs, so that the syncer never waits for the recorder.
+    pub(super) fn start(storage: Arc<QuotaStorage>) -> io::Result<Self> {
+        let (jobs, jobs_in) = bounded::<SyncerJob>(JOBS_MAX);
+        // Space for more answers than there can be jobs: the syncer never waits for the recorder.
         let (done_out, done) = bounded(JOBS_MAX * 2);
-        let medium = Arc::clone(&storage);
+        let disk = Arc::clone(&storage);
         let thread = thread::spawn("syncer", move || {
             let mut failed = FailedFiles::default();
             let reserve_ns = monotonic_ns() + RESERVE_AFTER_NS;
             for job in jobs_in {
                 let answer = match job {
-                    Job::Sync(unsynced) => unsynced.sync(&*medium),
-                    Job::Publish(segment) => {
-                        let result = failed.check(segment.file()).and_then(|()| segment.publish(&*medium));
-                        Done::Publish { name: segment.name(), result }
+                    SyncerJob::Sync(unsynced) => unsynced.sync(&*disk),
+                    SyncerJob::Publish(segment) => {
+                        let result = failed.check(segment.file()).and_then(|()| segment.publish(&*disk));
+                        SyncerResult::Publish { name: segment.name(), result }
                     }
-                    Job::Tidy(round) => round.tidy(&medium, monotonic_ns() >= reserve_ns),
+                    SyncerJob::EnforceLimits(round) => round.run(&disk, monotonic_ns() >= reserve_ns),
                 };
-                if let Done::Sync { file, result: Err(_), .. } = &answer {
+                if let SyncerResult::Sync { file, result: Err(_), .. } = &answer {
                     failed.add(file);
                 }
                 if done_out.send(answer).is_err() {
@@ -145,82 +145,83 @@ impl Syncer {
             thread,
             unsent: Vec::new(),
             syncing: false,
-            under_way: 0,
-            named: None,
+            in_flight: 0,
+            named_file: None,
         })
     }
 
-    /// Asks for a sync. Says whether it was taken; it is not while another one runs.
+    /// Requests a sync. Returns whether it was accepted; it is not while another one runs.
     pub(super) fn sync(&mut self, segment: &SegmentWriter) -> bool {
         if self.syncing {
             return false;
         }
-        self.syncing = self.send(Job::Sync(self.unsynced(segment)));
+        self.syncing = self.send(SyncerJob::Sync(self.sync_request(segment)));
         self.syncing
     }
 
-    /// Whether it has done all that it was asked for.
+    /// Whether all requests are done.
     pub(super) fn is_idle(&self) -> bool {
-        self.under_way == 0 && self.unsent.is_empty()
+        self.in_flight == 0 && self.unsent.is_empty()
     }
 
-    /// False if it is busy: the job is dropped then.
-    fn send(&mut self, job: Job) -> bool {
+    /// Returns false if the syncer is busy; the job is dropped then.
+    fn send(&mut self, job: SyncerJob) -> bool {
         let is_sent = self.jobs.try_send(job).is_ok();
-        self.under_way += usize::from(is_sent);
+        self.in_flight += usize::from(is_sent);
         is_sent
     }
 
-    /// Syncs here and now.
-    pub(super) fn sync_inline(&mut self, segment: &SegmentWriter) -> Done {
-        let done = self.unsynced(segment).sync(&*self.storage);
-        self.learn(&done);
+    /// Syncs on the caller's thread.
+    pub(super) fn sync_inline(&mut self, segment: &SegmentWriter) -> SyncerResult {
+        let done = self.sync_request(segment).sync(&*self.storage);
+        self.note_synced(&done);
         done
     }
 
-    fn learn(&mut self, done: &Done) {
-        if let Done::Sync { file, result: Ok(()), .. } = done {
-            self.named = Some(Arc::downgrade(file));
+    fn note_synced(&mut self, done: &SyncerResult) {
+        if let SyncerResult::Sync { file, result: Ok(()), .. } = done {
+            self.named_file = Some(Arc::downgrade(file));
         }
     }
 
-    fn unsynced(&self, segment: &SegmentWriter) -> Unsynced {
+    fn sync_request(&self, segment: &SegmentWriter) -> SyncRequest {
         let (file, offset) = (segment.file(), segment.bytes());
-        let is_named = self.named.as_ref().is_some_and(|named| named.ptr_eq(&Arc::downgrade(&file)));
-        Unsynced { file, offset, is_new: !is_named }
+        let is_named = self.named_file.as_ref().is_some_and(|named| named.ptr_eq(&Arc::downgrade(&file)));
+        SyncRequest { file, offset, is_new: !is_named }
     }
 
-    /// Asks for the limits on room and age to be kept, and for a look at the open segment. If it is busy, it will be asked again.
-    pub(super) fn tidy(&mut self, wall_s: i64, open: Option<&SegmentWriter>) {
+    /// Requests that the retention limits are enforced and the open segment is checked. Dropped if
+    /// the syncer is busy: the next request follows in a second.
+    pub(super) fn enforce_limits(&mut self, wall_s: i64, open: Option<&SegmentWriter>) {
         let open = open.map(|segment| (segment.name(), segment.file()));
-        self.send(Job::Tidy(Round { wall_s, open }));
+        self.send(SyncerJob::EnforceLimits(LimitCheck { wall_s, open }));
     }
 
-    /// Asks for a sealed segment to be published; kept until the syncer can take it.
+    /// Requests the publication of a sealed segment, which waits until the syncer can take it.
     pub(super) fn publish(&mut self, segment: SealedSegment) {
         self.unsent.push(segment);
         self.send_unsent();
     }
 
-    /// What has been done since the last time.
-    pub(super) fn poll(&mut self) -> Vec<Done> {
-        let done: Vec<Done> = self.done.try_iter().collect();
-        self.under_way -= done.len();
-        self.syncing &= !done.iter().any(|done| matches!(done, Done::Sync { .. }));
+    /// Returns the results since the last call.
+    pub(super) fn poll(&mut self) -> Vec<SyncerResult> {
+        let done: Vec<SyncerResult> = self.done.try_iter().collect();
+        self.in_flight -= done.len();
+        self.syncing &= !done.iter().any(|done| matches!(done, SyncerResult::Sync { .. }));
         for done in &done {
-            self.learn(done);
+            self.note_synced(done);
         }
         self.send_unsent();
         done
     }
 
     /// Ends the thread once every job is done.
-    pub(super) fn finish(self) -> Vec<Done> {
+    pub(super) fn finish(self) -> Vec<SyncerResult> {
         let Self { jobs, done, thread, unsent, .. } = self;
         let mut answers = Vec::new();
         for segment in unsent {
-            let mut job = Job::Publish(segment);
-            // Taking answers makes room for jobs.
+            let mut job = SyncerJob::Publish(segment);
+            // Receiving results makes space for jobs.
             while let Err(TrySendError::Full(back)) = jobs.try_send(job) {
                 job = back;
                 answers.extend(done.recv());
@@ -228,7 +229,8 @@ impl Syncer {
         }
         drop(jobs);
         answers.extend(done.iter());
-        // A panic in there was reported by the panic hook; its jobs are missing among the answers.
+        // A panic of the thread was reported by the panic hook; the results of its jobs are
+        // missing.
         let _panicked = thread.join();
         answers
     }
@@ -237,7 +239,7 @@ impl Syncer {
         while !self.unsent.is_empty() && !self.jobs.is_full() {
             // The recorder is the only sender, so a queue that is not full takes the job.
             let segment = self.unsent.remove(0);
-            self.send(Job::Publish(segment));
+            self.send(SyncerJob::Publish(segment));
         }
     }
 }
@@ -255,7 +257,7 @@ impl FailedFiles {
     fn check(&self, file: &Arc<dyn StorageFile>) -> io::Result<()> {
         if self.0.iter().any(|failed| failed.ptr_eq(&Arc::downgrade(file))) {
             return Err(io::Error::other(
-                "an earlier sync of it has failed, what is on the medium is unknown",
+                "an earlier sync of this file failed; its content on disk is unknown",
             ));
         }
         Ok(())

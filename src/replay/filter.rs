@@ -1,12 +1,12 @@
-//! What of a recording is read.
+//! Selection of the parts of a recording to read.
 
 use std::collections::BTreeSet;
 
 use crate::segment::Elapsed;
 
-/// What of a recording is read. Everything by default.
+/// Selects the parts of a recording to read. Everything by default.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct ReplayFilter {
     /// Names of the sources; empty for all.
     pub sources: BTreeSet<String>,
     /// Not before this wall time, in nanoseconds.
@@ -15,11 +15,11 @@ pub struct Filter {
     pub until_ns: Option<i64>,
     /// Within this time after the first sample.
     pub elapsed: Option<Elapsed>,
-    /// Dotted paths of the fields that need to be right; empty for all ([`SegmentReader::want_fields`](crate::segment::SegmentReader::want_fields)).
+    /// Dotted paths of the fields to decode; empty for all. Other fields may have any value.
     pub fields: Vec<String>,
 }
 
-impl Filter {
+impl ReplayFilter {
     pub(super) fn wants_source(&self, name: &str) -> bool {
         self.sources.is_empty() || self.sources.contains(name)
     }

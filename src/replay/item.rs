@@ -1,60 +1,62 @@
-//! What a reader of recordings gives.
+//! Items that a reader of recordings returns.
 
 use std::path::{Path, PathBuf};
 
-use crate::segment::{Damage, FrameKind, Gap, Header, Marker, SegmentError, SourceInfo, Telemetry};
+use crate::segment::{Damage, FrameKind, Gap, Marker, SampleView, SegmentError, SegmentHeader, SourceInfo};
 
-/// What comes next in a recording.
+/// The next part of a recording. Frames are as in the file.
 #[derive(Debug)]
-pub enum Item<'a> {
-    /// The samples that follow are described by this header; its frame as it stands in the file.
-    Header(&'a Header, &'a [u8]),
-    /// A source of the same run that was not in the header; its descriptor's frame.
+pub enum ReplayItem<'a> {
+    /// The header that describes the samples after it, and its frame.
+    Header(&'a SegmentHeader, &'a [u8]),
+    /// A source of the same run that was not in the header, and its descriptor's frame.
     Source(&'a SourceInfo, &'a [u8]),
     /// A sample.
-    Sample(Sample<'a>),
-    /// Known losses; the frame as it stands in the file.
+    Sample(ReplaySample<'a>),
+    /// Known losses, and their frame.
     Gap(Gap, &'a [u8]),
-    /// A note at a point in time; the frame as it stands in the file.
+    /// A note at a point in time, and its frame.
     Marker(Marker, &'a [u8]),
-    /// A pairing of the clocks, an attachment; the frame as it stands in the file.
+    /// A clock sync or an attachment: kind and frame.
     Other(FrameKind, &'a [u8]),
-    /// Something about the files, for the user to know.
+    /// A problem with a file, for the user.
     Notice(Notice),
 }
 
-/// A sample with the frame it stands in.
+/// A sample with its frame.
 #[derive(Debug)]
-pub struct Sample<'a> {
-    /// What the frame says.
-    pub telemetry: Telemetry<'a>,
-    /// The whole frame as it stands in the file.
+pub struct ReplaySample<'a> {
+    /// The decoded envelope of the frame.
+    pub telemetry: SampleView<'a>,
+    /// The whole frame as in the file.
     pub frame: &'a [u8],
 }
 
-/// What is wrong with a file, while reading goes on.
+/// A problem with a file. Reading continues after it.
 #[derive(Debug)]
 pub enum Notice {
-    /// Bytes that are not what was written.
+    /// Damaged bytes.
     Damaged(PathBuf, Damage),
     /// An unsealed segment ends within a frame.
     Torn(PathBuf, Damage),
     /// A file that cannot be read at all.
     Unreadable(SegmentError),
-    /// The segment of a killed run that was not completed while it was waited for: what a recovery adds to it is not given.
-    PassedOver(PathBuf),
-    /// What was given of a segment from this offset on is not in it any more: the recorder took a write back that it could not complete.
-    TakenBack(PathBuf, u64),
+    /// A killed run's segment that was not recovered in time; a later recovery adds to it unread
+    /// frames.
+    Unrecovered(PathBuf),
+    /// The recorder took back an incomplete write: data returned from this offset on is no longer
+    /// in the file.
+    Truncated(PathBuf, u64),
 }
 
 impl Notice {
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Damaged(path, _)
             | Self::Torn(path, _)
-            | Self::PassedOver(path)
-            | Self::TakenBack(path, _) => Some(path),
+            | Self::Unrecovered(path)
+            | Self::Truncated(path, _) => Some(path),
             Self::Unreadable(_) => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Points in time as people write them.
+//! Parses points in time.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use jiff::civil::Time;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// A point in time, on the wall or in the recording.
+/// A point in time, absolute or relative to the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeSpec {
     /// Wall time, in nanoseconds since 1970, UTC.
@@ -15,10 +15,10 @@ pub enum TimeSpec {
     FromStart(u64),
 }
 
-/// What could not be read as a point in time.
+/// The error of a text that is not a point in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{text}\" is no point in time: write 2026-11-21T14:03:07Z, 14:03:07.25 (today), \"3m ago\", \
+    "\"{text}\" is not a point in time; use 2026-11-21T14:03:07Z, 14:03:07.25 (today), \"3m ago\", \
      @1700000000.5 (seconds since 1970) or +10s (after the first sample)"
 )]
 pub struct TimeError {
@@ -26,10 +26,10 @@ pub struct TimeError {
 }
 
 impl TimeSpec {
-    /// Reads `text`; `now_ns` is the wall time and `zone` the zone for a time of day.
+    /// Parses `text`; `now_ns` is the wall time and `zone` the time zone for a time of day.
     ///
     /// # Errors
-    /// With every form that would be right.
+    /// With every valid form.
     pub fn parse(text: &str, now_ns: i64, zone: &TimeZone) -> Result<Self, TimeError> {
         let text = text.trim();
         let parsed = if let Some(seconds) = text.strip_prefix('@') {
@@ -54,7 +54,7 @@ fn duration_ns(text: &str) -> Option<i64> {
     i64::try_from(duration.as_nanos()).ok()
 }
 
-/// Seconds with up to nine decimals, exactly: no detour over floating point.
+/// Parses seconds with up to nine decimals, exactly: without floating point.
 fn epoch_ns(text: &str) -> Option<i64> {
     let (seconds, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -87,7 +87,7 @@ mod tests {
         TimeSpec::parse(text, NOW_NS, &TimeZone::UTC).ok()
     }
 
-    // Goal: every form of the manual is read exactly. Method: one of each, against figures by hand.
+    // Proves that every documented form is parsed exactly.
     #[test]
     fn every_form_is_read() {
         assert_eq!(parse("2023-11-14T22:13:20.000000001Z"), Some(TimeSpec::Wall(NOW_NS + 1)));
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(parse("+10s"), Some(TimeSpec::FromStart(10_000_000_000)));
     }
 
-    // Goal: nothing else is guessed at. Method: near misses.
+    // Proves that near misses are rejected.
     #[test]
     fn near_misses_are_refused() {
         for text in
@@ -109,6 +109,6 @@ mod tests {
             assert_eq!(parse(text), None, "{text}");
         }
         let error = TimeSpec::parse("soon", 0, &TimeZone::UTC).unwrap_err().to_string();
-        assert!(error.starts_with("\"soon\" is no point in time: write "), "{error}");
+        assert!(error.starts_with("\"soon\" is not a point in time; use "), "{error}");
     }
 }

@@ -1,207 +1,220 @@
-//! What a source may cost, and how much longer its period must be to stay within that. Pure: times are handed in.
+//! The CPU budget of one source: how much longer its period must become to stay within it. Pure:
+//! times are passed in.
 
-use crate::metrics::Limit;
+use crate::metrics::LimitingBudget;
 use crate::os::clock::NS_PER_S;
 
-/// Costs are judged over this time at least...
+/// Shortest window over which costs are averaged.
 const WINDOW_NS: u64 = NS_PER_S;
-/// ...and over so many readings, so that one that was interrupted does not decide.
-const WINDOW_READINGS: u64 = 10;
-/// For so long all windows must ask for a shorter period before it is shortened: a cost that goes to and fro at the limit
-/// does not make the period do so.
-const CALM_NS: u64 = 10 * NS_PER_S;
-/// Longest stride: a source that would need more is read so often all the same.
+/// Fewest samples in a window, so that one interrupted read does not decide.
+const WINDOW_SAMPLES: u64 = 10;
+/// All windows must ask for a shorter period for this long before it is shortened: a cost that
+/// oscillates around the limit does not make the period oscillate.
+const SHORTEN_DELAY_NS: u64 = 10 * NS_PER_S;
+/// Longest stride. A source that would need a longer one is read at this stride and exceeds its
+/// budget.
 pub const STRIDE_MAX: u64 = 10_000;
-/// A share of a core is counted in these parts.
-const PARTS: u64 = 10_000;
+/// Basis points in one core.
+const BASIS_POINTS: u64 = 10_000;
 
-/// A stretch of work that took longer than this may have been interrupted: the thread's processor time is asked for.
-const LONG_NS: u64 = 500_000;
-/// How often it is asked for anyway, so that little else lies between two answers.
-const ASK_INTERVAL_NS: u64 = 200_000_000;
+/// Work that took longer than this may have been preempted, so the thread's CPU time is read.
+const LONG_WORK_NS: u64 = 500_000;
+/// The thread's CPU time is read at least this often, so that a delta covers little work besides
+/// the measured one.
+const CPU_TIME_INTERVAL_NS: u64 = 200_000_000;
 
-/// What stretches of one thread's work cost: as long as they took, but no more than the thread was on a processor. Asking for
-/// that takes longer than most stretches do, so it is asked for seldom.
+/// CPU cost of pieces of work on one thread: their elapsed time, but at most the CPU time of the
+/// thread. Reading the CPU time takes longer than most pieces of work, so it is read rarely.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ProcessorTime {
-    asked_ns: u64,
-    cpu_ns: u64, // of the thread by then
+pub(super) struct CpuMeter {
+    read_ns: u64, // when the CPU time was last read
+    cpu_ns: u64,  // of the thread at `read_ns`
 }
 
-impl ProcessorTime {
-    /// What the work from `begin_ns` to `end_ns` cost; `cpu_ns` tells the thread's processor time.
+impl CpuMeter {
+    /// Returns the cost of the work from `begin_ns` to `end_ns`; `cpu_ns` reads the thread's CPU
+    /// time.
     #[inline]
     pub(super) fn cost(&mut self, begin_ns: u64, end_ns: u64, cpu_ns: impl FnOnce() -> u64) -> u64 {
         let took_ns = end_ns.saturating_sub(begin_ns);
-        if took_ns < LONG_NS && end_ns.saturating_sub(self.asked_ns) < ASK_INTERVAL_NS {
+        if took_ns < LONG_WORK_NS && end_ns.saturating_sub(self.read_ns) < CPU_TIME_INTERVAL_NS {
             return took_ns;
         }
         let before_ns = self.cpu_ns;
-        (self.asked_ns, self.cpu_ns) = (end_ns, cpu_ns());
+        (self.read_ns, self.cpu_ns) = (end_ns, cpu_ns());
         took_ns.min(self.cpu_ns.saturating_sub(before_ns))
     }
 }
 
-/// What a group's thread does beside its sources' readings: waiting, handing over, everything. It is shared out among the readings.
+/// The work of a sampler thread outside of its samples (waiting, queueing slabs and so on), shared
+/// equally among the samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Overhead {
-    cpu_ns: u64,   // of the thread, as last asked
-    costs_ns: u64, // of readings on this thread since then
-    readings: u64, // since then, on other threads too
-    reading_ns: u64,
+    cpu_ns: u64,        // of the thread at the start of the interval
+    costs_ns: u64,      // of samples read on this thread since then
+    samples: u64,       // since then, those read on other threads included
+    per_sample_ns: u64, // overhead per sample in the last full interval
 }
 
 impl Overhead {
-    /// A reading was made. Returns its share, in nanoseconds, going by the last stretch.
+    /// Adds one sample. Returns its share of the overhead in nanoseconds, as measured in the last
+    /// interval.
     #[inline]
     pub(super) fn share(&mut self, own_cost_ns: u64) -> u64 {
         self.costs_ns += own_cost_ns;
-        self.readings += 1;
-        self.reading_ns
+        self.samples += 1;
+        self.per_sample_ns
     }
 
-    /// A stretch is over, by the thread's processor time.
-    pub(super) fn settle(&mut self, cpu_ns: u64) {
-        let beside_ns = cpu_ns.saturating_sub(self.cpu_ns).saturating_sub(self.costs_ns);
-        let reading_ns = beside_ns.checked_div(self.readings).unwrap_or(self.reading_ns);
-        *self = Self { cpu_ns, reading_ns, ..Self::default() };
+    /// Ends an interval, given the thread's CPU time.
+    pub(super) fn end_interval(&mut self, cpu_ns: u64) {
+        let overhead_ns = cpu_ns.saturating_sub(self.cpu_ns).saturating_sub(self.costs_ns);
+        let reading_ns = overhead_ns.checked_div(self.samples).unwrap_or(self.per_sample_ns);
+        *self = Self { cpu_ns, per_sample_ns: reading_ns, ..Self::default() };
     }
 }
 
-/// What one reading has cost, in nanoseconds of a core.
+/// Cost of one sample, in nanoseconds of a core.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cost {
-    /// Reading and building: what the source's own budget is about.
+pub(super) struct SampleCost {
+    /// Reading and building, which the source's own budget limits.
     pub(super) own_ns: u64,
-    /// That and its share of what is done around it: what the agent's budget is about.
+    /// The same plus its share of the overhead, which the recorder's budget limits.
     pub(super) all_ns: u64,
 }
 
-/// How often a source is read from now on.
+/// A new sampling rate of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Change {
-    /// Every how many ticks, 1 to [`STRIDE_MAX`].
+pub(super) struct StrideChange {
+    /// Number of ticks per sample, 1 to [`STRIDE_MAX`].
     pub(super) stride: u64,
-    /// Which budget asks for that.
-    pub(super) limit: Limit,
+    /// The budget that requires it.
+    pub(super) limit: LimitingBudget,
 }
 
-/// What a budget says at the end of a window, or when the agent leaves a source another share.
+/// The decision at the end of a window, or when the cap changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Verdict {
-    /// If the source is read at another stride from now on.
-    pub(super) change: Option<Change>,
-    /// What all of it takes as often as its own budget lets it be read, in nanoseconds of a core a second; 0 until that is known.
+pub(super) struct BudgetDecision {
+    /// The new stride, if it changes.
+    pub(super) change: Option<StrideChange>,
+    /// Cost of the source at the rate that its own budget allows, in nanoseconds of a core per
+    /// second; 0 until it is known.
     pub(super) demand: u64,
 }
 
-/// The budget of one source: its own share of a core, and what the agent's budget leaves each source.
+/// The budget of one source: its own share of a core, and the cap that the recorder's budget sets
+/// for each source.
 #[derive(Debug, Clone)]
-pub(super) struct Budget {
-    share: u64,      // of a core, in parts, > 0
-    period_ns: u64,  // > 0
-    change: Change,  // as last answered
-    own_stride: u64, // by its own budget, going by the last window
-    rate: u64, // what all of it takes at a stride of 1, in nanoseconds a second, going by the last window
-    cap: u64,  // what the agent leaves it, in nanoseconds a second, > 0
-    window_ns: u64, // when the open window began
-    readings: u64,
+pub(super) struct SourceBudget {
+    share: u64,            // of a core, in basis points, > 0
+    period_ns: u64,        // > 0
+    current: StrideChange, // the last one returned
+    own_stride: u64,       // required by its own budget, as of the last window
+    rate: u64,             // cost at a stride of 1, in nanoseconds per second, as of the last window
+    cap: u64,              // set by the recorder's budget, in nanoseconds per second, > 0
+    window_ns: u64,        // when the open window began
+    samples: u64,
     spent_ns: u64, // own
     all_ns: u64,
-    calm_ns: Option<u64>, // when the first of the windows began that asked for less, without a break
+    shorten_since_ns: Option<u64>, // start of the first consecutive window that allows a shorter period
 }
 
-impl Budget {
-    /// A source with this period may take so many hundredths of a percent of a core, from `start_ns` on.
+impl SourceBudget {
+    /// Creates the budget of a source with this period, in basis points of a core, from `start_ns`
+    /// on.
     pub(super) fn new(basis_points: u32, period_ns: u64, start_ns: u64) -> Self {
         Self {
             share: u64::from(basis_points).max(1),
             period_ns: period_ns.max(1),
-            change: Change { stride: 1, limit: Limit::Source },
+            current: StrideChange { stride: 1, limit: LimitingBudget::Source },
             own_stride: 1,
             rate: 0,
             cap: u64::MAX,
             window_ns: start_ns,
-            readings: 0,
+            samples: 0,
             spent_ns: 0,
             all_ns: 0,
-            calm_ns: None,
+            shorten_since_ns: None,
         }
     }
 
-    /// A reading that ended at `now_ns` has cost so much, while the agent leaves each source `cap` nanoseconds of a core a second.
+    /// Adds the cost of a sample that ended at `now_ns`. `cap` is the current limit per source, in
+    /// nanoseconds of a core per second.
     #[inline]
-    pub(super) fn spend(&mut self, now_ns: u64, cost: Cost, cap: u64) -> Option<Verdict> {
-        self.readings += 1;
+    pub(super) fn spend(&mut self, now_ns: u64, cost: SampleCost, cap: u64) -> Option<BudgetDecision> {
+        self.samples += 1;
         self.spent_ns += cost.own_ns;
         self.all_ns += cost.all_ns;
-        let is_open = self.readings < WINDOW_READINGS || now_ns.saturating_sub(self.window_ns) < WINDOW_NS;
+        let is_open = self.samples < WINDOW_SAMPLES || now_ns.saturating_sub(self.window_ns) < WINDOW_NS;
         if is_open && cap == self.cap {
             return None;
         }
-        Some(self.judge(now_ns, is_open, cap.max(1)))
+        Some(self.decide(now_ns, is_open, cap.max(1)))
     }
 
-    /// The same between two readings: what the agent leaves each source may have become another, and the next reading be far off.
-    pub(super) fn allow(&mut self, now_ns: u64, cap: u64) -> Option<Verdict> {
+    /// Applies a new cap between two samples: the next sample may be far off.
+    pub(super) fn set_cap(&mut self, now_ns: u64, cap: u64) -> Option<BudgetDecision> {
         let cap = cap.max(1);
-        (cap != self.cap).then(|| self.judge(now_ns, true, cap))
+        (cap != self.cap).then(|| self.decide(now_ns, true, cap))
     }
 
-    /// Whether the agent's budget keeps the source from being read as often as its own allows.
-    pub(super) fn is_held_back(&self) -> bool {
-        self.change.limit == Limit::Agent
+    /// Whether the recorder's budget, rather than its own, limits how often the source is read.
+    pub(super) fn is_capped(&self) -> bool {
+        self.current.limit == LimitingBudget::Recorder
     }
 
     #[cold]
-    fn judge(&mut self, now_ns: u64, is_open: bool, cap: u64) -> Verdict {
-        let change = self.changed(now_ns, is_open, cap);
-        Verdict { change, demand: self.rate / self.own_stride }
+    fn decide(&mut self, now_ns: u64, is_open: bool, cap: u64) -> BudgetDecision {
+        let change = self.update(now_ns, is_open, cap);
+        BudgetDecision { change, demand: self.rate / self.own_stride }
     }
 
-    fn changed(&mut self, now_ns: u64, is_open: bool, cap: u64) -> Option<Change> {
-        // Whoever decides on the cap has waited already until it was calm.
-        let mut is_calm = cap > self.cap;
+    fn update(&mut self, now_ns: u64, is_open: bool, cap: u64) -> Option<StrideChange> {
+        // The CPU governor has already waited before it raises the cap.
+        let mut may_shorten = cap > self.cap;
         self.cap = cap;
         if !is_open {
-            self.own_stride = self.own_needed();
-            self.rate = self.rate_of_window();
+            self.own_stride = self.own_required_stride();
+            self.rate = self.window_rate();
         }
-        let needed = self.needed();
+        let needed = self.required();
         if !is_open {
-            let calm_ns = self.calm_ns.unwrap_or(self.window_ns);
-            self.calm_ns = (needed.stride < self.change.stride).then_some(calm_ns);
-            (self.window_ns, self.readings, self.spent_ns, self.all_ns) = (now_ns, 0, 0, 0);
-            is_calm |= self.calm_ns.is_some_and(|calm_ns| now_ns.saturating_sub(calm_ns) >= CALM_NS);
+            let calm_ns = self.shorten_since_ns.unwrap_or(self.window_ns);
+            self.shorten_since_ns = (needed.stride < self.current.stride).then_some(calm_ns);
+            (self.window_ns, self.samples, self.spent_ns, self.all_ns) = (now_ns, 0, 0, 0);
+            may_shorten |= self
+                .shorten_since_ns
+                .is_some_and(|calm_ns| now_ns.saturating_sub(calm_ns) >= SHORTEN_DELAY_NS);
         }
-        let is_other = needed.stride > self.change.stride || (is_calm && needed.stride < self.change.stride);
-        if !is_other {
+        let has_changed =
+            needed.stride > self.current.stride || (may_shorten && needed.stride < self.current.stride);
+        if !has_changed {
             return None;
         }
-        self.calm_ns = None;
-        self.change = needed;
+        self.shorten_since_ns = None;
+        self.current = needed;
         Some(needed)
     }
 
-    /// The least stride at which both budgets are kept.
-    fn needed(&self) -> Change {
+    /// The shortest stride that keeps both budgets.
+    fn required(&self) -> StrideChange {
         let capped = self.rate.div_ceil(self.cap).clamp(1, STRIDE_MAX);
         if capped > self.own_stride {
-            Change { stride: capped, limit: Limit::Agent }
+            StrideChange { stride: capped, limit: LimitingBudget::Recorder }
         } else {
-            Change { stride: self.own_stride, limit: Limit::Source }
+            StrideChange { stride: self.own_stride, limit: LimitingBudget::Source }
         }
     }
 
-    /// The least stride at which readings of this cost stay within the source's own budget.
-    fn own_needed(&self) -> u64 {
-        let allowed_ns = u128::from(self.readings) * u128::from(self.period_ns) * u128::from(self.share);
-        let spent = u128::from(self.spent_ns) * u128::from(PARTS);
+    /// The shortest stride at which samples of this cost stay within the source's own budget.
+    fn own_required_stride(&self) -> u64 {
+        let allowed_ns = u128::from(self.samples) * u128::from(self.period_ns) * u128::from(self.share);
+        let spent = u128::from(self.spent_ns) * u128::from(BASIS_POINTS);
         u64::try_from(spent.div_ceil(allowed_ns.max(1))).unwrap_or(u64::MAX).clamp(1, STRIDE_MAX)
     }
 
-    fn rate_of_window(&self) -> u64 {
-        let ticks_ns = u128::from(self.readings) * u128::from(self.period_ns);
+    fn window_rate(&self) -> u64 {
+        let ticks_ns = u128::from(self.samples) * u128::from(self.period_ns);
         let spent = u128::from(self.all_ns) * u128::from(NS_PER_S);
         u64::try_from(spent.div_ceil(ticks_ns.max(1))).unwrap_or(u64::MAX)
     }
@@ -216,71 +229,72 @@ mod tests {
     const MS: u64 = 1_000_000;
     const NO_CAP: u64 = u64::MAX;
 
-    /// A reading with nothing around it.
-    fn cost(ns: u64) -> Cost {
-        Cost { own_ns: ns, all_ns: ns }
+    /// A cost without overhead.
+    fn cost(ns: u64) -> SampleCost {
+        SampleCost { own_ns: ns, all_ns: ns }
     }
 
-    /// The change that a reading brings.
-    fn spend(budget: &mut Budget, now_ns: u64, cost: Cost, cap: u64) -> Option<Change> {
+    /// The stride change that a sample causes.
+    fn spend(budget: &mut SourceBudget, now_ns: u64, cost: SampleCost, cap: u64) -> Option<StrideChange> {
         budget.spend(now_ns, cost, cap)?.change
     }
 
-    fn demand(budget: &Budget) -> u64 {
+    fn demand(budget: &SourceBudget) -> u64 {
         budget.rate / budget.own_stride
     }
 
-    /// The stride after a window of readings of 1 ms each that cost so much, under this cap.
-    fn window(budget: &mut Budget, now_ns: &mut u64, cost: Cost, cap: u64) -> Change {
-        let end_ns = *now_ns + NS_PER_S.max(WINDOW_READINGS * MS * budget.change.stride);
+    /// The stride after a window of samples of this cost, at a period of 1 ms and under this cap.
+    fn window(budget: &mut SourceBudget, now_ns: &mut u64, cost: SampleCost, cap: u64) -> StrideChange {
+        let end_ns = *now_ns + NS_PER_S.max(WINDOW_SAMPLES * MS * budget.current.stride);
         while *now_ns < end_ns {
-            *now_ns += MS * budget.change.stride;
+            *now_ns += MS * budget.current.stride;
             spend(budget, *now_ns, cost, cap);
         }
-        budget.change
+        budget.current
     }
 
-    /// A budget of 2 % at a period of 1 ms, and readings of this cost until it answers, at most for so many seconds.
-    fn answer(budget: &mut Budget, from_ns: &mut u64, cost_ns: u64, seconds: u64) -> Option<u64> {
+    /// Spends samples of this cost, at a period of 1 ms, until the stride changes; at most for so
+    /// many seconds.
+    fn next_stride(budget: &mut SourceBudget, from_ns: &mut u64, cost_ns: u64, seconds: u64) -> Option<u64> {
         let end = *from_ns + seconds * NS_PER_S;
         while *from_ns < end {
-            *from_ns += MS * budget.change.stride;
+            *from_ns += MS * budget.current.stride;
             if let Some(change) = spend(budget, *from_ns, cost(cost_ns), NO_CAP) {
-                assert_eq!(change.limit, Limit::Source);
+                assert_eq!(change.limit, LimitingBudget::Source);
                 return Some(change.stride);
             }
         }
         None
     }
 
-    // Goal: a source within its budget keeps its period, one beyond it gets just as much longer a one as it needs, and
-    // comes back when it is cheap again. Method: 2 % of 1 ms are 20 us.
+    // Proves that a source keeps its period within its budget, gets exactly the period it needs
+    // beyond it, and returns to its period once it is cheap again. 2 % of 1 ms are 20 us.
     #[test]
     fn the_period_follows_the_cost() {
         let mut now = 0;
-        let mut budget = Budget::new(200, MS, now);
-        assert_eq!(answer(&mut budget, &mut now, 20_000, 60), None);
-        assert_eq!(answer(&mut budget, &mut now, 50_000, 2), Some(3));
-        assert_eq!(answer(&mut budget, &mut now, 60_000, 60), None);
-        assert_eq!(answer(&mut budget, &mut now, 10_000, 9), None, "not at once");
-        assert_eq!(answer(&mut budget, &mut now, 10_000, 3), Some(1));
+        let mut budget = SourceBudget::new(200, MS, now);
+        assert_eq!(next_stride(&mut budget, &mut now, 20_000, 60), None);
+        assert_eq!(next_stride(&mut budget, &mut now, 50_000, 2), Some(3));
+        assert_eq!(next_stride(&mut budget, &mut now, 60_000, 60), None);
+        assert_eq!(next_stride(&mut budget, &mut now, 10_000, 9), None, "not at once");
+        assert_eq!(next_stride(&mut budget, &mut now, 10_000, 3), Some(1));
     }
 
-    // Goal: one long reading in many does not lengthen a period. Method: 15 ms once, within the share of a second.
+    // Proves that one long read among many does not lengthen the period.
     #[test]
     fn one_interruption_is_forgiven() {
-        let mut budget = Budget::new(200, MS, 0);
+        let mut budget = SourceBudget::new(200, MS, 0);
         assert_eq!(spend(&mut budget, MS, cost(15 * MS), NO_CAP), None);
         let mut now = MS;
-        assert_eq!(answer(&mut budget, &mut now, 1_000, 60), None);
+        assert_eq!(next_stride(&mut budget, &mut now, 1_000, 60), None);
     }
 
-    // Goal: after a pause of the whole host a source is read at its period again within ten readings or ten seconds, whichever comes
-    // last. Method: a minute, once, at a period of 10 ms; at the stride that follows, cheap readings.
+    // Proves that after a pause of the whole host a source returns to its period within ten samples
+    // or ten seconds, whichever comes last.
     #[test]
     fn a_pause_is_soon_forgotten() {
         let period = 10 * MS;
-        let mut budget = Budget::new(1_000, period, 0);
+        let mut budget = SourceBudget::new(1_000, period, 0);
         let (mut now, mut stride) = (0, 1);
         for reading in 0..100 {
             now += period;
@@ -290,17 +304,16 @@ mod tests {
         assert_eq!(stride, 601);
         for _ in 0..10 {
             now += period * stride;
-            assert_eq!(budget.change.stride, 601);
+            assert_eq!(budget.current.stride, 601);
             stride = spend(&mut budget, now, cost(10_000), NO_CAP).map_or(stride, |change| change.stride);
         }
-        assert_eq!(budget.change.stride, 1);
+        assert_eq!(budget.current.stride, 1);
     }
 
-    // Goal: a thread that had to wait is not charged for it, one that worked is. Method: short work, long work, a long wait, and
-    // both after a pause.
+    // Proves that a thread is charged for CPU time and not for time spent waiting.
     #[test]
     fn waiting_costs_nothing() {
-        let mut time = ProcessorTime::default();
+        let mut time = CpuMeter::default();
         assert_eq!(time.cost(200 * MS, 200 * MS + 5_000, || 70 * MS), 5_000);
         assert_eq!(time.cost(201 * MS, 201 * MS + 5_000, || panic!("asked for too often")), 5_000);
         assert_eq!(time.cost(202 * MS, 204 * MS, || 72 * MS + 10_000), 2 * MS);
@@ -309,77 +322,79 @@ mod tests {
         assert_eq!(time.cost(901 * MS, 902 * MS, || 90 * MS), 0);
     }
 
-    // Goal: what the agent leaves a source holds at once in both directions, names itself as the reason, and counts what is done around
-    // a reading; the own budget still holds. Method: 20 us a reading with 10 us around it at 1 ms, under caps of 3 %, less and more.
+    // Proves that a new cap applies at once in both directions, is named as the limit and counts
+    // overhead, while the source's own budget still holds.
     #[test]
     fn the_agent_takes_and_gives_at_once() {
-        let reading = Cost { own_ns: 20_000, all_ns: 30_000 };
+        let cost = SampleCost { own_ns: 20_000, all_ns: 30_000 };
         let percent = NS_PER_S / 100;
-        let (mut now, mut budget) = (0, Budget::new(200, MS, 0));
-        let at = |stride, limit| Change { stride, limit };
-        assert_eq!(window(&mut budget, &mut now, reading, 3 * percent), at(1, Limit::Source));
+        let (mut now, mut budget) = (0, SourceBudget::new(200, MS, 0));
+        let at = |stride, limit| StrideChange { stride, limit };
+        assert_eq!(window(&mut budget, &mut now, cost, 3 * percent), at(1, LimitingBudget::Source));
         assert_eq!(demand(&budget), 3 * percent);
-        // Known costs are enough: no window has to end first.
+        // The known cost is enough: no window has to end first.
         now += MS;
-        assert_eq!(spend(&mut budget, now, reading, percent), Some(at(3, Limit::Agent)));
-        assert_eq!(spend(&mut budget, now + 3 * MS, reading, 3 * percent - 1), Some(at(2, Limit::Agent)));
-        assert_eq!(spend(&mut budget, now + 5 * MS, reading, NO_CAP), Some(at(1, Limit::Source)));
+        assert_eq!(spend(&mut budget, now, cost, percent), Some(at(3, LimitingBudget::Recorder)));
         assert_eq!(
-            spend(&mut budget, now + 6 * MS, reading, 0),
-            Some(at(STRIDE_MAX, Limit::Agent)),
-            "nothing is left"
+            spend(&mut budget, now + 3 * MS, cost, 3 * percent - 1),
+            Some(at(2, LimitingBudget::Recorder))
+        );
+        assert_eq!(spend(&mut budget, now + 5 * MS, cost, NO_CAP), Some(at(1, LimitingBudget::Source)));
+        assert_eq!(
+            spend(&mut budget, now + 6 * MS, cost, 0),
+            Some(at(STRIDE_MAX, LimitingBudget::Recorder)),
+            "no CPU time is left"
         );
 
-        // Both: the one that asks for more is named, and only the share that the own budget leaves is asked of the agent.
-        let (mut now, mut budget) = (0, Budget::new(100, MS, 0));
-        assert_eq!(window(&mut budget, &mut now, reading, 2 * percent), at(2, Limit::Source));
+        // Both limits: the stricter one is named, and the demand is what the own budget allows.
+        let (mut now, mut budget) = (0, SourceBudget::new(100, MS, 0));
+        assert_eq!(window(&mut budget, &mut now, cost, 2 * percent), at(2, LimitingBudget::Source));
         assert_eq!(demand(&budget), 3 * percent / 2);
-        assert_eq!(window(&mut budget, &mut now, reading, percent), at(3, Limit::Agent));
+        assert_eq!(window(&mut budget, &mut now, cost, percent), at(3, LimitingBudget::Recorder));
     }
 
-    // Goal: what the agent gives back is given between two readings, once, and what it takes too. Method: no reading behind the one that
-    // made the cost known.
+    // Proves that a changed cap applies between two samples, and once.
     #[test]
     fn the_agent_needs_no_reading() {
-        let (mut now, mut budget) = (0, Budget::new(10_000, MS, 0));
+        let (mut now, mut budget) = (0, SourceBudget::new(10_000, MS, 0));
         window(&mut budget, &mut now, cost(20_000), NO_CAP);
-        let change = |verdict: Option<Verdict>| verdict.and_then(|verdict| verdict.change);
-        assert_eq!(budget.allow(now, NO_CAP), None);
-        let least = Change { stride: STRIDE_MAX, limit: Limit::Agent };
-        assert_eq!((change(budget.allow(now, 1)), budget.is_held_back()), (Some(least), true));
-        assert_eq!(budget.allow(now + 1, 1), None);
-        let all = Change { stride: 1, limit: Limit::Source };
-        assert_eq!((change(budget.allow(now + 2, NO_CAP)), budget.is_held_back()), (Some(all), false));
+        let change = |verdict: Option<BudgetDecision>| verdict.and_then(|verdict| verdict.change);
+        assert_eq!(budget.set_cap(now, NO_CAP), None);
+        let longest = StrideChange { stride: STRIDE_MAX, limit: LimitingBudget::Recorder };
+        assert_eq!((change(budget.set_cap(now, 1)), budget.is_capped()), (Some(longest), true));
+        assert_eq!(budget.set_cap(now + 1, 1), None);
+        let all = StrideChange { stride: 1, limit: LimitingBudget::Source };
+        assert_eq!((change(budget.set_cap(now + 2, NO_CAP)), budget.is_capped()), (Some(all), false));
     }
 
-    // Goal: what a thread does beside its readings is shared out among them, once. Method: 10 readings of 1 ms within 30 ms of a
-    // thread's time; then none; then readings on other threads alone.
+    // Proves that the overhead of a thread is shared among its samples once, also if there are none
+    // or if they are read on other threads.
     #[test]
     fn overhead_is_shared_out() {
         let mut overhead = Overhead::default();
         let shares: Vec<u64> = (0..10).map(|_| overhead.share(MS)).collect();
         assert_eq!(shares, [0; 10], "not known yet");
-        overhead.settle(30 * MS);
+        overhead.end_interval(30 * MS);
         assert_eq!(overhead.share(MS), 2 * MS);
-        overhead.settle(31 * MS);
+        overhead.end_interval(31 * MS);
         assert_eq!(overhead.share(0), 0);
-        overhead.settle(34 * MS);
+        overhead.end_interval(34 * MS);
         assert_eq!(overhead.share(0), 3 * MS);
     }
 
     proptest! {
-        // Goal: at the stride that is answered the cost lies within the budget, and at the next shorter one it would not.
-        // Method: any costs, shares and periods.
+        // Proves that the returned stride keeps the budget and that the next shorter one would not,
+        // for any cost, share and period.
         #[test]
         fn strides_are_as_short_as_can_be(ns in 1..10_000_000_u64, share in 1..=10_000_u32, period in 50_000..NS_PER_S) {
-            let mut budget = Budget::new(share, period, 0);
+            let mut budget = SourceBudget::new(share, period, 0);
             let mut stride = 1;
-            for reading in 1..=WINDOW_READINGS {
+            for reading in 1..=WINDOW_SAMPLES {
                 let change = spend(&mut budget, NS_PER_S * reading, cost(ns), NO_CAP);
                 stride = change.map_or(stride, |change| change.stride);
             }
             let is_within = |stride: u64| {
-                u128::from(ns) * u128::from(PARTS)
+                u128::from(ns) * u128::from(BASIS_POINTS)
                     <= u128::from(share) * u128::from(period) * u128::from(stride)
             };
             prop_assert!(is_within(stride) || stride == STRIDE_MAX);

@@ -1,38 +1,41 @@
-//! One thread: sleeps until a source is due, reads it, builds its frame in the open slab, and hands slabs over.
+//! The thread of one group: sleeps until a source is due, reads it, builds its frame in the open
+//! slab, and queues slabs for the recorder.
 //!
-//! Two clock reads a sample, before and after the reading; everything else that needs a time uses one of them.
+//! There are two clock reads per sample, before and after the read. Everything else that needs a
+//! time uses one of them.
 
 use std::io;
 use std::sync::Arc;
 
-use super::budget::{Budget, Change, Cost, Overhead, ProcessorTime, Verdict};
-use super::change::{Pending, ReadySource};
-use super::errand::{Errand, Made, News};
-use super::mailbox::Mailbox;
+use super::budget::{BudgetDecision, CpuMeter, Overhead, SampleCost, SourceBudget, StrideChange};
+use super::group_command::CommandReceiver;
+use super::group_update::{PendingUpdate, ReadySource};
+use super::offloaded_read::{OffloadedRead, ReadOutcome, ReadPoll};
 use super::privileges;
-use super::sampler::{Opened, ReadError};
+use super::sampler::{OpenedSampler, ReadError};
 use super::schedule::{Due, Schedule};
 use super::wait::Waiter;
 use crate::config::{self, GroupName};
-use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use crate::metrics::{GroupLatencies, Metrics, Producer, SourceMetrics};
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
-use crate::os::event::{Event, Woken};
-use crate::slab::{Causes, HandOver, Reading};
+use crate::os::wake_event::{WakeEvent, WakeReason};
+use crate::slab::{Causes, SampleMeta, SlabProducer};
 
-/// One build of a source in this many is timed: two clock reads cost more than a small build.
+/// One build in this many is timed per source: two clock reads cost more than a small build.
 const BUILD_TIMED_EVERY: u64 = 64;
-/// How often a group looks whether an errand is back. The reading has its own times; only its hand-over waits.
-const ERRAND_LOOK_NS: u64 = 10_000_000;
-/// How long the end of a run, or of a source, waits for what is still being read: most of it is back by then and is recorded.
-pub(super) const ERRANDS_END_NS: u64 = NS_PER_S;
-/// How long it waits after that for programs that it has killed.
-const ERRANDS_KILLED_NS: u64 = NS_PER_S / 10;
-/// How often it looks meanwhile.
-const ERRANDS_END_LOOK_NS: u64 = 1_000_000;
-/// How often latencies are handed to the recorder.
+/// Poll interval for offloaded reads. A sample carries its own times; only its frame is delayed.
+const OFFLOADED_POLL_NS: u64 = 10_000_000;
+/// Longest time that the end of a run, or of a source, waits for reads in flight: most return by
+/// then and are recorded.
+pub(super) const OFFLOADED_END_NS: u64 = NS_PER_S;
+/// Longest time that it then waits for commands that it has killed.
+const OFFLOADED_KILL_NS: u64 = NS_PER_S / 10;
+/// Poll interval during that wait.
+const OFFLOADED_END_POLL_NS: u64 = 1_000_000;
+/// Interval at which latencies are published to the recorder.
 const PUBLISH_INTERVAL_NS: u64 = NS_PER_S;
-/// A group without sources waits for a word, and looks around this often.
+/// Poll interval of a group without sources, which waits for a command.
 const IDLE_NS: u64 = 3600 * NS_PER_S;
 
 /// A source of a group, opened.
@@ -42,74 +45,74 @@ pub struct GroupSource {
     pub id: u16,
     /// Its period, in nanoseconds.
     pub period_ns: u64,
-    /// Most of a core that it may take, in hundredths of a percent.
+    /// Its CPU budget, in basis points of a core.
     pub budget: u32,
-    /// Its way from the kernel to a payload.
-    pub sampler: Opened,
-    /// For a source that may be held up: how long a reading may take, in nanoseconds. It then has a thread of its own, which
-    /// bears this name.
-    pub errand: Option<(String, u64)>,
+    /// Reads the source and builds its payloads.
+    pub sampler: OpenedSampler,
+    /// Set for a source whose reads may block: the name of the thread that reads it, and the
+    /// timeout of a read in nanoseconds.
+    pub offloaded: Option<(String, u64)>,
     /// Its counters.
     pub metrics: Arc<SourceMetrics>,
 }
 
-/// What a group works with. Shared things are shared with the recorder and the daemon.
+/// The parts of a group. The `Arc`s are shared with the recorder and the daemon.
 #[derive(Debug)]
 pub struct GroupSettings {
-    /// What it samples.
+    /// The sources that it samples.
     pub sources: Vec<GroupSource>,
     /// Its name.
     pub name: GroupName,
-    /// How punctually it is woken, before whom it runs, and where.
-    pub config: config::Group,
+    /// The timing, priority and CPUs of its thread.
+    pub config: config::GroupConfig,
     /// When the first ticks are due, in monotonic nanoseconds.
     pub start_ns: u64,
-    /// What is added to monotonic time to get wall time.
+    /// The offset from monotonic to wall time.
     pub wall_offset: Arc<WallOffset>,
-    /// Where frames go.
-    pub hand_over: HandOver,
+    /// The producer's end of the slab queue.
+    pub producer: SlabProducer,
     /// Counters.
     pub metrics: Arc<Metrics>,
-    /// Latencies, on their way to the recorder.
+    /// Latencies, published to the recorder.
     pub latencies: Producer<GroupLatencies>,
-    /// Says what else it is to do, and when to end.
-    pub mailbox: Mailbox,
+    /// Receives commands and the request to stop.
+    pub commands: CommandReceiver,
 }
 
-/// A sampler group at work.
+/// A running sampler group.
 #[derive(Debug)]
-pub struct Group {
+pub struct SamplerGroup {
     pub(super) name: GroupName,
-    pub(super) config: config::Group,
+    pub(super) config: config::GroupConfig,
     pub(super) sources: Vec<ActiveSource>,
     pub(super) schedule: Schedule,
-    pub(super) start_ns: u64, // of the grid that all ticks lie on
-    pub(super) mailbox: Mailbox,
+    pub(super) start_ns: u64, // the origin of the grid on which all ticks lie
+    pub(super) commands: CommandReceiver,
     pub(super) waiter: Waiter,
     builders: Builders,
     wall_offset: Arc<WallOffset>,
-    pub(super) hand_over: HandOver,
+    pub(super) producer: SlabProducer,
     metrics: Arc<Metrics>,
     pub(super) latencies: Producer<GroupLatencies>,
     publish_ns: u64,
-    processor_time: ProcessorTime,
+    cpu_meter: CpuMeter,
     overhead: Overhead,
-    pub(super) pending: Option<Pending>, // said, and not made yet
-    pub(super) has_errands: bool,        // whether any source is read by a thread of its own
-    pub(super) is_held_back: bool,       // whether the agent's budget keeps any source from being read
+    pub(super) pending: Option<PendingUpdate>, // received, and not yet applied
+    pub(super) has_offloaded: bool,            // whether any source is read by a thread of its own
+    pub(super) is_capped: bool,                // whether the recorder's budget limits any source
 }
 
 #[derive(Debug)]
 pub(super) struct ActiveSource {
-    pub(super) way: Way,
+    pub(super) read_mode: ReadMode,
     pub(super) envelope: Envelope,
     pub(super) metrics: Arc<SourceMetrics>,
-    pub(super) model: Box<[u8]>, // a whole frame's payload, where those have one shape; else empty
+    pub(super) template: Box<[u8]>, // the template of a whole frame, if all have one shape; else empty
     pub(super) next_seq: u64,
-    pub(super) payload_bytes: usize, // of its last payload: tells the size class of the next
+    pub(super) payload_bytes: usize, // of its last payload: selects the size class of the next
     pub(super) builds: u64,
-    pub(super) build_ns: u64, // as last timed
-    pub(super) budget: Budget,
+    pub(super) build_ns: u64, // the last one timed
+    pub(super) budget: SourceBudget,
 }
 
 impl ActiveSource {
@@ -118,20 +121,20 @@ impl ActiveSource {
     }
 }
 
-/// How a source is read.
+/// The thread that reads a source.
 #[derive(Debug)]
-pub(super) enum Way {
-    /// By the group's own thread.
-    Here(Opened),
-    /// By a thread of its own, since it may be held up.
-    Errand(Errand),
+pub(super) enum ReadMode {
+    /// The group's own thread.
+    Inline(OpenedSampler),
+    /// A thread of its own, since reads may block.
+    Offloaded(OffloadedRead),
 }
 
-impl Group {
-    /// A group that is ready to run.
+impl SamplerGroup {
+    /// Creates a group that is ready to run.
     ///
     /// # Errors
-    /// The kernel refuses a thread for a source that needs one.
+    /// The kernel refuses to start the thread of a source that needs one.
     pub fn new(settings: GroupSettings) -> io::Result<Self> {
         let GroupSettings {
             name,
@@ -139,119 +142,120 @@ impl Group {
             sources,
             start_ns,
             wall_offset,
-            hand_over,
+            producer: hand_over,
             metrics,
             latencies,
-            mailbox,
+            commands: mailbox,
         } = settings;
         let schedule = Schedule::new(sources.iter().map(|source| source.period_ns), start_ns);
         let active =
             |source: GroupSource| ReadySource::new(source, &config.cpus, start_ns).map(|ready| ready.source);
-        let has_errands = sources.iter().any(|source| source.errand.is_some());
+        let has_errands = sources.iter().any(|source| source.offloaded.is_some());
         Ok(Self {
             name,
-            has_errands,
+            has_offloaded: has_errands,
             pending: None,
-            is_held_back: false,
+            is_capped: false,
             schedule,
             sources: sources.into_iter().map(active).collect::<io::Result<_>>()?,
-            waiter: Waiter::new(config.timing, Arc::clone(&mailbox.bell)),
-            mailbox,
+            waiter: Waiter::new(config.timing, Arc::clone(&mailbox.wake)),
+            commands: mailbox,
             start_ns,
             config,
             builders: Builders::default(),
             wall_offset,
-            hand_over,
+            producer: hand_over,
             metrics,
             latencies,
             publish_ns: start_ns + PUBLISH_INTERVAL_NS,
-            processor_time: ProcessorTime::default(),
+            cpu_meter: CpuMeter::default(),
             overhead: Overhead::default(),
         })
     }
 
-    /// Samples until it is told to end; then hands over what it has and drops its sender.
+    /// Samples until it is stopped, then queues the open slab and drops its sender.
     pub fn run(mut self) {
-        privileges::ask(self.name, &self.config);
+        privileges::apply(self.name, &self.config);
         let mut now = 0;
         loop {
             let next = self.schedule.next_ns().unwrap_or(now + IDLE_NS);
-            let next = if self.has_errand_out() { next.min(now + ERRAND_LOOK_NS) } else { next };
-            let next = if self.is_held_back { next.min(now + PUBLISH_INTERVAL_NS) } else { next };
-            if self.waiter.until(next, now) == Woken::Set {
-                if !self.listen() {
+            let next = if self.has_read_in_flight() { next.min(now + OFFLOADED_POLL_NS) } else { next };
+            let next = if self.is_capped { next.min(now + PUBLISH_INTERVAL_NS) } else { next };
+            if self.waiter.until(next, now) == WakeReason::Set {
+                if !self.handle_command() {
                     break;
                 }
-                // What has become due meanwhile is served at once.
+                // A source that has become due meanwhile is served at once.
                 now = monotonic_ns();
                 continue;
             }
             now = self.tick();
         }
         let end = monotonic_ns();
-        self.await_errands(end + ERRANDS_END_NS);
+        self.await_offloaded(end + OFFLOADED_END_NS);
         for source in &self.sources {
-            if let Way::Errand(errand) = &source.way {
-                errand.cut_short();
+            if let ReadMode::Offloaded(errand) = &source.read_mode {
+                errand.interrupt();
             }
         }
-        self.await_errands(monotonic_ns() + ERRANDS_KILLED_NS);
-        self.abandon_errands();
+        self.await_offloaded(monotonic_ns() + OFFLOADED_KILL_NS);
+        self.abandon_offloaded();
         for (source, unserved) in self.sources.iter().zip(self.schedule.unserved(end)) {
             source.metrics.missed.add(unserved);
         }
-        // Before the sender goes: the recorder collects for the last time when it is gone.
+        // The sender is dropped after this: the recorder collects latencies once more afterwards.
         self.latencies.finish();
-        self.hand_over.finish(monotonic_ns());
+        self.producer.finish(monotonic_ns());
     }
 
-    /// Makes the reading that is due, if there is one, and takes what errands have brought. Returns the time.
+    /// Takes the sample that is due, if there is one, and collects offloaded reads. Returns the
+    /// time.
     pub fn tick(&mut self) -> u64 {
         let begin = monotonic_ns();
         let mut end = begin;
-        if self.has_errand_out() {
-            // One that is back can go again.
-            self.look_at_errands();
+        if self.has_read_in_flight() {
+            // A source whose read has returned can be read again.
+            self.poll_and_update();
         }
         if let Some(due) = self.schedule.take_due(begin) {
-            end = self.sample(due, begin);
+            end = self.take_sample(due, begin);
         }
-        if self.has_errand_out() {
-            end = self.look_at_errands();
+        if self.has_read_in_flight() {
+            end = self.poll_and_update();
         }
         let next = self.schedule.next_ns().unwrap_or(u64::MAX);
-        if self.hand_over.is_due(end, next) {
+        if self.producer.is_due(end, next) {
             let begin = monotonic_ns();
-            self.hand_over.hand_over(begin);
-            self.latencies.current().hand_over.record(monotonic_ns() - begin);
+            self.producer.queue_open_slab(begin);
+            self.latencies.current().enqueue.record(monotonic_ns() - begin);
         }
         if end >= self.publish_ns {
             self.publish_ns = end + PUBLISH_INTERVAL_NS;
             self.latencies.publish();
-            self.overhead.settle(thread_cpu_ns());
-            if self.is_held_back {
-                self.look_at_cap(end);
+            self.overhead.end_interval(thread_cpu_ns());
+            if self.is_capped {
+                self.apply_cap(end);
             }
         }
         end
     }
 
-    /// Makes a reading and its frame, or sends for one. Returns the time.
+    /// Takes a sample and builds its frame, or begins an offloaded read. Returns the time.
     #[inline]
-    fn sample(&mut self, due: Due, begin: u64) -> u64 {
+    fn take_sample(&mut self, due: Due, begin: u64) -> u64 {
         let Some(source) = self.sources.get_mut(due.index) else { return begin };
-        let Way::Here(sampler) = &mut source.way else {
-            self.send(due, begin);
+        let ReadMode::Inline(sampler) = &mut source.read_mode else {
+            self.begin_offloaded(due, begin);
             return begin;
         };
-        let reading = Reading {
+        let sample = SampleMeta {
             source: source.envelope.source(),
             seq: source.next_seq,
             mono_ns: begin,
             wall_offset_ns: self.wall_offset.get(),
         };
         source.next_seq += 1;
-        self.hand_over.begin(reading.source, reading.seq);
+        self.producer.begin_sample(sample.source, sample.seq);
         source.metrics.begun.set(source.next_seq);
         if due.missed > 0 {
             source.metrics.missed.add(due.missed);
@@ -262,100 +266,107 @@ impl Group {
             latencies.lateness.record(due.lateness_ns);
             latencies.read_duration.record(end - begin);
         }
-        let cost_ns = self.processor_time.cost(begin, end, thread_cpu_ns);
+        let cost_ns = self.cpu_meter.cost(begin, end, thread_cpu_ns);
         self.charge(due.index, end, (cost_ns, true));
         match result {
-            Ok(()) => self.frame(due.index, &reading, end),
-            Err(failure) => self.fail(due.index, &reading, &failure),
+            Ok(()) => self.build_frame(due.index, &sample, end),
+            Err(failure) => self.record_failure(due.index, &sample, &failure),
         }
         end
     }
 
-    /// Sends for a reading, unless the one before it is still being made, or was the last one: then this tick is not begun.
+    /// Begins an offloaded read. The tick counts as missed if the last read is still in flight or
+    /// the source is retired.
     #[cold]
-    fn send(&mut self, due: Due, begin: u64) {
+    fn begin_offloaded(&mut self, due: Due, begin: u64) {
         let Some(source) = self.sources.get_mut(due.index) else { return };
-        let Way::Errand(errand) = &mut source.way else { return };
+        let ReadMode::Offloaded(errand) = &mut source.read_mode else { return };
         let metrics = &source.metrics;
         if !errand.is_ready() {
             metrics.missed.add(due.missed + 1);
             return;
         }
-        let reading = Reading {
+        let sample = SampleMeta {
             source: source.envelope.source(),
             seq: source.next_seq,
             mono_ns: begin,
             wall_offset_ns: self.wall_offset.get(),
         };
         source.next_seq += 1;
-        self.hand_over.begin(reading.source, reading.seq);
+        self.producer.begin_sample(sample.source, sample.seq);
         metrics.begun.set(source.next_seq);
         metrics.missed.add(due.missed);
         if let Some(latencies) = self.latencies.current().sources.get_mut(due.index) {
             latencies.lateness.record(due.lateness_ns);
         }
-        if !errand.send(reading) {
-            // Its thread has ended, which only a mistake of ours can bring about.
-            self.hand_over.lose(reading, Causes::READ_FAILED);
+        if !errand.begin(sample) {
+            // Only a bug of ours can end the thread.
+            self.producer.lose(sample, Causes::READ_FAILED);
         }
     }
 
-    /// What a reading has cost of a core, in nanoseconds, and whether on this thread, goes to its budget.
+    /// Charges the CPU time of a read, in nanoseconds, to the budget of its source. `is_inline`: it
+    /// was read on this thread.
     #[inline]
-    fn charge(&mut self, index: usize, now_ns: u64, (cost_ns, is_here): (u64, bool)) {
+    fn charge(&mut self, index: usize, now_ns: u64, (cost_ns, is_inline): (u64, bool)) {
         let Some(source) = self.sources.get_mut(index) else { return };
         let own_ns = cost_ns + source.build_ns;
-        let around_ns = self.overhead.share(if is_here { own_ns } else { source.build_ns });
-        let cost = Cost { own_ns, all_ns: own_ns + around_ns };
+        let overhead_ns = self.overhead.share(if is_inline { own_ns } else { source.build_ns });
+        let cost = SampleCost { own_ns, all_ns: own_ns + overhead_ns };
         source.metrics.spent.add(cost.all_ns);
         if let Some(verdict) = source.budget.spend(now_ns, cost, cap(&self.metrics)) {
-            self.obey(index, now_ns, verdict);
+            self.apply_decision(index, now_ns, verdict);
         }
     }
 
-    /// Reads a source as often as its budget says from now on.
+    /// Applies a budget decision: from now on the source is read at the new stride.
     #[cold]
-    fn obey(&mut self, index: usize, now_ns: u64, Verdict { change, demand }: Verdict) {
+    fn apply_decision(
+        &mut self,
+        index: usize,
+        now_ns: u64,
+        BudgetDecision { change, demand }: BudgetDecision,
+    ) {
         let Some(source) = self.sources.get(index) else { return };
         let metrics = &source.metrics;
         metrics.demand.set(demand);
-        if let Some(Change { stride, limit }) = change {
+        if let Some(StrideChange { stride, limit }) = change {
             self.schedule.set_stride(index, stride, now_ns);
-            metrics.set_pace(stride, limit);
-            self.is_held_back = self.sources.iter().any(|source| source.budget.is_held_back());
+            metrics.set_stride(stride, limit);
+            self.is_capped = self.sources.iter().any(|source| source.budget.is_capped());
         }
     }
 
-    /// What the agent's budget took comes back when there is room again, and not only when the source is read next: that may be hours
-    /// away.
+    /// Applies a changed cap to all sources now, not only at the next read of each: that may be
+    /// hours away.
     #[cold]
-    fn look_at_cap(&mut self, now_ns: u64) {
+    fn apply_cap(&mut self, now_ns: u64) {
         let cap = cap(&self.metrics);
         for index in 0..self.sources.len() {
-            let verdict = self.sources.get_mut(index).and_then(|source| source.budget.allow(now_ns, cap));
-            if let Some(verdict) = verdict {
-                self.obey(index, now_ns, verdict);
+            let decision = self.sources.get_mut(index).and_then(|source| source.budget.set_cap(now_ns, cap));
+            if let Some(verdict) = decision {
+                self.apply_decision(index, now_ns, verdict);
             }
         }
     }
 
-    /// Writes down a reading that failed.
+    /// Records a failed read.
     #[cold]
-    fn fail(&mut self, index: usize, reading: &Reading, failure: &ReadError) {
+    fn record_failure(&mut self, index: usize, sample: &SampleMeta, failure: &ReadError) {
         if let Some(source) = self.sources.get(index) {
             source.metrics.note_failure(&failure.error);
         }
-        self.hand_over.lose(*reading, Causes::READ_FAILED);
+        self.producer.lose(*sample, Causes::READ_FAILED);
     }
 
-    /// Makes the frame of a reading that ended at `end_ns`.
-    #[allow(clippy::inline_always, reason = "a call that passes a reading costs a tenth of a small sample")]
+    /// Builds the frame of a sample whose read ended at `end_ns`.
+    #[allow(clippy::inline_always, reason = "a call that passes a sample costs a tenth of a small sample")]
     #[inline(always)]
-    fn frame(&mut self, index: usize, reading: &Reading, end_ns: u64) {
+    fn build_frame(&mut self, index: usize, sample: &SampleMeta, end_ns: u64) {
         let Some(source) = self.sources.get_mut(index) else { return };
-        let sampler = match &mut source.way {
-            Way::Here(sampler) => Some(sampler),
-            Way::Errand(errand) => errand.sampler(),
+        let sampler = match &mut source.read_mode {
+            ReadMode::Inline(sampler) => Some(sampler),
+            ReadMode::Offloaded(errand) => errand.sampler(),
         };
         let is_timed = source.builds.is_multiple_of(BUILD_TIMED_EVERY);
         source.builds = source.builds.wrapping_add(1);
@@ -363,117 +374,121 @@ impl Group {
         let build_begin = now_if_timed();
         let mut build_end = 0;
         let mut stamp = Stamp {
-            mono_ns: reading.mono_ns,
-            wall_ns: reading.wall_offset_ns.wrapping_add_unsigned(reading.mono_ns),
-            seq: reading.seq,
-            shortfall: Shortfall::NONE,
-            duration_ns: u32::try_from(end_ns - reading.mono_ns).unwrap_or(u32::MAX),
+            mono_ns: sample.mono_ns,
+            wall_ns: sample.wall_offset_ns.wrapping_add_unsigned(sample.mono_ns),
+            seq: sample.seq,
+            incomplete: Incomplete::NONE,
+            duration_ns: u32::try_from(end_ns - sample.mono_ns).unwrap_or(u32::MAX),
         };
         match sampler {
-            Some(Opened::Fixed(sampler)) => {
-                self.hand_over.append(reading, source.model.len(), |frame| {
-                    let (envelope, payload) = Envelope::copy(frame, &source.model);
-                    stamp.shortfall = sampler.patch(reading.seq, payload);
+            Some(OpenedSampler::Fixed(sampler)) => {
+                self.producer.append(sample, source.template.len(), |frame| {
+                    let (envelope, payload) = Envelope::copy(frame, &source.template);
+                    stamp.incomplete = sampler.patch(sample.seq, payload);
                     build_end = now_if_timed();
                     source.envelope.stamp(envelope, &stamp);
                 });
             }
-            Some(Opened::Built(sampler)) => {
+            Some(OpenedSampler::Built(sampler)) => {
                 let builder = self.builders.for_size(source.payload_bytes);
-                stamp.shortfall = sampler.build(reading.seq, builder);
+                stamp.incomplete = sampler.build(sample.seq, builder);
                 build_end = now_if_timed();
                 let payload = builder.finished_data();
                 source.payload_bytes = payload.len();
-                self.hand_over.append(reading, ENVELOPE_BYTES + payload.len(), |frame| {
+                self.producer.append(sample, ENVELOPE_BYTES + payload.len(), |frame| {
                     source.envelope.write(frame, &stamp, payload);
                 });
             }
-            // It is back whenever there is a reading to make a frame of.
-            None => self.hand_over.lose(*reading, Causes::READ_FAILED),
+            // Unreachable: the sampler is back when its sample is built.
+            None => self.producer.lose(*sample, Causes::READ_FAILED),
         }
-        // Where it is 0 it was not timed, or found no room and was not built.
+        // 0 means not timed, or not built because no slab had space for it.
         if build_end > 0 {
-            source.build_ns = self.processor_time.cost(build_begin, build_end, thread_cpu_ns);
+            source.build_ns = self.cpu_meter.cost(build_begin, build_end, thread_cpu_ns);
             self.latencies.current().build.record(build_end - build_begin);
         }
-        if !stamp.shortfall.is_none() {
+        if !stamp.incomplete.is_none() {
             let metrics = &source.metrics;
-            metrics.lacked.set(metrics.lacked.get() | u64::from(stamp.shortfall.flags()));
-            metrics.partial.add(1);
+            metrics
+                .incomplete_flags
+                .set(metrics.incomplete_flags.get() | u64::from(stamp.incomplete.flags()));
+            metrics.incomplete.add(1);
         }
     }
 
-    fn has_errand_out(&self) -> bool {
-        self.has_errands
-            && self.sources.iter().any(|source| matches!(&source.way, Way::Errand(errand) if errand.is_out()))
+    fn has_read_in_flight(&self) -> bool {
+        self.has_offloaded
+            && self.sources.iter().any(
+                |source| matches!(&source.read_mode, ReadMode::Offloaded(errand) if errand.is_in_flight()),
+            )
     }
 
-    /// Takes what errands have brought, and makes the change that has waited for it. Returns the time.
+    /// Collects offloaded reads and applies the update that waited for them. Returns the time.
     #[cold]
-    fn look_at_errands(&mut self) -> u64 {
-        let now = self.collect_errands();
-        self.change_if_ready(now);
+    fn poll_and_update(&mut self) -> u64 {
+        let now = self.poll_offloaded();
+        self.update_if_ready(now);
         now
     }
 
-    /// Takes what errands have brought, and gives up those that take too long. Returns the time.
+    /// Collects finished offloaded reads and gives up those that have timed out. Returns the time.
     #[cold]
-    pub(super) fn collect_errands(&mut self) -> u64 {
+    pub(super) fn poll_offloaded(&mut self) -> u64 {
         let now = monotonic_ns();
         for index in 0..self.sources.len() {
             let Some(source) = self.sources.get_mut(index) else { continue };
-            let Way::Errand(errand) = &mut source.way else { continue };
-            match errand.news(now) {
-                News::None => {}
-                News::Made(reading, Made { begin_ns, end_ns, cpu_ns, result }) => {
-                    let reading = Reading { mono_ns: begin_ns, ..reading };
+            let ReadMode::Offloaded(errand) = &mut source.read_mode else { continue };
+            match errand.poll(now) {
+                ReadPoll::Nothing => {}
+                ReadPoll::Finished(reading, ReadOutcome { begin_ns, end_ns, cpu_ns, result }) => {
+                    let sample = SampleMeta { mono_ns: begin_ns, ..reading };
                     if let Some(latencies) = self.latencies.current().sources.get_mut(index) {
                         latencies.read_duration.record(end_ns - begin_ns);
                     }
                     self.charge(index, end_ns, (cpu_ns, false));
                     match result {
-                        Ok(()) => self.frame(index, &reading, end_ns),
-                        Err(failure) => self.fail(index, &reading, &failure),
+                        Ok(()) => self.build_frame(index, &sample, end_ns),
+                        Err(failure) => self.record_failure(index, &sample, &failure),
                     }
                 }
-                News::TimedOut(reading) => {
+                ReadPoll::TimedOut(reading) => {
                     source.metrics.timed_out.add(1);
-                    self.hand_over.lose(reading, Causes::TIMED_OUT);
+                    self.producer.lose(reading, Causes::TIMED_OUT);
                 }
             }
         }
         now
     }
 
-    /// Takes what is still on its way when the run ends, as far as it is back before the deadline.
-    fn await_errands(&mut self, deadline_ns: u64) {
-        let never = Event::new();
+    /// Collects reads in flight at the end of the run until the deadline.
+    fn await_offloaded(&mut self, deadline_ns: u64) {
+        let never = WakeEvent::new();
         let mut now = 0;
         while now < deadline_ns
             && self
                 .sources
                 .iter()
-                .any(|source| matches!(&source.way, Way::Errand(errand) if errand.is_awaited()))
+                .any(|source| matches!(&source.read_mode, ReadMode::Offloaded(errand) if errand.is_awaited()))
         {
-            now = self.collect_errands();
-            never.wait_until(now + ERRANDS_END_LOOK_NS);
+            now = self.poll_offloaded();
+            never.wait_until(now + OFFLOADED_END_POLL_NS);
         }
     }
 
-    /// What does not come back was begun, and is lost.
-    fn abandon_errands(&mut self) {
+    /// Counts reads that have not returned as lost.
+    fn abandon_offloaded(&mut self) {
         for source in &mut self.sources {
-            if let Way::Errand(errand) = &mut source.way
+            if let ReadMode::Offloaded(errand) = &mut source.read_mode
                 && let Some(reading) = errand.abandon()
             {
                 source.metrics.timed_out.add(1);
-                self.hand_over.lose(reading, Causes::TIMED_OUT);
+                self.producer.lose(reading, Causes::TIMED_OUT);
             }
         }
     }
 }
 
-/// What the agent leaves each source, in nanoseconds of a core a second.
+/// The cap per source that the recorder's budget sets, in nanoseconds of a core per second.
 #[inline]
 fn cap(metrics: &Metrics) -> u64 {
     match metrics.source_cap.get() {
@@ -488,29 +503,29 @@ mod tests {
     use crate::config::Config;
     use crate::metrics::{SourceMetrics, exchange};
     use crate::os::thread;
-    use crate::sampling::sources::synthetic::Synthetic;
-    use crate::slab::{Arena, Geometry, HandOverSettings, LossLedger, OnFull, SlabPool, slab_queue};
+    use crate::sampling::sources::synthetic::SyntheticSampler;
+    use crate::slab::{Arena, Geometry, LossLedger, OnFull, SlabPool, SlabProducerSettings, slab_queue};
     use crate::stream::ChecksumKind;
 
     const PERIOD_NS: u64 = 10_000_000;
 
-    /// A group of one source, and the counters and the event that it shares.
-    fn group() -> (Group, Arc<Metrics>, Arc<Event>) {
+    /// A group of one source, and the counters and the stop event that it shares.
+    fn group() -> (SamplerGroup, Arc<Metrics>, Arc<WakeEvent>) {
         let metrics = [SourceMetrics::new("synthetic".to_owned(), PERIOD_NS)];
         let metrics = Arc::new(Metrics::new(metrics, 1, Box::default()));
         let geometry =
             Geometry { sources: 1, slabs: 8, slab_bytes: 4096, large_slabs: 1, large_slab_bytes: 8192 };
         let arena = Arena::anonymous(geometry).unwrap();
-        let stop = Arc::new(Event::new());
-        let hand_over = HandOver::new(HandOverSettings {
-            begun: arena.begun(),
+        let stop = Arc::new(WakeEvent::new());
+        let producer = SlabProducer::new(SlabProducerSettings {
+            sequence_counters: arena.sequence_counters(),
             pool: Arc::new(SlabPool::new(arena)),
             queue: slab_queue(4, OnFull::DropOldest).0,
             ledger: Arc::new(LossLedger::new(1)),
             wake: Arc::default(),
             checksum: ChecksumKind::None,
             frame_max: 4000,
-            interval_ns: NS_PER_S,
+            flush_interval_ns: NS_PER_S,
             sources: 1,
             metrics: Arc::default(),
             stop: Arc::clone(&stop),
@@ -519,47 +534,47 @@ mod tests {
             id: 0,
             period_ns: PERIOD_NS,
             budget: 10_000,
-            sampler: Opened::fixed(Synthetic::point(1)),
-            errand: None,
+            sampler: OpenedSampler::fixed(SyntheticSampler::point(1)),
+            offloaded: None,
             metrics: Arc::clone(metrics.sources.get(0).unwrap()),
         };
-        let group = Group::new(GroupSettings {
+        let group = SamplerGroup::new(GroupSettings {
             sources: vec![source],
             name: GroupName::Fast,
             config: Config::default().groups.fast,
             start_ns: monotonic_ns(),
             wall_offset: Arc::default(),
-            hand_over,
+            producer,
             metrics: Arc::clone(&metrics),
             latencies: exchange(|| GroupLatencies::new([0])).0,
-            mailbox: Mailbox::silent(Arc::clone(&stop)),
+            commands: CommandReceiver::stop_only(Arc::clone(&stop)),
         });
         (group.unwrap(), metrics, stop)
     }
 
     fn eventually(what: &str, is_so: impl Fn() -> bool) {
-        let (never, deadline_ns) = (Event::new(), monotonic_ns() + 60 * NS_PER_S);
+        let (never, deadline_ns) = (WakeEvent::new(), monotonic_ns() + 60 * NS_PER_S);
         while !is_so() {
             assert!(monotonic_ns() < deadline_ns, "{what}: not within a minute");
             never.wait_until(monotonic_ns() + 1_000_000);
         }
     }
 
-    // Goal: a source from which the agent's budget took everything is read again as soon as that comes back, not after the 100 s
-    // that its longest stride takes. Method: a group at work; the least cap, and none again.
+    // Proves that a source that was stopped by the recorder's budget is read again as soon as the
+    // cap is lifted, and not after the 100 s that its longest stride takes.
     #[test]
-    fn what_the_agent_gives_back_is_taken_at_once() {
+    fn a_lifted_cap_applies_at_once() {
         let (group, metrics, stop) = group();
         let sampler = thread::spawn("sampler", move || group.run()).unwrap();
         let source = metrics.sources.get(0).unwrap();
-        eventually("a cost that is known", || source.demand.get() > 0);
+        eventually("a known cost", || source.demand.get() > 0);
         metrics.source_cap.set(1);
         eventually("the longest stride", || source.stride() > 1000);
-        // The tick that was planned before it goes by, and the group sleeps.
-        Event::new().wait_until(monotonic_ns() + 20 * PERIOD_NS);
+        // Lets the tick pass that was planned before, so that the group sleeps.
+        WakeEvent::new().wait_until(monotonic_ns() + 20 * PERIOD_NS);
         let begun = source.begun.get();
         metrics.source_cap.set(0);
-        eventually("readings", || source.begun.get() > begun + 10);
+        eventually("samples", || source.begun.get() > begun + 10);
         assert_eq!(source.stride(), 1);
         stop.set();
         sampler.join().unwrap();

@@ -1,28 +1,30 @@
-//! What is measured, and when? Samplers read the host; a schedule says when; one thread a group does it.
+//! Sampling: samplers read the host, a schedule decides when, and each group has one thread that
+//! does both.
 //!
-//! Never: waits for the disk, allocates in steady state, logs between two ticks, knows a file format.
+//! A sampler thread never waits for the disk, allocates in steady state, logs between two ticks or
+//! depends on the file format.
 
 mod budget;
-mod change;
-mod errand;
-mod governor;
+mod cpu_governor;
 mod group;
-mod lead;
-mod mailbox;
+mod group_command;
+mod group_update;
+mod name_filter;
+mod offloaded_read;
 mod privileges;
 mod sampler;
 mod schedule;
-mod selection;
 pub mod sources;
+mod spin_margin;
 mod wait;
 
 pub use budget::STRIDE_MAX;
-pub use change::{Change, Left, ReadySource, Then};
-pub use governor::{Allowance, GOVERN_INTERVAL_NS, Governor, Spent};
-pub use group::{Group, GroupSettings, GroupSource};
-pub use mailbox::{GroupLink, Mailbox, mailbox};
-pub use sampler::{FixedSampler, Opened, ReadError, Sampler};
+pub use cpu_governor::{Allowance, CpuGovernor, CpuUsage, GOVERN_INTERVAL_NS};
+pub use group::{GroupSettings, GroupSource, SamplerGroup};
+pub use group_command::{CommandReceiver, GroupHandle, command_channel};
+pub use group_update::{GroupUpdate, ReadySource, RetiredSources, SourceUpdate};
+pub use name_filter::{CachedNameFilter, NameFilter};
+pub use sampler::{FixedSampler, OpenedSampler, ReadError, Sampler};
 pub use schedule::{Due, Schedule};
-pub use selection::{Chosen, Selection};
 
-pub use crate::frame::Shortfall;
+pub use crate::frame::Incomplete;

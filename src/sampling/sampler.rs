@@ -1,39 +1,42 @@
-//! The seam between the thread loop and what it measures.
+//! The interface between a sampler thread and the sources that it reads.
 
 use std::fmt::Debug;
 use std::io;
 
 use flatbuffers::FlatBufferBuilder;
 
-use crate::frame::{FrameTemplate, Shortfall};
-use crate::os::program::Leash;
+use crate::frame::{FrameTemplate, Incomplete};
+use crate::os::program::KillHandle;
 
-/// One source, opened: its files, its buffers, its way from text to a payload that is built anew each time.
+/// An open source whose payloads are built from scratch each time. It owns its files and buffers.
 ///
-/// The loop calls [`read`](Self::read), stamped by a clock read before and after it, then
-/// [`build`](Self::build) at its leisure. Neither allocates once the sampler is warm.
+/// The group calls [`read`](Self::read), timed by a clock read before and after it, and then
+/// [`build`](Self::build), which is not time-critical. Neither allocates once the sampler is warm.
 pub trait Sampler: Debug + Send {
-    /// Fetches the raw reading into the sampler's own buffers: the timed part, so it reads and does no more.
+    /// Reads the source into the sampler's own buffers. This is the timed part, so it does nothing
+    /// else.
     ///
     /// # Errors
-    /// The file that could not be read; the reading then counts as lost (`ReadFailed`).
+    /// The file that could not be read; the sample then counts as lost (`ReadFailed`).
     fn read(&mut self) -> Result<(), ReadError>;
 
-    /// Parses what [`read`](Self::read) brought and finishes the source's FlatBuffer in `builder`, which is
-    /// empty and forces defaults. `seq` is the number of this reading. Returns what the sample lacks; that is marked absent
-    /// in the payload.
-    fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall;
+    /// Parses the data of the last [`read`](Self::read) and finishes the source's FlatBuffer in
+    /// `builder`, which is empty and forces defaults. `seq` is the number of this sample. Returns
+    /// which values are missing; these are marked absent in the payload.
+    fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete;
 
-    /// By what another thread ends a reading that would outlast the run; none where nothing can.
-    fn leash(&self) -> Option<Leash> {
+    /// Returns a handle by which another thread can interrupt a read that would outlast the run, if
+    /// the source supports that.
+    fn kill_handle(&self) -> Option<KillHandle> {
         None
     }
 }
 
-/// One source, opened, whose payloads all have one shape: each is a copy of one model with its values written over.
+/// An open source whose payloads all have one shape: each is a copy of a template whose values are
+/// overwritten.
 ///
-/// The loop copies the model to where the frame will stand and has the values written there: nothing is built, and nothing
-/// copied twice.
+/// The group copies the template to the frame's final location and the sampler writes the values
+/// there: nothing is built, and nothing is copied twice.
 pub trait FixedSampler: Debug + Send {
     /// As [`Sampler::read`].
     ///
@@ -41,35 +44,36 @@ pub trait FixedSampler: Debug + Send {
     /// As [`Sampler::read`].
     fn read(&mut self) -> Result<(), ReadError>;
 
-    /// The model, a finished FlatBuffer. It never changes.
-    fn model(&self) -> &FrameTemplate;
+    /// The template, a finished FlatBuffer. It never changes.
+    fn template(&self) -> &FrameTemplate;
 
-    /// Parses what [`read`](Self::read) brought and writes it over a copy of the model. `seq` is the number of this reading.
-    /// Returns what the sample lacks; that is marked absent in the payload.
-    fn patch(&mut self, seq: u64, payload: &mut [u8]) -> Shortfall;
+    /// Parses the data of the last [`read`](Self::read) and writes it over a copy of the template.
+    /// `seq` is the number of this sample. Returns which values are missing; these are marked
+    /// absent in the payload.
+    fn patch(&mut self, seq: u64, payload: &mut [u8]) -> Incomplete;
 }
 
-/// A source, opened: its sampler, by how payloads come to be.
+/// An open source: its sampler, by how payloads are made.
 #[derive(Debug)]
-pub enum Opened {
-    /// Built anew each time: their shape changes with what there is.
+pub enum OpenedSampler {
+    /// Payloads are built from scratch: their shape changes with the host's devices.
     Built(Box<dyn Sampler>),
-    /// Copied from a model and patched.
+    /// Payloads are copied from a template and patched.
     Fixed(Box<dyn FixedSampler>),
 }
 
-impl Opened {
-    /// A source whose payloads are built.
+impl OpenedSampler {
+    /// Wraps a source whose payloads are built.
     pub fn built(sampler: impl Sampler + 'static) -> Self {
         Self::Built(Box::new(sampler))
     }
 
-    /// A source whose payloads have one shape.
+    /// Wraps a source whose payloads have one shape.
     pub fn fixed(sampler: impl FixedSampler + 'static) -> Self {
         Self::Fixed(Box::new(sampler))
     }
 
-    /// Fetches a reading.
+    /// Reads the source.
     ///
     /// # Errors
     /// As [`Sampler::read`].
@@ -81,24 +85,24 @@ impl Opened {
         }
     }
 
-    /// As [`Sampler::leash`].
-    pub fn leash(&self) -> Option<Leash> {
+    /// As [`Sampler::kill_handle`].
+    pub fn kill_handle(&self) -> Option<KillHandle> {
         match self {
-            Self::Built(sampler) => sampler.leash(),
+            Self::Built(sampler) => sampler.kill_handle(),
             Self::Fixed(_) => None,
         }
     }
 
-    /// The payload of the last reading, in memory of its own, for whoever is not in a hurry: built in `builder`, which is
-    /// empty and forces defaults.
-    pub fn payload(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> (Vec<u8>, Shortfall) {
+    /// Returns the payload of the last read in newly allocated memory, for callers that are not
+    /// time-critical. Built in `builder`, which is empty and forces defaults.
+    pub fn payload(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> (Vec<u8>, Incomplete) {
         match self {
             Self::Built(sampler) => {
                 let shortfall = sampler.build(seq, builder);
                 (builder.finished_data().to_vec(), shortfall)
             }
             Self::Fixed(sampler) => {
-                let mut payload = sampler.model().payload().to_vec();
+                let mut payload = sampler.template().payload().to_vec();
                 let shortfall = sampler.patch(seq, &mut payload);
                 (payload, shortfall)
             }
@@ -106,13 +110,13 @@ impl Opened {
     }
 }
 
-/// A file that could not be read. One error of the kernel and a name: nothing is allocated.
+/// A file that could not be read: the kernel's error and a name, so that nothing is allocated.
 #[derive(Debug, thiserror::Error)]
 #[error("/{file}: {error}")]
 pub struct ReadError {
     /// The file's path without the leading slash.
     pub file: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     #[source]
     pub error: io::Error,
 }

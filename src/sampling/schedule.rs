@@ -1,9 +1,11 @@
-//! Which source is due, how late it is, and how many ticks went by. Pure: time is handed in.
+//! The schedule of a group: which source is due, how late it is, and how many ticks it missed.
+//! Pure: time is passed in.
 
-/// The ticks of a group's sources: absolute deadlines on a fixed grid, so that lateness never adds up to drift.
+/// The ticks of a group's sources: absolute deadlines on a fixed grid, so that lateness never
+/// accumulates.
 #[derive(Debug, Clone)]
 pub struct Schedule {
-    ticks: Vec<Tick>, // one a source, in the group's order
+    ticks: Vec<Tick>, // one per source, in the group's order
 }
 
 /// The ticks of one source.
@@ -11,57 +13,59 @@ pub struct Schedule {
 pub(super) struct Tick {
     period_ns: u64, // > 0
     next_ns: u64,
-    stride: u64,  // every how many ticks one is served; 1 unless a budget is short
-    skipped: u64, // ticks left out on purpose in front of the next one
+    stride: u64,  // number of ticks per sample; 1 unless a budget limits the source
+    skipped: u64, // ticks skipped on purpose before the next sample
 }
 
-/// A reading to be made now.
+/// A sample that is due now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// Which source, as an index into the group.
+    /// The index of the source in the group.
     pub index: usize,
-    /// How long ago its oldest unserved tick was, in nanoseconds.
+    /// Time since its oldest unserved tick, in nanoseconds.
     pub lateness_ns: u64,
-    /// Ticks that went by since the last reading: counted, never caught up in a burst.
+    /// Ticks that passed since the last sample: counted, never caught up in a burst.
     pub missed: u64,
 }
 
 impl Tick {
-    /// Ticks of this period on the grid that began at `start_ns`; the first is the first one behind `now_ns`.
-    pub(super) fn behind(now_ns: u64, period_ns: u64, start_ns: u64) -> Self {
+    /// Creates the ticks of this period on the grid that begins at `start_ns`; the first one is
+    /// after `now_ns`.
+    pub(super) fn after(now_ns: u64, period_ns: u64, start_ns: u64) -> Self {
         let period_ns = period_ns.max(1);
         let past = now_ns.checked_sub(start_ns).map_or(0, |since_ns| since_ns / period_ns + 1);
         let next_ns = start_ns.saturating_add(past.saturating_mul(period_ns));
         Self { period_ns, next_ns, stride: 1, skipped: 0 }
     }
 
-    /// Their period, in nanoseconds.
+    /// The period, in nanoseconds.
     pub(super) fn period_ns(&self) -> u64 {
         self.period_ns
     }
 }
 
 impl Schedule {
-    /// Sources with these periods in nanoseconds (a period of 0 counts as 1), all first due at `start_ns`.
+    /// Creates the schedule of sources with these periods in nanoseconds (0 counts as 1), all first
+    /// due at `start_ns`.
     pub fn new(periods_ns: impl IntoIterator<Item = u64>, start_ns: u64) -> Self {
         let tick =
             |period_ns: u64| Tick { period_ns: period_ns.max(1), next_ns: start_ns, stride: 1, skipped: 0 };
         Self { ticks: periods_ns.into_iter().map(tick).collect() }
     }
 
-    /// The earliest deadline; none without sources.
+    /// The earliest deadline; None without sources.
     #[inline]
     pub fn next_ns(&self) -> Option<u64> {
         self.ticks.iter().map(|tick| tick.next_ns).min()
     }
 
-    /// The source whose deadline is the oldest, if it has come; its next deadline is then the first one on its grid
-    /// after `now_ns`.
+    /// Returns the source with the oldest deadline, if that has passed. Its next deadline is then
+    /// the first one on its grid after `now_ns`.
     #[inline]
     pub fn take_due(&mut self, now_ns: u64) -> Option<Due> {
         let (index, tick) = self.ticks.iter_mut().enumerate().min_by_key(|(_, tick)| tick.next_ns)?;
         let lateness_ns = now_ns.checked_sub(tick.next_ns)?;
-        // A division takes longer than all the rest of this.
+        // The division takes longer than the rest of this function.
         let late = if lateness_ns < tick.period_ns { 0 } else { lateness_ns / tick.period_ns };
         let missed = late + tick.skipped;
         tick.skipped = tick.stride - 1;
@@ -69,8 +73,9 @@ impl Schedule {
         Some(Due { index, lateness_ns, missed })
     }
 
-    /// Ticks that have gone by at `now_ns` since each source's last reading, in the group's order: missed, if the group ends now. The
-    /// one that has just come is not: it would still be served in time.
+    /// Ticks of each source that have passed at `now_ns` since its last sample, in the group's
+    /// order: these are missed if the group ends now. A tick that is due right now does not count,
+    /// since it would still be served in time.
     pub fn unserved(&self, now_ns: u64) -> impl Iterator<Item = u64> {
         self.ticks.iter().map(move |tick| {
             let first_ns = tick.next_ns - tick.skipped * tick.period_ns;
@@ -79,25 +84,27 @@ impl Schedule {
         })
     }
 
-    /// Ticks that have come up to `now_ns` and were not served, in the group's order: all of them, also one that has just come.
-    pub(super) fn gone_by(&self, now_ns: u64) -> impl Iterator<Item = u64> {
+    /// Ticks of each source up to `now_ns` that were not served, in the group's order, including
+    /// one that is due right now.
+    pub(super) fn unserved_including_now(&self, now_ns: u64) -> impl Iterator<Item = u64> {
         let unserved = self.unserved(now_ns).zip(&self.ticks);
         unserved.map(move |(unserved, tick)| unserved + u64::from(now_ns >= tick.next_ns))
     }
 
-    /// The ticks of a source.
+    /// The ticks of one source.
     pub(super) fn tick(&self, index: usize) -> Option<Tick> {
         self.ticks.get(index).copied()
     }
 
-    /// These from now on, one a source in the group's order.
-    pub(super) fn set(&mut self, ticks: Vec<Tick>) {
+    /// Replaces all ticks, one entry per source in the group's order.
+    pub(super) fn set_ticks(&mut self, ticks: Vec<Tick>) {
         self.ticks = ticks;
     }
 
-    /// From the next reading on serves one in `stride` (at least 1) ticks of a source; those between count as missed when
-    /// they have gone by. The next reading itself comes no later than it would have come by this stride, but not before `now_ns`: with
-    /// a longer one it may have been hours away.
+    /// Serves only one in `stride` (at least 1) ticks of a source from its next sample on. The
+    /// ticks between count as missed once they have passed. If the new stride is shorter, the next
+    /// sample comes no later than it requires but not before `now_ns`: with the old stride it may
+    /// have been hours away.
     pub fn set_stride(&mut self, index: usize, stride: u64, now_ns: u64) {
         let Some(tick) = self.ticks.get_mut(index) else { return };
         tick.stride = stride.max(1);
@@ -117,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    // Goal: a punctual source ticks on its grid. Method: the clock by hand, always a little late.
+    // Proves that lateness does not move the grid of a source.
     #[test]
     fn lateness_does_not_add_up() {
         let mut schedule = Schedule::new([100], 1000);
@@ -128,7 +135,7 @@ mod tests {
         }
     }
 
-    // Goal: after a stall one reading is made and the rest are counted. Method: a stall of 5.5 periods.
+    // Proves that a stall is followed by one sample, and that the ticks it covers are counted.
     #[test]
     fn a_stall_is_counted_and_not_caught_up() {
         let mut schedule = Schedule::new([100], 0);
@@ -137,7 +144,7 @@ mod tests {
         assert_eq!(schedule.next_ns(), Some(600));
     }
 
-    // Goal: the oldest deadline goes first, so no source starves another. Method: two sources, both due.
+    // Proves that the oldest deadline is served first, so that no source starves another.
     #[test]
     fn the_oldest_deadline_goes_first() {
         let mut schedule = Schedule::new([30, 100], 0);
@@ -148,8 +155,8 @@ mod tests {
         assert_eq!(Schedule::new([], 0).next_ns(), None);
     }
 
-    // Goal: a longer stride stays on the grid, and what it leaves out is counted once it has gone by. Method: a stride of 3,
-    // and back.
+    // Proves that a longer stride stays on the grid and counts the skipped ticks once they have
+    // passed.
     #[test]
     fn a_stride_counts_what_it_leaves_out() {
         let mut schedule = Schedule::new([100], 0);
@@ -159,14 +166,14 @@ mod tests {
         let unserved = |schedule: &Schedule, now| schedule.unserved(now).next().unwrap();
         assert_eq!([99, 100, 299, 300, 400].map(|now| unserved(&schedule, now)), [0, 1, 2, 2, 3]);
         assert_eq!(schedule.take_due(450), Some(Due { index: 0, lateness_ns: 150, missed: 3 }));
-        assert_eq!(schedule.next_ns(), Some(700), "one tick was late, two are left out");
+        assert_eq!(schedule.next_ns(), Some(700), "one tick was late, two are skipped");
         schedule.set_stride(0, 1, 610);
         assert_eq!(schedule.take_due(700), Some(Due { index: 0, lateness_ns: 0, missed: 2 }));
         assert_eq!(schedule.take_due(800), Some(Due { index: 0, lateness_ns: 0, missed: 0 }));
     }
 
-    // Goal: whatever comes of a source's period while the run goes on, no tick leaves the books: each stretch has exactly the ticks of
-    // its period, on the grid of the run. Method: a period of 100 that becomes 30 and then 70, between ticks, at one, and behind some.
+    // Proves that no tick is lost when the period of a source changes during a run: every interval
+    // has exactly the ticks of its period on the grid of the run.
     #[test]
     fn ticks_of_changed_periods_add_up() {
         for (first, second) in [(250, 480), (300, 510), (955, 957), (150, 151)] {
@@ -178,11 +185,11 @@ mod tests {
                 }
             };
             serve(&mut schedule, 150);
-            let mut missed = schedule.gone_by(first).next().unwrap();
-            schedule.set(vec![Tick::behind(first, 30, 0)]);
+            let mut missed = schedule.unserved_including_now(first).next().unwrap();
+            schedule.set_ticks(vec![Tick::after(first, 30, 0)]);
             serve(&mut schedule, second - 1);
-            missed += schedule.gone_by(second).next().unwrap();
-            schedule.set(vec![Tick::behind(second, 70, 0)]);
+            missed += schedule.unserved_including_now(second).next().unwrap();
+            schedule.set_ticks(vec![Tick::after(second, 70, 0)]);
             assert!(schedule.next_ns().unwrap() > second && schedule.next_ns().unwrap().is_multiple_of(70));
             serve(&mut schedule, 2000);
             let ticks = |period: u64, from: u64, to: u64| to / period - from / period;
@@ -191,8 +198,7 @@ mod tests {
         }
     }
 
-    // Goal: a shorter stride does not wait for the end of a long one, and makes nothing late. Method: a stride of 10,000, given up
-    // between two ticks, at a tick, and for one that is still long.
+    // Proves that a shorter stride applies at once and makes no sample late.
     #[test]
     fn a_shorter_stride_holds_at_once() {
         let begun = || {
@@ -214,8 +220,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: begun + missed is the number of ticks that have come, for any times and any strides, none of which is served before it
-        // has come. Method: random clocks, strides that are set in between, and 1 at the end.
+        // Proves that begun + missed is the number of ticks up to now for any clock and any
+        // strides, and that no tick is served early.
         #[test]
         fn begun_plus_missed_is_every_tick(
             periods in proptest::collection::vec(1_u64..1000, 1..5),

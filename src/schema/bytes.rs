@@ -1,61 +1,61 @@
-//! Where does an offset of a payload lead? Nowhere outside it.
+//! Bounds-checked reads of a payload's offsets, lengths and vtables.
 
 use std::fmt;
 
-use super::error::{DecodeError, Fault};
+use super::error::{DecodeError, DecodeFault};
 
-/// Bytes of an offset, and of the length in front of a list.
-pub(super) const WORD: usize = 4;
+/// Length of an offset, and of the length field of a list.
+pub(super) const UOFFSET_BYTES: usize = 4;
 
-/// A fixed number of bytes at an offset; no offset overflows or panics.
+/// Returns the N bytes at `at`. No offset overflows or panics.
 #[inline]
-pub(super) fn take<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+pub(super) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-/// Where the offset at `at` leads; whatever is read there is checked again.
+/// Follows the offset at `at`. The result is unchecked; the next read checks it.
 #[inline]
-pub(super) fn follow(payload: &[u8], at: usize) -> Result<usize, Failure> {
-    let offset = length(payload, at)?;
+pub(super) fn follow(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeError> {
+    let offset = read_length(payload, at)?;
     at.checked_add(offset).ok_or_else(|| out_of_bounds(at))
 }
 
-/// The length or offset that stands at `at`.
+/// Returns the length or offset stored at `at`.
 #[inline]
-pub(super) fn length(payload: &[u8], at: usize) -> Result<usize, Failure> {
-    let word = take(payload, at).map(u32::from_le_bytes);
+pub(super) fn read_length(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeError> {
+    let word = bytes_at(payload, at).map(u32::from_le_bytes);
     word.and_then(|word| usize::try_from(word).ok()).ok_or_else(|| out_of_bounds(at))
 }
 
-/// The slots of the table at `at`, their own two length words in front.
+/// Returns the vtable of the table at `at`, with its two leading length fields.
 #[inline]
-pub(super) fn vtable(payload: &[u8], at: usize) -> Result<&[u8], Failure> {
-    let back = take(payload, at).map(i32::from_le_bytes).ok_or_else(|| out_of_bounds(at))?;
+pub(super) fn vtable(payload: &[u8], at: usize) -> Result<&[u8], BoxedDecodeError> {
+    let back = bytes_at(payload, at).map(i32::from_le_bytes).ok_or_else(|| out_of_bounds(at))?;
     let distance = usize::try_from(back.unsigned_abs()).unwrap_or(usize::MAX);
     let start = if back < 0 { at.checked_add(distance) } else { at.checked_sub(distance) };
     let found = start.and_then(|start| {
-        let length = usize::from(take(payload, start).map(u16::from_le_bytes)?);
+        let length = usize::from(bytes_at(payload, start).map(u16::from_le_bytes)?);
         let vtable = payload.get(start..)?.get(..length)?;
-        (length >= WORD && length.is_multiple_of(2)).then_some(vtable)
+        (length >= UOFFSET_BYTES && length.is_multiple_of(2)).then_some(vtable)
     });
-    found.ok_or_else(|| fail(at, Fault::Vtable))
+    found.ok_or_else(|| decode_error(at, DecodeFault::Vtable))
 }
 
-/// Where in its table a field lies, by its slot; 0 stands for a field that is not there. A vtable ends behind the
-/// last field that is.
+/// Returns the offset of a field in its table, by its slot; 0 if the field is absent. A vtable ends
+/// after the last field that is present.
 #[inline]
-pub(super) fn slot(vtable: &[u8], at: u16) -> usize {
-    take(vtable, at.into()).map_or(0, u16::from_le_bytes).into()
+pub(super) fn field_offset(vtable: &[u8], at: u16) -> usize {
+    bytes_at(vtable, at.into()).map_or(0, u16::from_le_bytes).into()
 }
 
-/// A decode error on its way out. One word, so that success costs one compare.
+/// A boxed decode error: one word, so that checking for success is one comparison.
 #[derive(Debug)]
-pub(super) struct Failure(pub(super) Box<DecodeError>);
+pub(super) struct BoxedDecodeError(pub(super) Box<DecodeError>);
 
-impl Failure {
-    /// The same, one step further out.
+impl BoxedDecodeError {
+    /// Prepends a segment to the path.
     #[cold]
-    pub(super) fn within(mut self, segment: &dyn fmt::Display) -> Self {
+    pub(super) fn prefix_path(mut self, segment: &dyn fmt::Display) -> Self {
         self.0.path = match self.0.path.as_str() {
             "" => segment.to_string(),
             path => format!("{segment}.{path}"),
@@ -63,9 +63,9 @@ impl Failure {
         self
     }
 
-    /// The same with its path, unless it has one already.
+    /// Sets the path unless there is one already.
     #[cold]
-    pub(super) fn at_path(mut self, path: &str) -> Self {
+    pub(super) fn or_path(mut self, path: &str) -> Self {
         if self.0.path.is_empty() {
             path.clone_into(&mut self.0.path);
         }
@@ -74,11 +74,11 @@ impl Failure {
 }
 
 #[cold]
-pub(super) fn fail(offset: usize, fault: Fault) -> Failure {
-    Failure(Box::new(DecodeError { path: String::new(), offset, fault }))
+pub(super) fn decode_error(offset: usize, fault: DecodeFault) -> BoxedDecodeError {
+    BoxedDecodeError(Box::new(DecodeError { path: String::new(), offset, fault }))
 }
 
 #[cold]
-pub(super) fn out_of_bounds(offset: usize) -> Failure {
-    fail(offset, Fault::OutOfBounds)
+pub(super) fn out_of_bounds(offset: usize) -> BoxedDecodeError {
+    decode_error(offset, DecodeFault::OutOfBounds)
 }

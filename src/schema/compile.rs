@@ -1,31 +1,33 @@
-//! What does a binary schema say? Checks one from a file and turns what its root reaches into a plan.
+//! Compiles a binary schema: verifies it and resolves all types that its root reaches.
+//!
+//! The limits below bound the time and memory that a damaged or hostile schema can cost.
 
 use flatbuffers::{ForwardsUOffset, Vector, VerifierOptions};
 use flatbuffers_reflection::reflection::{self, BaseType, KeyValue, Schema};
 
+use super::compiled::{CompiledObject, CompiledSchema, ElementType, EnumNames, Field, FieldType, MetricKind};
 use super::error::SchemaError;
-use super::plan::{Element, Field, Kind, Meaning, Names, Object, Plan};
-use super::value::{Scalar, Value};
+use super::value::{FieldValue, ScalarType};
 
-/// Longest binary schema that is read.
+/// Longest binary schema in bytes.
 pub const SCHEMA_BYTES_MAX: usize = 1 << 20;
-/// Most tables and structs in a schema.
+/// Largest number of tables and structs in a schema.
 pub const OBJECTS_MAX: usize = 1024;
-/// Most fields in all tables and structs that the root reaches.
+/// Largest number of fields in all tables and structs that the root reaches.
 pub const FIELDS_MAX: usize = 16_384;
-/// Most values in all enums that fields use.
+/// Largest number of values in all enums that fields use.
 pub const ENUM_VALUES_MAX: usize = 65_536;
-/// Most paths from the root to a field, when every table is opened wherever it is used.
+/// Largest number of paths from the root to a field, with every table expanded wherever it is used.
 pub const PATHS_MAX: usize = 65_536;
-/// Most objects inside one another, the root included: in a schema, and in a payload where a table may lie
-/// inside itself.
+/// Deepest nesting of objects, the root included: in a schema, and in a payload, where a table may
+/// contain itself.
 pub const DEPTH_MAX: usize = 16;
-/// Longest name of an object, a field or an enum's value, and longest unit.
+/// Longest name of an object, a field or an enum value, and longest unit, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest struct.
+/// Longest struct in bytes.
 pub const STRUCT_BYTES_MAX: usize = 1 << 20;
 
-/// How far the verifier follows a schema that shares and nests what it can.
+/// Limits of the verifier, for schemas that share and nest tables as much as they can.
 const VERIFIER: VerifierOptions = VerifierOptions {
     max_depth: 8, // Schema, Object or Service, Field or Call, Type, KeyValue
     max_tables: 1 << 18,
@@ -33,10 +35,10 @@ const VERIFIER: VerifierOptions = VerifierOptions {
     ignore_missing_null_terminator: false,
 };
 
-/// Slots of a vtable come behind its own length and the table's.
+/// The first slot of a vtable comes after the lengths of the vtable and of the table.
 const FIRST_SLOT: u16 = 4;
 
-/// A binary schema, verified, with no more objects than it may have.
+/// Verifies a binary schema and its number of objects.
 pub(super) fn open(bfbs: &[u8]) -> Result<Schema<'_>, SchemaError> {
     if bfbs.len() > SCHEMA_BYTES_MAX {
         return Err(SchemaError::TooLarge { bytes: bfbs.len(), limit: SCHEMA_BYTES_MAX });
@@ -50,7 +52,7 @@ pub(super) fn open(bfbs: &[u8]) -> Result<Schema<'_>, SchemaError> {
     Ok(schema)
 }
 
-pub(super) fn compile(bfbs: &[u8], root: &str) -> Result<Plan, SchemaError> {
+pub(super) fn compile(bfbs: &[u8], root: &str) -> Result<CompiledSchema, SchemaError> {
     let schema = open(bfbs)?;
     let objects = schema.objects();
     let found = (0..objects.len()).find(|index| {
@@ -59,7 +61,7 @@ pub(super) fn compile(bfbs: &[u8], root: &str) -> Result<Plan, SchemaError> {
     });
     let root = found.ok_or_else(|| SchemaError::NoRoot { root: root.to_owned() })?;
 
-    let mut compiler = Compiler {
+    let mut compiler = SchemaCompiler {
         schema,
         reached: vec![root],
         enums: Vec::new(),
@@ -67,41 +69,41 @@ pub(super) fn compile(bfbs: &[u8], root: &str) -> Result<Plan, SchemaError> {
         fields: 0,
         enum_values: 0,
     };
-    let mut plan_objects = Vec::new();
-    // An object's index in the plan is its place among those reached, so that fields can name objects that
-    // are not compiled yet.
-    while let Some(index) = compiler.reached.get(plan_objects.len()) {
-        plan_objects.push(compiler.object(objects.get(*index))?);
+    let mut compiled_objects = Vec::new();
+    // The index of a compiled object is its position in `reached`, so fields can refer to objects
+    // that are not compiled yet.
+    while let Some(index) = compiler.reached.get(compiled_objects.len()) {
+        compiled_objects.push(compiler.object(objects.get(*index))?);
     }
     let mut paths_left = PATHS_MAX;
-    measure(&plan_objects, 0, &mut Vec::new(), &mut paths_left)?;
-    Ok(Plan { objects: plan_objects, enums: compiler.enums, root: 0 })
+    check_paths(&compiled_objects, 0, &mut Vec::new(), &mut paths_left)?;
+    Ok(CompiledSchema { objects: compiled_objects, enums: compiler.enums, root: 0 })
 }
 
-type List<'b, T> = Vector<'b, ForwardsUOffset<T>>;
+type OffsetVector<'b, T> = Vector<'b, ForwardsUOffset<T>>;
 
-struct Compiler<'b> {
+struct SchemaCompiler<'b> {
     schema: Schema<'b>,
-    /// Indices in the schema of the objects that are needed; the place is the index in the plan.
+    /// Indices in the schema of the objects that are needed; the position is the compiled index.
     reached: Vec<usize>,
-    enums: Vec<Names>,
+    enums: Vec<EnumNames>,
     /// Indices in the schema of the enums in `enums`.
     enums_reached: Vec<usize>,
-    /// So far, all objects together.
+    /// Number of fields so far, in all objects.
     fields: usize,
-    /// So far, all enums together.
+    /// Number of values so far, in all enums.
     enum_values: usize,
 }
 
-/// The object whose fields are being compiled, and the field.
-struct Context<'c> {
+/// The object and the field that are being compiled.
+struct FieldContext<'c> {
     object: &'c str,
     field: &'c str,
-    /// Of the object, if it is a struct.
+    /// Length of the object, if it is a struct.
     struct_bytes: Option<usize>,
 }
 
-impl Context<'_> {
+impl FieldContext<'_> {
     fn invalid(&self, what: &'static str) -> SchemaError {
         SchemaError::Invalid { object: self.object.to_owned(), field: self.field.to_owned(), what }
     }
@@ -111,26 +113,26 @@ impl Context<'_> {
     }
 }
 
-/// What a type of the schema comes to.
-struct Shape {
-    kind: Kind,
-    /// Bytes where the field lies: an offset's for what lies elsewhere.
+/// A resolved type of the schema.
+struct ResolvedType {
+    kind: FieldType,
+    /// Bytes at the field's offset; for tables, strings and vectors those of their offset.
     bytes: usize,
     type_name: String,
     enumeration: Option<usize>,
 }
 
-impl<'b> Compiler<'b> {
-    fn object(&mut self, object: reflection::Object<'b>) -> Result<Object, SchemaError> {
-        let name = full_name(object.name())?;
+impl<'b> SchemaCompiler<'b> {
+    fn object(&mut self, object: reflection::Object<'b>) -> Result<CompiledObject, SchemaError> {
+        let name = checked_full_name(object.name())?;
         let struct_bytes = struct_bytes(object)?;
         let fields = object.fields();
         self.fields = self.fields.saturating_add(fields.len());
         at_most(self.fields, FIELDS_MAX, "fields")?;
-        // The schema sorts them by name.
+        // The schema sorts fields by name.
         let mut by_id: Vec<_> = fields.iter().collect();
         by_id.sort_by_key(reflection::Field::id);
-        let context = Context { object: name, field: "", struct_bytes };
+        let context = FieldContext { object: name, field: "", struct_bytes };
         if by_id.iter().zip(by_id.iter().skip(1)).any(|(left, right)| left.id() == right.id()) {
             return Err(context.invalid("two fields with one id"));
         }
@@ -141,116 +143,133 @@ impl<'b> Compiler<'b> {
         }
         let mut compiled = Vec::with_capacity(by_id.len());
         for field in by_id.into_iter().filter(|field| !field.deprecated()) {
-            let context = Context { object: name, field: name_of(field.name(), name)?, struct_bytes };
+            let context =
+                FieldContext { object: name, field: checked_name(field.name(), name)?, struct_bytes };
             compiled.push(Field { index: compiled.len(), ..self.field(field, &context)? });
         }
-        Ok(Object { name: name.into(), struct_bytes, fields: compiled.into() })
+        Ok(CompiledObject { name: name.into(), struct_bytes, fields: compiled.into() })
     }
 
-    fn field(&mut self, field: reflection::Field<'b>, context: &Context<'_>) -> Result<Field, SchemaError> {
+    fn field(
+        &mut self,
+        field: reflection::Field<'b>,
+        context: &FieldContext<'_>,
+    ) -> Result<Field, SchemaError> {
         if field.offset64() {
             return Err(context.unsupported("an offset of 64 bits"));
         }
-        let shape = self.shape(field.type_(), context)?;
+        let resolved = self.resolve_type(field.type_(), context)?;
         let at = field.offset();
         match context.struct_bytes {
             None if at < FIRST_SLOT || !at.is_multiple_of(2) => {
                 return Err(context.invalid("an impossible slot in the vtable"));
             }
-            Some(bytes) if usize::from(at).saturating_add(shape.bytes) > bytes => {
-                return Err(context.invalid("it ends behind its struct"));
+            Some(bytes) if usize::from(at).saturating_add(resolved.bytes) > bytes => {
+                return Err(context.invalid("it ends past the end of its struct"));
             }
             _ => {}
         }
-        let scalar = match shape.kind {
-            Kind::Scalar(scalar)
-            | Kind::Vector(Element::Scalar(scalar))
-            | Kind::Array(Element::Scalar(scalar), _) => Some(scalar),
+        let scalar = match resolved.kind {
+            FieldType::Scalar(scalar)
+            | FieldType::Vector(ElementType::Scalar(scalar))
+            | FieldType::Array(ElementType::Scalar(scalar), _) => Some(scalar),
             _ => None,
         };
         let attributes = field.attributes();
         let attribute = |key| attribute(attributes, key);
         let absent = match attribute("absent") {
-            Some("max") => scalar.and_then(Scalar::unsigned_max).map(Value::Unsigned),
-            Some("min") => scalar.and_then(Scalar::signed_min).map(Value::Signed),
+            Some("max") => scalar.and_then(ScalarType::unsigned_max).map(FieldValue::Unsigned),
+            Some("min") => scalar.and_then(ScalarType::signed_min).map(FieldValue::Signed),
             _ => None,
         };
-        let is_bytes = scalar == Some(Scalar::U8) && !matches!(shape.kind, Kind::Scalar(_));
+        let is_bytes = scalar == Some(ScalarType::U8) && !matches!(resolved.kind, FieldType::Scalar(_));
         let unit = attribute("unit").filter(|unit| !unit.is_empty());
         if unit.is_some_and(|unit| unit.len() > NAME_BYTES_MAX) {
             return Err(context.invalid("its unit is too long"));
         }
         Ok(Field {
-            kind: shape.kind,
+            value_type: resolved.kind,
             at,
-            text: is_bytes && attribute("text").is_some(),
+            is_text: is_bytes && attribute("text").is_some(),
             absent,
-            enumeration: shape.enumeration,
-            default: default(field, shape.kind),
+            enumeration: resolved.enumeration,
+            default: default(field, resolved.kind),
             index: 0,
-            identity: attribute("identity").is_some(),
-            meaning: meaning(attribute("meaning")),
+            is_identity: attribute("identity").is_some(),
+            metric_kind: metric_kind(attribute("meaning")),
             name: context.field.into(),
-            type_name: shape.type_name.into(),
+            type_name: resolved.type_name.into(),
             unit: unit.map(Into::into),
             documentation: documentation(field.documentation()).into(),
         })
     }
 
-    fn shape(&mut self, r#type: reflection::Type<'b>, context: &Context<'_>) -> Result<Shape, SchemaError> {
+    fn resolve_type(
+        &mut self,
+        r#type: reflection::Type<'b>,
+        context: &FieldContext<'_>,
+    ) -> Result<ResolvedType, SchemaError> {
         let base = r#type.base_type();
         if base != BaseType::Vector && base != BaseType::Array {
-            let (element, bytes, type_name, enumeration) = self.element(base, r#type, context)?;
+            let (element, bytes, type_name, enumeration) = self.resolve_element(base, r#type, context)?;
             let kind = match element {
-                Element::Scalar(scalar) => Kind::Scalar(scalar),
-                Element::String => Kind::String,
-                Element::Object(object) => Kind::Object(object),
+                ElementType::Scalar(scalar) => FieldType::Scalar(scalar),
+                ElementType::String => FieldType::String,
+                ElementType::Object(object) => FieldType::Object(object),
             };
-            return Ok(Shape { kind, bytes, type_name, enumeration });
+            return Ok(ResolvedType { kind, bytes, type_name, enumeration });
         }
-        let (element, bytes, name, enumeration) = self.element(r#type.element(), r#type, context)?;
+        let (element, bytes, name, enumeration) = self.resolve_element(r#type.element(), r#type, context)?;
         match (base, context.struct_bytes) {
             (BaseType::Vector, None) => {
                 let type_name = format!("[{name}]");
-                Ok(Shape { kind: Kind::Vector(element), bytes: OFFSET_BYTES, type_name, enumeration })
+                Ok(ResolvedType {
+                    kind: FieldType::Vector(element),
+                    bytes: OFFSET_BYTES,
+                    type_name,
+                    enumeration,
+                })
             }
             (BaseType::Array, Some(_)) => {
                 let length = r#type.fixed_length();
                 let bytes = bytes.saturating_mul(length.into());
                 let type_name = format!("[{name}:{length}]");
-                Ok(Shape { kind: Kind::Array(element, length), bytes, type_name, enumeration })
+                Ok(ResolvedType { kind: FieldType::Array(element, length), bytes, type_name, enumeration })
             }
             (BaseType::Array, None) => Err(context.invalid("an array outside a struct")),
             _ => Err(context.invalid("a vector inside a struct")),
         }
     }
 
-    /// What one value of a base type comes to: shape, bytes, name of the type, names of the values.
-    fn element(
+    /// Resolves the type of one value: type, bytes, name of the type, index of the names of its
+    /// values.
+    fn resolve_element(
         &mut self,
         base: BaseType,
         r#type: reflection::Type<'b>,
-        context: &Context<'_>,
-    ) -> Result<(Element, usize, String, Option<usize>), SchemaError> {
+        context: &FieldContext<'_>,
+    ) -> Result<(ElementType, usize, String, Option<usize>), SchemaError> {
         if let Some(scalar) = scalar(base) {
             let (name, enumeration) = self.enumeration(r#type, context)?;
             let name = name.unwrap_or(scalar.name()).to_owned();
-            return Ok((Element::Scalar(scalar), scalar.size(), name, enumeration));
+            return Ok((ElementType::Scalar(scalar), scalar.size(), name, enumeration));
         }
         let in_struct = context.struct_bytes.is_some();
         match base {
-            BaseType::String if !in_struct => Ok((Element::String, OFFSET_BYTES, "string".to_owned(), None)),
+            BaseType::String if !in_struct => {
+                Ok((ElementType::String, OFFSET_BYTES, "string".to_owned(), None))
+            }
             BaseType::Obj => {
                 let objects = self.schema.objects();
                 let index = usize::try_from(r#type.index()).ok().filter(|index| *index < objects.len());
                 let index = index.ok_or_else(|| context.invalid("its type is not in the schema"))?;
                 let object = objects.get(index);
-                let name = full_name(object.name())?;
+                let name = checked_full_name(object.name())?;
                 let bytes = struct_bytes(object)?;
                 if in_struct && bytes.is_none() {
                     return Err(context.invalid("a table inside a struct"));
                 }
-                let element = Element::Object(position(&mut self.reached, index));
+                let element = ElementType::Object(position_or_push(&mut self.reached, index));
                 Ok((element, bytes.unwrap_or(OFFSET_BYTES), name.to_owned(), None))
             }
             BaseType::String => Err(context.invalid("a string inside a struct")),
@@ -260,11 +279,11 @@ impl<'b> Compiler<'b> {
         }
     }
 
-    /// The enum's name, and the index of its values' names unless they are bits to be combined.
+    /// Returns the enum's name, and the index of its values' names unless they are bit flags.
     fn enumeration(
         &mut self,
         r#type: reflection::Type<'b>,
-        context: &Context<'_>,
+        context: &FieldContext<'_>,
     ) -> Result<(Option<&'b str>, Option<usize>), SchemaError> {
         let Ok(index) = usize::try_from(r#type.index()) else {
             return Ok((None, None));
@@ -274,25 +293,25 @@ impl<'b> Compiler<'b> {
             return Err(context.invalid("its enum is not in the schema"));
         }
         let found = enums.get(index);
-        let name = full_name(found.name())?;
+        let name = checked_full_name(found.name())?;
         if found.is_union() {
             return Err(context.unsupported("a union"));
         }
         if attribute(found.attributes(), "bit_flags").is_some() {
             return Ok((Some(name), None));
         }
-        let position = position(&mut self.enums_reached, index);
+        let position = position_or_push(&mut self.enums_reached, index);
         if position == self.enums.len() {
             let values = found.values();
             self.enum_values = self.enum_values.saturating_add(values.len());
             at_most(self.enum_values, ENUM_VALUES_MAX, "values of enums")?;
             let mut entries = Vec::with_capacity(values.len());
             for value in values {
-                entries.push((value.value(), name_of(value.name(), name)?.into()));
+                entries.push((value.value(), checked_name(value.name(), name)?.into()));
             }
             entries.sort_by_key(|(value, _)| *value);
             entries.dedup_by_key(|(value, _)| *value);
-            self.enums.push(Names { entries: entries.into() });
+            self.enums.push(EnumNames { entries: entries.into() });
         }
         Ok((Some(name), Some(position)))
     }
@@ -300,48 +319,48 @@ impl<'b> Compiler<'b> {
 
 const OFFSET_BYTES: usize = 4;
 
-/// Follows every path from an object, to bound what anyone who unfolds the schema has to do. A table inside
-/// itself ends its path; a struct inside itself has no size.
-fn measure(
-    objects: &[Object],
+/// Follows every path from an object, to limit the work of any code that expands the schema. A
+/// table inside itself ends its path; a struct inside itself has no size.
+fn check_paths(
+    objects: &[CompiledObject],
     index: usize,
-    open: &mut Vec<usize>,
+    open_objects: &mut Vec<usize>,
     paths_left: &mut usize,
 ) -> Result<(), SchemaError> {
     let Some(object) = objects.get(index) else {
         return Ok(());
     };
-    if open.contains(&index) {
+    if open_objects.contains(&index) {
         let Some(_) = object.struct_bytes else {
             return Ok(());
         };
-        let what = "a struct inside itself";
+        let what = "a struct that contains itself";
         return Err(SchemaError::Invalid { object: object.name.to_string(), field: String::new(), what });
     }
-    if open.len() >= DEPTH_MAX {
+    if open_objects.len() >= DEPTH_MAX {
         return Err(SchemaError::TooDeep { object: object.name.to_string(), limit: DEPTH_MAX });
     }
-    open.push(index);
+    open_objects.push(index);
     for field in &object.fields {
         let left = paths_left.checked_sub(1);
         *paths_left = left.ok_or(SchemaError::TooMany { what: "paths to fields", limit: PATHS_MAX })?;
         if let Some(nested) = field.nested() {
-            measure(objects, nested, open, paths_left)?;
+            check_paths(objects, nested, open_objects, paths_left)?;
         }
     }
-    open.pop();
+    open_objects.pop();
     Ok(())
 }
 
-/// Where the index stands in the list, at its end if it is new.
-fn position(reached: &mut Vec<usize>, index: usize) -> usize {
+/// Returns the position of the index in the list, appending it if it is new.
+fn position_or_push(reached: &mut Vec<usize>, index: usize) -> usize {
     reached.iter().position(|known| *known == index).unwrap_or_else(|| {
         reached.push(index);
         reached.len() - 1
     })
 }
 
-/// The length of a struct, none for a table.
+/// Returns the length of a struct, `None` for a table.
 fn struct_bytes(object: reflection::Object<'_>) -> Result<Option<usize>, SchemaError> {
     if !object.is_struct() {
         return Ok(None);
@@ -349,46 +368,48 @@ fn struct_bytes(object: reflection::Object<'_>) -> Result<Option<usize>, SchemaE
     match usize::try_from(object.bytesize()) {
         Ok(bytes) if (1..=STRUCT_BYTES_MAX).contains(&bytes) => Ok(Some(bytes)),
         _ => Err(SchemaError::Invalid {
-            object: full_name(object.name())?.to_owned(),
+            object: checked_full_name(object.name())?.to_owned(),
             field: String::new(),
             what: "an impossible size of a struct",
         }),
     }
 }
 
-fn scalar(base: BaseType) -> Option<Scalar> {
+fn scalar(base: BaseType) -> Option<ScalarType> {
     Some(match base {
-        BaseType::Bool => Scalar::Bool,
-        BaseType::Byte => Scalar::I8,
-        BaseType::UByte => Scalar::U8,
-        BaseType::Short => Scalar::I16,
-        BaseType::UShort => Scalar::U16,
-        BaseType::Int => Scalar::I32,
-        BaseType::UInt => Scalar::U32,
-        BaseType::Long => Scalar::I64,
-        BaseType::ULong => Scalar::U64,
-        BaseType::Float => Scalar::F32,
-        BaseType::Double => Scalar::F64,
+        BaseType::Bool => ScalarType::Bool,
+        BaseType::Byte => ScalarType::I8,
+        BaseType::UByte => ScalarType::U8,
+        BaseType::Short => ScalarType::I16,
+        BaseType::UShort => ScalarType::U16,
+        BaseType::Int => ScalarType::I32,
+        BaseType::UInt => ScalarType::U32,
+        BaseType::Long => ScalarType::I64,
+        BaseType::ULong => ScalarType::U64,
+        BaseType::Float => ScalarType::F32,
+        BaseType::Double => ScalarType::F64,
         _ => return None,
     })
 }
 
-/// What a table that leaves the field out means by it. flatc 25.12.19 writes 0 for unsigned defaults above
-/// `i64::MAX`, so a schema should have none.
-fn default(field: reflection::Field<'_>, kind: Kind) -> Value<'static> {
-    let Kind::Scalar(scalar) = kind else {
-        return Value::Absent;
+/// Returns the value of a field that its table omits. flatc 25.12.19 writes 0 for unsigned defaults
+/// above `i64::MAX`, so a schema should not have such defaults.
+fn default(field: reflection::Field<'_>, kind: FieldType) -> FieldValue<'static> {
+    let FieldType::Scalar(scalar) = kind else {
+        return FieldValue::Absent;
     };
     if field.optional() {
-        return Value::Absent;
+        return FieldValue::Absent;
     }
     let integer = field.default_integer();
     match scalar {
-        Scalar::Bool => Value::Bool(integer != 0),
-        Scalar::U8 | Scalar::U16 | Scalar::U32 | Scalar::U64 => Value::Unsigned(integer.cast_unsigned()),
-        Scalar::I8 | Scalar::I16 | Scalar::I32 | Scalar::I64 => Value::Signed(integer),
-        Scalar::F32 => Value::Float32(narrow(field.default_real())),
-        Scalar::F64 => Value::Float(field.default_real()),
+        ScalarType::Bool => FieldValue::Bool(integer != 0),
+        ScalarType::U8 | ScalarType::U16 | ScalarType::U32 | ScalarType::U64 => {
+            FieldValue::Unsigned(integer.cast_unsigned())
+        }
+        ScalarType::I8 | ScalarType::I16 | ScalarType::I32 | ScalarType::I64 => FieldValue::Signed(integer),
+        ScalarType::F32 => FieldValue::Float32(narrow(field.default_real())),
+        ScalarType::F64 => FieldValue::Float(field.default_real()),
     }
 }
 
@@ -397,22 +418,22 @@ fn narrow(real: f64) -> f32 {
     real as f32
 }
 
-fn meaning(attribute: Option<&str>) -> Meaning {
+fn metric_kind(attribute: Option<&str>) -> MetricKind {
     match attribute {
-        Some("counter") => Meaning::Counter,
-        Some("gauge") => Meaning::Gauge,
-        Some("state") => Meaning::State,
-        Some("text") => Meaning::Text,
-        _ => Meaning::Unknown,
+        Some("counter") => MetricKind::Counter,
+        Some("gauge") => MetricKind::Gauge,
+        Some("state") => MetricKind::State,
+        Some("text") => MetricKind::Text,
+        _ => MetricKind::Unknown,
     }
 }
 
-fn attribute<'b>(attributes: Option<List<'b, KeyValue<'b>>>, key: &str) -> Option<&'b str> {
+fn attribute<'b>(attributes: Option<OffsetVector<'b, KeyValue<'b>>>, key: &str) -> Option<&'b str> {
     let found = attributes?.iter().find(|attribute| attribute.key() == key)?;
     Some(found.value().unwrap_or_default())
 }
 
-fn documentation(lines: Option<List<'_, &str>>) -> String {
+fn documentation(lines: Option<OffsetVector<'_, &str>>) -> String {
     let mut text = String::new();
     for line in lines.into_iter().flatten().map(str::trim).filter(|line| !line.is_empty()) {
         if !text.is_empty() {
@@ -423,29 +444,29 @@ fn documentation(lines: Option<List<'_, &str>>) -> String {
     text
 }
 
-/// A name that can stand in a dotted path, in JSON and on a terminal as it is.
-fn name_of<'b>(name: &'b str, object: &str) -> Result<&'b str, SchemaError> {
+/// Checks a name that must be usable in a dotted path, in JSON and on a terminal without escapes.
+fn checked_name<'b>(name: &'b str, object: &str) -> Result<&'b str, SchemaError> {
     let fits = !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if fits {
         return Ok(name);
     }
-    let what = "a name that is not made of up to 255 letters, digits and underscores";
-    Err(SchemaError::Invalid { object: object.to_owned(), field: shown(name), what })
+    let what = "its name must be 1 to 255 letters, digits or underscores";
+    Err(SchemaError::Invalid { object: object.to_owned(), field: printable(name), what })
 }
 
-/// A name of an object or enum with its namespace.
-fn full_name(name: &str) -> Result<&str, SchemaError> {
-    if name.len() <= NAME_BYTES_MAX && name.split('.').all(|part| name_of(part, "").is_ok()) {
+/// Checks the name of an object or enum with its namespace.
+fn checked_full_name(name: &str) -> Result<&str, SchemaError> {
+    if name.len() <= NAME_BYTES_MAX && name.split('.').all(|part| checked_name(part, "").is_ok()) {
         return Ok(name);
     }
-    let what = "a full name that is not made of up to 255 letters, digits, underscores and dots";
-    Err(SchemaError::Invalid { object: shown(name), field: String::new(), what })
+    let what = "its full name must be up to 255 letters, digits, underscores and dots";
+    Err(SchemaError::Invalid { object: printable(name), field: String::new(), what })
 }
 
-/// As much of a bad name as a message can bear; control characters are left out.
-fn shown(name: &str) -> String {
+/// Shortens an invalid name for a message and removes control characters.
+fn printable(name: &str) -> String {
     name.chars().filter(|character| !character.is_control()).take(NAME_BYTES_MAX).collect()
 }
 
@@ -456,22 +477,23 @@ fn at_most(count: usize, limit: usize, what: &'static str) -> Result<(), SchemaE
 #[cfg(test)]
 mod tests {
     use super::super::fixtures::{
-        Forged, ForgedObject, MARKED, RECURSIVE, SHAPES, SHAPES_PAYLOAD, Tally, forge, marked, shapes,
+        CountingVisitor, ForgedField, ForgedObject, MARKED, RECURSIVE, SHAPES, SHAPES_PAYLOAD, forge, marked,
+        shapes,
     };
     use super::*;
     use crate::effort;
 
     fn refused(objects: &[ForgedObject]) -> String {
-        Plan::compile(&forge(objects), "R").unwrap_err().to_string()
+        CompiledSchema::compile(&forge(objects), "R").unwrap_err().to_string()
     }
 
-    fn list_of(base: BaseType, element: BaseType, index: i32, fixed_length: u16) -> Forged {
-        Forged { element, fixed_length, ..Forged::new(base, index, FIRST_SLOT) }
+    fn list_of(base: BaseType, element: BaseType, index: i32, fixed_length: u16) -> ForgedField {
+        ForgedField { element, fixed_length, ..ForgedField::new(base, index, FIRST_SLOT) }
     }
 
     #[test]
-    fn fields_carry_what_attributes_and_comments_say() {
-        // Goal: names, types, units, meanings and comments reach the plan. Method: a schema with all of them.
+    fn attributes_and_comments_are_compiled() {
+        // Proves that names, types, units, metric kinds and comments are compiled.
         let plan = marked();
         let leaves: Vec<_> = plan.fields().collect();
         let paths: Vec<_> = leaves.iter().map(|leaf| leaf.path.as_str()).collect();
@@ -480,24 +502,25 @@ mod tests {
         assert_eq!(paths.join(" "), expected);
         let of = |path: &str| leaves.iter().find(|leaf| leaf.path == path).unwrap().field;
         assert_eq!(of("total.user").unit(), Some("ns"));
-        assert_eq!(of("total.user").meaning(), Meaning::Counter);
+        assert_eq!(of("total.user").metric_kind(), MetricKind::Counter);
         assert_eq!(of("total.user").documentation(), "Time in user code.");
         assert_eq!(of("total.user").type_name(), "ulong");
         assert_eq!(of("unit.name").documentation(), "How the kernel calls it, with zeros behind.");
-        assert_eq!(of("unit.name").meaning(), Meaning::Text);
+        assert_eq!(of("unit.name").metric_kind(), MetricKind::Text);
         assert_eq!(of("unit.name").type_name(), "[ubyte:8]");
-        assert_eq!(of("unit.heat").meaning(), Meaning::Gauge);
+        assert_eq!(of("unit.heat").metric_kind(), MetricKind::Gauge);
         assert_eq!(of("cores.states").type_name(), "[flatcap.test.State]");
         assert_eq!(of("causes").type_name(), "flatcap.test.Causes");
         assert_eq!(of("state").unit(), None);
-        assert_eq!(of("odd").meaning(), Meaning::Unknown);
+        assert_eq!(of("odd").metric_kind(), MetricKind::Unknown);
         assert_eq!(of("odd").documentation(), "");
         assert_eq!(plan.root_name(), "flatcap.test.Marked");
     }
 
     #[test]
     fn ids_order_the_fields_and_deprecated_ones_are_left_out() {
-        // Goal: the order is that of the ids, not of declaration or name. Method: a schema that mixes them.
+        // Proves that fields are ordered by their ids, not by declaration or name, without
+        // deprecated ones.
         let plan = shapes();
         let root = plan.object(plan.root);
         let names: Vec<_> = root.fields.iter().map(Field::name).collect();
@@ -509,21 +532,24 @@ mod tests {
 
     #[test]
     fn a_root_must_be_a_table_of_the_schema() {
-        // Goal: a wrong root, no schema, and too long a schema are told apart. Method: one of each.
-        let compile = |bfbs: &[u8], root| Plan::compile(bfbs, root).unwrap_err().to_string();
+        // Proves that a wrong root, a file that is not a schema and too long a schema give
+        // different errors.
+        let compile = |bfbs: &[u8], root| CompiledSchema::compile(bfbs, root).unwrap_err().to_string();
         assert_eq!(compile(SHAPES, "flatcap.test.None"), "the schema has no table flatcap.test.None");
         assert_eq!(compile(SHAPES, "flatcap.test.Point"), "the schema has no table flatcap.test.Point");
-        assert_eq!(compile(b"", "R"), "not a binary schema (no identifier BFBS)");
-        assert_eq!(compile(SHAPES_PAYLOAD, "R"), "not a binary schema (no identifier BFBS)");
+        assert_eq!(compile(b"", "R"), "not a binary schema: the identifier BFBS is missing");
+        assert_eq!(compile(SHAPES_PAYLOAD, "R"), "not a binary schema: the identifier BFBS is missing");
         let long = vec![0; SCHEMA_BYTES_MAX + 1];
         assert_eq!(compile(&long, "R"), "the schema has 1048577 bytes, the limit is 1048576");
     }
 
     #[test]
     fn unions_are_refused_only_where_the_root_reaches_them() {
-        // Goal: what cannot be decoded is refused by name. Method: a schema with unions beside the root.
-        let compile =
-            |root: &str| Plan::compile(RECURSIVE, root).map(|_| ()).map_err(|error| error.to_string());
+        // Proves that types that cannot be decoded are rejected by name, and only if the root
+        // reaches them.
+        let compile = |root: &str| {
+            CompiledSchema::compile(RECURSIVE, root).map(|_| ()).map_err(|error| error.to_string())
+        };
         assert_eq!(compile("flatcap.test.Node"), Ok(()));
         for (root, field) in
             [("Unreached", "choice_type"), ("Chosen", "either_type"), ("ChosenList", "all_type")]
@@ -535,40 +561,44 @@ mod tests {
 
     #[test]
     fn contradictions_of_a_forged_schema_are_named() {
-        // Goal: no contradiction passes into a plan. Method: one forged schema for each.
+        // Proves that every contradiction in a forged schema is rejected.
         let table = |field| vec![ForgedObject::table("R", vec![field])];
         let with = |field, other| vec![ForgedObject::table("R", vec![field]), other];
         let structure = |bytes, field| {
-            let holder = Forged::new(BaseType::Obj, 1, FIRST_SLOT);
+            let holder = ForgedField::new(BaseType::Obj, 1, FIRST_SLOT);
             with(holder, ForgedObject::structure("S", bytes, vec![field]))
         };
-        let int = Forged::new(BaseType::Int, -1, FIRST_SLOT);
-        let array = |element, index| Forged { offset: 0, ..list_of(BaseType::Array, element, index, 65_535) };
+        let int = ForgedField::new(BaseType::Int, -1, FIRST_SLOT);
+        let array =
+            |element, index| ForgedField { offset: 0, ..list_of(BaseType::Array, element, index, 65_535) };
         let cases = [
-            (table(Forged::new(BaseType::Obj, 7, FIRST_SLOT)), "its type is not in the schema"),
-            (table(Forged::new(BaseType::Obj, -1, FIRST_SLOT)), "its type is not in the schema"),
-            (table(Forged::new(BaseType::Int, 3, FIRST_SLOT)), "its enum is not in the schema"),
-            (table(Forged::new(BaseType(77), -1, FIRST_SLOT)), "its type is not supported"),
-            (table(Forged::new(BaseType(-5), -1, FIRST_SLOT)), "its type is not supported"),
-            (table(Forged::new(BaseType::None, -1, FIRST_SLOT)), "its type is not supported"),
-            (table(Forged::new(BaseType::Vector64, -1, FIRST_SLOT)), "of 64 bits is not supported"),
+            (table(ForgedField::new(BaseType::Obj, 7, FIRST_SLOT)), "its type is not in the schema"),
+            (table(ForgedField::new(BaseType::Obj, -1, FIRST_SLOT)), "its type is not in the schema"),
+            (table(ForgedField::new(BaseType::Int, 3, FIRST_SLOT)), "its enum is not in the schema"),
+            (table(ForgedField::new(BaseType(77), -1, FIRST_SLOT)), "its type is not supported"),
+            (table(ForgedField::new(BaseType(-5), -1, FIRST_SLOT)), "its type is not supported"),
+            (table(ForgedField::new(BaseType::None, -1, FIRST_SLOT)), "its type is not supported"),
+            (table(ForgedField::new(BaseType::Vector64, -1, FIRST_SLOT)), "of 64 bits is not supported"),
             (table(list_of(BaseType::Vector, BaseType::Union, 0, 0)), "a union is not supported"),
             (table(list_of(BaseType::Vector, BaseType::Vector, 0, 0)), "its type is not supported"),
             (table(list_of(BaseType::Array, BaseType::Int, -1, 3)), "an array outside a struct"),
-            (table(Forged::new(BaseType::Int, -1, 2)), "an impossible slot"),
-            (table(Forged::new(BaseType::Int, -1, 7)), "an impossible slot"),
-            (table(Forged { name: "a.b", ..int.clone() }), "a name that is not made of"),
-            (table(Forged { name: "a\u{1b}[31m", ..int.clone() }), "a name that is not made of"),
+            (table(ForgedField::new(BaseType::Int, -1, 2)), "an impossible slot"),
+            (table(ForgedField::new(BaseType::Int, -1, 7)), "an impossible slot"),
+            (table(ForgedField { name: "a.b", ..int.clone() }), "its name must be 1 to 255"),
+            (table(ForgedField { name: "a\u{1b}[31m", ..int.clone() }), "its name must be 1 to 255"),
             (structure(0, int.clone()), "an impossible size of a struct"),
             (structure(-4, int.clone()), "an impossible size of a struct"),
             (structure(i32::MAX, int.clone()), "an impossible size of a struct"),
-            (structure(8, Forged { offset: 5, ..int.clone() }), "it ends behind its struct"),
-            (structure(8, Forged { offset: u16::MAX, ..int.clone() }), "it ends behind its struct"),
-            (structure(8, array(BaseType::ULong, -1)), "it ends behind its struct"),
-            (structure(8, Forged::new(BaseType::Obj, 0, 0)), "a table inside a struct"),
-            (structure(8, Forged::new(BaseType::String, -1, 0)), "a string inside a struct"),
+            (structure(8, ForgedField { offset: 5, ..int.clone() }), "it ends past the end of its struct"),
+            (
+                structure(8, ForgedField { offset: u16::MAX, ..int.clone() }),
+                "it ends past the end of its struct",
+            ),
+            (structure(8, array(BaseType::ULong, -1)), "it ends past the end of its struct"),
+            (structure(8, ForgedField::new(BaseType::Obj, 0, 0)), "a table inside a struct"),
+            (structure(8, ForgedField::new(BaseType::String, -1, 0)), "a string inside a struct"),
             (structure(8, list_of(BaseType::Vector, BaseType::Int, -1, 0)), "a vector inside a struct"),
-            (structure(8, Forged::new(BaseType::Obj, 1, 0)), "a struct inside itself"),
+            (structure(8, ForgedField::new(BaseType::Obj, 1, 0)), "a struct that contains itself"),
         ];
         for (objects, expected) in cases {
             let message = refused(&objects);
@@ -578,50 +608,50 @@ mod tests {
 
     #[test]
     fn two_fields_may_share_neither_id_nor_name() {
-        // Goal: paths and JSON keys are unique. Method: forged twins.
-        let field = Forged::new(BaseType::Int, -1, FIRST_SLOT);
-        let other = Forged { name: "other", ..field.clone() };
+        // Proves that paths and JSON keys are unique.
+        let field = ForgedField::new(BaseType::Int, -1, FIRST_SLOT);
+        let other = ForgedField { name: "other", ..field.clone() };
         let message = refused(&[ForgedObject::table("R", vec![field.clone(), other])]);
         assert!(message.contains("two fields with one id"), "{message}");
-        let twin = Forged { id: 1, ..field.clone() };
+        let twin = ForgedField { id: 1, ..field.clone() };
         let message = refused(&[ForgedObject::table("R", vec![field, twin])]);
         assert!(message.contains("two fields with one name"), "{message}");
     }
 
     #[test]
     fn work_on_a_forged_schema_is_bounded() {
-        // Goal: no schema costs time or memory without end. Method: the shapes that unfold most.
+        // Proves that time and memory are bounded for the schemas that expand most.
         let name = |index: usize| if index == 0 { "R".to_owned() } else { format!("T{index}") };
         let chain = |length: usize, width: u16| {
             let object = |index: usize| {
                 let next = i32::try_from((index + 1).min(length - 1)).unwrap();
                 let names = ["a", "b", "c", "d"];
-                let fields = (0..width).map(|id| Forged {
+                let fields = (0..width).map(|id| ForgedField {
                     name: names[usize::from(id)],
                     id,
-                    ..Forged::new(BaseType::Obj, next, FIRST_SLOT + 2 * id)
+                    ..ForgedField::new(BaseType::Obj, next, FIRST_SLOT + 2 * id)
                 });
                 ForgedObject::table(&name(index), fields.collect())
             };
             (0..length).map(object).collect::<Vec<_>>()
         };
-        // A chain's last table lies in itself, so it ends there.
-        assert!(Plan::compile(&forge(&chain(DEPTH_MAX, 1)), "R").is_ok());
-        assert_eq!(refused(&chain(DEPTH_MAX + 1, 1)), "T16 lies deeper than 16 objects inside one another");
+        // The last table of a chain contains itself, so the chain ends there.
+        assert!(CompiledSchema::compile(&forge(&chain(DEPTH_MAX, 1)), "R").is_ok());
+        assert_eq!(refused(&chain(DEPTH_MAX + 1, 1)), "T16 is nested deeper than 16 objects");
         assert_eq!(refused(&chain(DEPTH_MAX, 4)), "the schema has more than 65536 paths to fields");
         assert_eq!(refused(&chain(OBJECTS_MAX + 1, 1)), "the schema has more than 1024 tables and structs");
     }
 
     #[test]
-    fn any_damage_to_a_schema_is_an_error_or_another_plan() {
-        // Goal: no bytes in a schema make it or its plan panic. Method: every bit flipped, every truncation,
-        // and what still compiles reads a payload.
+    fn any_damage_to_a_schema_is_an_error_or_another_schema() {
+        // Proves that no damage panics: every bit flipped, every truncation, and each schema that
+        // still compiles decodes a payload.
         let cases = [(SHAPES, "flatcap.test.Shapes"), (MARKED, "flatcap.test.Marked")];
         for (schema, root) in cases {
             let check = |bytes: &[u8]| {
-                let Ok(plan) = Plan::compile(bytes, root) else { return false };
+                let Ok(plan) = CompiledSchema::compile(bytes, root) else { return false };
                 assert!(plan.fields().count() <= PATHS_MAX);
-                let mut tally = Tally::default();
+                let mut tally = CountingVisitor::default();
                 plan.walk(SHAPES_PAYLOAD, &mut tally).is_ok()
             };
             for length in (0..schema.len()).step_by(effort::of(5, 1)) {

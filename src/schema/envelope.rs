@@ -1,24 +1,24 @@
-//! The fixed shape of a telemetry frame's payload: what stands in front of the source's own (docs/FORMAT.md, "Telemetry
-//! frame").
+//! The fixed layout of a telemetry frame's payload before the source's own payload (docs/FORMAT.md,
+//! "Telemetry frame").
 //!
-//! A prefix of fixed size, because the code that flatc generates for Rust cannot align a byte vector (it ignores
-//! `force_align`) and would copy the payload once more. Whoever writes fills it in; whoever reads can compare it and needs
-//! no verifier for what is equal.
+//! It is a prefix of fixed size because the code that flatc generates for Rust cannot align a byte
+//! vector (it ignores `force_align`) and would copy the payload once more. Writers fill it in;
+//! readers compare it and need no verifier if it is equal.
 
 use super::frame::FrameHeader;
 
-// The layout. Each offset is the one before plus a size.
+// The layout. Each offset is the previous one plus a size.
 const ROOT: usize = 0; // u32: offset of the table
 const IDENTIFIER: usize = ROOT + 4; // "FCTF"
 const PADDING: usize = IDENTIFIER + 4; // 4 zero bytes, so that the header struct is 8-byte aligned
 const VTABLE: usize = PADDING + 4; // u16 x 4: its size, the table's size, offsets of the two fields
 const TABLE: usize = VTABLE + 8; // i32: back to the vtable
-/// Where the `FrameHeader` stands.
+/// Offset of the `FrameHeader`.
 pub const HEADER_AT: usize = TABLE + 4;
 const PAYLOAD_OFFSET: usize = HEADER_AT + HEADER_BYTES; // u32: offset of the vector
-/// Where the length of the source's payload stands, a u32.
+/// Offset of the length of the source's payload, a u32.
 pub const PAYLOAD_LENGTH_AT: usize = PAYLOAD_OFFSET + 4;
-/// Bytes in front of the source's payload in each telemetry frame.
+/// Bytes before the source's payload in each telemetry frame.
 pub const ENVELOPE_BYTES: usize = PAYLOAD_LENGTH_AT + 4;
 /// Bytes of the `FrameHeader`.
 pub const HEADER_BYTES: usize = size_of::<FrameHeader>();
@@ -26,7 +26,7 @@ pub const HEADER_BYTES: usize = size_of::<FrameHeader>();
 const _: () = assert!(HEADER_BYTES == 32);
 const _: () = assert!(HEADER_AT.is_multiple_of(8) && ENVELOPE_BYTES == 64);
 
-/// An envelope whose header and payload length are zero.
+/// An envelope with a zero header and a zero payload length.
 pub const PREFIX: [u8; ENVELOPE_BYTES] = prefix();
 
 #[allow(clippy::cast_possible_truncation, reason = "offsets within ENVELOPE_BYTES")]
@@ -48,8 +48,8 @@ const fn prefix() -> [u8; ENVELOPE_BYTES] {
     bytes
 }
 
-/// Takes a telemetry frame's payload apart if it has exactly this shape: its header and the source's payload. None says
-/// nothing against it: the verifier decides.
+/// Splits a telemetry frame's payload into its header and the source's payload if it has exactly
+/// this layout. Other layouts may be valid too and need the verifier.
 #[inline]
 pub fn split(payload: &[u8]) -> Option<(FrameHeader, &[u8])> {
     let (envelope, body) = payload.split_first_chunk::<ENVELOPE_BYTES>()?;

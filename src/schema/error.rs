@@ -1,64 +1,64 @@
-//! Why could a schema not be compiled, or a payload not be read?
+//! Errors of compiling a schema and of decoding a payload.
 
 use std::fmt;
 
 use flatbuffers::InvalidFlatbuffer;
 
-/// A binary schema that cannot be compiled into a plan, or a path that the plan does not have.
+/// A binary schema that cannot be compiled, or a path that the schema does not have.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// Longer than a schema may be; the source that brought it must split or shrink it.
+    /// Too long; split or shrink the schema of the source.
     #[error("the schema has {bytes} bytes, the limit is {limit}")]
     TooLarge {
-        /// Length of the schema.
+        /// Length of the schema in bytes.
         bytes: usize,
-        /// Longest schema that is read.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// Not a binary schema: what `flatc --binary --schema` writes bears the identifier BFBS.
-    #[error("not a binary schema (no identifier BFBS)")]
+    /// Not a binary schema: the output of `flatc --binary --schema` has the identifier BFBS.
+    #[error("not a binary schema: the identifier BFBS is missing")]
     NotSchema,
     /// Damaged, or not written by flatc.
     #[error("the schema is damaged")]
     Damaged {
-        /// What the verifier said.
+        /// The error of the verifier.
         #[source]
         error: InvalidFlatbuffer,
     },
     /// The descriptor names a root table that its schema does not have.
     #[error("the schema has no table {root}")]
     NoRoot {
-        /// The name that was looked for.
+        /// The name of the root table.
         root: String,
     },
-    /// More of something than a schema may have.
+    /// The schema exceeds a limit.
     #[error("the schema has more than {limit} {what}")]
     TooMany {
-        /// What there is too much of.
+        /// The counted items.
         what: &'static str,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
-    /// Objects nested deeper than a payload is read.
-    #[error("{object} lies deeper than {limit} objects inside one another")]
+    /// Objects or a path nested deeper than payloads are decoded.
+    #[error("{object} is nested deeper than {limit} objects")]
     TooDeep {
-        /// The innermost object, or the path that goes too deep.
+        /// The innermost object, or the path.
         object: String,
-        /// How deep objects may lie.
+        /// The limit on nesting.
         limit: usize,
     },
-    /// A schema that contradicts itself; flatc writes none such.
+    /// A schema that contradicts itself; flatc does not write such schemas.
     #[error("{object}, field {field:?}: {what}")]
     Invalid {
         /// Full name of the table or struct.
         object: String,
-        /// The field, empty where it is the object itself.
+        /// The field; empty for the object itself.
         field: String,
-        /// What is wrong.
+        /// The contradiction.
         what: &'static str,
     },
-    /// A type that cannot be decoded; the source must do without it.
+    /// A type that cannot be decoded; remove it from the schema of the source.
     #[error("{object}, field {field:?}: {what} is not supported")]
     Unsupported {
         /// Full name of the table or struct.
@@ -68,40 +68,40 @@ pub enum SchemaError {
         /// The type.
         what: &'static str,
     },
-    /// A selected path that leads nowhere.
-    #[error("{path:?}: {object} has no field {segment:?}{}", Hint(nearest.as_deref()))]
+    /// A selected path that does not exist.
+    #[error("{path:?}: {object} has no field {segment:?}{}", NameHint(nearest.as_deref()))]
     NoField {
         /// The whole path.
         path: String,
-        /// The part of it that was not found.
+        /// The part of the path that was not found.
         segment: String,
-        /// Where it was looked for: a table, a struct, or a type without fields.
+        /// Where it was looked up: a table, a struct, or a type without fields.
         object: String,
-        /// The most similar name that is there.
+        /// The most similar existing name.
         nearest: Option<String>,
     },
-    /// A path of a projection that goes through a list without saying which element.
-    #[error("{path:?}: {list} is a list; its index must follow, as in {list}.0")]
+    /// A projected path through a list without an index.
+    #[error("{path:?}: {list} is a list; add an index, as in {list}.0")]
     NoIndex {
         /// The whole path.
         path: String,
-        /// The part of it that leads to the list.
+        /// The part of the path that leads to the list.
         list: String,
     },
-    /// A path of a projection that leads to an object or a text.
-    #[error("{path:?}: {type_name} is not a single number, truth value or enum")]
+    /// A projected path that leads to an object or a text.
+    #[error("{path:?}: {type_name} is not a single number, bool or enum")]
     NotSingle {
         /// The whole path.
         path: String,
-        /// What is there.
+        /// The type at the end of the path.
         type_name: String,
     },
 }
 
-/// The end of a message that offers a name.
-struct Hint<'h>(Option<&'h str>);
+/// The end of a message that suggests a name.
+struct NameHint<'h>(Option<&'h str>);
 
-impl fmt::Display for Hint<'_> {
+impl fmt::Display for NameHint<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(name) => write!(formatter, "; did you mean {name:?}?"),
@@ -110,7 +110,7 @@ impl fmt::Display for Hint<'_> {
     }
 }
 
-/// A payload that does not fit its schema: damaged, or written by other means than its schema.
+/// A payload that does not fit its schema: damaged, or written with another schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("payload, at byte {offset}, {path:?}: {fault}")]
 pub struct DecodeError {
@@ -118,18 +118,18 @@ pub struct DecodeError {
     pub path: String,
     /// Offset in the payload.
     pub offset: usize,
-    /// What is wrong there.
-    pub fault: Fault,
+    /// The fault at that offset.
+    pub fault: DecodeFault,
 }
 
-/// What can be wrong with a payload.
+/// Faults of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
-    /// Something would lie behind the end of the payload.
+pub enum DecodeFault {
+    /// An offset or length leads past the end of the payload.
     #[error("lies beyond the end of the payload")]
     OutOfBounds,
-    /// A table whose list of fields lies outside the payload or has an impossible length.
+    /// A table whose vtable is outside the payload or has an impossible length.
     #[error("the table has no valid vtable")]
     Vtable,
     /// Objects nested deeper than [`DEPTH_MAX`](super::DEPTH_MAX).

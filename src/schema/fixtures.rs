@@ -1,49 +1,50 @@
-//! What do the tests of this room decode? Schemas and payloads that flatc made (tests/data/schema), and schemas
-//! that flatc would refuse.
+//! Fixtures of this module's tests: schemas and payloads that flatc wrote (tests/data/schema), and
+//! schemas that flatc would reject.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use flatbuffers_reflection::reflection::{self, BaseType};
 
-use super::plan::Plan;
-use super::value::{Place, Value, Visitor};
+use super::compiled::CompiledSchema;
+use super::value::{FieldValue, PathStep, Visitor};
 
 pub(super) const SHAPES: &[u8] = include_bytes!("../../tests/data/schema/shapes.bfbs");
 pub(super) const SHAPES_PAYLOAD: &[u8] = include_bytes!("../../tests/data/schema/shapes.bin");
-pub(super) const SHAPES_JUDGED: &str = include_str!("../../tests/data/schema/shapes.judged.json");
+pub(super) const SHAPES_FLATC_JSON: &str = include_str!("../../tests/data/schema/shapes.judged.json");
 pub(super) const MARKED: &[u8] = include_bytes!("../../tests/data/schema/marked.bfbs");
 pub(super) const MARKED_PAYLOAD: &[u8] = include_bytes!("../../tests/data/schema/marked.bin");
 pub(super) const RECURSIVE: &[u8] = include_bytes!("../../tests/data/schema/recursive.bfbs");
 
-pub(super) fn shapes() -> Plan {
-    Plan::compile(SHAPES, "flatcap.test.Shapes").unwrap()
+pub(super) fn shapes() -> CompiledSchema {
+    CompiledSchema::compile(SHAPES, "flatcap.test.Shapes").unwrap()
 }
 
-pub(super) fn marked() -> Plan {
-    Plan::compile(MARKED, "flatcap.test.Marked").unwrap()
+pub(super) fn marked() -> CompiledSchema {
+    CompiledSchema::compile(MARKED, "flatcap.test.Marked").unwrap()
 }
 
-pub(super) fn recursive() -> Plan {
-    Plan::compile(RECURSIVE, "flatcap.test.Node").unwrap()
+pub(super) fn recursive() -> CompiledSchema {
+    CompiledSchema::compile(RECURSIVE, "flatcap.test.Node").unwrap()
 }
 
-/// A payload as JSON text.
-pub(super) fn json(plan: &Plan, payload: &[u8]) -> String {
+/// Returns a payload as JSON text.
+pub(super) fn json(plan: &CompiledSchema, payload: &[u8]) -> String {
     let mut line = Vec::new();
     plan.append_json(payload, &mut line).unwrap();
     String::from_utf8(line).unwrap()
 }
 
-/// Sums up what a walk brings, so that none of it is left out as unused; checks that begins and ends match.
+/// Counts what a walk passes, so that the compiler cannot remove it, and checks that begins and
+/// ends match.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct CountingVisitor {
     pub(super) calls: usize,
     pub(super) depth: usize,
     pub(super) text_bytes: usize,
 }
 
-impl Visitor for Tally {
-    fn begin_object(&mut self, place: Place<'_>) {
-        assert_eq!(place.field().is_none(), self.depth == 0);
+impl Visitor for CountingVisitor {
+    fn begin_object(&mut self, step: PathStep<'_>) {
+        assert_eq!(step.field().is_none(), self.depth == 0);
         self.calls += 1;
         self.depth += 1;
     }
@@ -52,7 +53,7 @@ impl Visitor for Tally {
         self.depth -= 1;
     }
 
-    fn begin_list(&mut self, _place: Place<'_>, _length: usize) {
+    fn begin_list(&mut self, _place: PathStep<'_>, _length: usize) {
         self.calls += 1;
         self.depth += 1;
     }
@@ -61,18 +62,18 @@ impl Visitor for Tally {
         self.depth -= 1;
     }
 
-    fn value(&mut self, place: Place<'_>, value: Value<'_>) {
-        assert!(place.field().is_some());
+    fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
+        assert!(step.field().is_some());
         self.calls += 1;
-        if let Value::Text(text) = value {
+        if let FieldValue::Text(text) = value {
             self.text_bytes += text.len();
         }
     }
 }
 
-/// A field of a hand-made schema.
+/// A field of a forged schema.
 #[derive(Debug, Clone)]
-pub(super) struct Forged {
+pub(super) struct ForgedField {
     pub(super) name: &'static str,
     pub(super) id: u16,
     pub(super) offset: u16,
@@ -82,32 +83,32 @@ pub(super) struct Forged {
     pub(super) fixed_length: u16,
 }
 
-impl Forged {
-    /// The only field of a table, or the first of a struct at the given offset.
+impl ForgedField {
+    /// Creates the only field of a table, or the first one of a struct, at the given offset.
     pub(super) fn new(base: BaseType, index: i32, offset: u16) -> Self {
         Self { name: "field", id: 0, offset, base, element: BaseType::None, index, fixed_length: 0 }
     }
 }
 
-/// An object of a hand-made schema; a struct if it has a size.
+/// An object of a forged schema; a struct if it has a size.
 #[derive(Debug, Clone)]
 pub(super) struct ForgedObject {
     pub(super) name: String,
     pub(super) struct_bytes: Option<i32>,
-    pub(super) fields: Vec<Forged>,
+    pub(super) fields: Vec<ForgedField>,
 }
 
 impl ForgedObject {
-    pub(super) fn table(name: &str, fields: Vec<Forged>) -> Self {
+    pub(super) fn table(name: &str, fields: Vec<ForgedField>) -> Self {
         Self { name: name.to_owned(), struct_bytes: None, fields }
     }
 
-    pub(super) fn structure(name: &str, bytes: i32, fields: Vec<Forged>) -> Self {
+    pub(super) fn structure(name: &str, bytes: i32, fields: Vec<ForgedField>) -> Self {
         Self { name: name.to_owned(), struct_bytes: Some(bytes), fields }
     }
 }
 
-/// A binary schema of these objects, without enums.
+/// Builds a binary schema of these objects, without enums.
 pub(super) fn forge(objects: &[ForgedObject]) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let made: Vec<_> = objects.iter().map(|object| forge_object(&mut builder, object)).collect();

@@ -1,4 +1,4 @@
-//! What flatc wrote, as it wrote it (scripts/generate.sh).
+//! The code that flatc generates, unchanged (scripts/generate.sh).
 #![allow(
     unsafe_code,
     missing_docs,
@@ -13,7 +13,7 @@
     clippy::allow_attributes_without_reason,
     clippy::clone_on_ref_ptr,
     clippy::unwrap_used,
-    reason = "generated code keeps the generator's own style; it is judged by the generator's tests"
+    reason = "generated code keeps the generator's own style; the generator has its own tests"
 )]
 
 #[path = "../../generated/agent_generated.rs"]

@@ -1,44 +1,44 @@
-//! How does a payload look as JSON? Objects nested as in the schema, in the order of the field ids.
+//! Writes payloads as JSON: objects nested as in the schema, in the order of the field ids.
 
 use serde::Serialize;
 
-use super::value::{Place, Value, Visitor};
+use super::value::{FieldValue, PathStep, Visitor};
 
-/// Appends a payload to a buffer as one JSON object, without a tree in between.
+/// Appends a payload to a buffer as one JSON object, without an intermediate tree.
 ///
-/// Integers of 64 bits are JSON numbers; what is absent, not a number or infinite is null.
+/// 64-bit integers are JSON numbers. Absent values, NaN and infinity are null.
 #[derive(Debug)]
 pub struct JsonWriter<'o> {
     output: &'o mut Vec<u8>,
 }
 
 impl<'o> JsonWriter<'o> {
-    /// A writer that begins where the buffer ends.
+    /// Creates a writer that appends to `output`.
     pub fn new(output: &'o mut Vec<u8>) -> Self {
         Self { output }
     }
 
-    fn lead(&mut self, place: Place<'_>) {
-        match place {
-            Place::Root | Place::Element(_, 0) => {}
-            Place::Field(field) => {
-                // Only the brace of an object that was just begun has no field before this one.
+    fn write_prefix(&mut self, step: PathStep<'_>) {
+        match step {
+            PathStep::Root | PathStep::Element(_, 0) => {}
+            PathStep::Field(field) => {
+                // After the brace of an object that has just begun there is no comma.
                 if self.output.last() != Some(&b'{') {
                     self.output.push(b',');
                 }
-                // A plan has no name that would need escapes.
+                // A compiled schema has no names that need escapes.
                 self.output.push(b'"');
                 self.output.extend_from_slice(field.name().as_bytes());
                 self.output.extend_from_slice(b"\":");
             }
-            Place::Element(..) => self.output.push(b','),
+            PathStep::Element(..) => self.output.push(b','),
         }
     }
 }
 
 impl Visitor for JsonWriter<'_> {
-    fn begin_object(&mut self, place: Place<'_>) {
-        self.lead(place);
+    fn begin_object(&mut self, step: PathStep<'_>) {
+        self.write_prefix(step);
         self.output.push(b'{');
     }
 
@@ -46,8 +46,8 @@ impl Visitor for JsonWriter<'_> {
         self.output.push(b'}');
     }
 
-    fn begin_list(&mut self, place: Place<'_>, _length: usize) {
-        self.lead(place);
+    fn begin_list(&mut self, step: PathStep<'_>, _length: usize) {
+        self.write_prefix(step);
         self.output.push(b'[');
     }
 
@@ -55,22 +55,22 @@ impl Visitor for JsonWriter<'_> {
         self.output.push(b']');
     }
 
-    fn value(&mut self, place: Place<'_>, value: Value<'_>) {
-        self.lead(place);
+    fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
+        self.write_prefix(step);
         append_json_value(value, self.output);
     }
 }
 
-/// Appends one value as JSON has it.
-pub fn append_json_value(value: Value<'_>, output: &mut Vec<u8>) {
+/// Appends one value as JSON.
+pub fn append_json_value(value: FieldValue<'_>, output: &mut Vec<u8>) {
     match value {
-        Value::Unsigned(number) => append(&number, output),
-        Value::Signed(number) => append(&number, output),
-        Value::Float32(number) => append(&number, output),
-        Value::Float(number) => append(&number, output),
-        Value::Bool(truth) => append(&truth, output),
-        Value::Text(text) => append(text, output),
-        Value::Absent => output.extend_from_slice(b"null"),
+        FieldValue::Unsigned(number) => append(&number, output),
+        FieldValue::Signed(number) => append(&number, output),
+        FieldValue::Float32(number) => append(&number, output),
+        FieldValue::Float(number) => append(&number, output),
+        FieldValue::Bool(truth) => append(&truth, output),
+        FieldValue::Text(text) => append(text, output),
+        FieldValue::Absent => output.extend_from_slice(b"null"),
     }
 }
 
@@ -84,10 +84,10 @@ mod tests {
 
     use serde_json::Value as Tree;
 
-    use super::super::fixtures::{MARKED_PAYLOAD, SHAPES_JUDGED, SHAPES_PAYLOAD, json, marked, shapes};
+    use super::super::fixtures::{MARKED_PAYLOAD, SHAPES_FLATC_JSON, SHAPES_PAYLOAD, json, marked, shapes};
     use super::*;
 
-    /// flatc leaves out what is absent.
+    /// Removes nulls: flatc omits absent values.
     fn without_nulls(tree: Tree) -> Tree {
         match tree {
             Tree::Array(elements) => Tree::Array(elements.into_iter().map(without_nulls).collect()),
@@ -101,16 +101,15 @@ mod tests {
 
     #[test]
     fn every_shape_reads_as_flatc_reads_it() {
-        // Goal: all shapes decode right. Method: the JSON that flatc made of the same payload, kept as a file.
+        // Proves that all types decode as flatc decodes them, by its JSON of the same payload.
         let ours: Tree = serde_json::from_str(&json(&shapes(), SHAPES_PAYLOAD)).unwrap();
-        let judged: Tree = serde_json::from_str(SHAPES_JUDGED).unwrap();
-        assert_eq!(without_nulls(ours), without_nulls(judged));
+        let expected: Tree = serde_json::from_str(SHAPES_FLATC_JSON).unwrap();
+        assert_eq!(without_nulls(ours), without_nulls(expected));
     }
 
     #[test]
-    fn the_flatc_at_hand_agrees() {
-        // Goal: the kept judgement is no accident of its day. Method: the flatc of this machine, if any, judges
-        // a payload whose floats and numbers were changed.
+    fn the_installed_flatc_agrees() {
+        // Proves that the installed flatc, if any, agrees on a payload with changed numbers.
         let mut payload = SHAPES_PAYLOAD.to_vec();
         for (old, new) in [(0.3_f32, 1.5_f32), (0.1, -7.25)] {
             let at = payload.windows(4).position(|window| window == old.to_le_bytes()).unwrap();
@@ -129,14 +128,15 @@ mod tests {
         };
         assert!(status.success());
         let judged = std::fs::read_to_string(folder.path().join("changed.json")).unwrap();
-        let judged: Tree = serde_json::from_str(&judged).unwrap();
+        let expected: Tree = serde_json::from_str(&judged).unwrap();
         let ours: Tree = serde_json::from_str(&json(&shapes(), &payload)).unwrap();
-        assert_eq!(without_nulls(ours), without_nulls(judged));
+        assert_eq!(without_nulls(ours), without_nulls(expected));
     }
 
     #[test]
     fn marked_fields_read_as_marked() {
-        // Goal: absent values are null, text is text, combined bits are a number. Method: the whole line.
+        // Proves that absent values are null, texts are strings, and combined bit flags are a
+        // number.
         let expected = concat!(
             r#"{"total":{"user":10,"system":null},"#,
             r#""cores":[{"id":0,"times":{"user":1,"system":2},"states":["On",null,9]},"#,
@@ -149,20 +149,21 @@ mod tests {
 
     #[test]
     fn values_print_short_and_strictly() {
-        // Goal: numbers keep their meaning and text cannot break the line. Method: the values at the edges.
+        // Proves that numbers at the limits of their types keep their value and that text is
+        // escaped.
         let cases = [
-            (Value::Float32(0.1), "0.1"),
-            (Value::Float(0.1), "0.1"),
-            (Value::Float(-0.0), "-0.0"),
-            (Value::Float32(16_777_216.0), "16777216.0"),
-            (Value::Float(f64::NAN), "null"),
-            (Value::Float32(f32::INFINITY), "null"),
-            (Value::Float(f64::NEG_INFINITY), "null"),
-            (Value::Unsigned(u64::MAX), "18446744073709551615"),
-            (Value::Signed(i64::MIN), "-9223372036854775808"),
-            (Value::Bool(false), "false"),
-            (Value::Absent, "null"),
-            (Value::Text("\"\\\n\u{1}\u{1f600}/"), "\"\\\"\\\\\\n\\u0001\u{1f600}/\""),
+            (FieldValue::Float32(0.1), "0.1"),
+            (FieldValue::Float(0.1), "0.1"),
+            (FieldValue::Float(-0.0), "-0.0"),
+            (FieldValue::Float32(16_777_216.0), "16777216.0"),
+            (FieldValue::Float(f64::NAN), "null"),
+            (FieldValue::Float32(f32::INFINITY), "null"),
+            (FieldValue::Float(f64::NEG_INFINITY), "null"),
+            (FieldValue::Unsigned(u64::MAX), "18446744073709551615"),
+            (FieldValue::Signed(i64::MIN), "-9223372036854775808"),
+            (FieldValue::Bool(false), "false"),
+            (FieldValue::Absent, "null"),
+            (FieldValue::Text("\"\\\n\u{1}\u{1f600}/"), "\"\\\"\\\\\\n\\u0001\u{1f600}/\""),
         ];
         for (value, expected) in cases {
             let mut output = Vec::new();
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_damaged_payload_leaves_the_output_as_it_was() {
-        // Goal: no half object reaches a file. Method: a payload without its end, behind a good one.
+        // Proves that a payload that fails leaves the output unchanged.
         let mut output = b"before".to_vec();
         let cut = &SHAPES_PAYLOAD[..SHAPES_PAYLOAD.len() - 64];
         assert!(shapes().append_json(cut, &mut output).is_err());

@@ -1,9 +1,10 @@
-//! What do the bytes of a payload mean? Bindings generated from schemas/, and decoding by the schema that a
-//! file carries.
+//! Schemas of payloads: bindings generated from schemas/, and decoding by the binary schema in a
+//! file.
 //!
-//! Never: reads or writes files, knows what a source measures, trusts a payload or a schema from a file.
+//! The module reads and writes no files, knows no sources, and trusts neither a payload nor a
+//! schema from a file.
 
-/// The agent about itself (schemas/agent.fbs).
+/// Metrics of the recorder itself (schemas/agent.fbs).
 pub mod agent {
     pub use super::generated::agent::flatcap::agent::*;
 }
@@ -15,7 +16,7 @@ pub mod frame {
 
 pub mod envelope;
 
-/// What a Linux host tells of itself (schemas/host/).
+/// Metrics of a Linux host (schemas/host/).
 pub mod host {
     pub use super::generated::buddy::flatcap::host::*;
     pub use super::generated::cgroup::flatcap::host::*;
@@ -50,7 +51,7 @@ pub mod host {
     pub use super::generated::vmstat::flatcap::host::*;
 }
 
-/// Recordings and feeds of markets (schemas/market/).
+/// Market data recordings and feeds (schemas/market/).
 pub mod market {
     /// IEX DEEP and TOPS (schemas/market/iex.fbs).
     pub mod iex {
@@ -63,12 +64,12 @@ pub mod market {
     }
 }
 
-/// The frames that make a segment (schemas/segment.fbs).
+/// The frames of a segment (schemas/segment.fbs).
 pub mod segment {
     pub use super::generated::segment::flatcap::segment::*;
 }
 
-/// Made-up values (schemas/synthetic.fbs).
+/// Synthetic values (schemas/synthetic.fbs).
 pub mod synthetic {
     pub use super::generated::synthetic::flatcap::synthetic::*;
 }
@@ -76,35 +77,35 @@ pub mod synthetic {
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 
+pub use accessed_bytes::AccessedBytes;
 pub use compile::{
     DEPTH_MAX, ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX,
     STRUCT_BYTES_MAX,
 };
-pub use error::{DecodeError, Fault, SchemaError};
-pub use flat::{COLUMNS_MAX, Column, Columns, Row};
+pub use compiled::{CompiledSchema, Field, LeafField, MetricKind};
+pub use error::{DecodeError, DecodeFault, SchemaError};
+pub use flatten::{COLUMNS_MAX, FlatColumn, FlatColumns, FlatRow};
 pub use json::{JsonWriter, append_json_value};
-pub use plan::{Field, Leaf, Meaning, Plan};
+pub use numeric_fields::{NUMERIC_FIELDS_MAX, NumericField, NumericKind};
 pub use projection::Projection;
 pub use rate::Rates;
-pub use reach::Reach;
-pub use spot::{Number, SPOTS_MAX, Spot};
-pub use tables::Tables;
-pub use value::{Place, Value, Visitor};
+pub use tables::SchemaTables;
+pub use value::{FieldValue, PathStep, Visitor};
 pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
 
+mod accessed_bytes;
 mod bytes;
 mod compile;
+mod compiled;
 mod error;
-mod flat;
+mod flatten;
 mod generated;
 mod json;
-mod plan;
-mod project;
+mod numeric_fields;
 mod projection;
+mod projection_compiler;
 mod rate;
-mod reach;
 mod select;
-mod spot;
 mod tables;
 mod value;
 mod walk;

@@ -1,117 +1,123 @@
-//! How are a few fields read from many payloads? Straight from where they lie: no visitor, no names, no field that is
-//! not wanted.
+//! Projections: read a few fields from many payloads directly at their offsets, without a visitor,
+//! without names, and without reading other fields.
 
-use super::bytes::{Failure, WORD, follow, length, out_of_bounds, slot, take, vtable};
+use super::bytes::{
+    BoxedDecodeError, UOFFSET_BYTES, bytes_at, field_offset, follow, out_of_bounds, read_length, vtable,
+};
+use super::compiled::{EnumNames, interpret};
 use super::error::DecodeError;
-use super::plan::{Names, interpret};
-use super::value::{Scalar, Value};
+use super::value::{FieldValue, ScalarType};
 
-/// The way to single values of a source's payloads, made once by [`Plan::project`](super::Plan::project).
+/// Reads single values of a source's payloads. Created by
+/// [`CompiledSchema::project`](super::CompiledSchema::project).
 ///
-/// Reading allocates nothing unless it fails. Values come as [`Plan::walk`](super::Plan::walk) has them: the value that stands for absence
-/// as [`Value::Absent`], a field that its table leaves out as its default, an enum's value by its name. What lies below
-/// something that is left out is absent.
+/// Reading allocates only if it fails. Values are those of
+/// [`CompiledSchema::walk`](super::CompiledSchema::walk): [`FieldValue::Absent`] for the value that
+/// represents absence, the default for an omitted field, the name for an enum value. Everything
+/// below an omitted object is absent.
 ///
 /// ```
-/// use flatcap::schema::{Plan, Value, segment};
+/// use flatcap::schema::{CompiledSchema, FieldValue, segment};
 ///
 /// let schema = std::fs::read("generated/segment.bfbs")?;
-/// let plan = Plan::compile(&schema, "flatcap.segment.Trailer")?;
-/// let projection = plan.project(&["run_id", "segment"])?;
+/// let schema = CompiledSchema::compile(&schema, "flatcap.segment.Trailer")?;
+/// let projection = schema.project(&["run_id", "segment"])?;
 ///
 /// let mut builder = flatbuffers::FlatBufferBuilder::new();
 /// let fields = segment::TrailerArgs { segment: 7, ..Default::default() };
 /// let trailer = segment::Trailer::create(&mut builder, &fields);
 /// builder.finish(trailer, None);
 ///
-/// let mut values = [Value::Absent; 2];
+/// let mut values = [FieldValue::Absent; 2];
 /// projection.read(builder.finished_data(), &mut values)?;
-/// assert_eq!(values, [Value::Unsigned(0), Value::Unsigned(7)]);
+/// assert_eq!(values, [FieldValue::Unsigned(0), FieldValue::Unsigned(7)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Projection {
-    /// The wanted fields of the root, in the order of the schema, in which the walk reads them too.
-    pub(super) slots: Box<[Slot]>,
-    /// From and to, for paths that were named before.
+    /// The projected fields of the root, in the order of the schema, which is also that of a walk.
+    pub(super) fields: Box<[ProjectedField]>,
+    /// Source and target of each value whose path occurs more than once.
     pub(super) copies: Box<[(usize, usize)]>,
-    pub(super) names: Box<[Names]>,
-    /// As they were asked for.
+    pub(super) enums: Box<[EnumNames]>,
+    /// The paths as given.
     pub(super) paths: Box<[Box<str>]>,
 }
 
 impl Projection {
-    /// Reads one payload: of each path its value, in the order of the paths. A slice that is not as long as
-    /// [`paths`](Self::paths) takes what it has room for, and keeps what is behind.
+    /// Reads one payload and stores the values in the order of the paths. If `values` is shorter
+    /// than [`paths`](Self::paths), the excess values are dropped; if it is longer, its rest is
+    /// unchanged.
     ///
     /// # Errors
-    /// Any bytes are safe. Without an index in a path, it fails exactly where and as [`Plan::walk`](super::Plan::walk) does on the plan
-    /// that selects the same paths. With one, elements that are not asked for are not looked at. What the slice holds
-    /// after an error is unspecified.
+    /// Any bytes are safe. If no path has an index, reading fails exactly when and as
+    /// [`CompiledSchema::walk`](super::CompiledSchema::walk) does on the schema that selects the
+    /// same paths. Otherwise, list elements that no path names are not read. The contents of
+    /// `values` are unspecified after an error.
     #[inline]
-    pub fn read<'p>(&'p self, payload: &[u8], values: &mut [Value<'p>]) -> Result<(), DecodeError> {
-        let mut reading = Reading { names: &self.names, payload, values };
-        let read = follow(payload, 0).and_then(|at| reading.table(&self.slots, at));
+    pub fn read<'p>(&'p self, payload: &[u8], values: &mut [FieldValue<'p>]) -> Result<(), DecodeError> {
+        let mut reader = ProjectionReader { names: &self.enums, payload, values };
+        let read = follow(payload, 0).and_then(|at| reader.table(&self.fields, at));
         read.map_err(|failure| *failure.0)?;
         for (from, to) in &self.copies {
             if let Some(value) = values.get(*from).copied()
-                && let Some(place) = values.get_mut(*to)
+                && let Some(target) = values.get_mut(*to)
             {
-                *place = value;
+                *target = value;
             }
         }
         Ok(())
     }
 
-    /// The paths, in the order of the values.
+    /// Returns the paths, in the order of the values.
     pub fn paths(&self) -> impl ExactSizeIterator<Item = &str> {
         self.paths.iter().map(|path| &**path)
     }
 }
 
-/// A wanted field of a table.
+/// A projected field of a table.
 #[derive(Debug, Clone)]
-pub(super) struct Slot {
-    /// Of the vtable.
+pub(super) struct ProjectedField {
+    /// Slot in the vtable.
     pub(super) at: u16,
-    pub(super) way: Way,
-    /// What a table that leaves the field out means by it.
-    pub(super) default: Value<'static>,
+    pub(super) access: FieldAccess,
+    /// The value if a table omits the field.
+    pub(super) default: FieldValue<'static>,
     pub(super) path: Box<str>,
-    /// The values that are absent when the field is.
-    pub(super) below: Box<[usize]>,
+    /// The values that are absent if the field is.
+    pub(super) targets: Box<[usize]>,
 }
 
-/// How what is wanted lies within a field.
+/// How the projected values of a field are reached.
 #[derive(Debug, Clone)]
-pub(super) enum Way {
-    /// Scalars at fixed offsets: the field itself, or what is wanted of a struct.
-    Fixed(Box<[Leaf]>),
-    Table(Box<[Slot]>),
+pub(super) enum FieldAccess {
+    /// Scalars at fixed offsets: the field itself, or projected fields of a struct.
+    Fixed(Box<[ProjectedScalar]>),
+    Table(Box<[ProjectedField]>),
     Vector {
         /// Bytes from one element to the next.
         stride: usize,
-        elements: Box<[Wanted]>,
+        elements: Box<[ProjectedElement]>,
     },
 }
 
-/// A wanted element of a vector.
+/// A projected element of a vector.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct ProjectedElement {
     pub(super) index: usize,
-    pub(super) way: Way,
+    pub(super) access: FieldAccess,
     pub(super) path: Box<str>,
-    /// The values that are absent when the element is.
-    pub(super) below: Box<[usize]>,
+    /// The values that are absent if the element is.
+    pub(super) targets: Box<[usize]>,
 }
 
-/// A wanted value.
+/// A projected value.
 #[derive(Debug, Clone)]
-pub(super) struct Leaf {
-    /// Offset in the struct; 0 outside one.
+pub(super) struct ProjectedScalar {
+    /// Offset in the struct; 0 outside of one.
     pub(super) at: usize,
-    pub(super) scalar: Scalar,
-    /// The value that stands for absence, that of a signed type by its bits; only integers have one.
+    pub(super) scalar: ScalarType,
+    /// The value that represents absence, as bits for a signed type. Only integers have one.
     pub(super) absent: Option<u64>,
     pub(super) enumeration: Option<usize>,
     /// Position of its path.
@@ -119,51 +125,51 @@ pub(super) struct Leaf {
     pub(super) path: Box<str>,
 }
 
-type Step = Result<(), Failure>;
+type DecodeResult = Result<(), BoxedDecodeError>;
 
-struct Reading<'r, 'p> {
-    names: &'p [Names],
+struct ProjectionReader<'r, 'p> {
+    names: &'p [EnumNames],
     payload: &'r [u8],
-    values: &'r mut [Value<'p>],
+    values: &'r mut [FieldValue<'p>],
 }
 
-impl<'p> Reading<'_, 'p> {
-    fn table(&mut self, slots: &'p [Slot], at: usize) -> Step {
+impl<'p> ProjectionReader<'_, 'p> {
+    fn table(&mut self, fields: &'p [ProjectedField], at: usize) -> DecodeResult {
         let vtable = vtable(self.payload, at)?;
-        for wanted in slots {
-            let offset = slot(vtable, wanted.at);
+        for field in fields {
+            let offset = field_offset(vtable, field.at);
             if offset == 0 {
-                self.missing(wanted);
+                self.store_default(field);
             } else {
-                let read = self.way(&wanted.way, at.saturating_add(offset));
-                read.map_err(|failure| failure.at_path(&wanted.path))?;
+                let read = self.access(&field.access, at.saturating_add(offset));
+                read.map_err(|failure| failure.or_path(&field.path))?;
             }
         }
         Ok(())
     }
 
     #[inline]
-    fn way(&mut self, way: &'p Way, at: usize) -> Step {
+    fn access(&mut self, way: &'p FieldAccess, at: usize) -> DecodeResult {
         match way {
-            Way::Fixed(leaves) => self.fixed(leaves, at),
-            Way::Table(slots) => follow(self.payload, at).and_then(|at| self.table(slots, at)),
-            Way::Vector { stride, elements } => self.vector(*stride, elements, at),
+            FieldAccess::Fixed(leaves) => self.fixed(leaves, at),
+            FieldAccess::Table(slots) => follow(self.payload, at).and_then(|at| self.table(slots, at)),
+            FieldAccess::Vector { stride, elements } => self.vector(*stride, elements, at),
         }
     }
 
     #[inline]
-    fn fixed(&mut self, leaves: &'p [Leaf], at: usize) -> Step {
+    fn fixed(&mut self, leaves: &'p [ProjectedScalar], at: usize) -> DecodeResult {
         for leaf in leaves {
             let at = at.saturating_add(leaf.at);
-            self.leaf(leaf, at).ok_or_else(|| out_of_bounds(at).at_path(&leaf.path))?;
+            self.leaf(leaf, at).ok_or_else(|| out_of_bounds(at).or_path(&leaf.path))?;
         }
         Ok(())
     }
 
-    fn vector(&mut self, stride: usize, elements: &'p [Wanted], at: usize) -> Step {
+    fn vector(&mut self, stride: usize, elements: &'p [ProjectedElement], at: usize) -> DecodeResult {
         let at = follow(self.payload, at)?;
-        let length = length(self.payload, at)?;
-        let at = at.saturating_add(WORD);
+        let length = read_length(self.payload, at)?;
+        let at = at.saturating_add(UOFFSET_BYTES);
         let fits =
             length.checked_mul(stride).and_then(|bytes| self.payload.get(at..)?.get(..bytes)).is_some();
         if !fits {
@@ -171,100 +177,100 @@ impl<'p> Reading<'_, 'p> {
         }
         for element in elements {
             if element.index < length {
-                let read = self.way(&element.way, at + element.index * stride);
-                read.map_err(|failure| failure.at_path(&element.path))?;
+                let read = self.access(&element.access, at + element.index * stride);
+                read.map_err(|failure| failure.or_path(&element.path))?;
             } else {
-                self.absent(&element.below);
+                self.store_absent(&element.targets);
             }
         }
         Ok(())
     }
 
-    /// A field that its table leaves out.
+    /// Stores the value of a field that its table omits.
     #[cold]
-    fn missing(&mut self, wanted: &'p Slot) {
-        self.absent(&wanted.below);
-        if let Way::Fixed(leaves) = &wanted.way
+    fn store_default(&mut self, field: &'p ProjectedField) {
+        self.store_absent(&field.targets);
+        if let FieldAccess::Fixed(leaves) = &field.access
             && let [leaf] = &**leaves
-            && let Some(place) = self.values.get_mut(leaf.target)
+            && let Some(target) = self.values.get_mut(leaf.target)
         {
-            *place = interpret(self.names, leaf.absent(), leaf.enumeration, wanted.default);
+            *target = interpret(self.names, leaf.absent(), leaf.enumeration, field.default);
         }
     }
 
-    fn absent(&mut self, targets: &[usize]) {
+    fn store_absent(&mut self, targets: &[usize]) {
         for target in targets {
-            if let Some(place) = self.values.get_mut(*target) {
-                *place = Value::Absent;
+            if let Some(target) = self.values.get_mut(*target) {
+                *target = FieldValue::Absent;
             }
         }
     }
 
-    /// The value at `at`, none where it would end behind the payload.
+    /// Reads the value at `at`. Returns `None` if it would end past the end of the payload.
     ///
-    /// Each arm writes what it read straight to its place. A value that went from hand to hand as a whole would be
-    /// stored in parts and loaded at once each time, for which the processor has to wait.
+    /// Each arm writes directly to its place in `values`. A value that is passed on as a whole
+    /// would be stored in parts and loaded at once each time, and the processor stalls on such
+    /// loads.
     #[inline]
-    fn leaf(&mut self, leaf: &Leaf, at: usize) -> Option<()> {
-        if leaf.scalar != Scalar::U64 || leaf.enumeration.is_some() {
-            return self.rare_leaf(leaf, at);
+    fn leaf(&mut self, leaf: &ProjectedScalar, at: usize) -> Option<()> {
+        if leaf.scalar != ScalarType::U64 || leaf.enumeration.is_some() {
+            return self.other_leaf(leaf, at);
         }
-        let number = u64::from_le_bytes(take(self.payload, at)?);
-        if let Some(place) = self.values.get_mut(leaf.target) {
-            leaf.unsigned(number, place);
+        let number = u64::from_le_bytes(bytes_at(self.payload, at)?);
+        if let Some(target) = self.values.get_mut(leaf.target) {
+            leaf.unsigned(number, target);
         }
         Some(())
     }
 
-    /// The other types, apart from the most frequent so that its way stays short.
+    /// Reads the less frequent types. Not inlined, to keep the path of the most frequent type
+    /// short.
     #[inline(never)]
-    fn rare_leaf(&mut self, leaf: &Leaf, at: usize) -> Option<()> {
+    fn other_leaf(&mut self, leaf: &ProjectedScalar, at: usize) -> Option<()> {
         let bytes = self.payload;
-        let unused = &mut Value::Absent;
-        let place = self.values.get_mut(leaf.target).unwrap_or(unused);
+        let unused = &mut FieldValue::Absent;
+        let target = self.values.get_mut(leaf.target).unwrap_or(unused);
         if leaf.enumeration.is_some() {
             let raw = leaf.scalar.read(bytes, at)?;
-            *place = interpret(self.names, leaf.absent(), leaf.enumeration, raw);
+            *target = interpret(self.names, leaf.absent(), leaf.enumeration, raw);
             return Some(());
         }
         match leaf.scalar {
-            Scalar::U64 => leaf.unsigned(u64::from_le_bytes(take(bytes, at)?), place),
-            Scalar::U32 => leaf.unsigned(u32::from_le_bytes(take(bytes, at)?).into(), place),
-            Scalar::U16 => leaf.unsigned(u16::from_le_bytes(take(bytes, at)?).into(), place),
-            Scalar::U8 => leaf.unsigned(u8::from_le_bytes(take(bytes, at)?).into(), place),
-            Scalar::I64 => leaf.signed(i64::from_le_bytes(take(bytes, at)?), place),
-            Scalar::I32 => leaf.signed(i32::from_le_bytes(take(bytes, at)?).into(), place),
-            Scalar::I16 => leaf.signed(i16::from_le_bytes(take(bytes, at)?).into(), place),
-            Scalar::I8 => leaf.signed(i8::from_le_bytes(take(bytes, at)?).into(), place),
-            Scalar::F64 => *place = Value::Float(f64::from_le_bytes(take(bytes, at)?)),
-            Scalar::F32 => *place = Value::Float32(f32::from_le_bytes(take(bytes, at)?)),
-            Scalar::Bool => *place = Value::Bool(take::<1>(bytes, at)? != [0]),
+            ScalarType::U64 => leaf.unsigned(u64::from_le_bytes(bytes_at(bytes, at)?), target),
+            ScalarType::U32 => leaf.unsigned(u32::from_le_bytes(bytes_at(bytes, at)?).into(), target),
+            ScalarType::U16 => leaf.unsigned(u16::from_le_bytes(bytes_at(bytes, at)?).into(), target),
+            ScalarType::U8 => leaf.unsigned(u8::from_le_bytes(bytes_at(bytes, at)?).into(), target),
+            ScalarType::I64 => leaf.signed(i64::from_le_bytes(bytes_at(bytes, at)?), target),
+            ScalarType::I32 => leaf.signed(i32::from_le_bytes(bytes_at(bytes, at)?).into(), target),
+            ScalarType::I16 => leaf.signed(i16::from_le_bytes(bytes_at(bytes, at)?).into(), target),
+            ScalarType::I8 => leaf.signed(i8::from_le_bytes(bytes_at(bytes, at)?).into(), target),
+            ScalarType::F64 => *target = FieldValue::Float(f64::from_le_bytes(bytes_at(bytes, at)?)),
+            ScalarType::F32 => *target = FieldValue::Float32(f32::from_le_bytes(bytes_at(bytes, at)?)),
+            ScalarType::Bool => *target = FieldValue::Bool(bytes_at::<1>(bytes, at)? != [0]),
         }
         Some(())
     }
 }
 
-impl Leaf {
-    fn absent(&self) -> Option<Value<'static>> {
+impl ProjectedScalar {
+    fn absent(&self) -> Option<FieldValue<'static>> {
         let is_signed = self.scalar.signed_min().is_some();
-        self.absent.map(
-            |bits| {
-                if is_signed { Value::Signed(bits.cast_signed()) } else { Value::Unsigned(bits) }
-            },
-        )
+        self.absent.map(|bits| {
+            if is_signed { FieldValue::Signed(bits.cast_signed()) } else { FieldValue::Unsigned(bits) }
+        })
     }
 
-    fn signed(&self, number: i64, place: &mut Value<'_>) {
+    fn signed(&self, number: i64, target: &mut FieldValue<'_>) {
         let is_absent = self.absent == Some(number.cast_unsigned());
-        *place = if is_absent { Value::Absent } else { Value::Signed(number) };
+        *target = if is_absent { FieldValue::Absent } else { FieldValue::Signed(number) };
     }
 
     #[inline]
-    fn unsigned(&self, number: u64, place: &mut Value<'_>) {
+    fn unsigned(&self, number: u64, target: &mut FieldValue<'_>) {
         if self.absent == Some(number) {
-            *place = Value::Absent;
+            *target = FieldValue::Absent;
         } else {
-            *place = Value::Unsigned(number);
+            *target = FieldValue::Unsigned(number);
         }
     }
 }
@@ -273,26 +279,26 @@ impl Leaf {
 mod tests {
     use flatbuffers::FlatBufferBuilder;
 
-    use super::super::error::Fault;
+    use super::super::compiled::CompiledSchema;
+    use super::super::error::DecodeFault;
     use super::super::fixtures::{MARKED_PAYLOAD, SHAPES_PAYLOAD, marked, recursive, shapes};
-    use super::super::plan::Plan;
     use super::*;
 
-    fn read(plan: &Plan, paths: &[&str], payload: &[u8]) -> String {
+    fn read(plan: &CompiledSchema, paths: &[&str], payload: &[u8]) -> String {
         let projection = plan.project(paths).unwrap();
-        let mut values = vec![Value::Bool(true); paths.len()];
+        let mut values = vec![FieldValue::Bool(true); paths.len()];
         projection.read(payload, &mut values).unwrap();
         format!("{values:?}")
     }
 
-    fn refused(plan: &Plan, path: &str) -> String {
+    fn refused(plan: &CompiledSchema, path: &str) -> String {
         plan.project(&[path]).unwrap_err().to_string()
     }
 
     #[test]
     fn values_come_in_the_order_of_the_paths() {
-        // Goal: each value is where its path is, as a walk has it. Method: paths out of order and twice, through
-        // structs, tables, lists and arrays; names, absence.
+        // Proves that each value is at the position of its path and equals that of a walk, for
+        // paths out of order and repeated, through structs, tables, lists and arrays.
         let paths =
             ["unit.heat", "total.user", "cores.0.times.user", "total.user", "total.system", "cores.0.id"];
         let expected = "[Absent, Unsigned(10), Unsigned(1), Unsigned(10), Absent, Unsigned(0)]";
@@ -305,8 +311,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_absent_or_its_default() {
-        // Goal: what a table leaves out is as a walk has it. Method: elements beyond the list, a table left out whose
-        // fields have defaults, an empty table.
+        // Proves that omitted fields and elements read as in a walk: absent, or their default.
         let paths = ["cores.2.id", "cores.1.times.user", "cores.7.states.0"];
         assert_eq!(read(&marked(), &paths, MARKED_PAYLOAD), "[Absent, Absent, Absent]");
         let mut builder = FlatBufferBuilder::new();
@@ -321,14 +326,17 @@ mod tests {
 
     #[test]
     fn a_slice_of_another_length_takes_what_fits() {
-        // Goal: lengths need not agree. Method: one place too few, one too many.
+        // Proves that `values` may be shorter or longer than the paths.
         let plan = marked();
         let projection = plan.project(&["load", "total.user", "load"]).unwrap();
         assert_eq!(projection.paths().collect::<Vec<_>>(), ["load", "total.user", "load"]);
-        let mut values = [Value::Bool(true); 4];
+        let mut values = [FieldValue::Bool(true); 4];
         projection.read(MARKED_PAYLOAD, &mut values).unwrap();
-        assert_eq!((values[0], values[1], values[3]), (values[2], Value::Unsigned(10), Value::Bool(true)));
-        let mut short = [Value::Absent; 1];
+        assert_eq!(
+            (values[0], values[1], values[3]),
+            (values[2], FieldValue::Unsigned(10), FieldValue::Bool(true))
+        );
+        let mut short = [FieldValue::Absent; 1];
         projection.read(MARKED_PAYLOAD, &mut short).unwrap();
         assert_eq!(short[0], values[0]);
         projection.read(MARKED_PAYLOAD, &mut []).unwrap();
@@ -336,9 +344,9 @@ mod tests {
 
     #[test]
     fn paths_that_lead_to_no_single_value_are_refused() {
-        // Goal: the message tells what to write instead. Method: each kind of wrong end, misspelt names, depth.
+        // Proves that each kind of wrong path is rejected with a remedy.
         let (marked, shapes) = (marked(), shapes());
-        let expected = r#""cores.times.user": cores is a list; its index must follow, as in cores.0"#;
+        let expected = r#""cores.times.user": cores is a list; add an index, as in cores.0"#;
         assert_eq!(refused(&marked, "cores.times.user"), expected);
         for path in ["cores", "cores.01.id", "cores.-1.id", "cores.99999999999999999999.id"] {
             assert!(refused(&marked, path).contains("cores is a list"), "{path}");
@@ -360,14 +368,14 @@ mod tests {
 
     #[test]
     fn a_fault_is_named_by_its_path_and_place() {
-        // Goal: an error says where. Method: a payload that ends before a struct, a list beyond the payload.
+        // Proves that an error names the path, for a payload cut at every byte.
         let plan = marked();
         let projection = plan.project(&["load", "total.system", "cores.0.id"]).unwrap();
-        let mut values = [Value::Absent; 3];
+        let mut values = [FieldValue::Absent; 3];
         let mut faults = Vec::new();
         for length in 0..MARKED_PAYLOAD.len() {
             if let Err(error) = projection.read(&MARKED_PAYLOAD[..length], &mut values) {
-                assert!(matches!(error.fault, Fault::OutOfBounds | Fault::Vtable));
+                assert!(matches!(error.fault, DecodeFault::OutOfBounds | DecodeFault::Vtable));
                 faults.push(error.path);
             }
         }
@@ -377,8 +385,8 @@ mod tests {
 
     #[test]
     fn a_list_beyond_the_payload_is_refused_whatever_its_element() {
-        // Goal: a length that lies is no length, even where the wanted element is there. Method: a vector that says it
-        // has more numbers than the payload has bytes; the walk says the same.
+        // Proves that a list that is longer than the payload is rejected although the projected
+        // element is there, as a walk does.
         let mut builder = FlatBufferBuilder::new();
         let numbers = builder.create_vector(&[7_u64, 8]);
         let start = builder.start_table();
@@ -391,9 +399,9 @@ mod tests {
         let length = payload.len() - 20;
         assert_eq!(payload[length..length + 4], [2, 0, 0, 0]);
         payload[length] = 3;
-        let mut values = [Value::Absent];
+        let mut values = [FieldValue::Absent];
         let error = plan.project(&["numbers.0"]).unwrap().read(&payload, &mut values).unwrap_err();
-        assert_eq!((error.path.as_str(), error.fault), ("numbers", Fault::OutOfBounds));
+        assert_eq!((error.path.as_str(), error.fault), ("numbers", DecodeFault::OutOfBounds));
         let walked = plan.select(&["numbers"]).unwrap().append_json(&payload, &mut Vec::new());
         assert_eq!(walked, Err(error));
     }

@@ -1,150 +1,157 @@
-//! How fast does each counter move? Rates between one payload of a source and the next.
+//! Rates of counters, from one payload of a source to the next.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::compiled::{CompiledSchema, MetricKind};
 use super::error::DecodeError;
-use super::plan::{Meaning, Plan};
-use super::value::{Place, Value, Visitor};
+use super::value::{FieldValue, PathStep, Visitor};
 
-/// What a source's last payload said, and how fast its counters moved since.
+/// The last payload of a source, and the rates of its counters since the one before.
 #[derive(Debug, Default)]
 pub struct Rates {
-    last: Snapshot,
-    next: Snapshot,                      // reused
-    places: HashMap<u64, Option<usize>>, // where each thing of `last` begins; none for two that cannot be told apart
-    moved: Vec<Option<f64>>,             // one a value in the order of the walk: its rate
-    last_mono_ns: Option<u64>,           // of `last`
+    last: CounterSnapshot,
+    next: CounterSnapshot,                     // kept for its buffers
+    first_values: HashMap<u64, Option<usize>>, // identity -> first value in `last`; None if ambiguous
+    per_value: Vec<Option<f64>>,               // rate of each value, in the order of a walk
+    last_mono_ns: Option<u64>,                 // of `last`
 }
 
-/// The values of a payload in the order of a walk.
+/// The counters of a payload, in the order of a walk.
 #[derive(Debug, Default)]
-struct Snapshot {
-    values: Vec<Option<u64>>, // counters alone
-    things: Vec<Thing>,       // in the order of their values
-    shape: u64,               // lengths of lists, and what identifies their elements
-    lists: Vec<List>,         // those that are open
-    objects: usize,           // so many are open
-    open: Option<Thing>,
+struct CounterSnapshot {
+    values: Vec<Option<u64>>,   // None unless a counter
+    elements: Vec<ListElement>, // complete elements, in order
+    shape: u64,                 // hash of list lengths and identifying values
+    lists: Vec<OpenList>,       // current lists, outermost first
+    objects: usize,             // number of current objects
+    open_element: Option<ListElement>,
 }
 
-/// An element of a list: what tells it from others, and which values are its own.
+/// An element of an outermost list: its identity, and the range of its values.
 #[derive(Debug, Clone, Copy)]
-struct Thing {
-    key: u64,        // of fields that identify it by attribute
-    other_key: u64,  // of its texts and states
-    has_key: bool,   // whether there was a field of the first kind
-    has_other: bool, // or of the second
-    position: u64,   // of the list and the place in it
+struct ListElement {
+    key: u64,               // hash of its identity fields
+    fallback_key: u64,      // hash of its texts and states
+    has_key: bool,          // whether it has identity fields
+    has_fallback_key: bool, // whether it has texts or states
+    position: u64,          // hash of the list and the index in it
     begin: usize,
     end: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct List {
+struct OpenList {
     name: u64,
     length: usize,
-    objects: usize, // that were open when it began
+    objects: usize, // current objects when it began
     elements: usize,
 }
 
-impl Thing {
-    /// By what it is found again in the next payload: what the schema says, else all texts and states (the number of a core, the name
-    /// of a disk), else its place.
+impl ListElement {
+    /// Returns the hash that identifies the element in the next payload: of its identity fields by
+    /// schema, else of all its texts and states (the number of a core, the name of a disk), else of
+    /// its position.
     fn identity(&self) -> u64 {
-        match (self.has_key, self.has_other) {
-            (true, _) => mixed(self.position_free(), self.key),
-            (false, true) => mixed(self.position_free(), self.other_key),
+        match (self.has_key, self.has_fallback_key) {
+            (true, _) => mix_hash(self.key_kind(), self.key),
+            (false, true) => mix_hash(self.key_kind(), self.fallback_key),
             (false, false) => self.position,
         }
     }
 
-    /// Two kinds of keys are never equal by chance alone.
-    fn position_free(&self) -> u64 {
+    /// Separates the hashes of the two kinds of keys, so that equal values do not make them equal.
+    fn key_kind(&self) -> u64 {
         u64::from(self.has_key)
     }
 }
 
-fn mixed(hash: u64, what: impl Hash) -> u64 {
+fn mix_hash(hash: u64, what: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     (hash, what).hash(&mut hasher);
     hasher.finish()
 }
 
 impl Rates {
-    /// Compares a payload with the one before. A counter that went back (it wrapped or was reset) has no rate, nor has one of
-    /// a thing that was not there before: a disk that came must not be compared with the one whose index it took. Values in
-    /// lists without names have rates only where the payloads hold the same things in the same places.
+    /// Compares a payload with the previous one. A counter that decreased (it wrapped or was reset)
+    /// has no rate, and neither has one of an element that is new: a new disk must not be compared
+    /// with the one that had its index before. Counters in lists whose elements cannot be
+    /// identified have rates only if both payloads have the same elements at the same positions.
     ///
     /// # Errors
-    /// The payload does not fit its schema.
-    pub fn observe(&mut self, plan: &Plan, mono_ns: u64, payload: &[u8]) -> Result<(), DecodeError> {
+    /// If the payload does not fit its schema.
+    pub fn observe(
+        &mut self,
+        schema: &CompiledSchema,
+        mono_ns: u64,
+        payload: &[u8],
+    ) -> Result<(), DecodeError> {
         self.next.clear();
-        plan.walk(payload, &mut self.next)?;
+        schema.walk(payload, &mut self.next)?;
         let elapsed_ns = self.last_mono_ns.and_then(|last| mono_ns.checked_sub(last)).filter(|ns| *ns > 0);
-        self.places.clear();
-        for thing in &self.last.things {
-            let is_known = self.places.contains_key(&thing.identity());
-            self.places.insert(thing.identity(), (!is_known).then_some(thing.begin));
+        self.first_values.clear();
+        for element in &self.last.elements {
+            let is_known = self.first_values.contains_key(&element.identity());
+            self.first_values.insert(element.identity(), (!is_known).then_some(element.begin));
         }
         let is_alike = self.last.shape == self.next.shape && self.last.values.len() == self.next.values.len();
-        let mut things = self.next.things.iter().peekable();
-        self.moved.clear();
+        let mut elements = self.next.elements.iter().peekable();
+        self.per_value.clear();
         for (index, value) in self.next.values.iter().enumerate() {
-            while things.next_if(|thing| thing.end <= index).is_some() {}
-            let before = match things.peek().filter(|thing| thing.begin <= index) {
-                Some(thing) => {
-                    let begin = self.places.get(&thing.identity()).copied().flatten();
-                    begin.map(|begin| begin + index - thing.begin)
+            while elements.next_if(|element| element.end <= index).is_some() {}
+            let before = match elements.peek().filter(|element| element.begin <= index) {
+                Some(element) => {
+                    let begin = self.first_values.get(&element.identity()).copied().flatten();
+                    begin.map(|begin| begin + index - element.begin)
                 }
                 None => Some(index).filter(|_| is_alike),
             };
             let before = before.and_then(|before| self.last.values.get(before).copied().flatten());
             let moved = value.zip(before).and_then(|(value, before)| value.checked_sub(before));
             #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
-            self.moved.push(moved.zip(elapsed_ns).map(|(moved, ns)| moved as f64 / (ns as f64 / 1e9)));
+            self.per_value.push(moved.zip(elapsed_ns).map(|(moved, ns)| moved as f64 / (ns as f64 / 1e9)));
         }
         std::mem::swap(&mut self.last, &mut self.next);
         self.last_mono_ns = Some(mono_ns);
         Ok(())
     }
 
-    /// Hands `inner` each counter's rate in place of its value; all else as it is. For a walk through the payload that
-    /// was observed last.
-    pub fn in_place_of_counters<'r, V: Visitor>(&'r self, inner: &'r mut V) -> impl Visitor + use<'r, V> {
-        Rated { rates: &self.moved, next: 0, inner }
+    /// Returns a visitor that passes each counter's rate to `inner` instead of its value, and
+    /// everything else unchanged. Use it to walk the payload that was observed last.
+    pub fn replace_counters<'r, V: Visitor>(&'r self, inner: &'r mut V) -> impl Visitor + use<'r, V> {
+        RateVisitor { rates: &self.per_value, next: 0, inner }
     }
 }
 
-impl Snapshot {
+impl CounterSnapshot {
     fn clear(&mut self) {
         self.values.clear();
-        self.things.clear();
+        self.elements.clear();
         self.lists.clear();
         self.shape = 0;
         self.objects = 0;
-        self.open = None;
+        self.open_element = None;
     }
 
-    /// Whether what begins or ends now is an element of an outermost list.
+    /// Returns whether the current object is an element of an outermost list.
     fn is_at_element(&self) -> bool {
         matches!(self.lists.as_slice(), [list] if list.objects == self.objects)
     }
 }
 
-impl Visitor for Snapshot {
-    fn begin_object(&mut self, _: Place<'_>) {
+impl Visitor for CounterSnapshot {
+    fn begin_object(&mut self, _: PathStep<'_>) {
         if self.is_at_element()
             && let Some(list) = self.lists.last_mut()
         {
-            let position = mixed(list.name, (list.length, list.elements));
+            let position = mix_hash(list.name, (list.length, list.elements));
             list.elements += 1;
             let (begin, end) = (self.values.len(), self.values.len());
-            self.open = Some(Thing {
+            self.open_element = Some(ListElement {
                 key: list.name,
-                other_key: list.name,
+                fallback_key: list.name,
                 has_key: false,
-                has_other: false,
+                has_fallback_key: false,
                 position,
                 begin,
                 end,
@@ -156,83 +163,85 @@ impl Visitor for Snapshot {
     fn end_object(&mut self) {
         self.objects = self.objects.saturating_sub(1);
         if self.is_at_element()
-            && let Some(thing) = self.open.take()
+            && let Some(element) = self.open_element.take()
         {
-            self.things.push(Thing { end: self.values.len(), ..thing });
+            self.elements.push(ListElement { end: self.values.len(), ..element });
         }
     }
 
-    fn begin_list(&mut self, place: Place<'_>, length: usize) {
-        let name = mixed(0, place.field().map(super::plan::Field::name));
-        self.lists.push(List { name, length, objects: self.objects, elements: 0 });
-        self.shape = mixed(self.shape, length);
+    fn begin_list(&mut self, step: PathStep<'_>, length: usize) {
+        let name = mix_hash(0, step.field().map(super::compiled::Field::name));
+        self.lists.push(OpenList { name, length, objects: self.objects, elements: 0 });
+        self.shape = mix_hash(self.shape, length);
     }
 
     fn end_list(&mut self) {
         self.lists.pop();
     }
 
-    fn value(&mut self, place: Place<'_>, value: Value<'_>) {
-        let meaning = place.field().map_or(Meaning::Unknown, super::plan::Field::meaning);
-        let is_key = place.field().is_some_and(super::plan::Field::is_identity);
-        // Inside a list, a state (the number of a core) tells which thing an element is.
+    fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
+        let meaning = step.field().map_or(MetricKind::Unknown, super::compiled::Field::metric_kind);
+        let is_key = step.field().is_some_and(super::compiled::Field::is_identity);
+        // Inside a list, a state (the number of a core) identifies its element.
         let hash = match value {
-            Value::Text(text) => Some(mixed(0, text)),
-            Value::Unsigned(number) if meaning == Meaning::State && !self.lists.is_empty() => {
-                Some(mixed(1, number))
+            FieldValue::Text(text) => Some(mix_hash(0, text)),
+            FieldValue::Unsigned(number) if meaning == MetricKind::State && !self.lists.is_empty() => {
+                Some(mix_hash(1, number))
             }
             _ => None,
         };
         if let Some(hash) = hash {
-            self.shape = mixed(self.shape, hash);
-            if let Some(thing) = &mut self.open {
-                thing.other_key = mixed(thing.other_key, hash);
-                thing.has_other = true;
+            self.shape = mix_hash(self.shape, hash);
+            if let Some(element) = &mut self.open_element {
+                element.fallback_key = mix_hash(element.fallback_key, hash);
+                element.has_fallback_key = true;
                 if is_key {
-                    thing.key = mixed(thing.key, hash);
-                    thing.has_key = true;
+                    element.key = mix_hash(element.key, hash);
+                    element.has_key = true;
                 }
             }
         }
         self.values.push(match value {
-            Value::Unsigned(number) if meaning == Meaning::Counter => Some(number),
+            FieldValue::Unsigned(number) if meaning == MetricKind::Counter => Some(number),
             _ => None,
         });
     }
 }
 
-struct Rated<'r, V> {
+struct RateVisitor<'r, V> {
     rates: &'r [Option<f64>],
     next: usize,
     inner: &'r mut V,
 }
 
-impl<V: Visitor> Visitor for Rated<'_, V> {
-    fn begin_object(&mut self, place: Place<'_>) {
-        self.inner.begin_object(place);
+impl<V: Visitor> Visitor for RateVisitor<'_, V> {
+    fn begin_object(&mut self, step: PathStep<'_>) {
+        self.inner.begin_object(step);
     }
 
     fn end_object(&mut self) {
         self.inner.end_object();
     }
 
-    fn begin_list(&mut self, place: Place<'_>, length: usize) {
-        self.inner.begin_list(place, length);
+    fn begin_list(&mut self, step: PathStep<'_>, length: usize) {
+        self.inner.begin_list(step, length);
     }
 
     fn end_list(&mut self) {
         self.inner.end_list();
     }
 
-    fn value(&mut self, place: Place<'_>, value: Value<'_>) {
+    fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
         let rate = self.rates.get(self.next).copied().flatten();
         self.next += 1;
-        let is_counter = place.field().is_some_and(|field| field.meaning() == Meaning::Counter);
+        let is_counter = step.field().is_some_and(|field| field.metric_kind() == MetricKind::Counter);
         let value = match value {
-            Value::Unsigned(_) | Value::Signed(_) if is_counter => rate.map_or(Value::Absent, Value::Float),
+            FieldValue::Unsigned(_) | FieldValue::Signed(_) if is_counter => {
+                rate.map_or(FieldValue::Absent, FieldValue::Float)
+            }
             other => other,
         };
-        self.inner.value(place, value);
+        self.inner.value(step, value);
     }
 }
 
@@ -242,7 +251,7 @@ mod tests {
 
     use super::*;
     use crate::schema::host::{Disk, DiskArgs, DiskCounters};
-    use crate::schema::{JsonWriter, Plan};
+    use crate::schema::{CompiledSchema, JsonWriter};
 
     const SCHEMA: &[u8] = include_bytes!("../../generated/host/disk.bfbs");
 
@@ -266,7 +275,7 @@ mod tests {
     }
 
     fn rates(payloads: &[(u64, Vec<u8>)]) -> Vec<String> {
-        let plan = Plan::compile(SCHEMA, "flatcap.host.Disk").unwrap();
+        let plan = CompiledSchema::compile(SCHEMA, "flatcap.host.Disk").unwrap();
         let plan = plan.select(&["devices.name", "devices.reads"]).unwrap();
         let mut rates = Rates::default();
         payloads
@@ -274,14 +283,14 @@ mod tests {
             .map(|(mono_ns, payload)| {
                 rates.observe(&plan, *mono_ns, payload).unwrap();
                 let mut json = Vec::new();
-                plan.walk(payload, &mut rates.in_place_of_counters(&mut JsonWriter::new(&mut json))).unwrap();
+                plan.walk(payload, &mut rates.replace_counters(&mut JsonWriter::new(&mut json))).unwrap();
                 String::from_utf8(json).unwrap()
             })
             .collect()
     }
 
-    // Goal: a counter becomes its movement a second; the first, and one that went back, become nothing. Method: half a
-    // second apart, by hand.
+    // Proves that a counter becomes its change per second, and that the first value and one that
+    // decreased have no rate.
     #[test]
     fn counters_become_rates() {
         let seen =
@@ -290,8 +299,8 @@ mod tests {
         assert_eq!(seen[1], r#"{"devices":[{"name":"a","reads":10.0},{"name":"b","reads":null}]}"#);
     }
 
-    // Goal: what comes and goes costs the others no rate; of two things by one name neither has one. Method: a disk comes in
-    // front of another; then two of one name.
+    // Proves that elements that come and go do not affect the rates of others, and that two
+    // elements of one name have no rate.
     #[test]
     fn others_keep_their_rates() {
         let seen = rates(&[
@@ -304,10 +313,10 @@ mod tests {
         assert_eq!(seen[3], r#"{"devices":[{"name":"b","reads":null},{"name":"a","reads":2.0}]}"#);
     }
 
-    // Goal: a thing is known by what the schema calls its identity, whatever else of it changes. Method: a process that is seen
-    // running, then sleeping; then its number is another one's.
+    // Proves that an element is identified by the schema's identity fields alone: a process keeps
+    // its rate when its state changes, and loses it when its PID is reused.
     #[test]
-    fn what_identifies_a_thing_is_said_by_its_schema() {
+    fn elements_are_identified_by_schema_fields() {
         use crate::schema::host::{
             CommandLine, Process, ProcessArgs, ProcessCounters, ProcessEvents, ProcessExit, ProcessGroup,
         };
@@ -336,23 +345,23 @@ mod tests {
             builder.finished_data().to_vec()
         };
         let schema = include_bytes!("../../generated/host/process.bfbs");
-        let plan = Plan::compile(schema, "flatcap.host.Process").unwrap();
+        let plan = CompiledSchema::compile(schema, "flatcap.host.Process").unwrap();
         let plan = plan
             .select(&["processes.pid", "processes.start", "processes.state", "processes.user_time"])
             .unwrap();
         let mut rates = Rates::default();
         let mut rate = |mono_ns, payload: Vec<u8>| {
             rates.observe(&plan, mono_ns, &payload).unwrap();
-            rates.moved.last().copied().flatten()
+            rates.per_value.last().copied().flatten()
         };
         assert_eq!(rate(0, payload(1, b'R', 10)), None);
         assert_eq!(rate(1_000_000_000, payload(1, b'S', 14)), Some(4.0));
         assert_eq!(rate(2_000_000_000, payload(2, b'S', 15)), None);
     }
 
-    // Goal: two things that had the same index are never mixed up. Method: a device goes, another takes its place.
+    // Proves that a device is not compared with another that takes its index.
     #[test]
-    fn things_are_told_apart_by_name() {
+    fn elements_are_matched_by_name() {
         let seen = rates(&[
             (0, payload(&[("a", 10), ("b", 20)])),
             (1_000_000_000, payload(&[("b", 21), ("c", 99)])),

@@ -1,43 +1,43 @@
-//! Which part of a payload is wanted? A plan narrowed to the fields that dotted paths name.
+//! Selection: narrows a compiled schema to the fields that dotted paths name.
 
 use super::compile::DEPTH_MAX;
+use super::compiled::{CompiledObject, CompiledSchema, ElementType, Field, FieldType};
 use super::error::SchemaError;
-use super::plan::{Element, Field, Kind, Object, Plan};
 
-pub(super) fn select(plan: &Plan, paths: &[&str]) -> Result<Plan, SchemaError> {
+pub(super) fn select(schema: &CompiledSchema, paths: &[&str]) -> Result<CompiledSchema, SchemaError> {
     for path in paths {
         if path.split('.').count() > DEPTH_MAX {
             return Err(SchemaError::TooDeep { object: (*path).to_owned(), limit: DEPTH_MAX });
         }
     }
-    let mut narrowed = plan.clone();
-    let wanted: Vec<_> = paths.iter().map(|path| Wanted { path, rest: path }).collect();
-    narrowed.root = narrow(&mut narrowed, plan.root, &wanted)?;
+    let mut narrowed = schema.clone();
+    let selected: Vec<_> = paths.iter().map(|path| SelectedPath { full: path, rest: path }).collect();
+    narrowed.root = narrow(&mut narrowed, schema.root, &selected)?;
     Ok(narrowed)
 }
 
-/// A path, and what of it lies below the object at hand.
+/// A path, and the part of it below the current object.
 #[derive(Clone, Copy)]
-struct Wanted<'w> {
-    path: &'w str,
+struct SelectedPath<'w> {
+    full: &'w str,
     rest: &'w str,
 }
 
-impl<'w> Wanted<'w> {
-    /// The name of a field, and the path below it unless the field itself is wanted.
-    fn step(self) -> (&'w str, Option<Self>) {
+impl<'w> SelectedPath<'w> {
+    /// Splits off the name of a field. The rest is `None` if the field itself is selected.
+    fn split_first(self) -> (&'w str, Option<Self>) {
         match self.rest.split_once('.') {
-            Some((name, rest)) => (name, Some(Self { path: self.path, rest })),
+            Some((name, rest)) => (name, Some(Self { full: self.full, rest })),
             None => (self.rest, None),
         }
     }
 
     fn not_in(self, object: &str, fields: &[Field]) -> SchemaError {
-        no_field(self.path, self.step().0, object, fields)
+        no_field(self.full, self.split_first().0, object, fields)
     }
 }
 
-/// Of a path this segment is none of the fields, with the nearest that is.
+/// Creates the error for a path segment that is not a field, with the most similar field.
 pub(super) fn no_field(path: &str, segment: &str, object: &str, fields: &[Field]) -> SchemaError {
     let nearest = fields.iter().min_by_key(|field| strsim::damerau_levenshtein(segment, &field.name));
     SchemaError::NoField {
@@ -48,21 +48,28 @@ pub(super) fn no_field(path: &str, segment: &str, object: &str, fields: &[Field]
     }
 }
 
-/// Adds a copy of the object that has only the wanted fields, and gives its index. The copy is this path's
-/// own, since other paths may reach the same type and want other fields of it. As deep as the longest path.
-fn narrow(plan: &mut Plan, object: usize, wanted: &[Wanted<'_>]) -> Result<usize, SchemaError> {
-    let source = plan.object(object).clone();
-    for want in wanted {
-        let (name, _) = want.step();
+/// Appends a copy of the object with only the selected fields and returns its index. Each path has
+/// its own copy, because other paths may reach the same type and select other fields. Recurses as
+/// deep as the longest path.
+fn narrow(
+    schema: &mut CompiledSchema,
+    object: usize,
+    selected: &[SelectedPath<'_>],
+) -> Result<usize, SchemaError> {
+    let source = schema.object(object).clone();
+    for path in selected {
+        let (name, _) = path.split_first();
         if source.fields.iter().all(|field| *field.name != *name) {
-            return Err(want.not_in(&source.name, &source.fields));
+            return Err(path.not_in(&source.name, &source.fields));
         }
     }
     let mut fields = Vec::new();
     for field in &source.fields {
         let mut below = Vec::new();
         let mut whole = false;
-        for (_, rest) in wanted.iter().map(|want| want.step()).filter(|(name, _)| **name == *field.name) {
+        for (_, rest) in
+            selected.iter().map(|want| want.split_first()).filter(|(name, _)| **name == *field.name)
+        {
             match rest {
                 Some(rest) => below.push(rest),
                 None => whole = true,
@@ -71,32 +78,36 @@ fn narrow(plan: &mut Plan, object: usize, wanted: &[Wanted<'_>]) -> Result<usize
         if !whole && below.is_empty() {
             continue;
         }
-        let mut kept = Field { index: fields.len(), ..field.clone() };
+        let mut selected_field = Field { index: fields.len(), ..field.clone() };
         if let Some(first) = below.first() {
             let nested = field.nested().ok_or_else(|| first.not_in(&field.type_name, &[]))?;
-            let narrowed = narrow(plan, nested, &below)?;
+            let narrowed = narrow(schema, nested, &below)?;
             if !whole {
-                kept.kind = with_nested(field.kind, narrowed);
+                selected_field.value_type = with_nested(field.value_type, narrowed);
             }
         }
-        fields.push(kept);
+        fields.push(selected_field);
     }
-    plan.objects.push(Object { fields: fields.into(), ..source });
-    Ok(plan.objects.len() - 1)
+    schema.objects.push(CompiledObject { fields: fields.into(), ..source });
+    Ok(schema.objects.len() - 1)
 }
 
-fn with_nested(kind: Kind, object: usize) -> Kind {
+fn with_nested(kind: FieldType, object: usize) -> FieldType {
     match kind {
-        Kind::Object(_) => Kind::Object(object),
-        Kind::Vector(Element::Object(_)) => Kind::Vector(Element::Object(object)),
-        Kind::Array(Element::Object(_), length) => Kind::Array(Element::Object(object), length),
-        Kind::Scalar(_) | Kind::String | Kind::Vector(_) | Kind::Array(..) => kind,
+        FieldType::Object(_) => FieldType::Object(object),
+        FieldType::Vector(ElementType::Object(_)) => FieldType::Vector(ElementType::Object(object)),
+        FieldType::Array(ElementType::Object(_), length) => {
+            FieldType::Array(ElementType::Object(object), length)
+        }
+        FieldType::Scalar(_) | FieldType::String | FieldType::Vector(_) | FieldType::Array(..) => kind,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::{MARKED_PAYLOAD, SHAPES_PAYLOAD, Tally, json, marked, recursive, shapes};
+    use super::super::fixtures::{
+        CountingVisitor, MARKED_PAYLOAD, SHAPES_PAYLOAD, json, marked, recursive, shapes,
+    };
     use super::*;
 
     fn refused(paths: &[&str]) -> String {
@@ -105,7 +116,8 @@ mod tests {
 
     #[test]
     fn paths_keep_their_fields_in_the_order_of_the_schema() {
-        // Goal: only what is named stays, in place. Method: paths out of order, through a list, to a subtree.
+        // Proves that only named fields remain, in the order of the schema, also in lists and
+        // subtrees.
         let plan = marked().select(&["unit.heat", "total", "cores.times.user", "unit.name"]).unwrap();
         let paths: Vec<_> = plan.fields().map(|leaf| leaf.path).collect();
         let expected = ["total.user", "total.system", "cores.times.user", "unit.name", "unit.heat"];
@@ -121,8 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn one_type_in_two_places_is_narrowed_apart() {
-        // Goal: a path narrows its own place only. Method: one struct and one table used twice.
+    fn a_path_narrows_a_type_only_at_its_own_position() {
+        // Proves that a path narrows a type only where the path leads, not where the type is used
+        // elsewhere.
         let plan = shapes().select(&["point.x", "points.y", "scalars.u8", "untouched.i8"]).unwrap();
         let expected = r#"{"scalars":{"u8":255},"untouched":{"i8":-100},"point":{"x":-5},"points":[{"y":4.0},{"y":6.0}]}"#;
         assert_eq!(json(&plan, SHAPES_PAYLOAD), expected);
@@ -130,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_path_and_a_longer_one_keep_the_whole() {
-        // Goal: a subtree wins over its parts, in either order. Method: both orders.
+        // Proves that a path to a subtree wins over paths to parts of it, in either order.
         for paths in [["point", "point.x"], ["point.x", "point"]] {
             let plan = shapes().select(&paths).unwrap();
             assert_eq!(json(&plan, SHAPES_PAYLOAD), r#"{"point":{"x":-5,"y":0.125}}"#);
@@ -139,7 +152,7 @@ mod tests {
 
     #[test]
     fn every_leaf_path_selects_its_field() {
-        // Goal: what `fields` lists, `select` takes. Method: each path alone.
+        // Proves that `select` takes every path that `fields` lists.
         for plan in [shapes(), marked(), recursive()] {
             for leaf in plan.fields() {
                 let narrowed = plan.select(&[&leaf.path]).unwrap();
@@ -151,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_path_is_told_with_the_nearest_name() {
-        // Goal: a misspelt path can be mended from the message. Method: a slip at each level.
+    fn an_unknown_path_suggests_the_nearest_name() {
+        // Proves that the message for a misspelt path suggests the right name, at each level.
         let expected = r#""totl": flatcap.test.Marked has no field "totl"; did you mean "total"?"#;
         assert_eq!(refused(&["totl"]), expected);
         let expected = r#""cores.times.usr": flatcap.test.Times has no field "usr"; did you mean "user"?"#;
@@ -169,14 +182,14 @@ mod tests {
 
     #[test]
     fn what_is_not_selected_is_not_read() {
-        // Goal: damage outside the selection does not matter. Method: cut the payload's end, where the strings
-        // and lists lie that were written first, and read only a scalar.
+        // Proves that damage outside the selection does not matter, here in the strings and lists
+        // at the end of the payload.
         let plan = marked().select(&["load"]).unwrap();
-        let mut tally = Tally::default();
+        let mut tally = CountingVisitor::default();
         plan.walk(MARKED_PAYLOAD, &mut tally).unwrap();
         assert_eq!(tally.calls, 2);
         let cut = &MARKED_PAYLOAD[..MARKED_PAYLOAD.len() - 8];
-        assert!(marked().walk(cut, &mut Tally::default()).is_err());
-        plan.walk(cut, &mut Tally::default()).unwrap();
+        assert!(marked().walk(cut, &mut CountingVisitor::default()).is_err());
+        plan.walk(cut, &mut CountingVisitor::default()).unwrap();
     }
 }

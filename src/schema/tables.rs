@@ -1,18 +1,18 @@
-//! Which tables does a binary schema have?
+//! The tables of a binary schema.
 
 use super::compile;
 use super::error::SchemaError;
 
-/// What a payload's root could be, by a binary schema.
+/// The tables of a binary schema that may be the root of a payload.
 #[derive(Debug, Clone)]
-pub struct Tables {
-    /// Full names of all tables, as the schema sorts them: by name.
+pub struct SchemaTables {
+    /// Full names of all tables, sorted as in the schema: by name.
     pub names: Vec<String>,
-    /// The one that the schema says payloads have (`root_type`), if it does.
+    /// The root table that the schema declares (`root_type`), if any.
     pub root: Option<String>,
 }
 
-impl Tables {
+impl SchemaTables {
     /// Reads a binary schema (.bfbs).
     ///
     /// # Errors
@@ -31,13 +31,13 @@ impl Tables {
 mod tests {
     use super::*;
 
-    // Goal: tables are told, structs are not, and what is no schema is an error. Method: a schema of this program; text.
+    // Proves that tables are listed, structs are not, and that a text is rejected.
     #[test]
-    fn tables_are_told() {
+    fn tables_are_listed() {
         let schema = std::fs::read("generated/segment.bfbs").unwrap();
-        let tables = Tables::read(&schema).unwrap();
+        let tables = SchemaTables::read(&schema).unwrap();
         assert!(tables.names.contains(&"flatcap.segment.Trailer".to_owned()), "{tables:?}");
         assert!(!tables.names.contains(&"flatcap.segment.Clocks".to_owned()), "{tables:?}");
-        assert!(matches!(Tables::read(b"table A {}"), Err(SchemaError::NotSchema)));
+        assert!(matches!(SchemaTables::read(b"table A {}"), Err(SchemaError::NotSchema)));
     }
 }

@@ -1,40 +1,40 @@
-//! How is a decoded value handed to whoever wants it?
+//! Decoded values and the visitor that receives them.
 
-use super::bytes::take;
-use super::plan::Field;
+use super::bytes::bytes_at;
+use super::compiled::Field;
 
-/// One value of a payload, as its schema says to read it.
+/// One decoded value of a payload.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value<'v> {
+pub enum FieldValue<'v> {
     /// An unsigned integer of any width.
     Unsigned(u64),
     /// A signed integer of any width.
     Signed(i64),
-    /// A number of 32 bits, kept apart so that it prints as short as it was meant: 0.1, not 0.10000000149.
+    /// A 32-bit float, kept separate so that it prints as 0.1 and not as 0.10000000149.
     Float32(f32),
-    /// A number of 64 bits.
+    /// A 64-bit float.
     Float(f64),
-    /// A truth value.
+    /// A bool.
     Bool(bool),
     /// A string, a text in bytes, or the name of an enum's value.
     Text(&'v str),
-    /// Not there: left out of the table, or marked so by the value that the schema reserves for it.
+    /// Absent: omitted from the table, or the value that the schema reserves for absence.
     Absent,
 }
 
-/// Where a value, an object or a list stands.
+/// The last step of the path to a value, an object or a list.
 #[derive(Debug, Clone, Copy)]
-pub enum Place<'p> {
-    /// The payload itself; only ever an object.
+pub enum PathStep<'p> {
+    /// The root object of the payload.
     Root,
-    /// A field of the object that was begun last.
+    /// A field of the current object.
     Field(&'p Field),
-    /// An element, counted from 0, of the list that was begun last; the field is the list's own.
+    /// An element of the current list, indexed from 0; the field is that of the list.
     Element(&'p Field, usize),
 }
 
-impl<'p> Place<'p> {
-    /// The field that is being read, none at the root.
+impl<'p> PathStep<'p> {
+    /// Returns the current field, `None` at the root.
     pub fn field(self) -> Option<&'p Field> {
         match self {
             Self::Root => None,
@@ -43,26 +43,27 @@ impl<'p> Place<'p> {
     }
 }
 
-/// What a walk through a payload calls, in the order of the field ids.
+/// Receives the values of a payload, in the order of the field ids.
 ///
-/// Each begin is followed by its end unless the walk fails; what was handed out before a failure is incomplete.
+/// Each begin is followed by its end unless the walk fails; the values before a failure are
+/// incomplete.
 pub trait Visitor {
     /// A table or struct begins; its fields follow.
-    fn begin_object(&mut self, place: Place<'_>);
-    /// The object that was begun last is complete.
+    fn begin_object(&mut self, step: PathStep<'_>);
+    /// The current object ends.
     fn end_object(&mut self);
-    /// A vector or array begins; exactly `length` elements follow. Text that is not UTF-8 comes as the list of
-    /// its bytes.
-    fn begin_list(&mut self, place: Place<'_>, length: usize);
-    /// The list that was begun last is complete.
+    /// A vector or array begins; exactly `length` elements follow. Text that is not UTF-8 is passed
+    /// as a list of its bytes.
+    fn begin_list(&mut self, step: PathStep<'_>, length: usize);
+    /// The current list ends.
     fn end_list(&mut self);
     /// One value, or the absence of an object, a list or a text.
-    fn value(&mut self, place: Place<'_>, value: Value<'_>);
+    fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>);
 }
 
-/// The types of fixed width, and how each lies in the bytes.
+/// The types of fixed width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scalar {
+pub(super) enum ScalarType {
     Bool,
     U8,
     I8,
@@ -76,8 +77,8 @@ pub(super) enum Scalar {
     F64,
 }
 
-impl Scalar {
-    /// Bytes in the payload.
+impl ScalarType {
+    /// Returns the length in the payload in bytes.
     pub(super) fn size(self) -> usize {
         match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
@@ -87,7 +88,7 @@ impl Scalar {
         }
     }
 
-    /// The name in a schema.
+    /// Returns the name in a schema.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -104,7 +105,7 @@ impl Scalar {
         }
     }
 
-    /// The largest value of an unsigned type.
+    /// Returns the largest value of an unsigned type.
     pub(super) fn unsigned_max(self) -> Option<u64> {
         match self {
             Self::U8 => Some(u8::MAX.into()),
@@ -115,7 +116,7 @@ impl Scalar {
         }
     }
 
-    /// The smallest value of a signed type.
+    /// Returns the smallest value of a signed type.
     pub(super) fn signed_min(self) -> Option<i64> {
         match self {
             Self::I8 => Some(i8::MIN.into()),
@@ -126,21 +127,21 @@ impl Scalar {
         }
     }
 
-    /// The value at an offset, none where it would end behind the bytes.
+    /// Reads the value at an offset. Returns `None` if it would end past the end of the bytes.
     #[inline]
-    pub(super) fn read(self, bytes: &[u8], at: usize) -> Option<Value<'static>> {
+    pub(super) fn read(self, bytes: &[u8], at: usize) -> Option<FieldValue<'static>> {
         Some(match self {
-            Self::Bool => Value::Bool(take::<1>(bytes, at)? != [0]),
-            Self::U8 => Value::Unsigned(u8::from_le_bytes(take(bytes, at)?).into()),
-            Self::I8 => Value::Signed(i8::from_le_bytes(take(bytes, at)?).into()),
-            Self::U16 => Value::Unsigned(u16::from_le_bytes(take(bytes, at)?).into()),
-            Self::I16 => Value::Signed(i16::from_le_bytes(take(bytes, at)?).into()),
-            Self::U32 => Value::Unsigned(u32::from_le_bytes(take(bytes, at)?).into()),
-            Self::I32 => Value::Signed(i32::from_le_bytes(take(bytes, at)?).into()),
-            Self::U64 => Value::Unsigned(u64::from_le_bytes(take(bytes, at)?)),
-            Self::I64 => Value::Signed(i64::from_le_bytes(take(bytes, at)?)),
-            Self::F32 => Value::Float32(f32::from_le_bytes(take(bytes, at)?)),
-            Self::F64 => Value::Float(f64::from_le_bytes(take(bytes, at)?)),
+            Self::Bool => FieldValue::Bool(bytes_at::<1>(bytes, at)? != [0]),
+            Self::U8 => FieldValue::Unsigned(u8::from_le_bytes(bytes_at(bytes, at)?).into()),
+            Self::I8 => FieldValue::Signed(i8::from_le_bytes(bytes_at(bytes, at)?).into()),
+            Self::U16 => FieldValue::Unsigned(u16::from_le_bytes(bytes_at(bytes, at)?).into()),
+            Self::I16 => FieldValue::Signed(i16::from_le_bytes(bytes_at(bytes, at)?).into()),
+            Self::U32 => FieldValue::Unsigned(u32::from_le_bytes(bytes_at(bytes, at)?).into()),
+            Self::I32 => FieldValue::Signed(i32::from_le_bytes(bytes_at(bytes, at)?).into()),
+            Self::U64 => FieldValue::Unsigned(u64::from_le_bytes(bytes_at(bytes, at)?)),
+            Self::I64 => FieldValue::Signed(i64::from_le_bytes(bytes_at(bytes, at)?)),
+            Self::F32 => FieldValue::Float32(f32::from_le_bytes(bytes_at(bytes, at)?)),
+            Self::F64 => FieldValue::Float(f64::from_le_bytes(bytes_at(bytes, at)?)),
         })
     }
 }

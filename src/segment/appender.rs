@@ -1,4 +1,4 @@
-//! A storage file as what the stream library writes to.
+//! A sink that lets the stream library write to a storage file.
 
 use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Write for Appender {
 
 pub(super) fn into_io(error: stream::Error) -> io::Error {
     match error.kind() {
-        // The kind and the number are what a caller asks for; they are cheap to carry over.
+        // Callers look at the kind and the OS error number, so both are kept.
         stream::ErrorKind::Io(inner) => match inner.raw_os_error() {
             Some(code) => io::Error::from_raw_os_error(code),
             None => io::Error::new(inner.kind(), inner.to_string()),

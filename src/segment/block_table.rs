@@ -1,29 +1,32 @@
-//! The table of a packed file's blocks in the making: where the next one stands, and what the file's own footer says in the end.
+//! The table of a compressed file's blocks while the file is written: where the next block goes,
+//! and the entries for the file's own footer.
 
 use std::io;
 
 use super::footer::{BlockEntry, Footer};
-use super::header::Header;
+use super::header::SegmentHeader;
 use crate::block::SourceSize;
 
-/// Where the blocks of a packed file stand, and what they hold.
+/// Offsets and lengths of the blocks of a compressed file, and the sizes of its sources.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BlockTable {
     blocks: Vec<BlockEntry>,
     sizes: Vec<SourceSize>,
-    bytes: u64,         // of the file
-    lacks_sizes: bool,  // of some blocks nobody knows them
-    is_recording: bool, // the blocks are as small as what was recorded at once
+    bytes: u64,        // of the file
+    lacks_sizes: bool, // of some blocks they are unknown
+    // The blocks are no larger than the writes that they were recorded in.
+    is_recording: bool,
 }
 
 impl BlockTable {
-    /// Of a file that is packed while it is recorded.
-    pub(super) fn recording() -> Self {
+    /// Starts the table of a file that is compressed while it is recorded.
+    pub(super) fn while_recording() -> Self {
         Self { is_recording: true, ..Self::default() }
     }
 
-    /// Of a file that holds these blocks already, one behind the other, and what became of their sources' frames; none where nobody knows.
-    pub(super) fn behind(blocks: Vec<BlockEntry>, sizes: Option<Vec<SourceSize>>) -> Self {
+    /// Continues the table of a file that holds these consecutive blocks. `sizes` are those of its
+    /// sources; none if they are unknown.
+    pub(super) fn resume(blocks: Vec<BlockEntry>, sizes: Option<Vec<SourceSize>>) -> Self {
         let bytes = blocks.last().map_or(0, BlockEntry::end);
         let lacks_sizes = sizes.is_none();
         Self { blocks, bytes, lacks_sizes, is_recording: true, sizes: sizes.unwrap_or_default() }
@@ -34,25 +37,25 @@ impl BlockTable {
         self.bytes
     }
 
-    /// How many blocks there are.
+    /// The number of blocks.
     pub(super) fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Where the next block begins in the segment as it was recorded.
+    /// Raw offset at which the next block begins.
     pub(super) fn raw_end(&self) -> u64 {
         self.blocks.last().map_or(0, BlockEntry::raw_end)
     }
 
-    /// Counts other frames of the file than blocks.
-    pub(super) fn pass(&mut self, bytes: u64) {
+    /// Counts the bytes of frames that are not blocks.
+    pub(super) fn add_other_bytes(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// Counts the next block: its length unpacked and that of its frame.
+    /// Adds the next block, given its uncompressed length and the length of its frame.
     ///
     /// # Errors
-    /// `InvalidInput`: it is too long.
+    /// `InvalidInput` if either length does not fit 32 bits.
     pub(super) fn add(&mut self, raw_bytes: u64, bytes: u64, sizes: &[SourceSize]) -> io::Result<()> {
         let invalid = |_| io::Error::new(io::ErrorKind::InvalidInput, "a block that is too long");
         let entry = BlockEntry {
@@ -69,8 +72,8 @@ impl BlockTable {
         Ok(())
     }
 
-    /// The footer of the packed file, behind the last block.
-    pub(super) fn footer(&mut self, header: Header, raw: &Footer) -> Footer {
+    /// Returns the footer of the compressed file, which follows the last block.
+    pub(super) fn footer(&mut self, header: SegmentHeader, raw: &Footer) -> Footer {
         Footer {
             header,
             index: Vec::new(),
@@ -86,7 +89,7 @@ impl BlockTable {
     }
 }
 
-/// Adds what became of sources' frames in one more block.
+/// Adds the sizes of sources in one more block to their sums.
 pub(super) fn add_sizes(sums: &mut Vec<SourceSize>, sizes: &[SourceSize]) {
     for size in sizes {
         match sums.iter_mut().find(|known| known.source == size.source) {

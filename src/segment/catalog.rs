@@ -1,28 +1,28 @@
-//! Lists the segments that paths name: those of a directory run by run, a file as it is.
+//! Lists the segments that paths name: files as they are, directories run by run.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::error::SegmentError;
-use super::name::{SegmentName, State};
 use super::reader::SegmentReader;
+use super::segment_name::{SealState, SegmentName};
 use crate::os::storage;
 
-/// One file to be read.
+/// One segment file to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listing {
-    /// Where it is.
+pub struct ListedSegment {
+    /// Its path.
     pub path: PathBuf,
-    /// Its name in its parts; none for a file under a name of its own.
+    /// Its parsed name; none for a file with any other name.
     pub name: Option<SegmentName>,
-    /// A recorder is at work on it: its end is in flight, not torn.
+    /// A recorder is writing it: bytes after its last intact frame are in flight, not torn.
     pub live: bool,
 }
 
-impl Listing {
-    /// Opens the segment. None for one that a recorder is just creating. One that was sealed since the directory was
-    /// listed is found under its new name.
+impl ListedSegment {
+    /// Opens the segment. Returns none for one that a recorder is just creating. If the segment was
+    /// sealed after the directory was listed, opens it under its new name.
     ///
     /// # Errors
     /// Every kind of [`SegmentError`].
@@ -30,7 +30,7 @@ impl Listing {
         match SegmentReader::open(&self.path) {
             Err(SegmentError::Empty { .. } | SegmentError::BadHeader { .. }) if self.live => Ok(None),
             Err(SegmentError::Io { error, path }) if error.kind() == ErrorKind::NotFound => match self.name {
-                Some(name) if name.state == State::Active => {
+                Some(name) if name.state == SealState::Active => {
                     SegmentReader::open(&self.path.with_file_name(name.sealed().to_string())).map(Some)
                 }
                 _ => Err(SegmentError::Io { error, path }),
@@ -40,12 +40,12 @@ impl Listing {
     }
 }
 
-/// Every segment that `paths` name: files as they are, directories by the segments in them, run by run. Skips other files
-/// in a directory.
+/// Lists every segment that `paths` name: files as they are, directories by the segments in them,
+/// run by run. Skips other files in a directory.
 ///
 /// # Errors
 /// `Io` for a path that is missing or unreadable.
-pub fn list(paths: &[PathBuf]) -> Result<Vec<Listing>, SegmentError> {
+pub fn list(paths: &[PathBuf]) -> Result<Vec<ListedSegment>, SegmentError> {
     let mut listings = Vec::new();
     for path in paths {
         let io_error = |error| SegmentError::Io { path: path.clone(), error };
@@ -54,34 +54,36 @@ pub fn list(paths: &[PathBuf]) -> Result<Vec<Listing>, SegmentError> {
         } else {
             let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
             let recording = path.parent().is_some_and(|parent| storage::is_recording(folder_of(parent)));
-            let live = recording && name.is_some_and(|name| name.state == State::Active);
-            listings.push(Listing { path: path.clone(), name, live });
+            let live = recording && name.is_some_and(|name| name.state == SealState::Active);
+            listings.push(ListedSegment { path: path.clone(), name, live });
         }
     }
     Ok(listings)
 }
 
-/// The segments of a directory, run by run.
-fn list_directory(path: &Path) -> io::Result<Vec<Listing>> {
-    let names = storage::names(path)?.into_iter().filter_map(|name| Some((SegmentName::parse(&name)?, name)));
+/// Lists the segments of a directory, run by run.
+fn list_directory(path: &Path) -> io::Result<Vec<ListedSegment>> {
+    let names =
+        storage::file_names(path)?.into_iter().filter_map(|name| Some((SegmentName::parse(&name)?, name)));
     let recording = storage::is_recording(path);
-    let listing = |(name, stored): (SegmentName, String)| Listing {
+    let listing = |(name, stored): (SegmentName, String)| ListedSegment {
         path: path.join(stored),
         name: Some(name),
-        live: recording && name.state == State::Active,
+        live: recording && name.state == SealState::Active,
     };
     Ok(by_run(names.collect()).into_iter().map(listing).collect())
 }
 
-/// Orders the names of a directory run by run, each run by its numbers.
+/// Orders the names of a directory run by run, and the names of a run by number.
 ///
-/// Runs of one host share no number and come in the order of their numbers, whatever its clock said. Runs whose numbers
-/// overlap are of several hosts whose files were gathered; these come in the order of their creation.
+/// Runs of one host share no number and come in the order of their numbers, even if the clock was
+/// wrong. Runs with overlapping numbers come from several hosts whose files were gathered; they
+/// come in the order of their creation.
 fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
-    // A segment may be sealed between two looks at the directory: it counts once, sealed first.
-    names.sort_unstable_by_key(|(name, _)| (name.run_id, name.number, name.state == State::Active));
+    // A segment sealed while the directory was read appears twice: the sealed name counts.
+    names.sort_unstable_by_key(|(name, _)| (name.run_id, name.number, name.state == SealState::Active));
     names.dedup_by_key(|(name, _)| (name.run_id, name.number));
-    // First and last number of each run, when it was created, and its id.
+    // Of each run: first and last number, creation time, id.
     let mut runs: Vec<(u64, u64, i64, u64)> = names
         .chunk_by(|(one, _), (next, _)| one.run_id == next.run_id)
         .filter_map(|run| {
@@ -90,7 +92,8 @@ fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
         })
         .collect();
     runs.sort_unstable();
-    let mut ranks = BTreeMap::new(); // of runs: how many groups of overlapping runs come before, created, id
+    // By run: number of groups of overlapping runs before it, creation time, id.
+    let mut ranks = BTreeMap::new();
     let (mut groups, mut reached) = (0, 0);
     for (first, last, created_s, run_id) in runs {
         groups += u64::from(first > reached);
@@ -110,7 +113,7 @@ fn folder_of(parent: &Path) -> &Path {
 mod tests {
     use super::*;
 
-    // Goal: segments of a run come in the order of their numbers, each once, nothing else. Method: a directory by hand.
+    // Proves that the segments of a run are listed once each, by number, and no other files.
     #[test]
     fn a_directory_lists_its_segments_by_number() {
         let folder = tempfile::tempdir().unwrap();
@@ -118,8 +121,8 @@ mod tests {
             let created_s = 1_700_000_000 - i64::from(number);
             SegmentName { number: number.into(), created_s, run_id: 1, state }
         };
-        let expected = [name(2, State::Sealed), name(3, State::Sealed), name(10, State::Active)];
-        for name in expected.iter().rev().chain(&[name(3, State::Active)]) {
+        let expected = [name(2, SealState::Sealed), name(3, SealState::Sealed), name(10, SealState::Active)];
+        for name in expected.iter().rev().chain(&[name(3, SealState::Active)]) {
             std::fs::write(folder.path().join(name.to_string()), b"").unwrap();
         }
         for other in ["flatcap.lock", "notes.bin", "0000000001-20231114T221320Z-0000000000000001.bin.cut"] {
@@ -131,8 +134,9 @@ mod tests {
         assert!(listed.iter().all(|listing| !listing.live), "no recorder holds the lock");
     }
 
-    /// Number and run of what is listed of a directory with these segments: number, seconds of creation, run, state.
-    fn listed(segments: &[(u64, i64, u64, State)]) -> Vec<(u64, u64)> {
+    /// Lists a directory with these segments (number, creation time in seconds, run, state).
+    /// Returns number and run of each.
+    fn listed(segments: &[(u64, i64, u64, SealState)]) -> Vec<(u64, u64)> {
         let folder = tempfile::tempdir().unwrap();
         for (number, created_s, run_id, state) in segments.iter().copied() {
             let name = SegmentName { number, created_s, run_id, state };
@@ -142,11 +146,11 @@ mod tests {
         listed.iter().filter_map(|listing| Some((listing.name?.number, listing.name?.run_id))).collect()
     }
 
-    // Goal: segments of different runs with equal numbers are all listed, run by run, by their creation; runs of one host, whose numbers
-    // never meet, by their numbers, whatever the clock said. Method: directories by hand.
+    // Proves that runs with overlapping numbers are all listed, run by run, by creation time, and
+    // that runs of one host are listed by number even if the clock was wrong.
     #[test]
     fn every_run_is_listed_as_one_stretch() {
-        use State::{Active, Sealed};
+        use SealState::{Active, Sealed};
         let of_two_hosts = [
             (0, 100, 9, Sealed),
             (1, 200, 9, Sealed),
@@ -162,11 +166,11 @@ mod tests {
         // Two hosts, the second with two runs: all three overlap.
         let chain = [(0, 30, 1, Sealed), (5, 60, 1, Sealed), (0, 10, 2, Sealed), (3, 40, 3, Sealed)];
         assert_eq!(listed(&chain), [(0, 2), (0, 1), (5, 1), (3, 3)]);
-        // Created in the same second: by the run's id.
+        // Created in the same second: by run id.
         assert_eq!(listed(&[(7, 1, 5, Sealed), (7, 1, 4, Sealed)]), [(7, 4), (7, 5)]);
     }
 
-    // Goal: a missing path is an error that names it. Method: a path that does not exist.
+    // Proves that a missing path is an error that names it.
     #[test]
     fn a_missing_path_is_named() {
         let error = list(&[PathBuf::from("/nonexistent/x")]).unwrap_err();

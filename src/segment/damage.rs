@@ -1,32 +1,33 @@
-//! Bytes that are not what was written, and bounded lists of them.
+//! Damaged ranges of a file, and bounded lists of them.
 
-/// Bytes that are not what was written.
+/// A range of bytes that differ from what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
     /// Offset in the file.
     pub offset: u64,
-    /// How many bytes, up to the next intact frame or the end.
+    /// Its length in bytes, up to the next intact frame or the end.
     pub length: u64,
-    /// What is wrong, in a few words.
+    /// A short description of the damage.
     pub what: &'static str,
 }
 
-/// Most places of damage that are kept one by one: a hostile file may have one every twenty bytes.
+/// Most damaged ranges that are listed one by one: a hostile file may have one every twenty bytes.
 const DAMAGE_KEPT_MAX: usize = 1000;
-/// What the last place is once there are more.
-const DAMAGE_GOES_ON: &str = "more damage from here on, up to the last damaged place";
+/// Description of the last range if there are more.
+const MORE_DAMAGE: &str = "more damage from here on, up to the last damaged place";
 
 impl Damage {
-    /// Adds it to a list of bounded length, in the order of offsets: the last place grows over what the list does not take.
-    pub(super) fn add_to(self, kept: &mut Vec<Self>) {
-        let is_full = kept.len() >= DAMAGE_KEPT_MAX;
-        match kept.last_mut().filter(|_| is_full) {
-            Some(last) => {
+    /// Appends it to a list of bounded length, in the order of offsets. If the list is full,
+    /// extends the last range up to this one.
+    pub(super) fn add_to(self, list: &mut Vec<Self>) {
+        let is_full = list.len() >= DAMAGE_KEPT_MAX;
+        match list.last_mut().filter(|_| is_full) {
+            Some(newest) => {
                 let end = self.offset.saturating_add(self.length);
-                last.length = last.length.max(end.saturating_sub(last.offset));
-                last.what = DAMAGE_GOES_ON;
+                newest.length = newest.length.max(end.saturating_sub(newest.offset));
+                newest.what = MORE_DAMAGE;
             }
-            None => kept.push(self),
+            None => list.push(self),
         }
     }
 }

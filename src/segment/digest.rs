@@ -1,24 +1,26 @@
-//! Proof that exactly these frames stand in this order (docs/FORMAT.md, "Index and digest").
+//! The digest that proves that exactly these frames follow in this order (docs/FORMAT.md, "Index
+//! and digest").
 
 use std::hash::Hasher;
 
 use twox_hash::XxHash3_64;
 
-/// The digest of an interval in the making: XXH3-64 of the digest before and the headers of the interval's frames.
+/// The running digest of an interval: XXH3-64 of the previous digest and of the headers of the
+/// interval's frames.
 #[derive(Clone)]
 pub(super) struct Digest(XxHash3_64);
 
 impl Digest {
-    /// Behind an interval with this digest; 0 for the first.
-    pub(super) fn behind(previous: u64) -> Self {
+    /// Starts the interval after one with this digest; 0 for the first interval.
+    pub(super) fn after(previous: u64) -> Self {
         let mut hasher = XxHash3_64::with_seed(0);
         hasher.write(&previous.to_le_bytes());
         Self(hasher)
     }
 
-    /// Adds the headers (length and stored checksum) of frames, one behind the other.
-    pub(super) fn add(&mut self, heads: &[u8]) {
-        self.0.write(heads);
+    /// Adds the concatenated headers (length and stored checksum) of frames.
+    pub(super) fn add(&mut self, headers: &[u8]) {
+        self.0.write(headers);
     }
 
     pub(super) fn value(&self) -> u64 {
@@ -40,12 +42,12 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Goal: the digest is the XXH3-64 of what the format says, however it comes in pieces. Method: an independent
-        // XXH3 over the whole.
+        // Proves that the digest is XXH3-64 as the format defines it, however the input is split.
+        // Method: compared with an independent implementation.
         #[test]
         fn digests_are_plain_xxh3(previous: u64, heads in proptest::collection::vec(any::<u8>(), 0..5000), cut: usize) {
             let cut = cut % (heads.len() + 1);
-            let mut digest = Digest::behind(previous);
+            let mut digest = Digest::after(previous);
             digest.add(&heads[..cut]);
             digest.add(&heads[cut..]);
             prop_assert_eq!(digest.value(), xxh3_64(&[&previous.to_le_bytes()[..], &heads].concat()));

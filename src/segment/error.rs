@@ -1,18 +1,19 @@
-//! Why a file cannot be read as a segment at all. Damage inside a readable segment is not an error but a finding.
+//! Reasons why a file cannot be read as a segment at all. Damage inside a readable segment is not
+//! an error; it is reported as a finding.
 
 use std::io;
 use std::path::PathBuf;
 
-/// What keeps a file from being read as a segment.
+/// The reason why a file cannot be read as a segment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmentError {
-    /// The kernel refuses: mend the path or its rights.
+    /// The kernel reports an error: check the path and its permissions.
     #[error("{}: {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
@@ -22,7 +23,8 @@ pub enum SegmentError {
         /// The file.
         path: PathBuf,
     },
-    /// No header at its start and no footer at its end: another kind of file, or damaged at both ends.
+    /// No header at its start and no footer at its end: another kind of file, or damaged at both
+    /// ends.
     #[error("{}: not a flatcap segment: no header at its start and no footer at its end", path.display())]
     NotASegment {
         /// The file.
@@ -33,7 +35,7 @@ pub enum SegmentError {
     FutureVersion {
         /// The file.
         path: PathBuf,
-        /// The version the header states.
+        /// The version in the header.
         version: u16,
         /// The highest version this build reads.
         known: u16,
@@ -46,12 +48,12 @@ pub enum SegmentError {
         /// The unknown bits.
         bits: u64,
     },
-    /// The header's bytes are intact but say something impossible.
-    #[error("{}: its header says {what}", path.display())]
+    /// The header's bytes are intact, but a value is invalid.
+    #[error("{}: invalid header: {what}", path.display())]
     BadHeader {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The invalid value.
         what: &'static str,
     },
 }

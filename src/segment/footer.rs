@@ -1,77 +1,79 @@
-//! What seals a segment: the footer, and the trailer that says where it stands.
+//! The end of a sealed segment: the footer, and the trailer that holds its offset.
 
 use std::io;
 
-use super::control::forcing_builder;
-use super::header::{BLOCKS, Header, HeaderFault, verified};
+use super::control_frames::fixed_size_builder;
+use super::footer_totals::FooterTotals;
+use super::header::{FEATURE_BLOCKS, HeaderError, SegmentHeader, verified};
 use super::index::IndexEntry;
-use super::totals::Totals;
 use crate::block::SourceSize;
 use crate::schema::segment as wire;
 
-/// What stands at the end of a sealed segment, in front of the trailer.
+/// The footer of a sealed segment. It is followed by the trailer.
 #[derive(Debug, Clone)]
 pub struct Footer {
     /// A copy of the header.
-    pub header: Header,
-    /// One a source, in the order of the header.
-    pub totals: Vec<Totals>,
-    /// Frames in front of the footer.
+    pub header: SegmentHeader,
+    /// One per source, in the order of the header.
+    pub totals: Vec<FooterTotals>,
+    /// Number of frames before the footer.
     pub frames: u64,
-    /// Bytes in front of the footer.
+    /// Number of bytes before the footer.
     pub bytes: u64,
     /// The largest step back in time between frames of different sources, in nanoseconds.
     pub reorder_window_ns: u64,
-    /// Completed after a crash.
+    /// Whether the segment was completed after a crash.
     pub recovered: bool,
-    /// All intervals in front of the footer.
+    /// All intervals before the footer.
     pub index: Vec<IndexEntry>,
-    /// Of a packed segment: its blocks, in the order of their raw offsets, which leave nothing out. Else none.
+    /// Compressed segments only: the blocks, in the order of their raw offsets and without gaps
+    /// between them.
     pub blocks: Vec<BlockEntry>,
-    /// Of a packed segment: what became of each source's frames. Else none.
+    /// Compressed segments only: sizes of each source's frames.
     pub sizes: Vec<SourceSize>,
-    /// Of a packed segment: it was packed while it was recorded, in blocks that are smaller than they could be.
+    /// Compressed segments only: compressed while it was recorded, in blocks smaller than they
+    /// could be.
     pub small_blocks: bool,
 }
 
-/// Where a block of a packed segment stands.
+/// Location of a block of a compressed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockEntry {
-    /// Of its first frame, in the segment as it was recorded, in bytes.
+    /// Offset of its first frame in the raw segment, in bytes.
     pub raw_offset: u64,
-    /// Of its own frame, in the file, in bytes.
+    /// Offset of its own frame in the file, in bytes.
     pub offset: u64,
-    /// Length of its frames, unpacked.
+    /// Length of its frames after decompression, in bytes.
     pub raw_bytes: u32,
-    /// Length of its own frame, with its header.
+    /// Length of its own frame, header included, in bytes.
     pub bytes: u32,
 }
 
 impl BlockEntry {
-    /// Where in the segment as it was recorded the next block begins.
+    /// Raw offset at which the next block begins.
     pub fn raw_end(&self) -> u64 {
         self.raw_offset.saturating_add(u64::from(self.raw_bytes))
     }
 
-    /// Where in the file its frame ends.
+    /// Offset in the file at which its frame ends.
     pub(super) fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.bytes))
     }
 }
 
 impl Footer {
-    /// The number of a source's first reading that is neither in this segment nor in an earlier one, nor counted as lost there;
-    /// 0 for a source that the footer does not know.
+    /// Returns the number of a source's first sample that is neither recorded nor counted as lost
+    /// in this segment or an earlier one. 0 for a source that the footer does not know.
     pub(super) fn next_seq(&self, source: u16) -> u64 {
         let first = self.header.source(source).map_or(0, |source| source.next_seq);
         let totals = self.totals.iter().find(|totals| totals.source == source);
         totals.map_or(first, |totals| first.saturating_add(totals.recorded).saturating_add(totals.lost))
     }
 
-    /// The payload of the footer frame.
+    /// Returns the payload of the footer frame.
     pub fn encode(&self) -> Vec<u8> {
-        let mut builder = forcing_builder();
-        let incompatible = if self.blocks.is_empty() { 0 } else { BLOCKS };
+        let mut builder = fixed_size_builder();
+        let incompatible = if self.blocks.is_empty() { 0 } else { FEATURE_BLOCKS };
         let header = self.header.build(&mut builder, incompatible);
         let totals: Vec<_> = self.totals.iter().map(|totals| totals.build(&mut builder)).collect();
         let totals = builder.create_vector(&totals);
@@ -108,11 +110,11 @@ impl Footer {
     }
 
     /// Reads the payload of a footer frame.
-    pub(super) fn decode(payload: &[u8]) -> Result<Self, HeaderFault> {
-        let footer = verified::<wire::Footer<'_>>(payload).ok_or(HeaderFault::Malformed)?;
+    pub(super) fn decode(payload: &[u8]) -> Result<Self, HeaderError> {
+        let footer = verified::<wire::Footer<'_>>(payload).ok_or(HeaderError::Malformed)?;
         Ok(Self {
-            header: Header::check(footer.header())?,
-            totals: footer.totals().iter().map(Totals::read).collect(),
+            header: SegmentHeader::check(footer.header())?,
+            totals: footer.totals().iter().map(FooterTotals::read).collect(),
             frames: footer.frames(),
             bytes: footer.bytes(),
             reorder_window_ns: footer.reorder_window_ns(),
@@ -138,12 +140,12 @@ fn read_size(size: &wire::PackedSize) -> SourceSize {
     SourceSize { source: size.source(), raw_bytes: size.raw_bytes(), stored_bytes: size.stored_bytes() }
 }
 
-/// The last frame of a sealed segment: where the footer stands.
+/// The last frame of a sealed segment. It holds the offset of the footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
     /// Offset of the footer's frame.
     pub footer_offset: u64,
-    /// Length of the footer's payload.
+    /// Length of the footer's payload, in bytes.
     pub footer_length: u32,
     /// Number of the segment.
     pub segment: u64,
@@ -152,12 +154,12 @@ pub struct Trailer {
 }
 
 impl Trailer {
-    /// Length of its payload, always.
+    /// Length of its payload in bytes, which is constant.
     pub const PAYLOAD_BYTES: usize = 56;
 
-    /// The payload of the trailer frame.
+    /// Returns the payload of the trailer frame.
     pub fn encode(&self) -> Vec<u8> {
-        let mut builder = forcing_builder();
+        let mut builder = fixed_size_builder();
         let root = wire::Trailer::create(
             &mut builder,
             &wire::TrailerArgs {
@@ -171,7 +173,7 @@ impl Trailer {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a trailer frame; none if it is none.
+    /// Reads the payload of a trailer frame; none if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let trailer = verified::<wire::Trailer<'_>>(payload)?;
         Some(Self {
@@ -183,8 +185,8 @@ impl Trailer {
     }
 }
 
-/// The payloads of a footer and of the trailer that points to it.
-pub(super) fn ended(footer: &Footer) -> io::Result<(Vec<u8>, Vec<u8>)> {
+/// Returns the payloads of a footer and of its trailer.
+pub(super) fn footer_and_trailer(footer: &Footer) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let payload = footer.encode();
     let trailer = Trailer {
         footer_offset: footer.bytes,
@@ -200,7 +202,7 @@ mod tests {
     use super::*;
     use crate::segment::header::tests::example;
 
-    // Goal: a trailer is read back and has one size whatever it says. Method: extreme values.
+    // Proves that a trailer is read back as written and has one size for all values.
     #[test]
     fn trailers_have_one_size() {
         for value in [0, 1, u64::MAX / 2] {
@@ -211,18 +213,18 @@ mod tests {
         }
     }
 
-    // Goal: a footer carries header and totals, histograms too. Method: an example.
+    // Proves that a footer is read back with its header, totals and histograms.
     #[test]
     fn footers_are_read_back() {
-        let mut totals = Totals::new(1);
+        let mut totals = FooterTotals::new(1);
         totals.lost = 4;
         totals.missed = 5;
-        totals.partial = 6;
+        totals.incomplete = 6;
         totals.causes = 0b1001;
         totals.lateness.add_bucket(1000, 3);
         let footer = Footer {
             header: example(),
-            totals: vec![Totals::new(0), totals],
+            totals: vec![FooterTotals::new(0), totals],
             frames: 10,
             bytes: 1000,
             reorder_window_ns: 77,
@@ -238,7 +240,7 @@ mod tests {
         assert_eq!((&back.index, &back.blocks, &back.sizes), (&footer.index, &footer.blocks, &footer.sizes));
         assert!(back.small_blocks);
         let back_1 = &back.totals[1];
-        assert_eq!((back_1.lost, back_1.missed, back_1.partial, back_1.causes), (4, 5, 6, 0b1001));
+        assert_eq!((back_1.lost, back_1.missed, back_1.incomplete, back_1.causes), (4, 5, 6, 0b1001));
         assert_eq!(back.totals[1].lateness.summary().count, 3);
         assert!(back.totals[0].span.is_none());
     }

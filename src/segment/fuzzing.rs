@@ -1,23 +1,25 @@
-//! What must hold for any bytes at all: the entries of `fuzz/`, and of the tests that run its corpus.
+//! Properties that must hold for any input: the entry points of `fuzz/` and of the tests that run
+//! its corpus.
 //!
-//! Each takes bytes of a stranger and panics where this room breaks a promise. None is in a release: the module is there
-//! for tests and under the feature `fuzzing`.
+//! Each entry point takes untrusted bytes and panics if this module breaks a promise. Only tests
+//! and the feature `fuzzing` compile this module; releases do not.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::runs::Runs;
+use super::batch_source::BatchSource;
 use super::{
-    Advance, FrameKind, Leftovers, Packed, SegmentName, SegmentReader, State, Verification, recover,
+    Advance, CompressedSegment, FrameKind, Leftovers, SealState, SegmentName, SegmentReader, Verification,
+    recover,
 };
-use crate::os::storage::{Attributes, Entry, ReadAt, Space, Storage, StorageFile};
+use crate::os::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 
 #[derive(Debug)]
-struct Memory(Vec<u8>);
+struct MemoryBytes(Vec<u8>);
 
-impl ReadAt for Memory {
+impl ReadAt for MemoryBytes {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         let rest = self.0.get(from..).unwrap_or_default();
@@ -31,109 +33,116 @@ impl ReadAt for Memory {
     }
 }
 
-/// Opens `data` as a segment, walks it and verifies it: frames and holes tile the file, and the verifier sees the same, by runs and
-/// frame by frame.
+/// Opens `data` as a segment, reads and verifies it. Frames and damaged ranges must cover the file
+/// without overlap, and the verifier must see the same in batches and frame by frame.
 ///
 /// # Panics
 /// A promise of the reader or the verifier is broken.
 pub fn segment(data: &[u8]) {
-    let file: Arc<dyn ReadAt> = Arc::new(Memory(data.to_vec()));
+    let file: Arc<dyn ReadAt> = Arc::new(MemoryBytes(data.to_vec()));
     let path = Path::new("fuzz.bin");
     let Ok(mut reader) = SegmentReader::over(path, Arc::clone(&file)) else { return };
-    let (mut end, mut holes, mut samples) = (0, 0, 0);
+    let (mut end, mut damaged, mut samples) = (0, 0, 0);
     while let Ok(Some(advance)) = reader.advance() {
         match advance {
             Advance::Frame(at) => {
-                assert_eq!(at.offset, end, "frames and holes follow one another");
-                assert_eq!(reader.bytes(at).len(), at.bytes, "a frame's bytes are there until the next one");
+                assert_eq!(at.offset, end, "frames and damaged ranges are contiguous");
+                assert_eq!(
+                    reader.bytes(at).len(),
+                    at.bytes,
+                    "a frame's bytes are available until the next frame"
+                );
                 let mut copied = Vec::new();
                 reader.copy_frame(at, &mut copied);
-                let as_it_stood = copied == reader.bytes(at);
-                assert!(at.is_repaired || as_it_stood, "an intact frame is copied as it stands");
+                let is_unchanged = copied == reader.bytes(at);
+                assert!(at.is_repaired || is_unchanged, "an intact frame is copied unchanged");
                 if at.kind == FrameKind::Telemetry {
-                    assert!(reader.telemetry(at).is_some(), "a sample can be read");
+                    assert!(reader.sample(at).is_some(), "a sample can be read");
                     samples += 1;
                 }
-                holes += usize::from(at.is_repaired);
+                damaged += usize::from(at.is_repaired);
                 end += at.bytes as u64;
             }
             Advance::Damage(damage) => {
-                assert_eq!(damage.offset, end, "frames and holes follow one another");
-                assert!(damage.length > 0, "a hole has bytes");
-                holes += 1;
+                assert_eq!(damage.offset, end, "frames and damaged ranges are contiguous");
+                assert!(damage.length > 0, "a damaged range is not empty");
+                damaged += 1;
                 end += damage.length;
             }
         }
     }
     if let Some(tail) = reader.tail() {
         assert_eq!(tail.offset, end, "a tail follows the last frame");
-        assert!(tail.length > 0 && tail.length <= data.len() as u64, "a tail has bytes");
-        // Behind the last block it is of the file, and nobody knows what it would be unpacked.
-        let is_packed = reader.packed().is_some_and(|packed| packed.raw_bytes() == end);
-        end += if is_packed { 0 } else { tail.length };
+        assert!(tail.length > 0 && tail.length <= data.len() as u64, "a tail is not empty");
+        // A tail after the last block is measured in the file: its raw length is unknown.
+        let is_after_blocks = reader.compressed().is_some_and(|compressed| compressed.raw_bytes() == end);
+        end += if is_after_blocks { 0 } else { tail.length };
     }
-    let length = reader.packed().map_or(data.len() as u64, Packed::raw_bytes);
-    assert_eq!(end, length, "frames, holes and tail reach the end");
+    let length = reader.compressed().map_or(data.len() as u64, CompressedSegment::raw_bytes);
+    assert_eq!(end, length, "frames, damaged ranges and tail reach the end");
     let is_sealed = reader.is_sealed();
 
     let Ok(mut reader) = SegmentReader::over(path, Arc::clone(&file)) else { unreachable!("opened before") };
     let mut verification = Verification::default();
-    let walked = verification.segment(&mut reader, false, &mut |_| {});
-    assert!(walked.is_ok(), "memory can be read");
+    let result = verification.verify(&mut reader, false, &mut |_| {});
+    assert!(result.is_ok(), "memory can be read");
     let verdict = verification.finish();
     let Ok(mut reader) = SegmentReader::over(path, file) else { unreachable!("opened before") };
     let mut verification = Verification::default();
-    let walked = verification.segment_by(&mut reader, Runs::new(None, 0), false, &mut |_| {});
-    assert!(walked.is_ok(), "memory can be read");
-    assert_eq!(verdict, verification.finish(), "by runs and frame by frame the verdict is the same");
-    assert_eq!(verdict.frames, samples, "both walks see the same samples");
-    assert!(verdict.flaws.len() >= holes, "each hole is a flaw");
-    assert!(is_sealed || !verdict.is_intact(), "what is not sealed is not intact");
+    let result = verification.verify_with(&mut reader, BatchSource::new(None, 0), false, &mut |_| {});
+    assert!(result.is_ok(), "memory can be read");
+    assert_eq!(verdict, verification.finish(), "batches do not change the verdict");
+    assert_eq!(verdict.frames, samples, "reader and verifier see the same samples");
+    assert!(verdict.flaws.len() >= damaged, "each damaged range is a flaw");
+    assert!(is_sealed || !verdict.is_intact(), "an unsealed segment is not intact");
 }
 
-/// Recovers `data` as what a crash has left: what comes of it, if anything, is sealed, intact and explained, and the rest was
-/// set aside.
+/// Recovers `data` as a segment left by a crash. A recovered segment must be sealed, intact and
+/// complete, and other bytes must be set aside.
 ///
 /// # Panics
 /// A promise of the recovery is broken.
 pub fn complete(data: &[u8]) {
-    let name = SegmentName { number: 3, created_s: 1_700_000_000, run_id: 5, state: State::Active };
-    let shelf = Shelf::default();
-    shelf.put(&name.to_string(), data);
-    let Ok(recovered) = recover(&shelf, name, &Leftovers::default(), false) else { return };
-    let kept = shelf.names();
-    assert!(kept.iter().all(|name| !name.ends_with(".active") && !name.ends_with(".recovering")), "{kept:?}");
+    let name = SegmentName { number: 3, created_s: 1_700_000_000, run_id: 5, state: SealState::Active };
+    let storage = MemoryStorage::default();
+    storage.put(&name.to_string(), data);
+    let Ok(recovered) = recover(&storage, name, &Leftovers::default(), false) else { return };
+    let names = storage.names();
+    assert!(
+        names.iter().all(|name| !name.ends_with(".active") && !name.ends_with(".recovering")),
+        "{names:?}"
+    );
     for name in &recovered.set_aside {
-        assert!(kept.contains(name), "{name} was set aside");
+        assert!(names.contains(name), "{name} was set aside");
     }
     let Some(sealed) = recovered.sealed else { return };
-    let Ok(file) = shelf.open(&sealed) else { unreachable!("it is sealed under that name") };
+    let Ok(file) = storage.open(&sealed) else { unreachable!("it is sealed under that name") };
     let reader = SegmentReader::over(Path::new(&sealed), file);
     let mut reader = reader.unwrap_or_else(|error| unreachable!("a sealed segment can be read: {error}"));
     assert!(reader.is_sealed());
     let mut verification = Verification::default();
-    let walked = verification.segment(&mut reader, false, &mut |_| {});
-    assert!(walked.is_ok(), "memory can be read");
+    let result = verification.verify(&mut reader, false, &mut |_| {});
+    assert!(result.is_ok(), "memory can be read");
     let verdict = verification.finish();
     assert!(verdict.is_intact(), "{:?}", verdict.flaws);
-    assert_eq!(verdict.unexplained(), 0, "{:?}", verdict.holes);
-    assert_eq!(verdict.frames, recovered.frames, "what was said to be there is there");
+    assert_eq!(verdict.unexplained(), 0, "{:?}", verdict.unexplained_gaps);
+    assert_eq!(verdict.frames, recovered.frames, "the recovery reports the right number of samples");
 }
 
-/// Files in memory.
+/// A storage in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf(Mutex<BTreeMap<String, Arc<Kept>>>);
+pub(crate) struct MemoryStorage(Mutex<BTreeMap<String, Arc<MemoryFile>>>);
 
 #[derive(Debug, Default)]
-struct Kept(Mutex<Vec<u8>>);
+struct MemoryFile(Mutex<Vec<u8>>);
 
-impl Shelf {
-    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Kept>>> {
+impl MemoryStorage {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<MemoryFile>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn put(&self, name: &str, content: &[u8]) {
-        self.files().insert(name.to_owned(), Arc::new(Kept(Mutex::new(content.to_vec()))));
+        self.files().insert(name.to_owned(), Arc::new(MemoryFile(Mutex::new(content.to_vec()))));
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -141,13 +150,13 @@ impl Shelf {
     }
 }
 
-impl Kept {
+impl MemoryFile {
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Storage for Shelf {
+impl Storage for MemoryStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.put(name, &[]);
         self.open(name)
@@ -186,23 +195,23 @@ impl Storage for Shelf {
         Ok(())
     }
 
-    fn entries(&self) -> io::Result<Vec<Entry>> {
+    fn entries(&self) -> io::Result<Vec<FileEntry>> {
         Ok(self
             .names()
             .into_iter()
             .zip(0..)
-            .map(|(name, identity)| Entry { name, allocated: 0, identity })
+            .map(|(name, identity)| FileEntry { name, allocated: 0, identity })
             .collect())
     }
 
-    fn space(&self) -> io::Result<Space> {
-        Ok(Space { total: u64::MAX, available: u64::MAX })
+    fn space(&self) -> io::Result<DiskSpace> {
+        Ok(DiskSpace { total: u64::MAX, available: u64::MAX })
     }
 }
 
-impl ReadAt for Kept {
+impl ReadAt for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        Memory(self.bytes().clone()).read_at(buffer, offset)
+        MemoryBytes(self.bytes().clone()).read_at(buffer, offset)
     }
 
     fn length(&self) -> io::Result<u64> {
@@ -210,7 +219,7 @@ impl ReadAt for Kept {
     }
 }
 
-impl StorageFile for Kept {
+impl StorageFile for MemoryFile {
     fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut bytes = self.bytes();
         let before = bytes.len();
@@ -233,11 +242,11 @@ impl StorageFile for Kept {
         self.length()
     }
 
-    fn attributes(&self) -> io::Result<Attributes> {
-        Ok(Attributes::default())
+    fn attributes(&self) -> io::Result<FileAttributes> {
+        Ok(FileAttributes::default())
     }
 
-    fn set_attributes(&self, _attributes: &Attributes) -> io::Result<()> {
+    fn set_attributes(&self, _attributes: &FileAttributes) -> io::Result<()> {
         Ok(())
     }
 
@@ -246,14 +255,14 @@ impl StorageFile for Kept {
     }
 }
 
-/// Reads `data` as a file's name: what is taken for ours prints as it reads.
+/// Reads `data` as a file name. A name that is accepted must print as it was read.
 ///
 /// # Panics
-/// It does not.
+/// A promise of the parser is broken.
 pub fn name(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Some(name) = SegmentName::parse(text) {
-        assert_eq!(name.to_string(), text, "a name that is ours prints as it reads");
+        assert_eq!(name.to_string(), text, "an accepted name prints as it was read");
         assert_eq!(SegmentName::parse(&name.sealed().to_string()), Some(name.sealed()));
     }
 }
@@ -266,15 +275,15 @@ mod tests {
     use super::super::{Frames, SegmentWriter, SourceInfo};
     use super::*;
     use crate::effort;
-    use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+    use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
     use crate::stream::Framer;
 
-    /// Of each file, so that all of them stay below some seconds in a debug build.
+    /// Mutations per file: all files together take a few seconds in a debug build.
     const MUTATIONS: u64 = 60;
 
-    struct Random(u64);
+    struct SegmentMutator(u64);
 
-    impl Random {
+    impl SegmentMutator {
         fn next(&mut self) -> usize {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
@@ -282,7 +291,7 @@ mod tests {
             usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).unwrap()
         }
 
-        /// One to four changes: bits, cuts, removals, repetitions, zeros.
+        /// Makes one to four changes: flips bits, truncates, removes, repeats or zeroes bytes.
         fn mutate(&mut self, bytes: &mut Vec<u8>) {
             for _ in 0..=self.next() % 4 {
                 let at = self.next() % bytes.len().max(1);
@@ -304,7 +313,7 @@ mod tests {
     fn run(folder: &str, entry: fn(&[u8])) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let Ok(entries) = std::fs::read_dir(&folder) else {
-            println!("passed over: no {}", folder.display());
+            println!("skipped: no {}", folder.display());
             return;
         };
         let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -312,61 +321,62 @@ mod tests {
         for (seed, file) in (1..).zip(&files) {
             let original = std::fs::read(file).unwrap();
             entry(&original);
-            let mut random = Random(seed);
+            let mut random = SegmentMutator(seed);
             for round in 0..effort::of(MUTATIONS / 4, MUTATIONS) {
                 let mut bytes = original.clone();
                 random.mutate(&mut bytes);
-                let held = catch_unwind(|| entry(&bytes));
-                assert!(held.is_ok(), "{}, seed {seed}, round {round}", file.display());
+                let result = catch_unwind(|| entry(&bytes));
+                assert!(result.is_ok(), "{}, seed {seed}, round {round}", file.display());
             }
         }
     }
 
-    // Goal: a source that came later begins where its descriptor says, for a recovery as for a verification. Method: samples from
-    // that number on cost nothing; samples below it are left out, and what is left is intact.
+    // Proves that recovery and verification begin a later source at the number in its descriptor:
+    // samples from there on are kept, samples below it are left out.
     #[test]
     fn described_sources_begin_where_they_say() {
         for (first, frames) in [(5, 3), (3, 1)] {
-            let name = SegmentName { number: 7, created_s: 1_700_000_000, run_id: 5, state: State::Active };
-            let shelf = Shelf::default();
-            let mut writer = SegmentWriter::create(&shelf, name, example(), &[], 0).unwrap();
+            let name =
+                SegmentName { number: 7, created_s: 1_700_000_000, run_id: 5, state: SealState::Active };
+            let storage = MemoryStorage::default();
+            let mut writer = SegmentWriter::create(&storage, name, example(), &[], 0).unwrap();
             let late = example().sources.swap_remove(1);
             let late = SourceInfo { id: 2, name: "late".into(), next_seq: 5, ..late };
             writer.append_source(late).unwrap();
             for seq in first..first + 3 {
                 let mut payload = vec![0; ENVELOPE_BYTES];
                 let stamp =
-                    Stamp { mono_ns: seq, wall_ns: 0, seq, shortfall: Shortfall::NONE, duration_ns: 1 };
+                    Stamp { mono_ns: seq, wall_ns: 0, seq, incomplete: Incomplete::NONE, duration_ns: 1 };
                 Envelope::new(2).write(&mut payload, &stamp, &[]);
                 let mut frame = Vec::new();
                 writer.checksum().frame_and_write(&mut frame, &payload).unwrap();
-                let heads = [&frame[..writer.checksum().frame_bytes(0)]];
+                let headers = [&frame[..writer.checksum().frame_bytes(0)]];
                 let mut pieces = [IoSlice::new(&frame)];
-                writer.append(Frames { pieces: &mut pieces, heads: &heads, count: 1 }).unwrap();
+                writer.append(Frames { pieces: &mut pieces, headers: &headers, count: 1 }).unwrap();
             }
-            let left = writer.file();
-            let mut bytes = vec![0; usize::try_from(left.length().unwrap()).unwrap()];
-            assert_eq!(left.read_at(&mut bytes, 0).unwrap(), bytes.len());
+            let file = writer.file();
+            let mut bytes = vec![0; usize::try_from(file.length().unwrap()).unwrap()];
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
             complete(&bytes);
-            let recovered = recover(&shelf, name, &Leftovers::default(), false).unwrap();
+            let recovered = recover(&storage, name, &Leftovers::default(), false).unwrap();
             assert_eq!((recovered.frames, recovered.lost), (frames, 0));
         }
     }
 
-    // Goal: reader and verifier keep their promises on the golden segments and near them. Method: every file and some
-    // mutations of it, the same in every run.
+    // Proves that reader and verifier keep their promises on the golden segments and on mutations
+    // of them.
     #[test]
     fn segments_hold_near_the_corpus() {
         run("tests/corpus", segment);
     }
 
-    // Goal: whatever is recovered is intact and explained. Method: as above.
+    // Proves that recovered segments are intact and complete, with the same input.
     #[test]
     fn recoveries_hold_near_the_corpus() {
         run("tests/corpus", complete);
     }
 
-    // Goal: names near ours are ours only in full. Method: as above.
+    // Proves that names close to a valid one are accepted only if they are valid.
     #[test]
     fn names_hold_near_their_corpus() {
         run("fuzz/corpus/name", name);

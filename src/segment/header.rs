@@ -1,4 +1,5 @@
-//! The first frame of every segment: who wrote it, how, when, and what each source's payload means.
+//! The first frame of every segment: the writer, the host, the clocks, and the schema of each
+//! source.
 
 use flatbuffers::{FlatBufferBuilder, Verifiable, VerifierOptions, WIPOffset};
 
@@ -9,21 +10,22 @@ use crate::os::host::HostIdentity;
 use crate::schema::segment as wire;
 use crate::stream::ChecksumKind;
 
-/// The version of the format that is written, and the highest that is read.
+/// The format version that is written, and the highest that is read.
 pub const VERSION: u16 = 1;
-/// A feature that a reader must know: the frames behind the header are blocks (docs/FORMAT.md, section 11).
-pub(super) const BLOCKS: u64 = 1;
-/// Features this build knows of those that a reader must know.
-const INCOMPATIBLE_KNOWN: u64 = BLOCKS;
-/// Checksum of a packed segment's own frames, whatever those within have.
-pub(super) const PACKED_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
+/// Feature bit that a reader must know: the frames after the header are blocks (docs/FORMAT.md,
+/// section 11).
+pub(super) const FEATURE_BLOCKS: u64 = 1;
+/// Incompatible feature bits that this build knows.
+const INCOMPATIBLE_KNOWN: u64 = FEATURE_BLOCKS;
+/// Checksum of a compressed segment's own frames, whatever checksum the frames inside have.
+pub(super) const COMPRESSED_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
 /// Most sources in one segment.
 pub(super) const SOURCES_MAX: usize = 4096;
-/// Highest limit of a frame that is believed, in bytes.
+/// Highest frame limit that a header may have, in bytes.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
-/// Most pairings of the clocks in one header; of more the oldest are left out.
+/// Most clock pairings in one header; beyond that the oldest are dropped.
 pub(super) const CLOCKS_MAX: usize = 1024;
-/// Longest header or footer that is believed, in bytes.
+/// Longest header or footer that is read, in bytes.
 pub(super) const HEADER_BYTES_MAX: u32 = 64 << 20;
 
 pub use wire::SourceKind;
@@ -31,14 +33,14 @@ pub use wire::SourceKind;
 /// Names of the host.
 pub type HostName = HostIdentity;
 
-/// A segment's header, checked.
+/// The header of a segment, validated.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Header {
+pub struct SegmentHeader {
     /// Number of the segment in its directory.
     pub segment: u64,
-    /// Which run of a recorder wrote it.
+    /// The run that wrote it.
     pub run_id: u64,
-    /// Which host.
+    /// The host that wrote it.
     pub host: HostName,
     /// Version of the program that wrote it.
     pub agent_version: String,
@@ -48,24 +50,24 @@ pub struct Header {
     pub frame_max: u32,
     /// The clocks when it was created.
     pub clocks: ClockReading,
-    /// How far back in time frames of different sources are expected to step, in nanoseconds.
+    /// Expected largest step back in time between frames of different sources, in nanoseconds.
     pub reorder_window_ns: u64,
-    /// What each source is.
+    /// Descriptors of the sources.
     pub sources: Vec<SourceInfo>,
-    /// The pairings of the run so far, each in force from its monotonic time on.
+    /// The run's clock pairings so far, each valid from its monotonic time on.
     pub clock_table: Vec<ClockReading>,
 }
 
-/// One source's descriptor.
+/// Descriptor of one source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceInfo {
     /// Its id, unique within the segment.
     pub id: u16,
     /// Its name.
     pub name: String,
-    /// Keys and values that tell it from others of its kind.
+    /// Keys and values that distinguish it from other sources of its kind.
     pub labels: Vec<(String, String)>,
-    /// Who makes its samples.
+    /// The kind of producer of its samples.
     pub kind: SourceKind,
     /// Nominal period, in nanoseconds; 0 for none.
     pub period_ns: u64,
@@ -73,35 +75,35 @@ pub struct SourceInfo {
     pub root: String,
     /// Binary schema of its payload; empty for an opaque source.
     pub schema: Vec<u8>,
-    /// Sequence number this segment begins with.
+    /// First sequence number of this segment.
     pub next_seq: u64,
 }
 
 impl SourceInfo {
-    /// Whether nobody described its payloads: they are bytes (docs/FORMAT.md, section 2).
+    /// Returns whether its payloads are bytes without a schema (docs/FORMAT.md, section 2).
     pub fn is_opaque(&self) -> bool {
         self.root.is_empty() && self.schema.is_empty()
     }
 }
 
-/// Why the bytes of a header are no header. The caller adds the path.
+/// The reason why a header cannot be read. The caller adds the path.
 #[derive(Debug, PartialEq)]
-pub(super) enum HeaderFault {
+pub(super) enum HeaderError {
     Malformed,
     Version(u16),
     Features(u64),
-    Says(&'static str),
+    Invalid(&'static str),
 }
 
-impl Header {
-    /// The payload of the header frame.
+impl SegmentHeader {
+    /// Returns the payload of the header frame.
     pub fn encode(&self) -> Vec<u8> {
         self.encode_with(0)
     }
 
-    /// The payload of the header frame of a packed segment.
-    pub(super) fn encode_packed(&self) -> Vec<u8> {
-        self.encode_with(BLOCKS)
+    /// Returns the payload of the header frame of a compressed segment.
+    pub(super) fn encode_compressed(&self) -> Vec<u8> {
+        self.encode_with(FEATURE_BLOCKS)
     }
 
     fn encode_with(&self, incompatible: u64) -> Vec<u8> {
@@ -145,49 +147,55 @@ impl Header {
     }
 
     /// Reads the payload of a header frame.
-    pub(super) fn decode(payload: &[u8]) -> Result<Self, HeaderFault> {
-        Self::decode_front(payload).map(|(header, _)| header)
+    pub(super) fn decode(payload: &[u8]) -> Result<Self, HeaderError> {
+        Self::decode_first(payload).map(|(header, _)| header)
     }
 
-    /// Reads the payload of a file's first frame: the header, and whether it says that the frames behind it are blocks.
-    pub(super) fn decode_front(payload: &[u8]) -> Result<(Self, bool), HeaderFault> {
-        let header = verified::<wire::SegmentHeader<'_>>(payload).ok_or(HeaderFault::Malformed)?;
-        Ok((Self::check(header)?, header.incompatible() & BLOCKS != 0))
+    /// Reads the payload of a file's first frame. Returns the header and whether the frames after
+    /// it are blocks.
+    pub(super) fn decode_first(payload: &[u8]) -> Result<(Self, bool), HeaderError> {
+        let header = verified::<wire::SegmentHeader<'_>>(payload).ok_or(HeaderError::Malformed)?;
+        Ok((Self::check(header)?, header.incompatible() & FEATURE_BLOCKS != 0))
     }
 
-    /// A copy for a packed segment: under the checksum of its own frames, and without the schemas, which are in its blocks.
+    /// Returns a copy for a compressed segment: with the checksum of its own frames, and without
+    /// schemas, which are in its blocks.
     pub(super) fn without_schemas(&self) -> Self {
         let bare =
             |source: &SourceInfo| SourceInfo { root: String::new(), schema: Vec::new(), ..source.clone() };
-        Self { checksum: PACKED_CHECKSUM, sources: self.sources.iter().map(bare).collect(), ..self.clone() }
+        Self {
+            checksum: COMPRESSED_CHECKSUM,
+            sources: self.sources.iter().map(bare).collect(),
+            ..self.clone()
+        }
     }
 
-    /// Takes a header that the verifier has passed, if what it says is possible.
-    pub(super) fn check(header: wire::SegmentHeader<'_>) -> Result<Self, HeaderFault> {
+    /// Converts a header that the FlatBuffers verifier has accepted, if its values are valid.
+    pub(super) fn check(header: wire::SegmentHeader<'_>) -> Result<Self, HeaderError> {
         if header.version() > VERSION {
-            return Err(HeaderFault::Version(header.version()));
+            return Err(HeaderError::Version(header.version()));
         }
         let unknown = header.incompatible() & !INCOMPATIBLE_KNOWN;
         if unknown != 0 {
-            return Err(HeaderFault::Features(unknown));
+            return Err(HeaderError::Features(unknown));
         }
-        let checksum = checksum_from_wire(header.checksum())
-            .ok_or(HeaderFault::Says("a checksum kind that does not exist"))?;
+        let checksum =
+            checksum_from_wire(header.checksum()).ok_or(HeaderError::Invalid("unknown checksum kind"))?;
         if header.frame_max() > FRAME_BYTES_MAX {
-            return Err(HeaderFault::Says("a frame limit above the highest there is (1 GiB)"));
+            return Err(HeaderError::Invalid("a frame limit above the maximum of 1 GiB"));
         }
         if header.sources().len() > SOURCES_MAX {
-            return Err(HeaderFault::Says("more sources than a segment may have (4096)"));
+            return Err(HeaderError::Invalid("more than 4096 sources"));
         }
         let sources: Vec<SourceInfo> = header.sources().iter().map(read_source).collect();
         let mut ids: Vec<u16> = sources.iter().map(|source| source.id).collect();
         ids.sort_unstable();
         if ids.windows(2).any(|pair| pair.first() == pair.last()) {
-            return Err(HeaderFault::Says("the same source id twice"));
+            return Err(HeaderError::Invalid("a duplicate source id"));
         }
         let clock_table = header.clock_table();
         if clock_table.is_some_and(|table| table.len() > CLOCKS_MAX) {
-            return Err(HeaderFault::Says("more pairings of the clocks than a segment may have (1024)"));
+            return Err(HeaderError::Invalid("more than 1024 clock pairings"));
         }
         let host = header.host();
         Ok(Self {
@@ -208,13 +216,14 @@ impl Header {
         })
     }
 
-    /// Whether it is a copy of this segment's header, possibly with more sources and pairings.
-    pub(super) fn is_of(&self, front: &Self) -> bool {
-        (self.segment, self.run_id, self.checksum) == (front.segment, front.run_id, front.checksum)
+    /// Returns whether this is a header of the same segment, possibly with more sources and
+    /// pairings.
+    pub(super) fn is_same_segment(&self, other: &Self) -> bool {
+        (self.segment, self.run_id, self.checksum) == (other.segment, other.run_id, other.checksum)
     }
 
-    /// Takes in what a copy of it knows more. Says whether that was a source.
-    pub(super) fn learn(&mut self, copy: &Self) -> bool {
+    /// Adds the sources and clock pairings of a later copy. Returns whether there were new sources.
+    pub(super) fn merge(&mut self, copy: &Self) -> bool {
         let known = self.sources.len();
         copy.sources.iter().for_each(|source| self.add_source(source.clone()));
         if copy.clock_table.len() > self.clock_table.len() {
@@ -223,22 +232,23 @@ impl Header {
         self.sources.len() > known
     }
 
-    /// Whether a descriptor that comes after the header is one more, or one that is known.
-    pub(super) fn takes_source(&self, source: &SourceInfo) -> bool {
+    /// Returns whether a descriptor after the header is valid: a new source, or one equal to a
+    /// known one.
+    pub(super) fn can_add_source(&self, source: &SourceInfo) -> bool {
         match self.source(source.id) {
             Some(known) => known == source,
             None => self.sources.len() < SOURCES_MAX,
         }
     }
 
-    /// Takes such a descriptor in.
+    /// Adds a source, unless its id is known.
     pub(super) fn add_source(&mut self, source: SourceInfo) {
         if self.source(source.id).is_none() {
             self.sources.push(source);
         }
     }
 
-    /// Takes a pairing of the clocks in that comes after the header; of too many the oldest goes.
+    /// Adds a clock pairing that follows the header. Drops the oldest if there are too many.
     pub fn add_clocks(&mut self, clocks: ClockReading) {
         if self.clock_table.len() >= CLOCKS_MAX {
             self.clock_table.remove(0);
@@ -246,15 +256,16 @@ impl Header {
         self.clock_table.push(clocks);
     }
 
-    /// The descriptor with this id.
+    /// Returns the descriptor with this id.
     pub fn source(&self, id: u16) -> Option<&SourceInfo> {
-        // Ids are given in order from 0 by our recorder: the first look finds it.
+        // Our recorder numbers sources from 0, so the id is usually the index.
         let at = self.sources.get(usize::from(id)).filter(|source| source.id == id);
         at.or_else(|| self.sources.iter().find(|source| source.id == id))
     }
 }
 
-/// Reads a root through the verifier, with limits that a footer with [`SOURCES_MAX`] sources and a full index stays under.
+/// Reads a root table through the verifier. The limits admit a footer with [`SOURCES_MAX`] sources
+/// and a full index.
 pub(super) fn verified<'a, T: flatbuffers::Follow<'a> + Verifiable + 'a>(
     payload: &'a [u8],
 ) -> Option<T::Inner> {
@@ -268,7 +279,7 @@ pub(super) fn verified<'a, T: flatbuffers::Follow<'a> + Verifiable + 'a>(
 }
 
 impl SourceInfo {
-    /// The payload of a `SourceDescriptor` frame.
+    /// Returns the payload of a `SourceDescriptor` frame.
     pub fn encode(&self) -> Vec<u8> {
         let mut builder = FlatBufferBuilder::new();
         builder.force_defaults(true);
@@ -277,7 +288,7 @@ impl SourceInfo {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of a `SourceDescriptor` frame; none if it is none.
+    /// Reads the payload of a `SourceDescriptor` frame; none if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         verified::<wire::SourceDescriptor<'_>>(payload).map(read_source)
     }
@@ -348,9 +359,9 @@ pub(super) fn pairing_from_wire(clocks: &wire::ClockPairing) -> ClockReading {
 pub(super) mod tests {
     use super::*;
 
-    /// A header with two sources, every field different from its default.
-    pub(crate) fn example() -> Header {
-        Header {
+    /// A header with two sources, with every field different from its default.
+    pub(crate) fn example() -> SegmentHeader {
+        SegmentHeader {
             segment: 7,
             run_id: 0x1234_5678_9abc_def0,
             host: HostName { name: "host".into(), machine_id: None, boot_id: Some("boot".into()) },
@@ -377,35 +388,39 @@ pub(super) mod tests {
         }
     }
 
-    // Goal: a header is read back as it was written. Method: an example with every field set.
+    // Proves that a header is read back as written.
     #[test]
     fn headers_are_read_back() {
         let header = example();
-        assert_eq!(Header::decode(&header.encode()), Ok(header));
+        assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
     }
 
-    // Goal: no bytes make the reader panic, and no cut is believed. Method: every cut and every flipped bit.
+    // Proves that truncated and damaged headers never cause a panic. Method: every cut and every
+    // bit flip.
     #[test]
     fn damaged_headers_never_panic() {
         let payload = example().encode();
         for cut in 0..payload.len() {
-            drop(Header::decode(&payload[..cut]));
+            drop(SegmentHeader::decode(&payload[..cut]));
         }
         for bit in 0..payload.len() * 8 {
             let mut damaged = payload.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            drop(Header::decode(&damaged));
+            drop(SegmentHeader::decode(&damaged));
         }
     }
 
-    // Goal: what a later version must not be read as is refused by name. Method: version, feature bit, ids.
+    // Proves that duplicate ids, later versions and unknown features are rejected.
     #[test]
     fn impossible_headers_are_refused() {
         let mut twice = example();
         twice.sources[1].id = 0;
-        assert_eq!(Header::decode(&twice.encode()), Err(HeaderFault::Says("the same source id twice")));
+        assert_eq!(
+            SegmentHeader::decode(&twice.encode()),
+            Err(HeaderError::Invalid("a duplicate source id"))
+        );
 
-        let says = |version, incompatible| {
+        let decode_with = |version, incompatible| {
             let mut builder = FlatBufferBuilder::new();
             let host = Some(build_host(&mut builder, &example().host));
             let agent_version = Some(builder.create_string("9"));
@@ -421,9 +436,9 @@ pub(super) mod tests {
             };
             let root = wire::SegmentHeader::create(&mut builder, &args);
             builder.finish(root, Some("FCSH"));
-            Header::decode(builder.finished_data())
+            SegmentHeader::decode(builder.finished_data())
         };
-        assert_eq!(says(VERSION + 1, 0), Err(HeaderFault::Version(VERSION + 1)));
-        assert_eq!(says(VERSION, 4), Err(HeaderFault::Features(4)));
+        assert_eq!(decode_with(VERSION + 1, 0), Err(HeaderError::Version(VERSION + 1)));
+        assert_eq!(decode_with(VERSION, 4), Err(HeaderError::Features(4)));
     }
 }

@@ -1,39 +1,42 @@
-//! The second copy of a header: an attachment that a recorder writes with its first Index frame, so that one flipped bit in
-//! the header of a file without a footer costs nothing (docs/FORMAT.md, section 2).
+//! The second copy of a header: an attachment that a recorder writes with its first Index frame, so
+//! that one flipped bit in the header of a file without a footer costs nothing (docs/FORMAT.md,
+//! section 2).
 
 use std::io;
 use std::path::Path;
 
 use memchr::memmem;
 
-use super::control::Attachment;
-use super::header::{HEADER_BYTES_MAX, Header};
-use super::kind::{IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
-use super::name::SegmentName;
-use super::packed_search::{HASHED_IN_VAIN_MIN, HASHED_IN_VAIN_PER_BYTE};
-use super::window::Window;
-use crate::stream::{ChecksumKind, KindDeframer, LENGTH_BYTES, SliceDeframer, Step};
+use super::block_search::{HASH_BUDGET_MIN, HASH_BUDGET_PER_BYTE};
+use super::control_frames::Attachment;
+use super::file_window::FileWindow;
+use super::frame_kind::{IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
+use super::header::{HEADER_BYTES_MAX, SegmentHeader};
+use super::segment_name::SegmentName;
+use crate::stream::{ChecksumKind, DeframeStatus, KindDeframer, LENGTH_BYTES, SliceDeframer};
 
 /// Reserved name of the attachment.
 pub(super) const NAME: &str = "flatcap.header";
-/// How an attachment is identified.
+/// Identifier of an attachment frame.
 const IDENTIFIER: &[u8; 4] = b"FCAT";
-/// The copy takes at most one in so many bytes of what the file has by then, so that small segments stay small...
+/// The copy takes at most one part in this many of the file's bytes so far, so that small segments
+/// stay small...
 const SHARE: u64 = 4;
-/// ...beyond so many, which any segment may have.
+/// ...beyond this many bytes, which every segment may use.
 const FREE_BYTES: u64 = 64 << 10;
-/// How far into a file a copy is searched for: beyond any first interval (4 MiB, and a write), and where the disk was full by then.
+/// Search limit for a copy: beyond any first interval (4 MiB and one write), even if a full disk
+/// delayed the copy.
 pub(super) const SEARCH_BYTES_MAX: u64 = 256 << 20;
-/// How much is searched at once.
+/// Bytes searched at once.
 const STEP_BYTES: usize = 256 << 10;
 
-/// Whether a file of so many bytes is long enough for a copy of its header's frame.
+/// Returns whether a file of `file_bytes` is long enough for a copy of its header's frame.
 pub(super) fn is_due(file_bytes: u64, frame_bytes: usize) -> bool {
     file_bytes.saturating_add(FREE_BYTES) >= SHARE * frame_bytes as u64
 }
 
-/// The copy of a header's frame.
-pub(super) fn attachment(header: &Header, frame: Vec<u8>) -> Attachment {
+/// Returns the attachment that holds a copy of a header's frame.
+pub(super) fn attachment(header: &SegmentHeader, frame: Vec<u8>) -> Attachment {
     Attachment {
         name: NAME.to_owned(),
         media_type: "application/octet-stream".to_owned(),
@@ -43,30 +46,31 @@ pub(super) fn attachment(header: &Header, frame: Vec<u8>) -> Attachment {
     }
 }
 
-/// Searches a raw segment for the copy of its header. What the file's name says of run and number must agree.
-pub(super) fn find(path: &Path, window: &mut Window) -> io::Result<Option<Header>> {
+/// Searches a raw segment for the copy of its header. If the file is named as a segment, run and
+/// number must agree with the name.
+pub(super) fn find(path: &Path, window: &mut FileWindow) -> io::Result<Option<SegmentHeader>> {
     let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
-    let is_ours = |header: &Header| {
+    let is_ours = |header: &SegmentHeader| {
         name.is_none_or(|name| (name.run_id, name.number) == (header.run_id, header.segment))
     };
     let file_bytes = window.file_bytes()?;
     let end = file_bytes.min(SEARCH_BYTES_MAX);
-    let budget = HASHED_IN_VAIN_MIN.saturating_add(end.saturating_mul(HASHED_IN_VAIN_PER_BYTE));
-    let (mut at, mut in_vain) = (0, 0_u64);
-    while at < end && in_vain < budget {
-        let stretch = window.at(at, STEP_BYTES)?;
-        let stretch = stretch.get(..STEP_BYTES).unwrap_or(stretch);
-        let Some(found) = memmem::find(stretch, IDENTIFIER) else {
-            // One may begin at the end of this stretch.
-            at += stretch.len().saturating_sub(IDENTIFIER.len() - 1).max(1) as u64;
+    let budget = HASH_BUDGET_MIN.saturating_add(end.saturating_mul(HASH_BUDGET_PER_BYTE));
+    let (mut at, mut wasted) = (0, 0_u64);
+    while at < end && wasted < budget {
+        let chunk = window.at(at, STEP_BYTES)?;
+        let chunk = chunk.get(..STEP_BYTES).unwrap_or(chunk);
+        let Some(found) = memmem::find(chunk, IDENTIFIER) else {
+            // An identifier may span two chunks.
+            at += chunk.len().saturating_sub(IDENTIFIER.len() - 1).max(1) as u64;
             continue;
         };
         let identifier = at + found as u64;
         for &kind in ChecksumKind::ALL {
             let offset = identifier.checked_sub((kind.frame_bytes(0) + IDENTIFIER_AT) as u64);
             let Some(offset) = offset else { continue };
-            let (header, hashed) = copy_at(window, offset, kind)?;
-            in_vain = in_vain.saturating_add(hashed);
+            let (header, hashed) = read_copy(window, offset, kind)?;
+            wasted = wasted.saturating_add(hashed);
             if let Some(header) = header.filter(is_ours) {
                 return Ok(Some(header));
             }
@@ -76,8 +80,13 @@ pub(super) fn find(path: &Path, window: &mut Window) -> io::Result<Option<Header
     Ok(None)
 }
 
-/// The header in the copy at `offset`, if one stands there under this checksum; and how many bytes were hashed.
-fn copy_at(window: &mut Window, offset: u64, kind: ChecksumKind) -> io::Result<(Option<Header>, u64)> {
+/// Reads the header in the copy at `offset`, if there is an intact one with this checksum. Also
+/// returns the number of bytes hashed.
+fn read_copy(
+    window: &mut FileWindow,
+    offset: u64,
+    kind: ChecksumKind,
+) -> io::Result<(Option<SegmentHeader>, u64)> {
     let deframer = KindDeframer::new(kind).with_max_frame_len(HEADER_BYTES_MAX as usize);
     let head = window.at(offset, deframer.header_bytes())?;
     let Some(length) = head.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_le_bytes(*length)) else {
@@ -89,18 +98,18 @@ fn copy_at(window: &mut Window, offset: u64, kind: ChecksumKind) -> io::Result<(
         return Ok((None, 0));
     }
     let header = match deframer.deframe(window.at(offset, bytes)?) {
-        Ok(Step::Frame(frame)) => Attachment::decode(frame.payload())
+        Ok(DeframeStatus::Frame(frame)) => Attachment::decode(frame.payload())
             .filter(|attachment| attachment.name == NAME)
-            .and_then(|attachment| header_of(&attachment.content, deframer)),
+            .and_then(|attachment| parse_header(&attachment.content, deframer)),
         _ => None,
     };
     Ok((header, bytes as u64))
 }
 
-/// The header in the bytes of its frame.
-fn header_of(frame: &[u8], deframer: KindDeframer) -> Option<Header> {
-    let Ok(Step::Frame(found)) = deframer.deframe(frame) else { return None };
-    let (header, announces_blocks) = Header::decode_front(found.payload()).ok()?;
+/// Reads the header in the bytes of its frame.
+fn parse_header(frame: &[u8], deframer: KindDeframer) -> Option<SegmentHeader> {
+    let Ok(DeframeStatus::Frame(found)) = deframer.deframe(frame) else { return None };
+    let (header, announces_blocks) = SegmentHeader::decode_first(found.payload()).ok()?;
     let is_right = found.bytes().len() == frame.len()
         && !announces_blocks
         && header.checksum.frame_bytes(0) == deframer.header_bytes();
@@ -115,37 +124,38 @@ mod tests {
 
     use super::super::header::tests::example;
     use super::super::{
-        Advance, Aside, Damage, Form, FrameKind, Frames, Leftovers, Packing, SegmentError, SegmentName,
-        SegmentReader, SegmentWriter, Span, State, recover,
+        Advance, Damage, FrameKind, Frames, Leftovers, LiveCompressor, SampleSpan, SealState, SegmentError,
+        SegmentName, SegmentOptions, SegmentReader, SegmentWriter, SideFile, recover,
     };
     use super::*;
-    use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+    use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
     use crate::os::simulated::SimulatedStorage;
     use crate::os::storage::Storage;
     use crate::stream::Framer;
 
     const SAMPLES: usize = 24;
 
-    /// The bytes of a segment that nobody has sealed: under this checksum, in this form. And the length of its header's frame.
-    fn unsealed(checksum: ChecksumKind, packs: bool) -> (Vec<u8>, usize) {
-        let header = Header { checksum, ..example() };
-        let packing = packs.then(|| Packing::usual(&header));
-        let form = Form { preallocate: 0, packing, copies_header: true };
+    /// Writes an unsealed segment, compressed or not. Returns its bytes and the length of its
+    /// header's frame.
+    fn unsealed(checksum: ChecksumKind, compress: bool) -> (Vec<u8>, usize) {
+        let header = SegmentHeader { checksum, ..example() };
+        let compressor = compress.then(|| LiveCompressor::with_defaults(&header));
+        let options = SegmentOptions { preallocate: 0, compressor, copies_header: true };
         let storage = SimulatedStorage::new(0);
-        let mut writer = SegmentWriter::create_as(&storage, name(), header.clone(), &[], form).unwrap();
+        let mut writer = SegmentWriter::create_with(&storage, name(), header.clone(), &[], options).unwrap();
         for number in 0..SAMPLES as u64 {
             let (mono_ns, wall_ns, seq) = (10 + number, 0, 9 + number / 2);
             let source = u16::from(number % 2 == 1);
             let mut payload = vec![0; ENVELOPE_BYTES + 64];
-            let stamp = Stamp { mono_ns, wall_ns, seq, shortfall: Shortfall::NONE, duration_ns: 1 };
+            let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns: 1 };
             Envelope::new(source).write(&mut payload, &stamp, &[7; 64]);
             let mut frame = Vec::new();
             checksum.frame_and_write(&mut frame, &payload).unwrap();
-            let heads = [&frame[..checksum.frame_bytes(0)]];
+            let headers = [&frame[..checksum.frame_bytes(0)]];
             writer
-                .append(Frames { pieces: &mut [io::IoSlice::new(&frame)], heads: &heads, count: 1 })
+                .append(Frames { pieces: &mut [io::IoSlice::new(&frame)], headers: &headers, count: 1 })
                 .unwrap();
-            let span = Span {
+            let span = SampleSpan {
                 first_seq: seq,
                 last_seq: seq,
                 first_mono_ns: mono_ns,
@@ -153,23 +163,23 @@ mod tests {
                 first_wall_ns: wall_ns,
                 last_wall_ns: wall_ns,
             };
-            writer.tally(source, 1, span);
+            writer.count_samples(source, 1, span);
             if number % 8 == 7 {
                 writer.append_index(0).unwrap();
             }
         }
-        let front = checksum.frame_bytes(header.encode().len());
-        (storage.content(&name().to_string()).unwrap(), front)
+        let header_bytes = checksum.frame_bytes(header.encode().len());
+        (storage.content(&name().to_string()).unwrap(), header_bytes)
     }
 
     fn name() -> SegmentName {
         let header = example();
-        SegmentName { number: header.segment, created_s: 0, run_id: header.run_id, state: State::Active }
+        SegmentName { number: header.segment, created_s: 0, run_id: header.run_id, state: SealState::Active }
     }
 
-    /// What a reader finds: samples, and damage with the tail.
+    /// Reads a file. Returns the number of samples, and the damaged ranges including the tail.
     fn read(bytes: &[u8]) -> Result<(usize, Vec<Damage>), SegmentError> {
-        let storage = holding(bytes);
+        let storage = storage_with(bytes);
         let stored = name().to_string();
         let mut reader = SegmentReader::over(Path::new(&stored), storage.open(&stored).unwrap())?;
         let (mut samples, mut damage) = (0, Vec::new());
@@ -183,42 +193,44 @@ mod tests {
         Ok((samples, damage))
     }
 
-    fn holding(bytes: &[u8]) -> Arc<SimulatedStorage> {
+    fn storage_with(bytes: &[u8]) -> Arc<SimulatedStorage> {
         let storage = SimulatedStorage::new(0);
         let file = storage.create(&name().to_string()).unwrap();
         file.append(&[io::IoSlice::new(bytes)]).unwrap();
         Arc::new(storage)
     }
 
-    // Goal: no flipped bit in the header of a raw file without a footer costs a sample, under any checksum; what was damaged is
-    // told, and a recovery keeps all of it. Method: each bit where checksums prove it; without one, each by which the header says
-    // something impossible.
+    // Proves that no flipped bit in the header of a raw file without a footer costs a sample, that
+    // the damage is reported, and that a recovery keeps all samples. Without a checksum, only
+    // values that are invalid can be found.
     #[test]
     fn a_flipped_bit_in_a_raw_header_costs_nothing() {
         for &checksum in ChecksumKind::ALL {
-            let (bytes, front) = unsealed(checksum, false);
+            let (bytes, header_bytes) = unsealed(checksum, false);
             let intact = read(&bytes).unwrap();
             assert_eq!((intact.0, intact.1.len()), (SAMPLES, 0));
             let step = if checksum == ChecksumKind::Xxh3 { 1 } else { 5 };
-            for bit in (0..front * 8).step_by(step) {
+            for bit in (0..header_bytes * 8).step_by(step) {
                 let mut damaged = bytes.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
                 let (samples, damage) =
                     read(&damaged).unwrap_or_else(|error| panic!("{checksum:?} {bit}: {error}"));
                 let is_proven = checksum != ChecksumKind::None;
-                // Where nothing is proven another value may do, and what it says holds.
+                // Without a checksum another valid value may pass, and is used.
                 assert!(samples == SAMPLES || !is_proven, "{checksum:?} {bit}: {samples}");
                 // A length that the checksum proves is repaired.
                 let is_repaired = bit < 32 && damage.is_empty();
                 assert!(
-                    !is_proven || is_repaired || (damage[0].offset, damage[0].length) == (0, front as u64),
+                    !is_proven
+                        || is_repaired
+                        || (damage[0].offset, damage[0].length) == (0, header_bytes as u64),
                     "{checksum:?} {bit}: {damage:?}"
                 );
                 if bit % 95 == 40 && is_proven {
-                    let storage = holding(&damaged);
+                    let storage = storage_with(&damaged);
                     let recovered = recover(&*storage, name(), &Leftovers::default(), false).unwrap();
                     assert_eq!((recovered.frames, recovered.lost), (SAMPLES as u64, 0), "{bit}");
-                    assert_eq!(storage.content(&name().aside(Aside::Damaged)), Some(damaged));
+                    assert_eq!(storage.content(&name().side_file(SideFile::Damaged)), Some(damaged));
                     let sealed = storage.content(&recovered.sealed.unwrap()).unwrap();
                     assert_eq!(read(&sealed).unwrap(), (SAMPLES, Vec::new()));
                 }
@@ -226,10 +238,10 @@ mod tests {
         }
     }
 
-    // Goal: nor in either header of a file that was compressed while it was recorded, if its first block is damaged too. Method: each bit of
-    // the outer header; a bit of the first block beside; both recovered.
+    // Proves the same for both headers of a file compressed while recording, and with a damaged
+    // first block as well.
     #[test]
-    fn a_flipped_bit_in_a_packed_header_costs_nothing() {
+    fn a_flipped_bit_in_a_compressed_header_costs_nothing() {
         for checksum in [ChecksumKind::Xxh3, ChecksumKind::None] {
             let (bytes, _) = unsealed(checksum, true);
             let intact = read(&bytes).unwrap();
@@ -241,7 +253,7 @@ mod tests {
                 assert_eq!(read(&damaged).unwrap(), (SAMPLES, Vec::new()), "{bit}");
                 if bit % 49 == 0 {
                     let recovered =
-                        recover(&*holding(&damaged), name(), &Leftovers::default(), false).unwrap();
+                        recover(&*storage_with(&damaged), name(), &Leftovers::default(), false).unwrap();
                     let damage = recovered.damage.iter().map(|damage| (damage.offset, damage.length));
                     assert!(damage.eq([(0, first as u64)]), "{bit}: {recovered:?}");
                     assert_eq!((recovered.frames, recovered.lost), (SAMPLES as u64, 0), "{bit}");
@@ -253,7 +265,7 @@ mod tests {
         }
     }
 
-    // Goal: a copy takes little of a small file, and is never left out of a long one. Method: both sides of the limits.
+    // Proves that a copy takes little of a small file and is always written to a long one.
     #[test]
     fn small_files_have_no_copy() {
         assert!(is_due(0, 16 << 10) && !is_due(0, (16 << 10) + 1));
@@ -261,19 +273,20 @@ mod tests {
     }
 
     proptest! {
-        // Goal: no bytes make the search panic, or find a header that nobody wrote. Method: random bytes over a file without its front.
+        // Proves that no bytes cause a panic or yield a wrong header. Method: random bytes over a
+        // file without its header.
         #[test]
         fn damaged_copies_are_not_believed(flips in proptest::collection::vec((any::<u32>(), any::<u8>()), 0..40)) {
-            let (bytes, front) = unsealed(ChecksumKind::Crc32, false);
-            let mut rest = bytes[front..].to_vec();
+            let (bytes, header_bytes) = unsealed(ChecksumKind::Crc32, false);
+            let mut rest = bytes[header_bytes..].to_vec();
             for (at, value) in flips {
                 let at = at as usize % rest.len();
                 rest[at] = value;
             }
-            let storage = holding(&rest);
+            let storage = storage_with(&rest);
             let file = storage.open(&name().to_string()).unwrap();
-            let found = find(Path::new(&name().to_string()), &mut Window::over(file)).unwrap();
-            let own = Header { checksum: ChecksumKind::Crc32, ..example() };
+            let found = find(Path::new(&name().to_string()), &mut FileWindow::over(file)).unwrap();
+            let own = SegmentHeader { checksum: ChecksumKind::Crc32, ..example() };
             prop_assert!(found.is_none_or(|header| header == own), "another header");
         }
     }

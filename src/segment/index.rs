@@ -1,34 +1,34 @@
-//! What stands where in a segment: one entry an interval, in Index frames while it is written, all of them in its
-//! footer (docs/FORMAT.md, "Index and digest").
+//! The index of a segment: one entry per interval, in Index frames while it is written, and all of
+//! them in its footer (docs/FORMAT.md, "Index and digest").
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
-use super::control::forcing_builder;
+use super::control_frames::fixed_size_builder;
 use super::digest::Digest;
 use super::header::verified;
 use crate::schema::segment as wire;
 
-/// Most entries in a footer; of more, neighbours are joined.
+/// Most entries in a footer; beyond that, neighbours are joined.
 pub(super) const ENTRIES_MAX: usize = 4096;
 
 /// One interval of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexEntry {
-    /// Where it begins.
+    /// Its offset.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,
-    /// Its frames, of every kind.
+    /// Number of frames of every kind.
     pub frames: u64,
-    /// When its samples were taken; none without samples.
+    /// Time bounds of its samples; none without samples.
     pub bounds: Option<Bounds>,
-    /// Its samples of each source.
+    /// Its samples by source.
     pub sources: Vec<IndexedSource>,
     /// The digest at its end.
     pub digest: u64,
 }
 
-/// The earliest and the latest begin of some readings, in nanoseconds.
+/// The earliest and the latest begin of some samples, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Earliest, monotonic.
@@ -48,24 +48,25 @@ pub struct IndexedSource {
     pub source: u16,
     /// First sequence number.
     pub first_seq: u64,
-    /// How many.
+    /// Number of samples.
     pub count: u64,
 }
 
-/// What an Index frame says.
+/// The content of an Index frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Index {
-    /// From 0 in each segment.
+pub struct IndexFrame {
+    /// Number of the frame, from 0 in each segment.
     pub number: u64,
-    /// The segment was on the medium up to here when it was written.
+    /// The segment was on disk up to this offset when the frame was written.
     pub synced_offset: u64,
     /// The interval that it ends.
     pub entry: IndexEntry,
 }
 
-/// The intervals of a segment that is written or walked: those that are complete, and the open one.
+/// Builds the index of a segment that is written or scanned: the complete intervals and the open
+/// one.
 #[derive(Debug)]
-pub(super) struct IndexBook {
+pub(super) struct IndexBuilder {
     entries: Vec<IndexEntry>,
     open: IndexEntry,
     digest: Digest,
@@ -73,7 +74,7 @@ pub(super) struct IndexBook {
 }
 
 impl IndexEntry {
-    /// Where it ends.
+    /// Offset of its end.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
@@ -82,16 +83,16 @@ impl IndexEntry {
         self.bytes = self.bytes.saturating_add(next.bytes);
         self.frames = self.frames.saturating_add(next.frames);
         self.bounds = match (self.bounds, next.bounds) {
-            (Some(own), Some(next)) => Some(own.and(next)),
+            (Some(own), Some(next)) => Some(own.union(next)),
             (own, next) => own.or(next),
         };
         for source in &next.sources {
-            self.samples(*source);
+            self.add_samples(*source);
         }
         self.digest = next.digest;
     }
 
-    fn samples(&mut self, samples: IndexedSource) {
+    fn add_samples(&mut self, samples: IndexedSource) {
         match self.sources.iter_mut().find(|known| known.source == samples.source) {
             Some(known) => known.count = known.count.saturating_add(samples.count),
             None => self.sources.push(samples),
@@ -150,9 +151,9 @@ impl IndexEntry {
 }
 
 impl Bounds {
-    /// The bounds of both.
+    /// Returns the bounds of both.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self {
             first_mono_ns: self.first_mono_ns.min(other.first_mono_ns),
             last_mono_ns: self.last_mono_ns.max(other.last_mono_ns),
@@ -162,10 +163,10 @@ impl Bounds {
     }
 }
 
-impl Index {
-    /// The payload of the Index frame.
+impl IndexFrame {
+    /// Returns the payload of the Index frame.
     pub fn encode(&self) -> Vec<u8> {
-        let mut builder = forcing_builder();
+        let mut builder = fixed_size_builder();
         let entry = self.entry.build(&mut builder);
         let root = wire::Index::create(
             &mut builder,
@@ -175,7 +176,7 @@ impl Index {
         builder.finished_data().to_vec()
     }
 
-    /// Reads the payload of an Index frame; none if it is none.
+    /// Reads the payload of an Index frame; none if it is malformed.
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let index = verified::<wire::Index<'_>>(payload)?;
         Some(Self {
@@ -186,10 +187,10 @@ impl Index {
     }
 }
 
-impl IndexBook {
-    /// At the start of a segment.
+impl IndexBuilder {
+    /// Starts the index of an empty segment.
     pub(super) fn new() -> Self {
-        Self { entries: Vec::new(), open: IndexEntry::default(), digest: Digest::behind(0), number: 0 }
+        Self { entries: Vec::new(), open: IndexEntry::default(), digest: Digest::after(0), number: 0 }
     }
 
     /// The open interval.
@@ -197,38 +198,38 @@ impl IndexBook {
         &self.open
     }
 
-    /// Counts frames by their headers, one behind the other.
-    pub(super) fn frames(&mut self, heads: &[u8], frames: u64, bytes: u64) {
+    /// Counts frames, given their concatenated headers.
+    pub(super) fn add_frames(&mut self, heads: &[u8], frames: u64, bytes: u64) {
         self.digest.add(heads);
         self.open.frames += frames;
         self.open.bytes += bytes;
     }
 
     /// Counts samples among the frames.
-    pub(super) fn samples(&mut self, samples: IndexedSource, bounds: Bounds) {
-        self.open.samples(samples);
-        self.open.bounds = Some(self.open.bounds.map_or(bounds, |open| open.and(bounds)));
+    pub(super) fn add_samples(&mut self, samples: IndexedSource, bounds: Bounds) {
+        self.open.add_samples(samples);
+        self.open.bounds = Some(self.open.bounds.map_or(bounds, |open| open.union(bounds)));
     }
 
-    /// Ends the open interval; the next one begins behind it. Its Index frame.
-    pub(super) fn close(&mut self, synced_offset: u64) -> Index {
+    /// Ends the open interval and begins the next one. Returns the Index frame.
+    pub(super) fn close(&mut self, synced_offset: u64) -> IndexFrame {
         let digest = self.digest.value();
         let next = IndexEntry { offset: self.open.end(), ..IndexEntry::default() };
         let entry = IndexEntry { digest, ..std::mem::replace(&mut self.open, next) };
-        self.digest = Digest::behind(digest);
-        self.keep(entry.clone());
+        self.digest = Digest::after(digest);
+        self.push_entry(entry.clone());
         let number = self.number;
         self.number += 1;
-        Index { number, synced_offset, entry }
+        IndexFrame { number, synced_offset, entry }
     }
 
-    /// All intervals, the last of them ended by the footer.
+    /// Returns all intervals; the footer ends the last one.
     pub(super) fn finish(&mut self) -> Vec<IndexEntry> {
         let _last = self.close(0);
         std::mem::take(&mut self.entries)
     }
 
-    fn keep(&mut self, entry: IndexEntry) {
+    fn push_entry(&mut self, entry: IndexEntry) {
         if self.entries.len() + 1 >= ENTRIES_MAX {
             let mut joined = Vec::with_capacity(ENTRIES_MAX);
             for pair in std::mem::take(&mut self.entries).chunks(2) {
@@ -255,36 +256,36 @@ mod tests {
         Bounds { first_mono_ns: at, last_mono_ns: at + 5, first_wall_ns: wall_ns, last_wall_ns: wall_ns + 5 }
     }
 
-    // Goal: an Index frame is read back. Method: with and without samples.
+    // Proves that an Index frame is read back, with and without samples.
     #[test]
     fn indexes_are_read_back() {
-        let mut book = IndexBook::new();
-        book.frames(&[1; 24], 2, 200);
-        let empty = book.close(0);
-        book.frames(&[2; 12], 1, 100);
-        book.samples(IndexedSource { source: 3, first_seq: 9, count: 1 }, bounds(7));
-        let second = book.close(150);
+        let mut builder = IndexBuilder::new();
+        builder.add_frames(&[1; 24], 2, 200);
+        let empty = builder.close(0);
+        builder.add_frames(&[2; 12], 1, 100);
+        builder.add_samples(IndexedSource { source: 3, first_seq: 9, count: 1 }, bounds(7));
+        let second = builder.close(150);
         for index in [&empty, &second] {
-            assert_eq!(Index::decode(&index.encode()).as_ref(), Some(index));
+            assert_eq!(IndexFrame::decode(&index.encode()).as_ref(), Some(index));
         }
         assert_eq!((empty.entry.offset, empty.entry.bytes, empty.entry.frames), (0, 200, 2));
         assert_eq!((second.number, second.entry.offset, second.entry.end()), (1, 200, 300));
         assert_ne!(empty.entry.digest, second.entry.digest);
     }
 
-    // Goal: a footer's index is bounded and covers the file all the same. Method: three times as many intervals as it
-    // holds.
+    // Proves that a footer's index is bounded and covers the whole file, with three times as many
+    // intervals as it holds.
     #[test]
     fn a_full_index_joins_neighbours() {
-        let mut book = IndexBook::new();
+        let mut builder = IndexBuilder::new();
         let intervals = 3 * ENTRIES_MAX as u64;
         let mut digests = Vec::new();
         for k in 0..intervals {
-            book.frames(&k.to_le_bytes(), 1, 10);
-            book.samples(IndexedSource { source: (k % 2) as u16, first_seq: k, count: 1 }, bounds(k));
-            digests.push(book.close(0).entry.digest);
+            builder.add_frames(&k.to_le_bytes(), 1, 10);
+            builder.add_samples(IndexedSource { source: (k % 2) as u16, first_seq: k, count: 1 }, bounds(k));
+            digests.push(builder.close(0).entry.digest);
         }
-        let entries = book.finish();
+        let entries = builder.finish();
         assert!(entries.len() <= ENTRIES_MAX && entries.len() >= ENTRIES_MAX / 2, "{}", entries.len());
         let mut end = 0;
         for entry in &entries[..entries.len() - 1] {
@@ -293,7 +294,7 @@ mod tests {
             let (first, last) = (entry.offset / 10, end / 10 - 1);
             assert_eq!(entry.digest, digests[usize::try_from(last).unwrap()], "the digest of the last");
             assert_eq!(entry.frames, last + 1 - first);
-            assert_eq!(entry.bounds, Some(bounds(first).and(bounds(last))));
+            assert_eq!(entry.bounds, Some(bounds(first).union(bounds(last))));
             assert_eq!(entry.sources.iter().map(|source| source.count).sum::<u64>(), entry.frames);
         }
         assert_eq!(end, intervals * 10);

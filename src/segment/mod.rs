@@ -1,79 +1,80 @@
-//! What is in a file? Segments: a header, telemetry and gaps, and, once sealed, a footer and a trailer, every byte of
-//! them a frame (docs/FORMAT.md).
+//! The segment file: a header, samples and gaps, and, once sealed, a footer and a trailer. Every
+//! byte belongs to a frame (docs/FORMAT.md).
 //!
-//! Never: decides when to write, rotate, sync or delete; knows a slab or what a payload means; leaves a thread behind (a
-//! verification's surveyors end before it does). Readers never write.
+//! This module never decides when to write, rotate, sync or delete. It knows neither slabs nor the
+//! meaning of a payload. It leaves no thread running: the workers of a verification end before it
+//! does. Readers never write.
 
 mod appender;
-mod audit;
+mod batch_scan;
+mod batch_source;
+mod block_search;
 mod block_table;
 mod catalog;
-mod completion;
-mod control;
-mod crew;
+mod completeness;
+mod compressed;
+mod compressed_writer;
+mod control_frames;
 mod damage;
 mod digest;
+mod digest_check;
+mod directory_recovery;
 mod error;
-mod examine;
-mod fields;
-mod follow;
+mod field_projection;
+mod file_window;
 mod footer;
+mod footer_totals;
+mod frame_kind;
+mod frame_probe;
+mod full_scan;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod header;
+mod header_and_footer;
 mod header_copy;
 mod index;
-mod kind;
 mod leftovers;
-mod mend;
-mod name;
-mod opening;
-mod packed;
-mod packed_search;
-mod packed_writer;
-mod packing;
+mod live_compression;
+mod plausibility;
+mod preallocation;
 mod preview;
-mod progress;
-mod proof;
 mod reader;
 mod recover;
 mod recovered;
-mod reserve;
-mod runs;
+mod resync;
 mod scan;
+mod scan_pool;
 mod sealed;
 mod seek;
-mod survey;
-mod tail;
-mod tally;
+mod segment_counts;
+mod segment_name;
+mod sequence_progress;
 mod timeline;
-mod totals;
+mod torn_tail;
 mod verification;
-mod walk;
-mod window;
 mod writer;
 
-pub use audit::{Audit, Finding, SourceAudit};
-pub use catalog::{Listing, list};
-pub use completion::{Account, Completion};
-pub use control::{Attachment, ClockCause, ClockSync, Gap, Marker, MarkerOrigin};
+pub use catalog::{ListedSegment, list};
+pub use completeness::{CompletenessCheck, SequenceFinding, SourceCompleteness};
+pub use compressed::CompressedSegment;
+pub use compressed_writer::CompressedWriter;
+pub use control_frames::{Attachment, ClockCause, ClockSync, Gap, Marker, MarkerOrigin};
+pub use digest_check::DigestCheck;
+pub use directory_recovery::{DirectoryRecovery, RunCompleteness};
 pub use error::SegmentError;
 pub use footer::{BlockEntry, Footer, Trailer};
-pub use header::{Header, HostName, SourceInfo, SourceKind, VERSION};
-pub use index::{Bounds, Index, IndexEntry, IndexedSource};
-pub use kind::{FrameAt, FrameKind, Head, Telemetry};
+pub use footer_totals::{FooterTotals, SampleSpan};
+pub use frame_kind::{FrameKind, FrameLocation, RawFrameHeader, SampleView};
+pub use header::{HostName, SegmentHeader, SourceInfo, SourceKind, VERSION};
+pub use index::{Bounds, IndexEntry, IndexFrame, IndexedSource};
 pub use leftovers::Leftovers;
-pub use name::{Aside, SegmentName, State};
-pub use packed::Packed;
-pub use packed_writer::PackedWriter;
-pub use packing::Packing;
-pub use proof::Proof;
+pub use live_compression::LiveCompressor;
 pub use reader::{Advance, Damage, SegmentReader};
 pub use recover::{recover, resume};
 pub use recovered::{RecoverError, Recovered};
-pub use scan::{Condition, Scan, Scanned};
+pub use scan::{Predicate, Scan, ScanSummary};
 pub use sealed::SealedSegment;
-pub use seek::{Elapsed, Selected, Start, runs, select};
-pub use totals::{Span, Totals};
-pub use verification::{Flaw, Hole, Verdict, Verification};
-pub use writer::{Form, Frames, SegmentWriter};
+pub use seek::{Elapsed, RecordingStart, SelectedSegment, runs, select};
+pub use segment_name::{SealState, SegmentName, SideFile};
+pub use verification::{SegmentFlaw, UnexplainedGap, Verification, VerificationReport};
+pub use writer::{Frames, SegmentOptions, SegmentWriter};

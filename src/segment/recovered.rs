@@ -1,43 +1,43 @@
-//! What a recovery has made of a segment, or why it could not.
+//! The result of a recovery, and its errors.
 
 use std::io;
 
 use super::error::SegmentError;
-use super::name::SegmentName;
 use super::reader::Damage;
+use super::segment_name::SegmentName;
 
-/// What has become of one segment.
+/// The result of recovering one segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
-    /// The name under which it is sealed; none if nothing in it could be read.
+    /// The name of the sealed segment; none if nothing in it could be read.
     pub sealed: Option<String>,
-    /// Samples in it.
+    /// Samples in the segment.
     pub frames: u64,
-    /// Those of them that came from the memory of the run.
-    pub rescued: u64,
-    /// Readings that were begun and are not in it.
+    /// Samples among them that came from the memory of the run.
+    pub from_memory: u64,
+    /// Samples that were begun and are not in the segment.
     pub lost: u64,
-    /// What was wrong with it.
+    /// Damaged ranges of the segment.
     pub damage: Vec<Damage>,
     /// Files that were set aside.
     pub set_aside: Vec<String>,
 }
 
-/// Why a segment cannot be recovered.
+/// The reason why a segment cannot be recovered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoverError {
-    /// It cannot be read, and must not be touched: written by a later version, or the storage fails.
+    /// It cannot be read and must not be changed: written by a later version, or the storage fails.
     #[error(transparent)]
     Unreadable(#[from] SegmentError),
-    /// The storage refuses a step. It may be tried again.
+    /// A step failed in the storage. It may be tried again.
     #[error("{name}: cannot {action}: {error}")]
     Storage {
-        /// Which segment.
+        /// The segment.
         name: String,
-        /// What was tried.
+        /// The step that failed.
         action: &'static str,
-        /// What the storage said.
+        /// The error of the storage.
         #[source]
         error: io::Error,
     },
@@ -46,17 +46,17 @@ pub enum RecoverError {
 impl RecoverError {
     /// The memory of the segment's run cannot be read.
     pub(super) fn memory(name: SegmentName, error: io::Error) -> Self {
-        Step { name }.fails("read the memory of its run")(error)
+        RecoveryStep { name }.fails("read the memory of its run")(error)
     }
 }
 
-/// Names the segment in errors.
+/// Creates errors that name the segment.
 #[derive(Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct RecoveryStep {
     pub(super) name: SegmentName,
 }
 
-impl Step {
+impl RecoveryStep {
     pub(super) fn fails(self, action: &'static str) -> impl FnOnce(io::Error) -> RecoverError {
         move |error| RecoverError::Storage { name: self.name.to_string(), action, error }
     }

@@ -1,177 +1,187 @@
-//! Some fields of one source over a whole segment, as fast as it goes: of a packed one only the lanes that hold them are unpacked, and no
-//! block that lies outside of the time or the values that are asked for.
+//! Scans some fields of one source over a whole segment, as fast as possible. In a compressed
+//! segment only the columns of these fields are decompressed, and blocks outside of the time range
+//! or the predicate are skipped.
 
 use std::ops::{Range, RangeInclusive};
 
+use super::compressed::CompressedSegment;
 use super::error::SegmentError;
-use super::examine::WRONG;
-use super::fields::{Choose, projected};
+use super::field_projection::{FieldSelector, select_projection};
 use super::footer::{BlockEntry, Footer};
-use super::kind::{FrameKind, Telemetry};
-use super::packed::Packed;
+use super::frame_kind::{FrameKind, SampleView};
+use super::frame_probe::CHECKSUM_MISMATCH;
 use super::reader::{Advance, Damage, SegmentReader};
-use crate::block::{Choice, Kind, Place, Test, Within};
+use crate::block::{FieldPredicate, FieldRef, FieldSelection, ValueRange, ValueType};
 use crate::schema::envelope::{ENVELOPE_BYTES, split};
-use crate::schema::{Projection, Value};
+use crate::schema::{FieldValue, Projection};
 
-/// What is asked of the samples of one source.
+/// A scan of the samples of one source.
 #[derive(Debug)]
 pub struct Scan<'s> {
     /// The source's id.
     pub source: u16,
-    /// The fields.
+    /// The fields to read.
     pub fields: &'s Projection,
-    /// Only samples whose readings began then, in monotonic nanoseconds.
+    /// Only samples that were begun in this range, in monotonic nanoseconds.
     pub mono_ns: Range<u64>,
-    /// Only samples in which a number lies within bounds.
-    pub condition: Option<Condition<'s>>,
+    /// Only samples that match this predicate.
+    pub predicate: Option<Predicate<'s>>,
 }
 
-/// A number that has to lie within bounds.
+/// A predicate: a number must be within a range.
 #[derive(Debug)]
-pub struct Condition<'s> {
-    /// The way to it: a projection of one path.
+pub struct Predicate<'s> {
+    /// A projection of one path, to the number.
     pub field: &'s Projection,
-    /// The bounds. Integers are compared as the nearest 64-bit float.
+    /// The range. Integers are compared as the nearest 64-bit float.
     pub range: RangeInclusive<f64>,
 }
 
-/// What a scan came to.
+/// The result of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Scanned {
-    /// Samples that were given.
+pub struct ScanSummary {
+    /// Samples that were returned.
     pub samples: u64,
-    /// Samples whose payloads do not fit the fields' schema; they were not given.
+    /// Samples whose payloads do not match the fields' schema; they were not returned.
     pub unreadable: u64,
-    /// Of a packed segment: blocks that were unpacked, in parts...
+    /// Compressed segments only: blocks that were decompressed, at least in part...
     pub blocks_read: u64,
-    /// ...and blocks that nothing can be in.
+    /// ...and blocks that cannot hold a matching sample.
     pub blocks_skipped: u64,
-    /// Holes in what was looked at, at raw offsets: blocks that cannot be unpacked, and frames that are not what was written, of whichever source.
-    /// What is looked at is, where only some time is asked for, a raw segment from there to its end, and of a packed one the blocks in which it may be.
-    /// Of very many places the last one stands for the rest.
+    /// Damaged ranges in the scanned part, as raw offsets: blocks that cannot be decompressed, and
+    /// frames of any source that differ from what was written. With a time range, the scanned part
+    /// of a raw segment is from its start to the end of the segment, and of a compressed one the
+    /// blocks that may overlap it. If there are very many, the last one covers the rest.
     pub damage: Vec<Damage>,
 }
 
 impl SegmentReader {
-    /// Gives every sample that is asked for, in the order of the file: its envelope, and the values of the fields. The reader stands anywhere
-    /// afterwards.
+    /// Calls `each` for every matching sample in file order, with its envelope and the values of
+    /// the fields. Afterwards the offset of the reader is undefined.
     ///
-    /// A sample's `payload` is right in the fields that were asked for, and only there.
+    /// A sample's `payload` is correct only in the requested fields.
     ///
     /// # Errors
-    /// `Io`. Damage is no error; it is in what is returned.
+    /// `Io`. Damage is not an error; it is in the result.
     pub fn scan(
         &mut self,
         scan: &Scan<'_>,
-        each: &mut dyn FnMut(&Telemetry<'_>, &[Value<'_>]),
-    ) -> Result<Scanned, SegmentError> {
-        let mut giving = Giving {
+        each: &mut dyn FnMut(&SampleView<'_>, &[FieldValue<'_>]),
+    ) -> Result<ScanSummary, SegmentError> {
+        let mut sink = SampleSink {
             scan,
-            values: vec![Value::Absent; scan.fields.paths().len()],
+            values: vec![FieldValue::Absent; scan.fields.paths().len()],
             each,
-            scanned: Scanned::default(),
+            summary: ScanSummary::default(),
         };
-        if self.packed().is_some() {
+        if self.compressed().is_some() {
             let path = self.path().to_owned();
             let raw = self.footer().map_or(0..u64::MAX, |footer| raw_range(footer, &scan.mono_ns));
-            if let Some(packed) = self.packed() {
-                packed.scan(raw, &mut giving).map_err(|error| SegmentError::Io { path, error })?;
+            if let Some(compressed) = self.compressed() {
+                compressed.scan_blocks(raw, &mut sink).map_err(|error| SegmentError::Io { path, error })?;
             }
         } else {
             self.seek(0);
             self.seek_time(scan.mono_ns.start);
             while let Some(advance) = self.advance()? {
                 match advance {
-                    Advance::Frame(at) if at.kind == FrameKind::Telemetry => giving.payload(self.payload(at)),
+                    Advance::Frame(at) if at.kind == FrameKind::Telemetry => sink.payload(self.payload(at)),
                     Advance::Frame(_) => {}
-                    Advance::Damage(damage) => damage.add_to(&mut giving.scanned.damage),
+                    Advance::Damage(damage) => damage.add_to(&mut sink.summary.damage),
                 }
             }
         }
-        Ok(giving.scanned)
+        Ok(sink.summary)
     }
 }
 
-impl Packed {
-    fn scan(&self, raw: Range<u64>, giving: &mut Giving<'_, '_>) -> std::io::Result<()> {
-        let source = giving.scan.source;
-        let choose = chooser(giving.scan);
+impl CompressedSegment {
+    fn scan_blocks(&self, raw: Range<u64>, sink: &mut SampleSink<'_, '_>) -> std::io::Result<()> {
+        let source = sink.scan.source;
+        let selector = scan_selector(sink.scan);
         let overlaps = |entry: &&BlockEntry| entry.raw_offset < raw.end && raw.start < entry.raw_end();
         let mut frame = Vec::new();
         for entry in &self.blocks() {
             if !overlaps(&entry) {
-                giving.scanned.blocks_skipped += 1;
+                sink.summary.blocks_skipped += 1;
                 continue;
             }
-            let test =
-                |payload: &[u8]| giving.scan.condition.as_ref().and_then(|condition| condition.test(payload));
-            let has_condition = giving.scan.condition.is_some();
+            let test = |payload: &[u8]| {
+                sink.scan.predicate.as_ref().and_then(|predicate| predicate.column_test(payload))
+            };
+            let has_predicate = sink.scan.predicate.is_some();
             let opened = match self.payload(entry, &mut frame)? {
                 Ok(payload) => self.with_decoder(|decoder| {
-                    if has_condition && !decoder.may_hold(payload, source, &test)? {
+                    if has_predicate && !decoder.may_hold(payload, source, &test)? {
                         return Ok(None);
                     }
-                    decoder.open(payload, &crate::block::Wanted::these(&*choose)).map(Some)
+                    decoder.open(payload, &crate::block::ColumnSelection::by(&*selector)).map(Some)
                 }),
-                Err(_) => Err(crate::block::Fault::Block("cannot be read")),
+                Err(_) => Err(crate::block::BlockError::Block("cannot be read")),
             };
             match opened {
                 Ok(Some(block)) => {
-                    giving.scanned.blocks_read += 1;
-                    block.payloads(source, |payload| giving.payload(payload));
+                    sink.summary.blocks_read += 1;
+                    block.payloads(source, |payload| sink.payload(payload));
                     for wrong in block.wrong_frames() {
-                        giving.scanned.add_wrong(entry.raw_offset + wrong.start as u64, wrong.len() as u64);
+                        sink.summary
+                            .add_damaged_frames(entry.raw_offset + wrong.start as u64, wrong.len() as u64);
                     }
                     self.with_decoder(|decoder| decoder.reuse(block));
                 }
-                Ok(None) => giving.scanned.blocks_skipped += 1,
+                Ok(None) => sink.summary.blocks_skipped += 1,
                 Err(_) => Damage {
                     offset: entry.raw_offset,
                     length: entry.raw_end() - entry.raw_offset,
-                    what: "a block that cannot be unpacked",
+                    what: "a block that cannot be decompressed",
                 }
-                .add_to(&mut giving.scanned.damage),
+                .add_to(&mut sink.summary.damage),
             }
         }
         Ok(())
     }
 }
 
-impl Scanned {
-    /// Tells of frames that are not what was written; together with those right in front of them, in the block before.
-    fn add_wrong(&mut self, offset: u64, length: u64) {
+impl ScanSummary {
+    /// Adds a range of frames that differ from what was written. Extends the last range if it ends
+    /// there, in the block before.
+    fn add_damaged_frames(&mut self, offset: u64, length: u64) {
         match self.damage.last_mut() {
-            Some(last) if last.what == WRONG && last.offset + last.length == offset => last.length += length,
-            _ => Damage { offset, length, what: WRONG }.add_to(&mut self.damage),
+            Some(last) if last.what == CHECKSUM_MISMATCH && last.offset + last.length == offset => {
+                last.length += length;
+            }
+            _ => Damage { offset, length, what: CHECKSUM_MISMATCH }.add_to(&mut self.damage),
         }
     }
 }
 
-/// What is wanted of which source's payloads.
-fn chooser(scan: &Scan<'_>) -> Box<Choose> {
+/// Selects the fields of the scan and of its predicate.
+fn scan_selector(scan: &Scan<'_>) -> Box<FieldSelector> {
     let (own, fields) = (scan.source, scan.fields.clone());
-    let condition = scan.condition.as_ref().map(|condition| condition.field.clone());
+    let predicate = scan.predicate.as_ref().map(|predicate| predicate.field.clone());
     Box::new(move |source, payload| {
         if source != own {
-            return Choice::Places { steady: Vec::new(), values: Vec::new() };
+            return FieldSelection::Fields { dependencies: Vec::new(), values: Vec::new() };
         }
-        match (projected(&fields, payload), condition.as_ref().map(|field| projected(field, payload))) {
+        match (
+            select_projection(&fields, payload),
+            predicate.as_ref().map(|field| select_projection(field, payload)),
+        ) {
             (choice, None) => choice,
             (
-                Choice::Places { mut steady, mut values },
-                Some(Choice::Places { steady: also_steady, values: also_values }),
+                FieldSelection::Fields { dependencies: mut steady, mut values },
+                Some(FieldSelection::Fields { dependencies: also_steady, values: also_values }),
             ) => {
                 steady.extend(also_steady);
                 values.extend(also_values);
-                Choice::Places { steady, values }
+                FieldSelection::Fields { dependencies: steady, values }
             }
-            _ => Choice::All,
+            _ => FieldSelection::All,
         }
     })
 }
 
-/// Where in a segment everything stands that was sampled then, by its index.
+/// Returns the raw range with all samples of a time range, by the index.
 fn raw_range(footer: &Footer, mono_ns: &Range<u64>) -> Range<u64> {
     let overlaps = |bounds: super::index::Bounds| {
         bounds.first_mono_ns < mono_ns.end && mono_ns.start <= bounds.last_mono_ns
@@ -184,100 +194,106 @@ fn raw_range(footer: &Footer, mono_ns: &Range<u64>) -> Range<u64> {
     range.unwrap_or(0..0)
 }
 
-/// Samples on their way out.
-struct Giving<'g, 's> {
+/// Passes matching samples to the caller.
+struct SampleSink<'g, 's> {
     scan: &'g Scan<'s>,
-    values: Vec<Value<'g>>,
-    each: &'g mut dyn FnMut(&Telemetry<'_>, &[Value<'_>]),
-    scanned: Scanned,
+    values: Vec<FieldValue<'g>>,
+    each: &'g mut dyn FnMut(&SampleView<'_>, &[FieldValue<'_>]),
+    summary: ScanSummary,
 }
 
-impl Giving<'_, '_> {
+impl SampleSink<'_, '_> {
     fn payload(&mut self, payload: &[u8]) {
-        let Some(sample) = Telemetry::read(payload) else { return };
+        let Some(sample) = SampleView::read(payload) else { return };
         if sample.source != self.scan.source || !self.scan.mono_ns.contains(&sample.mono_ns) {
             return;
         }
-        if let Some(condition) = &self.scan.condition
-            && !condition.holds(sample.payload)
+        if let Some(predicate) = &self.scan.predicate
+            && !predicate.matches(sample.payload)
         {
             return;
         }
         if self.scan.fields.read(sample.payload, &mut self.values).is_err() {
-            self.scanned.unreadable += 1;
+            self.summary.unreadable += 1;
             return;
         }
-        self.scanned.samples += 1;
+        self.summary.samples += 1;
         (self.each)(&sample, &self.values);
     }
 }
 
-impl Condition<'_> {
-    fn value<'v>(&'v self, body: &[u8]) -> Value<'v> {
-        let mut values = [Value::Absent];
+impl Predicate<'_> {
+    fn value<'v>(&'v self, body: &[u8]) -> FieldValue<'v> {
+        let mut values = [FieldValue::Absent];
         match self.field.read(body, &mut values) {
             Ok(()) => values[0],
-            Err(_) => Value::Absent,
+            Err(_) => FieldValue::Absent,
         }
     }
 
-    /// What has no number lies within no bounds.
-    fn holds(&self, body: &[u8]) -> bool {
+    /// A field without a number never matches.
+    fn matches(&self, body: &[u8]) -> bool {
         number(self.value(body)).is_some_and(|number| self.range.contains(&number))
     }
 
-    /// The same, asked of the bounds of lanes of payloads like this one. None where they cannot tell.
-    #[allow(clippy::cast_possible_truncation, reason = "to the nearest float, and then one further out")]
-    fn test(&self, payload: &[u8]) -> Option<Test> {
+    /// Converts the predicate into a test on the value ranges of columns, for payloads of this
+    /// shape. None if that is not possible.
+    #[allow(clippy::cast_possible_truncation, reason = "rounded to the nearest float, then widened by one")]
+    fn column_test(&self, payload: &[u8]) -> Option<FieldPredicate> {
         let (_, body) = split(payload)?;
         let kind = match self.value(body) {
-            Value::Unsigned(_) => Kind::Unsigned,
-            Value::Signed(_) => Kind::Signed,
-            Value::Float(_) | Value::Float32(_) => Kind::Float,
+            FieldValue::Unsigned(_) => ValueType::Unsigned,
+            FieldValue::Signed(_) => ValueType::Signed,
+            FieldValue::Float(_) | FieldValue::Float32(_) => ValueType::Float,
             _ => return None,
         };
-        let Choice::Places { steady, .. } = projected(self.field, payload) else { return None };
-        // A field that is left out has no place, only a default.
-        let place = self.field.reach(body).ok()?.values.pop()?;
+        let FieldSelection::Fields { dependencies: steady, .. } = select_projection(self.field, payload)
+        else {
+            return None;
+        };
+        // A field that is left out has no location, only a default.
+        let place = self.field.accessed_bytes(body).ok()?.values.pop()?;
         let at = u32::try_from(place.start + ENVELOPE_BYTES).ok()?;
-        let place = Place { at, bytes: u8::try_from(place.len()).ok()?, kind };
-        // A float stands for all integers that are rounded to it.
+        let place = FieldRef { at, bytes: u8::try_from(place.len()).ok()?, kind };
+        // A float represents all integers that are rounded to it.
         let (lowest, highest) = (self.range.start().next_down(), self.range.end().next_up());
         let (lowest, highest) = match (kind, place.bytes) {
-            (Kind::Float, 4) => {
+            (ValueType::Float, 4) => {
                 let (lowest, highest) = ((lowest as f32).next_down(), (highest as f32).next_up());
                 (u64::from(lowest.to_bits()), u64::from(highest.to_bits()))
             }
-            (Kind::Float, _) => (lowest.to_bits(), highest.to_bits()),
-            (Kind::Signed, bytes) => (signed(lowest.floor(), bytes), signed(highest.ceil(), bytes)),
-            (Kind::Unsigned, bytes) => (unsigned(lowest.floor(), bytes), unsigned(highest.ceil(), bytes)),
+            (ValueType::Float, _) => (lowest.to_bits(), highest.to_bits()),
+            (ValueType::Signed, bytes) => (signed(lowest.floor(), bytes), signed(highest.ceil(), bytes)),
+            (ValueType::Unsigned, bytes) => {
+                (unsigned(lowest.floor(), bytes), unsigned(highest.ceil(), bytes))
+            }
         };
-        Some(Test { steady, within: Within { place, lowest, highest } })
+        Some(FieldPredicate { dependencies: steady, range: ValueRange { field: place, lowest, highest } })
     }
 }
 
-/// Bits of the nearest unsigned integer of a length.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, which is meant")]
+/// Returns the bits of the nearest unsigned integer of `bytes` bytes.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturation is intended")]
 fn unsigned(number: f64, bytes: u8) -> u64 {
     (number as u64).min(u64::MAX >> (64 - 8 * u32::from(bytes.clamp(1, 8))))
 }
 
-/// Bits of the nearest signed integer of a length.
-#[allow(clippy::cast_possible_truncation, reason = "saturates, which is meant")]
+/// Returns the bits of the nearest signed integer of `bytes` bytes.
+#[allow(clippy::cast_possible_truncation, reason = "saturation is intended")]
 fn signed(number: f64, bytes: u8) -> u64 {
     let unused = 64 - 8 * u32::from(bytes.clamp(1, 8));
     let number = (number as i64).clamp(i64::MIN >> unused, i64::MAX >> unused);
     number.cast_unsigned() & u64::MAX >> unused
 }
 
-#[allow(clippy::cast_precision_loss, reason = "as the condition says")]
-fn number(value: Value<'_>) -> Option<f64> {
+#[allow(clippy::cast_precision_loss, reason = "integers are compared as floats")]
+fn number(value: FieldValue<'_>) -> Option<f64> {
     match value {
-        Value::Unsigned(number) => Some(number as f64),
-        Value::Signed(number) => Some(number as f64),
-        Value::Float(number) => Some(number),
-        Value::Float32(number) => Some(f64::from(number)),
-        Value::Bool(_) | Value::Text(_) | Value::Absent => None,
+        FieldValue::Unsigned(number) => Some(number as f64),
+        FieldValue::Signed(number) => Some(number as f64),
+        FieldValue::Float(number) => Some(number),
+        FieldValue::Float32(number) => Some(f64::from(number)),
+        FieldValue::Bool(_) | FieldValue::Text(_) | FieldValue::Absent => None,
     }
 }
 
@@ -285,41 +301,43 @@ fn number(value: Value<'_>) -> Option<f64> {
 mod tests {
     use std::path::Path;
 
-    use super::super::fields::tests::{SAMPLES, raw_segment};
-    use super::super::packed::tests::{packed, packed_as};
+    use super::super::compressed::tests::{compressed, compressed_as};
+    use super::super::field_projection::tests::{SAMPLES, raw_segment};
     use super::*;
-    use crate::schema::Plan;
+    use crate::schema::CompiledSchema;
 
-    /// Numbers, `segment` and `run_id` of the samples, and what the scan came to.
+    /// Scans a segment. Returns number, `segment` and `run_id` of the samples, and the result.
     fn scanned(
         path: &Path,
         mono_ns: Range<u64>,
-        condition: Option<(&str, RangeInclusive<f64>)>,
-    ) -> (Vec<(u64, Value<'static>, Value<'static>)>, Scanned) {
+        predicate: Option<(&str, RangeInclusive<f64>)>,
+    ) -> (Vec<(u64, FieldValue<'static>, FieldValue<'static>)>, ScanSummary) {
         let mut reader = SegmentReader::open(path).unwrap();
         let source = reader.header().sources[1].clone();
-        let plan = Plan::compile(&source.schema, &source.root).unwrap();
+        let plan = CompiledSchema::compile(&source.schema, &source.root).unwrap();
         let fields = plan.project(&["run_id", "segment"]).unwrap();
-        let field = condition.as_ref().map(|(path, _)| plan.project(&[path]).unwrap());
-        let condition = condition.zip(field.as_ref()).map(|((_, range), field)| Condition { field, range });
+        let field = predicate.as_ref().map(|(path, _)| plan.project(&[path]).unwrap());
+        let predicate = predicate.zip(field.as_ref()).map(|((_, range), field)| Predicate { field, range });
         let mut samples = Vec::new();
-        let mut each = |sample: &Telemetry<'_>, values: &[Value<'_>]| {
-            let [Value::Unsigned(run_id), Value::Unsigned(segment)] = values else { panic!("{values:?}") };
-            samples.push((sample.seq, Value::Unsigned(*segment), Value::Unsigned(*run_id)));
+        let mut each = |sample: &SampleView<'_>, values: &[FieldValue<'_>]| {
+            let [FieldValue::Unsigned(run_id), FieldValue::Unsigned(segment)] = values else {
+                panic!("{values:?}")
+            };
+            samples.push((sample.seq, FieldValue::Unsigned(*segment), FieldValue::Unsigned(*run_id)));
         };
-        let scan = Scan { source: 1, fields: &fields, mono_ns, condition };
+        let scan = Scan { source: 1, fields: &fields, mono_ns, predicate };
         let scanned = reader.scan(&scan, &mut each).unwrap();
-        // Wherever it stands now, a second one is the same.
+        // A second scan has the same result, from any offset of the reader.
         let (again, mut count) = (reader.scan(&scan, &mut |_, _| ()).unwrap(), 0);
         reader.scan(&scan, &mut |_, _| count += 1).unwrap();
         assert_eq!((&again, count), (&scanned, scanned.samples));
         (samples, scanned)
     }
 
-    // Goal: a scan of a packed segment gives what one of the raw segment gives, and leaves out blocks in which nothing can be. Method: stretches of time and
-    // bounds of values, all, some and none of them; a damaged block.
+    // Proves that a scan returns the same for a compressed and for the raw segment, and skips
+    // blocks that cannot match, for several time ranges and predicates, and with a damaged block.
     #[test]
-    fn packed_segments_are_scanned_as_raw_ones() {
+    fn compressed_segments_are_scanned_as_raw_ones() {
         let folder = tempfile::tempdir().unwrap();
         let path = raw_segment(folder.path());
         let square = |number: u32| f64::from(number * number);
@@ -337,22 +355,22 @@ mod tests {
         ];
         let of_raw: Vec<_> = asked
             .iter()
-            .map(|(time, condition, _)| scanned(&path, time.clone(), condition.clone()))
+            .map(|(time, predicate, _)| scanned(&path, time.clone(), predicate.clone()))
             .collect();
-        std::fs::write(&path, packed(&path, 4096)).unwrap();
-        for ((time, condition, count), (samples, _)) in asked.into_iter().zip(of_raw) {
-            let (packed, came_to) = scanned(&path, time.clone(), condition.clone());
-            assert_eq!(packed.len() as u64, count, "{time:?} {condition:?}");
-            assert_eq!((packed, came_to.samples), (samples, count));
-            assert!(came_to.damage.is_empty() && came_to.unreadable == 0);
+        std::fs::write(&path, compressed(&path, 4096)).unwrap();
+        for ((time, predicate, count), (samples, _)) in asked.into_iter().zip(of_raw) {
+            let (compressed, summary) = scanned(&path, time.clone(), predicate.clone());
+            assert_eq!(compressed.len() as u64, count, "{time:?} {predicate:?}");
+            assert_eq!((compressed, summary.samples), (samples, count));
+            assert!(summary.damage.is_empty() && summary.unreadable == 0);
             assert_eq!(
-                came_to.blocks_skipped > came_to.blocks_read,
+                summary.blocks_skipped > summary.blocks_read,
                 count < SAMPLES,
-                "{time:?} {condition:?} {came_to:?}"
+                "{time:?} {predicate:?} {summary:?}"
             );
         }
         let mut bytes = std::fs::read(&path).unwrap();
-        let block = SegmentReader::open(&path).unwrap().packed().unwrap().blocks()[3];
+        let block = SegmentReader::open(&path).unwrap().compressed().unwrap().blocks()[3];
         bytes[usize::try_from(block.offset).unwrap() + 60] ^= 4;
         std::fs::write(&path, bytes).unwrap();
         let (samples, came_to) = scanned(&path, 0..u64::MAX, None);
@@ -360,10 +378,11 @@ mod tests {
         assert_eq!(came_to.damage.iter().map(|damage| damage.offset).collect::<Vec<_>>(), [block.raw_offset]);
     }
 
-    // Goal: frames with wrong checksums are told by a scan of a packed segment as by one of the raw segment, and are not given. Method: one frame, two that
-    // follow each other in a block, two on both sides of a block's end, one of another source; with and without a condition that excludes all blocks.
+    // Proves that frames with wrong checksums are reported alike for raw and compressed segments,
+    // and are not returned, also across the border of two blocks and with a predicate that excludes
+    // all blocks.
     #[test]
-    fn frames_that_are_wrong_are_told_of_raw_and_packed_segments_alike() {
+    fn damaged_frames_are_reported_alike_for_raw_and_compressed_segments() {
         let folder = tempfile::tempdir().unwrap();
         let path = raw_segment(folder.path());
         let raw = std::fs::read(&path).unwrap();
@@ -371,13 +390,13 @@ mod tests {
         let mut frames = Vec::new();
         while let Some(Advance::Frame(at)) = reader.advance().unwrap() {
             let start = usize::try_from(at.offset).unwrap();
-            let sample = reader.telemetry(at).filter(|_| at.kind == FrameKind::Telemetry);
+            let sample = reader.sample(at).filter(|_| at.kind == FrameKind::Telemetry);
             frames.extend(sample.map(|sample| (sample.source, start..start + at.bytes)));
         }
         assert_eq!(frames.len() as u64, 2 * SAMPLES);
-        std::fs::write(&path, packed(&path, 4096)).unwrap();
-        let blocks = SegmentReader::open(&path).unwrap().packed().unwrap().blocks();
-        // The first frame of a block that has a sample right in front of it.
+        std::fs::write(&path, compressed(&path, 4096)).unwrap();
+        let blocks = SegmentReader::open(&path).unwrap().compressed().unwrap().blocks();
+        // The first frame of a block that directly follows a sample.
         let begins = |at: usize| blocks.iter().any(|block| block.raw_offset == frames[at].1.start as u64);
         let first =
             (1..frames.len()).find(|at| begins(*at) && frames[at - 1].1.end == frames[*at].1.start).unwrap();
@@ -390,11 +409,11 @@ mod tests {
             }
             std::fs::write(&path, &damaged).unwrap();
             let none = Some(("segment", -2.0..=-1.0));
-            let of_raw = [None, none.clone()].map(|condition| scanned(&path, 0..u64::MAX, condition));
+            let of_raw = [None, none.clone()].map(|predicate| scanned(&path, 0..u64::MAX, predicate));
             std::fs::write(&path, &raw).unwrap();
-            std::fs::write(&path, packed_as(&path, 4096, &damaged)).unwrap();
-            let of_packed = [None, none].map(|condition| scanned(&path, 0..u64::MAX, condition));
-            for ((raw_samples, of_raw), (samples, of_packed)) in of_raw.iter().zip(&of_packed) {
+            std::fs::write(&path, compressed_as(&path, 4096, &damaged)).unwrap();
+            let of_compressed = [None, none].map(|predicate| scanned(&path, 0..u64::MAX, predicate));
+            for ((raw_samples, of_raw), (samples, of_packed)) in of_raw.iter().zip(&of_compressed) {
                 assert_eq!(of_raw.damage.len(), holes, "{of_raw:?}");
                 assert_eq!((&of_packed.damage, samples), (&of_raw.damage, raw_samples), "{wrong:?}");
             }

@@ -1,9 +1,9 @@
-//! A segment that is whole, on its way to the medium and to its final name.
+//! A complete segment that is not yet synced and published.
 
 use std::io;
 use std::sync::Arc;
 
-use super::name::SegmentName;
+use super::segment_name::SegmentName;
 use crate::os::storage::{Storage, StorageFile};
 
 /// A segment with footer and trailer, to be published.
@@ -15,25 +15,25 @@ pub struct SealedSegment {
 }
 
 impl SealedSegment {
-    /// A file that is complete, under a name that does not say so yet.
+    /// A complete file that still has its active name.
     pub(super) fn new(name: SegmentName, file: Arc<dyn StorageFile>, bytes: u64) -> Self {
         Self { name, file, bytes }
     }
 
-    /// Gives unused room back, and brings the file to the medium.
+    /// Truncates unused space and syncs the file.
     ///
     /// # Errors
-    /// What the storage says.
+    /// The error of the storage.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.truncate(self.bytes)?;
         self.file.sync()
     }
 
-    /// Gives unused room back, brings the file to the medium and then gives it its final name: whoever sees the name
-    /// sees a whole segment, even after a power cut.
+    /// Truncates unused space, syncs the file, and then gives it its final name. A segment with
+    /// that name is therefore complete, even after a power cut.
     ///
     /// # Errors
-    /// What the storage says. The segment then keeps its `.active` name.
+    /// The error of the storage. The segment then keeps its `.active` name.
     pub fn publish(&self, storage: &dyn Storage) -> io::Result<()> {
         self.sync()?;
         let (from, to) = (self.name.to_string(), self.name.sealed().to_string());
@@ -43,7 +43,7 @@ impl SealedSegment {
         storage.sync_directory()
     }
 
-    /// Bytes of the whole file.
+    /// Length of the file in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -53,7 +53,7 @@ impl SealedSegment {
         &self.file
     }
 
-    /// The name it gets.
+    /// The final name.
     pub fn name(&self) -> SegmentName {
         self.name.sealed()
     }

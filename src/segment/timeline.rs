@@ -1,63 +1,68 @@
-//! Finds which segments of a run can hold samples of a stretch of monotonic time, by reading a few footers.
+//! Finds which segments of a run can hold samples of a range of monotonic time, by reading a few
+//! footers.
 //!
-//! Slabs are written in the order in which they were handed over. After a storage stall one may be written tens of seconds
-//! after younger samples of other sources, in a later segment, so neither starts nor ends of successive segments are
-//! monotone. The samples of one source are in the order of time over the whole run: the search goes source by source.
+//! Slabs are written in the order in which they were queued. After a storage stall a slab may be
+//! written tens of seconds after newer samples of other sources, in a later segment, so neither
+//! starts nor ends of successive segments are monotone. The samples of one source are in the order
+//! of time over the whole run, so the search goes source by source.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::catalog::Listing;
+use super::catalog::ListedSegment;
 use super::footer::Footer;
-use super::opening::footer_of;
+use super::header_and_footer::read_footer;
 
-/// How many segments with gaps and without samples of a source are looked at, one after the other, before the source's next
-/// sample counts as unknown.
+/// Successive segments with gaps but without samples of a source that are examined before the
+/// source's next sample counts as unknown.
 const EMPTY_SEGMENTS_MAX: usize = 16;
 
-/// The sealed segments of a run, in their order, and what was read of their footers.
+/// The sealed segments of a run in order, and summaries of the footers read so far.
 pub(super) struct Timeline<'a> {
-    segments: &'a [&'a Listing],
-    summaries: BTreeMap<usize, Option<Summary>>, // by place; none for a footer that cannot be read
-    // By source: from a place on, the next samples are at another one. What a search asks next is near what it asked before.
+    segments: &'a [&'a ListedSegment],
+    summaries: BTreeMap<usize, Option<FooterSummary>>, // by segment; none if its footer cannot be read
+    // By source: a segment, and the next one with samples from there on. Successive searches are
+    // close to each other.
     last_found: BTreeMap<u16, (usize, usize)>,
 }
 
-/// What a footer says of each source, by id.
-struct Summary(BTreeMap<u16, SourceSummary>);
+/// Sources of a footer, by id.
+struct FooterSummary(BTreeMap<u16, SourceTimes>);
 
 #[derive(Clone, Copy)]
-struct SourceSummary {
-    next_seq: u64,               // when the segment was begun
+struct SourceTimes {
+    next_seq: u64,               // at the start of the segment
     mono_ns: Option<(u64, u64)>, // first and last sample
 }
 
-/// Where the next samples of a source are.
-enum NextPlace {
+/// The next segment with samples of a source.
+enum NextSegment {
     At(usize),
     Never,
-    /// A footer that cannot be read hides it.
+    /// Hidden by a footer that cannot be read.
     Unknown,
 }
 
 /// The next samples of a source from a segment on.
 enum NextSamples {
-    /// In the segment at this place; the times of the first and of the last one there.
+    /// Index of their segment, and the times of its first and last sample.
     At(usize, (u64, u64)),
     Never,
-    /// A footer that cannot be read hides it.
+    /// Hidden by a footer that cannot be read.
     Unknown,
 }
 
 impl<'a> Timeline<'a> {
-    pub(super) fn new(segments: &'a [&'a Listing]) -> Self {
+    pub(super) fn new(segments: &'a [&'a ListedSegment]) -> Self {
         Self { segments, summaries: BTreeMap::new(), last_found: BTreeMap::new() }
     }
 
-    /// The places of all segments that can hold samples within `mono_ns`. The search begins at `guess`.
+    /// Returns the indexes of all segments that can hold samples within `mono_ns`. The search
+    /// begins at `guess`.
     pub(super) fn overlapping(&mut self, mono_ns: &Range<u64>, guess: usize) -> Range<usize> {
         let all = 0..self.segments.len();
-        // The last footer knows all sources. Segments after the last footer that can be read are always selected.
+        // The last footer knows all sources. Segments after the last footer that can be read are
+        // always selected.
         let Some(known) = all.clone().rev().find(|place| self.summary(*place).is_some()) else { return all };
         let sources: Vec<u16> =
             self.summary(known).map(|summary| summary.0.keys().copied().collect()).unwrap_or_default();
@@ -67,7 +72,7 @@ impl<'a> Timeline<'a> {
         for source in sources {
             near_start = self.first_with(source, mono_ns.start, near_start, end_of_known);
             start = start.min(near_start);
-            near_end = self.place_after_last_with(source, mono_ns.end, near_end.max(start), end_of_known);
+            near_end = self.index_after_last_with(source, mono_ns.end, near_end.max(start), end_of_known);
             end = end.max(near_end);
         }
         if end_of_known < all.end { start.min(end_of_known)..all.end } else { start..end.max(start) }
@@ -89,8 +94,8 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// The place after the last segment with a sample of `source` before `mono_ns`.
-    fn place_after_last_with(&mut self, source: u16, mono_ns: u64, guess: usize, end: usize) -> usize {
+    /// The index after the last segment with a sample of `source` before `mono_ns`.
+    fn index_after_last_with(&mut self, source: u16, mono_ns: u64, guess: usize, end: usize) -> usize {
         if mono_ns == u64::MAX {
             return end;
         }
@@ -105,70 +110,70 @@ impl<'a> Timeline<'a> {
     fn next_samples(&mut self, source: u16, place: usize, end: usize) -> NextSamples {
         let is_between = |(from, at): &(usize, usize)| (*from..=*at).contains(&place);
         let found = match self.last_found.get(&source).copied().filter(is_between) {
-            Some((_, at)) => NextPlace::At(at),
-            None => self.next_place(source, place, end),
+            Some((_, at)) => NextSegment::At(at),
+            None => self.next_segment(source, place, end),
         };
         match found {
-            NextPlace::At(at) => match self.summary(at).and_then(|summary| summary.span(source)) {
+            NextSegment::At(at) => match self.summary(at).and_then(|summary| summary.span(source)) {
                 Some(span) => NextSamples::At(at, span),
                 None => NextSamples::Unknown,
             },
-            NextPlace::Never => NextSamples::Never,
-            NextPlace::Unknown => NextSamples::Unknown,
+            NextSegment::Never => NextSamples::Never,
+            NextSegment::Unknown => NextSamples::Unknown,
         }
     }
 
-    /// The next segment with samples of a source. Sequence numbers only grow: where two headers expect the same one, nothing of the source is
-    /// between them.
-    fn next_place(&mut self, source: u16, first: usize, end: usize) -> NextPlace {
+    /// The next segment with samples of a source. Sequence numbers only grow: if two headers have
+    /// the same next number, no samples of the source are between them.
+    fn next_segment(&mut self, source: u16, first: usize, end: usize) -> NextSegment {
         let mut place = first;
         for _ in 0..EMPTY_SEGMENTS_MAX {
             if place >= end {
-                return NextPlace::Never;
+                return NextSegment::Never;
             }
-            let Some(summary) = self.summary(place) else { return NextPlace::Unknown };
+            let Some(summary) = self.summary(place) else { return NextSegment::Unknown };
             let next_seq = summary.next_seq(source);
             if summary.span(source).is_some() {
                 self.last_found.insert(source, (first, place));
-                return NextPlace::At(place);
+                return NextSegment::At(place);
             }
-            let is_alike = |summary: &Summary| summary.next_seq(source) == next_seq;
+            let is_alike = |summary: &FooterSummary| summary.next_seq(source) == next_seq;
             if let Some((from, at)) = self.last_found.get(&source).copied().filter(|(from, _)| place < *from)
                 && self.summary(from).is_some_and(is_alike)
             {
                 self.last_found.insert(source, (first, at));
-                return NextPlace::At(at);
+                return NextSegment::At(at);
             }
             if self.summary(end - 1).is_some_and(|last| is_alike(last) && last.span(source).is_none()) {
-                return NextPlace::Never;
+                return NextSegment::Never;
             }
             let from = place + 1;
             let later =
                 from + partition_near(end - from, 0, |step| self.summary(from + step).is_some_and(is_alike));
             if later < end && self.summary(later).is_none() {
-                return NextPlace::Unknown;
+                return NextSegment::Unknown;
             }
-            // Only gaps here: on to the next one.
+            // Only gaps here: go on to the next segment with another number.
             place = if later == from { later } else { later - 1 };
         }
-        NextPlace::Unknown
+        NextSegment::Unknown
     }
 
-    fn summary(&mut self, place: usize) -> Option<&Summary> {
+    fn summary(&mut self, place: usize) -> Option<&FooterSummary> {
         let segments = self.segments;
-        let read = || Some(Summary::of(&footer_of(&segments.get(place)?.path).ok()??));
+        let read = || Some(FooterSummary::of(&read_footer(&segments.get(place)?.path).ok()??));
         self.summaries.entry(place).or_insert_with(read).as_ref()
     }
 }
 
-impl Summary {
+impl FooterSummary {
     fn of(footer: &Footer) -> Self {
         let described = footer
             .header
             .sources
             .iter()
-            .map(|source| (source.id, SourceSummary { next_seq: source.next_seq, mono_ns: None }));
-        let mut sources: BTreeMap<u16, SourceSummary> = described.collect();
+            .map(|source| (source.id, SourceTimes { next_seq: source.next_seq, mono_ns: None }));
+        let mut sources: BTreeMap<u16, SourceTimes> = described.collect();
         for totals in &footer.totals {
             if let (Some(source), Some(span)) = (sources.get_mut(&totals.source), totals.span) {
                 source.mono_ns = Some((span.first_mono_ns, span.last_mono_ns));
@@ -186,7 +191,8 @@ impl Summary {
     }
 }
 
-/// As `partition_point` of `0..length`, asking near `guess` first, in steps that double: each question reads a file.
+/// Like `partition_point` of `0..length`, but tries `guess` first and moves away in steps that
+/// double, since each call of `holds` reads a file.
 fn partition_near(length: usize, guess: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     let at = guess.min(length);
     let (mut low, mut high) = (at, at);
@@ -225,8 +231,8 @@ fn partition_near(length: usize, guess: usize, mut holds: impl FnMut(usize) -> b
 mod tests {
     use super::*;
 
-    // Goal: the search near a guess finds what a plain one finds, and asks little when the guess is good. Method: every
-    // length up to 40, every border, every guess; the questions are counted.
+    // Proves that the search finds the same as a plain one from any guess, with few calls if the
+    // guess is close.
     #[test]
     fn partitions_are_found_from_any_guess() {
         for length in 0..40_usize {

@@ -1,181 +1,185 @@
-//! Whether segments are what was written: every frame read, the digests, the footer's counts, and for each source and
-//! run recorded + lost = sampled.
+//! Verifies that segments are what was written: every frame, the digests, the footer's counts, and
+//! for each source and run recorded + lost = sampled.
 //!
-//! Fed with segments in the order of their numbers. A frame that was removed, added or exchanged is one finding: only
-//! where nothing else has explained it, the footer's counts are one too.
+//! Takes segments in the order of their numbers. A frame that was removed, added or exchanged is
+//! one finding: wrong counts in the footer are reported only if no other finding explains them.
 
 use std::path::{Path, PathBuf};
 
-use super::audit::{Audit, Finding, SourceAudit};
-use super::control::Gap;
+use super::batch_source::BatchSource;
+use super::completeness::{CompletenessCheck, SequenceFinding, SourceCompleteness};
+use super::compressed::CompressedSegment;
+use super::control_frames::Gap;
+use super::digest_check::DigestCheck;
 use super::error::SegmentError;
 use super::footer::Trailer;
-use super::index::Index;
-use super::kind::{FrameAt, FrameKind};
-use super::packed::Packed;
-use super::proof::Proof;
+use super::frame_kind::{FrameKind, FrameLocation};
+use super::index::IndexFrame;
 use super::reader::{Advance, Damage, SegmentReader};
-use super::runs::Runs;
 
-/// Most flaws, and most holes, that are kept; more are counted. A hostile file may have one every twenty bytes.
+/// Most flaws, and most unexplained gaps, that are kept; more are only counted. A hostile file may
+/// have one every twenty bytes.
 const FINDINGS_KEPT_MAX: usize = 1000;
 
-/// How often the progress is told.
+/// Bytes between two progress reports.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-/// Something in a file that is not what was written.
+/// A part of a file that differs from what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flaw {
+pub struct SegmentFlaw {
     /// The file.
     pub path: PathBuf,
-    /// Where.
+    /// Its offset.
     pub offset: u64,
-    /// How many bytes; 0 for what is said of a whole stretch.
+    /// Its length in bytes; 0 if the description is about a whole interval.
     pub length: u64,
-    /// What is wrong, in a few words.
+    /// A short description.
     pub what: String,
 }
 
-/// Readings that are neither recorded nor explained.
+/// Samples that are neither recorded nor counted as lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hole {
-    /// The file in which it was noticed.
+pub struct UnexplainedGap {
+    /// The file in which they were noticed missing.
     pub path: PathBuf,
-    /// In front of which offset.
+    /// Offset of the first frame after them.
     pub offset: u64,
     /// The source's name.
     pub source: String,
-    /// How many readings.
+    /// Number of samples.
     pub count: u64,
 }
 
-/// What a verification came to.
+/// The result of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct VerificationReport {
     /// Telemetry frames.
     pub frames: u64,
     /// Frames of kinds that this build does not know.
     pub unknown_frames: u64,
-    /// What is not what was written: the first of them.
-    pub flaws: Vec<Flaw>,
-    /// How many more there are.
+    /// Parts of files that differ from what was written: the first of them.
+    pub flaws: Vec<SegmentFlaw>,
+    /// Number of further ones.
     pub more_flaws: u64,
-    /// Readings that are neither recorded nor explained: the first of them.
-    pub holes: Vec<Hole>,
-    /// How many more there are.
-    pub more_holes: u64,
+    /// Samples that are neither recorded nor counted as lost: the first such gaps.
+    pub unexplained_gaps: Vec<UnexplainedGap>,
+    /// Number of further ones.
+    pub more_unexplained_gaps: u64,
     /// The sources by run and id.
-    pub sources: Vec<((u64, u16), SourceAudit)>,
-    /// The sum of sources of earlier runs that were too many to be kept one by one.
-    pub earlier: SourceAudit,
+    pub sources: Vec<((u64, u16), SourceCompleteness)>,
+    /// The sum of the sources of earlier runs that were too many to keep.
+    pub earlier: SourceCompleteness,
 }
 
-impl Verdict {
-    /// Whether everything stands there as it was written.
+impl VerificationReport {
+    /// Returns whether all bytes are as they were written.
     pub fn is_intact(&self) -> bool {
         self.flaws.is_empty()
     }
 
-    /// Readings in Gap frames.
+    /// Samples counted by Gap frames.
     pub fn lost(&self) -> u64 {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.lost))
     }
 
-    /// Readings that are neither recorded nor in a Gap frame.
+    /// Samples that are neither recorded nor counted by a Gap frame.
     pub fn unexplained(&self) -> u64 {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.unexplained))
     }
 
-    fn all_sources(&self) -> impl Iterator<Item = &SourceAudit> {
+    fn all_sources(&self) -> impl Iterator<Item = &SourceCompleteness> {
         self.sources.iter().map(|(_, source)| source).chain([&self.earlier])
     }
 }
 
-/// A verification in the making.
+/// Verifies segments, one after the other.
 #[derive(Debug, Default)]
 pub struct Verification {
-    verdict: Verdict,
-    audit: Audit,
+    report: VerificationReport,
+    completeness: CompletenessCheck,
 }
 
-/// What was counted while walking one segment, to be compared with its footer and its index.
+/// Counts of the segment that is read, to be compared with its footer and its index.
 #[derive(Default)]
-struct Walked {
+struct CheckState {
     run_id: u64,
     frames: u64,
     bytes: u64,
-    sources: Vec<Counted>, // by id
-    described: usize,      // of the header's sources, the audit knows so many
-    is_explained: bool,    // something was found already: the footer's counts say nothing new
-    proof: Proof,
-    proven: (usize, u64), // flaws, kept and more, when the last Index frame was read: what follows in a live file is in flight
+    sources: Vec<SampleCounts>, // by id
+    known_sources: usize,       // sources of the header that were added to the completeness check
+    // Another finding explains wrong counts in the footer.
+    is_explained: bool,
+    digest_check: DigestCheck,
+    // Flaws, kept and further ones, at the last Index frame: in a live file, what follows is in
+    // flight.
+    flaws_at_index: (usize, u64),
 }
 
 #[derive(Clone, Copy, Default)]
-struct Counted {
+struct SampleCounts {
     recorded: u64,
     lost: u64,
 }
 
-impl Walked {
-    fn source(&mut self, id: u16) -> Option<&mut Counted> {
+impl CheckState {
+    fn source(&mut self, id: u16) -> Option<&mut SampleCounts> {
         let at = usize::from(id);
         if self.sources.len() <= at {
-            self.sources.resize(at + 1, Counted::default());
+            self.sources.resize(at + 1, SampleCounts::default());
         }
         self.sources.get_mut(at)
     }
 }
 
 impl Verification {
-    /// Reads a segment from its start to its end. `is_live`: a recorder is at work on it, so what stands behind its last
-    /// Index frame is in flight. `progress` is told how far it has got, in bytes.
+    /// Reads a segment from start to end. `is_live`: a recorder is writing it, so frames after its
+    /// last Index frame are in flight. `progress` gets the offset reached, in bytes.
     ///
     /// # Errors
     /// `Io`.
-    pub fn segment(
+    pub fn verify(
         &mut self,
         reader: &mut SegmentReader,
         is_live: bool,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), SegmentError> {
         let limit = reader.footer_offset().unwrap_or(u64::MAX);
-        match reader.crew() {
-            Some(crew) => {
-                let runs = Runs::new(Some(&crew), limit);
-                crew.during(|| self.segment_by(reader, runs, is_live, progress))
+        match reader.scan_pool() {
+            Some(pool) => {
+                let batches = BatchSource::new(Some(&pool), limit);
+                pool.with_workers(|| self.verify_with(reader, batches, is_live, progress))
             }
-            None => self.segment_by(reader, Runs::new(None, limit), is_live, progress),
+            None => self.verify_with(reader, BatchSource::new(None, limit), is_live, progress),
         }
     }
 
-    /// The same, by runs from wherever they come.
-    pub(super) fn segment_by(
+    /// The same, with batches from any source.
+    pub(super) fn verify_with(
         &mut self,
         reader: &mut SegmentReader,
-        mut runs: Runs<'_>,
+        mut batches: BatchSource<'_>,
         is_live: bool,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), SegmentError> {
-        let mut walked = Walked { proven: self.flaws_so_far(), ..Walked::default() };
-        if let Some(what) = reader.packed().and_then(Packed::flaw) {
-            self.flaw(reader.path(), 0, 0, what);
+        let mut state = CheckState { flaws_at_index: self.flaw_counts(), ..CheckState::default() };
+        if let Some(what) = reader.compressed().and_then(CompressedSegment::flaw) {
+            self.add_flaw(reader.path(), 0, 0, what);
         }
-        self.header(reader, 0, &mut walked);
+        self.begin_header(reader, 0, &mut state);
         let footer_offset = reader.footer_offset().unwrap_or(u64::MAX);
-        let mut said = 0;
+        let mut reported = 0;
         loop {
-            if reader.offset() >= said + PROGRESS_BYTES {
-                said = reader.offset();
-                progress(said);
+            if reader.offset() >= reported + PROGRESS_BYTES {
+                reported = reader.offset();
+                progress(reported);
             }
-            if reader.offset() < footer_offset && reader.header().sources.len() == walked.described {
-                if self.run(reader, &mut runs, &mut walked) {
+            if reader.offset() < footer_offset && reader.header().sources.len() == state.known_sources {
+                if self.take_batch(reader, &mut batches, &mut state) {
                     continue;
                 }
                 if let Some(at) = reader.next_sample() {
-                    if let Some((source, finding)) = self.sample(reader, at, &mut walked) {
-                        self.finding(reader, at.offset, source, finding);
+                    if let Some((source, finding)) = self.count_sample(reader, at, &mut state) {
+                        self.add_finding(reader, at.offset, source, finding);
                     }
                     continue;
                 }
@@ -183,141 +187,158 @@ impl Verification {
             let Some(advance) = reader.advance()? else { break };
             let at = match advance {
                 Advance::Damage(damage) => {
-                    walked.is_explained = true;
-                    walked.proof.damage();
-                    let block = reader.packed().and_then(|packed| packed.explain(damage.offset));
+                    state.is_explained = true;
+                    state.digest_check.add_damage();
+                    let block = reader.compressed().and_then(|compressed| compressed.explain(damage.offset));
                     let what = block.unwrap_or_else(|| damage.what.to_owned());
-                    self.flaw(reader.path(), damage.offset, damage.length, what);
+                    self.add_flaw(reader.path(), damage.offset, damage.length, what);
                     continue;
                 }
                 Advance::Frame(at) => at,
             };
             if at.is_repaired {
                 let what = "a damaged length, repaired: the checksum proves the frame";
-                self.flaw(reader.path(), at.offset, 4, what);
+                self.add_flaw(reader.path(), at.offset, 4, what);
             }
-            if reader.header().sources.len() > walked.described {
-                self.described(reader, at.offset, &mut walked);
+            if reader.header().sources.len() > state.known_sources {
+                self.add_described_sources(reader, at.offset, &mut state);
             }
-            let finding = self.frame(reader, at, &mut walked);
+            let finding = self.check_frame(reader, at, &mut state);
             if at.offset < footer_offset {
-                walked.frames += 1;
-                walked.bytes += at.bytes as u64;
+                state.frames += 1;
+                state.bytes += at.bytes as u64;
                 if at.is_repaired {
-                    walked.proof.frame(reader.head(at).as_bytes(), at.bytes);
+                    state.digest_check.add_frame(reader.frame_header(at).as_bytes(), at.bytes);
                 } else {
-                    walked.proof.frame(reader.stored_head(at), at.bytes);
+                    state.digest_check.add_frame(reader.stored_frame_header(at), at.bytes);
                 }
             }
             if let Some((source, finding)) = finding {
-                self.finding(reader, at.offset, source, finding);
+                self.add_finding(reader, at.offset, source, finding);
             }
         }
         if is_live {
-            self.verdict.flaws.truncate(walked.proven.0);
-            self.verdict.more_flaws = walked.proven.1;
+            self.report.flaws.truncate(state.flaws_at_index.0);
+            self.report.more_flaws = state.flaws_at_index.1;
         }
-        self.end(reader, is_live, &mut walked);
+        self.check_end(reader, is_live, &mut state);
         Ok(())
     }
 
-    /// A file that cannot be read as a segment.
-    pub fn unreadable(&mut self, path: &Path, bytes: u64, error: &SegmentError) {
-        self.flaw(path, 0, bytes, error.to_string());
+    /// Adds a file that cannot be read as a segment.
+    pub fn add_unreadable(&mut self, path: &Path, bytes: u64, error: &SegmentError) {
+        self.add_flaw(path, 0, bytes, error.to_string());
     }
 
-    /// What it came to.
-    pub fn finish(mut self) -> Verdict {
-        self.verdict.earlier = self.audit.earlier().clone();
-        self.verdict.sources = self.audit.finish();
-        self.verdict
+    /// Returns the result.
+    pub fn finish(mut self) -> VerificationReport {
+        self.report.earlier = self.completeness.earlier().clone();
+        self.report.sources = self.completeness.finish();
+        self.report
     }
 
-    /// A header: the one in force when reading begins, or another one in a replay of several runs.
-    fn header(&mut self, reader: &SegmentReader, offset: u64, walked: &mut Walked) {
-        walked.run_id = reader.header().run_id;
-        walked.described = reader.header().sources.len();
-        for (source, finding) in self.audit.header(reader.header()) {
-            self.finding(reader, offset, source, finding);
+    /// Begins a header: the one at the start, or another one in a replay of several runs.
+    fn begin_header(&mut self, reader: &SegmentReader, offset: u64, state: &mut CheckState) {
+        state.run_id = reader.header().run_id;
+        state.known_sources = reader.header().sources.len();
+        for (source, finding) in self.completeness.begin_segment(reader.header()) {
+            self.add_finding(reader, offset, source, finding);
         }
     }
 
-    /// Sources that were not in the header: by their descriptors, or by the footer's copy where those are damaged.
-    fn described(&mut self, reader: &SegmentReader, offset: u64, walked: &mut Walked) {
-        for source in reader.header().sources.iter().skip(walked.described) {
-            if let Some(finding) = self.audit.source(walked.run_id, source) {
-                self.finding(reader, offset, source.id, finding);
+    /// Adds sources that are not in the header, from their descriptors, or from the footer's copy
+    /// if those are damaged.
+    fn add_described_sources(&mut self, reader: &SegmentReader, offset: u64, state: &mut CheckState) {
+        for source in reader.header().sources.iter().skip(state.known_sources) {
+            if let Some(finding) = self.completeness.add_source(state.run_id, source) {
+                self.add_finding(reader, offset, source.id, finding);
             }
         }
-        walked.described = reader.header().sources.len();
+        state.known_sources = reader.header().sources.len();
     }
 
-    /// Takes the run that begins where the reader stands, if its samples one by one would have no finding.
-    fn run(&mut self, reader: &mut SegmentReader, runs: &mut Runs<'_>, walked: &mut Walked) -> bool {
-        let Some(run) = runs.at(reader) else { return false };
-        let samples = runs.samples(&run);
-        let is_expected = samples.iter().all(|of| self.audit.expects(walked.run_id, of.source, of.first_seq));
-        if !is_expected || !reader.knows(samples) {
-            runs.refuse(&run);
+    /// Takes the batch at the reader's offset if none of its samples would have a finding.
+    fn take_batch(
+        &mut self,
+        reader: &mut SegmentReader,
+        batches: &mut BatchSource<'_>,
+        state: &mut CheckState,
+    ) -> bool {
+        let Some(batch) = batches.batch_at(reader) else { return false };
+        let samples = batches.samples(&batch);
+        let is_expected =
+            samples.iter().all(|of| self.completeness.expects(state.run_id, of.source, of.first_seq));
+        if !is_expected || !reader.knows_sources(samples) {
+            batches.refuse(&batch);
             return false;
         }
         for of in samples {
-            if let Some(counted) = walked.source(of.source) {
+            if let Some(counted) = state.source(of.source) {
                 counted.recorded += of.more + 1;
             }
-            // It has no finding.
-            self.audit.samples(walked.run_id, of.source, of.first_seq, of.more);
+            // Never a finding: all samples are expected.
+            self.completeness.add_samples(state.run_id, of.source, of.first_seq, of.more);
         }
-        self.verdict.frames += run.frames;
-        walked.frames += run.frames;
-        walked.bytes += run.bytes;
-        walked.proof.frames(runs.heads(&run), run.frames, run.bytes);
-        reader.pass_run(run.end(), samples);
+        self.report.frames += batch.frames;
+        state.frames += batch.frames;
+        state.bytes += batch.bytes;
+        state.digest_check.add_frames(batches.headers(&batch), batch.frames, batch.bytes);
+        reader.accept_batch(batch.end(), samples);
         true
     }
 
-    /// Counts a sample that came by the short way, as most do.
+    /// Counts a sample that `next_sample` returned, as it does for most.
     #[inline]
-    fn sample(&mut self, reader: &SegmentReader, at: FrameAt, walked: &mut Walked) -> Option<(u16, Finding)> {
-        walked.frames += 1;
-        walked.bytes += at.bytes as u64;
-        walked.proof.frame(reader.stored_head(at), at.bytes);
-        let (source, seq) = reader.number(at)?;
-        self.verdict.frames += 1;
-        walked.source(source)?.recorded += 1;
-        let finding = self.audit.sample(walked.run_id, source, seq)?;
+    fn count_sample(
+        &mut self,
+        reader: &SegmentReader,
+        at: FrameLocation,
+        state: &mut CheckState,
+    ) -> Option<(u16, SequenceFinding)> {
+        state.frames += 1;
+        state.bytes += at.bytes as u64;
+        state.digest_check.add_frame(reader.stored_frame_header(at), at.bytes);
+        let (source, seq) = reader.source_and_seq(at)?;
+        self.report.frames += 1;
+        state.source(source)?.recorded += 1;
+        let finding = self.completeness.add_sample(state.run_id, source, seq)?;
         Some((source, finding))
     }
 
-    /// Checks one frame against what was read before.
-    fn frame(&mut self, reader: &SegmentReader, at: FrameAt, walked: &mut Walked) -> Option<(u16, Finding)> {
+    /// Checks one frame against the frames before it.
+    fn check_frame(
+        &mut self,
+        reader: &SegmentReader,
+        at: FrameLocation,
+        state: &mut CheckState,
+    ) -> Option<(u16, SequenceFinding)> {
         let payload = || reader.payload(at);
         match at.kind {
             FrameKind::Telemetry => {
-                let (source, seq) = reader.number(at)?;
-                self.verdict.frames += 1;
-                walked.source(source)?.recorded += 1;
-                let finding = self.audit.sample(walked.run_id, source, seq)?;
+                let (source, seq) = reader.source_and_seq(at)?;
+                self.report.frames += 1;
+                state.source(source)?.recorded += 1;
+                let finding = self.completeness.add_sample(state.run_id, source, seq)?;
                 return Some((source, finding));
             }
             FrameKind::Gap => {
                 let gap = Gap::decode(payload())?;
-                let lost = &mut walked.source(gap.source)?.lost;
+                let lost = &mut state.source(gap.source)?.lost;
                 *lost = lost.saturating_add(gap.count);
-                return Some((gap.source, self.audit.gap(walked.run_id, &gap)?));
+                return Some((gap.source, self.completeness.add_gap(state.run_id, &gap)?));
             }
             FrameKind::Index => {
-                let what = walked.proof.index(&Index::decode(payload())?);
-                self.disproven(reader, at, what, walked);
-                walked.proven = self.flaws_so_far();
+                let what = state.digest_check.check_index(&IndexFrame::decode(payload())?);
+                self.add_mismatch(reader, at, what, state);
+                state.flaws_at_index = self.flaw_counts();
             }
             FrameKind::Footer => {
-                let what = reader.footer().and_then(|footer| walked.proof.footer(footer));
-                self.disproven(reader, at, what, walked);
+                let what = reader.footer().and_then(|footer| state.digest_check.check_footer(footer));
+                self.add_mismatch(reader, at, what, state);
             }
-            FrameKind::Trailer => self.trailer(reader, Trailer::decode(payload()), at.offset),
-            FrameKind::Unknown(_) => self.verdict.unknown_frames += 1,
-            FrameKind::Header if at.offset > 0 => self.header(reader, at.offset, walked),
+            FrameKind::Trailer => self.check_trailer(reader, Trailer::decode(payload()), at.offset),
+            FrameKind::Unknown(_) => self.report.unknown_frames += 1,
+            FrameKind::Header if at.offset > 0 => self.begin_header(reader, at.offset, state),
             FrameKind::Header
             | FrameKind::Descriptor
             | FrameKind::ClockSync
@@ -327,79 +348,86 @@ impl Verification {
         None
     }
 
-    fn disproven(
+    fn add_mismatch(
         &mut self,
         reader: &SegmentReader,
-        at: FrameAt,
+        at: FrameLocation,
         what: Option<&'static str>,
-        walked: &mut Walked,
+        state: &mut CheckState,
     ) {
         if let Some(what) = what {
-            walked.is_explained = true;
-            self.flaw(reader.path(), at.offset, 0, what);
+            state.is_explained = true;
+            self.add_flaw(reader.path(), at.offset, 0, what);
         }
     }
 
-    /// What the end of a segment says of the rest.
-    fn end(&mut self, reader: &SegmentReader, is_live: bool, walked: &mut Walked) {
+    /// Checks the end of a segment, and the footer's counts.
+    fn check_end(&mut self, reader: &SegmentReader, is_live: bool, state: &mut CheckState) {
         let path = reader.path();
         let Some(footer) = reader.footer() else {
             if !is_live {
                 let tail = reader.tail();
                 let Damage { offset, length, what } =
                     tail.unwrap_or(Damage { offset: reader.offset(), length: 0, what: "nothing behind it" });
-                self.flaw(path, offset, length, format!("not sealed: no footer and no trailer ({what})"));
+                self.add_flaw(path, offset, length, format!("not sealed: no footer and no trailer ({what})"));
             }
             return;
         };
-        let counted_alike = footer.totals.iter().all(|totals| {
-            let counted = walked.source(totals.source).copied().unwrap_or_default();
+        let counts_match = footer.totals.iter().all(|totals| {
+            let counted = state.source(totals.source).copied().unwrap_or_default();
             totals.recorded == counted.recorded && totals.lost == counted.lost
         });
-        if !walked.is_explained
-            && (!counted_alike || footer.frames != walked.frames || footer.bytes != walked.bytes)
+        if !state.is_explained
+            && (!counts_match || footer.frames != state.frames || footer.bytes != state.bytes)
         {
-            let what = "the footer counts other frames than there are: some were added, removed or exchanged";
-            self.flaw(path, footer.bytes, 0, what);
+            let what = "the footer's counts differ from the frames: some were added, removed or exchanged";
+            self.add_flaw(path, footer.bytes, 0, what);
         }
     }
 
-    fn trailer(&mut self, reader: &SegmentReader, trailer: Option<Trailer>, offset: u64) {
+    fn check_trailer(&mut self, reader: &SegmentReader, trailer: Option<Trailer>, offset: u64) {
         let header = reader.header();
         if trailer.is_none_or(|trailer| trailer.run_id != header.run_id || trailer.segment != header.segment)
         {
-            self.flaw(reader.path(), offset, 0, "the trailer belongs to another segment");
+            self.add_flaw(reader.path(), offset, 0, "the trailer belongs to another segment");
         }
     }
 
-    fn finding(&mut self, reader: &SegmentReader, offset: u64, source: u16, finding: Finding) {
+    fn add_finding(&mut self, reader: &SegmentReader, offset: u64, source: u16, finding: SequenceFinding) {
         let path = reader.path();
         let name =
             reader.header().source(source).map_or_else(|| source.to_string(), |source| source.name.clone());
         match finding {
-            Finding::Repeated => {
+            SequenceFinding::Repeated => {
                 let what = format!(
                     "sequence numbers of source {name} that were passed before: repeated or out of order"
                 );
-                self.flaw(path, offset, 0, what);
+                self.add_flaw(path, offset, 0, what);
             }
-            Finding::Hole(_) if self.verdict.holes.len() == FINDINGS_KEPT_MAX => self.verdict.more_holes += 1,
-            Finding::Hole(count) => {
-                self.verdict.holes.push(Hole { path: path.to_owned(), offset, source: name, count });
+            SequenceFinding::Unexplained(_) if self.report.unexplained_gaps.len() == FINDINGS_KEPT_MAX => {
+                self.report.more_unexplained_gaps += 1;
+            }
+            SequenceFinding::Unexplained(count) => {
+                self.report.unexplained_gaps.push(UnexplainedGap {
+                    path: path.to_owned(),
+                    offset,
+                    source: name,
+                    count,
+                });
             }
         }
     }
 
-    fn flaws_so_far(&self) -> (usize, u64) {
-        (self.verdict.flaws.len(), self.verdict.more_flaws)
+    fn flaw_counts(&self) -> (usize, u64) {
+        (self.report.flaws.len(), self.report.more_flaws)
     }
 
-    fn flaw(&mut self, path: &Path, offset: u64, length: u64, what: impl Into<String>) {
-        if self.verdict.flaws.len() == FINDINGS_KEPT_MAX {
-            self.verdict.more_flaws += 1;
+    fn add_flaw(&mut self, path: &Path, offset: u64, length: u64, what: impl Into<String>) {
+        if self.report.flaws.len() == FINDINGS_KEPT_MAX {
+            self.report.more_flaws += 1;
             return;
         }
-        self.verdict.flaws.push(Flaw { path: path.to_owned(), offset, length, what: what.into() });
+        self.report.flaws.push(SegmentFlaw { path: path.to_owned(), offset, length, what: what.into() });
     }
 }
 
@@ -412,21 +440,22 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::super::Leftovers;
-    use super::super::crew::{Crew, stretches};
+    use super::super::full_scan::FullScan;
     use super::super::header::tests::example;
-    use super::super::walk::Walk;
+    use super::super::scan_pool::{ScanPool, chunks};
     use super::super::{
-        Form, Frames, IndexEntry, Marker, MarkerOrigin, SegmentName, SegmentWriter, Span, State,
+        Frames, IndexEntry, Marker, MarkerOrigin, SampleSpan, SealState, SegmentName, SegmentOptions,
+        SegmentWriter,
     };
     use super::*;
     use crate::effort;
-    use crate::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+    use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
     use crate::os::mapped_file::MappedFile;
     use crate::os::storage::{DataDirectory, Storage};
     use crate::stream::{Framer, KindDeframer};
 
-    // Goal: however many places are damaged, the lists stay short, and the rest is counted. Method: a segment whose every second frame is
-    // damaged, 3,000 of them; its verdict, and that of a recovery's walk.
+    // Proves that lists of findings are bounded and the rest is counted. Method: every second one
+    // of 6,000 samples is damaged.
     #[test]
     fn lists_of_findings_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
@@ -443,22 +472,25 @@ pub(super) mod tests {
         at_samples.iter().step_by(2).for_each(|at| bytes[*at] ^= 1);
         std::fs::write(&path, &bytes).unwrap();
         let mut verification = Verification::default();
-        verification.segment(&mut SegmentReader::open(&path).unwrap(), false, &mut |_| {}).unwrap();
+        verification.verify(&mut SegmentReader::open(&path).unwrap(), false, &mut |_| {}).unwrap();
         let verdict = verification.finish();
         assert_eq!((verdict.frames, verdict.unexplained()), (3000, 3000));
-        assert_eq!((verdict.flaws.len(), verdict.holes.len()), (FINDINGS_KEPT_MAX, FINDINGS_KEPT_MAX));
-        let (flaws, holes) = (FINDINGS_KEPT_MAX as u64 + verdict.more_flaws, verdict.more_holes);
-        assert!((3000..=3010).contains(&flaws) && holes > 1000, "{flaws} {holes}");
+        assert_eq!(
+            (verdict.flaws.len(), verdict.unexplained_gaps.len()),
+            (FINDINGS_KEPT_MAX, FINDINGS_KEPT_MAX)
+        );
+        let (flaws, gaps) = (FINDINGS_KEPT_MAX as u64 + verdict.more_flaws, verdict.more_unexplained_gaps);
+        assert!((3000..=3010).contains(&flaws) && gaps > 1000, "{flaws} {gaps}");
         let mut reader = SegmentReader::open(&path).unwrap();
-        let walk = Walk::through(&mut reader, &Leftovers::default()).unwrap();
-        let (first, last) = (walk.damage.first().unwrap(), walk.damage.last().unwrap());
-        assert!(walk.damage.len() <= 1001, "{}", walk.damage.len());
+        let scan = FullScan::read(&mut reader, &Leftovers::default()).unwrap();
+        let (first, last) = (scan.damage.first().unwrap(), scan.damage.last().unwrap());
+        assert!(scan.damage.len() <= 1001, "{}", scan.damage.len());
         assert!(
             first.offset < 10_000 && last.offset + last.length >= at_samples[at_samples.len() - 2] as u64
         );
     }
 
-    /// What a made-up recorder does next.
+    /// An action of a simulated recorder.
     #[derive(Debug, Clone)]
     pub(crate) enum Act {
         Samples { source: u16, count: u64, body: usize },
@@ -479,21 +511,21 @@ pub(super) mod tests {
         prop::collection::vec(act, 1..60)
     }
 
-    /// Writes a sealed segment; its file.
+    /// Writes a sealed segment. Returns its path.
     pub(crate) fn written(folder: &Path, acts: &[Act]) -> PathBuf {
-        written_as(folder, acts, Form::default(), &mut |_| {})
+        written_as(folder, acts, SegmentOptions::default(), &mut |_| {})
     }
 
-    /// The same in any form. `each` is shown the file whenever it has grown.
+    /// The same with any options. `each` is called with the path whenever the file has grown.
     pub(crate) fn written_as(
         folder: &Path,
         acts: &[Act],
-        form: Form,
+        form: SegmentOptions,
         each: &mut dyn FnMut(&Path),
     ) -> PathBuf {
         let storage = Arc::new(DataDirectory::open(folder).unwrap());
-        let name = SegmentName { number: 7, created_s: 1_700_000_000, run_id: 5, state: State::Active };
-        let mut writer = SegmentWriter::create_as(&*storage, name, example(), &[], form).unwrap();
+        let name = SegmentName { number: 7, created_s: 1_700_000_000, run_id: 5, state: SealState::Active };
+        let mut writer = SegmentWriter::create_with(&*storage, name, example(), &[], form).unwrap();
         let mut next = [9; 2];
         for act in acts {
             each(&folder.join(name.to_string()));
@@ -507,7 +539,7 @@ pub(super) mod tests {
                             mono_ns: at,
                             wall_ns,
                             seq: at,
-                            shortfall: Shortfall::NONE,
+                            incomplete: Incomplete::NONE,
                             duration_ns: 1,
                         };
                         Envelope::new(*source).write(&mut payload, &stamp, &vec![7; *body]);
@@ -515,10 +547,10 @@ pub(super) mod tests {
                         let mut frame = Vec::new();
                         let kind = writer.checksum();
                         kind.frame_and_write(&mut frame, &payload).unwrap();
-                        let heads = [&frame[..kind.frame_bytes(0)]];
+                        let headers = [&frame[..kind.frame_bytes(0)]];
                         let mut pieces = [IoSlice::new(&frame)];
-                        writer.append(Frames { pieces: &mut pieces, heads: &heads, count: 1 }).unwrap();
-                        let span = Span {
+                        writer.append(Frames { pieces: &mut pieces, headers: &headers, count: 1 }).unwrap();
+                        let span = SampleSpan {
                             first_seq: at,
                             last_seq: at,
                             first_mono_ns: at,
@@ -526,7 +558,7 @@ pub(super) mod tests {
                             first_wall_ns: wall_ns,
                             last_wall_ns: wall_ns,
                         };
-                        writer.tally(*source, 1, span);
+                        writer.count_samples(*source, 1, span);
                     }
                 }
                 Act::Lose { source, count, is_said } => {
@@ -552,47 +584,47 @@ pub(super) mod tests {
         folder.join(sealed.name().to_string())
     }
 
-    /// The verdict on a file, by runs up to `limit` from the reader's own surveys.
-    fn alone(path: &Path, limit: u64) -> Verdict {
+    /// Verifies a file with the reader's own batches up to `limit`.
+    fn verify_alone(path: &Path, limit: u64) -> VerificationReport {
         let mut verification = Verification::default();
         let mut reader = SegmentReader::open(path).unwrap();
-        let runs = Runs::new(None, limit.min(reader.footer_offset().unwrap_or(u64::MAX)));
-        verification.segment_by(&mut reader, runs, false, &mut |_| {}).unwrap();
+        let batches = BatchSource::new(None, limit.min(reader.footer_offset().unwrap_or(u64::MAX)));
+        verification.verify_with(&mut reader, batches, false, &mut |_| {}).unwrap();
         verification.finish()
     }
 
-    /// The verdict on a file with a crew, and with an index that says what it likes.
-    fn with_crew(path: &Path, surveyors: usize, lies: &[IndexEntry]) -> Verdict {
+    /// Verifies a file with a pool of workers, and with an index that may lie.
+    fn verify_with_pool(path: &Path, workers: usize, lies: &[IndexEntry]) -> VerificationReport {
         let mut verification = Verification::default();
         let mut reader = SegmentReader::open(path).unwrap();
         reader.map().unwrap();
         let limit = reader.footer_offset().unwrap_or(u64::MAX);
         let own = reader.footer().map_or(&[][..], |footer| &footer.index);
-        let stretches = stretches(if lies.is_empty() { own } else { lies }, limit);
+        let chunks = chunks(if lies.is_empty() { own } else { lies }, limit);
         let map = Arc::new(MappedFile::map(&File::open(path).unwrap()).unwrap());
         let deframer = KindDeframer::new(reader.header().checksum);
-        let crew = Crew::of(map, deframer, stretches, surveyors);
-        let runs = Runs::new(Some(&crew), limit);
-        crew.during(|| verification.segment_by(&mut reader, runs, false, &mut |_| {})).unwrap();
+        let pool = ScanPool::from_parts(map, deframer, chunks, workers);
+        let batches = BatchSource::new(Some(&pool), limit);
+        pool.with_workers(|| verification.verify_with(&mut reader, batches, false, &mut |_| {})).unwrap();
         verification.finish()
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::of(16, 64)))]
-        // Goal: whoever finds the runs, the verdict is that of reading frame by frame. Method: segments of random samples,
-        // gaps, unexplained losses, notes and intervals; as they are, with flipped bits and with bytes removed; alone and
-        // with none to three surveyors, by their own index and by one that lies.
+        // Proves that batches never change the verdict: it is that of reading frame by frame.
+        // Method: random segments, intact and damaged, with 0 to 3 workers, by their own index and
+        // by one that lies.
         #[test]
-        fn runs_do_not_change_the_verdict(
+        fn batches_do_not_change_the_verdict(
             acts in acts(),
             flips in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
             removed in prop::option::weighted(0.3, (any::<prop::sample::Index>(), 1..400_usize)),
-            surveyors in 0..4_usize,
+            workers in 0..4_usize,
             lies in prop::collection::vec((0..60_000_u64, 0..9_000_u64), 0..12),
         ) {
             let folder = tempfile::tempdir().unwrap();
             let path = written(folder.path(), &acts);
-            let intact = alone(&path, 0);
+            let intact = verify_alone(&path, 0);
             prop_assert!(intact.is_intact());
             let mut bytes = std::fs::read(&path).unwrap();
             for flip in flips {
@@ -605,14 +637,14 @@ pub(super) mod tests {
             }
             let entry = |(offset, bytes)| IndexEntry { offset, bytes, ..IndexEntry::default() };
             let lies: Vec<IndexEntry> = lies.into_iter().map(entry).collect();
-            prop_assert_eq!(&with_crew(&path, surveyors, &[]), &intact);
-            prop_assert_eq!(&with_crew(&path, surveyors, &lies), &intact);
+            prop_assert_eq!(&verify_with_pool(&path, workers, &[]), &intact);
+            prop_assert_eq!(&verify_with_pool(&path, workers, &lies), &intact);
             std::fs::write(&path, bytes).unwrap();
             if SegmentReader::open(&path).is_ok() {
-                let by_frames = alone(&path, 0);
-                prop_assert_eq!(&alone(&path, u64::MAX), &by_frames);
-                prop_assert_eq!(&with_crew(&path, surveyors, &[]), &by_frames);
-                prop_assert_eq!(&with_crew(&path, surveyors, &lies), &by_frames);
+                let by_frames = verify_alone(&path, 0);
+                prop_assert_eq!(&verify_alone(&path, u64::MAX), &by_frames);
+                prop_assert_eq!(&verify_with_pool(&path, workers, &[]), &by_frames);
+                prop_assert_eq!(&verify_with_pool(&path, workers, &lies), &by_frames);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Which readings did not get through, and why: written by samplers, read by the recorder.
+//! The losses that the samplers record and the recorder reads, with their causes.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -11,18 +11,19 @@ use crossbeam_queue::ArrayQueue;
 #[cfg(all(test, flatcap_model))]
 use crate::model::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
 
-/// Losses that wait for the recorder; beyond that only their causes are kept, with one range of numbers a source. The
-/// recorder looks every few milliseconds, and a run of losses is one entry.
+/// Maximum number of waiting losses; of further ones only the causes and one range of sequence
+/// numbers per source are kept. The recorder polls every few milliseconds, and a series of losses
+/// is one entry.
 const ENTRIES_MAX: usize = 4096;
 
-/// Why readings were lost: a set of causes, with the bits of `GapCause` in schemas/segment.fbs.
+/// A set of causes of a loss, with the bits of `GapCause` in schemas/segment.fbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Causes(u32);
 
 impl Causes {
-    /// The hand-over queue was full.
+    /// The queue of slabs was full.
     pub const QUEUE_FULL: Self = Self(1);
-    /// No free slab was left.
+    /// No slab was free.
     pub const POOL_EMPTY: Self = Self(1 << 1);
     /// The frame was longer than the limit.
     pub const TOO_LARGE: Self = Self(1 << 2);
@@ -33,12 +34,12 @@ impl Causes {
     /// The source did not answer in time.
     pub const TIMED_OUT: Self = Self(1 << 7);
 
-    /// The set with these bits.
+    /// Returns the set with these bits.
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
-    /// The bits.
+    /// Returns the bits.
     pub const fn bits(self) -> u32 {
         self.0
     }
@@ -83,16 +84,16 @@ impl fmt::Display for Causes {
     }
 }
 
-/// Consecutive readings of one source that were lost for one reason.
+/// Consecutive samples of one source, lost for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
     /// The source's id.
     pub source: u16,
     /// First sequence number.
     pub first_seq: u64,
-    /// How many.
+    /// Number of samples.
     pub count: u64,
-    /// Why.
+    /// Their causes.
     pub causes: Causes,
 }
 
@@ -100,11 +101,11 @@ pub struct Loss {
 #[derive(Debug)]
 pub struct LossLedger {
     entries: ArrayQueue<Loss>,
-    overflowed: Box<[Overflow]>, // one a source
+    overflowed: Box<[Overflow]>, // one per source
 }
 
-/// Losses of one source that found no room as entries: all causes, and the numbers they lie within. One writer, the source's
-/// group.
+/// Losses of one source that did not fit as entries: all causes, and the range of their numbers.
+/// One writer: the source's group.
 #[derive(Debug, Default)]
 struct Overflow {
     causes: AtomicU32,
@@ -113,15 +114,15 @@ struct Overflow {
 }
 
 impl LossLedger {
-    /// What a ledger takes for its entries, each with a mark of its place.
+    /// Bytes of a ledger's entries, each with the queue's stamp.
     pub const BYTES: usize = ENTRIES_MAX * (size_of::<Loss>() + size_of::<usize>());
 
-    /// A ledger for sources with ids below `sources`.
+    /// Creates a ledger for sources with ids below `sources`.
     pub fn new(sources: usize) -> Self {
         Self::with_entries(ENTRIES_MAX, sources)
     }
 
-    /// A ledger for so many entries.
+    /// Creates a ledger with this number of entries.
     pub(super) fn with_entries(entries: usize, sources: usize) -> Self {
         Self {
             entries: ArrayQueue::new(entries),
@@ -129,7 +130,7 @@ impl LossLedger {
         }
     }
 
-    /// Writes a loss down. Never waits. Only for the group of the loss's source.
+    /// Records a loss. Never waits. Only for the group of the loss's source.
     pub fn write(&self, loss: Loss) {
         if self.entries.push(loss).is_err()
             && let Some(overflow) = self.overflowed.get(usize::from(loss.source))
@@ -143,13 +144,14 @@ impl LossLedger {
         self.entries.pop()
     }
 
-    /// Losses that wait.
+    /// Number of waiting losses.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.entries.len()
     }
 
-    /// Causes of losses of `source` that found no room as entries, if any of them may lie within `first..end`.
+    /// Returns the causes of losses of `source` that did not fit as entries, if any of them may be
+    /// in `first..end`.
     pub fn overflowed(&self, source: u16, first: u64, end: u64) -> Causes {
         self.overflowed
             .get(usize::from(source))
@@ -167,7 +169,7 @@ impl Overflow {
         if end_seq > self.end_seq.load(Ordering::Relaxed) {
             self.end_seq.store(end_seq, Ordering::Relaxed);
         }
-        // Last: who sees these causes sees a range that is at least as wide as theirs.
+        // Store the causes last: a reader that sees them sees a range at least as wide as theirs.
         self.causes.store(known | loss.causes.bits(), Ordering::Release);
     }
 
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
     use crate::schema::segment::GapCause;
 
-    // Goal: the bits are those of the file format. Method: compare with the generated bit set, name by name.
+    // Proves that the bits are those of the file format.
     #[test]
     fn bits_are_those_of_the_format() {
         let pairs = [
@@ -202,7 +204,8 @@ mod tests {
         assert_eq!(Causes::default().to_string(), "unknown");
     }
 
-    // Goal: a full ledger forgets single ranges but no cause, and blames no other numbers. Method: entries too many, by two causes.
+    // Proves that a full ledger loses single ranges but no cause, and gives no other numbers a
+    // cause.
     #[test]
     fn a_full_ledger_keeps_the_causes() {
         let ledger = LossLedger::new(2);

@@ -1,25 +1,27 @@
-//! How do frames get from the samplers to the recorder? In slabs: pooled buffers of whole frames, handed over
-//! through a bounded lock-free queue a group, with every reading that did not get through written down.
+//! The path of frames from the samplers to the recorder: pooled buffers of whole frames (slabs),
+//! passed through one bounded lock-free queue per group. Every sample that does not get through is
+//! recorded as a loss.
 //!
-//! Never: waits (unless that was chosen), allocates after the start, knows a source's schema, a file, or what a frame says.
+//! Never: waits (unless so configured), allocates after the start, knows a source's schema, a file
+//! or the meaning of a frame.
 
 mod arena;
-mod hand_over;
+mod crash_recovery;
 mod ledger;
 #[cfg(all(test, flatcap_model))]
 mod models;
 #[cfg(test)]
 mod policies;
 mod pool;
+mod producer;
 mod queue;
-mod rescue;
-#[allow(clippy::module_inception, reason = "the room is named after its noun")]
+#[allow(clippy::module_inception, reason = "the module is named after its main type")]
 mod slab;
 
-pub use arena::{Arena, Begun, Geometry, Owner};
-pub use hand_over::{HandOver, HandOverSettings, Reading};
+pub use arena::{Arena, Geometry, Owner, SequenceCounters};
+pub use crash_recovery::{CrashedRun, arena_file_name};
 pub use ledger::{Causes, Loss, LossLedger};
 pub use pool::SlabPool;
+pub use producer::{SampleMeta, SlabProducer, SlabProducerSettings};
 pub use queue::{Inbox, OnFull, QueueReceiver, QueueSender, TryRecvError, TrySendError, slab_queue};
-pub use rescue::{Rescue, file_name};
-pub use slab::{RUNS_MAX, Run, Slab};
+pub use slab::{RANGES_MAX, SampleRange, Slab};

@@ -1,4 +1,4 @@
-//! The protocols of the hand-over, in every order that the memory model allows.
+//! Models of the queue protocols, checked in every order that the memory model allows.
 
 use std::sync::Arc;
 
@@ -8,14 +8,16 @@ use loom::thread;
 use super::ledger::{Causes, Loss, LossLedger};
 use super::queue::{OnFull, QueueReceiver, TryRecvError, slab_queue};
 use crate::model::check;
-use crate::os::event::Event;
+use crate::os::wake_event::WakeEvent;
 
 fn loss(first_seq: u64) -> Loss {
     Loss { source: 0, first_seq, count: 1, causes: Causes::QUEUE_FULL }
 }
 
-/// Takes whatever comes until the group has ended; each jump must be in the ledger, or in what it has no room for. On a thread of its
-/// own: loom takes what a thread has seen before it yields, as the one that made all has, to be replaced behind that.
+/// Receives until the group has ended. Each jump must be explained by the ledger, by its entries or
+/// by its overflow. Runs on a thread of its own: loom takes the values that a thread has seen
+/// before it yields as replaced after that, and the main thread, which created everything, has seen
+/// them all.
 fn take_all(queue: QueueReceiver<u64>, ledger: &Arc<LossLedger>) -> (u64, Vec<u64>) {
     let ledger = Arc::clone(ledger);
     thread::spawn(move || take(queue, &ledger)).join().unwrap()
@@ -43,13 +45,12 @@ fn take(mut queue: QueueReceiver<u64>, ledger: &LossLedger) -> (u64, Vec<u64>) {
     }
 }
 
-// Goal: who waits for an event that is cleared before it looks neither misses what is set meanwhile nor sleeps for ever. Method: one
-// sets what is looked for and then the event, twice; the other looks for the second. With an event that is cleared behind the look,
-// or by a store, this does not end.
+// Proves that a waiter that clears the event before it checks neither misses a change nor sleeps
+// for ever. An event cleared after the check, or by a store, makes this model hang.
 #[test]
 fn model_event_wakes_whoever_has_looked() {
     check(|| {
-        let (event, place) = (Arc::new(Event::new()), Arc::new(AtomicU64::new(0)));
+        let (event, place) = (Arc::new(WakeEvent::new()), Arc::new(AtomicU64::new(0)));
         let setter = {
             let (event, place) = (Arc::clone(&event), Arc::clone(&place));
             thread::spawn(move || {
@@ -70,11 +71,11 @@ fn model_event_wakes_whoever_has_looked() {
     });
 }
 
-// Goal: an event that stays set, such as the stop, wakes everybody. Method: two who wait.
+// Proves that an event that stays set, such as the stop, wakes every waiter.
 #[test]
 fn model_event_wakes_everybody() {
     check(|| {
-        let stop = Arc::new(Event::new());
+        let stop = Arc::new(WakeEvent::new());
         let waiters = [(); 2].map(|()| {
             let stop = Arc::clone(&stop);
             thread::spawn(move || stop.wait_until(u64::MAX))
@@ -86,8 +87,8 @@ fn model_event_wakes_everybody() {
     });
 }
 
-// Goal: the recorder never sees a slab behind one that was given up before the ledger explains that, and nothing is both recorded and
-// lost. Method: three slabs through a queue of two, the oldest given up where it is full. Without the mark, this fails.
+// Proves that the recorder never sees a slab after an evicted one before the ledger explains it,
+// and that nothing is both recorded and lost. Without the mark this fails.
 #[test]
 fn model_drop_oldest_explains_every_jump() {
     check(|| {
@@ -98,7 +99,7 @@ fn model_drop_oldest_explains_every_jump() {
             thread::spawn(move || {
                 for seq in 0_u64..3 {
                     if let Err(full) = sender.try_send(seq) {
-                        sender.withdraw_oldest(|oldest| ledger.write(loss(*oldest)));
+                        sender.evict_oldest(|oldest| ledger.write(loss(*oldest)));
                         sender.try_send(full.into_inner()).unwrap();
                     }
                 }
@@ -110,8 +111,8 @@ fn model_drop_oldest_explains_every_jump() {
     });
 }
 
-// Goal: a group that waits for room gets it, whatever the order, and everything arrives in order. Method: three slabs through a queue
-// of one, and a recorder that ends when it has them all. A wake-up that is lost is a sleep without end.
+// Proves that a group waiting for space gets it in every order, and that all slabs arrive in order.
+// A lost wake-up would be a sleep without end.
 #[test]
 fn model_block_loses_neither_slabs_nor_wake_ups() {
     check(|| {
@@ -119,7 +120,7 @@ fn model_block_loses_neither_slabs_nor_wake_ups() {
         let group = thread::spawn(move || {
             for seq in 0_u64..3 {
                 let attempt = |seq| sender.try_send(seq).map_err(|full| full.into_inner());
-                sender.wait_for_room(seq, attempt, || Some(u64::MAX)).unwrap();
+                sender.wait_for_space(seq, attempt, || Some(u64::MAX)).unwrap();
             }
         });
         let ledger = Arc::new(LossLedger::with_entries(1, 1));
@@ -129,8 +130,8 @@ fn model_block_loses_neither_slabs_nor_wake_ups() {
     });
 }
 
-// Goal: the ledger of a group that gives up its newest explains every jump that the recorder sees, when it has no room for entries
-// too. Method: a loss before each of three slabs, a ledger of one entry.
+// Proves that the ledger explains every jump that the recorder sees with drop-newest, even if it
+// has no free entries.
 #[test]
 fn model_full_ledger_keeps_the_causes() {
     check(|| {

@@ -1,5 +1,5 @@
-//! Tests of what happens to slabs that find their queue full: groups by every policy, beside one another and beside a recorder
-//! that takes from all of them.
+//! Tests of the policies for a full queue: groups with each policy beside one another, and beside a
+//! recorder that takes from all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use proptest::prelude::*;
 
 use super::arena::{Arena, Geometry};
 use super::{
-    Causes, HandOver, HandOverSettings, Inbox, Loss, LossLedger, OnFull, Reading, Slab, SlabPool,
+    Causes, Inbox, Loss, LossLedger, OnFull, SampleMeta, Slab, SlabPool, SlabProducer, SlabProducerSettings,
     TryRecvError, slab_queue,
 };
 use crate::metrics::GroupMetrics;
 use crate::os::clock::monotonic_ns;
-use crate::os::event::Event;
 use crate::os::thread;
+use crate::os::wake_event::WakeEvent;
 use crate::stream::ChecksumKind;
 
 const SOURCES_A_GROUP: u16 = 2;
@@ -26,23 +26,23 @@ const BATCH: usize = 2;
 
 const POLICIES: [OnFull; 3] = [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block];
 
-struct Rig {
-    groups: Vec<HandOver>,
+struct PolicyRig {
+    groups: Vec<SlabProducer>,
     counters: Vec<Arc<GroupMetrics>>,
-    stop: Arc<Event>,
+    stop: Arc<WakeEvent>,
     end: RecorderEnd,
 }
 
-/// What a recorder has.
+/// The recorder's end of everything.
 struct RecorderEnd {
     inbox: Inbox,
     pool: Arc<SlabPool>,
     ledger: Arc<LossLedger>,
-    wake: Arc<Event>,
+    wake: Arc<WakeEvent>,
 }
 
-/// A group by each of these, with as many slabs as the sum of all holders.
-fn rig(policies: &[OnFull], queued: usize, frame_max: u32) -> Rig {
+/// Creates one group per policy, and as many slabs as all holders together can have.
+fn rig(policies: &[OnFull], queued: usize, frame_max: u32) -> PolicyRig {
     let sources = policies.len() * usize::from(SOURCES_A_GROUP);
     let geometry = Geometry {
         sources,
@@ -52,11 +52,11 @@ fn rig(policies: &[OnFull], queued: usize, frame_max: u32) -> Rig {
         large_slab_bytes: 4096,
     };
     let arena = Arena::anonymous(geometry).unwrap();
-    let begun = arena.begun();
+    let begun = arena.sequence_counters();
     let pool = Arc::new(SlabPool::new(arena));
     let ledger = Arc::new(LossLedger::new(sources));
-    let (wake, stop) = (Arc::new(Event::new()), Arc::new(Event::new()));
-    let mut rig = Rig {
+    let (wake, stop) = (Arc::new(WakeEvent::new()), Arc::new(WakeEvent::new()));
+    let mut rig = PolicyRig {
         groups: Vec::new(),
         counters: Vec::new(),
         stop: Arc::clone(&stop),
@@ -73,15 +73,15 @@ fn rig(policies: &[OnFull], queued: usize, frame_max: u32) -> Rig {
         receivers.push(receiver);
         let metrics = Arc::new(GroupMetrics::default());
         rig.counters.push(Arc::clone(&metrics));
-        rig.groups.push(HandOver::new(HandOverSettings {
+        rig.groups.push(SlabProducer::new(SlabProducerSettings {
             pool: Arc::clone(&pool),
             queue,
             ledger: Arc::clone(&ledger),
             wake: Arc::clone(&wake),
             checksum: ChecksumKind::None,
             frame_max,
-            interval_ns: 5,
-            begun: Arc::clone(&begun),
+            flush_interval_ns: 5,
+            sequence_counters: Arc::clone(&begun),
             sources,
             metrics,
             stop: Arc::clone(&stop),
@@ -91,18 +91,18 @@ fn rig(policies: &[OnFull], queued: usize, frame_max: u32) -> Rig {
     rig
 }
 
-/// What a recorder has seen.
+/// Everything a recorder has received.
 #[derive(Default)]
-struct Seen {
+struct ReceivedSlabs {
     next: BTreeMap<u16, u64>,
-    losses: Vec<Loss>, // that no jump has covered yet
+    losses: Vec<Loss>, // not yet covered by a jump
     lost: BTreeMap<u16, u64>,
     causes: BTreeMap<u16, u32>,
     recorded: BTreeMap<u16, u64>,
 }
 
-impl Seen {
-    fn read(&mut self, ledger: &LossLedger) {
+impl ReceivedSlabs {
+    fn read_ledger(&mut self, ledger: &LossLedger) {
         while let Some(loss) = ledger.take() {
             *self.lost.entry(loss.source).or_default() += loss.count;
             *self.causes.entry(loss.source).or_default() |= loss.causes.bits();
@@ -110,12 +110,12 @@ impl Seen {
         }
     }
 
-    /// Takes a slab as the recorder does: the ledger behind it, and then the ledger explains every jump.
+    /// Takes a slab as the recorder does, then the ledger, which must explain every jump.
     fn take(&mut self, slab: &Slab, ledger: &LossLedger) {
-        self.read(ledger);
-        for run in slab.runs() {
+        self.read_ledger(ledger);
+        for run in slab.ranges() {
             let next = self.next.entry(run.source).or_default();
-            assert!(run.first_seq >= *next, "out of order: {run:?} behind {next}");
+            assert!(run.first_seq >= *next, "out of order: {run:?} after {next}");
             let explained = explained(&self.losses, run.source, *next, run.first_seq);
             assert_eq!(
                 explained,
@@ -128,9 +128,9 @@ impl Seen {
         }
     }
 
-    /// Every reading begun is recorded or lost, once, and lost for one of these.
-    fn judge(&mut self, ledger: &LossLedger, source: u16, begun: u64, causes: Causes) {
-        self.read(ledger);
+    /// Checks that every sample begun is recorded or lost, once, and lost for one of these causes.
+    fn check(&mut self, ledger: &LossLedger, source: u16, begun: u64, causes: Causes) {
+        self.read_ledger(ledger);
         let of = |numbers: &BTreeMap<u16, u64>| numbers.get(&source).copied().unwrap_or_default();
         assert_eq!(of(&self.recorded) + of(&self.lost), begun, "source {source}");
         let next = of(&self.next);
@@ -140,7 +140,7 @@ impl Seen {
     }
 }
 
-/// How many of these numbers are in the losses.
+/// Returns how many of these sequence numbers are in the losses.
 fn explained(losses: &[Loss], source: u16, first: u64, end: u64) -> u64 {
     let of_source = losses.iter().filter(|loss| loss.source == source);
     of_source
@@ -150,7 +150,7 @@ fn explained(losses: &[Loss], source: u16, first: u64, end: u64) -> u64 {
 
 fn causes_of(policy: OnFull) -> Causes {
     match policy {
-        // Two groups may have both large slabs.
+        // Two groups may hold both large slabs.
         OnFull::DropNewest | OnFull::DropOldest => {
             Causes::QUEUE_FULL | Causes::POOL_EMPTY | Causes::READ_FAILED
         }
@@ -158,24 +158,25 @@ fn causes_of(policy: OnFull) -> Causes {
     }
 }
 
-fn append(group: &mut HandOver, source: u16, seq: u64, mono_ns: u64, bytes: usize) {
-    group.begin(source, seq);
-    group.append(&Reading { source, seq, mono_ns, wall_offset_ns: 0 }, bytes, |payload| payload.fill(7));
+fn append(group: &mut SlabProducer, source: u16, seq: u64, mono_ns: u64, bytes: usize) {
+    group.begin_sample(source, seq);
+    group.append(&SampleMeta { source, seq, mono_ns, wall_offset_ns: 0 }, bytes, |payload| payload.fill(7));
 }
 
 proptest! {
-    // Goal: by every policy recorded and lost add up to begun, each loss has its cause, and no slab is missing where a queue
-    // has room. Method: groups in random steps and drains, on one thread; a group that would wait has the recorder take first.
+    // Proves that with every policy recorded and lost samples add up to those begun, that each loss
+    // has its cause, and that no slab is missing while a queue has space. On one thread: before a
+    // group would wait, the recorder takes.
     #[test]
     fn every_policy_is_exact(
         policies in proptest::collection::vec(proptest::sample::select(&POLICIES), 1..4),
         queued in 1_usize..5,
         steps in proptest::collection::vec((0_u16..6, 0_u8..12, 0_u8..4), 0..400),
     ) {
-        let Rig { mut groups, mut end, counters, .. } = rig(&policies, queued, 2048);
+        let PolicyRig { mut groups, mut end, counters, .. } = rig(&policies, queued, 2048);
         let slabs = end.pool.free();
         let mut next = vec![0_u64; groups.len() * usize::from(SOURCES_A_GROUP)];
-        let mut seen = Seen::default();
+        let mut seen = ReceivedSlabs::default();
         let mut drain = |end: &mut RecorderEnd, most: usize| {
             for _ in 0..most {
                 let Ok(slab) = end.inbox.try_recv() else { break };
@@ -193,8 +194,8 @@ proptest! {
             let seq = next[usize::from(source)];
             next[usize::from(source)] += 1;
             match kind {
-                0 => group.lose(Reading { source, seq, mono_ns: clock, wall_offset_ns: 0 }, Causes::READ_FAILED),
-                // With one thread nobody would give a large one back.
+                0 => group.lose(SampleMeta { source, seq, mono_ns: clock, wall_offset_ns: 0 }, Causes::READ_FAILED),
+                // With one thread a large slab would never come back.
                 1 if policies[index] != OnFull::Block => append(group, source, seq, clock, LARGE_BYTES),
                 _ => append(group, source, seq, clock, 60),
             }
@@ -202,7 +203,7 @@ proptest! {
                 if policies[index] == OnFull::Block {
                     drain(&mut end, usize::MAX);
                 }
-                group.hand_over(clock);
+                group.queue_open_slab(clock);
             }
             drain(&mut end, usize::from(drains == 0) * BATCH);
         }
@@ -216,22 +217,22 @@ proptest! {
         prop_assert_eq!(end.inbox.try_recv().unwrap_err(), TryRecvError::Disconnected);
         for (source, begun) in (0_u16..).zip(next) {
             let policy = policies[usize::from(source / SOURCES_A_GROUP)];
-            seen.judge(&end.ledger, source, begun, causes_of(policy));
+            seen.check(&end.ledger, source, begun, causes_of(policy));
         }
         prop_assert_eq!(end.pool.free(), slabs, "every slab came back");
         prop_assert!(counters.iter().zip(policies).all(|(it, policy)| policy != OnFull::Block || it.slabs_dropped.get() == 0));
     }
 }
 
-// Goal: the same with threads, and no jump is seen before the ledger explains it. Method: a group by each policy and one more, each
-// as fast as it can, beside a recorder that takes a batch and pauses; causes and sums are judged at each slab and at the end.
+// Proves the same with threads, and that no jump is seen before the ledger explains it: each
+// policy, and one more group, as fast as possible, beside a recorder that takes a batch and pauses.
 #[test]
 fn every_policy_is_exact_beside_a_recorder() {
     const READINGS: u64 = 10_000;
-    // The ledger holds 4,096: this is not the test of what happens beyond.
+    // The ledger holds 4,096 losses; its overflow is tested elsewhere.
     const LOSSES_WAITING_MAX: usize = 2000;
     let policies = [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block, OnFull::DropOldest];
-    let Rig { groups, counters, mut end, .. } = rig(&policies, QUEUED, 2048);
+    let PolicyRig { groups, counters, mut end, .. } = rig(&policies, QUEUED, 2048);
     let slabs = end.pool.free();
     let samplers: Vec<_> = (0_u16..)
         .zip(groups)
@@ -252,7 +253,7 @@ fn every_policy_is_exact_beside_a_recorder() {
             .unwrap()
         })
         .collect();
-    let mut seen = Seen::default();
+    let mut seen = ReceivedSlabs::default();
     let mut batch = Vec::new();
     loop {
         let ended = loop {
@@ -264,12 +265,12 @@ fn every_policy_is_exact_beside_a_recorder() {
                 break false;
             }
         };
-        seen.read(&end.ledger);
+        seen.read_ledger(&end.ledger);
         for slab in batch.drain(..) {
             seen.take(&slab, &end.ledger);
             end.pool.give_back(slab);
         }
-        end.inbox.tell_room();
+        end.inbox.notify_not_full();
         if ended {
             break;
         }
@@ -281,7 +282,7 @@ fn every_policy_is_exact_beside_a_recorder() {
     }
     for (index, policy) in (0_u16..).zip(policies) {
         for source in index * SOURCES_A_GROUP..(index + 1) * SOURCES_A_GROUP {
-            seen.judge(&end.ledger, source, READINGS, causes_of(policy));
+            seen.check(&end.ledger, source, READINGS, causes_of(policy));
         }
         let counters = &counters[usize::from(index)];
         let waits = policy == OnFull::Block;
@@ -294,30 +295,30 @@ fn every_policy_is_exact_beside_a_recorder() {
     assert_eq!(end.pool.free(), slabs);
 }
 
-// Goal: what is kept is what each policy says. Method: ten slabs of a frame each into a queue of three that nobody empties.
+// Proves that each policy keeps the slabs it promises, in a queue that is never emptied.
 #[test]
-fn policies_keep_what_they_say() {
+fn each_policy_keeps_its_slabs() {
     for (policy, kept) in [(OnFull::DropNewest, [0, 1, 2]), (OnFull::DropOldest, [7, 8, 9])] {
-        let Rig { mut groups, mut end, .. } = rig(&[policy], QUEUED, 2048);
+        let PolicyRig { mut groups, mut end, .. } = rig(&[policy], QUEUED, 2048);
         for seq in 0..10 {
             append(&mut groups[0], 0, seq, seq, 60);
-            groups[0].hand_over(seq);
+            groups[0].queue_open_slab(seq);
         }
         let slabs = std::iter::from_fn(|| end.inbox.try_recv().ok());
-        let seen: Vec<u64> = slabs.flat_map(|slab| slab.runs().to_vec()).map(|run| run.first_seq).collect();
+        let seen: Vec<u64> = slabs.flat_map(|slab| slab.ranges().to_vec()).map(|run| run.first_seq).collect();
         assert_eq!(seen, kept, "{policy:?}");
     }
 }
 
-// Goal: the pool is never empty while a queue has room, wherever slabs are. Method: every queue full, the recorder at work on a
-// batch and looking at a slab of each group, each group with a full one: only then, and by every policy, are all in use.
+// Proves that the pool is never empty while a queue has space: with every queue full, the recorder
+// holding a batch and one slab of each group, and each group a full one, all slabs are in use.
 #[test]
-fn there_is_a_slab_for_every_place() {
+fn the_pool_covers_every_queue_slot() {
     let policies = [OnFull::DropNewest, OnFull::DropOldest, OnFull::DropNewest];
-    let Rig { mut groups, mut end, .. } = rig(&policies, QUEUED, 2048);
+    let PolicyRig { mut groups, mut end, .. } = rig(&policies, QUEUED, 2048);
     let mut batch = Vec::new();
     let mut seq = 0;
-    let mut fill = |groups: &mut Vec<HandOver>| {
+    let mut fill = |groups: &mut Vec<SlabProducer>| {
         for _ in 0..QUEUED + 2 {
             for (source, group) in (0_u16..).step_by(SOURCES_A_GROUP.into()).zip(groups.iter_mut()) {
                 append(group, source, seq, seq, 200);
@@ -326,37 +327,34 @@ fn there_is_a_slab_for_every_place() {
         }
     };
     fill(&mut groups);
-    // Looks at one of each group, and has taken two of them by the end.
+    // The recorder holds one slab of each group, and two of them as its batch.
     batch.extend((0..BATCH).map(|_| end.inbox.try_recv().unwrap()));
     fill(&mut groups);
     assert!(end.inbox.len() >= policies.len() * QUEUED);
     let losses: Vec<Loss> = std::iter::from_fn(|| end.ledger.take()).collect();
     assert!(losses.iter().all(|loss| loss.causes == Causes::QUEUE_FULL), "{losses:?}");
-    assert!(end.pool.free() <= 1, "{} are free: the rig has not filled every place", end.pool.free());
+    assert!(end.pool.free() <= 1, "{} are free: the rig has not filled every slot", end.pool.free());
 }
 
-// Goal: a group that floods its queue does not hold up another one: what that one hands over comes before everything that was
-// handed over later, and all of it comes. Method: a queue kept full, one slab of the other group now and then, a third taken.
+// Proves that a group that floods its queue does not delay another group: a slab is taken before
+// all slabs queued later, and none is lost.
 #[test]
-fn a_busy_group_starves_nobody() {
-    let Rig { mut groups, mut end, .. } = rig(&[OnFull::DropOldest, OnFull::DropNewest], QUEUED, 2048);
+fn a_busy_group_starves_no_other() {
+    let PolicyRig { mut groups, mut end, .. } = rig(&[OnFull::DropOldest, OnFull::DropNewest], QUEUED, 2048);
     let mut waits_since = None;
     let mut taken = 0;
     for clock in 0..1000 {
         append(&mut groups[0], 0, clock, clock, 60);
-        groups[0].hand_over(clock);
+        groups[0].queue_open_slab(clock);
         if clock % 50 == 49 {
             append(&mut groups[1], SOURCES_A_GROUP, clock / 50, clock, 60);
-            groups[1].hand_over(clock);
+            groups[1].queue_open_slab(clock);
             waits_since = Some(clock);
         }
         if clock % 3 == 0 {
             let slab = end.inbox.try_recv().unwrap();
-            assert!(
-                waits_since.is_none_or(|since| slab.handed_over_ns <= since),
-                "taken before an older one"
-            );
-            if slab.runs()[0].source == SOURCES_A_GROUP {
+            assert!(waits_since.is_none_or(|since| slab.queued_ns <= since), "taken before an older one");
+            if slab.ranges()[0].source == SOURCES_A_GROUP {
                 waits_since = None;
                 taken += 1;
             }
@@ -368,13 +366,13 @@ fn a_busy_group_starves_nobody() {
     assert!(!losses.is_empty() && losses.iter().all(|loss| loss.source == 0), "the quiet group lost nothing");
 }
 
-// Goal: a group that waits gives up a second after the stop, and not before; a large slab is waited for as a queue is. Method:
-// nobody takes; the stop comes once it waits; and the same with a recorder that makes room when it is told so.
+// Proves that a waiting group gives up one second after the stop and not before, for a large slab
+// as for the queue, and gets space if the recorder makes some.
 #[test]
 fn a_wait_ends_with_the_run() {
     for is_large in [false, true] {
         for makes_room in [false, true] {
-            let Rig { mut groups, mut end, counters, stop } = rig(&[OnFull::Block], 2, 2048);
+            let PolicyRig { mut groups, mut end, counters, stop } = rig(&[OnFull::Block], 2, 2048);
             let bytes = if is_large { LARGE_BYTES } else { 200 };
             let is_over = Arc::new(AtomicBool::new(false));
             let over = Arc::clone(&is_over);
@@ -391,13 +389,13 @@ fn a_wait_ends_with_the_run() {
                 std::thread::yield_now();
             }
             assert!(!is_over.load(Ordering::Acquire));
-            let mut seen = Seen::default();
+            let mut seen = ReceivedSlabs::default();
             if makes_room {
                 while !sampler.is_finished() {
                     if let Ok(slab) = end.inbox.try_recv() {
                         seen.take(&slab, &end.ledger);
                         end.pool.give_back(slab);
-                        end.inbox.tell_room();
+                        end.inbox.notify_not_full();
                     }
                 }
             } else {
@@ -408,23 +406,23 @@ fn a_wait_ends_with_the_run() {
                 seen.take(&slab, &end.ledger);
                 end.pool.give_back(slab);
             }
-            seen.judge(&end.ledger, 0, 5, Causes::QUEUE_FULL | Causes::POOL_EMPTY);
+            seen.check(&end.ledger, 0, 5, Causes::QUEUE_FULL | Causes::POOL_EMPTY);
             assert_eq!(seen.lost.is_empty(), makes_room, "{:?}", seen.lost);
         }
     }
 }
 
-// Goal: behind a backlog an old slab stays open until it is full, so that the same queue bridges a longer stall; a slab whose next
-// tick is far off goes. Method: a tick each hand-over interval and no recorder, until something is lost.
+// Proves that during a backlog an old slab stays open until it is full, so that the same queue
+// bridges a longer stall, and that a slab whose next tick is far off is queued.
 #[test]
 fn a_backlog_fills_its_slabs() {
-    let Rig { mut groups, end, .. } = rig(&[OnFull::DropNewest], 8, 2048);
+    let PolicyRig { mut groups, end, .. } = rig(&[OnFull::DropNewest], 8, 2048);
     let group = &mut groups[0];
     let mut bridged = 0;
     loop {
         append(group, 0, bridged, bridged * 10, 12);
         if group.is_due(bridged * 10, bridged * 10 + 10) {
-            group.hand_over(bridged * 10);
+            group.queue_open_slab(bridged * 10);
         }
         let is_lost = group.open_slab().is_some_and(Slab::is_empty) || end.ledger.take().is_some();
         if is_lost || bridged > 1000 {
@@ -432,7 +430,7 @@ fn a_backlog_fills_its_slabs() {
         }
         bridged += 1;
     }
-    // Four slabs of a frame each; then four, and the open one, of as many frames as there are 64 bytes in it.
+    // Four slabs of one frame each; then four, and the open one, with as many frames as fit.
     assert_eq!(bridged, 4 + 4 * 4 + 4, "{bridged} frames");
     assert!(group.is_due(u64::MAX / 2, u64::MAX) || group.open_slab().is_none_or(Slab::is_empty));
 }

@@ -1,52 +1,55 @@
-//! A pooled buffer of whole frames, and what is in it.
+//! A pooled buffer of whole frames, with a list of its content.
 
 use std::sync::atomic::Ordering;
 
-use crate::os::shared_memory::{Piece, SharedNumber};
+use crate::os::shared_memory::{SharedNumber, SharedSlice};
 use crate::stream::HEADER_BYTES_MAX;
 
-/// Most runs that one slab can tell apart; a slab with more is handed over early. A run ends where a source's
-/// numbers jump, so this bounds how many losses one slab can show, not how many frames it holds.
-pub const RUNS_MAX: usize = 256;
-/// Most frames that one slab holds: as many of the shortest (an envelope alone) as fit 256 KiB, the size of one write.
+/// Maximum number of sample ranges in one slab; a slab with more is queued early. A range ends
+/// where a source's numbers jump, so this limits the losses that one slab can show, not its frames.
+pub const RANGES_MAX: usize = 256;
+/// Maximum number of frames in one slab: as many of the shortest (an envelope alone) as fit into
+/// 256 KiB, the size of one write.
 const FRAMES_MAX: usize = 4096;
-/// Shortest frame there is in a slab: an envelope.
+/// Shortest frame in a slab: an envelope.
 const FRAME_BYTES_MIN: usize = 64;
 
-/// Readings of one source with consecutive sequence numbers, all in one slab, stamped under one pairing of the clocks.
+/// Samples of one source with consecutive sequence numbers, all in one slab and stamped under one
+/// clock sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct SampleRange {
     /// The source's id.
     pub source: u16,
     /// First sequence number.
     pub first_seq: u64,
     /// Last sequence number, at least the first.
     pub last_seq: u64,
-    /// Begin of the first reading, in monotonic nanoseconds.
+    /// Begin of the first sample, in monotonic nanoseconds.
     pub first_mono_ns: u64,
-    /// Begin of the last reading, in monotonic nanoseconds.
+    /// Begin of the last sample, in monotonic nanoseconds.
     pub last_mono_ns: u64,
-    /// What was added to monotonic time to get wall time, in nanoseconds.
+    /// Added to monotonic time to get wall time, in nanoseconds.
     pub wall_offset_ns: i64,
-    /// Bytes of their frames, headers too. No slab has more than 32 bits tell, and here they find room beside the source.
+    /// Bytes of their frames, headers included. 32 bits are enough for any slab, and fit into the
+    /// padding beside `source`.
     pub bytes: u32,
 }
 
-/// What a slab is told of a frame that it keeps.
+/// Sizes and identity of a committed frame.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kept {
-    /// Length with header.
+pub(super) struct FrameMeta {
+    /// Length of the frame, header included.
     pub(super) bytes: usize,
     /// Length of the header.
-    pub(super) head_bytes: usize,
+    pub(super) header_bytes: usize,
     pub(super) source: u16,
     pub(super) seq: u64,
     pub(super) mono_ns: u64,
     pub(super) wall_offset_ns: i64,
 }
 
-impl Run {
-    /// A place for one.
+impl SampleRange {
+    /// A placeholder.
     const NONE: Self = Self {
         source: u16::MAX,
         first_seq: 0,
@@ -57,7 +60,7 @@ impl Run {
         bytes: 0,
     };
 
-    /// How many readings.
+    /// Number of samples.
     pub fn count(&self) -> u64 {
         self.last_seq - self.first_seq + 1
     }
@@ -66,40 +69,41 @@ impl Run {
 /// A buffer of whole frames of one group.
 #[derive(Debug)]
 pub struct Slab {
-    buffer: Piece,
-    length: usize,           // <= buffer's
-    committed: SharedNumber, // the same, for whoever comes when this process was killed
-    heads: Box<[u8]>,
-    heads_bytes: usize, // <= heads'
-    frames: usize,      // <= frames_max
+    buffer: SharedSlice,
+    length: usize,           // <= the buffer's
+    committed: SharedNumber, // the same, for crash recovery
+    headers: Box<[u8]>,
+    headers_bytes: usize, // <= the length of `headers`
+    frames: usize,        // <= frames_max
     frames_max: usize,
-    runs: Vec<Run>,
-    /// When it was handed over, in monotonic nanoseconds.
-    pub handed_over_ns: u64,
+    ranges: Vec<SampleRange>,
+    /// When it was queued, in monotonic nanoseconds.
+    pub queued_ns: u64,
 }
 
 impl Slab {
-    /// An empty slab over a piece of memory that is empty. `committed` tells how much of it are whole frames.
-    pub(super) fn new(buffer: Piece, committed: SharedNumber) -> Self {
+    /// Creates an empty slab over empty memory. `committed` holds the bytes of its whole frames.
+    pub(super) fn new(buffer: SharedSlice, committed: SharedNumber) -> Self {
         let frames_max = Self::frames_max(buffer.bytes().len());
         let mut slab = Self {
             buffer,
             committed,
             length: 0,
-            // Of ones, as zeros need not be written: the lists are in memory now and not at some later frame.
-            heads: vec![1; frames_max * HEADER_BYTES_MAX].into_boxed_slice(),
-            heads_bytes: 0,
+            // Ones, because zeroed memory need not be mapped: map it now and not at some later
+            // frame.
+            headers: vec![1; frames_max * HEADER_BYTES_MAX].into_boxed_slice(),
+            headers_bytes: 0,
             frames: 0,
             frames_max,
-            runs: Vec::with_capacity(RUNS_MAX),
-            handed_over_ns: 0,
+            ranges: Vec::with_capacity(RANGES_MAX),
+            queued_ns: 0,
         };
-        slab.runs.resize(RUNS_MAX, Run::NONE);
-        slab.runs.clear();
+        slab.ranges.resize(RANGES_MAX, SampleRange::NONE);
+        slab.ranges.clear();
         slab
     }
 
-    /// Most frames in a slab of so many bytes.
+    /// Returns the maximum number of frames in a slab of this size.
     const fn frames_max(bytes: usize) -> usize {
         let frames = bytes / FRAME_BYTES_MIN;
         if frames == 0 {
@@ -111,30 +115,31 @@ impl Slab {
         }
     }
 
-    /// What a slab of so many bytes takes beside them: its lists of headers and runs.
-    pub const fn side_bytes(bytes: usize) -> usize {
-        Self::frames_max(bytes) * HEADER_BYTES_MAX + RUNS_MAX * size_of::<Run>()
+    /// Returns the bytes that a slab of this size needs besides its buffer: its lists of headers
+    /// and ranges.
+    pub const fn overhead_bytes(bytes: usize) -> usize {
+        Self::frames_max(bytes) * HEADER_BYTES_MAX + RANGES_MAX * size_of::<SampleRange>()
     }
 
-    /// The frames, one after the other.
+    /// Returns the frames, one after the other.
     pub fn bytes(&self) -> &[u8] {
         self.buffer.bytes().get(..self.length).unwrap_or_default()
     }
 
-    /// The headers (length and stored checksum) of all frames, one behind the other: what a digest covers, without a walk
-    /// through the frames.
-    pub fn heads(&self) -> &[u8] {
-        self.heads.get(..self.heads_bytes).unwrap_or_default()
+    /// Returns the headers (length and stored checksum) of all frames, one after the other. A
+    /// digest covers these, without a scan of the frames.
+    pub fn headers(&self) -> &[u8] {
+        self.headers.get(..self.headers_bytes).unwrap_or_default()
     }
 
-    /// How many frames it holds.
+    /// Number of frames.
     pub fn frames(&self) -> usize {
         self.frames
     }
 
-    /// What is in it.
-    pub fn runs(&self) -> &[Run] {
-        &self.runs
+    /// Returns the samples in the slab, as ranges.
+    pub fn ranges(&self) -> &[SampleRange] {
+        &self.ranges
     }
 
     /// Size of its buffer.
@@ -142,66 +147,67 @@ impl Slab {
         self.buffer.bytes().len()
     }
 
-    /// Whether it holds no frame.
+    /// Whether it has no frame.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Begin of the first reading in it; none when empty.
+    /// Begin of the first sample in it; none if empty.
     pub fn first_mono_ns(&self) -> Option<u64> {
-        self.runs.first().map(|run| run.first_mono_ns)
+        self.ranges.first().map(|run| run.first_mono_ns)
     }
 
-    /// Nobody needs the frames any more, not even after a kill.
+    /// Marks the frames as no longer needed, not even after a kill.
     pub(super) fn release(&mut self) {
         self.committed.get().store(0, Ordering::Release);
     }
 
-    /// Forgets the frames, keeps the memory.
+    /// Discards the frames, keeps the memory.
     pub fn clear(&mut self) {
         self.release();
         self.length = 0;
-        self.heads_bytes = 0;
+        self.headers_bytes = 0;
         self.frames = 0;
-        self.runs.clear();
+        self.ranges.clear();
     }
 
-    /// Whether there is room for one more frame of `bytes`.
+    /// Whether one more frame of `bytes` fits.
     #[inline]
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.runs.len() < RUNS_MAX
+    pub(super) fn fits(&self, bytes: usize) -> bool {
+        self.ranges.len() < RANGES_MAX
             && self.frames < self.frames_max
-            && self.buffer.length().checked_sub(self.length).is_some_and(|left| bytes <= left)
+            && self.buffer.length().checked_sub(self.length).is_some_and(|free| bytes <= free)
     }
 
-    /// Where there [is room](Self::has_room): the place of a frame of `bytes` and that of a copy of its header, both to be filled
-    /// and then kept by [`commit`](Self::commit).
+    /// Returns the space for a frame of `bytes` and for a copy of its header, if it
+    /// [fits](Self::fits). The caller fills both, then calls [`commit`](Self::commit).
     #[inline]
     pub(super) fn reserve(&mut self, bytes: usize) -> Option<(&mut [u8], &mut [u8])> {
         let frame = self.buffer.bytes_mut().get_mut(self.length..self.length + bytes)?;
-        Some((frame, self.heads.get_mut(self.heads_bytes..self.heads_bytes + HEADER_BYTES_MAX)?))
+        Some((frame, self.headers.get_mut(self.headers_bytes..self.headers_bytes + HEADER_BYTES_MAX)?))
     }
 
-    /// Keeps the frame that was filled behind the last one.
+    /// Adds the frame that was filled after the last one.
     #[inline]
-    pub(super) fn commit(&mut self, kept: Kept) {
-        let Kept { bytes, head_bytes, source, seq, mono_ns, wall_offset_ns } = kept;
-        self.heads_bytes += head_bytes;
+    pub(super) fn commit(&mut self, frame: FrameMeta) {
+        let FrameMeta { bytes, header_bytes: head_bytes, source, seq, mono_ns, wall_offset_ns } = frame;
+        self.headers_bytes += head_bytes;
         self.length += bytes;
-        // The frame's bytes are in memory before its length says so, whenever the process is killed.
+        // Release: after a kill at any moment, the frame's bytes are in memory if its length is.
         self.committed.get().store(self.length as u64, Ordering::Release);
         self.frames += 1;
         #[allow(clippy::cast_possible_truncation, reason = "no frame has more than 1 GiB")]
         let frame_bytes = bytes as u32;
-        // Few sources share a slab and the latest runs stand last, so a short walk finds the open run.
-        let open = self.runs.iter_mut().rev().find(|run| run.source == source);
+        // Few sources share a slab and the latest ranges are last, so this short search finds the
+        // open one.
+        let open = self.ranges.iter_mut().rev().find(|run| run.source == source);
         match open {
             Some(run) if run.last_seq + 1 == seq && run.wall_offset_ns == wall_offset_ns => {
                 run.last_seq = seq;
                 run.last_mono_ns = mono_ns;
                 run.bytes += frame_bytes;
             }
-            _ => self.runs.push(Run {
+            _ => self.ranges.push(SampleRange {
                 source,
                 first_seq: seq,
                 last_seq: seq,
@@ -221,18 +227,18 @@ mod tests {
 
     fn empty(bytes: usize) -> Slab {
         let mut memory = SharedMemory::anonymous(bytes + 64).unwrap();
-        let committed = memory.take_number().unwrap();
+        let committed = memory.allocate_number().unwrap();
         memory.align(64);
-        Slab::new(memory.take(bytes).unwrap(), committed)
+        Slab::new(memory.allocate(bytes).unwrap(), committed)
     }
 
     fn append(slab: &mut Slab, source: u16, seq: u64) -> bool {
-        if !slab.has_room(8) {
+        if !slab.fits(8) {
             return false;
         }
-        slab.commit(Kept {
+        slab.commit(FrameMeta {
             bytes: 8,
-            head_bytes: 4,
+            header_bytes: 4,
             source,
             seq,
             mono_ns: 1000 + seq,
@@ -241,41 +247,43 @@ mod tests {
         true
     }
 
-    // Goal: runs tell exactly which numbers are in a slab. Method: two interleaved sources, one with a jump.
+    // Proves that the ranges name exactly the sequence numbers in a slab.
     #[test]
     fn runs_break_at_jumps_only() {
         let mut slab = empty(1024);
         for (source, seq) in [(1, 5), (2, 0), (1, 6), (2, 1), (1, 9), (2, 2)] {
             assert!(append(&mut slab, source, seq));
         }
-        let seen: Vec<_> = slab.runs().iter().map(|run| (run.source, run.first_seq, run.last_seq)).collect();
+        let seen: Vec<_> =
+            slab.ranges().iter().map(|run| (run.source, run.first_seq, run.last_seq)).collect();
         assert_eq!(seen, [(1, 5, 6), (2, 0, 2), (1, 9, 9)]);
-        assert_eq!(slab.runs().iter().map(|run| run.bytes).collect::<Vec<_>>(), [16, 24, 8]);
-        assert_eq!((slab.bytes().len(), slab.heads().len(), slab.frames()), (48, 24, 6));
+        assert_eq!(slab.ranges().iter().map(|run| run.bytes).collect::<Vec<_>>(), [16, 24, 8]);
+        assert_eq!((slab.bytes().len(), slab.headers().len(), slab.frames()), (48, 24, 6));
         assert_eq!(slab.first_mono_ns(), Some(1005));
         slab.clear();
-        assert!(slab.is_empty() && slab.runs().is_empty() && slab.heads().is_empty());
+        assert!(slab.is_empty() && slab.ranges().is_empty() && slab.headers().is_empty());
         assert!(append(&mut slab, 1, 100) && append(&mut slab, 1, 101));
-        assert_eq!(slab.runs().len(), 2, "the wall clock was stepped between the two");
+        assert_eq!(slab.ranges().len(), 2, "the wall clock was stepped between the two");
     }
 
-    // Goal: a slab is full by bytes, by frames or by runs, and never grows. Method: fill it each way.
+    // Proves that a slab is full by bytes, by frames or by ranges, and that its lists never grow.
     #[test]
     fn a_slab_is_full_by_bytes_frames_or_runs() {
         let mut slab = empty(2 * FRAME_BYTES_MIN + 8);
-        let frame = Kept { bytes: 66, head_bytes: 12, source: 1, seq: 0, mono_ns: 0, wall_offset_ns: 0 };
-        assert!(slab.has_room(66) && slab.reserve(66).is_some());
+        let frame =
+            FrameMeta { bytes: 66, header_bytes: 12, source: 1, seq: 0, mono_ns: 0, wall_offset_ns: 0 };
+        assert!(slab.fits(66) && slab.reserve(66).is_some());
         slab.commit(frame);
-        assert!(slab.has_room(66) && slab.reserve(66).is_some());
-        slab.commit(Kept { seq: 1, ..frame });
-        assert!(!slab.has_room(66));
+        assert!(slab.fits(66) && slab.reserve(66).is_some());
+        slab.commit(FrameMeta { seq: 1, ..frame });
+        assert!(!slab.fits(66));
 
         let mut slab = empty(1 << 20);
-        let heads = slab.heads.len();
-        assert_eq!((0..10_000).take_while(|k| append(&mut slab, 1, k * 2)).count(), RUNS_MAX);
-        assert!(slab.runs.capacity() == RUNS_MAX, "the list of runs never grows");
+        let heads = slab.headers.len();
+        assert_eq!((0..10_000).take_while(|k| append(&mut slab, 1, k * 2)).count(), RANGES_MAX);
+        assert!(slab.ranges.capacity() == RANGES_MAX, "the list of runs never grows");
         slab.clear();
         assert_eq!((101..10_000).take_while(|seq| append(&mut slab, 1, *seq)).count(), FRAMES_MAX);
-        assert_eq!(slab.heads.len(), heads, "nor does the list of headers");
+        assert_eq!(slab.headers.len(), heads, "nor does the list of headers");
     }
 }

@@ -1,29 +1,31 @@
-//! Bounds, observers and validators around any framer or deframer, by static dispatch.
+//! Adapters that add limits, observers and validators to any framer or deframer, by static
+//! dispatch.
 //!
-//! They nest: `DefaultFramer.with_validator(v).bounded(4096)` checks the length, then validates, then frames. What an
-//! adapter refuses on writing has not reached the sink; what a validator refuses on reading has been taken from the source.
+//! They nest: `DefaultFramer.with_validator(v).bounded(4096)` checks the length, then validates,
+//! then frames. A payload that is rejected on writing does not reach the sink; one that a validator
+//! rejects on reading has been consumed from the source.
 
 use std::fmt;
 use std::io::{Read, Write};
 
-use super::deframer::{Deframer, Extent, SliceDeframer, Step};
+use super::deframer::{DeframeStatus, Deframer, FrameLength, SliceDeframer};
 use super::error::{Error, Result};
 use super::framer::{FrameHeader, Framer, SliceFramer};
 use super::validation::Validator;
 
-/// Adapters of framers, as methods.
+/// Methods that add adapters to framers.
 pub trait FramerExt: Framer + Sized {
-    /// Refuses payloads above `max` bytes before anything is written.
+    /// Rejects payloads above `max` bytes before anything is written.
     fn bounded(self, max: usize) -> BoundedFramer<Self> {
         BoundedFramer::new(self, max)
     }
 
-    /// Shows every payload to `callback` before it is framed.
+    /// Calls `callback` with every payload before it is framed.
     fn observed<C: Fn(&[u8])>(self, callback: C) -> ObserverFramer<Self, C> {
         ObserverFramer::new(self, callback)
     }
 
-    /// Refuses payloads that `validator` refuses, before anything is written.
+    /// Rejects payloads that `validator` rejects, before anything is written.
     fn with_validator<V: Validator>(self, validator: V) -> ValidatingFramer<Self, V> {
         ValidatingFramer::new(self, validator)
     }
@@ -31,20 +33,20 @@ pub trait FramerExt: Framer + Sized {
 
 impl<F: Framer> FramerExt for F {}
 
-/// Adapters of deframers, as methods.
+/// Methods that add adapters to deframers.
 pub trait DeframerExt: Deframer + Sized {
-    /// Refuses payloads above `max` bytes before memory is taken for them. For formats whose frames begin with the
-    /// length in 4 bytes, which it reads itself.
+    /// Rejects payloads above `max` bytes before memory is allocated for them. For formats whose
+    /// frames begin with a 4-byte length, which the adapter reads itself.
     fn bounded(self, max: usize) -> BoundedDeframer<Self> {
         BoundedDeframer::new(self, max)
     }
 
-    /// Shows every intact payload to `callback` before it is handed on.
+    /// Calls `callback` with every intact payload before it is returned.
     fn observed<C: Fn(&[u8])>(self, callback: C) -> ObserverDeframer<Self, C> {
         ObserverDeframer::new(self, callback)
     }
 
-    /// Refuses intact payloads that `validator` refuses.
+    /// Rejects intact payloads that `validator` rejects.
     fn with_validator<V: Validator>(self, validator: V) -> ValidatingDeframer<Self, V> {
         ValidatingDeframer::new(self, validator)
     }
@@ -95,7 +97,7 @@ pub struct ValidatingDeframer<D, V> {
 }
 
 impl<F> BoundedFramer<F> {
-    /// `inner`, for payloads of at most `max_len` bytes.
+    /// Limits the payloads of `inner` to `max_len` bytes.
     pub const fn new(inner: F, max_len: usize) -> Self {
         Self { inner, max: max_len }
     }
@@ -134,14 +136,14 @@ impl<F: SliceFramer> SliceFramer for BoundedFramer<F> {
     }
 
     #[inline]
-    fn frame_into(&self, room: &mut [u8], payload: &[u8]) -> Result<usize> {
+    fn frame_into(&self, output: &mut [u8], payload: &[u8]) -> Result<usize> {
         self.check(payload)?;
-        self.inner.frame_into(room, payload)
+        self.inner.frame_into(output, payload)
     }
 }
 
 impl<D> BoundedDeframer<D> {
-    /// `inner`, for payloads of at most `max_len` bytes.
+    /// Limits the payloads of `inner` to `max_len` bytes.
     pub const fn new(inner: D, max_len: usize) -> Self {
         Self { inner, max: max_len }
     }
@@ -164,24 +166,25 @@ impl<D: Deframer> Deframer for BoundedDeframer<D> {
 
 impl<D: SliceDeframer> SliceDeframer for BoundedDeframer<D> {
     #[inline]
-    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<Step<'a>> {
-        // By the header alone, so that an oversized frame is refused before it is hashed, or awaited.
-        self.measure(bytes).checked()?;
+    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>> {
+        // Checks the header alone, so that an oversized frame is rejected before it is hashed or
+        // awaited.
+        self.frame_length(bytes).checked()?;
         self.inner.deframe(bytes)
     }
 
     #[inline]
-    fn measure(&self, bytes: &[u8]) -> Extent {
-        match self.inner.measure(bytes) {
-            Extent::Bytes(length) if length - self.inner.header_bytes() > self.max => {
-                Extent::TooLong { declared: length - self.inner.header_bytes(), limit: self.max }
+    fn frame_length(&self, bytes: &[u8]) -> FrameLength {
+        match self.inner.frame_length(bytes) {
+            FrameLength::Bytes(length) if length - self.inner.header_bytes() > self.max => {
+                FrameLength::TooLong { declared: length - self.inner.header_bytes(), limit: self.max }
             }
             extent => extent,
         }
     }
 
-    fn is_proven(&self, header: &[u8], payload: &[u8]) -> bool {
-        payload.len() <= self.max && self.inner.is_proven(header, payload)
+    fn checksum_matches(&self, header: &[u8], payload: &[u8]) -> bool {
+        payload.len() <= self.max && self.inner.checksum_matches(header, payload)
     }
 
     #[inline]
@@ -196,7 +199,7 @@ impl<D: SliceDeframer> SliceDeframer for BoundedDeframer<D> {
 }
 
 impl<F, C: Fn(&[u8])> ObserverFramer<F, C> {
-    /// `inner`, with every payload shown to `callback` first.
+    /// Calls `callback` with every payload before `inner` frames it.
     pub const fn new(inner: F, callback: C) -> Self {
         Self { inner, callback }
     }
@@ -223,14 +226,14 @@ impl<F: SliceFramer, C: Fn(&[u8])> SliceFramer for ObserverFramer<F, C> {
     }
 
     #[inline]
-    fn frame_into(&self, room: &mut [u8], payload: &[u8]) -> Result<usize> {
+    fn frame_into(&self, output: &mut [u8], payload: &[u8]) -> Result<usize> {
         (self.callback)(payload);
-        self.inner.frame_into(room, payload)
+        self.inner.frame_into(output, payload)
     }
 }
 
 impl<D, C: Fn(&[u8])> ObserverDeframer<D, C> {
-    /// `inner`, with every intact payload shown to `callback`.
+    /// Calls `callback` with every intact payload of `inner`.
     pub const fn new(inner: D, callback: C) -> Self {
         Self { inner, callback }
     }
@@ -263,21 +266,21 @@ impl<D: Deframer, C: Fn(&[u8])> Deframer for ObserverDeframer<D, C> {
 
 impl<D: SliceDeframer, C: Fn(&[u8])> SliceDeframer for ObserverDeframer<D, C> {
     #[inline]
-    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<Step<'a>> {
+    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>> {
         let step = self.inner.deframe(bytes)?;
-        if let Step::Frame(frame) = step {
+        if let DeframeStatus::Frame(frame) = step {
             (self.callback)(frame.payload());
         }
         Ok(step)
     }
 
     #[inline]
-    fn measure(&self, bytes: &[u8]) -> Extent {
-        self.inner.measure(bytes)
+    fn frame_length(&self, bytes: &[u8]) -> FrameLength {
+        self.inner.frame_length(bytes)
     }
 
-    fn is_proven(&self, header: &[u8], payload: &[u8]) -> bool {
-        self.inner.is_proven(header, payload)
+    fn checksum_matches(&self, header: &[u8], payload: &[u8]) -> bool {
+        self.inner.checksum_matches(header, payload)
     }
 
     #[inline]
@@ -292,7 +295,7 @@ impl<D: SliceDeframer, C: Fn(&[u8])> SliceDeframer for ObserverDeframer<D, C> {
 }
 
 impl<F, V: Validator> ValidatingFramer<F, V> {
-    /// `inner`, for payloads that `validator` accepts.
+    /// Passes to `inner` the payloads that `validator` accepts.
     pub const fn new(inner: F, validator: V) -> Self {
         Self { inner, validator }
     }
@@ -319,14 +322,14 @@ impl<F: SliceFramer, V: Validator> SliceFramer for ValidatingFramer<F, V> {
     }
 
     #[inline]
-    fn frame_into(&self, room: &mut [u8], payload: &[u8]) -> Result<usize> {
+    fn frame_into(&self, output: &mut [u8], payload: &[u8]) -> Result<usize> {
         self.validator.validate(payload)?;
-        self.inner.frame_into(room, payload)
+        self.inner.frame_into(output, payload)
     }
 }
 
 impl<D, V: Validator> ValidatingDeframer<D, V> {
-    /// `inner`, for payloads that `validator` accepts.
+    /// Returns the payloads of `inner` that `validator` accepts.
     pub const fn new(inner: D, validator: V) -> Self {
         Self { inner, validator }
     }
@@ -359,21 +362,21 @@ impl<D: Deframer, V: Validator> Deframer for ValidatingDeframer<D, V> {
 
 impl<D: SliceDeframer, V: Validator> SliceDeframer for ValidatingDeframer<D, V> {
     #[inline]
-    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<Step<'a>> {
+    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>> {
         let step = self.inner.deframe(bytes)?;
-        if let Step::Frame(frame) = step {
+        if let DeframeStatus::Frame(frame) = step {
             self.validator.validate(frame.payload())?;
         }
         Ok(step)
     }
 
     #[inline]
-    fn measure(&self, bytes: &[u8]) -> Extent {
-        self.inner.measure(bytes)
+    fn frame_length(&self, bytes: &[u8]) -> FrameLength {
+        self.inner.frame_length(bytes)
     }
 
-    fn is_proven(&self, header: &[u8], payload: &[u8]) -> bool {
-        self.inner.is_proven(header, payload)
+    fn checksum_matches(&self, header: &[u8], payload: &[u8]) -> bool {
+        self.inner.checksum_matches(header, payload)
     }
 
     #[inline]
@@ -399,7 +402,7 @@ impl<D: fmt::Debug, C> fmt::Debug for ObserverDeframer<D, C> {
     }
 }
 
-/// The payload that a deframer left in its buffer.
+/// Returns the payload at the start of a deframer's buffer.
 #[inline]
 fn front(buffer: &[u8], length: usize) -> &[u8] {
     buffer.get(..length).unwrap_or_default()
@@ -415,8 +418,8 @@ mod tests {
     use crate::stream::validation::SizeValidator;
     use crate::stream::{SliceReader, XxHash64};
 
-    // Goal: adapters frame in memory as they do to a sink, ask each rule once, and refuse before anything is written.
-    // Method: a stack of all three, by every way of framing; the same stack for reading by slice.
+    // Proves that adapters frame in memory as they do to a sink, apply each rule once, and reject
+    // before anything is written; and the same for reading by slice.
     #[test]
     fn adapters_in_memory() {
         let seen = Cell::new(0);
@@ -429,17 +432,17 @@ mod tests {
         };
         let mut sink = Vec::new();
         framer().frame_and_write(&mut sink, b"payload").unwrap();
-        let mut room = [0xAA; 400];
-        assert_eq!(framer().frame_into(&mut room, b"payload").unwrap(), sink.len());
-        assert_eq!(room[..sink.len()], sink);
+        let mut output = [0xAA; 400];
+        assert_eq!(framer().frame_into(&mut output, b"payload").unwrap(), sink.len());
+        assert_eq!(output[..sink.len()], sink);
         let mut frame = [&[0; 12][..], b"payload"].concat();
-        framer().seal(&mut frame).unwrap();
+        framer().frame_in_place(&mut frame).unwrap();
         assert_eq!(frame, sink);
         assert_eq!(seen.replace(0), 3);
 
-        assert!(framer().frame_into(&mut room, b"x").unwrap_err().is_invalid_payload());
-        assert!(framer().frame_into(&mut room, &[0; 301]).unwrap_err().is_frame_too_large());
-        assert_eq!(room[..sink.len()], sink);
+        assert!(framer().frame_into(&mut output, b"x").unwrap_err().is_invalid_payload());
+        assert!(framer().frame_into(&mut output, &[0; 301]).unwrap_err().is_frame_too_large());
+        assert_eq!(output[..sink.len()], sink);
         seen.set(0);
 
         let deframer = || {

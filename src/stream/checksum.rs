@@ -1,4 +1,4 @@
-//! The checksums of the wire format, each named exactly and pinned by a known answer.
+//! The checksums of the wire format, each with its exact name and check value.
 //!
 //! | type | bytes | algorithm | of ASCII "123456789" |
 //! |---|---|---|---|
@@ -13,28 +13,29 @@ use super::error::{Error, Result};
 /// Widest checksum of the wire format, in bytes.
 pub const CHECKSUM_BYTES_MAX: usize = 8;
 
-/// A checksum of payloads. Its width is known at compile time, so that framing with it costs no decision.
+/// A checksum of payloads. Its width is known at compile time, so framing needs no branch for it.
 ///
-/// Own algorithms are welcome: [`SIZE`](Self::SIZE) and [`calculate`](Self::calculate) are enough.
+/// An algorithm of your own needs only [`SIZE`](Self::SIZE) and [`calculate`](Self::calculate).
 pub trait Checksum {
-    /// Bytes on the wire, 0 to 8 (checked when a framer or deframer of it is compiled). They are the low bytes of
-    /// the value, little-endian.
+    /// Bytes on the wire, 0 to 8 (checked when a framer or deframer with it is compiled): the low
+    /// bytes of the value, little-endian.
     const SIZE: usize;
 
-    /// The checksum of a payload; only its low [`SIZE`](Self::SIZE) bytes travel.
+    /// Returns the checksum of a payload. Only its low [`SIZE`](Self::SIZE) bytes are written.
     fn calculate(&self, payload: &[u8]) -> u64;
 
-    /// The checksum of `payload`, which is copied to `room` on the way: for algorithms that save a pass by it.
+    /// Copies `payload` to `output` and returns its checksum, for algorithms that do both in one
+    /// pass.
     ///
     /// # Panics
-    /// The two have not the same length: a mistake of the caller.
+    /// If the two lengths differ.
     #[inline]
-    fn copy_and_calculate(&self, payload: &[u8], room: &mut [u8]) -> u64 {
-        copy(room, payload);
+    fn copy_and_calculate(&self, payload: &[u8], output: &mut [u8]) -> u64 {
+        copy(output, payload);
         self.calculate(payload)
     }
 
-    /// Compares as many bytes as travel.
+    /// Compares the checksum of `payload` with `expected`, only the bytes on the wire.
     ///
     /// # Errors
     /// `ChecksumMismatch`.
@@ -49,17 +50,17 @@ pub trait Checksum {
         }
     }
 
-    /// The bytes of `value` as they travel, in the front of `out`.
+    /// Encodes `value` at the start of `out` and returns its bytes on the wire.
     #[inline]
     fn write_bytes<'a>(&self, value: u64, out: &'a mut [u8; 8]) -> &'a [u8] {
         *out = value.to_le_bytes();
         out.get(..Self::SIZE).unwrap_or_default()
     }
 
-    /// The value of the first [`SIZE`](Self::SIZE) bytes.
+    /// Decodes the value from the first [`SIZE`](Self::SIZE) bytes.
     ///
     /// # Panics
-    /// `bytes` is shorter: a mistake of the caller, who reads exactly that many.
+    /// If `bytes` is shorter.
     #[inline]
     fn read_bytes(&self, bytes: &[u8]) -> u64 {
         let mut value = [0; 8];
@@ -70,7 +71,7 @@ pub trait Checksum {
     }
 }
 
-/// The bits that a checksum of `size` bytes has.
+/// Returns a mask of the bits that a checksum of `size` bytes has.
 #[inline]
 pub(super) const fn width_mask(size: usize) -> u64 {
     match size {
@@ -85,7 +86,7 @@ pub(super) const fn width_mask(size: usize) -> u64 {
 pub struct NoChecksum;
 
 impl NoChecksum {
-    /// The only value.
+    /// Returns the only value.
     pub const fn new() -> Self {
         Self
     }
@@ -105,14 +106,14 @@ impl Checksum for NoChecksum {
     }
 }
 
-/// CRC-16/XMODEM (polynomial 0x1021, start value 0), by slicing tables of 16 bytes a step.
+/// CRC-16/XMODEM (polynomial 0x1021, initial value 0), sliced by 16 bytes.
 #[cfg(feature = "crc16")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Crc16;
 
 #[cfg(feature = "crc16")]
 impl Crc16 {
-    /// The only value.
+    /// Returns the only value.
     pub const fn new() -> Self {
         Self
     }
@@ -131,14 +132,14 @@ impl Checksum for Crc16 {
     }
 }
 
-/// CRC-32/ISO-HDLC, as in zlib and Ethernet; not Castagnoli's.
+/// CRC-32/ISO-HDLC, as in zlib and Ethernet; not Castagnoli.
 #[cfg(feature = "crc32")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Crc32;
 
 #[cfg(feature = "crc32")]
 impl Crc32 {
-    /// The only value.
+    /// Returns the only value.
     pub const fn new() -> Self {
         Self
     }
@@ -154,14 +155,14 @@ impl Checksum for Crc32 {
     }
 }
 
-/// XXH3-64 with seed 0; uses the widest vectors that the processor has, with the same result.
+/// XXH3-64 with seed 0, by the widest vectors of the processor; the value does not depend on them.
 #[cfg(feature = "xxhash")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct XxHash64;
 
 #[cfg(feature = "xxhash")]
 impl XxHash64 {
-    /// The only value.
+    /// Returns the only value.
     pub const fn new() -> Self {
         Self
     }
@@ -177,8 +178,8 @@ impl Checksum for XxHash64 {
     }
 
     #[inline]
-    fn copy_and_calculate(&self, payload: &[u8], room: &mut [u8]) -> u64 {
-        super::xxh3::copy_and_hash(payload, room)
+    fn copy_and_calculate(&self, payload: &[u8], output: &mut [u8]) -> u64 {
+        super::xxh3::copy_and_hash(payload, output)
     }
 }
 
@@ -186,7 +187,7 @@ impl Checksum for XxHash64 {
 mod tests {
     use super::*;
 
-    // Goal: each type is the algorithm it is named after. Method: the published check values.
+    // Proves that each type is the algorithm of its name, by the published check values.
     #[test]
     fn known_answers() {
         let check = b"123456789";
@@ -199,8 +200,9 @@ mod tests {
         assert_eq!(XxHash64.calculate(check), 0x72DC_B18B_67A1_7DFF);
     }
 
-    // Goal: XXH3 is the same on every path that a length or a processor takes. Method: the xxHash reference
-    // implementation's results (xxhsum 0.8.1) of bytes 0, 1, 2, ... 250, 0, ... at lengths around each path's bounds.
+    // Proves that XXH3 is right on every code path. The expected values are those of the reference
+    // implementation (xxhsum 0.8.1) for bytes 0, 1, 2, ... 250, 0, ... at lengths around the limits
+    // of each path.
     #[cfg(feature = "xxhash")]
     #[test]
     fn xxh3_at_every_path() {
@@ -231,9 +233,9 @@ mod tests {
         (5000, 0xB418_500F_C423_20EE),
     ];
 
-    struct Wide<const SIZE: usize>;
+    struct WideChecksum<const SIZE: usize>;
 
-    impl<const SIZE: usize> Checksum for Wide<SIZE> {
+    impl<const SIZE: usize> Checksum for WideChecksum<SIZE> {
         const SIZE: usize = SIZE;
 
         fn calculate(&self, _payload: &[u8]) -> u64 {
@@ -243,14 +245,14 @@ mod tests {
 
     fn round_trip<const SIZE: usize>() {
         let mut out = [0; 8];
-        let value = Wide::<SIZE>.calculate(b"");
-        let wire = Wide::<SIZE>.write_bytes(value, &mut out).to_vec();
+        let value = WideChecksum::<SIZE>.calculate(b"");
+        let wire = WideChecksum::<SIZE>.write_bytes(value, &mut out).to_vec();
         assert_eq!(wire, value.to_le_bytes()[..SIZE]);
-        assert_eq!(Wide::<SIZE>.read_bytes(&wire), value & width_mask(SIZE));
-        assert!(Wide::<SIZE>.verify(Wide::<SIZE>.read_bytes(&wire), b"").is_ok());
+        assert_eq!(WideChecksum::<SIZE>.read_bytes(&wire), value & width_mask(SIZE));
+        assert!(WideChecksum::<SIZE>.verify(WideChecksum::<SIZE>.read_bytes(&wire), b"").is_ok());
     }
 
-    // Goal: a checksum wider than what travels agrees with its own wire form. Method: every width.
+    // Proves that a value wider than its wire form agrees with it, at every width.
     #[test]
     fn every_width_round_trips() {
         round_trip::<0>();
@@ -258,6 +260,6 @@ mod tests {
         round_trip::<3>();
         round_trip::<7>();
         round_trip::<8>();
-        assert!(Wide::<3>.verify(0x55_CDEF, b"").is_err());
+        assert!(WideChecksum::<3>.verify(0x55_CDEF, b"").is_err());
     }
 }

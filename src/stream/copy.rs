@@ -1,12 +1,12 @@
-//! Copying and comparing payloads: short ones without the call that an unknown length costs.
+//! Copies and comparisons of short payloads without the call that an unknown length costs.
 
-/// Longest copy that is done in place; beyond it the call is worth its price.
+/// Longest copy that is inlined. A longer one takes longer than the call.
 const SHORT_BYTES_MAX: usize = 64;
 
 /// Copies `from` to `to`.
 ///
 /// # Panics
-/// The two have not the same length: a mistake of the caller.
+/// If the two lengths differ.
 #[inline]
 pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
     match from.len() {
@@ -18,7 +18,8 @@ pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// As [`copy`], with the longest of the short ways in line: for what is mostly of 32 to 64 bytes.
+/// As [`copy`], with only the case of 32 to 64 bytes inlined, for callers whose payloads mostly
+/// have these lengths.
 ///
 /// # Panics
 /// As [`copy`].
@@ -37,10 +38,11 @@ fn copy_other(to: &mut [u8], from: &[u8]) {
     copy(to, from);
 }
 
-/// Copies from N to 2 N bytes as their first N and their last N, which may overlap: two moves of a known length.
+/// Copies N to 2 N bytes as their first N and their last N, which may overlap: two moves of known
+/// length.
 #[inline]
 fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
-    assert_eq!(to.len(), from.len(), "a copy is as long as its original");
+    assert_eq!(to.len(), from.len(), "source and destination of a copy must have the same length");
     if let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
         if let Some(to) = to.first_chunk_mut() {
             *to = *first;
@@ -75,7 +77,7 @@ fn append_ends<const N: usize>(to: &mut Vec<u8>, from: &[u8]) {
     }
 }
 
-/// Whether both are the same.
+/// Returns whether both are equal.
 #[cfg(feature = "template")]
 #[inline]
 pub(super) fn equal(ours: &[u8], theirs: &[u8]) -> bool {
@@ -89,11 +91,11 @@ pub(super) fn equal(ours: &[u8], theirs: &[u8]) -> bool {
         }
 }
 
-/// Compares from N to 2 N bytes as their first N and their last N.
+/// Compares N to 2 N bytes by their first N and their last N.
 #[cfg(feature = "template")]
 #[inline]
 fn equal_ends<const N: usize>(ours: &[u8], theirs: &[u8]) -> bool {
-    // Without a branch between the two.
+    // `&` instead of `&&`: no branch between the two.
     (ours.first_chunk::<N>() == theirs.first_chunk()) & (ours.last_chunk::<N>() == theirs.last_chunk())
 }
 
@@ -101,7 +103,7 @@ fn equal_ends<const N: usize>(ours: &[u8], theirs: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    // Goal: every length is copied whole and nothing beside it. Method: lengths around all bounds, marked surroundings.
+    // Proves that every length is copied whole and that no byte outside is written.
     #[test]
     fn every_length() {
         let from: Vec<u8> = (1..=200).collect();
@@ -126,7 +128,7 @@ mod tests {
         }
     }
 
-    // Goal: every difference is seen at every length. Method: each byte of lengths around all bounds changed in turn.
+    // Proves that every single-byte difference is found at every length.
     #[cfg(feature = "template")]
     #[test]
     fn every_difference() {

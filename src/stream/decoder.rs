@@ -1,27 +1,28 @@
-//! Frames from bytes that arrive in pieces: sockets that would block, pipes, packets.
+//! Decodes frames from bytes that arrive in chunks: non-blocking sockets, pipes, packets.
 
-use super::deframer::{Extent, SliceDeframer, Step};
+use super::deframer::{DeframeStatus, FrameLength, SliceDeframer};
 use super::error::Result;
 
-/// How much memory is taken ahead of the bytes that prove a length, at most.
+/// Bytes allocated ahead of the data for a declared length, at most.
 const GROWTH_BYTES_MAX: usize = 64 << 10;
 
-/// Decodes frames without I/O: bytes go in as they arrive, payloads come out when they are whole. The state is kept
-/// across any split.
+/// Decodes frames without I/O: takes bytes as they arrive and returns payloads when they are whole.
+/// The state survives any split of the input.
 ///
-/// A frame that lies whole in the bytes that are pushed is handed on in place; only a frame that is split between pieces
-/// is put together in a buffer. Memory is bounded by the deframer's limit and by the bytes that have arrived.
+/// A frame that is whole in the input is returned in place; only a frame that is split between
+/// chunks is assembled in a buffer. Memory is bounded by the deframer's limit and by the bytes that
+/// have arrived.
 ///
 /// ```
 /// use flatcap::stream::{DefaultDeframer, FrameDecoder};
 ///
 /// let mut decoder = FrameDecoder::new(DefaultDeframer::new().with_max_frame_len(1024));
 /// let mut payloads = Vec::new();
-/// for mut piece in [&b"\x03\0"[..], b"\0\0ab", b"c\x01\0\0\0d"] {
-///     while !piece.is_empty() {
-///         let (taken, payload) = decoder.decode(piece)?;
+/// for mut chunk in [&b"\x03\0"[..], b"\0\0ab", b"c\x01\0\0\0d"] {
+///     while !chunk.is_empty() {
+///         let (consumed, payload) = decoder.decode(chunk)?;
 ///         payloads.extend(payload.map(<[u8]>::to_vec));
-///         piece = &piece[taken..];
+///         chunk = &chunk[consumed..];
 ///     }
 /// }
 /// assert_eq!(payloads, [&b"abc"[..], b"d"]);
@@ -31,83 +32,84 @@ const GROWTH_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub struct FrameDecoder<D> {
     deframer: D,
-    /// The front of a frame that is not complete.
+    /// The bytes of an incomplete frame so far.
     partial: Vec<u8>,
-    /// Whether `partial` is a frame that has been handed on.
+    /// Whether `partial` is a complete frame that has been returned.
     is_complete: bool,
-    taken: usize,
+    consumed: usize,
 }
 
 impl<D: SliceDeframer> FrameDecoder<D> {
-    /// A decoder between frames.
+    /// Creates a decoder between frames.
     pub const fn new(deframer: D) -> Self {
-        Self { deframer, partial: Vec::new(), is_complete: false, taken: 0 }
+        Self { deframer, partial: Vec::new(), is_complete: false, consumed: 0 }
     }
 
-    /// Takes bytes from the front of `input`: how many, and the payload that they complete, if they do. The rest of the
-    /// input is for the next call. Without a payload all of the input was taken.
+    /// Consumes bytes from the start of `input`. Returns their number, and the payload if they
+    /// complete one. The rest of the input is for the next call. Without a payload all input was
+    /// consumed.
     ///
     /// # Errors
-    /// `ChecksumMismatch`, and what validators say: the frame was whole, and decoding may go on behind the
-    /// [`taken`](Self::taken) bytes of the input. `InvalidFrame`: the stream cannot be followed any further. The decoder
-    /// is between frames then.
+    /// `ChecksumMismatch` and the errors of validators: the frame was whole, and decoding may
+    /// continue after the [`consumed`](Self::consumed) bytes of the input. `InvalidFrame`: the rest
+    /// of the stream cannot be decoded. The decoder is then between frames.
     pub fn decode<'a>(&'a mut self, input: &'a [u8]) -> Result<(usize, Option<&'a [u8]>)> {
         if std::mem::take(&mut self.is_complete) {
             self.partial.clear();
         }
         if self.partial.is_empty() {
-            self.taken = whole_bytes(&self.deframer, input);
+            self.consumed = whole_bytes(&self.deframer, input);
             return match self.deframer.deframe(input)? {
-                Step::Frame(frame) => Ok((frame.bytes().len(), Some(frame.payload()))),
-                Step::Incomplete { needed } => {
-                    self.taken = input.len();
-                    self.keep(input, needed);
+                DeframeStatus::Frame(frame) => Ok((frame.bytes().len(), Some(frame.payload()))),
+                DeframeStatus::Incomplete { needed } => {
+                    self.consumed = input.len();
+                    self.buffer_chunk(input, needed);
                     Ok((input.len(), None))
                 }
             };
         }
-        self.taken = 0;
+        self.consumed = 0;
         loop {
-            let goal = self.goal()?;
-            let missing = goal.saturating_sub(self.partial.len());
+            let needed = self.needed_bytes()?;
+            let missing = needed.saturating_sub(self.partial.len());
             if missing == 0 {
                 return self.complete();
             }
-            let rest = input.get(self.taken..).unwrap_or_default();
-            let (piece, _) = rest.split_at(rest.len().min(missing));
-            if piece.is_empty() {
-                return Ok((self.taken, None));
+            let rest = input.get(self.consumed..).unwrap_or_default();
+            let (chunk, _) = rest.split_at(rest.len().min(missing));
+            if chunk.is_empty() {
+                return Ok((self.consumed, None));
             }
-            self.taken += piece.len();
-            self.keep(piece, goal);
+            self.consumed += chunk.len();
+            self.buffer_chunk(chunk, needed);
         }
     }
 
-    /// Bytes that the last call took from its input, after an error too.
-    pub fn taken(&self) -> usize {
-        self.taken
+    /// Returns the number of bytes that the last call consumed, also after an error.
+    pub fn consumed(&self) -> usize {
+        self.consumed
     }
 
-    /// Whether no frame has begun: a stream may end here.
+    /// Returns whether no frame has begun: the stream may end here.
     pub fn is_between_frames(&self) -> bool {
         self.partial.is_empty() || self.is_complete
     }
 
-    /// Bytes of a frame that has begun.
+    /// Returns the number of buffered bytes of an incomplete frame.
     pub fn pending_bytes(&self) -> usize {
         if self.is_complete { 0 } else { self.partial.len() }
     }
 
-    /// Forgets a frame that has begun.
+    /// Discards an incomplete frame.
     pub fn reset(&mut self) {
         self.partial.clear();
         self.is_complete = false;
     }
 
-    /// How many bytes the frame that has begun needs next: its header, so that its length meets the limit before more
-    /// is kept, then all of it.
-    fn goal(&mut self) -> Result<usize> {
-        match self.deframer.measure(&self.partial).checked() {
+    /// Returns the number of bytes that the current frame needs next: first its header, so that its
+    /// length is checked before more is buffered, then all of it.
+    fn needed_bytes(&mut self) -> Result<usize> {
+        match self.deframer.frame_length(&self.partial).checked() {
             Ok(whole) => Ok(whole.unwrap_or(self.deframer.header_bytes())),
             Err(error) => {
                 self.reset();
@@ -116,36 +118,37 @@ impl<D: SliceDeframer> FrameDecoder<D> {
         }
     }
 
-    /// Verifies the frame that has been put together.
+    /// Verifies the assembled frame.
     fn complete(&mut self) -> Result<(usize, Option<&[u8]>)> {
         let payload_bytes = match self.deframer.deframe(&self.partial) {
-            Ok(Step::Frame(frame)) => frame.payload().len(),
-            Ok(Step::Incomplete { .. }) => return Ok((self.taken, None)),
+            Ok(DeframeStatus::Frame(frame)) => frame.payload().len(),
+            Ok(DeframeStatus::Incomplete { .. }) => return Ok((self.consumed, None)),
             Err(error) => {
                 self.reset();
                 return Err(error);
             }
         };
         self.is_complete = true;
-        Ok((self.taken, self.partial.get(self.partial.len() - payload_bytes..)))
+        Ok((self.consumed, self.partial.get(self.partial.len() - payload_bytes..)))
     }
 
-    /// Keeps a piece of a frame of `needed` bytes. Memory follows the bytes that arrive, a step ahead at most.
-    fn keep(&mut self, piece: &[u8], needed: usize) {
-        let wanted = self.partial.len() + piece.len();
-        let ahead = needed.min(wanted.saturating_mul(2).max(GROWTH_BYTES_MAX));
+    /// Buffers a chunk of a frame of `needed` bytes. Memory grows with the bytes that arrive, one
+    /// step ahead at most.
+    fn buffer_chunk(&mut self, chunk: &[u8], needed: usize) {
+        let buffered = self.partial.len() + chunk.len();
+        let ahead = needed.min(buffered.saturating_mul(2).max(GROWTH_BYTES_MAX));
         if self.partial.capacity() < ahead {
             self.partial.reserve_exact(ahead - self.partial.len());
         }
-        self.partial.extend_from_slice(piece);
+        self.partial.extend_from_slice(chunk);
     }
 }
 
-/// Length of the frame at the front of `input` if all of it is there.
+/// Returns the length of the frame at the start of `input` if it is whole, else 0.
 #[inline]
 fn whole_bytes<D: SliceDeframer>(deframer: &D, input: &[u8]) -> usize {
-    match deframer.measure(input) {
-        Extent::Bytes(length) if length <= input.len() => length,
+    match deframer.frame_length(input) {
+        FrameLength::Bytes(length) if length <= input.len() => length,
         _ => 0,
     }
 }
@@ -155,23 +158,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::stream::checksum_kind::{ChecksumKind, KindDeframer};
     use crate::stream::framer::Framer;
-    use crate::stream::kind::{ChecksumKind, KindDeframer};
 
     fn decode_all<D: SliceDeframer>(decoder: &mut FrameDecoder<D>, pieces: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
         let mut payloads = Vec::new();
         for mut piece in pieces.iter().copied() {
             while !piece.is_empty() {
-                let (taken, payload) = decoder.decode(piece)?;
+                let (consumed, payload) = decoder.decode(piece)?;
                 payloads.extend(payload.map(<[u8]>::to_vec));
-                piece = &piece[taken..];
+                piece = &piece[consumed..];
             }
         }
         Ok(payloads)
     }
 
     proptest! {
-        // Goal: how bytes are divided changes nothing. Method: random payloads, random division, all kinds.
+        // Proves that the division of the input changes nothing, under all checksums.
         #[test]
         fn any_division_gives_the_same_payloads(
             payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..20),
@@ -186,9 +189,9 @@ mod tests {
                 let mut rest = &bytes[..];
                 for size in sizes.iter().cycle() {
                     if rest.is_empty() { break; }
-                    let (piece, behind) = rest.split_at(rest.len().min(*size));
+                    let (piece, after) = rest.split_at(rest.len().min(*size));
                     pieces.push(piece);
-                    rest = behind;
+                    rest = after;
                 }
                 let mut decoder = FrameDecoder::new(KindDeframer::new(kind));
                 prop_assert_eq!(&decode_all(&mut decoder, &pieces).unwrap(), &payloads);
@@ -198,8 +201,8 @@ mod tests {
         }
     }
 
-    // Goal: a length above the limit is refused before anything is kept for it, whole or in pieces, and the decoder is
-    // usable again. Method: 2 GiB declared, byte by byte.
+    // Proves that a length above the limit is rejected before anything is buffered for it, whole or
+    // byte by byte, and that the decoder works afterwards.
     #[test]
     fn a_length_meets_its_limit_first() {
         let deframer = KindDeframer::new(ChecksumKind::None).with_max_frame_len(16);
@@ -215,7 +218,7 @@ mod tests {
         assert_eq!(decoder.decode(b"\x01\0\0\0x").unwrap(), (5, Some(&b"x"[..])));
     }
 
-    // Goal: memory follows the bytes that arrived. Method: 1 GiB declared and allowed, 100 bytes pushed.
+    // Proves that memory grows with the bytes that arrived: 1 GiB declared, 100 bytes pushed.
     #[test]
     fn memory_follows_the_bytes_not_the_length() {
         let mut decoder = FrameDecoder::new(KindDeframer::new(ChecksumKind::None));
@@ -224,7 +227,7 @@ mod tests {
         assert!(decoder.partial.capacity() <= 2 * GROWTH_BYTES_MAX);
     }
 
-    // Goal: a damaged frame is found however it arrives. Method: a flipped bit, whole and byte by byte.
+    // Proves that a damaged frame is found, whole and byte by byte, and that decoding continues.
     #[cfg(feature = "crc32")]
     #[test]
     fn damage_is_found() {
@@ -234,12 +237,12 @@ mod tests {
         ChecksumKind::Crc32.frame_and_write(&mut bytes, b"behind").unwrap();
         let mut decoder = FrameDecoder::new(KindDeframer::new(ChecksumKind::Crc32));
         assert!(decoder.decode(&bytes).unwrap_err().is_checksum_mismatch());
-        let behind = &bytes[decoder.taken()..];
-        assert_eq!(decoder.decode(behind).unwrap(), (behind.len(), Some(&b"behind"[..])));
+        let rest = &bytes[decoder.consumed()..];
+        assert_eq!(decoder.decode(rest).unwrap(), (rest.len(), Some(&b"behind"[..])));
         assert!(decoder.decode(&bytes[..9]).unwrap().1.is_none());
         assert!(decoder.decode(&bytes[9..]).unwrap_err().is_checksum_mismatch());
-        let behind = &bytes[9 + decoder.taken()..];
-        assert_eq!(decoder.decode(behind).unwrap(), (behind.len(), Some(&b"behind"[..])));
+        let rest = &bytes[9 + decoder.consumed()..];
+        assert_eq!(decoder.decode(rest).unwrap(), (rest.len(), Some(&b"behind"[..])));
         let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
         assert!(decode_all(&mut decoder, &pieces).unwrap_err().is_checksum_mismatch());
         assert!(decoder.is_between_frames());

@@ -1,4 +1,4 @@
-//! From bytes to payloads: from any `Read` into a buffer, or from a slice without copying a byte.
+//! Deframers: read payloads from any `Read` into a buffer, or from a slice without copying.
 
 use std::io::{ErrorKind, Read};
 
@@ -6,18 +6,19 @@ use super::checksum::{CHECKSUM_BYTES_MAX, Checksum, NoChecksum};
 use super::error::{Error, Result};
 use super::framer::LENGTH_BYTES;
 
-/// Longest payload that a deframer believes unless told otherwise: the longest FlatBuffer, 2 GiB.
+/// Default limit on the length of a payload: that of a FlatBuffer, 2 GiB.
 pub const DEFAULT_MAX_FRAME_LEN: usize = flatbuffers::FLATBUFFERS_MAX_BUFFER_SIZE;
-/// How much memory a declared length takes ahead of the bytes that prove it, at most: a damaged length then costs
-/// this, not what it says.
+/// Bytes allocated ahead of the data for a declared length, at most: a damaged length then costs
+/// this much memory instead of what it claims.
 const GROWTH_BYTES_MAX: usize = 1 << 20;
 
-/// How frames are read from a source.
+/// Reads frames from a source.
 ///
-/// A deframer takes exactly the bytes of one frame and never reads past it. Its buffer only grows: the payload is
-/// its front.
+/// A deframer takes exactly the bytes of one frame and never reads past it. Its buffer only grows:
+/// the payload is at its start.
 pub trait Deframer {
-    /// Reads one frame: the length of its payload, which then is the front of `buffer`; none at a clean end.
+    /// Reads one frame and returns the length of its payload, which is then at the start of
+    /// `buffer`. Returns `None` at a clean end.
     ///
     /// # Errors
     /// `UnexpectedEof` for an end within the frame; `InvalidFrame`, `ChecksumMismatch`, `Io`.
@@ -29,8 +30,8 @@ pub trait Deframer {
         }
     }
 
-    /// Reads the rest of a frame whose length of 4 bytes has been read. Whoever implements this checks the length
-    /// before taking memory for it.
+    /// Reads the rest of a frame after its 4-byte length. Implementations must check the length
+    /// before they allocate memory for it.
     ///
     /// # Errors
     /// As [`read_and_deframe`](Self::read_and_deframe).
@@ -42,63 +43,65 @@ pub trait Deframer {
     ) -> Result<Option<usize>>;
 }
 
-/// How frames are found in bytes that are in memory already.
+/// Reads frames from bytes in memory.
 pub trait SliceDeframer {
-    /// Looks at the front of `bytes`. Takes no memory, whatever the length there says.
+    /// Reads the frame at the start of `bytes`. Allocates nothing, whatever its length field says.
     ///
     /// # Errors
     /// `InvalidFrame`, `ChecksumMismatch`.
-    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<Step<'a>>;
+    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>>;
 
-    /// How long the frame at the front of `bytes` is by its header alone: neither checked nor complete. Takes no memory,
-    /// so that a search may ask at every byte.
-    fn measure(&self, bytes: &[u8]) -> Extent;
+    /// Returns the length of the frame at the start of `bytes` by its header alone: the frame may
+    /// be damaged or incomplete. Allocates nothing and is cheap enough to be called at every byte
+    /// of a search.
+    fn frame_length(&self, bytes: &[u8]) -> FrameLength;
 
-    /// Whether the checksum in a frame's `header` is that of `payload`, whatever the length there says: proof of a frame
-    /// whose length was damaged. Never without a checksum.
-    fn is_proven(&self, _header: &[u8], _payload: &[u8]) -> bool {
+    /// Returns whether the checksum in a frame's `header` is that of `payload`, whatever the length
+    /// field says. This identifies a frame whose length was damaged. Always false without a
+    /// checksum.
+    fn checksum_matches(&self, _header: &[u8], _payload: &[u8]) -> bool {
         false
     }
 
-    /// Bytes in front of each payload.
+    /// Returns the length of the header.
     fn header_bytes(&self) -> usize;
 
-    /// How many of them are a checksum of the payload.
+    /// Returns the number of header bytes that are the checksum.
     fn checksum_bytes(&self) -> usize {
         0
     }
 }
 
-/// What stands at the front of some bytes.
+/// The result of deframing the start of a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step<'a> {
-    /// A whole frame, its checksum right.
+pub enum DeframeStatus<'a> {
+    /// A whole frame with the right checksum.
     Frame(Frame<'a>),
     /// The bytes end within a frame.
     Incomplete {
-        /// Bytes that the frame needs in all, as far as can be told: its header, or header and payload.
+        /// Bytes that the frame needs in total, as far as known: its header, or header and payload.
         needed: usize,
     },
 }
 
-/// How long a frame is by its header.
+/// The length of a frame by its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    /// So many bytes with its header.
+pub enum FrameLength {
+    /// This many bytes, header included.
     Bytes(usize),
-    /// There are too few bytes to tell.
+    /// Too few bytes for a length field.
     Unknown,
-    /// Its payload is above the limit.
+    /// The payload exceeds the limit.
     TooLong {
-        /// The payload's length, in bytes.
+        /// Length of the payload in bytes.
         declared: usize,
-        /// The limit, in bytes.
+        /// The limit in bytes.
         limit: usize,
     },
 }
 
-impl Extent {
-    /// The length if it can be told; none if not.
+impl FrameLength {
+    /// Returns the length, or `None` if it is unknown.
     ///
     /// # Errors
     /// `InvalidFrame` for a payload above the limit.
@@ -112,7 +115,7 @@ impl Extent {
     }
 }
 
-/// A whole frame; borrows the bytes it was found in.
+/// A whole frame, borrowed from the bytes it was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     bytes: &'a [u8],
@@ -120,26 +123,27 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A frame whose first `header_bytes` bytes are its header, for a format of your own; none if it is shorter.
+    /// Creates a frame of another format whose first `header_bytes` bytes are its header. Returns
+    /// `None` if `bytes` is shorter.
     #[inline]
     pub fn new(bytes: &'a [u8], header_bytes: usize) -> Option<Self> {
         Some(Self { bytes, payload: bytes.get(header_bytes..)? })
     }
 
-    /// The frame as it stands in the stream: header and payload.
+    /// Returns the frame as in the stream: header and payload.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The payload.
+    /// Returns the payload.
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// Reads the frames of [`DefaultFramer`](super::DefaultFramer): length alone.
+/// Reads the frames of [`DefaultFramer`](super::DefaultFramer), which have no checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultDeframer {
     max_frame_len: usize,
@@ -153,12 +157,12 @@ pub struct ChecksumDeframer<C: Checksum> {
 }
 
 impl DefaultDeframer {
-    /// A deframer that believes lengths up to [`DEFAULT_MAX_FRAME_LEN`].
+    /// Creates a deframer that accepts lengths up to [`DEFAULT_MAX_FRAME_LEN`].
     pub const fn new() -> Self {
         Self { max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// The same, refusing payloads above `max` bytes before memory is taken for them.
+    /// Sets the limit: payloads above `max` bytes are rejected before memory is allocated for them.
     #[must_use]
     pub const fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max }
@@ -172,14 +176,14 @@ impl Default for DefaultDeframer {
 }
 
 impl<C: Checksum> ChecksumDeframer<C> {
-    /// A deframer that believes lengths up to [`DEFAULT_MAX_FRAME_LEN`]. Does not compile for a checksum wider than
-    /// 8 bytes.
+    /// Creates a deframer that accepts lengths up to [`DEFAULT_MAX_FRAME_LEN`]. Does not compile
+    /// for a checksum wider than 8 bytes.
     pub fn new(checksum_alg: C) -> Self {
         const { assert!(C::SIZE <= CHECKSUM_BYTES_MAX, "a checksum has at most 8 bytes") };
         Self { checksum: checksum_alg, max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// The same, refusing payloads above `max` bytes before memory is taken for them.
+    /// Sets the limit: payloads above `max` bytes are rejected before memory is allocated for them.
     #[must_use]
     pub fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max, ..self }
@@ -200,17 +204,17 @@ impl Deframer for DefaultDeframer {
 
 impl SliceDeframer for DefaultDeframer {
     #[inline]
-    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<Step<'a>> {
-        step(&NoChecksum, self.max_frame_len, bytes)
+    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>> {
+        deframe_slice(&NoChecksum, self.max_frame_len, bytes)
     }
 
     #[inline]
-    fn measure(&self, bytes: &[u8]) -> Extent {
-        measure(LENGTH_BYTES, self.max_frame_len, bytes)
+    fn frame_length(&self, bytes: &[u8]) -> FrameLength {
+        frame_length(LENGTH_BYTES, self.max_frame_len, bytes)
     }
 
-    fn is_proven(&self, header: &[u8], payload: &[u8]) -> bool {
-        is_proven(&NoChecksum, header, payload)
+    fn checksum_matches(&self, header: &[u8], payload: &[u8]) -> bool {
+        checksum_matches(&NoChecksum, header, payload)
     }
 
     #[inline]
@@ -238,17 +242,17 @@ impl<C: Checksum> Deframer for ChecksumDeframer<C> {
 
 impl<C: Checksum> SliceDeframer for ChecksumDeframer<C> {
     #[inline]
-    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<Step<'a>> {
-        step(&self.checksum, self.max_frame_len, bytes)
+    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>> {
+        deframe_slice(&self.checksum, self.max_frame_len, bytes)
     }
 
     #[inline]
-    fn measure(&self, bytes: &[u8]) -> Extent {
-        measure(LENGTH_BYTES + C::SIZE, self.max_frame_len, bytes)
+    fn frame_length(&self, bytes: &[u8]) -> FrameLength {
+        frame_length(LENGTH_BYTES + C::SIZE, self.max_frame_len, bytes)
     }
 
-    fn is_proven(&self, header: &[u8], payload: &[u8]) -> bool {
-        is_proven(&self.checksum, header, payload)
+    fn checksum_matches(&self, header: &[u8], payload: &[u8]) -> bool {
+        checksum_matches(&self.checksum, header, payload)
     }
 
     #[inline]
@@ -262,52 +266,57 @@ impl<C: Checksum> SliceDeframer for ChecksumDeframer<C> {
     }
 }
 
-/// What stands at the front of `bytes`, under one checksum and one limit.
+/// Deframes the start of `bytes` under one checksum and one limit.
 #[inline]
-pub(super) fn step<'a, C: Checksum>(checksum: &C, max_frame_len: usize, bytes: &'a [u8]) -> Result<Step<'a>> {
+pub(super) fn deframe_slice<'a, C: Checksum>(
+    checksum: &C,
+    max_frame_len: usize,
+    bytes: &'a [u8],
+) -> Result<DeframeStatus<'a>> {
     let header_bytes = LENGTH_BYTES + C::SIZE;
-    let Some(needed) = measure(header_bytes, max_frame_len, bytes).checked()? else {
-        return Ok(Step::Incomplete { needed: header_bytes });
+    let Some(needed) = frame_length(header_bytes, max_frame_len, bytes).checked()? else {
+        return Ok(DeframeStatus::Incomplete { needed: header_bytes });
     };
     let Some(frame) = bytes.get(..needed).and_then(|bytes| Frame::new(bytes, header_bytes)) else {
-        return Ok(Step::Incomplete { needed });
+        return Ok(DeframeStatus::Incomplete { needed });
     };
     let stored = frame.bytes.get(LENGTH_BYTES..header_bytes).unwrap_or_default();
     checksum.verify(checksum.read_bytes(stored), frame.payload)?;
-    Ok(Step::Frame(frame))
+    Ok(DeframeStatus::Frame(frame))
 }
 
-/// How long the frame at the front of `bytes` is.
+/// Returns the length of the frame at the start of `bytes`.
 #[inline]
-pub(super) fn measure(header_bytes: usize, limit: usize, bytes: &[u8]) -> Extent {
-    let Some(length) = bytes.first_chunk::<LENGTH_BYTES>() else { return Extent::Unknown };
+pub(super) fn frame_length(header_bytes: usize, limit: usize, bytes: &[u8]) -> FrameLength {
+    let Some(length) = bytes.first_chunk::<LENGTH_BYTES>() else { return FrameLength::Unknown };
     let declared = u32::from_le_bytes(*length) as usize;
     if declared > limit {
-        Extent::TooLong { declared, limit }
+        FrameLength::TooLong { declared, limit }
     } else {
-        Extent::Bytes(header_bytes + declared)
+        FrameLength::Bytes(header_bytes + declared)
     }
 }
 
-/// Whether the checksum behind the length in `header` is that of `payload`.
-pub(super) fn is_proven<C: Checksum>(checksum: &C, header: &[u8], payload: &[u8]) -> bool {
+/// Returns whether the checksum after the length in `header` is that of `payload`.
+pub(super) fn checksum_matches<C: Checksum>(checksum: &C, header: &[u8], payload: &[u8]) -> bool {
     let stored = header.get(LENGTH_BYTES..LENGTH_BYTES + C::SIZE).filter(|stored| !stored.is_empty());
     stored.is_some_and(|stored| checksum.verify(checksum.read_bytes(stored), payload).is_ok())
 }
 
-/// Reads the length of a payload; none if the source ends before its first byte.
+/// Reads the length of a payload. Returns `None` if the source ends before its first byte.
 ///
-/// The first byte is asked for alone: a request for one byte cannot be answered in part, so its failing tells the end
-/// between frames from one within. Lengths of requests that the compiler knows become plain moves from a buffered source;
-/// and the bytes are put together from the very pieces they were moved in (one, two and one), because loads that span
-/// pieces wait until the pieces have left the processor, longer than all the rest of a small frame takes.
+/// The first byte is requested alone: a request for one byte cannot be answered in part, so its
+/// failure separates an end between frames from one within a frame. Requests of a length that the
+/// compiler knows become plain moves from a buffered source. The length is assembled from the same
+/// pieces that were moved (one, two and one bytes), because a load that spans pieces waits until
+/// the stores have left the store buffer, longer than the rest of a small frame takes.
 #[inline]
 fn read_length<R: Read>(reader: &mut R) -> Result<Option<u32>> {
     let (mut first, mut rest) = ([0; 1], [0; LENGTH_BYTES - 1]);
     if let Err(error) = reader.read_exact(&mut first) {
-        return between_frames(error);
+        return eof_between_frames(error);
     }
-    reader.read_exact(&mut rest).map_err(within_a_frame)?;
+    reader.read_exact(&mut rest).map_err(eof_within_frame)?;
     let ([a], [b, c, d]) = (first, rest);
     let middle = u16::from_le_bytes([b, c]);
     Ok(Some(u32::from(a) | u32::from(middle) << 8 | u32::from(d) << 24))
@@ -328,19 +337,19 @@ pub(super) fn read_rest<C: Checksum, R: Read>(
     let mut stored = [0; CHECKSUM_BYTES_MAX];
     let (stored, _) = stored.split_at_mut(C::SIZE);
     if C::SIZE > 0 {
-        reader.read_exact(stored).map_err(within_a_frame)?;
+        reader.read_exact(stored).map_err(eof_within_frame)?;
     }
     if payload_len > buffer.len() {
         read_growing(reader, buffer, payload_len)?;
     } else {
         let (payload, _) = buffer.split_at_mut(payload_len);
-        reader.read_exact(payload).map_err(within_a_frame)?;
+        reader.read_exact(payload).map_err(eof_within_frame)?;
     }
     checksum.verify(checksum.read_bytes(stored), buffer.get(..payload_len).unwrap_or_default())?;
     Ok(Some(payload_len))
 }
 
-/// Reads a payload that is longer than any before: memory is taken as its bytes arrive.
+/// Reads a payload that is longer than any before and allocates memory as its bytes arrive.
 #[cold]
 #[inline(never)]
 fn read_growing<R: Read>(reader: &mut R, buffer: &mut Vec<u8>, payload_len: usize) -> Result<()> {
@@ -352,16 +361,16 @@ fn read_growing<R: Read>(reader: &mut R, buffer: &mut Vec<u8>, payload_len: usiz
             buffer.resize(end, 0);
         }
         let part = buffer.get_mut(filled..end).unwrap_or_default();
-        reader.read_exact(part).map_err(within_a_frame)?;
+        reader.read_exact(part).map_err(eof_within_frame)?;
         filled = end;
     }
     Ok(())
 }
 
-/// The end of the source in front of a frame's first byte is a clean one.
+/// Treats an end of the source before the first byte of a frame as a clean end.
 #[cold]
 #[inline(never)]
-fn between_frames(error: std::io::Error) -> Result<Option<u32>> {
+fn eof_between_frames(error: std::io::Error) -> Result<Option<u32>> {
     match error.kind() {
         ErrorKind::UnexpectedEof => Ok(None),
         _ => Err(error.into()),
@@ -370,7 +379,7 @@ fn between_frames(error: std::io::Error) -> Result<Option<u32>> {
 
 #[cold]
 #[inline(never)]
-fn within_a_frame(error: std::io::Error) -> Error {
+fn eof_within_frame(error: std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::UnexpectedEof => Error::unexpected_eof(),
         _ => error.into(),
@@ -382,7 +391,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::stream::kind::{ChecksumKind, KindDeframer};
+    use crate::stream::checksum_kind::{ChecksumKind, KindDeframer};
 
     fn framed(kind: ChecksumKind, payload: &[u8]) -> Vec<u8> {
         let mut frame = Vec::new();
@@ -391,25 +400,25 @@ mod tests {
     }
 
     proptest! {
-        // Goal: what is framed is read back, and any cut is told from a frame. Method: random payloads, every cut,
-        // from slice and source alike.
+        // Proves that a frame is read back from slice and source, and that every cut is reported as
+        // incomplete.
         #[test]
         fn round_trip_and_every_cut(payload in proptest::collection::vec(any::<u8>(), 0..200)) {
             for &kind in ChecksumKind::ALL {
                 let bytes = framed(kind, &payload);
                 let deframer = KindDeframer::new(kind);
                 match deframer.deframe(&bytes).unwrap() {
-                    Step::Frame(frame) => prop_assert_eq!(frame.payload(), &payload),
-                    Step::Incomplete { .. } => prop_assert!(false, "a whole frame called incomplete"),
+                    DeframeStatus::Frame(frame) => prop_assert_eq!(frame.payload(), &payload),
+                    DeframeStatus::Incomplete { .. } => prop_assert!(false, "a whole frame called incomplete"),
                 }
-                prop_assert_eq!(deframer.measure(&bytes), Extent::Bytes(bytes.len()));
+                prop_assert_eq!(deframer.frame_length(&bytes), FrameLength::Bytes(bytes.len()));
                 let mut buffer = Vec::new();
                 let read = deframer.read_and_deframe(&mut &bytes[..], &mut buffer).unwrap();
                 prop_assert_eq!(&buffer[..read.unwrap()], &payload);
                 for cut in 0..bytes.len() {
                     match deframer.deframe(&bytes[..cut]).unwrap() {
-                        Step::Incomplete { needed } => prop_assert!(needed > cut && needed <= bytes.len()),
-                        Step::Frame(_) => prop_assert!(false, "a cut frame called whole"),
+                        DeframeStatus::Incomplete { needed } => prop_assert!(needed > cut && needed <= bytes.len()),
+                        DeframeStatus::Frame(_) => prop_assert!(false, "a cut frame called whole"),
                     }
                     match deframer.read_and_deframe(&mut &bytes[..cut], &mut buffer) {
                         Ok(end) => prop_assert!(end.is_none() && cut == 0),
@@ -419,13 +428,14 @@ mod tests {
             }
         }
 
-        // Goal: any bytes at all give a frame, an end or an error. Method: random bytes, a low limit.
+        // Proves that arbitrary bytes give a frame, an end or an error, the same from slice and
+        // source, and no more memory than the limit.
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             for &kind in ChecksumKind::ALL {
                 let deframer = KindDeframer::new(kind).with_max_frame_len(32);
                 let sliced = match deframer.deframe(&bytes) {
-                    Ok(Step::Frame(frame)) => Some(frame.payload().to_vec()),
+                    Ok(DeframeStatus::Frame(frame)) => Some(frame.payload().to_vec()),
                     _ => None,
                 };
                 let mut buffer = Vec::new();
@@ -439,10 +449,10 @@ mod tests {
         }
     }
 
-    // Goal: a flipped bit in checksum or payload is found. Method: every bit of a frame but those of its length.
+    // Proves that every flipped bit after the length is detected.
     #[cfg(feature = "xxhash")]
     #[test]
-    fn every_flip_behind_the_length_is_found() {
+    fn every_flip_after_the_length_is_found() {
         let bytes = framed(ChecksumKind::Xxh3, b"the quick brown fox");
         for bit in LENGTH_BYTES * 8..bytes.len() * 8 {
             let mut damaged = bytes.clone();
@@ -452,7 +462,7 @@ mod tests {
         }
     }
 
-    // Goal: a damaged length takes little memory. Method: a length of 2 GiB in front of 5 MiB.
+    // Proves that a damaged length costs little memory: 2 GiB declared before 5 MiB of data.
     #[test]
     fn memory_follows_the_bytes_not_the_length() {
         let mut bytes = u32::try_from(DEFAULT_MAX_FRAME_LEN).unwrap().to_le_bytes().to_vec();

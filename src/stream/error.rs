@@ -1,4 +1,4 @@
-//! One word on the way, the whole story behind it.
+//! Errors of the stream library: one pointer in size, with all details behind it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,42 +7,43 @@ use std::io;
 /// Result of a stream operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong with a stream; as large as a pointer, so that a hot path carries no more.
+/// An error of a stream. It has the size of a pointer, so that results on hot paths stay small.
 #[allow(clippy::error_impl_error, reason = "the name that users of flatstream know")]
 pub struct Error(Box<ErrorKind>);
 
-/// The kinds of [`Error`]. They are those of flatstream 0.2.7, so that a `match` over them moves unchanged.
+/// The kinds of [`Error`]. They are those of flatstream 0.2.7, so that a `match` over them needs no
+/// change.
 #[derive(Debug)]
 pub enum ErrorKind {
     /// The sink or the source failed.
     Io(io::Error),
-    /// The payload is not what was written: its bytes, its checksum or its length were changed, or the stream has
-    /// another checksum than the deframer.
+    /// The payload is not the one that was written: its bytes, its checksum or its length changed,
+    /// or the stream has another checksum than the deframer.
     ChecksumMismatch {
-        /// The checksum that stands in the stream.
+        /// The checksum stored in the stream.
         expected: u64,
-        /// The checksum of the payload that stands in the stream.
+        /// The checksum computed from the payload.
         calculated: u64,
     },
-    /// A frame that the format or a limit does not allow. On reading: a damaged length, another format, or a limit
-    /// that is too low. On writing: a payload to be split, or the limit to be raised.
+    /// A frame that the format or a limit does not allow. On reading: a damaged length, another
+    /// format, or too low a limit. On writing: split the payload or raise the limit.
     InvalidFrame {
-        /// What is wrong.
+        /// The problem.
         message: Cow<'static, str>,
-        /// The payload's length in bytes, where one is known.
+        /// Declared length of the payload in bytes, if known.
         declared_len: Option<usize>,
-        /// The bytes that there are, where that matters.
+        /// Available bytes, if relevant.
         buffer_len: Option<usize>,
-        /// The limit in bytes, where one was passed.
+        /// The limit in bytes, if one was exceeded.
         limit: Option<usize>,
     },
-    /// The verifier of `flatbuffers` refused a payload.
+    /// The verifier of `flatbuffers` rejected a payload.
     FlatbuffersError(flatbuffers::InvalidFlatbuffer),
-    /// A validator refused a payload.
+    /// A validator rejected a payload.
     ValidationFailed {
-        /// The validator's name.
+        /// Name of the validator.
         validator: &'static str,
-        /// Its reason.
+        /// Reason of the validator.
         reason: Cow<'static, str>,
     },
     /// The stream ends within a frame.
@@ -50,24 +51,24 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// The kind, with its values.
+    /// Returns the kind.
     #[inline]
     pub fn kind(&self) -> &ErrorKind {
         &self.0
     }
 
-    /// The kind, as a value of its own.
+    /// Converts the error to its kind.
     pub fn into_kind(self) -> ErrorKind {
         *self.0
     }
 
-    /// An `InvalidFrame` without values.
+    /// Creates an `InvalidFrame` without lengths.
     #[cold]
     pub fn invalid_frame(message: impl Into<Cow<'static, str>>) -> Self {
         Self::invalid_frame_with(message, None, None, None)
     }
 
-    /// An `InvalidFrame` with the values that are known.
+    /// Creates an `InvalidFrame` with the known lengths.
     #[cold]
     pub fn invalid_frame_with(
         message: impl Into<Cow<'static, str>>,
@@ -78,57 +79,57 @@ impl Error {
         ErrorKind::InvalidFrame { message: message.into(), declared_len, buffer_len, limit }.into()
     }
 
-    /// A `ChecksumMismatch`.
+    /// Creates a `ChecksumMismatch`.
     #[cold]
     pub fn checksum_mismatch(expected: u64, calculated: u64) -> Self {
         ErrorKind::ChecksumMismatch { expected, calculated }.into()
     }
 
-    /// A `ValidationFailed`.
+    /// Creates a `ValidationFailed`.
     #[cold]
     pub fn validation_failed(validator: &'static str, reason: impl Into<Cow<'static, str>>) -> Self {
         ErrorKind::ValidationFailed { validator, reason: reason.into() }.into()
     }
 
-    /// An `UnexpectedEof`.
+    /// Creates an `UnexpectedEof`.
     #[cold]
     pub fn unexpected_eof() -> Self {
         ErrorKind::UnexpectedEof.into()
     }
 
-    /// A length above `limit`, on reading.
+    /// Creates the error for a length above `limit`, on reading.
     #[cold]
     #[inline(never)]
     pub(super) fn frame_too_long(declared: usize, limit: usize) -> Self {
         Self::invalid_frame_with("frame length exceeds configured limit", Some(declared), None, Some(limit))
     }
 
-    /// Whether the sink or the source failed.
+    /// Returns whether the sink or the source failed.
     pub fn is_io(&self) -> bool {
         matches!(*self.0, ErrorKind::Io(_))
     }
 
-    /// Whether the stream just ends too early, as a write in progress or a torn write leaves it.
+    /// Returns whether the stream ends within a frame, because a write is in progress or was torn.
     pub fn is_unexpected_eof(&self) -> bool {
         matches!(*self.0, ErrorKind::UnexpectedEof)
     }
 
-    /// Whether a checksum was wrong.
+    /// Returns whether a checksum was wrong.
     pub fn is_checksum_mismatch(&self) -> bool {
         matches!(*self.0, ErrorKind::ChecksumMismatch { .. })
     }
 
-    /// Whether the format or a limit forbids a frame.
+    /// Returns whether the format or a limit does not allow a frame.
     pub fn is_invalid_frame(&self) -> bool {
         matches!(*self.0, ErrorKind::InvalidFrame { .. })
     }
 
-    /// Whether a length was above a limit.
+    /// Returns whether a length was above a limit.
     pub fn is_frame_too_large(&self) -> bool {
         matches!(*self.0, ErrorKind::InvalidFrame { limit: Some(_), .. })
     }
 
-    /// Whether a validator, or the verifier of `flatbuffers`, refused the payload.
+    /// Returns whether a validator or the verifier of `flatbuffers` rejected the payload.
     pub fn is_invalid_payload(&self) -> bool {
         matches!(*self.0, ErrorKind::ValidationFailed { .. } | ErrorKind::FlatbuffersError(_))
     }
@@ -172,7 +173,7 @@ impl fmt::Display for ErrorKind {
         match self {
             Self::Io(error) => write!(f, "I/O error: {error}"),
             Self::ChecksumMismatch { expected, calculated } => {
-                write!(f, "checksum mismatch: the frame says {expected:#x}, its payload has {calculated:#x}")
+                write!(f, "checksum mismatch: stored {expected:#x}, computed {calculated:#x}")
             }
             Self::InvalidFrame { message, declared_len, buffer_len, limit } => {
                 write!(f, "invalid frame: {message}")?;
@@ -188,7 +189,7 @@ impl fmt::Display for ErrorKind {
                 write!(f, "not a valid FlatBuffer: {}", error.to_string().trim_end())
             }
             Self::ValidationFailed { validator, reason } => {
-                write!(f, "refused by the validator {validator}: {reason}")
+                write!(f, "rejected by validator {validator}: {reason}")
             }
             Self::UnexpectedEof => f.write_str("the stream ends within a frame"),
         }
@@ -227,14 +228,14 @@ impl From<flatbuffers::InvalidFlatbuffer> for ErrorKind {
 mod tests {
     use super::*;
 
-    // Goal: a result on the hot path stays in registers. Method: the size of the error.
+    // Proves that a result on the hot path fits into one register.
     #[test]
     fn an_error_is_one_word() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
     }
 
-    // Goal: a message names what is known and nothing else. Method: no value, one, all.
+    // Proves that a message has the known values and no others.
     #[test]
     fn messages_name_the_values() {
         assert_eq!(Error::invalid_frame("odd").to_string(), "invalid frame: odd");
@@ -248,7 +249,7 @@ mod tests {
         );
         assert_eq!(
             Error::checksum_mismatch(1, 255).to_string(),
-            "checksum mismatch: the frame says 0x1, its payload has 0xff"
+            "checksum mismatch: stored 0x1, computed 0xff"
         );
     }
 }

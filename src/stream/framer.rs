@@ -1,4 +1,4 @@
-//! From payloads to frames: what stands in front of a payload, written to a sink or in place.
+//! Framers: write a payload with its header to a sink or into a buffer.
 
 use std::io::{ErrorKind, IoSlice, Write};
 
@@ -6,16 +6,17 @@ use super::checksum::{CHECKSUM_BYTES_MAX, Checksum};
 use super::copy::copy;
 use super::error::{Error, Result};
 
-/// Bytes of the payload's length.
+/// Size of the length field, in bytes.
 pub const LENGTH_BYTES: usize = 4;
-/// Bytes in front of a payload under the widest checksum.
+/// Largest header: the length and the widest checksum, in bytes.
 pub const HEADER_BYTES_MAX: usize = LENGTH_BYTES + CHECKSUM_BYTES_MAX;
-/// Longest payload that the wire's length can express.
+/// Longest payload that the length field can express.
 pub const MAX_WIRE_FRAME_LEN: usize = u32::MAX as usize;
 
-/// How a payload becomes bytes of a stream.
+/// Writes payloads as frames.
 ///
-/// A format of your own implements this one method; [`SliceFramer`] is for formats that can also frame in memory.
+/// A format of your own implements this one method. [`SliceFramer`] is for formats that can also
+/// frame in memory.
 pub trait Framer {
     /// Writes one frame.
     ///
@@ -24,39 +25,44 @@ pub trait Framer {
     fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()>;
 }
 
-/// A framer whose frames are a header and then the payload, so that a payload can be framed where it stands.
+/// A framer whose frames are a header followed by the payload, so that it can frame in memory.
 pub trait SliceFramer: Framer {
-    /// Bytes in front of each payload, at most [`HEADER_BYTES_MAX`].
+    /// Returns the length of the header, at most [`HEADER_BYTES_MAX`].
     fn header_bytes(&self) -> usize;
 
-    /// The header of `payload`.
+    /// Returns the header of `payload`.
     ///
     /// # Errors
     /// `InvalidFrame` if the format cannot express the payload.
     fn header(&self, payload: &[u8]) -> Result<FrameHeader>;
 
-    /// Completes a frame in place: `frame` is room for the header, and behind it the finished payload.
+    /// Completes a frame in place: `frame` is space for the header followed by the finished
+    /// payload.
     ///
     /// # Errors
-    /// `InvalidFrame` if the format cannot express the payload, or `frame` is shorter than a header.
+    /// `InvalidFrame` if the format cannot express the payload, or `frame` is shorter than a
+    /// header.
     #[inline]
-    fn seal(&self, frame: &mut [u8]) -> Result<()> {
-        let Some((room, payload)) = frame.split_at_mut_checked(self.header_bytes()) else {
-            return Err(no_room(self.header_bytes(), frame.len()));
+    fn frame_in_place(&self, frame: &mut [u8]) -> Result<()> {
+        let Some((header, payload)) = frame.split_at_mut_checked(self.header_bytes()) else {
+            return Err(buffer_too_small(self.header_bytes(), frame.len()));
         };
-        room.copy_from_slice(self.header(payload)?.as_bytes());
+        header.copy_from_slice(self.header(payload)?.as_bytes());
         Ok(())
     }
 
-    /// Frames `payload` into the front of `room` and says how many bytes the frame has.
+    /// Writes the frame of `payload` to the start of `output` and returns the length of the frame.
     ///
     /// # Errors
-    /// `InvalidFrame` if the format cannot express the payload, or `room` is too short; `room` is then as it was.
+    /// `InvalidFrame` if the format cannot express the payload, or if `output` is too short;
+    /// `output` is then unchanged.
     #[inline]
-    fn frame_into(&self, room: &mut [u8], payload: &[u8]) -> Result<usize> {
+    fn frame_into(&self, output: &mut [u8], payload: &[u8]) -> Result<usize> {
         let needed = self.header_bytes() + payload.len();
         let header = self.header(payload)?;
-        let Some(frame) = room.get_mut(..needed) else { return Err(no_room(needed, room.len())) };
+        let Some(frame) = output.get_mut(..needed) else {
+            return Err(buffer_too_small(needed, output.len()));
+        };
         let (front, body) = frame.split_at_mut(self.header_bytes());
         front.copy_from_slice(header.as_bytes());
         copy(body, payload);
@@ -64,18 +70,20 @@ pub trait SliceFramer: Framer {
     }
 }
 
-/// Length alone: `[u32 LE: length][payload]`.
+/// Frames with the length alone: `[u32 LE: length][payload]`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultFramer;
 
-/// Length and checksum: `[u32 LE: length][C::SIZE bytes LE: checksum of the payload][payload]`.
+/// Frames with length and checksum: `[u32 LE: length][C::SIZE bytes LE: checksum of the
+/// payload][payload]`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ChecksumFramer<C: Checksum> {
     checksum: C,
 }
 
 impl<C: Checksum> ChecksumFramer<C> {
-    /// A framer that protects payloads with `checksum_alg`. Does not compile for a checksum wider than 8 bytes.
+    /// Creates a framer that uses `checksum_alg`. Does not compile for a checksum wider than 8
+    /// bytes.
     pub fn new(checksum_alg: C) -> Self {
         const { assert!(C::SIZE <= CHECKSUM_BYTES_MAX, "a checksum has at most 8 bytes") };
         Self { checksum: checksum_alg }
@@ -83,19 +91,20 @@ impl<C: Checksum> ChecksumFramer<C> {
 }
 
 impl<C: Checksum> ChecksumFramer<C> {
-    /// As [`ChecksumKind::seal_with_copy`](super::ChecksumKind::seal_with_copy).
+    /// See
+    /// [`ChecksumKind::frame_in_place_with_copy`](super::ChecksumKind::frame_in_place_with_copy).
     #[inline]
-    pub(super) fn seal_with_copy(&self, frame: &mut [u8], head: &mut [u8]) -> Result<()> {
-        let available = frame.len().min(head.len());
+    pub(super) fn frame_in_place_with_copy(&self, frame: &mut [u8], header_copy: &mut [u8]) -> Result<()> {
+        let available = frame.len().min(header_copy.len());
         let Some((front, payload)) = frame.split_at_mut_checked(self.header_bytes()) else {
-            return Err(no_room(self.header_bytes(), available));
+            return Err(buffer_too_small(self.header_bytes(), available));
         };
-        if head.len() < self.header_bytes() {
-            return Err(no_room(self.header_bytes(), available));
+        if header_copy.len() < self.header_bytes() {
+            return Err(buffer_too_small(self.header_bytes(), available));
         }
         let (length, value) = (wire_length(payload)?, self.checksum.calculate(payload));
         write_header(&self.checksum, front, length, value);
-        write_header(&self.checksum, head, length, value);
+        write_header(&self.checksum, header_copy, length, value);
         Ok(())
     }
 }
@@ -119,10 +128,10 @@ impl SliceFramer for DefaultFramer {
     }
 
     #[inline]
-    fn seal(&self, frame: &mut [u8]) -> Result<()> {
+    fn frame_in_place(&self, frame: &mut [u8]) -> Result<()> {
         let available = frame.len();
         let Some((front, payload)) = frame.split_first_chunk_mut() else {
-            return Err(no_room(LENGTH_BYTES, available));
+            return Err(buffer_too_small(LENGTH_BYTES, available));
         };
         *front = wire_length(payload)?.to_le_bytes();
         Ok(())
@@ -148,21 +157,21 @@ impl<C: Checksum> SliceFramer for ChecksumFramer<C> {
     }
 
     #[inline]
-    fn seal(&self, frame: &mut [u8]) -> Result<()> {
+    fn frame_in_place(&self, frame: &mut [u8]) -> Result<()> {
         let available = frame.len();
         let Some((front, payload)) = frame.split_at_mut_checked(self.header_bytes()) else {
-            return Err(no_room(self.header_bytes(), available));
+            return Err(buffer_too_small(self.header_bytes(), available));
         };
         write_header(&self.checksum, front, wire_length(payload)?, self.checksum.calculate(payload));
         Ok(())
     }
 
     #[inline]
-    fn frame_into(&self, room: &mut [u8], payload: &[u8]) -> Result<usize> {
+    fn frame_into(&self, output: &mut [u8], payload: &[u8]) -> Result<usize> {
         let needed = self.header_bytes() + payload.len();
         let length = wire_length(payload)?;
-        let available = room.len();
-        let Some(frame) = room.get_mut(..needed) else { return Err(no_room(needed, available)) };
+        let available = output.len();
+        let Some(frame) = output.get_mut(..needed) else { return Err(buffer_too_small(needed, available)) };
         let (front, body) = frame.split_at_mut(self.header_bytes());
         let value = self.checksum.copy_and_calculate(payload, body);
         write_header(&self.checksum, front, length, value);
@@ -170,7 +179,7 @@ impl<C: Checksum> SliceFramer for ChecksumFramer<C> {
     }
 }
 
-/// Length and checksum as they stand in front of a payload.
+/// The header of a frame: length and checksum.
 #[derive(Debug, Clone, Copy)]
 pub struct FrameHeader {
     bytes: [u8; HEADER_BYTES_MAX],
@@ -178,16 +187,16 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The header of `payload` under `checksum`.
+    /// Returns the header of `payload` under `checksum`.
     ///
     /// # Errors
-    /// `InvalidFrame` for a payload of 4 GiB or more, which the length cannot express.
+    /// `InvalidFrame` for a payload of 4 GiB or more, which the length field cannot express.
     #[inline]
     pub fn new<C: Checksum>(checksum: &C, payload: &[u8]) -> Result<Self> {
         let length = wire_length(payload)?;
         let mut bytes = [0; HEADER_BYTES_MAX];
-        // Not by `write_header`: with arrays of known lengths this is two stores; by way of slices, writing small frames to a
-        // vector takes 14 % more instructions.
+        // Does not call `write_header`: with arrays of known lengths this is two stores, while
+        // slices cost 14 % more instructions when small frames are written to a vector.
         if let Some((front, back)) = bytes.split_first_chunk_mut::<LENGTH_BYTES>() {
             *front = length.to_le_bytes();
             if let Some(back) = back.first_chunk_mut::<CHECKSUM_BYTES_MAX>() {
@@ -197,21 +206,22 @@ impl FrameHeader {
         Ok(Self { bytes, size: LENGTH_BYTES + C::SIZE })
     }
 
-    /// A header of your own format: at most [`HEADER_BYTES_MAX`] bytes.
+    /// Creates a header of another format from at most [`HEADER_BYTES_MAX`] bytes.
     pub fn from_bytes(header: &[u8]) -> Option<Self> {
         let mut bytes = [0; HEADER_BYTES_MAX];
         bytes.get_mut(..header.len())?.copy_from_slice(header);
         Some(Self { bytes, size: header.len() })
     }
 
-    /// The bytes, as many as the checksum has beside the length.
+    /// Returns the bytes of the header.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.size).unwrap_or_default()
     }
 }
 
-/// Header and payload go out in one call where the sink takes several slices at once: one system call, and no copy.
+/// Writes header and payload in one vectored call if the sink supports it: one system call and no
+/// copy.
 #[inline]
 fn write_frame<F: SliceFramer, W: Write>(framer: &F, writer: &mut W, payload: &[u8]) -> Result<()> {
     let header = framer.header(payload)?;
@@ -223,7 +233,7 @@ fn write_frame<F: SliceFramer, W: Write>(framer: &F, writer: &mut W, payload: &[
     }
 }
 
-/// Goes on where a first call took only a part.
+/// Writes the rest after a first call that was short, interrupted or failed.
 #[cold]
 fn write_rest<W: Write>(
     writer: &mut W,
@@ -239,7 +249,8 @@ fn write_rest<W: Write>(
     write_all_slices(writer, slices)
 }
 
-/// Writes all bytes of all slices, going on after a short write or an interruption. The slices are used up.
+/// Writes all bytes of all slices and continues after short writes and interruptions. Consumes the
+/// slices.
 pub(super) fn write_all_slices<W: Write>(writer: &mut W, mut slices: &mut [IoSlice<'_>]) -> Result<()> {
     IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
@@ -253,26 +264,26 @@ pub(super) fn write_all_slices<W: Write>(writer: &mut W, mut slices: &mut [IoSli
     Ok(())
 }
 
-/// The length of a payload as the wire has it.
+/// Converts the length of a payload to the length field.
 #[inline]
 fn wire_length(payload: &[u8]) -> Result<u32> {
-    u32::try_from(payload.len()).map_err(|_| too_long_for_the_wire(payload.len()))
+    u32::try_from(payload.len()).map_err(|_| length_overflow(payload.len()))
 }
 
-/// Writes length and checksum to the front of `room`, which has at least so many bytes.
+/// Writes length and checksum to the start of `output`, which must be long enough for both.
 #[inline]
-fn write_header<C: Checksum>(checksum: &C, room: &mut [u8], length: u32, value: u64) {
-    let (length_room, rest) = room.split_at_mut(LENGTH_BYTES);
-    length_room.copy_from_slice(&length.to_le_bytes());
+fn write_header<C: Checksum>(checksum: &C, output: &mut [u8], length: u32, value: u64) {
+    let (length_bytes, rest) = output.split_at_mut(LENGTH_BYTES);
+    length_bytes.copy_from_slice(&length.to_le_bytes());
     let mut bytes = [0; CHECKSUM_BYTES_MAX];
     rest.split_at_mut(C::SIZE).0.copy_from_slice(checksum.write_bytes(value, &mut bytes));
 }
 
 #[cold]
 #[inline(never)]
-fn too_long_for_the_wire(length: usize) -> Error {
+fn length_overflow(length: usize) -> Error {
     Error::invalid_frame_with(
-        "payload length exceeds 32-bit header limit",
+        "payload length exceeds the 32-bit length field",
         Some(length),
         None,
         Some(MAX_WIRE_FRAME_LEN),
@@ -281,30 +292,30 @@ fn too_long_for_the_wire(length: usize) -> Error {
 
 #[cold]
 #[inline(never)]
-pub(super) fn no_room(needed: usize, available: usize) -> Error {
-    Error::invalid_frame_with("no room for the frame", Some(needed), Some(available), None)
+pub(super) fn buffer_too_small(needed: usize, available: usize) -> Error {
+    Error::invalid_frame_with("buffer too small for the frame", Some(needed), Some(available), None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Goal: framing in place gives the bytes of header and payload in a row. Method: sealing, framing into a slice
-    // and writing to a sink, with payloads on both sides of the joined limit.
+    // Proves that framing in place, into a slice and to a sink gives the header followed by the
+    // payload, at lengths around the limits of the copying and hashing paths.
     #[test]
-    fn every_way_of_framing_gives_the_same_bytes() {
+    fn all_framing_methods_give_the_same_bytes() {
         fn check<F: SliceFramer>(framer: &F) {
             for length in [0, 1, 16, 64, 65, 240, 241, 1000] {
                 let payload = vec![0x5A; length];
                 let expected = [framer.header(&payload).unwrap().as_bytes(), &payload].concat();
                 let mut frame = vec![0xAA; framer.header_bytes()];
                 frame.extend_from_slice(&payload);
-                framer.seal(&mut frame).unwrap();
+                framer.frame_in_place(&mut frame).unwrap();
                 assert_eq!(frame, expected);
-                let mut room = vec![0xAA; expected.len() + 3];
-                assert_eq!(framer.frame_into(&mut room, &payload).unwrap(), expected.len());
-                assert_eq!(room[..expected.len()], expected);
-                assert_eq!(room[expected.len()..], [0xAA; 3]);
+                let mut output = vec![0xAA; expected.len() + 3];
+                assert_eq!(framer.frame_into(&mut output, &payload).unwrap(), expected.len());
+                assert_eq!(output[..expected.len()], expected);
+                assert_eq!(output[expected.len()..], [0xAA; 3]);
                 let mut sink = Vec::new();
                 framer.frame_and_write(&mut sink, &payload).unwrap();
                 assert_eq!(sink, expected);
@@ -319,11 +330,14 @@ mod tests {
         check(&ChecksumFramer::new(super::super::checksum::Crc16));
     }
 
-    // Goal: too little room is an error that says how much is missing. Method: one byte short, in both ways.
+    // Proves that a buffer that is one byte too short is an error with both lengths.
     #[test]
-    fn too_little_room_is_refused() {
+    fn a_short_buffer_is_rejected() {
         let error = DefaultFramer.frame_into(&mut [0; 6], b"abc").unwrap_err();
-        assert_eq!(error.to_string(), "invalid frame: no room for the frame: declared 7, available 6");
-        assert!(DefaultFramer.seal(&mut [0; 3]).unwrap_err().is_invalid_frame());
+        assert_eq!(
+            error.to_string(),
+            "invalid frame: buffer too small for the frame: declared 7, available 6"
+        );
+        assert!(DefaultFramer.frame_in_place(&mut [0; 3]).unwrap_err().is_invalid_frame());
     }
 }

@@ -1,41 +1,41 @@
-//! What must hold for any bytes at all: the entries of `fuzz/`, and of the tests that run its corpus.
+//! Fuzz targets of the stream library, also run over the corpus by tests.
 //!
-//! Each takes bytes of a stranger and panics where the stream library breaks a promise. None is in a release: the module
-//! is there for tests and under the feature `fuzzing`.
+//! Each takes arbitrary bytes and panics if the library breaks a guarantee. Not in releases: the
+//! module exists for tests and under the feature `fuzzing`.
 
+use super::checksum_kind::{ChecksumKind, KindDeframer};
 use super::decoder::FrameDecoder;
-use super::deframer::{Extent, SliceDeframer, Step};
+use super::deframer::{DeframeStatus, FrameLength, SliceDeframer};
 use super::error::{Error, ErrorKind};
 use super::framer::{Framer, SliceFramer};
-use super::kind::{ChecksumKind, KindDeframer};
 use super::reader::StreamReader;
 use super::recover::{self, RecoveryEnd};
-use super::salvage::{Content, salvage};
+use super::salvage::{RegionContent, salvage};
 use super::slice::SliceReader;
 
-/// Longest payload that the entries believe: small, so that a fuzzer finds both sides of the limit.
+/// Limit on payloads: small, so that a fuzzer reaches both sides of it.
 const PAYLOAD_BYTES_MAX: usize = 4_096;
 
-/// What a reader says of a stream, one after the other.
+/// The results of reading a stream, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Event {
+enum ReadEvent {
     Payload(Vec<u8>),
     Mismatch,
-    /// The last one of the three below: the end of the stream between frames.
+    /// The end of the stream between frames. This and the two below end a stream.
     Clean,
-    /// Its end within a frame.
+    /// The end of the stream within a frame.
     Torn,
     /// A length above the limit.
     TooLong,
 }
 
-impl Event {
+impl ReadEvent {
     fn of(error: &Error) -> Self {
         match error.kind() {
             ErrorKind::ChecksumMismatch { .. } => Self::Mismatch,
             ErrorKind::UnexpectedEof => Self::Torn,
             ErrorKind::InvalidFrame { limit: Some(_), .. } => Self::TooLong,
-            other => unreachable!("bytes in memory cannot fail so: {other}"),
+            other => unreachable!("unexpected error for bytes in memory: {other}"),
         }
     }
 
@@ -44,11 +44,11 @@ impl Event {
     }
 }
 
-/// Reads `data` under each checksum, and frames what was read: the same bytes must come out. Then frames `data` itself
-/// and reads it back.
+/// Reads `data` under each checksum and frames the payloads again: the bytes must be the same. Then
+/// frames `data` itself and reads it back.
 ///
 /// # Panics
-/// A promise of the readers or framers is broken.
+/// If readers or framers break a guarantee.
 pub fn deframe(data: &[u8]) {
     for &kind in ChecksumKind::ALL {
         let deframer = KindDeframer::new(kind).with_max_frame_len(PAYLOAD_BYTES_MAX);
@@ -58,27 +58,30 @@ pub fn deframe(data: &[u8]) {
             assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a payload above the limit");
             assert!(kind.frame_and_write(&mut again, payload).is_ok(), "a vector takes everything");
         }
-        assert!(data.starts_with(&again), "what was read is framed as it stood");
-        assert!(reader.buffer_capacity() <= PAYLOAD_BYTES_MAX, "memory for no more than the limit");
+        assert!(data.starts_with(&again), "payloads are framed as they were read");
+        assert!(reader.buffer_capacity() <= PAYLOAD_BYTES_MAX, "the buffer stays within the limit");
 
-        let mut room = vec![0xA5; kind.frame_bytes(data.len()) + 1];
-        let framed = kind.frame_into(&mut room, data).ok();
-        assert_eq!(framed, Some(room.len() - 1), "the room is large enough");
-        assert_eq!(room.pop(), Some(0xA5), "nothing is written behind the frame");
+        let mut output = vec![0xA5; kind.frame_bytes(data.len()) + 1];
+        let framed = kind.frame_into(&mut output, data).ok();
+        assert_eq!(framed, Some(output.len() - 1), "the buffer is large enough");
+        assert_eq!(output.pop(), Some(0xA5), "nothing is written after the frame");
         let mut sealed = vec![0; kind.frame_bytes(0)];
         sealed.extend_from_slice(data);
-        assert!(kind.seal(&mut sealed).is_ok() && sealed == room, "both ways of framing agree");
-        match KindDeframer::new(kind).deframe(&room) {
-            Ok(Step::Frame(frame)) => assert_eq!(frame.payload(), data, "what was framed is read back"),
+        assert!(kind.frame_in_place(&mut sealed).is_ok() && sealed == output, "both ways of framing agree");
+        match KindDeframer::new(kind).deframe(&output) {
+            Ok(DeframeStatus::Frame(frame)) => {
+                assert_eq!(frame.payload(), data, "what was framed is read back");
+            }
             other => unreachable!("a whole frame is read as {other:?}"),
         }
     }
 }
 
-/// Reads `data` by source, by slice, by skipping, in parts and in pieces that the data choose: all agree.
+/// Reads `data` by source, by slice, by skipping, in parts, and in chunks whose lengths the data
+/// choose: all must agree.
 ///
 /// # Panics
-/// Two readers disagree.
+/// If two readers disagree.
 pub fn slice(data: &[u8]) {
     for &kind in ChecksumKind::ALL {
         let deframer = KindDeframer::new(kind).with_max_frame_len(PAYLOAD_BYTES_MAX);
@@ -87,15 +90,19 @@ pub fn slice(data: &[u8]) {
         assert_eq!(by_pieces(data, deframer, &[]), events, "{kind}: one piece and source");
         assert_eq!(by_pieces(data, deframer, data), events, "{kind}: pieces and source");
 
-        // Only the header counts in stepping over, so wrong checksums are stepped over too.
+        // Skipping reads only headers, so frames with wrong checksums are skipped too.
         let mut skipper = SliceReader::new(data, deframer);
-        let mut stepped_over = 0;
+        let mut count = 0;
         while let Ok(Some(offset)) = skipper.skip_frame() {
             let rest = data.get(offset..).unwrap_or_default();
-            assert_eq!(deframer.measure(rest), Extent::Bytes(skipper.offset() - offset), "one frame a step");
-            stepped_over += 1;
+            assert_eq!(
+                deframer.frame_length(rest),
+                FrameLength::Bytes(skipper.offset() - offset),
+                "one frame per call"
+            );
+            count += 1;
         }
-        assert_eq!(stepped_over, events.len() - 1, "{kind}: as many frames are stepped over as read");
+        assert_eq!(count, events.len() - 1, "{kind}: as many frames are count as read");
 
         let whole: Vec<&[u8]> = SliceReader::new(data, deframer).map_while(Result::ok).collect();
         let parts = SliceReader::new(data, deframer).split(data.first().map_or(0, |&parts| parts.into()));
@@ -112,68 +119,72 @@ pub fn slice(data: &[u8]) {
     }
 }
 
-/// Looks for the intact front of `data`, and for all that is intact in it.
+/// Recovers the intact start of `data`, and salvages all of it.
 ///
 /// # Panics
-/// The pieces leave a gap or overlap; a frame is none; the intact front is not what salvage gives first.
+/// If the regions leave a gap or overlap, if a region is wrong, or if recovery and salvage disagree
+/// on the intact start.
 pub fn recover(data: &[u8]) {
     for &kind in ChecksumKind::ALL {
         let deframer = KindDeframer::new(kind).with_max_frame_len(PAYLOAD_BYTES_MAX);
         let header_bytes = deframer.header_bytes();
         let mut end = 0;
-        let mut front = Some((0, 0)); // frames and bytes, while nothing else has come
-        for piece in salvage(data, deframer) {
-            assert_eq!(piece.offset, end, "{kind}: pieces follow one another");
-            assert!(piece.length > 0, "{kind}: a piece has bytes");
-            end += piece.length;
-            let bytes = data.get(piece.offset..end);
+        let mut front = Some((0, 0)); // frames and bytes, until anything else follows
+        for region in salvage(data, deframer) {
+            assert_eq!(region.offset, end, "{kind}: pieces follow one another");
+            assert!(region.length > 0, "{kind}: a piece has bytes");
+            end += region.length;
+            let bytes = data.get(region.offset..end);
             let payload = bytes.and_then(|bytes| bytes.get(header_bytes..));
-            match piece.content {
-                Content::Frame(found) => {
-                    assert_eq!(Some(found), payload, "{kind}: a payload stands in its frame");
+            match region.content {
+                RegionContent::Frame(found) => {
+                    assert_eq!(Some(found), payload, "{kind}: the payload is in its frame");
                     let step = deframer.deframe(bytes.unwrap_or_default());
-                    assert!(matches!(step, Ok(Step::Frame(_))), "{kind}: a frame is one");
+                    assert!(matches!(step, Ok(DeframeStatus::Frame(_))), "{kind}: a frame region is a frame");
                     front = front.map(|(frames, _)| (frames + 1, end as u64));
                 }
-                Content::Repaired(found) => {
-                    assert_eq!(Some(found), payload, "{kind}: a payload stands in its frame");
+                RegionContent::Repaired(found) => {
+                    assert_eq!(Some(found), payload, "{kind}: the payload is in its frame");
                     let header = bytes.and_then(|bytes| bytes.get(..header_bytes)).unwrap_or_default();
-                    assert!(deframer.is_proven(header, found), "{kind}: a repaired frame is proven");
-                    break_off(&mut front, data, deframer);
+                    assert!(
+                        deframer.checksum_matches(header, found),
+                        "{kind}: the checksum of a repaired frame matches"
+                    );
+                    check_recovered_front(&mut front, data, deframer);
                 }
-                Content::Zeros => {
+                RegionContent::Zeros => {
                     assert!(bytes.is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0)), "zeros are zero");
-                    // Zeros may be empty frames, which the intact front has and salvage does not believe.
+                    // Zeros may be empty frames, which recovery accepts and salvage does not.
                     front = None;
                 }
-                Content::Hole => break_off(&mut front, data, deframer),
+                RegionContent::Damaged => check_recovered_front(&mut front, data, deframer),
             }
         }
         assert_eq!(end, data.len(), "{kind}: pieces reach the end");
-        break_off(&mut front, data, deframer);
+        check_recovered_front(&mut front, data, deframer);
     }
 }
 
-/// Where the leading frames end, recovery ends too.
-fn break_off(front: &mut Option<(u64, u64)>, data: &[u8], deframer: KindDeframer) {
+/// Checks that recovery ends where the leading frames end.
+fn check_recovered_front(front: &mut Option<(u64, u64)>, data: &[u8], deframer: KindDeframer) {
     let Some((frames, bytes)) = front.take() else { return };
     if let Ok(report) = recover::recover(data, deframer) {
         assert_eq!((report.frames, report.last_good_offset), (frames, bytes), "the intact front");
-        assert_eq!(report.end == RecoveryEnd::CleanEof, bytes == data.len() as u64, "how it ends");
+        assert_eq!(report.end == RecoveryEnd::CleanEof, bytes == data.len() as u64, "the kind of end");
     } else {
         assert!(bytes < data.len() as u64, "an intact stream is no error");
     }
 }
 
-/// Reads on behind wrong checksums.
-fn by_source(data: &[u8], deframer: KindDeframer) -> Vec<Event> {
+/// Reads by source and continues after wrong checksums.
+fn by_source(data: &[u8], deframer: KindDeframer) -> Vec<ReadEvent> {
     let mut reader = StreamReader::new(data, deframer);
     let mut events = Vec::new();
     loop {
         let event = match reader.read_message() {
-            Ok(Some(payload)) => Event::Payload(payload.to_vec()),
-            Ok(None) => Event::Clean,
-            Err(error) => Event::of(&error),
+            Ok(Some(payload)) => ReadEvent::Payload(payload.to_vec()),
+            Ok(None) => ReadEvent::Clean,
+            Err(error) => ReadEvent::of(&error),
         };
         let is_last = event.is_last();
         events.push(event);
@@ -183,16 +194,16 @@ fn by_source(data: &[u8], deframer: KindDeframer) -> Vec<Event> {
     }
 }
 
-fn by_slice(data: &[u8], deframer: KindDeframer) -> Vec<Event> {
+fn by_slice(data: &[u8], deframer: KindDeframer) -> Vec<ReadEvent> {
     let mut reader = SliceReader::new(data, deframer);
     let mut events = Vec::new();
     loop {
         let event = match reader.next() {
-            Some(Ok(payload)) => Event::Payload(payload.to_vec()),
-            None => Event::Clean,
-            Some(Err(error)) => Event::of(&error),
+            Some(Ok(payload)) => ReadEvent::Payload(payload.to_vec()),
+            None => ReadEvent::Clean,
+            Some(Err(error)) => ReadEvent::of(&error),
         };
-        if event == Event::Mismatch {
+        if event == ReadEvent::Mismatch {
             let refused = reader.offset();
             assert_eq!(reader.skip_refused().ok().flatten(), Some(refused), "a refused frame was whole");
         }
@@ -204,39 +215,42 @@ fn by_slice(data: &[u8], deframer: KindDeframer) -> Vec<Event> {
     }
 }
 
-/// Pushes pieces whose lengths are those numbers in turn; all at once without any.
-fn by_pieces(data: &[u8], deframer: KindDeframer, lengths: &[u8]) -> Vec<Event> {
+/// Pushes chunks of the given lengths in turn, or all bytes at once if there are none.
+fn by_pieces(data: &[u8], deframer: KindDeframer, lengths: &[u8]) -> Vec<ReadEvent> {
     let mut decoder = FrameDecoder::new(deframer);
     let mut events = Vec::new();
     let mut lengths = lengths.iter().map(|&length| usize::from(length % 32) + 1).cycle();
     let mut rest = data;
     while !rest.is_empty() {
         let length = lengths.next().unwrap_or(rest.len()).min(rest.len());
-        let (mut piece, behind) = rest.split_at(length);
+        let (mut piece, after) = rest.split_at(length);
         while !piece.is_empty() {
-            let taken = match decoder.decode(piece) {
+            let consumed = match decoder.decode(piece) {
                 Ok((taken, payload)) => {
-                    assert!(payload.is_some() || taken == piece.len(), "all is taken without a payload");
-                    events.extend(payload.map(|payload| Event::Payload(payload.to_vec())));
+                    assert!(
+                        payload.is_some() || taken == piece.len(),
+                        "without a payload all bytes are consumed"
+                    );
+                    events.extend(payload.map(|payload| ReadEvent::Payload(payload.to_vec())));
                     taken
                 }
                 Err(error) => {
-                    let event = Event::of(&error);
+                    let event = ReadEvent::of(&error);
                     let is_last = event.is_last();
                     events.push(event);
                     assert!(decoder.is_between_frames(), "between frames after an error");
                     if is_last {
                         return events;
                     }
-                    decoder.taken()
+                    decoder.consumed()
                 }
             };
-            piece = piece.get(taken..).unwrap_or_default();
+            piece = piece.get(consumed..).unwrap_or_default();
         }
         assert!(decoder.pending_bytes() <= deframer.header_bytes() + PAYLOAD_BYTES_MAX, "memory is bounded");
-        rest = behind;
+        rest = after;
     }
-    events.push(if decoder.is_between_frames() { Event::Clean } else { Event::Torn });
+    events.push(if decoder.is_between_frames() { ReadEvent::Clean } else { ReadEvent::Torn });
     events
 }
 
@@ -249,12 +263,13 @@ mod tests {
     use crate::effort;
 
     const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
-    /// Of each file; all files and entries together stay below ten seconds in a debug build.
+    /// Mutations of each file. All files and targets together take less than ten seconds in a debug
+    /// build.
     const MUTATIONS: u64 = 2_000;
 
-    struct Random(u64);
+    struct MutationRng(u64);
 
-    impl Random {
+    impl MutationRng {
         fn next(&mut self) -> usize {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
@@ -262,7 +277,7 @@ mod tests {
             usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).unwrap()
         }
 
-        /// One to four changes: bits, bytes, lengths, cuts, removals, repetitions, zeros.
+        /// Applies one to four changes: bits, bytes, lengths, cuts, removals, repetitions, zeros.
         fn mutate(&mut self, bytes: &mut Vec<u8>) {
             for _ in 0..=self.next() % 4 {
                 if bytes.is_empty() {
@@ -287,11 +302,11 @@ mod tests {
         }
     }
 
-    /// The files of one target, in order.
+    /// Returns the corpus files of one target, in order.
     fn corpus(target: &str) -> Vec<PathBuf> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
         let Ok(entries) = std::fs::read_dir(&folder) else {
-            println!("passed over: no corpus in {}", folder.display());
+            println!("skipped: no corpus in {}", folder.display());
             return Vec::new();
         };
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -301,18 +316,18 @@ mod tests {
 
     fn run(target: &str, entry: fn(&[u8])) {
         let files = corpus(target);
-        // Long files cost more: as many mutations as fit into the time, and thousands of every short one.
+        // Longer files get fewer mutations to bound the time; short ones get thousands.
         for (seed, file) in (SEED..).zip(&files) {
             let original = std::fs::read(file).unwrap();
             entry(&original);
-            let mut random = Random(seed);
+            let mut random = MutationRng(seed);
             for round in 0..effort::of(MUTATIONS / 4, MUTATIONS).min(400_000 / (original.len() as u64 + 100))
             {
                 let mut bytes = original.clone();
                 random.mutate(&mut bytes);
-                let held = catch_unwind(|| entry(&bytes));
+                let result = catch_unwind(|| entry(&bytes));
                 assert!(
-                    held.is_ok(),
+                    result.is_ok(),
                     "{target}, {}, seed {seed:#x}, round {round}: {bytes:02x?}",
                     file.display()
                 );
@@ -320,20 +335,21 @@ mod tests {
         }
     }
 
-    // Goal: the readers keep their promises on the whole corpus and near it. Method: every file and some thousand
-    // mutations of it, the same in every run.
+    // Proves that the readers keep their guarantees on the corpus and on mutations of it, the same
+    // in every run.
     #[test]
     fn deframe_holds_near_its_corpus() {
         run("deframe", deframe);
     }
 
-    // Goal: all readers agree on the whole corpus and near it. Method: as above.
+    // Proves that all readers agree on the corpus and on mutations of it.
     #[test]
     fn slice_holds_near_its_corpus() {
         run("slice", slice);
     }
 
-    // Goal: salvage tiles and agrees with recovery on the whole corpus and near it. Method: as above.
+    // Proves that salvage covers every byte once and agrees with recovery, on the corpus and on
+    // mutations of it.
     #[test]
     fn recover_holds_near_its_corpus() {
         run("recover", recover);

@@ -1,23 +1,25 @@
-//! How a program's own types become payloads, and payloads typed roots.
+//! Conversions between the types of a program and payloads.
 
 use flatbuffers::{Allocator, FlatBufferBuilder, Follow};
 
 use super::error::Result;
 
-/// A type that becomes a FlatBuffer.
+/// A type that can be written as a FlatBuffer.
 ///
-/// The builder functions that flatc generates ask that the allocator outlives the builder's lifetime, which the signature
-/// below, kept from flatstream, does not say. Within it, fields are written with `push_slot`; with generated builders,
-/// build outside and use [`write_finished`](super::StreamWriter::write_finished).
+/// The builder functions that flatc generates require an allocator that outlives the builder's
+/// lifetime. The signature below, kept from flatstream, does not promise that. Write fields with
+/// `push_slot` here; with generated builders, build outside and use
+/// [`write_finished`](super::StreamWriter::write_finished).
 pub trait StreamSerialize {
-    /// Builds the FlatBuffer and finishes it (`builder.finish(..)`). The builder comes empty.
+    /// Builds the FlatBuffer and finishes it (`builder.finish(..)`). The builder is empty at the
+    /// call.
     ///
     /// # Errors
-    /// What the implementation says; the writer passes it on and writes nothing.
+    /// Those of the implementation; the writer returns them and writes nothing.
     fn serialize<A: Allocator>(&self, builder: &mut FlatBufferBuilder<'_, A>) -> Result<()>;
 }
 
-/// A string is a payload whose root is that string.
+/// A string becomes a payload whose root is that string.
 impl StreamSerialize for &str {
     fn serialize<A: Allocator>(&self, builder: &mut FlatBufferBuilder<'_, A>) -> Result<()> {
         let root = builder.create_string(self);
@@ -33,14 +35,14 @@ impl StreamSerialize for String {
     }
 }
 
-/// A type that knows how a payload is read.
+/// A type that can be read from a payload.
 pub trait StreamDeserialize<'a>: Sized {
-    /// The root as flatc generates it, for instance `Event<'a>`.
+    /// The root type as flatc generates it, for example `Event<'a>`.
     type Root: Follow<'a>;
 
-    /// Verifies the payload and gives its root, usually by `flatbuffers::root`.
+    /// Verifies the payload and returns its root, usually by `flatbuffers::root`.
     ///
     /// # Errors
-    /// `FlatbuffersError` for a payload that is no such FlatBuffer.
+    /// `FlatbuffersError` for a payload that is not such a FlatBuffer.
     fn from_payload(payload: &'a [u8]) -> Result<Self::Root>;
 }

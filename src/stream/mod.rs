@@ -1,26 +1,28 @@
-//! How do payloads become bytes in a row, and payloads again? The wire format, usable alone:
+//! Frames a stream of payloads and reads it back. Usable without the rest of flatcap.
 //!
 //! ```text
 //! [u32 LE: payload length][N bytes LE: checksum of the payload, N = 0, 2, 4 or 8][payload]
 //! ```
 //!
-//! It is that of flatstream 0.2.7, byte for byte, and so are the names: docs/MIGRATION.md.
+//! Wire format and names are those of flatstream 0.2.7, byte for byte: see docs/MIGRATION.md.
 //!
-//! | to | there is |
+//! | to | use |
 //! |---|---|
-//! | write to any `Write` | [`StreamWriter`] with a [`Framer`]: [`DefaultFramer`], [`ChecksumFramer`], [`ChecksumKind`] |
+//! | write to any `Write` | [`StreamWriter`] and [`DefaultFramer`], [`ChecksumFramer`] |
 //! | frame in memory | [`SliceFramer`] |
-//! | read from any `Read` | [`StreamReader`] with a [`Deframer`]: [`DefaultDeframer`], [`ChecksumDeframer`], [`KindDeframer`] |
-//! | read bytes in memory, or mapped | [`SliceReader`] with a [`SliceDeframer`] |
-//! | decode what arrives in pieces | [`FrameDecoder`] |
-//! | bound, observe, validate | [`FramerExt`], [`DeframerExt`], [`validation`] |
-//! | give a burst's memory back | [`policy`] |
+//! | read from any `Read` | [`StreamReader`] and [`DefaultDeframer`], [`ChecksumDeframer`] |
+//! | take the checksum at run time | [`ChecksumKind`] as a framer, [`KindDeframer`] |
+//! | read bytes in memory, or mapped | [`SliceReader`] and a [`SliceDeframer`] |
+//! | decode bytes that arrive in chunks | [`FrameDecoder`] |
+//! | limit, observe, validate | [`FramerExt`], [`DeframerExt`], [`validation`] |
+//! | release memory after a burst | [`policy`] |
 //! | continue a stream that was cut off | [`recover()`] |
-//! | read on behind damage | [`salvage()`] |
+//! | read a damaged stream | [`salvage()`] |
 //! | write and read messages of one shape fast | `FrameTemplate` (feature `template`) |
 //!
-//! Never: knows a file, a segment, a source or a thread; opens, seeks or truncates; imports another room;
-//! takes memory for a length that has not met its limit.
+//! The module knows no files, segments, sources or threads. It opens, seeks and truncates nothing
+//! (except `recover_file`, which seeks), imports no other module, and allocates nothing for a
+//! length that has not been checked against its limit.
 //!
 //! ```
 //! use flatcap::stream::{DefaultDeframer, DefaultFramer, SliceReader, StreamWriter};
@@ -31,7 +33,8 @@
 //! let bytes = writer.into_inner();
 //! assert_eq!(bytes, b"\x03\0\0\0abc\x04\0\0\0defg");
 //!
-//! let payloads: Result<Vec<&[u8]>, _> = SliceReader::new(&bytes, DefaultDeframer::new()).collect();
+//! let payloads: Result<Vec<&[u8]>, _> =
+//!     SliceReader::new(&bytes, DefaultDeframer::new()).collect();
 //! assert_eq!(payloads?, [&b"abc"[..], b"defg"]);
 //! # Ok::<(), flatcap::stream::Error>(())
 //! ```
@@ -47,41 +50,41 @@ pub mod validation;
 pub mod writer;
 
 mod adapters;
+mod checksum_kind;
 mod copy;
 mod decoder;
 mod deframer;
 #[cfg(feature = "template")]
-mod fixed;
+mod fixed_bytes;
 mod framer;
-mod kind;
 mod message;
-#[cfg(feature = "template")]
-mod place;
 mod salvage;
 mod slice;
 #[cfg(feature = "template")]
 mod template;
+#[cfg(feature = "template")]
+mod template_path;
 #[cfg(feature = "xxhash")]
 mod xxh3;
 
-/// Framers, deframers and their adapters, under the path that users of flatstream know.
+/// Framers, deframers and their adapters, under the path that flatstream uses.
 pub mod framing {
     pub use super::adapters::{
         BoundedDeframer, BoundedFramer, DeframerExt, FramerExt, ObserverDeframer, ObserverFramer,
         ValidatingDeframer, ValidatingFramer,
     };
+    pub use super::checksum_kind::{ChecksumKind, KindDeframer, UnknownChecksum};
     pub use super::deframer::{
-        ChecksumDeframer, DEFAULT_MAX_FRAME_LEN, DefaultDeframer, Deframer, Extent, Frame, SliceDeframer,
-        Step,
+        ChecksumDeframer, DEFAULT_MAX_FRAME_LEN, DefaultDeframer, DeframeStatus, Deframer, Frame,
+        FrameLength, SliceDeframer,
     };
     pub use super::framer::{
         ChecksumFramer, DefaultFramer, FrameHeader, Framer, HEADER_BYTES_MAX, LENGTH_BYTES,
         MAX_WIRE_FRAME_LEN, SliceFramer,
     };
-    pub use super::kind::{ChecksumKind, KindDeframer, UnknownChecksum};
 }
 
-/// How types become payloads, under the path that users of flatstream know.
+/// The traits between types and payloads, under the path that flatstream uses.
 pub mod traits {
     pub use super::message::{StreamDeserialize, StreamSerialize};
 }
@@ -105,10 +108,12 @@ pub use policy::{
 };
 pub use reader::{Messages, StreamReader, TypedMessages};
 pub use recover::{RecoveryEnd, RecoveryReport, recover, recover_file};
-pub use salvage::{Content, Piece, Salvage, salvage};
+pub use salvage::{RegionContent, Salvage, SalvagedRegion, salvage};
 pub use slice::SliceReader;
 #[cfg(feature = "template")]
-pub use template::{FrameTemplate, List, Patch, Scalar, Slot, TemplateError, View};
+pub use template::{
+    FrameTemplate, Scalar, TemplateError, TemplateField, TemplateList, TemplatePatch, TemplateView,
+};
 pub use validation::{
     CompositeValidator, NoValidator, SizeValidator, TableRootValidator, TypedValidator, Validator,
 };

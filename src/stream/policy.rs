@@ -1,15 +1,15 @@
-//! When does a buffer that one large message made large become small again?
+//! Memory policies: when a buffer that one large message has grown shrinks again.
 //!
-//! A reader's buffer and a writer's builder keep the size of their largest message. A policy watches message sizes and
-//! says when that memory goes back to a baseline. It is asked once a message, and only while there is more than the
-//! baseline.
+//! A reader's buffer and a writer's builder keep the size of their largest message. A policy
+//! watches message sizes and decides when that memory is released down to a baseline. It is called
+//! once per message, and only while the buffer exceeds the baseline.
 
 use std::time::{Duration, Instant};
 
-/// What a buffer shrinks to unless a policy says otherwise: 16 KiB.
+/// Default size to which a buffer shrinks: 16 KiB.
 pub const DEFAULT_BASELINE_CAPACITY: usize = 16 * 1024;
 
-/// Why memory was given back.
+/// The reason for releasing memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReclamationReason {
     /// Enough messages in a row were far smaller than the buffer.
@@ -20,38 +20,41 @@ pub enum ReclamationReason {
     SizeThreshold,
 }
 
-/// One giving back of memory. Sizes are in bytes.
+/// A release of memory. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReclamationInfo {
-    /// Why.
+    /// The reason.
     pub reason: ReclamationReason,
-    /// Size of the message after which it happened.
+    /// Size of the message that triggered it.
     pub last_message_size: usize,
-    /// The buffer before.
+    /// Size of the buffer before.
     pub capacity_before: usize,
-    /// The buffer afterwards. A reader shrinks at its next read, so that the payload just read stays valid.
+    /// Size of the buffer afterwards. A reader shrinks at its next read, so that the last payload
+    /// stays valid.
     pub capacity_after: usize,
 }
 
-/// Decides when memory is given back.
+/// Decides when memory is released.
 pub trait MemoryPolicy: Send {
-    /// Asked after each message, of `last_message_size` bytes, while the buffer has more than the baseline.
+    /// Called after each message of `last_message_size` bytes while the buffer exceeds the
+    /// baseline. Returns a reason to release memory.
     fn should_reset(
         &mut self,
         last_message_size: usize,
         current_capacity: usize,
     ) -> Option<ReclamationReason>;
 
-    /// Told after each giving back.
+    /// Called after each release.
     fn on_reclaim(&mut self, _info: &ReclamationInfo) {}
 
-    /// What the buffer shrinks to, in bytes; read once, when the policy is installed.
+    /// Returns the size to which the buffer shrinks, in bytes. Called once, when the policy is
+    /// installed.
     fn baseline_capacity(&self) -> usize {
         DEFAULT_BASELINE_CAPACITY
     }
 }
 
-/// Never gives memory back.
+/// Never releases memory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct NoOpPolicy;
 
@@ -61,21 +64,21 @@ impl MemoryPolicy for NoOpPolicy {
     }
 }
 
-/// Time for policies, so that a test can set it.
+/// A clock for policies, replaceable in tests.
 pub trait Clock: Send {
-    /// Time since a fixed moment; never less than before.
+    /// Returns the time since a fixed moment. Never decreases.
     fn now(&self) -> Duration;
 }
 
-/// The time that passes.
+/// The monotonic clock of the system.
 #[derive(Debug, Clone, Copy)]
 pub struct MonotonicClock {
     origin: Instant,
 }
 
 impl MonotonicClock {
-    /// A clock that starts now.
-    #[allow(clippy::disallowed_methods, reason = "stream is usable alone, so it has no door to go through")]
+    /// Creates a clock that starts now.
+    #[allow(clippy::disallowed_methods, reason = "stream is usable alone, so it cannot use the os module")]
     pub fn new() -> Self {
         Self { origin: Instant::now() }
     }
@@ -93,18 +96,18 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// Gives memory back once the buffer has been a multiple of the messages for several messages in a row, or for some
-/// time. A message that needs the buffer starts the count anew, so that a load which swings does not make the memory
-/// swing with it.
+/// Releases memory once the buffer has been a multiple of the messages for several messages in a
+/// row, or for some time. A message that needs the buffer restarts the count, so that the memory
+/// does not follow an oscillating load.
 #[derive(Debug, Clone)]
 pub struct AdaptiveWatermarkPolicy<C: Clock = MonotonicClock> {
     /// The buffer is too large for a message from this multiple of it on.
     pub size_ratio_threshold: usize,
-    /// After so many messages in a row.
+    /// Number of such messages in a row.
     pub messages_to_wait: u32,
-    /// Or after this time, if set.
+    /// Alternatively, time since the first of them.
     pub cooldown: Option<Duration>,
-    /// What the buffer shrinks to, in bytes.
+    /// Size to which the buffer shrinks, in bytes.
     pub baseline_capacity: usize,
     oversized_messages: u32,
     oversized_since: Option<Duration>,
@@ -112,19 +115,20 @@ pub struct AdaptiveWatermarkPolicy<C: Clock = MonotonicClock> {
 }
 
 impl AdaptiveWatermarkPolicy {
-    /// A buffer that doubles as it grows is up to twice as large as needed; four times is leftover.
+    /// A buffer that doubles as it grows is up to twice as large as needed; four times is left over
+    /// from a larger message.
     pub const DEFAULT_SIZE_RATIO_THRESHOLD: usize = 4;
-    /// One small message among large ones is no change of load; five are.
+    /// One small message among large ones is not a change of load; five are.
     pub const DEFAULT_MESSAGES_TO_WAIT: u32 = 5;
 
-    /// By message count, to the default baseline.
+    /// Releases by message count, down to the default baseline.
     pub fn new(size_ratio_threshold: usize, messages_to_wait: u32) -> Self {
         Self::with_clock(size_ratio_threshold, messages_to_wait, MonotonicClock::new())
     }
 }
 
 impl<C: Clock> AdaptiveWatermarkPolicy<C> {
-    /// With a clock of your own.
+    /// Uses a clock of your own.
     pub fn with_clock(size_ratio_threshold: usize, messages_to_wait: u32, clock: C) -> Self {
         Self {
             size_ratio_threshold,
@@ -137,21 +141,21 @@ impl<C: Clock> AdaptiveWatermarkPolicy<C> {
         }
     }
 
-    /// The same, giving memory back after `cooldown` too.
+    /// Also releases memory after `cooldown`.
     #[must_use]
     pub fn with_cooldown(mut self, cooldown: Duration) -> Self {
         self.cooldown = Some(cooldown);
         self
     }
 
-    /// The same, shrinking to `bytes`.
+    /// Sets the baseline in bytes.
     #[must_use]
     pub fn with_baseline(mut self, bytes: usize) -> Self {
         self.baseline_capacity = bytes;
         self
     }
 
-    fn start_anew(&mut self) {
+    fn restart_count(&mut self) {
         self.oversized_messages = 0;
         self.oversized_since = None;
     }
@@ -170,9 +174,9 @@ impl<C: Clock> MemoryPolicy for AdaptiveWatermarkPolicy<C> {
         current_capacity: usize,
     ) -> Option<ReclamationReason> {
         let needed = last_message_size.saturating_mul(self.size_ratio_threshold);
-        // Every buffer is a multiple of nothing: an empty message says nothing about the load.
+        // Any buffer is a multiple of zero: an empty message says nothing about the load.
         if last_message_size == 0 || current_capacity < needed {
-            self.start_anew();
+            self.restart_count();
             return None;
         }
         self.oversized_messages = self.oversized_messages.saturating_add(1);
@@ -187,7 +191,7 @@ impl<C: Clock> MemoryPolicy for AdaptiveWatermarkPolicy<C> {
         } else {
             return None;
         };
-        self.start_anew();
+        self.restart_count();
         Some(reason)
     }
 
@@ -196,30 +200,30 @@ impl<C: Clock> MemoryPolicy for AdaptiveWatermarkPolicy<C> {
     }
 }
 
-/// Gives memory back once enough small messages in a row have followed a large one.
+/// Releases memory once enough small messages in a row have followed a large one.
 #[derive(Debug, Clone, Copy)]
 pub struct SizeThresholdPolicy {
     /// A message above this many bytes is large.
     pub grow_above_bytes: usize,
     /// A message below this many bytes is small.
     pub shrink_below_bytes: usize,
-    /// After so many small messages in a row.
+    /// Number of small messages in a row.
     pub messages_to_wait: u32,
-    /// What the buffer shrinks to, in bytes.
+    /// Size to which the buffer shrinks, in bytes.
     pub baseline_capacity: usize,
     large_seen: bool,
     small_messages: u32,
 }
 
 impl SizeThresholdPolicy {
-    /// Large: above 1 MiB.
+    /// Default: above 1 MiB is large.
     pub const DEFAULT_GROW_ABOVE_BYTES: usize = 1 << 20;
-    /// Small: below 1 KiB.
+    /// Default: below 1 KiB is small.
     pub const DEFAULT_SHRINK_BELOW_BYTES: usize = 1 << 10;
-    /// Eight small messages end a burst.
+    /// Default: eight small messages end a burst.
     pub const DEFAULT_MESSAGES_TO_WAIT: u32 = 8;
 
-    /// To the default baseline.
+    /// Releases down to the default baseline.
     pub const fn new(grow_above_bytes: usize, shrink_below_bytes: usize, messages_to_wait: u32) -> Self {
         Self {
             grow_above_bytes,
@@ -231,7 +235,7 @@ impl SizeThresholdPolicy {
         }
     }
 
-    /// The same, shrinking to `bytes`.
+    /// Sets the baseline in bytes.
     #[must_use]
     pub const fn with_baseline(mut self, bytes: usize) -> Self {
         self.baseline_capacity = bytes;
@@ -275,13 +279,13 @@ impl MemoryPolicy for SizeThresholdPolicy {
     }
 }
 
-/// A policy as a reader or writer has it, with its baseline at hand.
-pub(super) struct Installed {
+/// A policy of a reader or writer, with its baseline cached.
+pub(super) struct InstalledPolicy {
     policy: Box<dyn MemoryPolicy>,
     baseline: usize,
 }
 
-impl Installed {
+impl InstalledPolicy {
     pub(super) fn new(policy: impl MemoryPolicy + 'static) -> Self {
         Self { baseline: policy.baseline_capacity(), policy: Box::new(policy) }
     }
@@ -290,8 +294,13 @@ impl Installed {
         self.baseline
     }
 
-    /// Whether the buffer goes back to the baseline after this message. Whoever does it tells the policy.
-    pub(super) fn reclaims(&mut self, last_message_size: usize, capacity: usize) -> Option<ReclamationInfo> {
+    /// Returns whether the buffer shrinks to the baseline after this message. The caller shrinks it
+    /// and then calls [`notify`](Self::notify).
+    pub(super) fn should_reclaim(
+        &mut self,
+        last_message_size: usize,
+        capacity: usize,
+    ) -> Option<ReclamationInfo> {
         if capacity <= self.baseline {
             return None;
         }
@@ -304,7 +313,7 @@ impl Installed {
         })
     }
 
-    pub(super) fn tell(&mut self, info: &ReclamationInfo) {
+    pub(super) fn notify(&mut self, info: &ReclamationInfo) {
         self.policy.on_reclaim(info);
     }
 }
@@ -317,31 +326,32 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Manual(Arc<AtomicU64>);
+    struct ManualClock(Arc<AtomicU64>);
 
-    impl Clock for Manual {
+    impl Clock for ManualClock {
         fn now(&self) -> Duration {
             Duration::from_secs(self.0.load(Relaxed))
         }
     }
 
-    // Goal: only a row of small messages gives memory back. Method: rows with and without an interruption.
+    // Proves that only small messages in a row release memory.
     #[test]
-    fn a_large_message_starts_the_count_anew() {
+    fn a_large_message_restarts_the_count() {
         let mut policy = AdaptiveWatermarkPolicy::new(4, 3);
-        let asked: Vec<_> = [100, 100, 300, 100, 0, 100, 100, 100, 100]
+        let reclaimed: Vec<_> = [100, 100, 300, 100, 0, 100, 100, 100, 100]
             .map(|size| policy.should_reset(size, 1000).is_some())
             .into_iter()
             .enumerate()
             .filter_map(|(index, answer)| answer.then_some(index))
             .collect();
-        assert_eq!(asked, [7]);
+        assert_eq!(reclaimed, [7]);
     }
 
-    // Goal: the cool-down runs from the first oversized message, and anew after each giving back. Method: a set clock.
+    // Proves that the cool-down runs from the first oversized message and restarts after each
+    // release.
     #[test]
     fn the_cooldown_runs_from_the_first_oversized_message() {
-        let clock = Manual::default();
+        let clock = ManualClock::default();
         let mut policy = AdaptiveWatermarkPolicy::with_clock(4, u32::MAX, clock.clone())
             .with_cooldown(Duration::from_secs(10))
             .with_baseline(64);
@@ -359,7 +369,7 @@ mod tests {
         assert_eq!(ask(146, 10), Some(ReclamationReason::TimeCooldown));
     }
 
-    // Goal: small messages count only in a row and only after a large one. Method: the rule, message by message.
+    // Proves that small messages count only in a row and only after a large one.
     #[test]
     fn thresholds() {
         let mut policy = SizeThresholdPolicy::new(1000, 10, 2);

@@ -1,4 +1,4 @@
-//! Payloads from any `Read`.
+//! Reads payloads from any `Read`.
 
 use std::fmt;
 use std::io::Read;
@@ -7,54 +7,54 @@ use std::marker::PhantomData;
 use super::deframer::Deframer;
 use super::error::Result;
 use super::message::StreamDeserialize;
-use super::policy::{Installed, MemoryPolicy};
+use super::policy::{InstalledPolicy, MemoryPolicy};
 
-/// Reads frames from a source, one at a time and never past the one that is asked for.
+/// Reads frames from a source, one at a time and never past the current one.
 ///
-/// Payloads stand in a buffer that is reused: each is valid until the next read. Once the buffer has met the longest
-/// payload, reading takes no memory. Bytes that are in memory already are read faster, and without a copy, by
-/// [`SliceReader`](super::SliceReader).
+/// Payloads are in a buffer that is reused: each is valid until the next read. Reading allocates
+/// nothing once the buffer has held the longest payload. For bytes in memory,
+/// [`SliceReader`](super::SliceReader) is faster and does not copy.
 pub struct StreamReader<R: Read, D: Deframer> {
     source: R,
     deframer: D,
     buffer: Vec<u8>,
-    reclaim: Option<Reclaim>,
+    reclaim: Option<BufferReclaim>,
 }
 
-struct Reclaim {
-    policy: Installed,
-    /// The buffer shrinks at the next read: the payload that was read last stands in it.
+struct BufferReclaim {
+    policy: InstalledPolicy,
+    /// The buffer shrinks at the next read, because the last payload is still in it.
     is_due: bool,
 }
 
 impl<R: Read, D: Deframer> StreamReader<R, D> {
-    /// A reader at the present position of `reader`.
+    /// Creates a reader at the current position of `reader`.
     pub fn new(reader: R, deframer: D) -> Self {
         Self::with_capacity(reader, deframer, 0)
     }
 
-    /// The same, with room for payloads of `capacity` bytes.
+    /// As [`new`](Self::new), with capacity for payloads of `capacity` bytes.
     pub fn with_capacity(reader: R, deframer: D, capacity: usize) -> Self {
         Self { source: reader, deframer, buffer: Vec::with_capacity(capacity), reclaim: None }
     }
 
-    /// The same, giving the buffer's memory back when `policy` says so.
+    /// Sets the policy that decides when the buffer shrinks.
     #[must_use]
     pub fn with_memory_policy<P: MemoryPolicy + 'static>(mut self, policy: P) -> Self {
-        self.reclaim = Some(Reclaim { policy: Installed::new(policy), is_due: false });
+        self.reclaim = Some(BufferReclaim { policy: InstalledPolicy::new(policy), is_due: false });
         self
     }
 
-    /// The next payload; none at a clean end.
+    /// Returns the next payload, or `None` at a clean end.
     ///
     /// # Errors
-    /// `UnexpectedEof`, `InvalidFrame`, `ChecksumMismatch`, `Io`, and what adapters say. After `ChecksumMismatch` and
-    /// after a validator's refusal the source stands at the next frame, so that reading may go on; after the others,
-    /// a bound's refusal among them, it does not.
+    /// `UnexpectedEof`, `InvalidFrame`, `ChecksumMismatch`, `Io`, and the errors of adapters. After
+    /// `ChecksumMismatch` and after a validator's error the source is at the next frame, and
+    /// reading may continue. After the others, those of a length limit included, it may not.
     #[inline]
     pub fn read_message(&mut self) -> Result<Option<&[u8]>> {
         if self.reclaim.is_some() {
-            self.give_memory_back();
+            self.reclaim_memory();
         }
         let Some(length) = self.deframer.read_and_deframe(&mut self.source, &mut self.buffer)? else {
             return Ok(None);
@@ -65,10 +65,10 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
         Ok(Some(self.buffer.get(..length).unwrap_or_default()))
     }
 
-    /// Hands every payload to `processor`, up to a clean end or the first error, which may be the processor's.
+    /// Passes every payload to `processor`, up to a clean end or the first error.
     ///
     /// # Errors
-    /// As [`read_message`](Self::read_message), and what `processor` says.
+    /// As [`read_message`](Self::read_message), and those of `processor`.
     #[inline]
     pub fn process_all<P>(&mut self, mut processor: P) -> Result<()>
     where
@@ -80,10 +80,10 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
         Ok(())
     }
 
-    /// Hands every payload to `processor` as a verified root.
+    /// Passes every payload to `processor` as a verified root.
     ///
     /// # Errors
-    /// As [`process_all`](Self::process_all), and what `T` says of a payload.
+    /// As [`process_all`](Self::process_all), and those of `T`.
     pub fn process_typed<T, P>(&mut self, mut processor: P) -> Result<()>
     where
         for<'p> T: StreamDeserialize<'p>,
@@ -92,7 +92,7 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
         self.process_all(|payload| processor(T::from_payload(payload)?))
     }
 
-    /// Hands every payload to `processor` as a verified root, and as bytes.
+    /// Passes every payload to `processor` as a verified root and as bytes.
     ///
     /// # Errors
     /// As [`process_typed`](Self::process_typed).
@@ -104,12 +104,12 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
         self.process_all(|payload| processor(T::from_payload(payload)?, payload))
     }
 
-    /// The payloads one by one, for loops of your own.
+    /// Returns a lending iterator over the payloads.
     pub fn messages(&mut self) -> Messages<'_, R, D> {
         Messages { reader: self }
     }
 
-    /// The payloads one by one, as verified roots.
+    /// Returns a lending iterator over the payloads as verified roots.
     pub fn typed_messages<T>(&mut self) -> TypedMessages<'_, R, D, T>
     where
         for<'p> T: StreamDeserialize<'p>,
@@ -117,38 +117,38 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
         TypedMessages { reader: self, root: PhantomData }
     }
 
-    /// The source.
+    /// Returns the source.
     pub fn get_ref(&self) -> &R {
         &self.source
     }
 
-    /// The source, to be changed. Reading from it takes bytes away from this reader.
+    /// Returns the source mutably. Bytes read from it are missing for this reader.
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.source
     }
 
-    /// The deframer.
+    /// Returns the deframer.
     pub fn deframer(&self) -> &D {
         &self.deframer
     }
 
-    /// Bytes that the buffer holds without taking memory.
+    /// Returns the capacity of the buffer in bytes.
     pub fn buffer_capacity(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// Makes room for payloads `additional` bytes longer than the longest so far.
+    /// Reserves capacity for payloads `additional` bytes longer than the longest so far.
     pub fn reserve(&mut self, additional: usize) {
         self.buffer.reserve(additional);
     }
 
-    /// Gives the source back. It stands behind the last frame that was read.
+    /// Returns the source, which is positioned after the last frame that was read.
     pub fn into_inner(self) -> R {
         self.source
     }
 
     #[inline(never)]
-    fn give_memory_back(&mut self) {
+    fn reclaim_memory(&mut self) {
         if let Some(reclaim) = &mut self.reclaim
             && std::mem::take(&mut reclaim.is_due)
         {
@@ -159,10 +159,10 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     #[inline(never)]
     fn ask_policy(&mut self, last_message_size: usize) {
         if let Some(reclaim) = &mut self.reclaim {
-            let info = reclaim.policy.reclaims(last_message_size, self.buffer.capacity());
+            let info = reclaim.policy.should_reclaim(last_message_size, self.buffer.capacity());
             reclaim.is_due = info.is_some();
             if let Some(info) = info {
-                reclaim.policy.tell(&info);
+                reclaim.policy.notify(&info);
             }
         }
     }
@@ -178,34 +178,35 @@ impl<R: Read + fmt::Debug, D: Deframer + fmt::Debug> fmt::Debug for StreamReader
     }
 }
 
-/// Payloads one by one; each is valid until the next is asked for, which an `Iterator` could not promise.
+/// A lending iterator over payloads: each is valid until the next call, which an `Iterator` cannot
+/// express.
 #[derive(Debug)]
 pub struct Messages<'a, R: Read, D: Deframer> {
     reader: &'a mut StreamReader<R, D>,
 }
 
 impl<R: Read, D: Deframer> Messages<'_, R, D> {
-    /// As [`StreamReader::read_message`].
+    /// See [`StreamReader::read_message`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`StreamReader::read_message`].
     #[allow(clippy::should_implement_trait, reason = "a lending iterator, under the name that users know")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<&[u8]>> {
         self.reader.read_message()
     }
 
-    /// The same under a name that is not an iterator's.
+    /// Same as [`next`](Self::next), under a name that does not suggest an `Iterator`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`StreamReader::read_message`].
     #[inline]
     pub fn next_message(&mut self) -> Result<Option<&[u8]>> {
         self.next()
     }
 }
 
-/// Verified roots one by one; each is valid until the next is asked for.
+/// A lending iterator over verified roots: each is valid until the next call.
 #[derive(Debug)]
 pub struct TypedMessages<'a, R: Read, D: Deframer, T> {
     reader: &'a mut StreamReader<R, D>,
@@ -216,20 +217,20 @@ impl<R: Read, D: Deframer, T> TypedMessages<'_, R, D, T>
 where
     for<'p> T: StreamDeserialize<'p>,
 {
-    /// The next root; none at a clean end.
+    /// Returns the next root, or `None` at a clean end.
     ///
     /// # Errors
-    /// As [`StreamReader::read_message`], and what `T` says of the payload.
+    /// As [`StreamReader::read_message`], and those of `T`.
     #[allow(clippy::should_implement_trait, reason = "a lending iterator, under the name that users know")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<<T as StreamDeserialize<'_>>::Root>> {
         self.reader.read_message()?.map(T::from_payload).transpose()
     }
 
-    /// The same under a name that is not an iterator's.
+    /// Same as [`next`](Self::next), under a name that does not suggest an `Iterator`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`next`](Self::next).
     #[inline]
     pub fn next_typed(&mut self) -> Result<Option<<T as StreamDeserialize<'_>>::Root>> {
         self.next()
@@ -242,8 +243,8 @@ mod tests {
 
     use super::*;
     use crate::stream::adapters::DeframerExt;
+    use crate::stream::checksum_kind::{ChecksumKind, KindDeframer};
     use crate::stream::deframer::DefaultDeframer;
-    use crate::stream::kind::{ChecksumKind, KindDeframer};
     use crate::stream::policy::AdaptiveWatermarkPolicy;
     use crate::stream::validation::SizeValidator;
     use crate::stream::writer::StreamWriter;
@@ -254,13 +255,13 @@ mod tests {
         writer.into_inner()
     }
 
-    /// Gives one byte at a time and is interrupted before each.
-    struct Reluctant<'a> {
+    /// Returns one byte per call and is interrupted before each.
+    struct OneByteReader<'a> {
         bytes: &'a [u8],
         interrupted: bool,
     }
 
-    impl Read for Reluctant<'_> {
+    impl Read for OneByteReader<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
             self.interrupted = !self.interrupted;
             if self.interrupted {
@@ -271,13 +272,14 @@ mod tests {
         }
     }
 
-    // Goal: a source of single bytes and interruptions gives every payload. Method: all kinds, empty and long payloads.
+    // Proves that a source that returns single bytes and interruptions is read in full, under all
+    // checksums.
     #[test]
-    fn a_reluctant_source_is_read_in_full() {
+    fn a_source_of_single_bytes_is_read_in_full() {
         let payloads: Vec<Vec<u8>> = [0, 1, 7, 0, 300, 5000].map(|length| vec![9; length]).to_vec();
         for &kind in ChecksumKind::ALL {
             let bytes = stream(kind, &payloads);
-            let source = Reluctant { bytes: &bytes, interrupted: false };
+            let source = OneByteReader { bytes: &bytes, interrupted: false };
             let mut reader = StreamReader::new(source, KindDeframer::new(kind));
             let mut read = Vec::new();
             reader
@@ -290,7 +292,7 @@ mod tests {
         }
     }
 
-    // Goal: the reader takes one frame's bytes and no more. Method: foreign bytes behind two frames.
+    // Proves that the reader takes the bytes of its frames and no more.
     #[test]
     fn nothing_is_read_past_a_frame() {
         for &kind in ChecksumKind::ALL {
@@ -305,9 +307,9 @@ mod tests {
         }
     }
 
-    // Goal: reading may go on behind a frame that was refused whole. Method: a validator, then a damaged payload.
+    // Proves that reading continues after a frame that a validator rejected.
     #[test]
-    fn a_refused_frame_has_been_taken() {
+    fn reading_continues_after_a_rejected_frame() {
         let payloads = [b"ok 1".to_vec(), b"too long".to_vec(), b"ok 2".to_vec()];
         let bytes = stream(ChecksumKind::None, &payloads);
         let deframer = DefaultDeframer::new().with_validator(SizeValidator::new(0, 4));
@@ -318,7 +320,7 @@ mod tests {
         assert!(reader.read_message().unwrap().is_none());
     }
 
-    // Goal: the payload just read is valid although its memory is about to go. Method: a policy that fires at once.
+    // Proves that the last payload stays valid although its buffer is about to shrink.
     #[test]
     fn a_policy_shrinks_the_buffer_at_the_next_read() {
         let bytes = stream(ChecksumKind::None, &[vec![1; 100_000], vec![2; 10], vec![3; 10], vec![4; 10]]);
@@ -332,9 +334,9 @@ mod tests {
         assert_eq!(reader.read_message().unwrap().unwrap(), [4; 10]);
     }
 
-    struct Text;
+    struct TextPayload;
 
-    impl<'a> StreamDeserialize<'a> for Text {
+    impl<'a> StreamDeserialize<'a> for TextPayload {
         type Root = &'a str;
 
         fn from_payload(payload: &'a [u8]) -> Result<&'a str> {
@@ -342,7 +344,7 @@ mod tests {
         }
     }
 
-    // Goal: typed reading gives verified roots and refuses what is none. Method: strings, then foreign bytes.
+    // Proves that typed reading returns verified roots and rejects other bytes.
     #[test]
     fn typed_reading() {
         let mut writer = StreamWriter::new(Vec::new(), ChecksumKind::None);
@@ -350,14 +352,14 @@ mod tests {
         writer.write_payload(&[0xFF; 16]).unwrap();
         let bytes = writer.into_inner();
         let mut reader = StreamReader::new(&bytes[..], DefaultDeframer::new());
-        let mut texts = reader.typed_messages::<Text>();
+        let mut texts = reader.typed_messages::<TextPayload>();
         assert_eq!(texts.next().unwrap(), Some("one"));
         assert_eq!(texts.next_typed().unwrap(), Some("two"));
         assert!(texts.next().unwrap_err().is_invalid_payload());
         assert_eq!(texts.next().unwrap(), None);
         let mut seen = Vec::new();
         let mut reader = StreamReader::new(&bytes[..], DefaultDeframer::new());
-        let result = reader.process_typed_with_payload::<Text, _>(|text, payload| {
+        let result = reader.process_typed_with_payload::<TextPayload, _>(|text, payload| {
             seen.push((text.to_owned(), payload.len()));
             Ok(())
         });

@@ -1,42 +1,43 @@
-//! Where may a stream that was being written be cut and continued?
+//! Crash recovery: finds the offset at which an interrupted stream may be cut and continued.
 //!
-//! Only an end within a frame is the mark of a write that was cut off; everything else may be damage in the middle of
-//! good data, a wrong checksum or a wrong limit, and is an error. A damaged length can look like a torn tail too: whoever
-//! wants to know what stands behind it, and read on, uses [`salvage`](super::salvage()).
+//! Only an end within a frame is a sign of an interrupted write. Everything else may be damage in
+//! the middle of good data, a wrong checksum or a wrong limit, and is an error. A damaged length
+//! can look like a torn tail too; use [`salvage`](super::salvage()) to read what follows it.
 
 use std::io::{Read, Seek, SeekFrom};
 
 use super::deframer::Deframer;
 use super::error::Result;
 
-/// How a stream ends.
+/// The end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecoveryEnd {
-    /// Behind a whole frame.
+    /// After a whole frame.
     CleanEof,
     /// Within a frame.
     TornTail,
 }
 
-/// The intact front of a stream.
+/// The intact start of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Number of intact frames.
     pub frames: u64,
-    /// Offset behind the last of them.
+    /// Offset after the last of them.
     pub last_good_offset: u64,
-    /// What follows.
+    /// The end of the stream.
     pub end: RecoveryEnd,
 }
 
-/// Reads to the end and reports the intact front. Offsets count from the present position of `reader`. The deframer
-/// must take exactly one frame a call, as all of this crate do.
+/// Reads to the end and reports the intact start. Offsets are relative to the current position of
+/// `reader`. The deframer must take exactly one frame per call, as all in this crate do.
 ///
 /// # Errors
-/// Whatever is no torn tail: `ChecksumMismatch`, `InvalidFrame`, `Io`, and what adapters say. Nothing may be cut then.
-#[allow(clippy::needless_pass_by_value, reason = "the signature that users of flatstream know")]
+/// All except a torn tail: `ChecksumMismatch`, `InvalidFrame`, `Io`, and the errors of adapters.
+/// The stream must not be cut after an error.
+#[allow(clippy::needless_pass_by_value, reason = "the signature of flatstream")]
 pub fn recover<R: Read, D: Deframer>(reader: R, deframer: D) -> Result<RecoveryReport> {
-    let mut source = Counting { source: reader, bytes: 0 };
+    let mut source = CountingReader { source: reader, bytes: 0 };
     let mut buffer = Vec::new();
     let mut report = RecoveryReport { frames: 0, last_good_offset: 0, end: RecoveryEnd::CleanEof };
     loop {
@@ -54,11 +55,11 @@ pub fn recover<R: Read, D: Deframer>(reader: R, deframer: D) -> Result<RecoveryR
     }
 }
 
-/// As [`recover`], from the start of a file. Leaves the file's position behind the last intact frame: a torn tail may be
-/// cut off there, and writing go on. Does not cut itself.
+/// As [`recover`], from the start of a file. Leaves the position after the last intact frame, where
+/// a torn tail may be cut off and writing may continue. Does not truncate the file.
 ///
 /// # Errors
-/// As [`recover`]. The position is then anywhere.
+/// As [`recover`]. The position is then unspecified.
 pub fn recover_file<R: Read + Seek, D: Deframer>(reader: &mut R, deframer: D) -> Result<RecoveryReport> {
     reader.seek(SeekFrom::Start(0))?;
     let report = recover(&mut *reader, deframer)?;
@@ -66,13 +67,13 @@ pub fn recover_file<R: Read + Seek, D: Deframer>(reader: &mut R, deframer: D) ->
     Ok(report)
 }
 
-/// Counts what is taken from a source.
-struct Counting<R> {
+/// Counts the bytes that are read from a source.
+struct CountingReader<R> {
     source: R,
     bytes: u64,
 }
 
-impl<R: Read> Read for Counting<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.source.read(buffer)?;
         self.bytes += count as u64;
@@ -85,11 +86,10 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
+    use crate::stream::checksum_kind::{ChecksumKind, KindDeframer};
     use crate::stream::framer::Framer;
-    use crate::stream::kind::{ChecksumKind, KindDeframer};
 
-    // Goal: the report is exact at every cut, and the position is where writing may go on. Method: every cut of a
-    // stream, cut off and continued.
+    // Proves that the report is exact at every cut and that writing may continue at the position.
     #[test]
     fn every_cut_can_be_continued() {
         for &kind in ChecksumKind::ALL {
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    // Goal: damage never authorizes a cut. Method: a flipped payload bit, a length above the limit.
+    // Proves that damage is an error and never a torn tail.
     #[cfg(feature = "crc16")]
     #[test]
     fn damage_is_an_error() {

@@ -1,225 +1,238 @@
-//! What can still be read of a damaged stream: reading on behind every hole.
+//! Salvage: reads a damaged stream and resynchronizes after every damaged range.
 //!
-//! A frame's checksum covers its payload, not its length, so one bad frame says nothing about where the next begins.
-//! The search takes every place where a frame could begin, cheap tests first, and believes a candidate when the
-//! evidence for it is strong enough ([`EVIDENCE_BITS`]): its checksum, its landmark, and frames that follow it without a
-//! gap. docs/ARCHITECTURE.md, "Salvage", has the rules and why they are so.
+//! A frame's checksum covers its payload, not its length, so after a damaged frame the start of the
+//! next one is unknown. The search tries every offset, cheap tests first, and accepts a candidate
+//! when the evidence for it is strong enough ([`EVIDENCE_BITS`]): its checksum, its FlatBuffers
+//! identifier, and frames that follow it without a gap. docs/ARCHITECTURE.md, "Salvage", has the
+//! rules and their reasons.
 
-use super::deframer::{Extent, Frame, SliceDeframer, Step};
+use super::deframer::{DeframeStatus, Frame, FrameLength, SliceDeframer};
 use super::framer::LENGTH_BYTES;
 
-/// How unlikely a frame must be by chance before the search believes it: once in 2^32 places.
+/// Evidence that a candidate needs: by chance it would occur once in 2^32 offsets.
 const EVIDENCE_BITS: usize = 32;
-/// Bits of evidence in four bytes that stand where a FlatBuffer's identifier stands.
-const LANDMARK_BITS: usize = 32;
-/// Bits of evidence in a length that is possible: with limits of 16 MiB one random number in 256 is.
+/// Bits of evidence in a known FlatBuffers identifier: its four bytes.
+const IDENTIFIER_BITS: usize = 32;
+/// Bits of evidence in a possible length: with limits of 16 MiB, one random number in 256 is.
 const LENGTH_BITS: usize = 8;
 /// Bits of evidence in a frame that ends exactly where the stream ends.
 const END_BITS: usize = 16;
-/// Where a FlatBuffer's identifier stands in its payload.
-const IDENTIFIER_AT: usize = 4;
-/// Bytes of a FlatBuffer's identifier.
+/// Offset of a FlatBuffer's identifier in its payload.
+const IDENTIFIER_OFFSET: usize = 4;
+/// Length of a FlatBuffer's identifier.
 const IDENTIFIER_BYTES: usize = 4;
-/// From this many zero bytes on, a place where a frame should begin is empty space. Under CRC-16, CRC-32 and without a
-/// checksum zeros read as empty frames: so many in a row are believed to be none.
+/// From this many zero bytes on, an expected frame is unwritten space. Under CRC-16, CRC-32 and
+/// without a checksum zeros read as empty frames; this many in a row are taken as unwritten space.
 const ZEROS_MIN: usize = 64;
-/// Bytes that may be hashed in vain before the first byte was searched...
-const HASHED_IN_VAIN_MIN: u64 = 64 << 20;
-/// ...and for every byte of the stream that was passed. Together they keep the work linear on hostile input, where
-/// every byte claims to begin a long frame; beyond them only short frames are believed, which cost little.
-const HASHED_IN_VAIN_PER_BYTE: u64 = 8;
-/// Longest frame that is always hashed, where one is searched.
+/// Bytes that may be hashed without result before the search has advanced...
+const HASH_BUDGET_MIN: u64 = 64 << 20;
+/// ...and per byte it has advanced. Together they keep the work linear on hostile input, where
+/// every byte claims to begin a long frame. Beyond this budget only short frames are hashed, which
+/// cost little.
+const HASH_BUDGET_PER_BYTE: u64 = 8;
+/// Longest frame that is hashed without regard to the budget during a search.
 const SHORT_BYTES_SEARCHED: usize = 256;
-/// Longest frame that is always hashed, where one is expected: behind another.
+/// Longest frame that is hashed without regard to the budget where one is expected: after another
+/// frame.
 const SHORT_BYTES_EXPECTED: usize = 4 << 10;
-/// Without landmarks, a longer candidate that does not end where another frame could begin takes from half of what may be
-/// hashed in vain at most: payloads are full of small numbers that could be lengths.
-const LONE_BYTES_MAX: usize = 4 << 10;
-/// At so many ends of frames behind a damaged one the bytes up to there are tried as its payload.
-const REPAIRS_MAX: usize = 16;
+/// Without identifiers, a longer candidate is hashed from half of the budget at most, unless
+/// another frame could begin at its end: payloads are full of small numbers that could be lengths.
+const ISOLATED_BYTES_MAX: usize = 4 << 10;
+/// Number of frame ends after a damaged frame that are tried as its end.
+const REPAIR_ATTEMPTS_MAX: usize = 16;
 
-/// A piece of a damaged stream. The pieces of a stream follow one another without a gap.
+/// A region of a damaged stream. The regions of a stream follow one another without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece<'a> {
-    /// Where it begins.
+pub struct SalvagedRegion<'a> {
+    /// Offset in the stream.
     pub offset: usize,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: usize,
-    /// What it is.
-    pub content: Content<'a>,
+    /// Content of the region.
+    pub content: RegionContent<'a>,
 }
 
-/// What a piece of a damaged stream is.
+/// The content of a region of a damaged stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content<'a> {
+pub enum RegionContent<'a> {
     /// An intact frame: its payload.
     Frame(&'a [u8]),
-    /// A frame whose length alone was damaged, as its checksum proves: its payload.
+    /// A frame of which only the length was damaged, as its checksum proves: its payload.
     Repaired(&'a [u8]),
-    /// Bytes that are no intact frame. If it reaches the end of a stream that was being written, it may be a torn tail.
-    Hole,
+    /// Bytes that are not an intact frame. At the end of a stream that was being written this may
+    /// be a torn tail.
+    Damaged,
     /// Zeros: space that was never written.
     Zeros,
 }
 
-impl<'a> Content<'a> {
-    /// The payload of a frame, intact or repaired.
+impl<'a> RegionContent<'a> {
+    /// Returns the payload of an intact or repaired frame.
     pub fn payload(&self) -> Option<&'a [u8]> {
         match self {
             Self::Frame(payload) | Self::Repaired(payload) => Some(payload),
-            Self::Hole | Self::Zeros => None,
+            Self::Damaged | Self::Zeros => None,
         }
     }
 }
 
-/// Reads a stream to its end, whatever is in it: see [`Salvage`].
+/// Reads a stream to its end, whatever it contains: see [`Salvage`].
 ///
 /// ```
-/// use flatcap::stream::{Content, DefaultDeframer, Framer, DefaultFramer, salvage};
+/// use flatcap::stream::{DefaultDeframer, DefaultFramer, Framer, RegionContent, salvage};
 ///
 /// let mut bytes = Vec::new();
 /// for text in ["one frame", "another one", "the third one", "the last one"] {
 ///     DefaultFramer.frame_and_write(&mut bytes, text.as_bytes())?;
 /// }
-/// bytes[3] = 0x7F; // the first length is damaged
-/// let pieces: Vec<_> = salvage(&bytes, DefaultDeframer::new()).map(|piece| piece.content).collect();
-/// assert_eq!(pieces[0], Content::Hole);
-/// assert_eq!(pieces[1].payload(), Some(&b"another one"[..]));
-/// assert_eq!(pieces.len(), 4);
+/// bytes[3] = 0x7F; // damages the first length
+/// let regions = salvage(&bytes, DefaultDeframer::new());
+/// let contents: Vec<_> = regions.map(|region| region.content).collect();
+/// assert_eq!(contents[0], RegionContent::Damaged);
+/// assert_eq!(contents[1].payload(), Some(&b"another one"[..]));
+/// assert_eq!(contents.len(), 4);
 /// # Ok::<(), flatcap::stream::Error>(())
 /// ```
 pub fn salvage<D: SliceDeframer>(bytes: &[u8], deframer: D) -> Salvage<'_, D> {
     Salvage::new(bytes, deframer)
 }
 
-/// Iterates over the pieces of a damaged stream. Reads only; time is linear in the stream's length, memory constant.
+/// Iterates over the regions of a damaged stream. Reads only; the time is linear in the length of
+/// the stream, the memory constant.
 ///
-/// Without landmarks a single intact frame between two damaged ones is found under XXH3 and CRC-32 if it has 64 KiB or
-/// less; under CRC-16 it takes two in a row, and without a checksum four. With landmarks one is found under any
-/// checksum and of any length.
+/// Without identifiers, a single intact frame between two damaged ones is found under XXH3 and
+/// CRC-32 if it has at most 64 KiB; under CRC-16 it takes two frames in a row, and without a
+/// checksum four. With identifiers, one frame of any length is found under any checksum.
 #[derive(Debug, Clone)]
 pub struct Salvage<'a, D> {
     bytes: &'a [u8],
     deframer: D,
-    landmarks: &'a [[u8; IDENTIFIER_BYTES]],
+    identifiers: &'a [[u8; IDENTIFIER_BYTES]],
     plausible: fn(&[u8]) -> bool,
     payload_bytes_min: usize,
     offset: usize,
-    hashed_in_vain: u64,
+    hash_budget_spent: u64,
 }
 
 impl<'a, D: SliceDeframer> Salvage<'a, D> {
-    /// From the start of `bytes`.
+    /// Starts at the beginning of `bytes`.
     pub fn new(bytes: &'a [u8], deframer: D) -> Self {
         Self {
             bytes,
             deframer,
-            landmarks: &[],
+            identifiers: &[],
             plausible: |_| true,
             payload_bytes_min: 0,
             offset: 0,
-            hashed_in_vain: 0,
+            hash_budget_spent: 0,
         }
     }
 
-    /// For streams whose every payload has one of these FlatBuffers identifiers. Others are damage.
+    /// Requires one of these FlatBuffers identifiers in every payload. Other payloads are damage.
     #[must_use]
-    pub fn with_landmarks(mut self, landmarks: &'a [[u8; IDENTIFIER_BYTES]]) -> Self {
-        self.landmarks = landmarks;
-        if landmarks.is_empty() {
+    pub fn with_identifiers(mut self, identifiers: &'a [[u8; IDENTIFIER_BYTES]]) -> Self {
+        self.identifiers = identifiers;
+        if identifiers.is_empty() {
             return self;
         }
-        self.with_payload_bytes_min(IDENTIFIER_AT + IDENTIFIER_BYTES)
+        self.with_payload_bytes_min(IDENTIFIER_OFFSET + IDENTIFIER_BYTES)
     }
 
-    /// For streams whose every payload satisfies `plausible`, for instance a verifier. Others are damage.
+    /// Requires that `plausible`, for example a verifier, accepts every payload. Other payloads are
+    /// damage.
     #[must_use]
-    pub fn with_plausible(mut self, plausible: fn(&[u8]) -> bool) -> Self {
+    pub fn with_plausibility_check(mut self, plausible: fn(&[u8]) -> bool) -> Self {
         self.plausible = plausible;
         self
     }
 
-    /// For streams whose every payload has at least so many bytes. Others are damage.
+    /// Requires at least this many bytes of every payload. Shorter payloads are damage.
     #[must_use]
     pub fn with_payload_bytes_min(mut self, bytes: usize) -> Self {
         self.payload_bytes_min = self.payload_bytes_min.max(bytes);
         self
     }
 
-    /// Begins at `offset` instead of the start.
+    /// Starts at `offset`.
     #[must_use]
     pub fn starting_at(mut self, offset: usize) -> Self {
         self.offset = offset;
         self
     }
 
-    /// The frame at `offset`, if it is one. It is always hashed if it is no longer than `short`.
+    /// Returns the frame at `offset`, if there is one. Frames of up to `short` bytes are always
+    /// hashed, longer ones only within the budget.
     fn frame_at(&mut self, offset: usize, short: usize) -> Option<Frame<'a>> {
         let rest = self.bytes.get(offset..)?;
-        let Extent::Bytes(length) = self.deframer.measure(rest) else { return None };
-        if length > rest.len() || (length > short && !self.may_hash(length)) {
+        let FrameLength::Bytes(length) = self.deframer.frame_length(rest) else { return None };
+        if length > rest.len() || (length > short && !self.is_within_hash_budget(length)) {
             return None;
         }
         match self.deframer.deframe(rest) {
-            Ok(Step::Frame(frame)) if self.may_be(frame.payload()) => Some(frame),
+            Ok(DeframeStatus::Frame(frame)) if self.is_plausible(frame.payload()) => Some(frame),
             _ => {
-                self.hashed_in_vain += length as u64;
+                self.hash_budget_spent += length as u64;
                 None
             }
         }
     }
 
-    fn may_be(&self, payload: &[u8]) -> bool {
-        payload.len() >= self.payload_bytes_min && self.has_landmark(payload) && (self.plausible)(payload)
+    fn is_plausible(&self, payload: &[u8]) -> bool {
+        payload.len() >= self.payload_bytes_min && self.has_identifier(payload) && (self.plausible)(payload)
     }
 
-    fn has_landmark(&self, payload: &[u8]) -> bool {
-        self.landmarks.is_empty()
+    fn has_identifier(&self, payload: &[u8]) -> bool {
+        self.identifiers.is_empty()
             || payload
-                .get(IDENTIFIER_AT..)
+                .get(IDENTIFIER_OFFSET..)
                 .and_then(<[u8]>::first_chunk)
-                .is_some_and(|found| self.landmarks.contains(found))
+                .is_some_and(|found| self.identifiers.contains(found))
     }
 
-    /// Whether so many bytes may still be hashed on suspicion.
-    fn may_hash(&self, length: usize) -> bool {
-        self.hashed_in_vain.saturating_add(length as u64) <= self.allowed_in_vain()
+    /// Returns whether the budget allows hashing this many bytes.
+    fn is_within_hash_budget(&self, length: usize) -> bool {
+        self.hash_budget_spent.saturating_add(length as u64) <= self.hash_budget()
     }
 
-    /// Whether so many bytes may be hashed although nothing could follow them: half of what may be hashed at all.
-    fn may_hash_lone(&self, length: usize) -> bool {
-        self.hashed_in_vain.saturating_add(length as u64) <= self.allowed_in_vain() / 2
+    /// Returns whether half of the budget allows hashing this many bytes.
+    fn is_within_half_hash_budget(&self, length: usize) -> bool {
+        self.hash_budget_spent.saturating_add(length as u64) <= self.hash_budget() / 2
     }
 
-    fn allowed_in_vain(&self) -> u64 {
-        HASHED_IN_VAIN_MIN + (self.offset as u64).saturating_mul(HASHED_IN_VAIN_PER_BYTE)
+    fn hash_budget(&self) -> u64 {
+        HASH_BUDGET_MIN + (self.offset as u64).saturating_mul(HASH_BUDGET_PER_BYTE)
     }
 
-    /// Where the frame ends that could begin at `offset`, as far as its header and its landmark tell.
+    /// Returns the end of the frame that could begin at `offset`, by its header and identifier
+    /// alone.
     fn candidate_end(&self, offset: usize) -> Option<usize> {
         let rest = self.bytes.get(offset..)?;
         let payload = rest.get(self.deframer.header_bytes()..)?;
-        if !self.has_landmark(payload) {
+        if !self.has_identifier(payload) {
             return None;
         }
-        let Extent::Bytes(length) = self.deframer.measure(rest) else { return None };
-        // Under most checksums an empty frame is a row of zeros, which is no evidence of anything.
+        let FrameLength::Bytes(length) = self.deframer.frame_length(rest) else { return None };
+        // Under most checksums an empty frame is a row of zeros, which is no evidence.
         let header = rest.get(..self.deframer.header_bytes())?;
-        let is_something = header.iter().any(|&byte| byte != 0);
+        let is_nonzero = header.iter().any(|&byte| byte != 0);
         let least = header.len() + self.payload_bytes_min;
-        (is_something && length >= least && length <= rest.len()).then_some(offset + length)
+        (is_nonzero && length >= least && length <= rest.len()).then_some(offset + length)
     }
 
-    /// The frame at `offset`, if the evidence for it is strong enough.
-    fn believed_at(&mut self, offset: usize) -> Option<Frame<'a>> {
+    /// Returns the frame at `offset`, if the evidence for it is strong enough.
+    fn accepted_frame_at(&mut self, offset: usize) -> Option<Frame<'a>> {
         let checksum_bits = 8 * self.deframer.checksum_bytes();
-        let landmark_bits = if self.landmarks.is_empty() { 0 } else { LANDMARK_BITS };
-        let frame_bits = (checksum_bits + landmark_bits).max(LENGTH_BITS);
-        // The headers first: they cost next to nothing.
+        let identifier_bits = if self.identifiers.is_empty() { 0 } else { IDENTIFIER_BITS };
+        let frame_bits = (checksum_bits + identifier_bits).max(LENGTH_BITS);
+        // Headers first, because they cost almost nothing.
         let mut end = self.candidate_end(offset)?;
-        let is_lone = end != self.bytes.len() && self.candidate_end(end).is_none();
+        let is_isolated = end != self.bytes.len() && self.candidate_end(end).is_none();
         let length = end - offset;
-        if is_lone && length > LONE_BYTES_MAX && self.landmarks.is_empty() && !self.may_hash_lone(length) {
+        if is_isolated
+            && length > ISOLATED_BYTES_MAX
+            && self.identifiers.is_empty()
+            && !self.is_within_half_hash_budget(length)
+        {
             return None;
         }
         let mut followers = 0;
@@ -241,18 +254,18 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         for _ in 0..followers {
             next += self.frame_at(next, SHORT_BYTES_SEARCHED)?.bytes().len();
         }
-        // Whatever the search looks at is paid for: a candidate may be true and yet not be taken.
-        self.hashed_in_vain += (next - offset) as u64;
+        // A true candidate is charged as well: the caller may still not use it.
+        self.hash_budget_spent += (next - offset) as u64;
         Some(first)
     }
 
-    /// What begins at `offset`, where no intact frame does.
-    fn damaged(&mut self, offset: usize) -> Piece<'a> {
+    /// Returns the region at `offset`, where no intact frame begins.
+    fn damaged_region(&mut self, offset: usize) -> SalvagedRegion<'a> {
         let declared_end = self.declared_end(offset);
         let whole = self.bytes.len();
         let (limit, next) = declared_end.unwrap_or((whole, whole));
         for at in offset + 1..limit {
-            if self.believed_at(at).is_none() {
+            if self.accepted_frame_at(at).is_none() {
                 continue;
             }
             let mut repaired = self.repaired_up_to(offset, at);
@@ -260,29 +273,31 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
                 repaired = self.repaired_beyond(offset, at);
             }
             if let Some(payload) = repaired {
-                return self.piece_of(offset, payload);
+                return self.repaired_region(offset, payload);
             }
-            // With an intact frame where the damaged one ends by its own length, frames in between are its payload.
+            // If an intact frame begins where the damaged one ends by its own length, frames
+            // between the two are its payload.
             if declared_end.is_none() {
-                return Piece { offset, length: at - offset, content: Content::Hole };
+                return SalvagedRegion { offset, length: at - offset, content: RegionContent::Damaged };
             }
         }
         match self.repaired_up_to(offset, next) {
-            Some(payload) => self.piece_of(offset, payload),
-            None => Piece { offset, length: limit - offset, content: Content::Hole },
+            Some(payload) => self.repaired_region(offset, payload),
+            None => SalvagedRegion { offset, length: limit - offset, content: RegionContent::Damaged },
         }
     }
 
-    fn piece_of(&self, offset: usize, repaired: &'a [u8]) -> Piece<'a> {
+    fn repaired_region(&self, offset: usize, repaired: &'a [u8]) -> SalvagedRegion<'a> {
         let length = self.deframer.header_bytes() + repaired.len();
-        Piece { offset, length, content: Content::Repaired(repaired) }
+        SalvagedRegion { offset, length, content: RegionContent::Repaired(repaired) }
     }
 
-    /// The payload of the damaged frame at `offset`, if it ends at `end`, or in front of empty frames that end there.
+    /// Returns the payload of the damaged frame at `offset`, if it ends at `end` or before empty
+    /// frames that end there.
     fn repaired_up_to(&mut self, offset: usize, mut end: usize) -> Option<&'a [u8]> {
         let header_bytes = self.deframer.header_bytes();
-        for _ in 0..REPAIRS_MAX {
-            if let Some(payload) = self.repaired(offset, end) {
+        for _ in 0..REPAIR_ATTEMPTS_MAX {
+            if let Some(payload) = self.repaired_payload(offset, end) {
                 return Some(payload);
             }
             let empty = end.checked_sub(header_bytes).filter(|&empty| empty > offset)?;
@@ -294,26 +309,29 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         None
     }
 
-    /// The payload of the damaged frame at `offset`, if it ends behind one of the frames from `end` on: those then were a
-    /// part of it.
+    /// Returns the payload of the damaged frame at `offset`, if it ends after one of the frames
+    /// from `end` on, which then were part of it.
     fn repaired_beyond(&mut self, offset: usize, mut end: usize) -> Option<&'a [u8]> {
-        for _ in 0..REPAIRS_MAX {
+        for _ in 0..REPAIR_ATTEMPTS_MAX {
             end += self.frame_at(end, SHORT_BYTES_SEARCHED)?.bytes().len();
-            if let Some(payload) = self.repaired(offset, end) {
+            if let Some(payload) = self.repaired_payload(offset, end) {
                 return Some(payload);
             }
         }
         None
     }
 
-    /// The end of the damaged frame at `offset` by its own length, if an intact frame or the end of the stream is there, or
-    /// behind empty frames that stand there; and where that frame, or that end, is.
+    /// Returns the end of the damaged frame at `offset` by its own length, if an intact frame or
+    /// the end of the stream follows it, possibly after empty frames; and the offset of that frame
+    /// or end.
     fn declared_end(&mut self, offset: usize) -> Option<(usize, usize)> {
-        let Extent::Bytes(length) = self.deframer.measure(self.bytes.get(offset..)?) else { return None };
+        let FrameLength::Bytes(length) = self.deframer.frame_length(self.bytes.get(offset..)?) else {
+            return None;
+        };
         let declared = offset.checked_add(length)?;
         let mut end = declared;
-        for _ in 0..REPAIRS_MAX {
-            if end == self.bytes.len() || self.believed_at(end).is_some() {
+        for _ in 0..REPAIR_ATTEMPTS_MAX {
+            if end == self.bytes.len() || self.accepted_frame_at(end).is_some() {
                 return Some((declared, end));
             }
             let empty = self.bytes.get(end..end.checked_add(self.deframer.header_bytes())?)?;
@@ -325,57 +343,58 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         None
     }
 
-    /// The payload between the header at `offset` and `end`, if the checksum of that header proves it.
-    fn repaired(&mut self, offset: usize, end: usize) -> Option<&'a [u8]> {
+    /// Returns the payload between the header at `offset` and `end`, if the checksum in that header
+    /// matches it.
+    fn repaired_payload(&mut self, offset: usize, end: usize) -> Option<&'a [u8]> {
         let damaged = self.bytes.get(offset..end)?;
         let (header, payload) = damaged.split_at_checked(self.deframer.header_bytes())?;
         let is_short = payload.len() <= SHORT_BYTES_SEARCHED;
-        if !(is_short || self.may_hash(payload.len())) || !self.may_be(payload) {
+        if !(is_short || self.is_within_hash_budget(payload.len())) || !self.is_plausible(payload) {
             return None;
         }
-        self.hashed_in_vain += payload.len() as u64;
-        self.deframer.is_proven(header, payload).then_some(payload)
+        self.hash_budget_spent += payload.len() as u64;
+        self.deframer.checksum_matches(header, payload).then_some(payload)
     }
 
-    /// The empty space at `offset`, if there is some.
-    fn zeros(&mut self, offset: usize) -> Option<Piece<'a>> {
+    /// Returns the unwritten space at `offset`, if there is any.
+    fn zero_region(&mut self, offset: usize) -> Option<SalvagedRegion<'a>> {
         let rest = self.bytes.get(offset..)?;
         let zeros = rest.iter().take_while(|&&byte| byte == 0).count();
         if zeros < ZEROS_MIN {
             return None;
         }
-        // The length of the frame behind may itself begin with zeros.
+        // The length of the following frame may itself begin with zeros.
         let mut end = offset + zeros;
         for at in end - LENGTH_BYTES + 1..end {
-            if self.believed_at(at).is_some() {
+            if self.accepted_frame_at(at).is_some() {
                 end = at;
                 break;
             }
         }
-        Some(Piece { offset, length: end - offset, content: Content::Zeros })
+        Some(SalvagedRegion { offset, length: end - offset, content: RegionContent::Zeros })
     }
 }
 
 impl<'a, D: SliceDeframer> Iterator for Salvage<'a, D> {
-    type Item = Piece<'a>;
+    type Item = SalvagedRegion<'a>;
 
-    fn next(&mut self) -> Option<Piece<'a>> {
+    fn next(&mut self) -> Option<SalvagedRegion<'a>> {
         let offset = self.offset;
         if offset >= self.bytes.len() {
             return None;
         }
-        let piece = match self.zeros(offset) {
+        let region = match self.zero_region(offset) {
             Some(zeros) => zeros,
             None => match self.frame_at(offset, SHORT_BYTES_EXPECTED) {
                 Some(frame) => {
-                    let content = Content::Frame(frame.payload());
-                    Piece { offset, length: frame.bytes().len(), content }
+                    let content = RegionContent::Frame(frame.payload());
+                    SalvagedRegion { offset, length: frame.bytes().len(), content }
                 }
-                None => self.damaged(offset),
+                None => self.damaged_region(offset),
             },
         };
-        self.offset += piece.length;
-        Some(piece)
+        self.offset += region.length;
+        Some(region)
     }
 }
 
@@ -389,9 +408,9 @@ mod tests {
 
     use super::*;
     use crate::stream::checksum::{Checksum, XxHash64};
+    use crate::stream::checksum_kind::{ChecksumKind, KindDeframer};
     use crate::stream::deframer::ChecksumDeframer;
     use crate::stream::framer::Framer;
-    use crate::stream::kind::{ChecksumKind, KindDeframer};
 
     const LIMIT: usize = 1 << 20;
 
@@ -412,7 +431,7 @@ mod tests {
         Stream { kind, bytes, frames }
     }
 
-    /// Bytes that look like nothing.
+    /// Returns pseudorandom bytes.
     fn noise(seed: usize, length: usize) -> Vec<u8> {
         let mut state = (seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut next = || {
@@ -428,10 +447,10 @@ mod tests {
         KindDeframer::new(kind).with_max_frame_len(LIMIT)
     }
 
-    /// The pieces, after a check that they tile the stream.
-    fn pieces<'a, D: SliceDeframer>(salvage: Salvage<'a, D>) -> Vec<Piece<'a>> {
+    /// Returns the regions after checking that they cover the stream without gap or overlap.
+    fn regions<'a, D: SliceDeframer>(salvage: Salvage<'a, D>) -> Vec<SalvagedRegion<'a>> {
         let (mut end, whole) = (salvage.offset, salvage.bytes.len());
-        let pieces: Vec<Piece<'a>> = salvage.collect();
+        let pieces: Vec<SalvagedRegion<'a>> = salvage.collect();
         for piece in &pieces {
             assert_eq!(piece.offset, end, "a gap or an overlap");
             assert!(piece.length > 0);
@@ -441,12 +460,12 @@ mod tests {
         pieces
     }
 
-    fn payloads<'a>(pieces: &[Piece<'a>]) -> Vec<&'a [u8]> {
+    fn payloads<'a>(pieces: &[SalvagedRegion<'a>]) -> Vec<&'a [u8]> {
         pieces.iter().filter_map(|piece| piece.content.payload()).collect()
     }
 
     impl Stream {
-        /// Payloads of all frames but those that overlap with `damage`.
+        /// Returns the payloads of all frames that do not overlap with `damage`.
         fn untouched(&self, damage: impl Fn(usize) -> bool) -> Vec<&[u8]> {
             let header = self.kind.frame_bytes(0);
             let touched = |at: usize, length: usize| (at..at + header + length).any(&damage);
@@ -455,8 +474,9 @@ mod tests {
         }
     }
 
-    // Goal: a flipped bit costs at most the frame it hits, and a flipped length nothing. Method: every bit of streams of
-    // mixed sizes and of equal frames of 64 bytes, whose flipped lengths point at later frames.
+    // Proves that a flipped bit costs at most the frame it hits, and a flipped length nothing:
+    // every bit of streams of mixed sizes and of equal frames of 64 bytes, whose flipped lengths
+    // point at later frames.
     #[test]
     fn every_flip_costs_at_most_its_frame() {
         for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32] {
@@ -469,17 +489,20 @@ mod tests {
                 for bit in 0..stream.bytes.len() * 8 {
                     let mut damaged = stream.bytes.clone();
                     damaged[bit / 8] ^= 1 << (bit % 8);
-                    let pieces = pieces(salvage(&damaged, deframer(kind)));
+                    let pieces = regions(salvage(&damaged, deframer(kind)));
                     let hit = stream.frames.iter().rposition(|(at, _)| *at <= bit / 8).unwrap();
                     let is_length = bit / 8 < stream.frames[hit].0 + LENGTH_BYTES;
                     let found = payloads(&pieces);
-                    // Under CRC-32 an empty frame is eight zeros: neither is it proven, nor what ends in front of it.
+                    // Under CRC-32 an empty frame is eight zeros: neither it nor a frame that ends
+                    // before it can be proven.
                     let is_empty =
                         |frame: usize| stream.frames.get(frame).is_some_and(|frame| frame.1.is_empty());
                     let is_proven = kind == ChecksumKind::Xxh3 || !is_empty(hit) && !is_empty(hit + 1);
                     if is_length && is_proven {
                         assert_eq!(found, stream.untouched(|_| false), "{kind}, bit {bit}");
-                        assert!(pieces.iter().any(|piece| matches!(piece.content, Content::Repaired(_))));
+                        assert!(
+                            pieces.iter().any(|piece| matches!(piece.content, RegionContent::Repaired(_)))
+                        );
                     } else {
                         let expected = stream.untouched(|at| at == bit / 8);
                         let at_least = expected.iter().all(|payload| found.contains(payload));
@@ -490,29 +513,29 @@ mod tests {
         }
     }
 
-    // Goal: a cut gives the whole frames in front of it, a removed or repeated stretch the frames that are whole. Method:
-    // every cut; stretches at every place.
+    // Proves that a cut gives the whole frames before it, and a removed or repeated range the
+    // frames that are still whole.
     #[test]
-    fn cuts_and_removed_stretches() {
+    fn cuts_and_removed_ranges() {
         let kind = ChecksumKind::Xxh3;
         let stream = stream(kind, (0..8).map(|seed| noise(seed, 20 + 7 * seed)));
         for cut in 0..stream.bytes.len() {
-            let found = pieces(salvage(&stream.bytes[..cut], deframer(kind)));
+            let found = regions(salvage(&stream.bytes[..cut], deframer(kind)));
             assert_eq!(payloads(&found), stream.untouched(|at| at >= cut), "cut at {cut}");
         }
         for from in 0..stream.bytes.len() - 50 {
             let removed = from..from + 50;
             let rest = [&stream.bytes[..removed.start], &stream.bytes[removed.end..]].concat();
-            let found = pieces(salvage(&rest, deframer(kind)));
+            let found = regions(salvage(&rest, deframer(kind)));
             assert_eq!(payloads(&found), stream.untouched(|at| removed.contains(&at)), "removed at {from}");
             let repeated = [&stream.bytes[..removed.end], &stream.bytes[removed.start..]].concat();
-            let found = pieces(salvage(&repeated, deframer(kind)));
+            let found = regions(salvage(&repeated, deframer(kind)));
             assert!(payloads(&found).len() >= stream.untouched(|at| at == removed.end).len());
         }
     }
 
-    // Goal: zeros are told from damage, and a frame behind them is found although its length begins with zeros. Method:
-    // a zeroed stretch at every place; zeros in front of a frame of 256 bytes.
+    // Proves that zeros are distinguished from damage, and that the next frame is found although
+    // its length begins with zeros.
     #[test]
     fn zeros_are_no_damage() {
         for &kind in ChecksumKind::ALL {
@@ -520,9 +543,14 @@ mod tests {
             let with_zeros = |at: usize| [&stream.bytes[..at], &[0; 200], &stream.bytes[at..]].concat();
             for (at, _) in &stream.frames {
                 let bytes = with_zeros(*at);
-                let found = pieces(salvage(&bytes, deframer(kind)));
-                assert_eq!(found.iter().filter(|piece| piece.content == Content::Zeros).count(), 1, "{kind}");
-                // Without enough followers the last frames lack evidence behind a hole, but not behind zeros alone.
+                let found = regions(salvage(&bytes, deframer(kind)));
+                assert_eq!(
+                    found.iter().filter(|piece| piece.content == RegionContent::Zeros).count(),
+                    1,
+                    "{kind}"
+                );
+                // The last frames lack followers as evidence after a damaged range, but not after
+                // zeros alone.
                 let lost = stream.frames.len() - payloads(&found).len();
                 assert!(lost <= usize::from(kind != ChecksumKind::Xxh3) * 3, "{kind}: {lost} lost at {at}");
             }
@@ -532,14 +560,14 @@ mod tests {
         for from in 0..stream.bytes.len() - 512 {
             let mut damaged = stream.bytes.clone();
             damaged[from..from + 512].fill(0);
-            let found = pieces(salvage(&damaged, deframer(kind)));
+            let found = regions(salvage(&damaged, deframer(kind)));
             let expected = stream.untouched(|at| damaged[at] != stream.bytes[at]);
             assert_eq!(payloads(&found), expected, "zeros at {from}");
         }
     }
 
-    // Goal: frames within a payload are that payload, not frames. Method: a payload made of frames, damaged in its own
-    // header, its content, and its length.
+    // Proves that frames within a payload are not reported as frames when the outer frame is
+    // damaged in its header, its payload or its length.
     #[test]
     fn frames_within_a_payload_stay_there() {
         let kind = ChecksumKind::Xxh3;
@@ -549,12 +577,12 @@ mod tests {
         for byte in at..at + kind.frame_bytes(inner.len()) {
             let mut damaged = stream.bytes.clone();
             damaged[byte] ^= 0x10;
-            let found = pieces(salvage(&damaged, deframer(kind)));
+            let found = regions(salvage(&damaged, deframer(kind)));
             let expected = stream.untouched(|at| at == byte);
             let is_length = byte < at + LENGTH_BYTES;
             if is_length {
-                // The first candidate stands within the payload, and no checksum proves the bytes up to it: what is in
-                // there cannot be told from what should be.
+                // The first candidate is within the payload, and no checksum proves the bytes up to
+                // it: inner and outer frames cannot be distinguished here.
                 assert!(expected.iter().all(|payload| payloads(&found).contains(payload)), "byte {byte}");
             } else {
                 assert_eq!(payloads(&found), expected, "byte {byte}");
@@ -562,10 +590,9 @@ mod tests {
         }
     }
 
-    // Goal: landmarks make one frame enough, under every checksum. Method: payloads with identifiers, every second frame
-    // damaged.
+    // Proves that with identifiers a single frame is enough under every checksum.
     #[test]
-    fn landmarks_are_evidence() {
+    fn identifiers_are_evidence() {
         for &kind in ChecksumKind::ALL {
             let payload = |seed| {
                 let mut payload = noise(seed, 40);
@@ -579,32 +606,33 @@ mod tests {
                 damaged[at + kind.frame_bytes(20)] ^= 0xFF;
             }
             let landmarks = [*b"EVEN", *b"ODD "];
-            let found = pieces(salvage(&damaged, deframer(kind)).with_landmarks(&landmarks));
+            let found = regions(salvage(&damaged, deframer(kind)).with_identifiers(&landmarks));
             let odd: Vec<&[u8]> =
                 stream.frames.iter().skip(1).step_by(2).map(|(_, payload)| &payload[..]).collect();
             assert_eq!(payloads(&found), odd, "{kind}");
             let other = [*b"ELSE"];
-            let none = pieces(salvage(&stream.bytes, deframer(kind)).with_landmarks(&other));
+            let none = regions(salvage(&stream.bytes, deframer(kind)).with_identifiers(&other));
             assert!(payloads(&none).is_empty());
         }
     }
 
-    // Goal: what a caller knows of payloads is asked of every frame. Method: a rule that half of the frames break.
+    // Proves that the caller's conditions apply to every frame.
     #[test]
     fn implausible_payloads_are_damage() {
         let stream =
             stream(ChecksumKind::Xxh3, (0..10).map(|seed| vec![u8::try_from(seed % 2).unwrap(); 30]));
-        let found =
-            pieces(salvage(&stream.bytes, deframer(stream.kind)).with_plausible(|payload| payload[0] == 1));
+        let found = regions(
+            salvage(&stream.bytes, deframer(stream.kind)).with_plausibility_check(|payload| payload[0] == 1),
+        );
         assert_eq!(payloads(&found), [&[1_u8; 30][..]; 5]);
-        let found = pieces(salvage(&stream.bytes, deframer(stream.kind)).with_payload_bytes_min(31));
+        let found = regions(salvage(&stream.bytes, deframer(stream.kind)).with_payload_bytes_min(31));
         assert!(payloads(&found).is_empty());
-        let found = pieces(salvage(&stream.bytes, deframer(stream.kind)).starting_at(stream.frames[4].0));
+        let found = regions(salvage(&stream.bytes, deframer(stream.kind)).starting_at(stream.frames[4].0));
         assert_eq!(payloads(&found).len(), 6);
     }
 
-    // Goal: damage here and there costs the frames it touches and no others. Method: 1,000 flips in 50,000 frames of
-    // several sizes.
+    // Proves that scattered damage costs only the frames it touches: 1,000 flips in 50,000 frames
+    // of several sizes.
     #[test]
     fn a_thousand_flips() {
         let kind = ChecksumKind::Xxh3;
@@ -617,7 +645,7 @@ mod tests {
         }
         let mut bytes: Vec<usize> = bits.iter().map(|bit| bit / 8).collect();
         bytes.sort_unstable();
-        let found = pieces(salvage(&damaged, deframer(kind)));
+        let found = regions(salvage(&damaged, deframer(kind)));
         let untouched = stream.untouched(|at| bytes.binary_search(&at).is_ok());
         let mut found = payloads(&found).into_iter();
         let missing =
@@ -625,10 +653,10 @@ mod tests {
         assert_eq!(missing, 0, "of {}", untouched.len());
     }
 
-    /// Counts what it hashes.
-    struct Counting<'c>(&'c Cell<usize>);
+    /// Counts the bytes that it hashes.
+    struct CountingChecksum<'c>(&'c Cell<usize>);
 
-    impl Checksum for Counting<'_> {
+    impl Checksum for CountingChecksum<'_> {
         const SIZE: usize = 8;
 
         fn calculate(&self, payload: &[u8]) -> u64 {
@@ -637,8 +665,8 @@ mod tests {
         }
     }
 
-    // Goal: no input makes the work more than linear. Method: what is hashed on input that claims a long frame at every
-    // byte, on intact small frames between headers that declare long ones, and on landmarks everywhere.
+    // Proves that the work is linear on hostile input: a long frame claimed at every byte, intact
+    // small frames between headers that declare long ones, and identifiers everywhere.
     #[test]
     fn hostile_input_costs_linear_work() {
         const BYTES: usize = 2 << 20;
@@ -652,28 +680,27 @@ mod tests {
         let landmarks: Vec<u8> = b"MARK".iter().copied().cycle().take(BYTES).collect();
         for (bytes, marks) in [(claims, &[][..]), (alternating, &[]), (landmarks, &[*b"MARK", *b"ARKM"])] {
             let hashed = Cell::new(0);
-            let deframer = ChecksumDeframer::new(Counting(&hashed)).with_max_frame_len(LIMIT);
-            pieces(salvage(&bytes, deframer).with_landmarks(marks));
-            let allowed =
-                HASHED_IN_VAIN_MIN + (HASHED_IN_VAIN_PER_BYTE + 2) * BYTES as u64 + 4 * LIMIT as u64;
+            let deframer = ChecksumDeframer::new(CountingChecksum(&hashed)).with_max_frame_len(LIMIT);
+            regions(salvage(&bytes, deframer).with_identifiers(marks));
+            let allowed = HASH_BUDGET_MIN + (HASH_BUDGET_PER_BYTE + 2) * BYTES as u64 + 4 * LIMIT as u64;
             assert!((hashed.get() as u64) < allowed, "{} bytes hashed, {allowed} allowed", hashed.get());
         }
     }
 
     proptest! {
-        // Goal: whatever the bytes, the pieces tile them, and what is called a frame is one. Method: random bytes with
-        // small numbers among them, with and without landmarks.
+        // Proves that regions cover arbitrary bytes without gap or overlap and that every frame
+        // region is a frame.
         #[test]
         fn any_bytes_are_tiled(bytes in proptest::collection::vec(prop_oneof![Just(0_u8), 0..9_u8, any::<u8>()], 0..400)) {
             for &kind in ChecksumKind::ALL {
                 let deframer = deframer(kind);
                 for landmarks in [&[][..], &[[0; 4]]] {
-                    for piece in pieces(salvage(&bytes, deframer).with_landmarks(landmarks)) {
-                        if let Content::Frame(payload) = piece.content {
+                    for piece in regions(salvage(&bytes, deframer).with_identifiers(landmarks)) {
+                        if let RegionContent::Frame(payload) = piece.content {
                             let frame = &bytes[piece.offset..piece.offset + piece.length];
                             match deframer.deframe(frame).unwrap() {
-                                Step::Frame(found) => prop_assert_eq!(found.payload(), payload),
-                                Step::Incomplete { .. } => prop_assert!(false, "a part of a frame"),
+                                DeframeStatus::Frame(found) => prop_assert_eq!(found.payload(), payload),
+                                DeframeStatus::Incomplete { .. } => prop_assert!(false, "a part of a frame"),
                             }
                         }
                     }
@@ -681,15 +708,15 @@ mod tests {
             }
         }
 
-        // Goal: an intact stream is its frames and nothing else. Method: random payloads, all checksums.
+        // Proves that an intact stream gives its frames and nothing else, under all checksums.
         #[test]
         fn an_intact_stream_is_its_frames(
             lengths in proptest::collection::vec(1..80_usize, 0..30),
         ) {
             for &kind in ChecksumKind::ALL {
                 let stream = stream(kind, lengths.iter().enumerate().map(|(seed, length)| noise(seed, *length)));
-                let found = pieces(salvage(&stream.bytes, deframer(kind)));
-                prop_assert!(found.iter().all(|piece| matches!(piece.content, Content::Frame(_))));
+                let found = regions(salvage(&stream.bytes, deframer(kind)));
+                prop_assert!(found.iter().all(|piece| matches!(piece.content, RegionContent::Frame(_))));
                 prop_assert_eq!(payloads(&found), stream.untouched(|_| false));
             }
         }

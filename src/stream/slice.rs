@@ -1,64 +1,67 @@
-//! Frames of bytes that are in memory already, or mapped there, without copying one.
+//! Reads frames from bytes in memory or in a memory map, without copying.
 
-use super::deframer::{Frame, SliceDeframer, Step};
+use super::deframer::{DeframeStatus, Frame, SliceDeframer};
 use super::error::{Error, Result};
 
-/// Iterates over the payloads of a slice. They borrow the slice, not the reader, and outlive the iteration. Ends behind
-/// the last frame, or with one error.
+/// Iterates over the payloads of a slice. They borrow the slice, not the reader, and outlive the
+/// iteration. The iteration ends after the last frame or with one error.
 ///
-/// Reading may start at any frame ([`seek`](Self::seek)) and be divided among threads ([`split`](Self::split)).
+/// Reading may start at any frame ([`seek`](Self::seek)) and be divided among threads
+/// ([`split`](Self::split)).
 #[derive(Debug, Clone)]
 pub struct SliceReader<'a, D> {
     bytes: &'a [u8],
-    /// From the next frame to the end; nothing behind an error.
+    /// From the next frame to the end; empty after an error.
     rest: &'a [u8],
     deframer: D,
-    /// Length of the frame before. The next frame is expected to be as long: see [`step_over`](Self::step_over).
+    /// Length of the previous frame. The next one is expected to be as long: see
+    /// [`advance`](Self::advance).
     stride: usize,
     /// Offset of the frame that failed.
     failed_at: Option<usize>,
 }
 
 impl<'a, D: SliceDeframer> SliceReader<'a, D> {
-    /// A reader at the start of `bytes`.
+    /// Creates a reader at the start of `bytes`.
     pub const fn new(bytes: &'a [u8], deframer: D) -> Self {
         Self { bytes, rest: bytes, deframer, stride: 0, failed_at: None }
     }
 
-    /// Offset of the next frame, or of the frame that failed.
+    /// Returns the offset of the next frame, or of the frame that failed.
     pub fn offset(&self) -> usize {
         self.failed_at.unwrap_or(self.bytes.len() - self.rest.len())
     }
 
-    /// Goes on at `offset`, which must be the offset of a frame, or the end. Beyond the end there are no frames.
+    /// Continues at `offset`, which must be the offset of a frame or the end. There are no frames
+    /// past the end.
     pub fn seek(&mut self, offset: usize) {
         self.rest = self.bytes.get(offset..).unwrap_or_default();
         self.failed_at = None;
     }
 
-    /// The deframer.
+    /// Returns the deframer.
     pub fn deframer(&self) -> &D {
         &self.deframer
     }
 
-    /// The next frame with its header; none behind the last frame and behind an error.
+    /// Returns the next frame with its header, or `None` after the last frame and after an error.
     #[inline]
     pub fn next_frame(&mut self) -> Option<Result<Frame<'a>>> {
         if self.rest.is_empty() {
             return None;
         }
         match self.deframer.deframe(self.rest) {
-            Ok(Step::Frame(frame)) => {
-                self.step_over(frame.bytes().len());
+            Ok(DeframeStatus::Frame(frame)) => {
+                self.advance(frame.bytes().len());
                 Some(Ok(frame))
             }
-            Ok(Step::Incomplete { .. }) => Some(Err(self.fail(Error::unexpected_eof()))),
+            Ok(DeframeStatus::Incomplete { .. }) => Some(Err(self.fail(Error::unexpected_eof()))),
             Err(error) => Some(Err(self.fail(error))),
         }
     }
 
-    /// Steps over the next frame by its header alone, and gives its offset; none at the end. Its checksum is not
-    /// looked at.
+    /// Skips the next frame by its header alone and returns its offset, or `None` at the end. Does
+    /// not verify the checksum.
     ///
     /// # Errors
     /// `UnexpectedEof`, `InvalidFrame`.
@@ -67,10 +70,10 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         if self.rest.is_empty() {
             return Ok(None);
         }
-        match self.deframer.measure(self.rest).checked() {
+        match self.deframer.frame_length(self.rest).checked() {
             Ok(Some(length)) if length <= self.rest.len() => {
                 let offset = self.offset();
-                self.step_over(length);
+                self.advance(length);
                 Ok(Some(offset))
             }
             Ok(_) => Err(self.fail(Error::unexpected_eof())),
@@ -78,28 +81,28 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         }
     }
 
-    /// Steps over the frame that failed, by its length, and gives its offset, so that reading may go on behind a frame
-    /// that was whole and yet refused: for its checksum, or by a validator.
+    /// Skips the frame that failed, by its length, and returns its offset. Reading may then
+    /// continue after a whole frame that was rejected for its checksum or by a validator.
     ///
     /// # Errors
-    /// `UnexpectedEof`, `InvalidFrame`: behind such a frame there is no going on.
+    /// `UnexpectedEof`, `InvalidFrame`: reading cannot continue after such a frame.
     pub fn skip_refused(&mut self) -> Result<Option<usize>> {
         self.seek(self.offset());
         self.skip_frame()
     }
 
-    /// The frames ahead as readers of about equal numbers of bytes, in order, for as many threads: `parts` at most,
-    /// fewer where frames are few. Walks the headers once. What follows a frame that cannot be stepped over belongs to
-    /// the last part, whose reader meets the error.
+    /// Divides the remaining frames into at most `parts` readers of about equal numbers of bytes,
+    /// in order, one per thread; fewer if there are few frames. Reads all headers once. A frame
+    /// that cannot be skipped ends up in the last part, whose reader returns the error.
     pub fn split(mut self, parts: usize) -> Vec<Self>
     where
         D: Clone,
     {
-        let goal = self.rest.len().div_ceil(parts.max(1)).max(1);
+        let target_bytes = self.rest.len().div_ceil(parts.max(1)).max(1);
         let mut readers = Vec::with_capacity(parts.max(1));
         let mut from = self.offset();
         while let Ok(Some(_)) = self.skip_frame() {
-            if self.offset() - from >= goal && !self.rest.is_empty() {
+            if self.offset() - from >= target_bytes && !self.rest.is_empty() {
                 readers.push(self.part(from, self.offset()));
                 from = self.offset();
             }
@@ -108,7 +111,8 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         readers
     }
 
-    /// Frames from one offset to another. Offsets stay those of the whole.
+    /// Returns a reader of the frames between two offsets. Offsets stay relative to the whole
+    /// slice.
     fn part(&self, from: usize, to: usize) -> Self
     where
         D: Clone,
@@ -120,21 +124,22 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
 
     /// Advances by a frame of `length` bytes.
     ///
-    /// Where the next header stands follows from this one's length, which has to arrive from memory first: one cache
-    /// miss a frame, each waiting for the one before. Frames of one source are mostly of one length, so the length of
-    /// the frame before is added instead, once it has been compared; the processor predicts the comparison and fetches
-    /// ahead. docs/BENCHMARKS.md, "Framing", has the measurement.
+    /// The position of the next header depends on the length in this one, which must arrive from
+    /// memory first: one cache miss per frame, each waiting for the one before. Frames of one
+    /// source mostly have the same length, so the length of the previous frame is added instead,
+    /// after a comparison. The processor predicts the comparison and fetches ahead.
+    /// docs/BENCHMARKS.md, "Framing", has the measurement.
     #[inline]
-    fn step_over(&mut self, length: usize) {
+    fn advance(&mut self, length: usize) {
         if length != self.stride {
-            self.learn(length);
+            self.set_stride(length);
         }
         self.rest = self.rest.get(self.stride..).unwrap_or_default();
     }
 
-    /// Kept apart, so that the compiler does not see that both ways add the same number.
+    /// Not inlined, so that the compiler does not see that both branches add the same number.
     #[inline(never)]
-    fn learn(&mut self, length: usize) {
+    fn set_stride(&mut self, length: usize) {
         self.stride = length;
     }
 
@@ -162,7 +167,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::stream::kind::{ChecksumKind, KindDeframer};
+    use crate::stream::checksum_kind::{ChecksumKind, KindDeframer};
     use crate::stream::writer::StreamWriter;
 
     fn stream(kind: ChecksumKind, lengths: &[usize]) -> (Vec<u8>, Vec<usize>) {
@@ -175,7 +180,7 @@ mod tests {
         (writer.into_inner(), ends)
     }
 
-    // Goal: a cut stream gives its whole frames, then one error, then ends. Method: every cut of some frames.
+    // Proves that a stream cut at any byte gives its whole frames, then one error, then ends.
     #[test]
     fn a_cut_gives_whole_frames_then_one_error() {
         for &kind in ChecksumKind::ALL {
@@ -184,7 +189,7 @@ mod tests {
                 let mut reader = SliceReader::new(&bytes[..cut], KindDeframer::new(kind));
                 let whole = reader.by_ref().take_while(Result::is_ok).count();
                 assert_eq!(whole, ends.iter().filter(|&&end| end <= cut).count() - 1);
-                assert_eq!(reader.offset(), ends[whole], "the reader stands at the frame that failed");
+                assert_eq!(reader.offset(), ends[whole], "the reader is at the frame that failed");
                 assert!(reader.next().is_none());
                 assert!(reader.skip_frame().unwrap().is_none());
             }
@@ -192,8 +197,8 @@ mod tests {
     }
 
     proptest! {
-        // Goal: any division holds every frame once, in order, and offsets are those of the whole. Method: random
-        // lengths and numbers of parts.
+        // Proves that any division has every frame once and in order, with offsets of the whole
+        // stream.
         #[test]
         fn parts_add_up(lengths in proptest::collection::vec(0..60_usize, 0..40), parts in 0..9_usize) {
             for &kind in ChecksumKind::ALL {
@@ -214,7 +219,7 @@ mod tests {
         }
     }
 
-    // Goal: reading starts anew at any frame, after an error too. Method: seek to each frame of a damaged stream.
+    // Proves that reading restarts at any frame, also after an error.
     #[cfg(feature = "xxhash")]
     #[test]
     fn seeking() {

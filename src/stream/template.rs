@@ -1,9 +1,10 @@
-//! Messages of one shape: built once, then copied and patched.
+//! Templates: messages of one shape, built once, then copied and patched.
 //!
-//! A FlatBuffer whose fields are all present has the same bytes each time it is built, but for the values of its scalars.
-//! So it need not be built each time: the first one is copied, and the values that change are written where they stand.
-//! Reading works the same way: a payload that equals the template everywhere but in those values has the template's
-//! shape, so it needs no verification of its own and its fields stand where the template's do.
+//! A FlatBuffer with all fields present has the same bytes each time it is built, except for the
+//! values of its scalars. So it is built only once; later messages are copies with new values at
+//! the same offsets. Reading works the same way: a payload that equals the template everywhere
+//! except in those values has the template's shape, so it needs no verification and its fields have
+//! the template's offsets.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,38 +15,39 @@ use flatbuffers::FlatBufferBuilder;
 
 use super::copy::copy_small;
 use super::error::Result;
-use super::fixed::Fixed;
-use super::framer::{SliceFramer, no_room};
+use super::fixed_bytes::FixedBytes;
+use super::framer::{SliceFramer, buffer_too_small};
 use super::message::StreamSerialize;
-use super::place::{self, Place};
+use super::template_path::{self, FieldLocation};
 
-pub use super::place::{Scalar, TemplateError};
+pub use super::template_path::{Scalar, TemplateError};
 
 /// A finished FlatBuffer, some of whose scalars change from message to message.
 ///
 /// ```
 /// use flatbuffers::FlatBufferBuilder;
 /// use flatcap::schema::synthetic::{Point, PointArgs};
-/// use flatcap::stream::{DefaultFramer, FrameTemplate, SliceReader, DefaultDeframer};
+/// use flatcap::stream::{DefaultDeframer, DefaultFramer, FrameTemplate, SliceReader};
 ///
 /// let mut builder = FlatBufferBuilder::new();
-/// builder.force_defaults(true); // a value that equals its default would be left out
+/// builder.force_defaults(true); // otherwise a value that equals its default is omitted
 /// let point = Point::create(&mut builder, &PointArgs::default());
 /// builder.finish_minimal(point);
 /// let schema = std::fs::read("generated/synthetic.bfbs")?;
 /// let template = FrameTemplate::new(builder.finished_data(), &schema, &["counter", "wave"])?;
-/// let (counter, wave) = (template.slot::<u64>("counter")?, template.slot::<f64>("wave")?);
+/// let (counter, wave) = (template.field::<u64>("counter")?, template.field::<f64>("wave")?);
 ///
-/// let mut room = [0; 1024];
+/// let mut output = [0; 1024];
 /// let mut end = 0;
 /// for number in 0..3 {
-///     end += template.frame_into(&DefaultFramer, &mut room[end..], |patch| {
+///     end += template.frame_into(&DefaultFramer, &mut output[end..], |patch| {
 ///         patch.set(counter, number);
 ///         patch.set(wave, 0.5 * number as f64);
 ///     })?;
 /// }
 ///
-/// for (number, payload) in (0..).zip(SliceReader::new(&room[..end], DefaultDeframer::new())) {
+/// let payloads = SliceReader::new(&output[..end], DefaultDeframer::new());
+/// for (number, payload) in (0..).zip(payloads) {
 ///     let view = template.view(payload?).ok_or("another shape")?;
 ///     assert_eq!((view.get(counter), view.get(wave)), (number, 0.5 * number as f64));
 /// }
@@ -54,73 +56,80 @@ pub use super::place::{Scalar, TemplateError};
 #[derive(Debug, Clone)]
 pub struct FrameTemplate {
     payload: Box<[u8]>,
-    fixed: Fixed,
-    /// What may change, in the order of the paths it was made from.
-    places: Box<[(Box<str>, Place)]>,
-    /// Of all of the above. Templates that agree in it are the same, and so are their slots.
+    fixed: FixedBytes,
+    /// The values that may change, in the order of their paths.
+    locations: Box<[(Box<str>, FieldLocation)]>,
+    /// A hash of all of the above. Templates with the same fingerprint are equal, and so are their
+    /// fields.
     fingerprint: u64,
 }
 
-/// A value that changes: where it stands in one template, and its type.
-pub struct Slot<T> {
+/// A handle to a value that changes: its offset in one template, and its type.
+pub struct TemplateField<T> {
     at: usize,
     fingerprint: u64,
     value: PhantomData<fn(T) -> T>,
 }
 
-/// All elements of a vector or array whose values change, while their number does not.
+/// A handle to all elements of a vector or array. Their values change, their number does not.
 #[derive(Debug, Clone)]
-pub struct List {
-    place: Range<usize>,
+pub struct TemplateList {
+    range: Range<usize>,
     fingerprint: u64,
 }
 
 impl FrameTemplate {
-    /// A template from a finished FlatBuffer, the binary schema (.bfbs) of its root table, and the paths of the values
-    /// that change: `field`, `structure.field`, `table.field`, `vector[2]`, `vector[2].field`, `vector[]` for all its elements.
+    /// Creates a template from a finished FlatBuffer, the binary schema (.bfbs) of its root table,
+    /// and the paths of the values that change: `field`, `structure.field`, `table.field`,
+    /// `vector[2]`, `vector[2].field`, or `vector[]` for all elements.
     ///
     /// # Errors
-    /// What is wrong with a path, or with the schema. A field must be present in the buffer: build with
-    /// `force_defaults(true)`, or use [`of`](Self::of).
+    /// `Path` for a wrong path, `Schema` for a wrong schema. A field must be present in the buffer:
+    /// build with `force_defaults(true)`, or use [`from_message`](Self::from_message).
     pub fn new(finished: &[u8], schema: &[u8], paths: &[&str]) -> std::result::Result<Self, TemplateError> {
-        Ok(Self::from_places(finished, place::resolve(finished, schema, None, paths)?, paths))
+        Ok(Self::from_locations(finished, template_path::resolve(finished, schema, None, paths)?, paths))
     }
 
-    /// A template of a root table that is not the schema's own: `root` is its name with its namespace.
+    /// Creates a template of a root table that is not the schema's `root_type`. `root` is its name
+    /// with its namespace.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
-    pub fn of_root(
+    /// As [`new`](Self::new); `Root` if the schema has no such table.
+    pub fn with_root(
         finished: &[u8],
         (schema, root): (&[u8], &str),
         paths: &[&str],
     ) -> std::result::Result<Self, TemplateError> {
-        Ok(Self::from_places(finished, place::resolve(finished, schema, Some(root), paths)?, paths))
+        Ok(Self::from_locations(
+            finished,
+            template_path::resolve(finished, schema, Some(root), paths)?,
+            paths,
+        ))
     }
 
-    fn from_places(finished: &[u8], places: Vec<Place>, paths: &[&str]) -> Self {
+    fn from_locations(finished: &[u8], locations: Vec<FieldLocation>, paths: &[&str]) -> Self {
         let mut mask = vec![0xFF; finished.len()];
-        for place in &places {
-            if let Some(changing) = mask.get_mut(place.range()) {
+        for location in &locations {
+            if let Some(changing) = mask.get_mut(location.range()) {
                 changing.fill(0);
             }
         }
         let mut hasher = DefaultHasher::new();
         (finished, &mask, paths).hash(&mut hasher);
-        let places = paths.iter().map(|path| Box::from(*path)).zip(places).collect();
+        let locations = paths.iter().map(|path| Box::from(*path)).zip(locations).collect();
         Self {
             payload: finished.into(),
-            fixed: Fixed::of(finished, mask),
-            places,
+            fixed: FixedBytes::of(finished, mask),
+            locations,
             fingerprint: hasher.finish(),
         }
     }
 
-    /// A template from a message, built with defaults forced.
+    /// Creates a template from a message, which is built with defaults forced.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and `TemplateError` with what the message says.
-    pub fn of<T: StreamSerialize>(
+    /// As [`new`](Self::new); `Message` if the message cannot be built.
+    pub fn from_message<T: StreamSerialize>(
         item: &T,
         schema: &[u8],
         paths: &[&str],
@@ -131,203 +140,204 @@ impl FrameTemplate {
         Self::new(builder.finished_data(), schema, paths)
     }
 
-    /// The slot of a path that the template was made with.
+    /// Returns the handle of a path that the template was created with.
     ///
     /// # Errors
-    /// The path is none of the template's, or its value is no `T`.
-    pub fn slot<T: Scalar>(&self, path: &str) -> std::result::Result<Slot<T>, TemplateError> {
-        let place = self.named(path)?;
-        if !place.holds::<T>() {
-            return Err(TemplateError::other_type(path, place, T::NAME));
+    /// `Path` if the template does not have the path, or if its value is not a `T`.
+    pub fn field<T: Scalar>(&self, path: &str) -> std::result::Result<TemplateField<T>, TemplateError> {
+        let location = self.location(path)?;
+        if !location.holds::<T>() {
+            return Err(TemplateError::type_mismatch(path, location, T::NAME));
         }
-        Ok(Slot { at: place.range().start, fingerprint: self.fingerprint, value: PhantomData })
+        Ok(TemplateField { at: location.range().start, fingerprint: self.fingerprint, value: PhantomData })
     }
 
-    /// The elements of a vector or array that the template was made with, by the path that ends in `[]`.
+    /// Returns the handle of a vector or array, by its path, which ends in `[]`.
     ///
     /// # Errors
-    /// The path is none of the template's, or is no list.
-    pub fn list(&self, path: &str) -> std::result::Result<List, TemplateError> {
-        let place = self.named(path)?;
-        if !place.is_list() {
-            return Err(TemplateError::other_type(
+    /// `Path` if the template does not have the path, or if it is not a list.
+    pub fn list(&self, path: &str) -> std::result::Result<TemplateList, TemplateError> {
+        let location = self.location(path)?;
+        if !location.is_list() {
+            return Err(TemplateError::type_mismatch(
                 path,
-                place,
-                "all elements of a vector: end the path in `[]`",
+                location,
+                "all elements of a vector; end the path in `[]`",
             ));
         }
-        Ok(List { place: place.range(), fingerprint: self.fingerprint })
+        Ok(TemplateList { range: location.range(), fingerprint: self.fingerprint })
     }
 
-    fn named(&self, path: &str) -> std::result::Result<&Place, TemplateError> {
-        let known = self.places.iter().find(|(known, _)| **known == *path);
-        known
-            .map(|(_, place)| place)
-            .ok_or_else(|| TemplateError::unknown(path, self.places.iter().map(|(known, _)| &**known)))
+    fn location(&self, path: &str) -> std::result::Result<&FieldLocation, TemplateError> {
+        let known = self.locations.iter().find(|(known, _)| **known == *path);
+        known.map(|(_, place)| place).ok_or_else(|| {
+            TemplateError::unknown_path(path, self.locations.iter().map(|(known, _)| &**known))
+        })
     }
 
-    /// The payload that was the model.
+    /// Returns the payload that is copied, also called the model.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
-    /// Length of each payload, in bytes.
+    /// Returns the length of each payload in bytes.
     pub fn payload_bytes(&self) -> usize {
         self.payload.len()
     }
 
-    /// Copies the model to `room`, to be patched there.
+    /// Copies the model to `output`, to be patched there.
     ///
     /// # Panics
-    /// `room` has not the payload's length: a mistake of the caller.
+    /// If `output` does not have the length of the model.
     #[inline]
-    pub fn fill<'p>(&'p self, room: &'p mut [u8]) -> Patch<'p> {
-        copy_small(room, &self.payload);
-        Patch { template: self, payload: room }
+    pub fn fill<'p>(&'p self, output: &'p mut [u8]) -> TemplatePatch<'p> {
+        copy_small(output, &self.payload);
+        TemplatePatch { template: self, payload: output }
     }
 
-    /// A copy of the model that was made earlier, to be patched again where it stands.
+    /// Patches an earlier copy of the model in place.
     ///
     /// # Panics
-    /// `payload` has not the model's length: a mistake of the caller.
+    /// If `payload` does not have the length of the model.
     #[inline]
-    pub fn patch<'p>(&'p self, payload: &'p mut [u8]) -> Patch<'p> {
-        assert!(payload.len() == self.payload.len(), "a copy of the model has its length");
-        Patch { template: self, payload }
+    pub fn patch<'p>(&'p self, payload: &'p mut [u8]) -> TemplatePatch<'p> {
+        assert!(payload.len() == self.payload.len(), "a copy of the template's payload must have its length");
+        TemplatePatch { template: self, payload }
     }
 
-    /// Frames a patched copy into the front of `room` and says how many bytes the frame has.
+    /// Writes a frame with a patched copy to the start of `output` and returns its length.
     ///
     /// # Errors
-    /// What the framer says; `InvalidFrame` if `room` is too short.
+    /// Those of the framer; `InvalidFrame` if `output` is too short.
     #[inline]
     pub fn frame_into<F: SliceFramer>(
         &self,
         framer: &F,
-        room: &mut [u8],
-        patch: impl FnOnce(&mut Patch<'_>),
+        output: &mut [u8],
+        patch: impl FnOnce(&mut TemplatePatch<'_>),
     ) -> Result<usize> {
         let header_bytes = framer.header_bytes();
         let needed = header_bytes + self.payload.len();
-        let available = room.len();
-        let Some(frame) = room.get_mut(..needed) else { return Err(no_room(needed, available)) };
+        let available = output.len();
+        let Some(frame) = output.get_mut(..needed) else { return Err(buffer_too_small(needed, available)) };
         let (_, payload) = frame.split_at_mut(header_bytes);
         patch(&mut self.fill(payload));
-        framer.seal(frame)?;
+        framer.frame_in_place(frame)?;
         Ok(needed)
     }
 
-    /// The values of a payload of this shape; none if it has another.
+    /// Returns the values of a payload of this shape, or `None` if it has another shape.
     #[inline]
-    pub fn view<'p>(&'p self, payload: &'p [u8]) -> Option<View<'p>> {
-        self.has_shape(payload).then_some(View { template: self, payload })
+    pub fn view<'p>(&'p self, payload: &'p [u8]) -> Option<TemplateView<'p>> {
+        self.has_shape(payload).then_some(TemplateView { template: self, payload })
     }
 
-    /// The values of a payload that is taken to have this shape, for its writer is known to have used this template: of its own
-    /// length, nothing is compared. None if it has another.
+    /// Returns the values of a payload that is trusted to have this shape because its writer used
+    /// this template. Only the length is checked; `None` if it differs.
     ///
-    /// A payload of the same length and another shape gives values that mean nothing, as a fixed layout read by the wrong
-    /// schema does. So this is for streams of one's own, behind a checksum; of anything else ask [`view`](Self::view).
+    /// A payload of the same length and another shape gives meaningless values, as a fixed layout
+    /// read with the wrong schema does. Use this only for streams of your own that have a checksum,
+    /// and [`view`](Self::view) for all others.
     #[inline]
-    pub fn view_trusted<'p>(&'p self, payload: &'p [u8]) -> Option<View<'p>> {
-        (payload.len() == self.payload.len()).then_some(View { template: self, payload })
+    pub fn view_trusted<'p>(&'p self, payload: &'p [u8]) -> Option<TemplateView<'p>> {
+        (payload.len() == self.payload.len()).then_some(TemplateView { template: self, payload })
     }
 
-    /// Whether a payload is the model but for the values that change.
+    /// Returns whether a payload equals the model except for the values that change.
     #[inline]
     fn has_shape(&self, payload: &[u8]) -> bool {
-        payload.len() == self.payload.len() && self.fixed.are_in(payload, &self.payload)
+        payload.len() == self.payload.len() && self.fixed.matches(payload, &self.payload)
     }
 
-    /// Where a slot's value stands.
+    /// Returns the range of a field's value.
     #[inline]
-    fn place<T>(&self, slot: Slot<T>) -> Range<usize> {
-        assert!(slot.fingerprint == self.fingerprint, "a slot belongs to the template that gave it");
-        slot.at..slot.at + size_of::<T>()
+    fn value_range<T>(&self, field: TemplateField<T>) -> Range<usize> {
+        assert!(field.fingerprint == self.fingerprint, "the field belongs to another template");
+        field.at..field.at + size_of::<T>()
     }
 }
 
-/// A copy of the model, to be patched.
+/// A copy of the model that is being patched.
 #[derive(Debug)]
-pub struct Patch<'p> {
+pub struct TemplatePatch<'p> {
     template: &'p FrameTemplate,
     payload: &'p mut [u8],
 }
 
-impl Patch<'_> {
+impl TemplatePatch<'_> {
     /// Writes a value.
     ///
     /// # Panics
-    /// The slot is another template's: a mistake of the caller.
+    /// If the field belongs to another template.
     #[inline]
-    pub fn set<T: Scalar>(&mut self, slot: Slot<T>, value: T) {
-        let place = self.template.place(slot);
-        if let Some(room) = self.payload.get_mut(place) {
-            value.store(room);
+    pub fn set<T: Scalar>(&mut self, field: TemplateField<T>, value: T) {
+        let range = self.template.value_range(field);
+        if let Some(output) = self.payload.get_mut(range) {
+            value.store(output);
         }
     }
 }
 
-impl<'p> Patch<'p> {
-    /// The bytes of all elements of a list, to be filled there.
+impl<'p> TemplatePatch<'p> {
+    /// Returns the bytes of all elements of a list, to be overwritten.
     ///
     /// # Panics
-    /// The list is another template's: a mistake of the caller.
+    /// If the list belongs to another template.
     #[inline]
-    pub fn elements(self, list: &List) -> &'p mut [u8] {
-        assert!(list.fingerprint == self.template.fingerprint, "a list belongs to the template that gave it");
-        self.payload.get_mut(list.place.clone()).unwrap_or_default()
+    pub fn elements(self, list: &TemplateList) -> &'p mut [u8] {
+        assert!(list.fingerprint == self.template.fingerprint, "the list belongs to another template");
+        self.payload.get_mut(list.range.clone()).unwrap_or_default()
     }
 
-    /// The place of a structure, to be filled there.
+    /// Returns the bytes of a struct, to be overwritten.
     ///
     /// # Panics
-    /// The slot is another template's: a mistake of the caller.
+    /// If the field belongs to another template.
     #[inline]
-    pub fn place<const BYTES: usize>(self, slot: Slot<[u8; BYTES]>) -> &'p mut [u8] {
-        let place = self.template.place(slot);
-        self.payload.get_mut(place).unwrap_or_default()
+    pub fn struct_bytes<const BYTES: usize>(self, field: TemplateField<[u8; BYTES]>) -> &'p mut [u8] {
+        let range = self.template.value_range(field);
+        self.payload.get_mut(range).unwrap_or_default()
     }
 }
 
 /// A payload of the template's shape.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'p> {
+pub struct TemplateView<'p> {
     template: &'p FrameTemplate,
     payload: &'p [u8],
 }
 
-impl<'p> View<'p> {
-    /// The bytes of all elements of a list, where they stand in the payload: little-endian, one behind the other.
+impl<'p> TemplateView<'p> {
+    /// Returns the bytes of all elements of a list, little-endian and without gaps.
     ///
     /// # Panics
-    /// The list is another template's: a mistake of the caller.
+    /// If the list belongs to another template.
     #[inline]
-    pub fn elements(&self, list: &List) -> &'p [u8] {
-        assert!(list.fingerprint == self.template.fingerprint, "a list belongs to the template that gave it");
-        self.payload.get(list.place.clone()).unwrap_or_default()
+    pub fn elements(&self, list: &TemplateList) -> &'p [u8] {
+        assert!(list.fingerprint == self.template.fingerprint, "the list belongs to another template");
+        self.payload.get(list.range.clone()).unwrap_or_default()
     }
 
     /// Reads a value.
     ///
     /// # Panics
-    /// The slot is another template's: a mistake of the caller.
+    /// If the field belongs to another template.
     #[inline]
-    pub fn get<T: Scalar>(&self, slot: Slot<T>) -> T {
-        let place = self.template.place(slot);
-        T::load(self.payload.get(place).unwrap_or_default())
+    pub fn get<T: Scalar>(&self, field: TemplateField<T>) -> T {
+        let range = self.template.value_range(field);
+        T::load(self.payload.get(range).unwrap_or_default())
     }
 }
 
-impl<T> Clone for Slot<T> {
+impl<T> Clone for TemplateField<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Slot<T> {}
+impl<T> Copy for TemplateField<T> {}
 
-impl<T> fmt::Debug for Slot<T> {
+impl<T> fmt::Debug for TemplateField<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("at", &self.at).finish_non_exhaustive()
     }
@@ -339,8 +349,8 @@ mod tests {
 
     use super::*;
     use crate::schema::synthetic::{Point, PointArgs, Wide, WideArgs};
-    use crate::stream::deframer::{SliceDeframer, Step};
-    use crate::stream::kind::{ChecksumKind, KindDeframer};
+    use crate::stream::checksum_kind::{ChecksumKind, KindDeframer};
+    use crate::stream::deframer::{DeframeStatus, SliceDeframer};
 
     fn built(counter: u64, wave: f64, noise: u64) -> Vec<u8> {
         let mut builder = FlatBufferBuilder::new();
@@ -352,26 +362,26 @@ mod tests {
 
     fn template(paths: &[&str]) -> FrameTemplate {
         let schema = include_bytes!("../../generated/synthetic.bfbs");
-        FrameTemplate::new(&built(0, 0.0, 0), schema, paths).expect("paths of the schema")
+        FrameTemplate::new(&built(0, 0.0, 0), schema, paths).expect("the schema has the paths")
     }
 
     proptest! {
-        // Goal: copying and patching gives the bytes that building gives, framed alike, and they read back. Method: any
-        // values, defaults among them, all checksums.
+        // Proves that copying and patching gives the bytes of building, under all checksums, and
+        // that the values read back.
         #[test]
         fn patched_equals_built(counter: u64, wave: f64, noise in prop_oneof![Just(0_u64), any::<u64>()]) {
             let built = built(counter, wave, noise);
             let template = template(&["counter", "wave", "noise"]);
-            let slots = ["counter", "noise"].map(|path| template.slot::<u64>(path).unwrap());
-            let gauge = template.slot::<f64>("wave").unwrap();
+            let slots = ["counter", "noise"].map(|path| template.field::<u64>(path).unwrap());
+            let gauge = template.field::<f64>("wave").unwrap();
             for &kind in ChecksumKind::ALL {
-                let mut room = vec![0xAA; 200];
-                let length = template.frame_into(&kind, &mut room, |patch| {
+                let mut output = vec![0xAA; 200];
+                let length = template.frame_into(&kind, &mut output, |patch| {
                     patch.set(slots[0], counter);
                     patch.set(slots[1], noise);
                     patch.set(gauge, wave);
                 }).unwrap();
-                let Step::Frame(frame) = KindDeframer::new(kind).deframe(&room).unwrap() else { panic!() };
+                let DeframeStatus::Frame(frame) = KindDeframer::new(kind).deframe(&output).unwrap() else { panic!() };
                 prop_assert_eq!(frame.bytes().len(), length);
                 prop_assert_eq!(frame.payload(), &built);
                 let view = template.view(frame.payload()).unwrap();
@@ -381,17 +391,18 @@ mod tests {
         }
     }
 
-    // Goal: a slot is good for its own template alone. Method: the slot of a template with the paths in another order.
+    // Proves that a field of another template is rejected, here one with the paths in another
+    // order.
     #[test]
-    #[should_panic(expected = "a slot belongs to the template that gave it")]
-    fn a_foreign_slot_is_refused() {
-        let slot = template(&["noise", "counter"]).slot::<u64>("counter").unwrap();
+    #[should_panic(expected = "the field belongs to another template")]
+    fn a_foreign_field_is_rejected() {
+        let slot = template(&["noise", "counter"]).field::<u64>("counter").unwrap();
         let template = template(&["counter", "noise"]);
-        let mut room = vec![0; template.payload_bytes()];
-        template.fill(&mut room).set(slot, 1);
+        let mut output = vec![0; template.payload_bytes()];
+        template.fill(&mut output).set(slot, 1);
     }
 
-    // Goal: a message's defaults are in its template. Method: a message that is its own default.
+    // Proves that a message whose values equal their defaults still has them in its template.
     #[test]
     fn defaults_are_forced() {
         struct Zero;
@@ -408,14 +419,13 @@ mod tests {
             }
         }
         let schema = include_bytes!("../../generated/synthetic.bfbs");
-        assert!(FrameTemplate::of(&Zero, schema, &["counter"]).is_ok());
-        let error = FrameTemplate::of(&Zero, schema, &["counter", "wave"]).unwrap_err().to_string();
+        assert!(FrameTemplate::from_message(&Zero, schema, &["counter"]).is_ok());
+        let error = FrameTemplate::from_message(&Zero, schema, &["counter", "wave"]).unwrap_err().to_string();
         assert!(error.contains("`wave`") && error.contains("not present"), "{error}");
     }
 
-    // Goal: a payload has the template's shape as long as no fixed byte differs, and its lists are viewed where they stand.
-    // Method: every byte of templates whose values stand side by side, scattered, between long lists, and nowhere,
-    // changed in turn.
+    // Proves that every fixed byte decides the shape and no other, for values that are adjacent,
+    // scattered, between long lists, or absent; and that lists are viewed in place.
     #[test]
     fn every_fixed_byte_counts() {
         let mut builder = FlatBufferBuilder::new();
@@ -425,7 +435,7 @@ mod tests {
         builder.finish_minimal(wide);
         let schema = include_bytes!("../../generated/synthetic.bfbs");
         let root = (&schema[..], "flatcap.synthetic.Wide");
-        let wide = |paths| FrameTemplate::of_root(builder.finished_data(), root, paths).unwrap();
+        let wide = |paths| FrameTemplate::with_root(builder.finished_data(), root, paths).unwrap();
         let templates = [
             (template(&["counter", "wave", "noise"]), 24),
             (template(&["noise", "counter"]), 16),
@@ -455,12 +465,11 @@ mod tests {
         assert_eq!(view.elements(&values), 5_u64.to_le_bytes().repeat(40));
     }
 
-    // Goal: a trusted payload is read without its shape, but never beyond its end. Method: bytes of no shape at all, of the
-    // template's length and of others.
+    // Proves that a trusted payload is accepted by its length alone.
     #[test]
     fn a_trusted_payload_has_the_length_alone() {
         let template = template(&["counter", "noise"]);
-        let slot = template.slot::<u64>("counter").unwrap();
+        let slot = template.field::<u64>("counter").unwrap();
         let bytes = vec![0xA5; template.payload_bytes()];
         assert!(template.view(&bytes).is_none());
         assert_eq!(template.view_trusted(&bytes).unwrap().get(slot), 0xA5A5_A5A5_A5A5_A5A5);
@@ -470,13 +479,13 @@ mod tests {
         assert!(template.view_trusted(&[&bytes[..], &[0]].concat()).is_none());
     }
 
-    // Goal: too little room is refused before anything is written. Method: one byte short.
+    // Proves that a buffer that is one byte too short is rejected before anything is written.
     #[test]
-    fn too_little_room_is_refused() {
+    fn a_short_buffer_is_rejected() {
         let template = template(&["counter"]);
-        let mut room = vec![7; template.payload_bytes() + 3];
-        let result = template.frame_into(&ChecksumKind::None, &mut room, |_| panic!("nothing to patch"));
+        let mut output = vec![7; template.payload_bytes() + 3];
+        let result = template.frame_into(&ChecksumKind::None, &mut output, |_| panic!("nothing to patch"));
         assert!(result.unwrap_err().is_invalid_frame());
-        assert!(room.iter().all(|&byte| byte == 7));
+        assert!(output.iter().all(|&byte| byte == 7));
     }
 }

@@ -1,4 +1,4 @@
-//! What a payload must be before it is written, or handed on.
+//! Validators check a payload before it is written, or before it is returned.
 
 use std::fmt;
 
@@ -6,19 +6,20 @@ use flatbuffers::{InvalidFlatbuffer, Verifier, VerifierOptions};
 
 use super::error::{Error, Result};
 
-/// A rule for payloads. It sees the bytes in place and copies none; only a refusal takes memory, for its reason.
+/// A rule for payloads. It checks the bytes in place without a copy; only a rejection allocates,
+/// for its reason.
 pub trait Validator: Send + Sync {
-    /// Accepts or refuses a payload.
+    /// Accepts or rejects a payload.
     ///
     /// # Errors
-    /// `ValidationFailed` with the rule's name and its reason.
+    /// `ValidationFailed` with the name of the rule and the reason.
     fn validate(&self, payload: &[u8]) -> Result<()>;
 
-    /// The name of the rule, for errors.
+    /// Returns the name of the rule, for errors.
     fn name(&self) -> &'static str;
 }
 
-/// Accepts everything, and compiles to nothing.
+/// Accepts everything and compiles to nothing.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct NoValidator;
 
@@ -33,7 +34,7 @@ impl Validator for NoValidator {
     }
 }
 
-/// Accepts payloads whose length is between two bounds, both included.
+/// Accepts payloads whose length is between two limits, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeValidator {
     min: usize,
@@ -41,7 +42,7 @@ pub struct SizeValidator {
 }
 
 impl SizeValidator {
-    /// From `min_size` to `max_size` bytes.
+    /// Accepts `min_size` to `max_size` bytes.
     pub const fn new(min_size: usize, max_size: usize) -> Self {
         Self { min: min_size, max: max_size }
     }
@@ -55,7 +56,10 @@ impl Validator for SizeValidator {
             return Ok(());
         }
         let Self { min, max } = self;
-        Err(Error::validation_failed(self.name(), format!("{size} bytes, allowed are {min} to {max}")))
+        Err(Error::validation_failed(
+            self.name(),
+            format!("payload has {size} bytes, must have {min} to {max}"),
+        ))
     }
 
     fn name(&self) -> &'static str {
@@ -63,8 +67,8 @@ impl Validator for SizeValidator {
     }
 }
 
-/// Accepts FlatBuffers whose root is a table that lies well within its bytes, without knowing a schema: the root
-/// table's place, vtable and extent, not its fields. [`TypedValidator`] checks those.
+/// Accepts FlatBuffers whose root table lies within the payload, without a schema. Checks the root
+/// table's offset, vtable and length, not its fields; [`TypedValidator`] checks those.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableRootValidator {
     max_depth: usize,
@@ -72,17 +76,17 @@ pub struct TableRootValidator {
 }
 
 impl TableRootValidator {
-    /// Tables nested at most this deep.
+    /// Default limit on the nesting of tables.
     const DEPTH_MAX: usize = 64;
-    /// At most this many tables.
+    /// Default limit on the number of tables.
     const TABLES_MAX: usize = 1_000_000;
 
-    /// With 64 levels and a million tables at most.
+    /// Allows 64 levels and a million tables.
     pub const fn new() -> Self {
         Self::with_limits(Self::DEPTH_MAX, Self::TABLES_MAX)
     }
 
-    /// With limits of your own.
+    /// Sets both limits.
     pub const fn with_limits(max_depth: usize, max_tables: usize) -> Self {
         Self { max_depth, max_tables }
     }
@@ -98,13 +102,15 @@ impl Validator for TableRootValidator {
     #[inline]
     fn validate(&self, payload: &[u8]) -> Result<()> {
         let Some(root) = payload.first_chunk::<4>() else {
-            return Err(Error::validation_failed(self.name(), "too short for a FlatBuffer"));
+            return Err(Error::validation_failed(self.name(), "payload is too short for a FlatBuffer"));
         };
         let root = u32::from_le_bytes(*root) as usize;
         let options = limits(self.max_depth, self.max_tables);
         match Verifier::new(&options, payload).visit_table(root) {
             Ok(_) if table_end(payload, root).is_some_and(|end| end <= payload.len()) => Ok(()),
-            Ok(_) => Err(Error::validation_failed(self.name(), "the root table ends beyond the payload")),
+            Ok(_) => {
+                Err(Error::validation_failed(self.name(), "the root table ends past the end of the payload"))
+            }
             Err(error) => Err(refused(self.name(), &error)),
         }
     }
@@ -122,7 +128,8 @@ type Verify = fn(&VerifierOptions, &[u8]) -> std::result::Result<(), InvalidFlat
 /// ```
 /// use flatcap::stream::{TypedValidator, Validator};
 ///
-/// // For a generated type: `|options, payload| root_as_event_with_opts(options, payload).map(|_| ())`.
+/// // For a generated type:
+/// // `|options, payload| root_as_event_with_opts(options, payload).map(|_| ())`.
 /// let text = TypedValidator::from_verify_named("text", |options, payload| {
 ///     flatbuffers::root_with_opts::<&str>(options, payload).map(|_| ())
 /// });
@@ -140,22 +147,22 @@ pub struct TypedValidator {
 }
 
 impl TypedValidator {
-    /// Under the name `TypedValidator`, with the verifier's default limits.
+    /// Uses the name `TypedValidator` and the verifier's default limits.
     pub fn from_verify(verify: Verify) -> Self {
         Self::from_verify_named("TypedValidator", verify)
     }
 
-    /// With the verifier's default limits.
+    /// Uses the verifier's default limits.
     pub fn from_verify_named(name: &'static str, verify: Verify) -> Self {
         Self { name, options: VerifierOptions::default(), verify }
     }
 
-    /// Under the name `TypedValidator`.
+    /// Uses the name `TypedValidator`.
     pub fn with_limits_from_verify(max_depth: usize, max_tables: usize, verify: Verify) -> Self {
         Self::with_limits_from_verify_named(max_depth, max_tables, "TypedValidator", verify)
     }
 
-    /// With a name and limits of your own.
+    /// Sets name and limits.
     pub fn with_limits_from_verify_named(
         max_depth: usize,
         max_tables: usize,
@@ -183,20 +190,20 @@ impl fmt::Debug for TypedValidator {
     }
 }
 
-/// Accepts what all of its validators accept. They are asked in the order in which they were added; the first refusal
-/// is the answer. Without any it accepts everything.
+/// Accepts payloads that all of its validators accept. They run in the order in which they were
+/// added, and the first rejection is returned. An empty composite accepts everything.
 #[derive(Default)]
 pub struct CompositeValidator {
     validators: Vec<Box<dyn Validator>>,
 }
 
 impl CompositeValidator {
-    /// Without a validator.
+    /// Creates a composite without validators.
     pub const fn new() -> Self {
         Self { validators: Vec::new() }
     }
 
-    /// The same, asking `validator` too.
+    /// Adds `validator`.
     #[must_use]
     #[allow(clippy::should_implement_trait, reason = "the name that users of flatstream know")]
     pub fn add<V: Validator + 'static>(mut self, validator: V) -> Self {
@@ -222,7 +229,7 @@ impl fmt::Debug for CompositeValidator {
     }
 }
 
-/// Where the table at `table` ends, by its vtable; the verifier looks at the vtable alone.
+/// Returns the end of the table at `table`, by its vtable. The verifier checks only the vtable.
 fn table_end(payload: &[u8], table: usize) -> Option<usize> {
     let to_vtable = i32::from_le_bytes(*payload.get(table..)?.first_chunk()?);
     let vtable = i64::try_from(table).ok()?.checked_sub(to_vtable.into())?;
@@ -230,7 +237,7 @@ fn table_end(payload: &[u8], table: usize) -> Option<usize> {
     table.checked_add(u16::from_le_bytes(*table_bytes).into())
 }
 
-/// What the verifier says, without the empty lines at its end.
+/// Returns the verifier's message without the empty lines at its end.
 #[cold]
 fn refused(name: &'static str, error: &InvalidFlatbuffer) -> Error {
     Error::validation_failed(name, error.to_string().trim_end().to_owned())
@@ -253,17 +260,20 @@ mod tests {
         builder.finished_data().to_vec()
     }
 
-    // Goal: bounds are included, and the refusal says what would be allowed. Method: below, at and above both.
+    // Proves that both limits are included and that the error names them.
     #[test]
     fn sizes() {
         let sizes = SizeValidator::new(2, 4);
         let accepted: Vec<usize> = (0..7).filter(|&size| sizes.validate(&vec![0; size]).is_ok()).collect();
         assert_eq!(accepted, [2, 3, 4]);
         let error = sizes.validate(b"12345").unwrap_err();
-        assert_eq!(error.to_string(), "refused by the validator SizeValidator: 5 bytes, allowed are 2 to 4");
+        assert_eq!(
+            error.to_string(),
+            "rejected by validator SizeValidator: payload has 5 bytes, must have 2 to 4"
+        );
     }
 
-    // Goal: a table passes, every cut of it and foreign bytes do not. Method: one table of one field.
+    // Proves that a table is accepted and that every cut of it and foreign bytes are rejected.
     #[test]
     fn table_roots() {
         let table = table();
@@ -275,7 +285,7 @@ mod tests {
         assert!(TableRootValidator::with_limits(1, 0).validate(&table).is_err());
     }
 
-    // Goal: the first refusal is the answer, and none refuses everything away. Method: order and the empty composite.
+    // Proves that the first rejection is returned and that an empty composite accepts everything.
     #[test]
     fn composites() {
         assert!(CompositeValidator::new().validate(b"").is_ok());

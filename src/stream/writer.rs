@@ -1,4 +1,4 @@
-//! Payloads to any `Write`, as frames.
+//! Writes payloads as frames to any `Write`.
 
 use std::fmt;
 use std::io::{IoSlice, Write};
@@ -8,50 +8,50 @@ use flatbuffers::{Allocator, DefaultAllocator, FlatBufferBuilder};
 use super::error::Result;
 use super::framer::{FrameHeader, Framer, SliceFramer, write_all_slices};
 use super::message::StreamSerialize;
-use super::policy::{Installed, MemoryPolicy};
+use super::policy::{InstalledPolicy, MemoryPolicy};
 
-/// Most frames in one call to the sink.
+/// Largest number of frames in one call to the sink.
 const BATCH_FRAMES_MAX: usize = 32;
 
 /// Writes frames to a sink.
 ///
-/// Simple mode: [`write`](Self::write) builds each message in a builder that the writer owns and reuses. Expert mode:
-/// [`write_finished`](Self::write_finished) takes a builder of yours, with any allocator, and
-/// [`write_payload`](Self::write_payload) any bytes. No mode copies a payload longer than 128 bytes on its way to the
-/// sink.
+/// Simple mode: [`write`](Self::write) builds each message in a builder that the writer owns and
+/// reuses. Expert mode: [`write_finished`](Self::write_finished) takes a builder of yours, with any
+/// allocator, and [`write_payload`](Self::write_payload) takes any bytes. The writer itself copies
+/// no payload on its way to the sink.
 ///
-/// An error of the sink may leave a part of a frame behind: the stream then ends there for good.
+/// An error of the sink may leave a partial frame: nothing valid can follow in the stream.
 pub struct StreamWriter<'a, W: Write, F: Framer, A: Allocator = DefaultAllocator> {
     sink: W,
     framer: F,
     builder: FlatBufferBuilder<'a, A>,
-    reclaim: Option<Reclaim<'a, A>>,
+    reclaim: Option<BuilderReclaim<'a, A>>,
 }
 
-/// What gives a builder's memory back.
-struct Reclaim<'a, A: Allocator> {
-    policy: Installed,
+/// Policy and factory that shrink the builder.
+struct BuilderReclaim<'a, A: Allocator> {
+    policy: InstalledPolicy,
     make_builder: Box<dyn FnMut(usize) -> FlatBufferBuilder<'a, A> + Send + 'a>,
 }
 
 impl<'a, W: Write, F: Framer> StreamWriter<'a, W, F> {
-    /// A writer that appends to `writer`.
+    /// Creates a writer that appends to `writer`.
     pub fn new(writer: W, framer: F) -> Self {
         Self::with_builder_alloc(writer, framer, FlatBufferBuilder::new())
     }
 
-    /// The same, with a builder of yours for simple mode.
+    /// As [`new`](Self::new), with a builder of yours for simple mode.
     pub fn with_builder(writer: W, framer: F, builder: FlatBufferBuilder<'a>) -> Self {
         Self::with_builder_alloc(writer, framer, builder)
     }
 
-    /// The same, with room for messages of `capacity` bytes in simple mode.
+    /// As [`new`](Self::new), with capacity for messages of `capacity` bytes in simple mode.
     pub fn with_capacity(writer: W, framer: F, capacity: usize) -> Self {
         Self::with_builder_alloc(writer, framer, FlatBufferBuilder::with_capacity(capacity))
     }
 
-    /// The same, giving the builder's memory back when `policy` says so. Expert mode has builders of its own and is
-    /// not touched.
+    /// Sets the policy that decides when the writer's builder shrinks. Builders of expert mode are
+    /// not affected.
     #[must_use]
     pub fn with_memory_policy<P: MemoryPolicy + 'static>(self, policy: P) -> Self {
         self.with_memory_policy_and_factory(policy, FlatBufferBuilder::with_capacity)
@@ -59,27 +59,30 @@ impl<'a, W: Write, F: Framer> StreamWriter<'a, W, F> {
 }
 
 impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
-    /// A writer whose builder has an allocator of yours.
+    /// As `new`, with a builder that has an allocator of yours.
     pub fn with_builder_alloc(writer: W, framer: F, builder: FlatBufferBuilder<'a, A>) -> Self {
         Self { sink: writer, framer, builder, reclaim: None }
     }
 
-    /// The same, giving the builder's memory back when `policy` says so; `make_builder` makes the next builder, with
-    /// the policy's baseline as its capacity.
+    /// Sets the policy that decides when the builder shrinks. `make_builder` creates the next
+    /// builder with the policy's baseline as its capacity.
     #[must_use]
     pub fn with_memory_policy_and_factory<P, M>(mut self, policy: P, make_builder: M) -> Self
     where
         P: MemoryPolicy + 'static,
         M: FnMut(usize) -> FlatBufferBuilder<'a, A> + Send + 'a,
     {
-        self.reclaim = Some(Reclaim { policy: Installed::new(policy), make_builder: Box::new(make_builder) });
+        self.reclaim = Some(BuilderReclaim {
+            policy: InstalledPolicy::new(policy),
+            make_builder: Box::new(make_builder),
+        });
         self
     }
 
     /// Builds a message in the writer's own builder and writes it.
     ///
     /// # Errors
-    /// What the message says; `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
+    /// Those of the message; `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
     #[inline]
     pub fn write<T: StreamSerialize>(&mut self, item: &T) -> Result<()> {
         self.builder.reset();
@@ -88,7 +91,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
         let bytes = payload.len();
         self.framer.frame_and_write(&mut self.sink, payload)?;
         if self.reclaim.is_some() {
-            self.give_memory_back(bytes);
+            self.reclaim_memory(bytes);
         }
         Ok(())
     }
@@ -96,7 +99,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Builds and writes messages one after the other.
     ///
     /// # Errors
-    /// As [`write`](Self::write); the messages in front of the one that failed are written.
+    /// As [`write`](Self::write); the messages before the failed one are written.
     pub fn write_batch<'t, T: StreamSerialize + 't>(
         &mut self,
         items: impl IntoIterator<Item = &'t T>,
@@ -110,7 +113,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
     ///
     /// # Panics
-    /// The builder is not finished: a mistake of the caller.
+    /// If the builder is not finished.
     #[inline]
     pub fn write_finished<A2: Allocator>(&mut self, builder: &mut FlatBufferBuilder<'_, A2>) -> Result<()> {
         self.framer.frame_and_write(&mut self.sink, builder.finished_data())
@@ -125,7 +128,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
         self.framer.frame_and_write(&mut self.sink, payload)
     }
 
-    /// Writes bytes that are whole frames already, in as few calls as the sink allows. The slices are used up.
+    /// Writes whole frames in as few calls as the sink allows. Consumes the slices.
     ///
     /// # Errors
     /// `Io`.
@@ -141,54 +144,53 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
         Ok(self.sink.flush()?)
     }
 
-    /// The sink.
+    /// Returns the sink.
     pub fn get_ref(&self) -> &W {
         &self.sink
     }
 
-    /// The sink, to be changed. Writing to it directly breaks the stream.
+    /// Returns the sink mutably. Writing to it directly breaks the stream.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.sink
     }
 
-    /// The framer.
+    /// Returns the framer.
     pub fn framer(&self) -> &F {
         &self.framer
     }
 
-    /// Gives the sink back.
+    /// Returns the sink.
     pub fn into_inner(self) -> W {
         self.sink
     }
 
     #[inline(never)]
-    fn give_memory_back(&mut self, last_message_size: usize) {
+    fn reclaim_memory(&mut self, last_message_size: usize) {
         let Some(reclaim) = &mut self.reclaim else { return };
         let (buffer, _) = self.builder.mut_finished_buffer();
-        if let Some(info) = reclaim.policy.reclaims(last_message_size, buffer.len()) {
+        if let Some(info) = reclaim.policy.should_reclaim(last_message_size, buffer.len()) {
             self.builder = (reclaim.make_builder)(reclaim.policy.baseline());
-            reclaim.policy.tell(&info);
+            reclaim.policy.notify(&info);
         }
     }
 }
 
 impl<W: Write, F: SliceFramer, A: Allocator> StreamWriter<'_, W, F, A> {
-    /// Writes payloads, up to 32 frames in one call where the sink takes several slices at once. No payload is copied
-    /// on the way.
+    /// Writes payloads without copying them, up to 32 frames in one call if the sink supports
+    /// vectored writes.
     ///
     /// # Errors
-    /// As [`write_payload`](Self::write_payload). Of the payloads in front of the one that was refused, all are
-    /// written.
+    /// As [`write_payload`](Self::write_payload). All payloads before the rejected one are written.
     pub fn write_payloads<'p>(&mut self, payloads: impl IntoIterator<Item = &'p [u8]>) -> Result<()> {
         let mut payloads = payloads.into_iter();
         loop {
             let mut frames: [Option<(FrameHeader, &[u8])>; BATCH_FRAMES_MAX] = [None; BATCH_FRAMES_MAX];
-            let mut refused = None;
-            for (place, payload) in frames.iter_mut().zip(payloads.by_ref()) {
+            let mut rejected = None;
+            for (slot, payload) in frames.iter_mut().zip(payloads.by_ref()) {
                 match self.framer.header(payload) {
-                    Ok(header) => *place = Some((header, payload)),
+                    Ok(header) => *slot = Some((header, payload)),
                     Err(error) => {
-                        refused = Some(error);
+                        rejected = Some(error);
                         break;
                     }
                 }
@@ -201,7 +203,7 @@ impl<W: Write, F: SliceFramer, A: Allocator> StreamWriter<'_, W, F, A> {
             }
             let (filled, _) = slices.split_at_mut(2 * count);
             write_all_slices(&mut self.sink, filled)?;
-            if let Some(error) = refused {
+            if let Some(error) = rejected {
                 return Err(error);
             }
             if count < BATCH_FRAMES_MAX {
@@ -226,18 +228,18 @@ mod tests {
 
     use super::*;
     use crate::stream::adapters::FramerExt;
+    use crate::stream::checksum_kind::ChecksumKind;
     use crate::stream::framer::DefaultFramer;
-    use crate::stream::kind::ChecksumKind;
     use crate::stream::policy::{AdaptiveWatermarkPolicy, ReclamationInfo, ReclamationReason};
 
-    /// Takes one byte at a time and is interrupted before each.
+    /// Takes one byte per call and is interrupted before each.
     #[derive(Default)]
-    struct Reluctant {
+    struct OneByteWriter {
         bytes: Vec<u8>,
         interrupted: bool,
     }
 
-    impl Write for Reluctant {
+    impl Write for OneByteWriter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.interrupted = !self.interrupted;
             if self.interrupted {
@@ -252,12 +254,12 @@ mod tests {
         }
     }
 
-    // Goal: short writes and interruptions lose and repeat nothing, in every way of writing. Method: a sink of one
-    // byte a call, payloads on both sides of every limit.
+    // Proves that short writes and interruptions neither lose nor repeat a byte, for all ways of
+    // writing and payloads on both sides of every limit.
     #[test]
     fn short_writes_are_continued() {
         for &kind in ChecksumKind::ALL {
-            let mut reluctant = StreamWriter::new(Reluctant::default(), kind);
+            let mut reluctant = StreamWriter::new(OneByteWriter::default(), kind);
             let mut plain = Vec::new();
             let payloads: Vec<Vec<u8>> = (0..70_usize).map(|index| vec![7; index * index]).collect();
             for payload in &payloads {
@@ -274,10 +276,9 @@ mod tests {
         }
     }
 
-    // Goal: a batch with a refused payload has written what stands in front of it and nothing else. Method: a bound,
-    // the refused payload at several places of two batches.
+    // Proves that a batch writes the payloads before a rejected one and nothing else.
     #[test]
-    fn a_refused_payload_ends_a_batch_behind_its_predecessors() {
+    fn a_batch_writes_all_payloads_before_a_rejected_one() {
         for refused in [0, 1, BATCH_FRAMES_MAX - 1, BATCH_FRAMES_MAX, BATCH_FRAMES_MAX + 5] {
             let payloads: Vec<Vec<u8>> =
                 (0..50).map(|index| vec![1; if index == refused { 9 } else { 8 }]).collect();
@@ -288,9 +289,9 @@ mod tests {
         }
     }
 
-    struct Watched(std::sync::mpsc::Sender<ReclamationInfo>, AdaptiveWatermarkPolicy);
+    struct ObservedPolicy(std::sync::mpsc::Sender<ReclamationInfo>, AdaptiveWatermarkPolicy);
 
-    impl MemoryPolicy for Watched {
+    impl MemoryPolicy for ObservedPolicy {
         fn should_reset(&mut self, size: usize, capacity: usize) -> Option<ReclamationReason> {
             self.1.should_reset(size, capacity)
         }
@@ -304,12 +305,11 @@ mod tests {
         }
     }
 
-    // Goal: a burst's memory is given back, once, and the stream does not notice. Method: one large message, then
-    // small ones.
+    // Proves that the memory of a large message is released once and that the stream is unaffected.
     #[test]
-    fn a_policy_gives_a_bursts_memory_back() {
-        let (told, info) = std::sync::mpsc::channel();
-        let policy = Watched(told, AdaptiveWatermarkPolicy::new(4, 3).with_baseline(256));
+    fn a_policy_releases_the_memory_of_a_burst() {
+        let (sender, info) = std::sync::mpsc::channel();
+        let policy = ObservedPolicy(sender, AdaptiveWatermarkPolicy::new(4, 3).with_baseline(256));
         let mut writer = StreamWriter::new(Vec::new(), DefaultFramer).with_memory_policy(policy);
         writer.write(&"x".repeat(100_000)).unwrap();
         writer.write_batch(&["small"; 20]).unwrap();

@@ -1,15 +1,17 @@
-//! XXH3-64 with seed 0 and the default secret, by the widest vectors that the processor has; and the same while copying.
+//! XXH3-64 with seed 0 and the default secret, by the widest vectors of the processor, alone or
+//! while copying.
 //!
-//! The crate `twox-hash` does it for most lengths of up to 240 bytes, and on processors without AVX2. The other lengths are
-//! here, for three reasons that docs/BENCHMARKS.md measures ("XXH3"): from 17 to 128 bytes, the payloads of telemetry, the
-//! hash is inlined where it is used; AVX-512 shortens middling payloads by a quarter; and a payload that is framed is hashed
-//! from the very registers that copy it, which makes one of the two nearly free.
+//! The crate `twox-hash` handles most lengths up to 240 bytes, and processors without AVX2. The
+//! other lengths are implemented here for three reasons, measured in docs/BENCHMARKS.md ("XXH3"):
+//! lengths of 17 to 128 bytes, typical of telemetry, are hashed inline; AVX-512 shortens the time
+//! of medium payloads by a quarter; and a framed payload is hashed from the registers that copy it,
+//! which makes one of the two almost free.
 //!
 //! The algorithm is that of the XXH3 specification (`doc/xxhash_spec.md` of xxHash 0.8).
 
 use super::copy::copy;
 
-/// Longest input that is not hashed by stripes.
+/// Longest input that is not hashed in stripes.
 const SHORT_BYTES_MAX: usize = 240;
 
 const PRIME64_1: u64 = 0x9E37_79B1_85EB_CA87;
@@ -31,7 +33,7 @@ const SECRET: [u8; 192] = [
     0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
 ];
 
-/// The XXH3-64 of `bytes`.
+/// Returns the XXH3-64 of `bytes`.
 #[inline]
 pub(super) fn hash(bytes: &[u8]) -> u64 {
     match bytes.len() {
@@ -40,10 +42,10 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The XXH3-64 of `from`, which is copied to `to` on the way.
+/// Copies `from` to `to` and returns the XXH3-64 of the bytes.
 ///
 /// # Panics
-/// The two have not the same length: a mistake of the caller.
+/// If the two lengths differ.
 #[inline]
 pub(super) fn copy_and_hash(from: &[u8], to: &mut [u8]) -> u64 {
     if from.len() <= SHORT_BYTES_MAX {
@@ -53,7 +55,7 @@ pub(super) fn copy_and_hash(from: &[u8], to: &mut [u8]) -> u64 {
     copy_and_hash_long(from, to)
 }
 
-/// From 17 to 128 bytes: up to four pairs of 16 bytes, from both ends towards the middle.
+/// Hashes 17 to 128 bytes: up to four pairs of 16 bytes, from both ends towards the middle.
 #[inline]
 fn hash_pairs(bytes: &[u8]) -> u64 {
     let mut sum = (bytes.len() as u64).wrapping_mul(PRIME64_1);
@@ -70,7 +72,8 @@ fn hash_pairs(bytes: &[u8]) -> u64 {
     avalanche(sum)
 }
 
-/// The 16 bytes that end N bytes behind the start, and those that begin N bytes in front of the end.
+/// Mixes the 16 bytes that end N bytes after the start with those that begin N bytes before the
+/// end.
 #[inline]
 fn pair<const N: usize>(bytes: &[u8]) -> u64 {
     let (Some(front), Some(back)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return 0 };
@@ -78,19 +81,18 @@ fn pair<const N: usize>(bytes: &[u8]) -> u64 {
     mix(front, 2 * N - 32).wrapping_add(mix(back, 2 * N - 16))
 }
 
-/// 16 bytes of the input and of the secret as one number.
+/// Mixes 16 bytes of the input and of the secret into one number.
 #[inline]
 fn mix(bytes: &[u8; 16], secret_at: usize) -> u64 {
     let secret = SECRET.get(secret_at..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; 16]);
-    // Word by word: a load of all 16 bytes would wait for values that were just patched into them.
+    // Word by word: a 16-byte load would stall on values that were just patched into these bytes.
     let word = |bytes: &[u8; 16], index: usize| {
         bytes.as_chunks::<8>().0.get(index).map_or(0, |word| u64::from_le_bytes(*word))
     };
-    // Word by word: a load of all 16 bytes would wait for values that were just patched into them.
     fold(word(bytes, 0) ^ word(secret, 0), word(bytes, 1) ^ word(secret, 1))
 }
 
-/// The product's halves, folded into one.
+/// Folds the halves of the product into one.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "the low half, to be folded with the high half")]
 fn fold(a: u64, b: u64) -> u64 {
@@ -104,7 +106,7 @@ fn avalanche(sum: u64) -> u64 {
     mixed ^ (mixed >> 32)
 }
 
-/// Kept out of the callers' loops over short payloads.
+/// Not inlined, to keep the callers' loops over short payloads small.
 #[inline(never)]
 fn hash_other(bytes: &[u8]) -> u64 {
     let long = if bytes.len() > SHORT_BYTES_MAX { long::hash(bytes, long::Nowhere) } else { None };
@@ -113,14 +115,14 @@ fn hash_other(bytes: &[u8]) -> u64 {
 
 #[inline(never)]
 fn copy_and_hash_long(from: &[u8], to: &mut [u8]) -> u64 {
-    assert_eq!(from.len(), to.len(), "a copy is as long as its original");
+    assert_eq!(from.len(), to.len(), "source and destination of a copy must have the same length");
     long::hash(from, long::Copied(to)).unwrap_or_else(|| {
         copy(to, from);
         twox_hash::XxHash3_64::oneshot(from)
     })
 }
 
-/// Inputs above 240 bytes: eight sums of 64 bits each, over stripes of 64 bytes.
+/// Inputs above 240 bytes: eight 64-bit accumulators over stripes of 64 bytes.
 #[cfg(target_arch = "x86_64")]
 mod long {
     use super::{PRIME64_1, SECRET, avalanche, fold};
@@ -128,21 +130,22 @@ mod long {
     #[allow(clippy::wildcard_imports, reason = "eighteen intrinsics, each named where it is used")]
     use std::arch::x86_64::*;
 
-    /// Bytes that the sums take at a time.
+    /// Bytes that are accumulated at a time.
     const STRIPE_BYTES: usize = 64;
-    /// Bytes after which the sums are scrambled: the secret is used up.
+    /// Bytes after which the accumulators are scrambled, because the secret is used up.
     const BLOCK_BYTES: usize = 16 * STRIPE_BYTES;
-    /// How many blocks ahead bytes of long inputs are fetched: they may come out of memory, and the sums are far faster than that.
+    /// Number of blocks that long inputs are prefetched ahead: they may be in main memory, which is
+    /// far slower than the accumulators.
     const BLOCKS_AHEAD: usize = 2;
-    /// Blocks of a long input, at least.
+    /// Fewest blocks of an input that is prefetched.
     const LONG_BLOCKS: usize = 16;
-    /// How far the secret moves on with each stripe.
+    /// Bytes by which the offset in the secret advances per stripe.
     const SECRET_STEP_BYTES: usize = 8;
-    /// Which part of the secret scrambles.
+    /// Offset in the secret for scrambling.
     const SCRAMBLE_AT: usize = SECRET.len() - STRIPE_BYTES;
-    /// Which part of the secret the last stripe takes.
+    /// Offset in the secret for the last stripe.
     const LAST_AT: usize = SCRAMBLE_AT - 7;
-    /// Which part of the secret the merging of the sums takes.
+    /// Offset in the secret for merging.
     const MERGE_AT: usize = 11;
 
     const PRIME32_1: u64 = 0x9E37_79B1;
@@ -158,49 +161,49 @@ mod long {
 
     type Stripe = [u8; STRIPE_BYTES];
 
-    /// Where stripes go beside the sums.
-    pub(super) trait Target {
-        /// The place for the stripe at an offset of the input.
+    /// Destination of the stripes that are hashed.
+    pub(super) trait CopyTarget {
+        /// Returns the destination of the stripe at an offset of the input.
         fn stripe(&mut self, offset: usize) -> Option<&mut Stripe>;
     }
 
-    /// Nothing is copied.
+    /// Copies nothing.
     pub(super) struct Nowhere;
 
-    /// Everything is copied to here.
+    /// Copies everything to a slice.
     pub(super) struct Copied<'a>(pub(super) &'a mut [u8]);
 
-    impl Target for Nowhere {
+    impl CopyTarget for Nowhere {
         #[inline]
         fn stripe(&mut self, _offset: usize) -> Option<&mut Stripe> {
             None
         }
     }
 
-    impl Target for Copied<'_> {
+    impl CopyTarget for Copied<'_> {
         #[inline]
         fn stripe(&mut self, offset: usize) -> Option<&mut Stripe> {
             self.0.get_mut(offset..)?.first_chunk_mut()
         }
     }
 
-    /// The hash of more than 240 bytes, if this processor has the vectors for it.
+    /// Returns the hash of more than 240 bytes, or `None` if the processor lacks the vectors.
     #[inline]
-    pub(super) fn hash(bytes: &[u8], target: impl Target) -> Option<u64> {
+    pub(super) fn hash(bytes: &[u8], target: impl CopyTarget) -> Option<u64> {
         if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor has the feature, as the line above found.
+            // SAFETY: the line above detected the feature.
             #[allow(unsafe_code, reason = "calling a function that needs a feature of the processor")]
             return Some(merge(&unsafe { avx512::sums(bytes, target) }, bytes.len()));
         }
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has the feature, as the line above found.
+            // SAFETY: the line above detected the feature.
             #[allow(unsafe_code, reason = "calling a function that needs a feature of the processor")]
             return Some(merge(&unsafe { avx2::sums(bytes, target) }, bytes.len()));
         }
         None
     }
 
-    /// The same steps for both widths of vectors: one vector of 64 bytes, or two of 32.
+    /// The same steps for both widths: one vector of 64 bytes, or two of 32.
     macro_rules! by_vectors {
         ($name:ident, $feature:literal, $vector:ty, $count:literal, $bytes:literal, {
             $load:ident, $store:ident, $xor:ident, $add:ident, $multiply:ident, $right:ident, $left:ident, $swap:ident,
@@ -209,13 +212,14 @@ mod long {
             mod $name {
                 use super::*;
 
-                type Sums = [$vector; $count];
+                type Accumulators = [$vector; $count];
 
                 #[target_feature(enable = $feature)]
-                pub(super) fn sums(bytes: &[u8], mut target: impl Target) -> [u64; 8] {
+                pub(super) fn sums(bytes: &[u8], mut target: impl CopyTarget) -> [u64; 8] {
                     let mut sums = load_all(&words_as_bytes(&START));
                     let mut offset = 0;
-                    // The last stripe ends where the input ends and may overlap; it is never empty.
+                    // The last stripe ends at the end of the input and may overlap; it is never
+                    // empty.
                     let Some((_, front)) = bytes.split_last() else { return START };
                     let (blocks, rest) = front.as_chunks::<BLOCK_BYTES>();
                     for (number, block) in blocks.iter().enumerate() {
@@ -247,7 +251,7 @@ mod long {
 
                 #[inline]
                 #[target_feature(enable = $feature)]
-                fn take(stripe: &Stripe, target: Option<&mut Stripe>) -> Sums {
+                fn take(stripe: &Stripe, target: Option<&mut Stripe>) -> Accumulators {
                     let data = load_all(stripe);
                     if let Some(target) = target {
                         store_all(target, &data);
@@ -257,7 +261,7 @@ mod long {
 
                 #[inline]
                 #[target_feature(enable = $feature)]
-                fn accumulate(sums: &mut Sums, data: &Sums, secret: &Stripe) {
+                fn accumulate(sums: &mut Accumulators, data: &Accumulators, secret: &Stripe) {
                     for ((sum, data), secret) in sums.iter_mut().zip(data).zip(load_all(secret)) {
                         let keyed = $xor(*data, secret);
                         let product = $multiply(keyed, $right::<32>(keyed));
@@ -267,7 +271,7 @@ mod long {
 
                 #[inline]
                 #[target_feature(enable = $feature)]
-                fn scramble(sums: &mut Sums) {
+                fn scramble(sums: &mut Accumulators) {
                     let prime = $fill(PRIME32_1.cast_signed());
                     for (sum, secret) in sums.iter_mut().zip(load_all(secret_at(SCRAMBLE_AT))) {
                         let keyed = $xor($xor(*sum, $right::<47>(*sum)), secret);
@@ -279,10 +283,11 @@ mod long {
                 #[inline]
                 #[target_feature(enable = $feature)]
                 #[allow(unsafe_code, reason = "the intrinsic takes a pointer; word by word is half as fast")]
-                fn load_all(stripe: &Stripe) -> Sums {
+                fn load_all(stripe: &Stripe) -> Accumulators {
                     let mut sums = [$fill(0); $count];
                     for (sum, bytes) in sums.iter_mut().zip(stripe.as_chunks::<$bytes>().0) {
-                        // SAFETY: reads exactly the bytes of the array; the load needs no alignment.
+                        // SAFETY: reads exactly the bytes of the array; the load needs no
+                        // alignment.
                         *sum = unsafe { $load(bytes.as_ptr().cast()) };
                     }
                     sums
@@ -291,10 +296,11 @@ mod long {
                 #[inline]
                 #[target_feature(enable = $feature)]
                 #[allow(unsafe_code, reason = "the intrinsic takes a pointer; word by word is half as fast")]
-                fn store_all(stripe: &mut Stripe, sums: &Sums) {
+                fn store_all(stripe: &mut Stripe, sums: &Accumulators) {
                     for (sum, bytes) in sums.iter().zip(stripe.as_chunks_mut::<$bytes>().0) {
                         let place = bytes.as_mut_ptr().cast();
-                        // SAFETY: writes exactly the bytes of the array; the store needs no alignment.
+                        // SAFETY: writes exactly the bytes of the array; the store needs no
+                        // alignment.
                         unsafe { $store(place, *sum) };
                     }
                 }
@@ -311,23 +317,24 @@ mod long {
         _mm256_srli_epi64, _mm256_slli_epi64, _mm256_shuffle_epi32, _mm256_set1_epi64x
     });
 
-    /// Asks for the bytes of a block that comes later.
+    /// Prefetches a later block.
     #[inline]
     #[allow(unsafe_code, reason = "the intrinsic takes a pointer")]
     fn fetch(block: &[u8; BLOCK_BYTES]) {
         for stripe in block.as_chunks::<STRIPE_BYTES>().0 {
-            // SAFETY: a hint to the processor about bytes of the array.
+            // SAFETY: only a hint, about bytes of the array.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(stripe.as_ptr().cast()) };
         }
     }
 
-    /// 64 bytes of the secret. The offsets are constants, or a step for each of the 16 stripes of a block: in bounds.
+    /// Returns 64 bytes of the secret. Offsets are constants, or 8 bytes for each of the 16 stripes
+    /// of a block, so they are in bounds.
     #[inline]
     fn secret_at(offset: usize) -> &'static Stripe {
         SECRET.get(offset..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; STRIPE_BYTES])
     }
 
-    /// One number of the eight sums.
+    /// Merges the eight accumulators into one number.
     #[inline]
     fn merge(sums: &[u64; 8], length: usize) -> u64 {
         let secret = SECRET.get(MERGE_AT..).and_then(<[u8]>::first_chunk).map_or([0; 8], bytes_as_words);
@@ -361,8 +368,8 @@ mod long {
     mod tests {
         use super::*;
 
-        // Goal: every width of vectors gives the same hash and the same copy. Method: both widths against twox-hash, at
-        // every length over two blocks and some beyond.
+        // Proves that both widths give the hash of twox-hash and an exact copy, at every length
+        // over two blocks and some beyond.
         #[test]
         fn every_width_agrees() {
             let bytes: Vec<u8> = (0..9000_u32).map(|index| (index * 7 % 251) as u8).collect();
@@ -388,7 +395,7 @@ mod long {
     }
 }
 
-/// Other processors: left to `twox-hash`.
+/// Other processors use `twox-hash`.
 #[cfg(not(target_arch = "x86_64"))]
 mod long {
     pub(super) struct Nowhere;
@@ -403,7 +410,7 @@ mod long {
 mod tests {
     use super::*;
 
-    // Goal: the copy is exact and the hash the same at every length. Method: twox-hash, 0 to 600 bytes.
+    // Proves that copying gives an exact copy and the same hash at every length up to 600 bytes.
     #[test]
     fn copying_changes_nothing() {
         let bytes: Vec<u8> = (0..600_u32).map(|index| (index * 31 % 253) as u8).collect();

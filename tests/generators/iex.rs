@@ -1,9 +1,11 @@
-//! Made-up captures of IEX's feeds, in the shape of a real one: packets, mix of messages, heartbeats, restarts. Plain Rust, the same
-//! bytes for the same shape on every machine; shared by tests and benches (`#[path]`).
+//! Generates captures of IEX's feeds that resemble a real one: packets, mix of messages,
+//! heartbeats, restarts. Plain Rust; the same shape gives the same bytes on every machine. Shared
+//! by tests and benches (`#[path]`).
 //!
-//! The shape is that of 392,000 messages of DEEP 1.0 from April 2017: each epoch begins with a system event and three states of each
-//! symbol, packed into full packets (72 of 100 messages); then come trades (77 of 100) and price levels (23), one a packet but for some;
-//! 7 of 100 packets are heartbeats; messages are stamped up to half a second before those in front of them.
+//! The shape is that of 392,000 messages of DEEP 1.0 from April 2017: each epoch begins with a
+//! system event and three states of each symbol, in full packets (72 of 100 messages). Trades (77
+//! of 100) and price levels (23) follow, mostly one per packet. 7 of 100 packets are heartbeats.
+//! Messages are stamped up to half a second before the messages that precede them.
 #![allow(dead_code, unreachable_pub, reason = "each user takes its part")]
 #![allow(
     clippy::big_endian_bytes,
@@ -13,7 +15,7 @@
     reason = "network byte order; numbers that are cut on purpose"
 )]
 
-/// Which feed.
+/// The feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feed {
     Deep,
@@ -21,7 +23,7 @@ pub enum Feed {
 }
 
 impl Feed {
-    /// Its message protocol id.
+    /// Returns the message protocol id of this feed.
     pub fn protocol(self) -> u16 {
         match self {
             Self::Deep => 0x8004,
@@ -30,57 +32,57 @@ impl Feed {
     }
 }
 
-/// What is to be made.
+/// Parameters of a generated feed.
 #[derive(Debug, Clone)]
 pub struct Shape {
     pub feed: Feed,
     pub seed: u64,
-    /// How many messages about; a little more or less come out.
+    /// Approximate number of messages.
     pub messages: usize,
-    /// How often the feed begins at 1, the first time included.
+    /// Number of times the sequence begins at 1, including the first.
     pub epochs: u32,
     pub channel: u32,
     pub session: u32,
-    /// Exchange's time of the first message.
+    /// The exchange's time of the first message.
     pub begin_ns: i64,
 }
 
 impl Shape {
-    /// The shape of the real capture: twelve epochs in one session.
+    /// Returns the shape of the real capture: twelve epochs in one session.
     pub fn real(feed: Feed, messages: usize, seed: u64) -> Self {
         let begin_ns = 1_493_128_800_000_000_000;
         Self { feed, seed, messages, epochs: 12, channel: 1, session: 1_132_527_616, begin_ns }
     }
 }
 
-/// One segment of the transport as it was captured.
+/// One transport segment as captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// When it was captured, in whole microseconds.
+    /// Capture time, in whole microseconds.
     pub wall_ns: i64,
     pub epoch: u32,
-    /// Sequence number of its first message.
+    /// Sequence number of the first message.
     pub first: u64,
-    /// Its messages; a heartbeat has none.
+    /// Number of messages; 0 for a heartbeat.
     pub count: u16,
-    /// The transport's header and the messages: what UDP carries.
+    /// The transport header and the messages: the payload of UDP.
     pub segment: Vec<u8>,
 }
 
 impl Packet {
-    /// Its messages, type byte first.
+    /// Returns the messages, type byte first.
     pub fn messages(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.segment[HEADER_BYTES..];
         std::iter::from_fn(move || {
-            let (length, behind) = rest.split_first_chunk()?;
-            let (message, behind) = behind.split_at(usize::from(u16::from_le_bytes(*length)));
-            rest = behind;
+            let (length, after_length) = rest.split_first_chunk()?;
+            let (message, after_message) = after_length.split_at(usize::from(u16::from_le_bytes(*length)));
+            rest = after_message;
             Some(message)
         })
     }
 }
 
-/// Bytes of the transport's header.
+/// Bytes of the transport header.
 pub const HEADER_BYTES: usize = 40;
 /// Most bytes of messages in a packet.
 const PAYLOAD_BYTES_MAX: usize = 1400;
@@ -102,8 +104,8 @@ impl Random {
     }
 }
 
-/// A feed on its way into packets.
-struct Maker {
+/// Collects messages and sends them as packets.
+struct FeedBuilder {
     shape: Shape,
     random: Random,
     packets: Vec<Packet>,
@@ -115,9 +117,9 @@ struct Maker {
     count: u16,
 }
 
-/// The packets of a feed, in order and without loss.
+/// Returns the packets of a feed, in order and without loss.
 pub fn packets(shape: &Shape) -> Vec<Packet> {
-    let mut maker = Maker {
+    let mut maker = FeedBuilder {
         shape: shape.clone(),
         random: Random(shape.seed),
         packets: Vec::new(),
@@ -138,7 +140,7 @@ pub fn packets(shape: &Shape) -> Vec<Packet> {
     maker.packets
 }
 
-impl Maker {
+impl FeedBuilder {
     fn restart(&mut self, epoch: u32) {
         self.now_ns += 90_000_000_000;
         (self.epoch, self.next, self.offset) = (epoch, 1, 0);
@@ -182,7 +184,7 @@ impl Maker {
         self.send();
     }
 
-    /// One of each kind that the rest does not have.
+    /// Writes one message of each kind that the rest of the feed lacks.
     fn rare(&mut self, symbols: u64) {
         let name = name(self.random.below(symbols));
         let price = self.price();
@@ -222,19 +224,19 @@ impl Maker {
         }
     }
 
-    /// 1/10,000 dollars.
+    /// Returns a price in 1/10,000 dollars.
     fn price(&mut self) -> i64 {
         (1 + self.random.below(100_000) as i64) * 100
     }
 
-    /// Adds a message; those that fill a packet send it.
+    /// Adds a message; sends the packet first if the message does not fit.
     fn message(&mut self, kind: u8, code: u8, fields: &[&[u8]]) {
         let length = 10 + fields.iter().map(|field| field.len()).sum::<usize>();
         if self.payload.len() + 2 + length > PAYLOAD_BYTES_MAX {
             self.send();
         }
         self.now_ns += 1 + self.random.below(2_000) as i64;
-        // Some are stamped long before they are sent.
+        // Some messages are stamped long before they are sent.
         let before = if self.random.below(20) == 0 { self.random.below(500_000_000) as i64 } else { 0 };
         self.payload.extend((length as u16).to_le_bytes());
         self.payload.extend([kind, code]);
@@ -245,7 +247,7 @@ impl Maker {
         self.count += 1;
     }
 
-    /// Sends what there is; nothing is a heartbeat.
+    /// Sends the collected messages; without any, a heartbeat.
     fn send(&mut self) {
         self.now_ns += 1 + self.random.below(500) as i64;
         let sent_ns = self.now_ns;
@@ -267,7 +269,7 @@ impl Maker {
     }
 }
 
-/// A symbol as the feed writes it: up to five letters, spaces behind.
+/// Returns a symbol as the feed writes it: up to five letters, padded with spaces.
 fn name(symbol: u64) -> [u8; 8] {
     let mut name = *b"        ";
     let mut rest = symbol + 26;
@@ -281,7 +283,7 @@ fn name(symbol: u64) -> [u8; 8] {
     name
 }
 
-/// What is around a segment in a capture.
+/// The headers around a segment in a capture.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wrapping {
     /// Tags of IEEE 802.1Q: 0, 1 or 2.
@@ -302,7 +304,8 @@ pub enum File {
     PcapBigEndian,
     /// pcapng with an interface in microseconds.
     Pcapng,
-    /// pcapng of a big-endian machine, with two interfaces: nanoseconds, and 2^-20 seconds that is not used.
+    /// pcapng of a big-endian machine, with two interfaces: one in nanoseconds, one in units of
+    /// 2^-20 seconds that has no packets.
     PcapngBigEndian,
 }
 
@@ -322,7 +325,7 @@ impl File {
         if self.is_big_endian() { value.to_be_bytes() } else { value.to_le_bytes() }
     }
 
-    /// What stands in front of the packets.
+    /// Returns the bytes before the first packet.
     pub fn begin(self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
@@ -356,7 +359,7 @@ impl File {
         bytes
     }
 
-    /// One packet of the link.
+    /// Appends one packet of the link layer.
     pub fn packet(self, bytes: &mut Vec<u8>, wall_ns: i64, link: &[u8]) {
         let length = self.u32(link.len() as u32);
         match self {
@@ -388,7 +391,8 @@ impl File {
     }
 }
 
-/// Ethernet, tags, IP and UDP around a segment. Checksums of UDP are left out over IPv4 and wrong over IPv6, as in captures on the sender.
+/// Wraps a segment in Ethernet, tags, IP and UDP. UDP checksums are zero over IPv4 and wrong over
+/// IPv6, as in captures taken on the sender.
 pub fn wrap(segment: &[u8], wrapping: Wrapping) -> Vec<u8> {
     let mut link = vec![0x01, 0x00, 0x5E, 0x02, 0x03, 0x0A, 0x00, 0x1E, 0x67, 0x9F, 0xC8, 0xEF];
     for tag in 0..wrapping.vlan_tags {
@@ -415,7 +419,7 @@ pub fn wrap(segment: &[u8], wrapping: Wrapping) -> Vec<u8> {
     link
 }
 
-/// A capture of these packets.
+/// Returns a capture of these packets.
 pub fn capture<'p>(packets: impl IntoIterator<Item = &'p Packet>, file: File, wrapping: Wrapping) -> Vec<u8> {
     let mut bytes = file.begin();
     for packet in packets {
@@ -424,7 +428,7 @@ pub fn capture<'p>(packets: impl IntoIterator<Item = &'p Packet>, file: File, wr
     bytes
 }
 
-/// The packets but for some: each lost one with a chance of one in `odds`, never the first nor the last of an epoch.
+/// Drops each packet with a chance of one in `odds`, but never the first or the last of an epoch.
 pub fn lose(packets: &[Packet], seed: u64, odds: u64) -> Vec<Packet> {
     let mut random = Random(seed);
     let is_last = |at: usize| packets.get(at + 1).is_none_or(|next| next.epoch != packets[at].epoch);

@@ -1,17 +1,17 @@
-//! Files as LOBSTER writes them, made up: the same seed gives the same bytes. No market has moved like this. Plain Rust, shared by tests and
-//! benches (`#[path]`).
+//! Generates files in LOBSTER's format; the same seed gives the same bytes. The prices are a random
+//! walk, not market data. Plain Rust, shared by tests and benches (`#[path]`).
 #![allow(dead_code, reason = "each user takes its part")]
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// 09:30 of the exchange.
+/// 09:30 in the exchange's time zone.
 const OPEN_NS: u64 = 34_200_000_000_000;
 /// Prices are multiples of a cent.
 const TICK: i64 = 100;
 const NO_ASK: i64 = 9_999_999_999;
 
-/// What is made.
+/// Parameters of a generated trading day.
 #[derive(Debug, Clone, Copy)]
 pub struct Day {
     pub rows: u64,
@@ -28,7 +28,7 @@ struct Market {
     asks: Side,
     now_ns: u64,
     next_order: i64,
-    halted: i64, // how far a halt has come: 0 for none
+    halted: i64, // state of a halt: 0 for none
 }
 
 /// An event without its time.
@@ -60,7 +60,7 @@ impl Day {
         Ok(())
     }
 
-    /// Both files in memory.
+    /// Returns both files as text.
     pub fn texts(&self) -> [String; 2] {
         let (mut message, mut book) = (Vec::new(), Vec::new());
         self.write(&mut message, &mut book).expect("vectors take everything");
@@ -68,14 +68,14 @@ impl Day {
     }
 }
 
-/// Seconds with as many decimals as they need.
+/// Formats seconds with as many decimals as needed.
 fn seconds(ns: u64) -> String {
     let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 impl Market {
-    /// A number below `below`, by xorshift64*.
+    /// Returns a number below `below`, by xorshift64*.
     fn below(&mut self, below: u64) -> i64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
@@ -84,7 +84,8 @@ impl Market {
         (mixed % below).cast_signed()
     }
 
-    /// What happens next, and its time; many events fall together, some lie far apart.
+    /// Generates the next event and advances the time; many events share a time, some are far
+    /// apart.
     fn step(&mut self) -> Event {
         let wait_ns = match self.below(10) {
             0..3 => 0,
@@ -119,7 +120,7 @@ impl Market {
         best.copied().unwrap_or(5_853_300 / TICK * TICK)
     }
 
-    /// A new limit order, behind the best price of the other side.
+    /// Adds a limit order at a price worse than the best price of the other side.
     fn add(&mut self, direction: i64) -> Event {
         let (size, away) = (1 + self.below(500), (1 + self.below(40)) * TICK);
         let price = (self.best(-direction) - direction * away).max(TICK);
@@ -129,7 +130,8 @@ impl Market {
         Event { kind: 1, order: self.next_order, size, price, direction }
     }
 
-    /// Takes shares from a price of a side: the best one for an execution, all of it or a part.
+    /// Removes shares at one price of a side: the best price for an execution, all of its shares or
+    /// a part.
     fn take(&mut self, kind: u8, direction: i64) -> Event {
         let depth = if kind == 4 { 0 } else { self.below(8) };
         let order = self.next_order - 9 * self.below(1000);
@@ -137,7 +139,7 @@ impl Market {
         let prices = if direction > 0 { &mut self.bids } else { &mut self.asks };
         let depth = usize::try_from(depth).expect("small").min(prices.len() - 1);
         let price = if direction > 0 { prices.keys().rev().nth(depth) } else { prices.keys().nth(depth) };
-        let price = *price.expect("there are so many");
+        let price = *price.expect("the depth is within the prices");
         let there = prices[&price];
         let size = if kind == 3 { there } else { (there / part).max(1) };
         if size == there {

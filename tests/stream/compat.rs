@@ -1,6 +1,7 @@
-//! What programs written for flatstream 0.2.7 name and call: paths, types, signatures, behaviour. docs/MIGRATION.md.
+//! The API that programs written for flatstream 0.2.7 use: paths, types, signatures, behaviour. See
+//! docs/MIGRATION.md.
 //!
-//! Most of it is proven by compiling: a function is bound to the type that its callers rely on.
+//! Most of it is proven by compiling: a function is bound to the type that callers rely on.
 #![allow(clippy::type_complexity, reason = "signatures are what is tested")]
 
 use std::cell::{Cell, RefCell};
@@ -8,12 +9,12 @@ use std::io::{self, Cursor, Read, Write};
 use std::time::Duration;
 
 use flatbuffers::{Allocator, DefaultAllocator, FlatBufferBuilder};
-// Everything at the root of flatstream, by one glob, as its README has it.
+// Everything at the root of flatstream by one glob, as its README shows.
 use flatcap::stream::*;
 
 type Bytes = Cursor<Vec<u8>>;
 
-// Goal: every name is found under the path of its module too. Method: use them all.
+// Proves that every name is also found under the path of its module.
 #[test]
 fn paths() {
     use flatcap::stream as flatstream;
@@ -82,7 +83,7 @@ fn paths() {
     };
 }
 
-// Goal: constructors and methods keep their signatures. Method: bind each to its type.
+// Proves that constructors and methods keep their signatures.
 #[test]
 fn signatures() {
     type Reader = StreamReader<Bytes, DefaultDeframer>;
@@ -140,7 +141,8 @@ fn signatures() {
     let _ = (NoChecksum::new(), Crc16::new(), Crc32::new(), XxHash64::new());
 
     let _: fn(usize, u32) -> AdaptiveWatermarkPolicy = AdaptiveWatermarkPolicy::new;
-    let _: fn(usize, u32, Frozen) -> AdaptiveWatermarkPolicy<Frozen> = AdaptiveWatermarkPolicy::with_clock;
+    let _: fn(usize, u32, FrozenClock) -> AdaptiveWatermarkPolicy<FrozenClock> =
+        AdaptiveWatermarkPolicy::with_clock;
     let _: fn(AdaptiveWatermarkPolicy, Duration) -> AdaptiveWatermarkPolicy =
         AdaptiveWatermarkPolicy::with_cooldown;
     let _: fn(AdaptiveWatermarkPolicy, usize) -> AdaptiveWatermarkPolicy =
@@ -154,7 +156,7 @@ fn signatures() {
     let _ = TypedValidator::with_limits_from_verify_named(1, 2, "name", |_, _| Ok(()));
 }
 
-// Goal: defaults are those of flatstream 0.2.7. Method: read the constants and public fields.
+// Proves that the defaults are those of flatstream 0.2.7.
 #[test]
 fn defaults() {
     let adaptive = AdaptiveWatermarkPolicy::default();
@@ -172,17 +174,17 @@ fn defaults() {
     assert_eq!(SizeThresholdPolicy::DEFAULT_MESSAGES_TO_WAIT, 8);
 }
 
-/// A clock that stands still.
+/// A clock that never advances.
 #[derive(Debug, Clone, Copy)]
-struct Frozen;
+struct FrozenClock;
 
-impl Clock for Frozen {
+impl Clock for FrozenClock {
     fn now(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// A type of a user's: written as a string, read as one.
+/// A user's type: written and read as a string.
 struct Text(&'static str);
 
 impl StreamSerialize for Text {
@@ -204,8 +206,8 @@ impl<'a> StreamDeserialize<'a> for Text {
     }
 }
 
-// Goal: simple and expert mode, typed reading and the loops behave as their users know them. Method: one stream, each
-// way of reading it.
+// Proves that simple and expert mode, typed reading and the loops behave as users of flatstream
+// expect.
 #[test]
 fn writing_and_reading() {
     let mut writer = StreamWriter::new(Cursor::new(Vec::new()), ChecksumFramer::new(XxHash64::new()));
@@ -253,12 +255,12 @@ fn writing_and_reading() {
     assert_eq!(calls, 1);
 }
 
-/// What `?` does in a program that has other errors too.
+/// Converts an error as `?` does in a program that has other errors too.
 fn boxed<E: std::error::Error + Send + Sync + 'static>(error: E) -> Box<dyn std::error::Error> {
     Box::new(error)
 }
 
-// Goal: a match over the kinds of errors moves unchanged. Method: all of them, with all fields.
+// Proves that a match over the kinds of errors compiles unchanged, with all fields.
 #[test]
 fn errors() {
     let name = |error: &Error| match error.kind() {
@@ -287,20 +289,21 @@ fn errors() {
     assert!(boxed(Error::from(io::Error::other("cause"))).source().is_some());
 }
 
-/// A format of a user's: one byte 0x7E in front of the default frame. Only what 0.2.7 demands is implemented.
-struct Marked;
+/// A user's format: one byte 0x7E before the default frame. It implements only the methods that
+/// 0.2.7 requires.
+struct MarkedFramer;
 
-/// Reads it.
-struct Demarked;
+/// Reads the format of [`MarkedFramer`].
+struct MarkedDeframer;
 
-impl Framer for Marked {
+impl Framer for MarkedFramer {
     fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()> {
         writer.write_all(&[0x7E])?;
         DefaultFramer.frame_and_write(writer, payload)
     }
 }
 
-impl Deframer for Demarked {
+impl Deframer for MarkedDeframer {
     fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
         let mut mark = [0];
         match reader.read_exact(&mut mark) {
@@ -321,10 +324,10 @@ impl Deframer for Demarked {
     }
 }
 
-/// A validator of a user's.
-struct Even;
+/// A user's validator.
+struct EvenLengthValidator;
 
-impl Validator for Even {
+impl Validator for EvenLengthValidator {
     fn validate(&self, payload: &[u8]) -> Result<()> {
         if payload.len().is_multiple_of(2) {
             Ok(())
@@ -338,12 +341,14 @@ impl Validator for Even {
     }
 }
 
-// Goal: formats, validators and observers of users go on working, in any nesting. Method: one of each around the other.
+// Proves that formats, validators and observers of users still work when nested.
 #[test]
 fn types_of_users() {
     let written = RefCell::new(Vec::new());
-    let framer =
-        Marked.with_validator(Even).bounded(4).observed(|payload| written.borrow_mut().push(payload.len()));
+    let framer = MarkedFramer
+        .with_validator(EvenLengthValidator)
+        .bounded(4)
+        .observed(|payload| written.borrow_mut().push(payload.len()));
     let mut bytes = Vec::new();
     framer.frame_and_write(&mut bytes, b"ab").unwrap();
     assert!(framer.frame_and_write(&mut bytes, b"abc").unwrap_err().is_invalid_payload());
@@ -351,19 +356,21 @@ fn types_of_users() {
     assert_eq!(bytes, b"\x7E\x02\0\0\0ab");
     assert_eq!(*written.borrow(), [2, 3, 6]);
     let seen = Cell::new(0);
-    let deframer = Demarked.with_validator(Even).observed(|payload| seen.set(seen.get() + payload.len()));
+    let deframer = MarkedDeframer
+        .with_validator(EvenLengthValidator)
+        .observed(|payload| seen.set(seen.get() + payload.len()));
     let mut reader = StreamReader::new(&bytes[..], deframer);
     assert_eq!(reader.read_message().unwrap(), Some(&b"ab"[..]));
     assert_eq!(reader.read_message().unwrap(), None);
     assert_eq!(seen.get(), 2);
-    let report = recover(&bytes[..], Demarked).unwrap();
+    let report = recover(&bytes[..], MarkedDeframer).unwrap();
     assert_eq!(report, RecoveryReport { frames: 1, last_good_offset: 7, end: RecoveryEnd::CleanEof });
 }
 
-/// A policy of a user's that tells what it is told.
-struct Told(std::sync::mpsc::Sender<ReclamationInfo>);
+/// A user's policy that reports each reclamation.
+struct ReportingPolicy(std::sync::mpsc::Sender<ReclamationInfo>);
 
-impl MemoryPolicy for Told {
+impl MemoryPolicy for ReportingPolicy {
     fn should_reset(
         &mut self,
         last_message_size: usize,
@@ -381,25 +388,26 @@ impl MemoryPolicy for Told {
     }
 }
 
-// Goal: a policy of a user's gives memory back in readers and writers. Method: a long message, then short ones.
+// Proves that a user's policy frees memory in readers and writers: a long message, then short ones.
 #[test]
 fn policies_of_users() {
     let (told, info) = std::sync::mpsc::channel();
     let mut writer = StreamWriter::new(Vec::new(), DefaultFramer)
-        .with_memory_policy_and_factory(Told(told.clone()), FlatBufferBuilder::with_capacity);
+        .with_memory_policy_and_factory(ReportingPolicy(told.clone()), FlatBufferBuilder::with_capacity);
     writer.write(&"long ".repeat(1_000)).unwrap();
     for _ in 0..3 {
         writer.write(&"short").unwrap();
     }
     let bytes = writer.into_inner();
     assert_eq!(info.try_iter().map(|info| info.capacity_after).collect::<Vec<_>>(), [64]);
-    let mut reader = StreamReader::new(&bytes[..], DefaultDeframer::new()).with_memory_policy(Told(told));
+    let mut reader =
+        StreamReader::new(&bytes[..], DefaultDeframer::new()).with_memory_policy(ReportingPolicy(told));
     reader.process_all(|_| Ok(())).unwrap();
     assert_eq!(info.try_iter().count(), 1);
     assert!(reader.buffer_capacity() < 5_000);
 }
 
-// Goal: a torn file is continued as before. Method: cut, recover, seek, write on.
+// Proves that a torn file is continued as before: cut, recover, seek, append.
 #[test]
 fn recovery() {
     let mut file = Cursor::new(Vec::new());

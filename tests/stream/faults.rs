@@ -1,4 +1,4 @@
-//! Sources and sinks that fail at any of their operations.
+//! Sources and sinks that fail at each of their operations.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
@@ -8,30 +8,30 @@ use flatcap::stream::{
     StreamReader, StreamWriter, recover,
 };
 
-use crate::material::{Stream, push_to};
+use crate::test_streams::{Stream, push_to};
 
 const LENGTHS: [usize; 6] = [3, 0, 70, 1, 0, 33];
 const FAILURES: [ErrorKind; 4] =
     [ErrorKind::WouldBlock, ErrorKind::BrokenPipe, ErrorKind::TimedOut, ErrorKind::Other];
 
-/// What happens at the operation that the count has come down to.
+/// The fault at the chosen operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Fails(ErrorKind),
-    /// One byte, however many were asked for.
+    /// One byte, regardless of the number requested.
     Short,
-    /// A sink that takes nothing.
+    /// A sink that accepts nothing.
     Nothing,
 }
 
-/// Counts down to the operation that goes wrong; all others are answered with at most `step` bytes.
+/// Counts operations and fails at one of them; all others move at most `step` bytes.
 #[derive(Debug, Clone)]
 struct Faulty<T> {
     inner: T,
     fault: Fault,
     operations_before: usize,
     step: usize,
-    /// Whether a call with several slices is answered from all of them.
+    /// Whether a vectored call uses all of its slices.
     is_vectored: bool,
     operations: usize,
 }
@@ -41,7 +41,7 @@ impl<T> Faulty<T> {
         Self { inner, fault, operations_before, step, is_vectored: true, operations: 0 }
     }
 
-    /// How many bytes this operation may move.
+    /// Returns the number of bytes that this operation may move.
     fn operation(&mut self) -> io::Result<usize> {
         self.operations += 1;
         if self.operations != self.operations_before + 1 {
@@ -104,16 +104,16 @@ fn stream(kind: ChecksumKind) -> Stream {
     Stream::of_lengths(kind, &LENGTHS, 31)
 }
 
-/// Runs `check` with a fault at each operation in turn, until there are no more operations.
+/// Runs `check` with a fault at each operation in turn, until `check` makes fewer operations.
 fn at_every_operation(mut check: impl FnMut(usize) -> bool) {
     let count = (0..100_000).take_while(|&operation| check(operation)).count();
     assert!((1..100_000).contains(&count), "{count} operations");
 }
 
-// Goal: interruptions and short answers of a source change nothing. Method: at each read in turn, sources of several
-// step widths, all checksums.
+// Proves that interruptions and short reads of a source change nothing. Method: a fault at each
+// read in turn, several step sizes, all checksums.
 #[test]
-fn reading_goes_on_after_interruptions_and_short_answers() {
+fn reading_continues_after_interruptions_and_short_reads() {
     for &kind in ChecksumKind::ALL {
         let stream = stream(kind);
         for fault in [Fault::Fails(ErrorKind::Interrupted), Fault::Short] {
@@ -131,10 +131,10 @@ fn reading_goes_on_after_interruptions_and_short_answers() {
     }
 }
 
-// Goal: an error of a source comes back with its kind, behind the payloads in front of it. Method: every kind at each
-// read in turn; recovery says the same.
+// Proves that an error of a source is returned with its kind, after the payloads before it, and
+// that recovery returns the same error.
 #[test]
-fn errors_of_a_source_come_back() {
+fn errors_of_a_source_are_returned() {
     for &kind in ChecksumKind::ALL {
         let stream = stream(kind);
         for failure in FAILURES {
@@ -161,10 +161,10 @@ fn errors_of_a_source_come_back() {
     }
 }
 
-// Goal: an error between frames loses nothing: reading goes on with the frame in front of which it came. Method: a
-// source that fails at the first byte of each frame, and is asked again.
+// Proves that an error between frames loses nothing: reading continues with the next frame. Method:
+// a source that fails at the first byte of each frame and is read again.
 #[test]
-fn reading_goes_on_after_an_error_between_frames() {
+fn reading_continues_after_an_error_between_frames() {
     for &kind in ChecksumKind::ALL {
         let stream = stream(kind);
         let source = Faulty::new(&stream.bytes[..], Fault::Short, usize::MAX - 1, usize::MAX);
@@ -180,10 +180,10 @@ fn reading_goes_on_after_an_error_between_frames() {
     }
 }
 
-// Goal: a loop that feeds a decoder goes on where an error stopped it. Method: a source that fails at each read in turn
-// with every kind, and at every second read; small room for what is read.
+// Proves that a loop that feeds a decoder can continue after an error. Method: a source that fails
+// at each read in turn with every kind of error; a small read buffer.
 #[test]
-fn decoding_goes_on_where_an_error_stopped_it() {
+fn decoding_continues_after_an_error() {
     for &kind in ChecksumKind::ALL {
         let stream = stream(kind);
         for failure in FAILURES {
@@ -192,11 +192,11 @@ fn decoding_goes_on_where_an_error_stopped_it() {
                     let mut source = Faulty::new(&stream.bytes[..], Fault::Fails(failure), operation, step);
                     let mut decoder = FrameDecoder::new(KindDeframer::new(kind));
                     let (mut payloads, mut errors) = (Vec::new(), 0);
-                    let mut room = [0; 7];
+                    let mut buffer = [0; 7];
                     loop {
-                        let mut piece = match source.read(&mut room) {
+                        let mut piece = match source.read(&mut buffer) {
                             Ok(0) => break,
-                            Ok(count) => &room[..count],
+                            Ok(count) => &buffer[..count],
                             Err(error) => {
                                 assert_eq!(error.kind(), failure);
                                 errors += 1;
@@ -218,8 +218,8 @@ fn decoding_goes_on_where_an_error_stopped_it() {
     }
 }
 
-/// Every way of writing the same stream.
-const WAYS: [&str; 4] = ["payload", "payloads", "finished", "framed"];
+/// The ways of writing the same stream.
+const WRITE_METHODS: [&str; 4] = ["payload", "payloads", "finished", "framed"];
 
 fn write(
     sink: Faulty<Vec<u8>>,
@@ -249,17 +249,17 @@ fn write(
     (writer.into_inner(), result.err())
 }
 
-// Goal: whatever a sink does, nothing is lost or repeated on success, and an error comes back with its kind behind a
-// front of the stream. Method: each fault at each write in turn, several step widths, sinks with and without vectors,
-// every way of writing.
+// Proves that a faulty sink loses and repeats nothing on success, and that an error is returned
+// with its kind after a prefix of the stream. Method: each fault at each write, several step sizes,
+// sinks with and without vectored writes.
 #[test]
-fn sinks_that_fail() {
+fn faulty_sinks_lose_nothing() {
     let faults = FAILURES.map(Fault::Fails).into_iter().chain([
         Fault::Fails(ErrorKind::Interrupted),
         Fault::Short,
         Fault::Nothing,
     ]);
-    for (fault, way) in faults.flat_map(|fault| WAYS.map(|way| (fault, way))) {
+    for (fault, way) in faults.flat_map(|fault| WRITE_METHODS.map(|way| (fault, way))) {
         for &kind in ChecksumKind::ALL {
             let stream = stream(kind);
             let sound = Faulty::new(Vec::new(), fault, usize::MAX - 1, usize::MAX);
@@ -278,11 +278,7 @@ fn sinks_that_fail() {
                     if sink.has_failed() && failure.is_some() {
                         assert_eq!(error.as_ref().and_then(io_kind), failure, "{what}");
                         assert!(expected.starts_with(&sink.inner), "{what}");
-                        assert_eq!(
-                            sink.operations,
-                            operation + 1,
-                            "{what}: nothing more is asked of the sink"
-                        );
+                        assert_eq!(sink.operations, operation + 1, "{what}: the sink is not called again");
                     } else {
                         assert!(error.is_none() && sink.inner == expected, "{what}");
                     }
@@ -293,9 +289,9 @@ fn sinks_that_fail() {
     }
 }
 
-// Goal: flushing says what the sink says. Method: every kind.
+// Proves that flushing returns the error of the sink.
 #[test]
-fn errors_of_flushing_come_back() {
+fn errors_of_flushing_are_returned() {
     for failure in FAILURES {
         let sink = Faulty::new(Vec::new(), Fault::Fails(failure), 0, usize::MAX);
         let mut writer = StreamWriter::new(sink, ChecksumKind::None);
@@ -304,8 +300,8 @@ fn errors_of_flushing_come_back() {
     }
 }
 
-// Goal: a refused payload does not reach the sink, not even as a call. Method: a bound and a validator, every way of
-// writing, all checksums.
+// Proves that a refused payload does not reach the sink, not even as a call, for every way of
+// writing and all checksums.
 #[test]
 fn a_refused_payload_leaves_the_sink_untouched() {
     for &kind in ChecksumKind::ALL {

@@ -1,26 +1,26 @@
-//! The bytes that flatstream 0.2.7 wrote: ours are the same, and all our readers read them. shared/data/README.md has
-//! the facts.
+//! Checks against the bytes that flatstream 0.2.7 wrote: this crate writes the same bytes, and all
+//! its readers read them. shared/data/README.md describes the files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use flatbuffers::{FlatBufferBuilder, Vector};
 use flatcap::stream::{
-    ChecksumKind, Content, FrameDecoder, Framer, KindDeframer, RecoveryEnd, SliceFramer, SliceReader,
+    ChecksumKind, FrameDecoder, Framer, KindDeframer, RecoveryEnd, RegionContent, SliceFramer, SliceReader,
     StreamReader, StreamWriter, recover, salvage,
 };
 
-use crate::material::{Random, push_to};
+use crate::test_streams::{Random, push_to};
 
 const FRAMES: usize = 2_000;
 
-/// The folder of golden files, if it is there.
+/// Returns the folder of golden files, if it exists.
 fn golden() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/flatstream");
     if folder.is_dir() {
         return Some(folder);
     }
-    println!("passed over: no golden files in {}", folder.display());
+    println!("skipped: no golden files in {}", folder.display());
     None
 }
 
@@ -31,7 +31,7 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// What each reader makes of an intact stream, once they have agreed.
+/// Returns the payloads of an intact stream after checking that all readers agree.
 fn read_by_all(bytes: &[u8], kind: ChecksumKind) -> Vec<Vec<u8>> {
     let deframer = KindDeframer::new(kind).with_max_frame_len(1 << 20);
     let mut payloads = Vec::new();
@@ -50,7 +50,7 @@ fn read_by_all(bytes: &[u8], kind: ChecksumKind) -> Vec<Vec<u8>> {
     assert_eq!(report.last_good_offset, bytes.len() as u64);
     let salvaged: Vec<Vec<u8>> = salvage(bytes, deframer)
         .map(|piece| match piece.content {
-            Content::Frame(payload) => payload.to_vec(),
+            RegionContent::Frame(payload) => payload.to_vec(),
             other => panic!("{other:?} at {} of an intact stream", piece.offset),
         })
         .collect();
@@ -63,19 +63,19 @@ fn in_random_pieces(bytes: &[u8], deframer: KindDeframer) -> Vec<Vec<u8>> {
     let mut decoder = FrameDecoder::new(deframer);
     let (mut payloads, mut rest) = (Vec::new(), bytes);
     while !rest.is_empty() {
-        let (mut piece, behind) = rest.split_at(rest.len().min(random.below(97)));
+        let (mut piece, remaining) = rest.split_at(rest.len().min(random.below(97)));
         while !piece.is_empty() {
             let (taken, payload) = decoder.decode(piece).unwrap();
             payloads.extend(payload.map(<[u8]>::to_vec));
             piece = &piece[taken..];
         }
-        rest = behind;
+        rest = remaining;
     }
     assert!(decoder.is_between_frames());
     payloads
 }
 
-/// The same payloads, by each way of writing.
+/// Writes the payloads in each way, checks that the bytes agree, and returns them.
 fn written_by_all(payloads: &[Vec<u8>], kind: ChecksumKind) -> Vec<u8> {
     let mut one_by_one = StreamWriter::new(Vec::new(), kind);
     for payload in payloads {
@@ -85,12 +85,12 @@ fn written_by_all(payloads: &[Vec<u8>], kind: ChecksumKind) -> Vec<u8> {
     let mut batch = StreamWriter::new(Vec::new(), kind);
     batch.write_payloads(payloads.iter().map(Vec::as_slice)).unwrap();
     assert_eq!(batch.into_inner(), bytes);
-    let mut room = vec![0; bytes.len()];
+    let mut buffer = vec![0; bytes.len()];
     let mut end = 0;
     for payload in payloads {
-        end += kind.frame_into(&mut room[end..], payload).unwrap();
+        end += kind.frame_into(&mut buffer[end..], payload).unwrap();
     }
-    assert_eq!(room, bytes);
+    assert_eq!(buffer, bytes);
     bytes
 }
 
@@ -101,8 +101,8 @@ fn medium() -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-// Goal: our frames are those of flatstream 0.2.7, byte for byte. Method: each published frame is written again by all
-// framers and read by all readers.
+// Proves that frames are byte for byte those of flatstream 0.2.7: each published frame is written
+// by all framers and read by all readers.
 #[test]
 fn published_frames() {
     let Some(folder) = golden() else { return };
@@ -130,9 +130,9 @@ fn telemetry(index: usize) -> Vec<f64> {
     all[..=index % 5].to_vec()
 }
 
-// Goal: whole streams of flatstream 0.2.7 are read to the last value and written again to the last byte. Method: its
-// 2,000 frames under each checksum, every reader; the formula of their values; every way of writing, from the payloads
-// and from the values.
+// Proves that streams of flatstream 0.2.7 are read to the last value and rewritten to the last
+// byte. Method: its 2,000 frames under each checksum; every reader; every way of writing, from
+// payloads and from values.
 #[test]
 fn telemetry_streams() {
     let Some(folder) = golden() else { return };

@@ -1,4 +1,4 @@
-//! The longest FlatBuffer there is: 2 GiB, written and read by copy and by slice.
+//! The longest FlatBuffer: 2 GiB, written and read by copy and by slice.
 
 use std::io::{self, IoSlice, Read, Write};
 
@@ -6,7 +6,7 @@ use flatcap::stream::{
     DEFAULT_MAX_FRAME_LEN, DefaultDeframer, DefaultFramer, SliceReader, StreamReader, StreamWriter,
 };
 
-/// Counts what it is given, and keeps the first bytes.
+/// Counts the bytes written and stores the first eight.
 #[derive(Default)]
 struct Counter {
     bytes: usize,
@@ -39,8 +39,8 @@ impl Write for Counter {
     }
 }
 
-// Goal: a payload of 2 GiB is written whole, and read whole by copy and by slice; one byte more is refused on reading.
-// Method: zeros, which the kernel gives without memory until they are touched; the copy alone takes 2 GiB.
+// Proves that a payload of 2 GiB is written and read whole, by copy and by slice, and that one byte
+// more is refused on reading. Zeros take no memory until they are touched; the copy takes 2 GiB.
 #[test]
 fn two_gibibytes() {
     let length = DEFAULT_MAX_FRAME_LEN;

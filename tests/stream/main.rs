@@ -1,4 +1,5 @@
-//! The stream library as its users have it: `cargo test --no-default-features --features all_checksums --test stream`.
+//! The stream library as its users build it:
+//! `cargo test --no-default-features --features all_checksums --test stream`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,6 +14,6 @@ mod compat;
 mod faults;
 mod golden;
 mod limits;
-mod material;
 mod properties;
 mod salvaged;
+mod test_streams;

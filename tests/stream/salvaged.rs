@@ -1,28 +1,28 @@
-//! What salvage gives back of streams that were damaged in every way there is.
+//! Salvage of streams with every kind of damage.
 
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::Range;
 
 use flatcap::stream::{
-    Checksum, ChecksumDeframer, ChecksumFramer, ChecksumKind, Content, Framer, KindDeframer, Piece, Salvage,
-    SliceDeframer, XxHash64, salvage,
+    Checksum, ChecksumDeframer, ChecksumFramer, ChecksumKind, Framer, KindDeframer, RegionContent, Salvage,
+    SalvagedRegion, SliceDeframer, XxHash64, salvage,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::material::{Random, Stream};
+use crate::test_streams::{Random, Stream};
 
-/// As recordings have it.
+/// The limit that recordings use.
 const LIMIT: usize = 16 << 20;
 
 fn deframer(kind: ChecksumKind) -> KindDeframer {
     KindDeframer::new(kind).with_max_frame_len(LIMIT)
 }
 
-/// All pieces, after a look whether they tile the stream.
-fn tiled<'a, D: SliceDeframer>(bytes: &[u8], pieces: Salvage<'a, D>) -> Vec<Piece<'a>> {
-    let pieces: Vec<Piece<'_>> = pieces.collect();
+/// Returns all pieces after checking that they tile the stream.
+fn collect_tiled<'a, D: SliceDeframer>(bytes: &[u8], pieces: Salvage<'a, D>) -> Vec<SalvagedRegion<'a>> {
+    let pieces: Vec<SalvagedRegion<'_>> = pieces.collect();
     let mut end = 0;
     for piece in &pieces {
         assert_eq!(piece.offset, end, "pieces follow one another: {pieces:?}");
@@ -33,20 +33,20 @@ fn tiled<'a, D: SliceDeframer>(bytes: &[u8], pieces: Salvage<'a, D>) -> Vec<Piec
     pieces
 }
 
-fn pieces(bytes: &[u8], kind: ChecksumKind) -> Vec<Piece<'_>> {
-    tiled(bytes, salvage(bytes, deframer(kind)))
+fn pieces(bytes: &[u8], kind: ChecksumKind) -> Vec<SalvagedRegion<'_>> {
+    collect_tiled(bytes, salvage(bytes, deframer(kind)))
 }
 
-fn frame_at<'a>(pieces: &[Piece<'a>], offset: usize) -> Option<&'a [u8]> {
+fn frame_at<'a>(pieces: &[SalvagedRegion<'a>], offset: usize) -> Option<&'a [u8]> {
     let found = pieces.binary_search_by_key(&offset, |piece| piece.offset).ok()?;
     match pieces[found].content {
-        Content::Frame(payload) => Some(payload),
+        RegionContent::Frame(payload) => Some(payload),
         _ => None,
     }
 }
 
-/// What is called a frame was written: as a payload of this stream.
-fn assert_written(stream: &Stream, pieces: &[Piece<'_>], what: &str) {
+/// Checks that every salvaged payload was written to this stream.
+fn assert_written(stream: &Stream, pieces: &[SalvagedRegion<'_>], what: &str) {
     let written: HashSet<&[u8]> = stream.payloads.iter().map(Vec::as_slice).collect();
     for piece in pieces {
         if let Some(payload) = piece.content.payload() {
@@ -60,8 +60,8 @@ fn assert_written(stream: &Stream, pieces: &[Piece<'_>], what: &str) {
     }
 }
 
-/// Flips every bit of a stream in turn: the frames beside it are given back, and a frame whose length was hit is
-/// repaired.
+/// Flips every bit of a stream in turn: all other frames are salvaged, and a frame whose length was
+/// hit is repaired.
 fn every_flip(kind: ChecksumKind, stream: &Stream) {
     for bit in 0..8 * stream.bytes.len() {
         let bytes = stream.flipped(bit);
@@ -78,8 +78,11 @@ fn every_flip(kind: ChecksumKind, stream: &Stream) {
                     frame.start
                 );
             } else if bit / 8 < frame.start + 4 {
-                let whole =
-                    Piece { offset: frame.start, length: frame.len(), content: Content::Repaired(payload) };
+                let whole = SalvagedRegion {
+                    offset: frame.start,
+                    length: frame.len(),
+                    content: RegionContent::Repaired(payload),
+                };
                 assert!(
                     found.contains(&whole),
                     "{what}: the frame at {} is repaired: {found:?}",
@@ -90,7 +93,8 @@ fn every_flip(kind: ChecksumKind, stream: &Stream) {
     }
 }
 
-/// Twelve frames whose strides are 64 bytes, or multiples, where a flipped length points exactly at a later frame.
+/// Lengths of twelve frames with strides of 64 bytes or multiples of it, so that a flipped length
+/// points exactly at a later frame.
 fn aligned(kind: ChecksumKind) -> Vec<Vec<usize>> {
     let header = kind.frame_bytes(0);
     vec![
@@ -103,8 +107,8 @@ const MIXED: [usize; 12] = [1, 40, 300, 2, 17, 129, 8, 64, 3, 241, 33, 5];
 const WITH_EMPTY: [usize; 12] = [0, 5, 0, 0, 40, 52, 0, 52, 52, 0, 0, 7];
 const EMPTY_LAST: [usize; 12] = [3, 0, 9, 52, 52, 1, 0, 0, 0, 20, 0, 0];
 
-// Goal: under XXH3 a flipped bit costs one frame at most, and none in a length. Method: every bit of twelve frames, of
-// mixed sizes, of equal strides, of zeros and of ones.
+// Proves that under XXH3 a flipped bit costs at most one frame, and none if it hits a length.
+// Method: every bit of twelve frames of mixed sizes, of equal strides, of zeros and of ones.
 #[test]
 fn every_flip_under_xxh3() {
     for lengths in aligned(ChecksumKind::Xxh3).iter().map(Vec::as_slice).chain([&MIXED[..]]) {
@@ -116,7 +120,7 @@ fn every_flip_under_xxh3() {
     }
 }
 
-// Goal: the same under CRC-32. Method: the same.
+// Proves the same under CRC-32.
 #[test]
 fn every_flip_under_crc32() {
     for lengths in aligned(ChecksumKind::Crc32).iter().map(Vec::as_slice).chain([&MIXED[..]]) {
@@ -124,7 +128,7 @@ fn every_flip_under_crc32() {
     }
 }
 
-// Goal: the same under CRC-32 where payloads are all ones, whose checksum a CRC knows best. Method: the same.
+// Proves the same under CRC-32 for uniform payloads, of zeros and of ones.
 #[test]
 fn every_flip_under_crc32_of_uniform_payloads() {
     for byte in [0, 0xFF] {
@@ -133,7 +137,8 @@ fn every_flip_under_crc32_of_uniform_payloads() {
     }
 }
 
-// Goal: an empty payload costs its neighbours nothing, under XXH3. Method: every bit of twelve frames, half of them empty.
+// Proves that empty payloads do not cost their neighbours, under XXH3. Method: every bit of twelve
+// frames, half of them empty.
 #[test]
 fn every_flip_beside_empty_payloads_under_xxh3() {
     for lengths in [WITH_EMPTY, EMPTY_LAST] {
@@ -141,7 +146,7 @@ fn every_flip_beside_empty_payloads_under_xxh3() {
     }
 }
 
-// Goal: the same under CRC-32. Method: the same.
+// Proves the same under CRC-32.
 #[test]
 fn every_flip_beside_empty_payloads_under_crc32() {
     for lengths in [WITH_EMPTY, EMPTY_LAST] {
@@ -149,8 +154,8 @@ fn every_flip_beside_empty_payloads_under_crc32() {
     }
 }
 
-// Goal: CRC-16 needs two frames in a row behind the damage, no more. Method: every bit of twelve frames; all but the
-// last frame in front of the end, which has no follower but the end itself.
+// Proves that CRC-16 needs only two frames in a row after the damage: a flip in one of twelve
+// frames costs no other frame.
 #[test]
 fn every_flip_under_crc16_keeps_the_frames_beside_it() {
     for lengths in aligned(ChecksumKind::Crc16).iter().map(Vec::as_slice).chain([&MIXED[..]]) {
@@ -168,8 +173,9 @@ fn every_flip_under_crc16_keeps_the_frames_beside_it() {
     }
 }
 
-// Goal: without a checksum a length above the limit costs its frame alone where four frames follow, or the end does.
-// Method: the high bit of each length in turn, payloads that look like no length.
+// Proves that, without a checksum, a length above the limit costs only its frame if four frames or
+// the end follow. Method: the high bit of each length in turn, payloads that do not look like
+// lengths.
 #[test]
 fn lengths_above_the_limit_without_a_checksum() {
     let payloads = MIXED.map(|length| vec![0xEE; length]).to_vec();
@@ -187,8 +193,8 @@ fn lengths_above_the_limit_without_a_checksum() {
     }
 }
 
-// Goal: a single intact frame between two damaged ones is found under XXH3 and CRC-32, a long one too. Method: three
-// frames of several lengths in front of others, the first and the third damaged in length or in payload.
+// Proves that one intact frame between two damaged ones is found under XXH3 and CRC-32, even a long
+// one. Method: the first and third frame damaged, in length or payload.
 #[test]
 fn an_intact_frame_between_two_damaged_ones_is_found() {
     for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32] {
@@ -210,8 +216,8 @@ fn an_intact_frame_between_two_damaged_ones_is_found() {
     }
 }
 
-// Goal: with landmarks one frame is enough under any checksum, and foreign payloads are damage. Method: every second
-// length damaged, payloads with two identifiers, and one with another.
+// Proves that with landmarks one frame is enough under any checksum, and that payloads with other
+// identifiers count as damage. Method: every second length damaged, two identifiers and one other.
 #[test]
 fn landmarks_are_evidence_enough() {
     for &kind in ChecksumKind::ALL {
@@ -232,24 +238,25 @@ fn landmarks_are_evidence_enough() {
             stream.bytes[frame.start + 3] = 0x7F;
         }
         let landmarks = [*b"one.", *b"two."];
-        let found = tiled(&stream.bytes, salvage(&stream.bytes, deframer(kind)).with_landmarks(&landmarks));
+        let found =
+            collect_tiled(&stream.bytes, salvage(&stream.bytes, deframer(kind)).with_identifiers(&landmarks));
         for (index, frame) in stream.frames.iter().enumerate().skip(1).step_by(2) {
             let expected = (index != 11).then_some(&stream.payloads[index][..]);
             assert_eq!(frame_at(&found, frame.start), expected, "{kind}: frame {index}");
         }
         for (index, frame) in stream.frames.iter().enumerate().step_by(2).filter(|_| kind.size() > 0) {
-            // The frame with the foreign identifier is no end that a repair could be believed by.
+            // The end of the frame with the other identifier does not confirm a repair.
             if index < 10 {
-                let repaired = Content::Repaired(&stream.payloads[index]);
+                let repaired = RegionContent::Repaired(&stream.payloads[index]);
                 let is_repaired =
-                    |piece: &Piece<'_>| piece.offset == frame.start && piece.content == repaired;
+                    |piece: &SalvagedRegion<'_>| piece.offset == frame.start && piece.content == repaired;
                 assert!(found.iter().any(is_repaired), "{kind}: frame {index} is repaired");
             }
         }
     }
 }
 
-// Goal: every cut gives the whole frames in front of it and one hole. Method: all cuts, all checksums with evidence.
+// Proves that every cut yields the frames before it and one hole, under all checksums.
 #[test]
 fn every_cut() {
     for &kind in ChecksumKind::ALL {
@@ -259,7 +266,7 @@ fn every_cut() {
                 let found = pieces(&stream.bytes[..cut], kind);
                 let whole = stream.frames.iter().filter(|frame| frame.end <= cut).count();
                 let what = format!("{kind}, {lengths:?}, cut at {cut}");
-                let is_hole = |piece: &Piece<'_>| piece.content == Content::Hole;
+                let is_hole = |piece: &SalvagedRegion<'_>| piece.content == RegionContent::Damaged;
                 let is_torn = stream.frames.get(whole).is_some_and(|frame| frame.start < cut);
                 assert_eq!(found.len(), whole + usize::from(is_torn), "{what}");
                 assert_eq!(
@@ -275,8 +282,8 @@ fn every_cut() {
     }
 }
 
-/// The frames that stand wholly in what is left of a stream, at their new places: `kept` are ranges of the original, in
-/// the order in which they stand now.
+/// Returns the frames that lie wholly in the remaining parts of a stream, with their new offsets:
+/// `kept` are ranges of the original, in their new order.
 fn expected<'s>(stream: &'s Stream, kept: &[Range<usize>]) -> Vec<(usize, &'s [u8])> {
     let (mut expected, mut at) = (Vec::new(), 0);
     for range in kept {
@@ -290,8 +297,8 @@ fn expected<'s>(stream: &'s Stream, kept: &[Range<usize>]) -> Vec<(usize, &'s [u
     expected
 }
 
-/// Whether the frame at `offset` lies in what a damaged frame in front of it claims: its length is intact and leads to
-/// an intact frame, so that its claim is believed.
+/// Returns whether the frame at `offset` lies in the range that an earlier damaged frame claims:
+/// the length of that frame is intact and leads to an intact frame, so the claim is accepted.
 fn is_claimed(bytes: &[u8], expected: &[(usize, &[u8])], kind: ChecksumKind, offset: usize) -> bool {
     (0..offset).any(|start| {
         let Some(length) = bytes.get(start..).and_then(<[u8]>::first_chunk) else { return false };
@@ -305,8 +312,9 @@ fn is_claimed(bytes: &[u8], expected: &[(usize, &[u8])], kind: ChecksumKind, off
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    // Goal: what is removed, repeated or zeroed costs the frames it touches and no other. Method: random streams, ranges
-    // of up to a page; the frames that are still whole, at their new places.
+    // Proves that removed, repeated or zeroed ranges cost only the frames that they touch. Method:
+    // random streams, ranges of up to 600 bytes; the frames that are still whole, at their new
+    // offsets.
     #[test]
     fn ranges(
         lengths in vec(1..200_usize, 1..30),
@@ -345,8 +353,8 @@ proptest! {
         }
     }
 
-    // Goal: any bytes are tiled, and what is called a frame is one. Method: rubbish made of headers, frames and zeros,
-    // with and without landmarks and rules.
+    // Proves that the pieces tile any bytes and that every reported frame is a frame. Method:
+    // rubbish of headers, frames and zeros, with and without landmarks and rules.
     #[test]
     fn rubbish_is_tiled(parts in vec((0..6_u8, 0..40_usize, any::<u64>()), 0..12)) {
         for &kind in ChecksumKind::ALL {
@@ -370,28 +378,28 @@ proptest! {
             let landmarks = [[0; 4], [0xFF; 4]];
             let searches = [
                 salvage(&bytes, plain),
-                salvage(&bytes, plain).with_landmarks(&landmarks),
+                salvage(&bytes, plain).with_identifiers(&landmarks),
                 salvage(&bytes, plain).with_payload_bytes_min(9),
-                salvage(&bytes, plain).with_plausible(|payload| payload.len() % 2 == 0),
+                salvage(&bytes, plain).with_plausibility_check(|payload| payload.len() % 2 == 0),
                 salvage(&bytes, KindDeframer::new(kind)),
             ];
             for search in searches {
-                for piece in tiled(&bytes, search) {
-                    if let Content::Frame(payload) = piece.content {
+                for piece in collect_tiled(&bytes, search) {
+                    if let RegionContent::Frame(payload) = piece.content {
                         let frame = &bytes[piece.offset..piece.offset + piece.length];
                         prop_assert_eq!(&frame[kind.frame_bytes(0)..], payload);
-                        prop_assert!(matches!(plain.deframe(frame), Ok(flatcap::stream::Step::Frame(_))));
+                        prop_assert!(matches!(plain.deframe(frame), Ok(flatcap::stream::DeframeStatus::Frame(_))));
                     }
                 }
             }
         }
     }
 
-    // Goal: a search may begin anywhere. Method: from every kind of place of a stream, and behind its end.
+    // Proves that a search can begin at any offset, also after the end.
     #[test]
     fn a_search_begins_anywhere(lengths in vec(1..60_usize, 1..8), at in 0..600_usize) {
         let stream = Stream::of_lengths(ChecksumKind::Xxh3, &lengths, 11);
-        let found: Vec<Piece<'_>> = salvage(&stream.bytes, deframer(ChecksumKind::Xxh3)).starting_at(at).collect();
+        let found: Vec<SalvagedRegion<'_>> = salvage(&stream.bytes, deframer(ChecksumKind::Xxh3)).starting_at(at).collect();
         prop_assert!(found.first().is_none_or(|piece| piece.offset == at));
         let length: usize = found.iter().map(|piece| piece.length).sum();
         prop_assert_eq!(length, stream.bytes.len().saturating_sub(at));
@@ -401,8 +409,8 @@ proptest! {
     }
 }
 
-// Goal: any four bytes in a row, whatever they are, are tiled. Method: all sequences of five bytes that matter, three
-// to eight long, under every checksum.
+// Proves that the pieces tile every small input. Method: all sequences of up to seven of the bytes
+// 0, 1, 4 and 255, under every checksum.
 #[test]
 fn small_inputs_are_tiled() {
     const BYTES: [u8; 4] = [0, 1, 4, 0xFF];
@@ -416,7 +424,7 @@ fn small_inputs_are_tiled() {
     }
 }
 
-/// A stream whose fourth payload is made of frames.
+/// Returns a stream whose fourth payload consists of frames.
 fn with_inner_frames() -> (Stream, Vec<Vec<u8>>) {
     let inner = Stream::of_lengths(ChecksumKind::Xxh3, &[30, 52, 7], 21);
     let mut random = Random::new(22);
@@ -426,8 +434,8 @@ fn with_inner_frames() -> (Stream, Vec<Vec<u8>>) {
     (Stream::new(&ChecksumKind::Xxh3, payloads), inner.payloads)
 }
 
-// Goal: frames in the payload of a damaged frame are not taken for frames of the stream. Method: every bit of checksum
-// and payload of the frame that holds them, and every bit of all others.
+// Proves that frames in the payload of a damaged frame are not reported as frames of the stream.
+// Method: every bit of the stream, except the length of the frame that contains them.
 #[test]
 fn frames_in_payloads_are_payload() {
     let (stream, inner) = with_inner_frames();
@@ -451,7 +459,7 @@ fn frames_in_payloads_are_payload() {
     }
 }
 
-// Goal: a frame that holds frames is repaired as any other when its length is hit. Method: every bit of that length.
+// Proves that a frame that contains frames is repaired like any other if its length is hit.
 #[test]
 fn a_frame_that_holds_frames_is_repaired() {
     let (stream, _) = with_inner_frames();
@@ -460,17 +468,17 @@ fn a_frame_that_holds_frames_is_repaired() {
         let bytes = stream.flipped(bit);
         let found = pieces(&bytes, ChecksumKind::Xxh3);
         assert_written(&stream, &found, &format!("bit {}", bit - 8 * outer.start));
-        let whole = Piece {
+        let whole = SalvagedRegion {
             offset: outer.start,
             length: outer.len(),
-            content: Content::Repaired(&stream.payloads[3]),
+            content: RegionContent::Repaired(&stream.payloads[3]),
         };
         assert!(found.contains(&whole), "bit {}", bit - 8 * outer.start);
     }
 }
 
-// Goal: damage that is spread over a long stream costs the frames it touches. Method: 1,000 random bits of 50,000
-// frames.
+// Proves that damage spread over a long stream costs only the frames that it touches. Method: 1,000
+// random bits of 50,000 frames.
 #[test]
 fn a_thousand_flips_in_a_long_stream() {
     let mut random = Random::new(99);
@@ -499,12 +507,12 @@ thread_local! {
     static HASHED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// XXH3 of the first bytes and the length: as good against chance, and quick however long a payload is. Counts all of
-/// it.
+/// XXH3 of the first bytes and the length: as strong against chance, and fast for payloads of any
+/// length. Counts the whole payload as hashed.
 #[derive(Debug, Clone, Copy)]
-struct Counted;
+struct CountingXxh3;
 
-impl Checksum for Counted {
+impl Checksum for CountingXxh3 {
     const SIZE: usize = 8;
 
     fn calculate(&self, payload: &[u8]) -> u64 {
@@ -517,60 +525,61 @@ impl Checksum for Counted {
     }
 }
 
-/// Salvages `bytes`, and says how many bytes were hashed: no more than is linear in them.
-fn work<'a>(bytes: &'a [u8], landmarks: &'a [[u8; 4]]) -> Vec<Piece<'a>> {
+/// Salvages `bytes` and checks that the number of hashed bytes is linear in them.
+fn salvage_counting<'a>(bytes: &'a [u8], landmarks: &'a [[u8; 4]]) -> Vec<SalvagedRegion<'a>> {
     HASHED.set(0);
-    let deframer = ChecksumDeframer::new(Counted).with_max_frame_len(LIMIT);
+    let deframer = ChecksumDeframer::new(CountingXxh3).with_max_frame_len(LIMIT);
     let search = salvage(bytes, deframer);
-    let search = if landmarks.is_empty() { search } else { search.with_landmarks(landmarks) };
-    let found = tiled(bytes, search);
-    // What is read in order, what is hashed in vain, and the last candidate, which may be as long as the limit.
+    let search = if landmarks.is_empty() { search } else { search.with_identifiers(landmarks) };
+    let found = collect_tiled(bytes, search);
+    // Bytes read in order, bytes hashed in vain, and the last candidate, which may be as long as
+    // the limit.
     let most = (80 << 20) + 24 * bytes.len() as u64;
     assert!(HASHED.get() <= most, "{} bytes hashed for {}", HASHED.get(), bytes.len());
     found
 }
 
-// Goal: no input makes the search take more than linear time. Method: bytes that are hashed are counted while every four
-// bytes claim a long frame, with and without a landmark at each, in 1 and 3 MiB.
+// Proves that no input makes the search take more than linear time. Method: count the hashed bytes
+// while every four bytes claim a long frame, with and without a landmark at each, in 1 and 3 MiB.
 #[test]
 fn lengths_everywhere_cost_linear_work() {
     for size in [1_usize << 20, 3 << 20] {
         for claim in [100_u32, 70_000, (1 << 20) - 100] {
             let bytes = claim.to_le_bytes().repeat(size / 4);
-            work(&bytes, &[]);
-            work(&bytes, &[claim.to_le_bytes()]);
+            salvage_counting(&bytes, &[]);
+            salvage_counting(&bytes, &[claim.to_le_bytes()]);
         }
     }
 }
 
-// Goal: the same where true frames stand between. Method: valid tiny frames in turn with headers that claim 16 MiB.
+// Proves the same for valid tiny frames that alternate with headers that claim 16 MiB.
 #[test]
 fn tiny_frames_between_long_claims_cost_linear_work() {
     let mut bytes = Vec::new();
     while bytes.len() < 17 << 20 {
-        ChecksumFramer::new(Counted).frame_and_write(&mut bytes, b"x").unwrap();
+        ChecksumFramer::new(CountingXxh3).frame_and_write(&mut bytes, b"x").unwrap();
         bytes.extend_from_slice(&((16_u32 << 20) - 64).to_le_bytes());
         bytes.extend_from_slice(&[7; 8]);
     }
-    let found = work(&bytes, &[]);
+    let found = salvage_counting(&bytes, &[]);
     assert!(found.iter().any(|piece| piece.content.payload().is_some()));
 }
 
-// Goal: short claims, which are always looked at, cost a bounded amount each. Method: valid tiny frames in turn with
-// headers that claim what is short, or just not, in sizes far apart: the work a byte stays the same.
+// Proves that short claims, which are always checked, cost a bounded amount each: with valid tiny
+// frames between claims of about the short limit, the work per byte does not grow with the size.
 #[test]
 fn tiny_frames_between_short_claims_cost_linear_work() {
     for claim in [200_u32, 250, 4_000, 4_084, 5_000] {
         let work_a_byte = [1_usize << 20, 4 << 20].map(|size| {
             let mut bytes = Vec::new();
             while bytes.len() < size {
-                ChecksumFramer::new(Counted).frame_and_write(&mut bytes, b"x").unwrap();
+                ChecksumFramer::new(CountingXxh3).frame_and_write(&mut bytes, b"x").unwrap();
                 bytes.extend_from_slice(&claim.to_le_bytes());
                 bytes.extend_from_slice(&[7; 8]);
             }
             HASHED.set(0);
-            let deframer = ChecksumDeframer::new(Counted).with_max_frame_len(LIMIT);
-            tiled(&bytes, salvage(&bytes, deframer));
+            let deframer = ChecksumDeframer::new(CountingXxh3).with_max_frame_len(LIMIT);
+            collect_tiled(&bytes, salvage(&bytes, deframer));
             HASHED.get() / bytes.len() as u64
         });
         println!("{claim}: {work_a_byte:?}");
@@ -582,89 +591,93 @@ fn tiny_frames_between_short_claims_cost_linear_work() {
     }
 }
 
-// Goal: claims of long frames hide no short ones: beyond the bounded work only a long candidate is not believed. Method:
-// as above; every tiny frame is given back.
+// Proves that claims of long frames hide no short ones: beyond the bounded work, only long
+// candidates are rejected. Method: as above; every tiny frame is salvaged.
 #[test]
 fn long_claims_hide_no_tiny_frames() {
     let tiny = 700_000;
     let (mut bytes, mut offsets) = (Vec::new(), Vec::new());
     while offsets.len() < tiny {
         offsets.push(bytes.len());
-        ChecksumFramer::new(Counted).frame_and_write(&mut bytes, b"x").unwrap();
+        ChecksumFramer::new(CountingXxh3).frame_and_write(&mut bytes, b"x").unwrap();
         bytes.extend_from_slice(&((16_u32 << 20) - 64).to_le_bytes());
         bytes.extend_from_slice(&[7; 8]);
     }
-    let found = work(&bytes, &[]);
+    let found = salvage_counting(&bytes, &[]);
     let given_back = offsets.iter().filter(|&&offset| frame_at(&found, offset).is_some()).count();
     assert_eq!(given_back, tiny);
 }
 
-// Goal: an empty list of landmarks asks nothing of a payload. Method: payloads too short for an identifier.
+// Proves that an empty list of landmarks requires nothing of a payload, even one too short for an
+// identifier.
 #[test]
-fn no_landmarks_ask_for_nothing() {
+fn an_empty_list_of_landmarks_requires_nothing() {
     let stream = Stream::of_lengths(ChecksumKind::Xxh3, &[1, 2, 3], 4);
-    let found =
-        tiled(&stream.bytes, salvage(&stream.bytes, deframer(ChecksumKind::Xxh3)).with_landmarks(&[]));
-    assert_eq!(found.iter().filter(|piece| matches!(piece.content, Content::Frame(_))).count(), 3);
+    let found = collect_tiled(
+        &stream.bytes,
+        salvage(&stream.bytes, deframer(ChecksumKind::Xxh3)).with_identifiers(&[]),
+    );
+    assert_eq!(found.iter().filter(|piece| matches!(piece.content, RegionContent::Frame(_))).count(), 3);
 }
 
-// Goal: the same where each candidate is true. Method: a payload full of intact frames, its own header damaged, with
-// its length intact and without.
+// Proves that true candidates cost linear work too. Method: a payload full of intact frames, its
+// own header damaged, with its length intact and damaged.
 #[test]
 fn true_candidates_cost_linear_work() {
     let mut inner = Vec::new();
     while inner.len() < 8 << 20 {
-        ChecksumFramer::new(Counted).frame_and_write(&mut inner, b"inner").unwrap();
+        ChecksumFramer::new(CountingXxh3).frame_and_write(&mut inner, b"inner").unwrap();
     }
     let mut bytes = Vec::new();
-    ChecksumFramer::new(Counted).frame_and_write(&mut bytes, &inner).unwrap();
-    ChecksumFramer::new(Counted).frame_and_write(&mut bytes, b"behind").unwrap();
+    ChecksumFramer::new(CountingXxh3).frame_and_write(&mut bytes, &inner).unwrap();
+    ChecksumFramer::new(CountingXxh3).frame_and_write(&mut bytes, b"behind").unwrap();
     bytes[5] ^= 1;
-    work(&bytes, &[]);
+    salvage_counting(&bytes, &[]);
     bytes[3] ^= 0x80;
-    work(&bytes, &[]);
+    salvage_counting(&bytes, &[]);
 }
 
-// Goal: one damaged frame full of small numbers does not hide the frames behind it: they cost no search. Method: a
-// payload of 4-byte numbers that are all possible lengths, one bit of it flipped, 3 MiB of intact frames behind it.
+// Proves that one damaged frame full of small numbers does not hide the frames after it. Method: a
+// payload of 4-byte numbers that are all possible lengths, one flipped bit, 3 MiB of intact frames.
 #[test]
 fn a_damaged_payload_of_plausible_lengths_hides_nothing() {
     let mut payloads = vec![1_000_000_u32.to_le_bytes().repeat(128)];
     payloads.extend((0..3_000).map(|seed| Random::new(seed).bytes(1_000)));
-    let mut stream = Stream::new(&ChecksumFramer::new(Counted), payloads);
+    let mut stream = Stream::new(&ChecksumFramer::new(CountingXxh3), payloads);
     stream.bytes[20] ^= 1;
-    let found = work(&stream.bytes, &[]);
+    let found = salvage_counting(&stream.bytes, &[]);
     let given_back =
         stream.frames.iter().skip(1).filter(|frame| frame_at(&found, frame.start).is_some()).count();
-    assert_eq!(given_back, 3_000, "frames behind the damaged one");
+    assert_eq!(given_back, 3_000, "frames after the damaged one");
 }
 
-// Goal: a few damaged frames do not hide a long stream behind them. Two bytes in front of each header of a small frame
-// claim 64 KiB for each byte of its payload. Method: one bit of twenty-four of 100,000 equal frames of 64 bytes.
+// Proves that a few damaged frames do not hide a long stream after them. The two bytes before each
+// header of a small frame claim 64 KiB for each byte of its payload. Method: 24 bits in 100,000
+// frames.
 #[test]
 fn a_few_flips_in_small_equal_frames_hide_nothing() {
     let mut random = Random::new(8);
     let payloads = (0..100_000).map(|_| random.bytes(52)).collect();
-    let mut stream = Stream::new(&ChecksumFramer::new(Counted), payloads);
+    let mut stream = Stream::new(&ChecksumFramer::new(CountingXxh3), payloads);
     let is_hit = |index: usize| index < 48 && index.is_multiple_of(2);
     for (_, frame) in stream.frames.iter().enumerate().filter(|&(index, _)| is_hit(index)) {
         stream.bytes[frame.start + 20] ^= 1;
     }
-    let found = work(&stream.bytes, &[]);
+    let found = salvage_counting(&stream.bytes, &[]);
     let untouched = stream.frames.iter().enumerate().filter(|&(index, _)| !is_hit(index));
     let given_back = untouched.filter(|(_, frame)| frame_at(&found, frame.start).is_some()).count();
     assert_eq!(given_back, 100_000 - 24);
 }
 
-// Goal: the same where the length is what was damaged. Method: as above.
+// Proves the same for a damaged length.
 #[test]
 fn a_damaged_length_before_plausible_lengths_hides_nothing() {
     let mut payloads = vec![1_000_000_u32.to_le_bytes().repeat(128)];
     payloads.extend((0..3_000).map(|seed| Random::new(seed).bytes(1_000)));
-    let mut stream = Stream::new(&ChecksumFramer::new(Counted), payloads);
+    let mut stream = Stream::new(&ChecksumFramer::new(CountingXxh3), payloads);
     stream.bytes[3] ^= 0x80;
-    let found = work(&stream.bytes, &[]);
+    let found = salvage_counting(&stream.bytes, &[]);
     let given_back =
         stream.frames.iter().skip(1).filter(|frame| frame_at(&found, frame.start).is_some()).count();
-    assert_eq!(given_back, 3_000, "frames behind the damaged one");
+    assert_eq!(given_back, 3_000, "frames after the damaged one");
 }

@@ -1,8 +1,9 @@
-//! Wrong arguments and wrong configurations: said clearly, all at once, with the status that scripts rely on.
+//! Wrong arguments and configurations: all mistakes are reported at once, with the exit status that
+//! scripts rely on.
 
 use crate::rig::Rig;
 
-// Goal: help and version are data, wrong usage is an error of status 2. Method: by hand.
+// Proves that help and version go to standard output, and that wrong usage exits with status 2.
 #[test]
 fn usage() {
     let rig = Rig::new();
@@ -29,7 +30,7 @@ fn usage() {
     }
 }
 
-// Goal: every mistake of a configuration is reported at once, with its place. Method: a file with five.
+// Proves that every mistake of a configuration is reported at once, with its location.
 #[test]
 fn all_mistakes_of_a_configuration_at_once() {
     let rig = Rig::new();
@@ -59,7 +60,8 @@ fn all_mistakes_of_a_configuration_at_once() {
     }
 }
 
-// Goal: a file that is not TOML, not there or not text is an error of status 2 that names it. Method: one of each.
+// Proves that a configuration that is missing, not TOML or not text exits with status 2 and is
+// named.
 #[test]
 fn unreadable_configurations() {
     let rig = Rig::new();
@@ -72,7 +74,7 @@ fn unreadable_configurations() {
     }
 }
 
-// Goal: what check-config prints is a configuration that means the same. Method: print what it printed.
+// Proves that the output of check-config is a configuration with the same meaning.
 #[test]
 fn check_config_prints_what_it_reads() {
     let rig = Rig::new();
@@ -81,7 +83,7 @@ fn check_config_prints_what_it_reads() {
     assert_eq!(first.status, Some(0), "{first:?}");
     assert!(first.text().contains("period = \"1ms\"") && first.text().contains("sync_interval"));
     rig.write("printed.toml", &first.out);
-    // Behind each value stands where it comes from, which is another file now.
+    // The comment after each value names its origin, which is now another file.
     let plain = |text: String| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         lines.map(|line| line.split(" # ").next().unwrap_or_default().to_owned()).collect()
@@ -90,9 +92,9 @@ fn check_config_prints_what_it_reads() {
     assert_eq!(plain(second.text()), plain(first.text()));
 }
 
-// Goal: a misspelt source gets the nearest name. Method: on the command line of record and dump.
+// Proves that a misspelled source is answered with the nearest name, by record and dump.
 #[test]
-fn misspelt_sources() {
+fn misspelled_sources() {
     let rig = Rig::new();
     let called = rig.call(&["record", "--source", "memroy"]);
     assert_eq!(called.status, Some(2), "{called:?}");
@@ -103,7 +105,7 @@ fn misspelt_sources() {
     assert!(called.err.contains("the nearest name is load"), "{called:?}");
 }
 
-// Goal: `sources` says what there is, at what cost, in a form that scripts read. Method: the JSON of this host.
+// Proves that `sources` lists the sources with their cost, as JSON for scripts.
 #[test]
 fn sources_are_listed_with_their_cost() {
     let rig = Rig::new();
@@ -123,10 +125,10 @@ fn sources_are_listed_with_their_cost() {
     assert!(rig.call(&["sources"]).text().lines().count() >= 10);
 }
 
-// Goal: recover refuses what is none of its business, by name, and leaves nothing behind there. Method: no path, a missing one,
-// a directory without segments, a file under a foreign name, a directory where a recorder is at work.
+// Proves that recover refuses paths that are not its own, names them and creates nothing there: no
+// path, a missing one, no segments, a foreign file name, a directory in use by a recorder.
 #[test]
-fn recover_touches_only_what_is_its_own() {
+fn recover_touches_only_its_own_files() {
     let rig = Rig::new();
     std::fs::create_dir(rig.path("other")).unwrap();
     rig.write("notes.bin", "not a segment");
@@ -155,7 +157,7 @@ fn recover_touches_only_what_is_its_own() {
     );
 }
 
-/// What a help lists under "Commands:".
+/// Returns the verbs that a help lists under "Commands:".
 fn verbs_of(help: &str) -> Vec<String> {
     let listed =
         help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
@@ -167,8 +169,8 @@ fn verbs_of(help: &str) -> Vec<String> {
         .collect()
 }
 
-// Goal: every verb of the help has a manual page that tells its exit status, and the shells can complete it. Method: both are
-// made by the program, and the help's verbs are looked for.
+// Proves that every verb of the help has a manual page with its exit status, and that the shells
+// can complete it.
 #[test]
 fn manual_and_completions_have_every_verb() {
     let rig = Rig::new();
@@ -196,11 +198,11 @@ fn manual_and_completions_have_every_verb() {
         let page = std::fs::read_to_string(rig.path(&format!("pages/man/flatcap-{verb}.1"))).unwrap();
         assert!(page.contains(".SH EXIT STATUS\n"), "{verb}");
     }
-    assert_eq!(pages, verbs.len() + 3, "flatcap.1, flatcap.toml.5, flatcap-service.8 and one page a verb");
+    assert_eq!(pages, verbs.len() + 3, "flatcap.1, flatcap.toml.5, flatcap-service.8 and one page per verb");
 }
 
-// Goal: a manual that cannot be written says where and what to do. Method: a file in the place of the directory, a
-// directory in the place of a page, a date and a shell that are none.
+// Proves that a manual that cannot be written is reported with its path. Method: a file instead of
+// the directory, a directory instead of a page, an invalid date, an unknown shell.
 #[test]
 fn a_manual_that_cannot_be_written() {
     let rig = Rig::new();

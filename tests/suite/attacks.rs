@@ -1,5 +1,6 @@
-//! Whoever owns a directory, or may write to it, leads nobody out of it who reads or changes the recordings there: not by a link, a
-//! FIFO, a socket or a directory, and not by putting one there at any step of the work.
+//! A user who owns a data directory, or may write to it, cannot lead another account out of it
+//! while that account reads or changes recordings there: not with a link, a FIFO, a socket or a
+//! directory, and not by placing one there at any step of the work.
 
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
@@ -10,31 +11,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use flatcap::block::Way;
-use flatcap::import::{Plan, Recording, Source};
-use flatcap::os::storage::{Attributes, DataDirectory, Entry, ReadAt, Space, Storage, StorageFile};
-use flatcap::seal::{Job, NamedWays, Placing, pack};
-use flatcap::segment::{Completion, Leftovers, SegmentName};
+use flatcap::block::CompressionOptions;
+use flatcap::compress::{CompressJob, NamedSourceCompression, ReplaceMode, compress_segment};
+use flatcap::import::{ImportLimits, ImportSource, RunWriter};
+use flatcap::os::storage::{
+    DataDirectory, DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile,
+};
+use flatcap::segment::{DirectoryRecovery, Leftovers, SegmentName};
 use flatcap::stream::ChecksumKind;
 
-use crate::crafted::{begun, fixture};
+use crate::crafted::{every_frame_kind, fixture};
 use crate::rig::{Rig, finish, finish_within, signal};
 
-/// An account without rights.
+/// An account without privileges.
 const NOBODY: u32 = 65_534;
-/// How long a call may take that waits for nobody, on the busiest machine.
+/// Longest time for a call that waits for no other process, on the busiest machine.
 const WATCHDOG: Duration = Duration::from_secs(120);
 const SEALED: &str = "0000000007-20231114T221320Z-0123456789abcdef.bin";
 const ACTIVE: &str = "0000000007-20231114T221320Z-0123456789abcdef.bin.active";
 
-/// What is put in the place of a file.
+/// An object that is put in the place of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bait {
     /// A link to a secret file.
     Secret,
-    /// A link to a segment that nobody has completed.
+    /// A link to a segment that is not completed.
     Segment,
-    /// A link to a file that is not there.
+    /// A link to a missing file.
     Absent,
     Fifo,
     Socket,
@@ -44,7 +47,7 @@ enum Bait {
 const LINKS: [Bait; 3] = [Bait::Secret, Bait::Segment, Bait::Absent];
 const OTHERS: [Bait; 3] = [Bait::Fifo, Bait::Socket, Bait::Directory];
 
-/// Files of root's that nobody else may touch, beside a directory of somebody else's.
+/// Files of root that other accounts may not touch, beside a directory of another account.
 struct Scene {
     folder: tempfile::TempDir,
     before: Vec<(PathBuf, [i64; 6])>,
@@ -54,7 +57,8 @@ impl Scene {
     fn new(owner: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        // Others come this far, so that only what is asked protects what is beside it.
+        // The parent is open to other accounts, so that only the code under test protects the
+        // files.
         std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         for name in ["victim", "data"] {
             std::fs::create_dir(path(name)).unwrap();
@@ -73,14 +77,14 @@ impl Scene {
         self.folder.path().join("data")
     }
 
-    /// Adds a file of the owner's.
+    /// Adds a file of the directory's owner.
     fn put(&self, name: &str, content: &[u8]) {
         let (path, owner) = (self.data().join(name), std::fs::metadata(self.data()).unwrap().uid());
         std::fs::write(&path, content).unwrap();
         chown(path, Some(owner), Some(owner)).unwrap();
     }
 
-    /// All that a call, a write or a change of rights would leave a trace in.
+    /// Returns the attributes that change on any write or change of owner or mode.
     fn victims(&self) -> Vec<(PathBuf, [i64; 6])> {
         let entries = std::fs::read_dir(self.folder.path().join("victim")).unwrap();
         let mut victims: Vec<_> = entries
@@ -107,21 +111,22 @@ impl Scene {
     }
 }
 
-/// A segment of some samples, without its end and with a torn tail.
+/// Returns a segment of some samples, without its end and with a torn tail.
 fn torn() -> Vec<u8> {
     static TORN: OnceLock<Vec<u8>> = OnceLock::new();
-    let make = || [begun(ChecksumKind::Xxh3, &fixture("event.bfbs")).unsealed(), vec![7; 1000]].concat();
+    let make =
+        || [every_frame_kind(ChecksumKind::Xxh3, &fixture("event.bfbs")).unsealed(), vec![7; 1000]].concat();
     TORN.get_or_init(make).clone()
 }
 
-/// A sealed segment that pays to be compressed.
+/// Returns a sealed segment that is worth compressing.
 fn sealed() -> Vec<u8> {
-    let mut maker = begun(ChecksumKind::Xxh3, &fixture("event.bfbs"));
+    let mut maker = every_frame_kind(ChecksumKind::Xxh3, &fixture("event.bfbs"));
     maker.samples(0, 100..400);
     maker.sealed()
 }
 
-/// Puts a bait under a name, whatever has it.
+/// Puts a bait under a name; an existing entry is moved away.
 fn bait(scene: &Scene, name: &str, bait: Bait) {
     let path = scene.data().join(name);
     let owner = std::fs::metadata(scene.data()).unwrap().uid();
@@ -148,7 +153,7 @@ fn bait(scene: &Scene, name: &str, bait: Bait) {
     lchown(path, Some(owner), Some(owner)).unwrap();
 }
 
-/// A directory in which, before one of the operations, every file is exchanged for a bait.
+/// A directory in which every file is exchanged for a bait before one of the operations.
 #[derive(Debug)]
 struct Hostile {
     inner: DataDirectory,
@@ -169,7 +174,7 @@ impl std::fmt::Debug for Attack {
 }
 
 impl Attack {
-    fn step(&self) {
+    fn before_operation(&self) {
         if self.operations.fetch_add(1, Ordering::Relaxed) != self.at {
             return;
         }
@@ -191,46 +196,46 @@ impl Hostile {
 
 impl Storage for Hostile {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.attack.step();
+        self.attack.before_operation();
         Ok(self.file(self.inner.create(name)?))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.attack.step();
+        self.attack.before_operation();
         Ok(self.file(self.inner.open(name)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.attack.step();
+        self.attack.before_operation();
         self.inner.rename(from, to)
     }
 
     fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
-        self.attack.step();
+        self.attack.before_operation();
         self.inner.exchange(one, other)
     }
 
     fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        self.attack.step();
+        self.attack.before_operation();
         self.inner.replace(from, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.attack.step();
+        self.attack.before_operation();
         self.inner.remove(name)
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        self.attack.step();
+        self.attack.before_operation();
         self.inner.sync_directory()
     }
 
-    fn entries(&self) -> io::Result<Vec<Entry>> {
-        self.attack.step();
+    fn entries(&self) -> io::Result<Vec<FileEntry>> {
+        self.attack.before_operation();
         self.inner.entries()
     }
 
-    fn space(&self) -> io::Result<Space> {
+    fn space(&self) -> io::Result<DiskSpace> {
         self.inner.space()
     }
 }
@@ -253,7 +258,7 @@ impl ReadAt for HostileFile {
 
 impl StorageFile for HostileFile {
     fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.attack.step();
+        self.attack.before_operation();
         self.inner.append(slices)
     }
 
@@ -262,7 +267,7 @@ impl StorageFile for HostileFile {
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        self.attack.step();
+        self.attack.before_operation();
         self.inner.truncate(length)
     }
 
@@ -270,28 +275,28 @@ impl StorageFile for HostileFile {
         self.inner.allocated()
     }
 
-    fn attributes(&self) -> io::Result<Attributes> {
-        self.attack.step();
+    fn attributes(&self) -> io::Result<FileAttributes> {
+        self.attack.before_operation();
         self.inner.attributes()
     }
 
-    fn set_attributes(&self, attributes: &Attributes) -> io::Result<()> {
-        self.attack.step();
+    fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()> {
+        self.attack.before_operation();
         self.inner.set_attributes(attributes)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.attack.step();
+        self.attack.before_operation();
         self.inner.sync()
     }
 }
 
-/// Does the work once for each of its operations and each link (of the other baits, another one for each operation), in a directory
-/// of nobody's and in one of root's, and looks at what is beside the directory. Each time on a thread of its own, which is not waited
-/// for for ever.
+/// Runs the work once for each of its operations and each link (the other baits take turns), in a
+/// directory of an unprivileged account and in one of root, and checks the files beside the
+/// directory. Each run has its own thread and a timeout.
 fn attack(files: &[(&str, Vec<u8>)], work: fn(&dyn Storage)) {
     if !rustix::process::getuid().is_root() {
-        println!("skipped: only root has files that it must not lose to others");
+        println!("skipped: needs root");
         return;
     }
     let baits = LINKS.map(|link| [link; 3]).into_iter().chain([OTHERS]);
@@ -320,46 +325,47 @@ fn attack(files: &[(&str, Vec<u8>)], work: fn(&dyn Storage)) {
     }
 }
 
-// Goal: root that compresses a segment touches nothing beside the directory, whatever is exchanged there and when. Method: every
-// file is exchanged for each kind of bait before each operation.
+// Proves that compression by root touches nothing outside the directory. Method: every file is
+// exchanged for each kind of bait before each operation.
 #[test]
-fn compression_is_led_nowhere() {
+fn compression_leaves_other_directories_alone() {
     attack(&[(SEALED, sealed())], |storage| {
-        let ways = NamedWays { general: Way::default(), sources: Vec::new() };
-        let mut job = Job {
+        let ways = NamedSourceCompression { general: CompressionOptions::default(), sources: Vec::new() };
+        let mut job = CompressJob {
             storage,
-            ways: &ways,
+            compression: &ways,
             block_bytes: 64 << 10,
-            keep_free: 0,
-            placing: Placing::ExchangeOrReplace,
-            pace: &mut |_| true,
+            min_free: 0,
+            replace_mode: ReplaceMode::ExchangeOrReplace,
+            after_slice: &mut |_| true,
         };
-        // Whether it fails is not the question.
-        let _outcome = pack(&mut job, SegmentName::parse(SEALED).unwrap());
+        // It may fail; only the files outside matter.
+        let _outcome = compress_segment(&mut job, SegmentName::parse(SEALED).unwrap());
     });
 }
 
-// Goal: the same of root that completes what a killed run has left. Method: a torn segment, and one whose damage makes a new file of it.
+// Proves the same for recovery by root, of a torn segment and of one whose damage makes it write a
+// new file.
 #[test]
-fn recovery_is_led_nowhere() {
-    let mut damaged = begun(ChecksumKind::Xxh3, &fixture("event.bfbs")).unsealed();
+fn recovery_leaves_other_directories_alone() {
+    let mut damaged = every_frame_kind(ChecksumKind::Xxh3, &fixture("event.bfbs")).unsealed();
     let middle = damaged.len() - 300;
     damaged[middle..middle + 100].fill(0x55);
     for content in [torn(), damaged] {
         attack(&[(ACTIVE, content)], |storage| {
-            let completion = Completion { storage, spare_run: None, only: None, dry_run: false };
+            let completion = DirectoryRecovery { storage, skip_run: None, only: None, dry_run: false };
             let _result = completion.run(&mut |_| Ok(Leftovers::default()), &mut |_, _| {});
         });
     }
 }
 
-// Goal: the same of root that imports, which is how a recorder writes, too. Method: some frames of one source.
+// Proves the same for import by root, which writes as a recorder does.
 #[test]
-fn writing_is_led_nowhere() {
+fn import_leaves_other_directories_alone() {
     attack(&[], |storage| {
-        let plan = Plan { segment_bytes: 1 << 20, frame_max: 1 << 16 };
-        let Ok(mut recording) = Recording::begin(storage, plan) else { return };
-        let source = Source { name: "a".into(), labels: vec![], root: String::new(), schema: vec![] };
+        let plan = ImportLimits { segment_bytes: 1 << 20, frame_max: 1 << 16 };
+        let Ok(mut recording) = RunWriter::begin(storage, plan) else { return };
+        let source = ImportSource { name: "a".into(), labels: vec![], root: String::new(), schema: vec![] };
         let Ok(source) = recording.add_source(source) else { return };
         for _ in 0..20 {
             let _appended = recording.append(source, 0, 100, |payload| payload.fill(1));
@@ -368,12 +374,12 @@ fn writing_is_led_nowhere() {
     });
 }
 
-// Goal: what is no regular file is reported by every verb under a segment's name and under the lock's, waited for by none, and led by
-// none of them elsewhere. Method: each bait under each name, put there before the call; each verb as root in nobody's directory.
+// Proves that every verb reports an object that is not a regular file, under the name of a segment
+// or of the lock, and neither blocks on it nor follows it.
 #[test]
-fn baits_are_named_and_left() {
+fn irregular_files_are_reported_and_left_alone() {
     if !rustix::process::getuid().is_root() {
-        println!("skipped: only root has files that it must not lose to others");
+        println!("skipped: needs root");
         return;
     }
     let rig = Rig::new();
@@ -387,9 +393,9 @@ fn baits_are_named_and_left() {
             (&["dump", "DATA"], SEALED),
             (&["replay", "--speed", "max", "DATA"], SEALED),
             (&["export", "--to", "stream", "--force", "-o", "OUT", "DATA"], SEALED),
-            (&["seal", "DATA"], SEALED),
+            (&["compress", "DATA"], SEALED),
             (&["recover", "DATA"], ACTIVE),
-            (&["seal", "DATA"], "flatcap.lock"),
+            (&["compress", "DATA"], "flatcap.lock"),
             (&["recover", "DATA"], "flatcap.lock"),
             (&["import", "stream", "--checksum", "none", "--data-dir", "DATA", "in"], "flatcap.lock"),
         ];
@@ -412,25 +418,24 @@ fn baits_are_named_and_left() {
             assert!(said.contains(called), "{what}");
             assert!(matches!(done.status, Some(1 | 3)), "{what}");
             if name == SEALED {
-                assert_eq!(done.status, Some(3), "the rest is done: {what}");
+                assert_eq!(done.status, Some(3), "the rest is processed: {what}");
             }
         }
     }
 }
 
-// Goal: root is led nowhere by somebody who exchanges the compressed file while it is written, and gives nothing away. Method: the
-// program as root, an attacker at work beside it.
+// Proves that an attacker who exchanges the compressed file while root writes it gains nothing.
 #[test]
-fn an_attacker_beside_it_gets_nothing() {
+fn a_concurrent_attacker_gains_nothing() {
     if !rustix::process::getuid().is_root() {
-        println!("skipped: only root has files that it must not lose to others");
+        println!("skipped: needs root");
         return;
     }
     let rig = Rig::new();
     let scene = Scene::new(NOBODY);
     scene.put(SEALED, &sealed());
-    let aside = format!("{SEALED}.packing");
-    let child = rig.start(&["seal", scene.data().to_str().unwrap()]);
+    let aside = format!("{SEALED}.compressing");
+    let child = rig.start(&["compress", scene.data().to_str().unwrap()]);
     let mut is_exchanged = false;
     let ended = |child: &std::process::Child| {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
@@ -448,21 +453,22 @@ fn an_attacker_beside_it_gets_nothing() {
     println!("exchanged while it was written: {is_exchanged}");
 }
 
-// Goal: what root makes in another user's directory is that user's: the user's own recorder goes on. Method: root records, is killed,
-// recovers, seals, imports and exports there; then that user records, completes and reads all of it.
+// Proves that files created by root in another user's directory belong to that user, whose recorder
+// continues: root records, is killed, recovers, compresses, imports and exports; then the user
+// records.
 #[test]
-fn what_root_makes_belongs_to_the_owner() {
+fn files_created_by_root_belong_to_the_owner() {
     if !rustix::process::getuid().is_root() {
-        println!("skipped: only root can act as another user");
+        println!("skipped: needs root to act as another user");
         return;
     }
     let rig = Rig::new();
-    let config = rig.write("seal.toml", "[seal]\nenabled = false\n");
+    let config = rig.write("seal.toml", "[compress]\nenabled = false\n");
     let as_nobody = |args: &[&str]| {
         let mut command = rig.command_as(NOBODY, args);
         finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     };
-    assert_eq!(as_nobody(&["sources"]).status, Some(0), "the rig is nobody's from now on");
+    assert_eq!(as_nobody(&["sources"]).status, Some(0), "the rig now belongs to the account nobody");
     let config = config.to_str().unwrap();
     let record = ["record", "--quiet", "--config", config, "--source", "load@10ms", "--for", "200ms"];
     rig.write("in", [1, 0, 0, 0, 9]);
@@ -473,7 +479,7 @@ fn what_root_makes_belongs_to_the_owner() {
     killed.wait().unwrap();
     for args in [
         &["recover", "flatcap-data"][..],
-        &["seal", "flatcap-data"],
+        &["compress", "flatcap-data"],
         &["import", "stream", "--checksum", "none", "--data-dir", "new/imported", "in"],
         &["export", "--to", "stream", "-o", "new/exported", "flatcap-data"],
     ] {
@@ -493,9 +499,9 @@ fn what_root_makes_belongs_to_the_owner() {
     assert_eq!((called.status, called.json()["intact"].as_bool()), (Some(0), Some(true)), "{called:?}");
 }
 
-// Goal: a FIFO in the place of the directory of running agents hangs no verb. Method: root's calls, with a FIFO there.
+// Proves that a FIFO in the place of the runtime directory blocks no verb.
 #[test]
-fn a_fifo_as_runtime_directory_hangs_nothing() {
+fn a_fifo_as_runtime_directory_blocks_nothing() {
     let rig = Rig::new();
     let fifo = rig.path("run");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
@@ -520,15 +526,15 @@ fn a_fifo_as_runtime_directory_hangs_nothing() {
     }
 }
 
-// Goal: a replay ends at the first signal although nobody takes what it sends. Method: a pipe that is not read.
+// Proves that a replay ends at the first signal even if its output is not read.
 #[test]
 fn a_replay_ends_at_the_first_signal() {
     let rig = Rig::new();
-    let mut maker = begun(ChecksumKind::Xxh3, &fixture("event.bfbs"));
+    let mut maker = every_frame_kind(ChecksumKind::Xxh3, &fixture("event.bfbs"));
     maker.samples(0, 100..4000);
     rig.write("long.bin", maker.sealed());
     let child = rig.start(&["replay", "--speed", "max", "--loop", "long.bin"]);
-    // It has begun once the pipe has something, and is held up once it is full.
+    // The replay has begun once the pipe has data, and blocks once the pipe is full.
     let out = child.stdout.as_ref().unwrap();
     crate::rig::eventually("a full pipe", || rustix::io::ioctl_fionread(out).unwrap() >= 60 << 10);
     signal(&child, "TERM");

@@ -1,4 +1,5 @@
-//! The running agent is asked: by its own verbs, by plain HTTP, by clients that wish it no good, and where there is no socket to be had.
+//! Control of a running recorder: by its own verbs, by plain HTTP, by hostile clients, and without
+//! a usable socket.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -10,20 +11,21 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde_json::Value;
 
-use crate::rig::{Called, Rig, eventually, finish, number, signal};
+use crate::rig::{CallResult, Rig, eventually, finish, number, signal};
 
-/// Most resident memory that an attack may add: connections, requests, and what the allocator keeps of them.
+/// Most resident memory that an attack may add: connections, requests, and memory that the
+/// allocator retains.
 const ATTACK_KIB_MAX: u64 = 16 << 10;
 
-/// Starts a recording, and waits until it can be asked.
+/// Starts a recording and waits until its socket answers.
 pub fn start(rig: &Rig, args: &[&str]) -> Child {
     let child = rig.start(&[&["record", "--quiet"], args].concat());
-    eventually("an agent that answers", || UnixStream::connect(rig.socket()).is_ok());
+    eventually("a recorder that answers", || UnixStream::connect(rig.socket()).is_ok());
     child
 }
 
-/// What comes back for a request line, with these headers and this body.
-pub fn ask(socket: &Path, line: &str, headers: &str, body: &str) -> String {
+/// Sends a request line with these headers and this body, and returns the response.
+pub fn http_request(socket: &Path, line: &str, headers: &str, body: &str) -> String {
     let mut connection = UnixStream::connect(socket).unwrap();
     connection.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let length = body.len();
@@ -34,8 +36,8 @@ pub fn ask(socket: &Path, line: &str, headers: &str, body: &str) -> String {
     answer
 }
 
-/// Ends a recording, which must have lost nothing, and proves it by its files.
-fn end(rig: &Rig, child: Child) -> Called {
+/// Ends a recording and checks, also by its files, that it has lost nothing.
+fn end(rig: &Rig, child: Child) -> CallResult {
     signal(&child, "TERM");
     let called = finish(child);
     assert_eq!(called.status, Some(0), "{called:?}");
@@ -49,7 +51,7 @@ fn status_line(answer: &str) -> &str {
     answer.lines().next().unwrap_or_default()
 }
 
-/// Peak of the resident memory, in KiB.
+/// Returns the peak of the resident memory in KiB.
 fn peak_kib(child: &Child) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -63,10 +65,10 @@ pub fn has_thread(child: &Child, name: &str) -> bool {
         .any(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name))
 }
 
-// Goal: `status` says what runs, in JSON and for people, and its numbers are those of the run; behind the end there is no agent and
-// no socket. Method: a recording of two sources, its own files.
+// Proves that `status` reports the state of a run, as JSON and as text, with the numbers of the
+// run, and that recorder and socket are gone after the end.
 #[test]
-fn a_running_agent_says_how_it_is() {
+fn status_shows_the_running_recorder() {
     let rig = Rig::new();
     let child = start(&rig, &["--source", "cpu@10ms", "--source", "synthetic@1ms"]);
     let mut status = Value::Null;
@@ -79,18 +81,18 @@ fn a_running_agent_says_how_it_is() {
             |source: &Value| source["achieved_hz"].is_number() && number(&source["lateness_ns"]["count"]) > 0;
         sources.iter().all(is_known) && number(&status["storage"]["data_bytes"]) > 0
     });
-    assert_eq!(number(&status["agent"]["pid"]), u64::from(child.id()));
-    assert_eq!(status["agent"]["data_dir"], rig.data().canonicalize().unwrap().to_str().unwrap());
+    assert_eq!(number(&status["recorder"]["pid"]), u64::from(child.id()));
+    assert_eq!(status["recorder"]["data_dir"], rig.data().canonicalize().unwrap().to_str().unwrap());
     let segment = status["segment"]["name"].as_str().unwrap();
     assert!(rig.data().join(segment).is_file(), "{status}");
-    assert!(segment.contains(status["agent"]["run_id"].as_str().unwrap()), "{status}");
+    assert!(segment.contains(status["recorder"]["run_id"].as_str().unwrap()), "{status}");
     assert!(number(&status["segment"]["frames"]) > 0 && number(&status["segment"]["bytes"]) > 0, "{status}");
     let free = number(&status["storage"]["free_bytes"]);
     assert!(free > 0 && number(&status["storage"]["total_bytes"]) >= free, "{status}");
     for (source, (name, hz)) in
         status["sources"].as_array().unwrap().iter().zip([("cpu", 100.0), ("synthetic", 1000.0)])
     {
-        assert_eq!((source["name"].as_str(), source["asked_hz"].as_f64()), (Some(name), Some(hz)));
+        assert_eq!((source["name"].as_str(), source["requested_hz"].as_f64()), (Some(name), Some(hz)));
         let (begun, recorded) = (number(&source["begun"]), number(&source["recorded"]));
         assert!(recorded > 0 && recorded <= begun && number(&source["lost"]) == 0, "{source}");
         assert!(number(&source["bytes"]) >= 64 * recorded && number(&source["cost_ns"]) > 0, "{source}");
@@ -106,24 +108,24 @@ fn a_running_agent_says_how_it_is() {
     assert!(called.err.contains("no running flatcap") && called.err.contains("control.sock"), "{called:?}");
 }
 
-// Goal: `status` ends with 3 where readings were lost. Method: a source that cannot be read any more.
+// Proves that `status` exits with 3 after losses: a source that can no longer be read.
 #[test]
-fn a_lossy_agent_says_so() {
+fn status_reports_losses() {
     let rig = Rig::new();
     let value = rig.write("value", "a 1\n");
     let config = rig.write("file.toml", format!("[source.file.x]\npath = {value:?}\n"));
     let child = start(&rig, &["--config", config.to_str().unwrap(), "--source", "file.x@10ms"]);
     std::fs::remove_file(&value).unwrap();
-    eventually("a loss that is known", || rig.call(&["status"]).status == Some(3));
+    eventually("a reported loss", || rig.call(&["status"]).status == Some(3));
     let page = rig.call(&["status"]).text();
     assert!(page.contains("file.x: ") && page.contains("the last one: No such file"), "{page}");
     signal(&child, "TERM");
     assert_eq!(finish(child).status, Some(3));
 }
 
-// Goal: the recorder does what it is told, and says so. Method: each order, and what it leaves in the files.
+// Proves that each command to the recorder is executed and confirmed in one line.
 #[test]
-fn orders_are_done() {
+fn commands_are_executed() {
     let rig = Rig::new();
     let child = start(&rig, &["--source", "synthetic@10ms"]);
     let order = |args: &[&str]| {
@@ -143,10 +145,10 @@ fn orders_are_done() {
     assert!(dump.err.contains("deploy 42 begins"), "{}", dump.err);
 }
 
-// Goal: metrics are told over TCP where that is configured, and nothing else is; an address that is taken costs a warning. Method: a port
-// of loopback that was free a moment ago; then two recordings that want it.
+// Proves that metrics, and nothing else, are served over TCP if configured, and that an address in
+// use costs a warning.
 #[test]
-fn metrics_are_told_over_tcp() {
+fn metrics_are_served_over_tcp() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let rig = Rig::new();
@@ -171,14 +173,14 @@ fn metrics_are_told_over_tcp() {
     end(&rig, child);
 }
 
-// Goal: orders that make no sense are refused by one line, whoever sends them. Method: the verbs and plain HTTP.
+// Proves that invalid commands are refused with one line, from the verbs and from plain HTTP.
 #[test]
-fn bad_orders_are_refused() {
+fn invalid_commands_are_refused() {
     let rig = Rig::new();
     let child = start(&rig, &["--source", "cpu"]);
     let long = "x".repeat(4097);
     for (text, status, said) in [
-        ("", 1, "this is empty"),
+        ("", 1, "it is empty"),
         ("two\nlines", 1, "control characters"),
         ("\u{1b}[31mred", 1, "control characters"),
         (long.as_str(), 2, "4097 bytes"),
@@ -194,17 +196,17 @@ fn bad_orders_are_refused() {
         ("POST /mark", "a\tb", "HTTP/1.1 422 Unprocessable Entity"),
         ("POST /mark", &"x".repeat(70_000), "HTTP/1.1 413 Payload Too Large"),
     ] {
-        // The server may end the connection before it has read everything.
-        let answer = std::panic::catch_unwind(|| ask(&rig.socket(), line, "", body));
+        // The server may close the connection before it has read everything.
+        let answer = std::panic::catch_unwind(|| http_request(&rig.socket(), line, "", body));
         assert!(answer.is_err() && body.len() > 4096 || status_line(&answer.unwrap()) == status, "{line}");
     }
     end(&rig, child);
 }
 
-// Goal: who may not change anything may read, and is told why. Method: another account, without and with the agent's group; both may
-// connect, as an administrator has opened the socket to all.
+// Proves that an account that may not send commands may read, and gets the reason. Method: an
+// account with and without the recorder's group; the socket's mode lets both connect.
 #[test]
-fn changes_are_for_the_agents_own() {
+fn only_the_recorders_group_may_send_commands() {
     if !rustix::process::getuid().is_root() {
         return;
     }
@@ -225,7 +227,7 @@ fn changes_are_for_the_agents_own() {
             verb,
             "--socket",
         ]);
-        Called::from(command.arg(rig.socket()).output().unwrap())
+        CallResult::from(command.arg(rig.socket()).output().unwrap())
     };
     let (alone, member) = ("--clear-groups", "--groups=0,7");
     let closed = called(alone, "status");
@@ -237,21 +239,21 @@ fn changes_are_for_the_agents_own() {
     let refused = called(alone, "rotate");
     assert_eq!(refused.status, Some(1));
     assert!(refused.err.contains("members of group 0"), "{refused:?}");
-    // Whatever the recorder makes of it, the right is there.
+    // The recorder may refuse it for another reason; the permission is there.
     assert!(!called(member, "rotate").err.contains("members of group"));
     let err = end(&rig, child).err;
-    assert!(err.contains("refused: no right to it") && err.contains("uid=65534"), "{err}");
+    assert!(err.contains("refused: permission denied") && err.contains("uid=65534"), "{err}");
 }
 
-// Goal: a socket of a dead agent is replaced; what is no socket, and what lives, is left alone; without a socket recording goes on, and
-// one warning says so. Method: each of them at the place.
+// Proves that the socket of a dead recorder is replaced, that a foreign file or a live socket is
+// left alone, and that recording continues without a socket, with one warning.
 #[test]
-fn a_place_that_is_taken_costs_a_warning() {
+fn an_occupied_socket_path_costs_a_warning() {
     for (what, said) in [
         ("stale", ""),
-        ("file", "which is no socket"),
-        ("directory", "which is no socket"),
-        ("link", "which is no socket"),
+        ("file", "is not a socket"),
+        ("directory", "is not a socket"),
+        ("link", "is not a socket"),
         ("live", "another process answers there"),
     ] {
         let rig = Rig::new();
@@ -278,7 +280,7 @@ fn a_place_that_is_taken_costs_a_warning() {
             if what != "live" {
                 let asked = rig.call(&["status", "--socket", path.to_str().unwrap()]);
                 assert!(
-                    asked.status == Some(1) && asked.err.contains("it is no socket"),
+                    asked.status == Some(1) && asked.err.contains("it is not a socket"),
                     "{what}: {asked:?}"
                 );
             }
@@ -287,23 +289,23 @@ fn a_place_that_is_taken_costs_a_warning() {
     }
 }
 
-// Goal: where there is no runtime directory, one warning says so. Method: one that nobody can make.
+// Proves that a runtime directory that cannot be created costs one warning.
 #[test]
 fn a_missing_directory_costs_a_warning() {
     let rig = Rig::new();
     let mut command = rig.command(&["record", "--for", "300ms", "--quiet", "--source", "cpu"]);
-    let called = Called::from(command.env("RUNTIME_DIRECTORY", "/proc/none").output().unwrap());
+    let called = CallResult::from(command.env("RUNTIME_DIRECTORY", "/proc/none").output().unwrap());
     assert_eq!(called.status, Some(0), "{called:?}");
     assert_eq!(called.err.matches("no control socket").count(), 1, "{called:?}");
     assert!(called.err.contains("/proc/none/control.sock"), "{called:?}");
     assert!(!called.err.contains("cannot remove the memory"), "none was there: {called:?}");
 }
 
-// Goal: several recordings of one user have a socket each; verbs want one to be named, and find the one that is left; what a killed one
-// left goes with the next start. Method: an account that nobody else uses, two directories.
+// Proves that each of several recordings of one user has its own socket, that verbs require a
+// choice among them, and that the next start removes the socket of a killed one.
 #[test]
-fn several_recordings_are_told_apart() {
-    /// An account of this test alone: its directory under /dev/shm is shared by whoever has it.
+fn several_recordings_have_separate_sockets() {
+    /// An account of this test alone: its directory under /dev/shm is shared by all its processes.
     const ACCOUNT: u32 = 65_117;
     if !rustix::process::getuid().is_root() {
         return;
@@ -320,7 +322,7 @@ fn several_recordings_are_told_apart() {
     for rig in [&one, &other] {
         children.push(command(rig, &record).spawn().unwrap());
     }
-    let status = |args: &[&str]| Called::from(command(&one, args).output().unwrap());
+    let status = |args: &[&str]| CallResult::from(command(&one, args).output().unwrap());
     let mut several = status(&["status"]);
     eventually("two that answer", || {
         several = status(&["status"]);
@@ -335,7 +337,7 @@ fn several_recordings_are_told_apart() {
         assert!(line.contains(data.to_str().unwrap()), "{line}");
         let socket = line.split_whitespace().nth(1).unwrap();
         assert_eq!(
-            number(&status(&["status", "--json", "--socket", socket]).json()["agent"]["pid"]),
+            number(&status(&["status", "--json", "--socket", socket]).json()["recorder"]["pid"]),
             u64::from(child.id())
         );
     }
@@ -343,13 +345,14 @@ fn several_recordings_are_told_apart() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     let left = status(&["status", "--json"]);
-    assert_eq!(number(&left.json()["agent"]["pid"]), u64::from(children[0].id()));
+    assert_eq!(number(&left.json()["recorder"]["pid"]), u64::from(children[0].id()));
     let sockets = || {
         let entries = std::fs::read_dir(&directory).unwrap().flatten();
         entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("control-")).count()
     };
-    assert_eq!(sockets(), 2, "the killed one's is still there");
-    let again = Called::from(command(&one, &[&record[..], &["--for", "200ms"]].concat()).output().unwrap());
+    assert_eq!(sockets(), 2, "the socket of the killed one is still there");
+    let again =
+        CallResult::from(command(&one, &[&record[..], &["--for", "200ms"]].concat()).output().unwrap());
     assert_eq!(again.status, Some(0), "{again:?}");
     assert_eq!(sockets(), 1);
     signal(&children[0], "TERM");
@@ -358,10 +361,10 @@ fn several_recordings_are_told_apart() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-// Goal: a socket that somebody else has put where a user's own would be is not asked. Method: one that listens and never answers, in a
-// directory of root's with the name of an account that has none.
+// Proves that a socket that another account put in the user's place is not used. Method: a socket
+// that listens and never answers, in root's directory with the name of another account.
 #[test]
-fn a_strangers_socket_is_not_asked() {
+fn a_foreign_socket_is_not_used() {
     /// An account of this test alone.
     const ACCOUNT: u32 = 65_118;
     if !rustix::process::getuid().is_root() {
@@ -376,7 +379,7 @@ fn a_strangers_socket_is_not_asked() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     let rig = Rig::new();
     let mut command = rig.command_as(ACCOUNT, &["mark", "a secret"]);
-    let called = Called::from(command.env_remove("RUNTIME_DIRECTORY").output().unwrap());
+    let called = CallResult::from(command.env_remove("RUNTIME_DIRECTORY").output().unwrap());
     stranger.set_nonblocking(true).unwrap();
     let asked = stranger.accept();
     std::fs::remove_dir_all(&directory).unwrap();
@@ -385,7 +388,7 @@ fn a_strangers_socket_is_not_asked() {
     assert_eq!(asked.unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
-/// Connects without waiting; none where the kernel refuses, since too many wait.
+/// Connects without waiting. Returns none if the kernel refuses because too many connections wait.
 fn connect_now(socket: &Path) -> Option<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
@@ -393,9 +396,9 @@ fn connect_now(socket: &Path) -> Option<UnixStream> {
     Some(UnixStream::from(fd))
 }
 
-// Goal: ten thousand connections cost no reading and little memory, whatever they do; then the agent answers as before. Method: ten
-// thousand tries of clients that stay and do nothing, or send half a request, or never read; then two thousand whole requests, from four
-// at a time, which the server makes wait; a source at 1 kHz beside them.
+// Proves that ten thousand connections cost no sample and little memory, and that the recorder
+// still answers. Method: clients that stay idle, send half a request or never read; then 2,000
+// requests by four threads; all beside a source at 1 kHz.
 #[test]
 fn ten_thousand_connections_cost_nothing() {
     const TRIES: usize = 10_000;
@@ -403,7 +406,7 @@ fn ten_thousand_connections_cost_nothing() {
     let rig = Rig::new();
     let child = start(&rig, &["--source", "synthetic@1ms", "--source", "cpu@10ms"]);
     let socket = rig.socket();
-    ask(&socket, "GET /metrics", "", "");
+    http_request(&socket, "GET /metrics", "", "");
     eventually("mapped slabs", || !has_thread(&child, "map-slabs"));
     let before_kib = peak_kib(&child);
     let mut kept = Vec::new();
@@ -426,11 +429,11 @@ fn ten_thousand_connections_cost_nothing() {
         }
     }
     assert_eq!(kept.len() + refused, TRIES);
-    assert!(refused > 0, "the kernel holds only so many back");
-    // Behind all who wait before it.
+    assert!(refused > 0, "the kernel's backlog is limited");
+    // After all earlier connections.
     let answer = loop {
         match UnixStream::connect(&socket) {
-            Ok(_) => break ask(&socket, "GET /status", "", ""),
+            Ok(_) => break http_request(&socket, "GET /status", "", ""),
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
         }
     };
@@ -440,12 +443,12 @@ fn ten_thousand_connections_cost_nothing() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..REQUESTS / 4 {
-                    assert_eq!(status_line(&ask(&socket, "GET /", "", "")), "HTTP/1.1 200 OK");
+                    assert_eq!(status_line(&http_request(&socket, "GET /", "", "")), "HTTP/1.1 200 OK");
                 }
             });
         }
     });
-    let metrics = ask(&socket, "GET /metrics", "", "");
+    let metrics = http_request(&socket, "GET /metrics", "", "");
     let count = |name: &str| -> u64 {
         let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap();
         line.parse().unwrap()
@@ -453,7 +456,7 @@ fn ten_thousand_connections_cost_nothing() {
     assert!(count("flatcap_control_connections_total") > REQUESTS as u64, "{metrics}");
     let given_up =
         ["timed_out", "displaced"].map(|how| count(&format!("flatcap_control_connections_{how}_total")));
-    assert!(given_up.iter().sum::<u64>() > 0, "silent connections gave way");
+    assert!(given_up.iter().sum::<u64>() > 0, "no idle connection was closed");
     assert!(count("flatcap_control_connections_open") <= 64);
     let added_kib = peak_kib(&child) - before_kib;
     assert!(added_kib < ATTACK_KIB_MAX, "{added_kib} KiB");

@@ -1,21 +1,23 @@
-//! The golden corpus (tests/corpus/README.md): segments as they were once written, and what the verbs say of them.
+//! The golden corpus (tests/corpus/README.md): segments as once written, and the output of the
+//! verbs for them.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use flatcap::block::{Codec, Encoder, Layout, Way, Ways};
+use flatcap::block::{BlockEncoder, Codec, CompressionOptions, Layout, SourceCompression};
 use flatcap::os::storage::ReadAt;
 use flatcap::schema::segment::SegmentHeader;
 use flatcap::segment::{
-    ClockSync, Form, FrameKind, Gap, Marker, PackedWriter, SegmentReader, SourceInfo, SourceKind, Trailer,
+    ClockSync, CompressedWriter, FrameKind, Gap, Marker, SegmentOptions, SegmentReader, SourceInfo,
+    SourceKind, Trailer,
 };
 use flatcap::stream::{ChecksumKind, SliceFramer};
 
 use crate::crafted::{
-    Maker, Memory, NUMBER, RUN, begun, fixture, framed, gap, header, marker, reader, see, source, sync,
-    unknown,
+    MemoryFile, NUMBER, RUN, SegmentBuilder, every_frame_kind, fixture, framed, gap, header, marker,
+    read_contents, reader, source, sync, unknown,
 };
 use crate::rig::Rig;
 
@@ -26,9 +28,9 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus")
 }
 
-/// Sets a number in the header's table, and its frame's checksum.
+/// Sets a number in the header's table and updates the checksum of its frame.
 fn with_header(bytes: &[u8], kind: ChecksumKind, slot: u16, value: &[u8]) -> Vec<u8> {
-    let end = see(bytes).unwrap().places[0].end;
+    let end = read_contents(bytes).unwrap().frames[0].end;
     let mut payload = bytes[kind.frame_bytes(0)..end].to_vec();
     let table = flatbuffers::root::<SegmentHeader<'_>>(&payload).unwrap()._tab;
     let at = table.loc() + usize::from(table.vtable().get(slot));
@@ -36,19 +38,20 @@ fn with_header(bytes: &[u8], kind: ChecksumKind, slot: u16, value: &[u8]) -> Vec
     [&framed(kind, &payload), &bytes[end..]].concat()
 }
 
-/// A few samples without an index, so that nothing but the header's own checksum speaks of the header.
+/// Returns a few samples without an index, so that only the header's own checksum covers the
+/// header.
 fn short(kind: ChecksumKind) -> Vec<u8> {
-    let mut maker = Maker::new(header(kind, vec![source(0, &fixture("event.bfbs"))]));
+    let mut maker = SegmentBuilder::new(header(kind, vec![source(0, &fixture("event.bfbs"))]));
     maker.samples(0, 0..3);
     maker.unsealed()
 }
 
-/// Files that this program wrote once and is not held to write again: of an earlier version, or by codecs whose next version may
-/// pack the same bytes otherwise.
+/// Files that are not written again: of an earlier version, or by codecs whose next version may
+/// compress the same bytes differently.
 const WRITTEN_ONCE: [&str; 2] = ["earlier-sealed-xxh3", "packed-codecs"];
 
-/// A described source, and opaque ones of every kind of field: so many samples of each.
-fn rows(opaque: u16, samples: u64) -> Vec<u8> {
+/// Returns samples of one described source and of `opaque` sources with every kind of field.
+fn many_samples(opaque: u16, samples: u64) -> Vec<u8> {
     let schema = fixture("event.bfbs");
     let nothing = |id: u16| SourceInfo {
         id,
@@ -60,7 +63,7 @@ fn rows(opaque: u16, samples: u64) -> Vec<u8> {
         ..source(id, &schema)
     };
     let sources = std::iter::once(source(0, &schema)).chain((1..=opaque).map(nothing)).collect();
-    let mut maker = Maker::new(header(ChecksumKind::Xxh3, sources));
+    let mut maker = SegmentBuilder::new(header(ChecksumKind::Xxh3, sources));
     let mut noise = 1_u64;
     for seq in 0..samples {
         maker.samples(0, seq..seq + 1);
@@ -78,27 +81,27 @@ fn rows(opaque: u16, samples: u64) -> Vec<u8> {
     maker.sealed()
 }
 
-/// A segment as blocks: the header, what is behind it, footer and trailer.
-fn packed(raw: &[u8], ways: Ways) -> Vec<u8> {
-    let seen = see(raw).unwrap();
-    let footer = reader(&Memory::of(raw)).unwrap().footer().unwrap().clone();
-    let content = seen.places[0].end..usize::try_from(footer.bytes).unwrap();
-    let mut writer = PackedWriter::begin(Vec::new(), &footer).unwrap();
-    let mut encoder = Encoder::new(ways);
+/// Rewrites a segment as blocks: the header, the frames after it, footer and trailer.
+fn compressed(raw: &[u8], ways: SourceCompression) -> Vec<u8> {
+    let seen = read_contents(raw).unwrap();
+    let footer = reader(&MemoryFile::of(raw)).unwrap().footer().unwrap().clone();
+    let content = seen.frames[0].end..usize::try_from(footer.bytes).unwrap();
+    let mut writer = CompressedWriter::begin(Vec::new(), &footer).unwrap();
+    let mut encoder = BlockEncoder::new(ways);
     for source in footer.header.sources.iter().filter(|source| !source.is_opaque()) {
-        encoder.describe(source.id, &source.root, &source.schema);
+        encoder.set_schema(source.id, &source.root, &source.schema);
     }
     for run in [0..content.start, content.clone(), content.end..raw.len()] {
         let payload =
             encoder.encode(&raw[run.clone()], run.start as u64, ChecksumKind::Xxh3).unwrap().to_vec();
-        writer.block(&payload, encoder.sizes()).unwrap();
+        writer.append_block(&payload, encoder.sizes()).unwrap();
     }
     writer.finish().unwrap().0
 }
 
-/// Every layout, coding and codec.
-fn packed_by_codecs() -> Vec<u8> {
-    let way = |layout, codec| Way { layout, codec };
+/// Returns a segment with every layout, encoding and codec.
+fn compressed_by_codecs() -> Vec<u8> {
+    let way = |layout, codec| CompressionOptions { layout, codec };
     let sources = vec![
         (1, way(Layout::Columnar, Codec::Zstd(1))),
         (2, way(Layout::Columnar, Codec::Brotli(5))),
@@ -106,18 +109,18 @@ fn packed_by_codecs() -> Vec<u8> {
         (4, way(Layout::Columnar, Codec::Snappy)),
         (5, way(Layout::Row, Codec::Zstd(19))),
     ];
-    packed(&rows(5, 600), Ways { general: Way::default(), sources })
+    compressed(&many_samples(5, 600), SourceCompression { general: CompressionOptions::default(), sources })
 }
 
-/// Every file by its name.
+/// Returns every file with its name.
 fn files() -> Vec<(String, Vec<u8>)> {
     let schema = fixture("event.bfbs");
     let kind = ChecksumKind::Xxh3;
-    let sealed = begun(kind, &schema).sealed();
-    let unsealed = begun(kind, &schema).unsealed();
-    let seen = see(&sealed).unwrap();
+    let sealed = every_frame_kind(kind, &schema).sealed();
+    let unsealed = every_frame_kind(kind, &schema).unsealed();
+    let seen = read_contents(&sealed).unwrap();
     let sample = seen.kinds.iter().rposition(|kind| *kind == FrameKind::Telemetry).unwrap();
-    let sample = seen.places[sample - 2].clone();
+    let sample = seen.frames[sample - 2].clone();
     let changed = |at: usize, flip: u8| {
         let mut bytes = sealed.clone();
         bytes[at] ^= flip;
@@ -127,12 +130,12 @@ fn files() -> Vec<(String, Vec<u8>)> {
     zeroed[sample.clone()].fill(0);
     let removed = [&sealed[..sample.start], &sealed[sample.end..]].concat();
     let recovered = {
-        let maker = begun(kind, &schema);
-        maker.writer.seal_recovered().unwrap().publish(&*maker.shelf).unwrap();
-        maker.shelf.only_file()
+        let maker = every_frame_kind(kind, &schema);
+        maker.writer.seal_recovered().unwrap().publish(&*maker.storage).unwrap();
+        maker.storage.only_file()
     };
     let holding = {
-        let mut maker = Maker::new(header(kind, vec![source(0, &schema)]));
+        let mut maker = SegmentBuilder::new(header(kind, vec![source(0, &schema)]));
         maker.samples(0, 0..1);
         maker.sample_of(0, 1, &short(kind));
         maker.samples(0, 2..3);
@@ -142,7 +145,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
         let described = SourceInfo { kind: SourceKind::Imported, period_ns: 0, ..source(0, &schema) };
         let nothing = SourceInfo { root: String::new(), schema: Vec::new(), ..described.clone() };
         let opaque = SourceInfo { id: 1, name: "opaque".into(), ..nothing };
-        let mut maker = Maker::new(header(kind, vec![described, opaque]));
+        let mut maker = SegmentBuilder::new(header(kind, vec![described, opaque]));
         maker.samples(0, 0..1);
         maker.sample_of(1, 0, b"bytes that nobody described");
         maker.sample_of(1, 1, b"");
@@ -150,8 +153,8 @@ fn files() -> Vec<(String, Vec<u8>)> {
         maker.sealed()
     };
     let copied_header = {
-        let form = Form { copies_header: true, ..Form::default() };
-        let mut maker = Maker::in_form(header(kind, vec![source(0, &schema)]), form);
+        let form = SegmentOptions { copies_header: true, ..SegmentOptions::default() };
+        let mut maker = SegmentBuilder::with_options(header(kind, vec![source(0, &schema)]), form);
         maker.samples(0, 0..2);
         maker.writer.append_index(0).unwrap();
         maker.samples(0, 2..4);
@@ -160,12 +163,18 @@ fn files() -> Vec<(String, Vec<u8>)> {
         bytes
     };
     let in_blocks = |layout| {
-        packed(&rows(1, 12), Ways { general: Way { layout, codec: Codec::None }, sources: Vec::new() })
+        compressed(
+            &many_samples(1, 12),
+            SourceCompression {
+                general: CompressionOptions { layout, codec: Codec::None },
+                sources: Vec::new(),
+            },
+        )
     };
     let columnar = in_blocks(Layout::Columnar);
     let mut files: Vec<(String, Vec<u8>)> = ChecksumKind::ALL
         .iter()
-        .map(|kind| (format!("sealed-{kind}"), begun(*kind, &schema).sealed()))
+        .map(|kind| (format!("sealed-{kind}"), every_frame_kind(*kind, &schema).sealed()))
         .collect();
     for (name, bytes) in [
         ("compatible-bit", with_header(&short(kind), kind, SegmentHeader::VT_COMPATIBLE, &[0x10])),
@@ -191,8 +200,9 @@ fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// What the verbs say of one file: it lies in the current directory, so that no path is in the text.
-fn said(name: &str, bytes: &[u8], verbs: &[&[&str]]) -> String {
+/// Returns the output of the verbs for one file in the current directory, so that the text has no
+/// paths.
+fn verb_output(name: &str, bytes: &[u8], verbs: &[&[&str]]) -> String {
     let rig = Rig::new();
     let file = format!("{name}.bin");
     rig.write(&file, bytes);
@@ -203,7 +213,7 @@ fn said(name: &str, bytes: &[u8], verbs: &[&[&str]]) -> String {
         writeln!(text, "$ flatcap {} {file}", args.join(" ")).unwrap();
         writeln!(text, "{}{}status {status}\n", called.text(), called.err).unwrap();
     }
-    // What a file occupies is the file system's own.
+    // The bytes that a file occupies depend on the file system.
     let mut normal = String::new();
     for (at, piece) in text.split("\"bytes\":").enumerate() {
         let piece =
@@ -214,17 +224,17 @@ fn said(name: &str, bytes: &[u8], verbs: &[&[&str]]) -> String {
     normal
 }
 
-/// What tells of a file.
+/// The verbs whose output is compared.
 const VERBS: [&[&str]; 3] = [&["verify", "--json"], &["info", "--json"], &["dump", "--format", "jsonl"]];
 
-fn is_written() -> bool {
+fn is_write_requested() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|value| value == "write")
 }
 
-/// Compares, or writes where that was asked for.
-fn same(name: &str, now: &[u8]) -> Option<String> {
+/// Compares a file with the golden one, or writes it if requested.
+fn compare_or_write(name: &str, now: &[u8]) -> Option<String> {
     let path = folder().join(name);
-    if is_written() {
+    if is_write_requested() {
         std::fs::write(&path, now).unwrap();
         return None;
     }
@@ -243,31 +253,31 @@ fn same(name: &str, now: &[u8]) -> Option<String> {
     }
 }
 
-// Goal: what was once written is written again, byte for byte. Method: each golden file is made again by the writer.
+// Proves that the writer still produces each golden file, byte for byte.
 #[test]
 fn the_corpus_is_written_again() {
     let wrong: Vec<String> =
-        files().iter().filter_map(|(name, bytes)| same(&format!("{name}.bin"), bytes)).collect();
+        files().iter().filter_map(|(name, bytes)| compare_or_write(&format!("{name}.bin"), bytes)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-// Goal: what was once written is read as it always was. Method: the verbs on each golden file, against the text beside
-// it; no file is there that is not read.
+// Proves that each golden file is read as before. Method: the output of the verbs against the text
+// beside the file; no file of the folder is left unread.
 #[test]
-fn the_corpus_is_read_as_ever() {
+fn the_corpus_is_read_as_before() {
     let mut wrong = Vec::new();
     let mut known = BTreeSet::from(["README.md".to_owned()]);
     let mut all = files();
-    all.extend(WRITTEN_ONCE.iter().map(|name| ((*name).to_owned(), packed_by_codecs())));
+    all.extend(WRITTEN_ONCE.iter().map(|name| ((*name).to_owned(), compressed_by_codecs())));
     for (name, made) in all {
         let path = folder().join(format!("{name}.bin"));
-        if name == "packed-codecs" && is_written() && !path.exists() {
+        if name == "packed-codecs" && is_write_requested() && !path.exists() {
             std::fs::write(&path, &made).unwrap();
         }
         let bytes = std::fs::read(&path).unwrap_or(made);
-        // Thousands of samples that are no text are told by their frames.
+        // The dump of thousands of binary samples is omitted: verify and info cover their frames.
         let verbs = if name == "packed-codecs" { &VERBS[..2] } else { &VERBS[..] };
-        wrong.extend(same(&format!("{name}.txt"), said(&name, &bytes, verbs).as_bytes()));
+        wrong.extend(compare_or_write(&format!("{name}.txt"), verb_output(&name, &bytes, verbs).as_bytes()));
         known.extend([format!("{name}.bin"), format!("{name}.txt")]);
     }
     for entry in std::fs::read_dir(folder()).unwrap() {
@@ -279,14 +289,14 @@ fn the_corpus_is_read_as_ever() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-// Goal: what codecs once packed comes out as it went in. Method: the golden file of all of them against the frames that were packed then.
+// Proves that blocks of all codecs, once written, still decompress to the same frames.
 #[test]
-fn what_was_once_packed_unpacks() {
-    let raw = rows(5, 600);
+fn old_compressed_segments_decompress() {
+    let raw = many_samples(5, 600);
     let bytes = std::fs::read(folder().join("packed-codecs.bin")).unwrap();
     assert!(bytes.len() < raw.len() / 2, "{} of {}", bytes.len(), raw.len());
-    let reader = reader(&Memory::of(bytes)).unwrap();
-    let packed = reader.packed().unwrap();
+    let reader = reader(&MemoryFile::of(bytes)).unwrap();
+    let packed = reader.compressed().unwrap();
     let mut unpacked = vec![0; raw.len()];
     assert_eq!(
         (packed.raw_bytes(), packed.read_all_at(&mut unpacked, 0).unwrap()),
@@ -302,8 +312,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-// Goal: the known answers in the document are those of the code. Method: read them out of docs/FORMAT.md, make each
-// again, and read the frames back.
+// Proves that the known answers of docs/FORMAT.md are those of the code: they are parsed,
+// recomputed, and the frames are read back.
 #[test]
 fn known_answers() {
     let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/FORMAT.md")).unwrap();
@@ -354,14 +364,14 @@ fn known_answers() {
         panic!("the document should say:\n{lines}");
     }
 
-    // The same digest by the writer: a segment whose second interval holds known frames, walked by hand.
-    let bytes = begun(ChecksumKind::Xxh3, &[]).sealed();
-    let seen = see(&bytes).unwrap();
-    let reader = SegmentReader::over(Path::new("x"), crate::crafted::Memory::of(bytes.clone())).unwrap();
+    // The same digest by the writer, recomputed by hand for each interval of a segment.
+    let bytes = every_frame_kind(ChecksumKind::Xxh3, &[]).sealed();
+    let seen = read_contents(&bytes).unwrap();
+    let reader = SegmentReader::over(Path::new("x"), crate::crafted::MemoryFile::of(bytes.clone())).unwrap();
     let mut previous = 0;
     for entry in &reader.footer().unwrap().index {
         let within =
-            seen.places.iter().filter(|place| (entry.offset..entry.end()).contains(&(place.start as u64)));
+            seen.frames.iter().filter(|place| (entry.offset..entry.end()).contains(&(place.start as u64)));
         let heads: Vec<u8> = within.flat_map(|place| bytes[place.start..place.start + 12].to_vec()).collect();
         previous = digest(previous, &heads);
         assert_eq!(entry.digest, previous);

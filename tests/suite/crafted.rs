@@ -1,4 +1,4 @@
-//! Segments made by hand: every kind of frame, every value fixed, in memory.
+//! Segments built in memory, with every kind of frame and fixed values.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+use flatcap::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap::os::clock::ClockReading;
-use flatcap::os::storage::{Attributes, Entry, ReadAt, Space, Storage, StorageFile};
+use flatcap::os::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 use flatcap::segment::{
-    Advance, Attachment, ClockCause, ClockSync, Form, FrameKind, Frames, Gap, Header, HostName, Marker,
-    MarkerOrigin, SegmentError, SegmentName, SegmentReader, SegmentWriter, SourceInfo, SourceKind, Span,
-    State, Verdict, Verification,
+    Advance, Attachment, ClockCause, ClockSync, FrameKind, Frames, Gap, HostName, Marker, MarkerOrigin,
+    SampleSpan, SealState, SegmentError, SegmentHeader, SegmentName, SegmentOptions, SegmentReader,
+    SegmentWriter, SourceInfo, SourceKind, Verification, VerificationReport,
 };
 use flatcap::stream::{ChecksumKind, SliceFramer};
 
@@ -23,14 +23,14 @@ pub const WALL_NS: i64 = 1_700_000_000_000_000_000;
 /// The identifier of a frame that no version knows.
 pub const UNKNOWN: &[u8; 4] = b"XXZZ";
 
-/// Bytes in memory that are read like a file; says how many were read.
+/// Bytes in memory that are read like a file, with a count of the bytes read.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct MemoryFile {
     bytes: Mutex<Vec<u8>>,
     read: AtomicU64,
 }
 
-impl Memory {
+impl MemoryFile {
     pub fn of(bytes: impl Into<Vec<u8>>) -> Arc<Self> {
         Arc::new(Self { bytes: Mutex::new(bytes.into()), read: AtomicU64::new(0) })
     }
@@ -44,7 +44,7 @@ impl Memory {
     }
 }
 
-impl ReadAt for Memory {
+impl ReadAt for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let bytes = self.bytes.lock().unwrap();
         let rest = bytes.get(offset as usize..).unwrap_or_default();
@@ -59,7 +59,7 @@ impl ReadAt for Memory {
     }
 }
 
-impl StorageFile for Memory {
+impl StorageFile for MemoryFile {
     fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut bytes = self.bytes.lock().unwrap();
         for slice in slices {
@@ -81,11 +81,11 @@ impl StorageFile for Memory {
         self.length()
     }
 
-    fn attributes(&self) -> io::Result<Attributes> {
-        Ok(Attributes::default())
+    fn attributes(&self) -> io::Result<FileAttributes> {
+        Ok(FileAttributes::default())
     }
 
-    fn set_attributes(&self, _attributes: &Attributes) -> io::Result<()> {
+    fn set_attributes(&self, _attributes: &FileAttributes) -> io::Result<()> {
         Ok(())
     }
 
@@ -96,12 +96,12 @@ impl StorageFile for Memory {
 
 /// A directory in memory.
 #[derive(Debug, Default)]
-pub struct Shelf {
-    files: Mutex<BTreeMap<String, Arc<Memory>>>,
+pub struct MemoryStorage {
+    files: Mutex<BTreeMap<String, Arc<MemoryFile>>>,
 }
 
-impl Shelf {
-    /// The content of its one file.
+impl MemoryStorage {
+    /// Returns the content of the only file.
     pub fn only_file(&self) -> Vec<u8> {
         let files = self.files.lock().unwrap();
         assert_eq!(files.len(), 1);
@@ -109,9 +109,9 @@ impl Shelf {
     }
 }
 
-impl Storage for Shelf {
+impl Storage for MemoryStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file = Memory::of([]);
+        let file = MemoryFile::of([]);
         self.files.lock().unwrap().insert(name.to_owned(), Arc::clone(&file));
         Ok(file)
     }
@@ -147,12 +147,12 @@ impl Storage for Shelf {
         Ok(())
     }
 
-    fn entries(&self) -> io::Result<Vec<Entry>> {
+    fn entries(&self) -> io::Result<Vec<FileEntry>> {
         Ok(Vec::new())
     }
 
-    fn space(&self) -> io::Result<Space> {
-        Ok(Space { total: 1 << 40, available: 1 << 40 })
+    fn space(&self) -> io::Result<DiskSpace> {
+        Ok(DiskSpace { total: 1 << 40, available: 1 << 40 })
     }
 }
 
@@ -177,8 +177,8 @@ pub fn clocks(mono_ns: u64) -> ClockReading {
     ClockReading { mono_ns, boot_ns: mono_ns, wall_ns: WALL_NS + mono_ns.cast_signed() }
 }
 
-pub fn header(kind: ChecksumKind, sources: Vec<SourceInfo>) -> Header {
-    Header {
+pub fn header(kind: ChecksumKind, sources: Vec<SourceInfo>) -> SegmentHeader {
+    SegmentHeader {
         segment: NUMBER,
         run_id: RUN,
         host: HostName { name: "host".into(), machine_id: None, boot_id: Some("boot".into()) },
@@ -214,14 +214,14 @@ pub fn marker(text: &str) -> Marker {
     Marker { mono_ns: 2_000, wall_ns: WALL_NS + 2_000, origin: MarkerOrigin::Person, text: text.into() }
 }
 
-/// The payload of a telemetry frame.
+/// Returns the payload of a telemetry frame.
 pub fn sample(source: u16, seq: u64, body: &[u8]) -> Vec<u8> {
     let mono_ns = 2_000 + 1_000 * seq;
     let stamp = Stamp {
         mono_ns,
         wall_ns: WALL_NS + mono_ns.cast_signed(),
         seq,
-        shortfall: Shortfall::NONE,
+        incomplete: Incomplete::NONE,
         duration_ns: 10,
     };
     let mut payload = vec![0; ENVELOPE_BYTES + body.len()];
@@ -229,57 +229,59 @@ pub fn sample(source: u16, seq: u64, body: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// The payload of a frame whose kind no version knows.
+/// Returns the payload of a frame whose kind no version knows.
 pub fn unknown() -> Vec<u8> {
     [&[8, 0, 0, 0][..], UNKNOWN, b"something of later times"].concat()
 }
 
-/// A whole frame.
+/// Returns a whole frame.
 pub fn framed(kind: ChecksumKind, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; kind.frame_bytes(payload.len())];
     kind.frame_into(&mut frame, payload).unwrap();
     frame
 }
 
-/// A segment in the making.
-pub struct Maker {
+/// Builds a segment.
+pub struct SegmentBuilder {
     pub writer: SegmentWriter,
-    pub shelf: Arc<Shelf>,
+    pub storage: Arc<MemoryStorage>,
     kind: ChecksumKind,
     body: Vec<u8>,
 }
 
-impl Maker {
-    pub fn new(header: Header) -> Self {
-        Self::in_form(header, Form::default())
+impl SegmentBuilder {
+    pub fn new(header: SegmentHeader) -> Self {
+        Self::with_options(header, SegmentOptions::default())
     }
 
-    pub fn in_form(header: Header, form: Form) -> Self {
-        let shelf = Arc::new(Shelf::default());
+    pub fn with_options(header: SegmentHeader, form: SegmentOptions) -> Self {
+        let shelf = Arc::new(MemoryStorage::default());
         let kind = header.checksum;
         let name = SegmentName {
             number: header.segment,
             created_s: 1_700_000_000,
             run_id: header.run_id,
-            state: State::Active,
+            state: SealState::Active,
         };
         let attachments = [attachment("flatcap.toml")];
-        let writer = SegmentWriter::create_as(&*shelf, name, header, &attachments, form).unwrap();
-        Self { writer, shelf, kind, body: fixture("event.bin") }
+        let writer = SegmentWriter::create_with(&*shelf, name, header, &attachments, form).unwrap();
+        Self { writer, storage: shelf, kind, body: fixture("event.bin") }
     }
 
-    /// Appends a frame as it is.
-    pub fn raw(&mut self, payload: &[u8]) {
+    /// Appends a frame unchanged.
+    pub fn append_payload(&mut self, payload: &[u8]) {
         let frame = framed(self.kind, payload);
         let head = &frame[..self.kind.frame_bytes(0)];
-        self.writer.append(Frames { pieces: &mut [IoSlice::new(&frame)], heads: &[head], count: 1 }).unwrap();
+        self.writer
+            .append(Frames { pieces: &mut [IoSlice::new(&frame)], headers: &[head], count: 1 })
+            .unwrap();
     }
 
     pub fn sample_of(&mut self, source: u16, seq: u64, body: &[u8]) {
-        self.raw(&sample(source, seq, body));
+        self.append_payload(&sample(source, seq, body));
         let mono_ns = 2_000 + 1_000 * seq;
         let wall_ns = WALL_NS + mono_ns.cast_signed();
-        let span = Span {
+        let span = SampleSpan {
             first_seq: seq,
             last_seq: seq,
             first_mono_ns: mono_ns,
@@ -287,7 +289,7 @@ impl Maker {
             first_wall_ns: wall_ns,
             last_wall_ns: wall_ns,
         };
-        self.writer.tally(source, 1, span);
+        self.writer.count_samples(source, 1, span);
     }
 
     pub fn samples(&mut self, source: u16, numbers: Range<u64>) {
@@ -295,23 +297,23 @@ impl Maker {
         numbers.for_each(|seq| self.sample_of(source, seq, &body));
     }
 
-    /// As it is, without footer and trailer.
+    /// Returns the segment without footer and trailer.
     pub fn unsealed(self) -> Vec<u8> {
-        self.shelf.only_file()
+        self.storage.only_file()
     }
 
     pub fn sealed(self) -> Vec<u8> {
-        self.writer.seal().unwrap().publish(&*self.shelf).unwrap();
-        let files = self.shelf.files.lock().unwrap();
+        self.writer.seal().unwrap().publish(&*self.storage).unwrap();
+        let files = self.storage.files.lock().unwrap();
         let (name, file) = files.iter().next().unwrap();
         assert_eq!(name, "0000000007-20231114T221320Z-0123456789abcdef.bin");
         file.bytes()
     }
 }
 
-/// Every kind of frame but footer and trailer, in four intervals.
-pub fn begun(kind: ChecksumKind, schema: &[u8]) -> Maker {
-    let mut maker = Maker::new(header(kind, vec![source(0, schema), source(1, schema)]));
+/// Begins a segment with every kind of frame except footer and trailer, in four intervals.
+pub fn every_frame_kind(kind: ChecksumKind, schema: &[u8]) -> SegmentBuilder {
+    let mut maker = SegmentBuilder::new(header(kind, vec![source(0, schema), source(1, schema)]));
     maker.samples(0, 0..2);
     maker.samples(1, 0..1);
     maker.writer.append_index(0).unwrap();
@@ -330,7 +332,7 @@ pub fn begun(kind: ChecksumKind, schema: &[u8]) -> Maker {
     maker.samples(2, 0..1);
     maker.samples(3, 0..1);
     maker.samples(2, 1..2);
-    maker.raw(&unknown());
+    maker.append_payload(&unknown());
     maker.samples(0, 7..8);
     maker.writer.append_index(1_000).unwrap();
     maker.samples(0, 8..10);
@@ -338,49 +340,49 @@ pub fn begun(kind: ChecksumKind, schema: &[u8]) -> Maker {
     maker
 }
 
-/// The small sealed segment with every kind of frame.
-pub fn small(kind: ChecksumKind) -> Vec<u8> {
-    begun(kind, &[1, 2, 3, 4]).sealed()
+/// Returns a small sealed segment with every kind of frame.
+pub fn small_segment(kind: ChecksumKind) -> Vec<u8> {
+    every_frame_kind(kind, &[1, 2, 3, 4]).sealed()
 }
 
-/// What a reader makes of some bytes.
+/// The frames and damage that a reader finds.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct SegmentContents {
     /// Source, number and body of each sample, in file order.
     pub samples: Vec<(u16, u64, Vec<u8>)>,
     pub kinds: Vec<FrameKind>,
-    pub places: Vec<Range<usize>>,
+    pub frames: Vec<Range<usize>>,
     pub holes: Vec<Range<usize>>,
-    pub whats: Vec<&'static str>,
+    pub reasons: Vec<&'static str>,
     pub repaired: usize,
     pub torn: bool,
 }
 
-pub fn reader(file: &Arc<Memory>) -> Result<SegmentReader, SegmentError> {
+pub fn reader(file: &Arc<MemoryFile>) -> Result<SegmentReader, SegmentError> {
     SegmentReader::over(Path::new("crafted.bin"), Arc::clone(file) as Arc<dyn ReadAt>)
 }
 
-pub fn see(bytes: &[u8]) -> Result<Seen, SegmentError> {
-    let mut reader = reader(&Memory::of(bytes))?;
-    let mut seen = Seen::default();
-    see_on(&mut reader, &mut seen);
+pub fn read_contents(bytes: &[u8]) -> Result<SegmentContents, SegmentError> {
+    let mut reader = reader(&MemoryFile::of(bytes))?;
+    let mut seen = SegmentContents::default();
+    read_rest(&mut reader, &mut seen);
     Ok(seen)
 }
 
-/// Reads on to the end as it is.
-pub fn see_on(reader: &mut SegmentReader, seen: &mut Seen) {
+/// Reads from the reader's position to the end.
+pub fn read_rest(reader: &mut SegmentReader, seen: &mut SegmentContents) {
     while let Some(advance) = reader.advance().unwrap() {
         match advance {
             Advance::Damage(damage) => {
                 seen.holes.push(damage.offset as usize..(damage.offset + damage.length) as usize);
-                seen.whats.push(damage.what);
+                seen.reasons.push(damage.what);
             }
             Advance::Frame(at) => {
                 seen.repaired += usize::from(at.is_repaired);
                 seen.kinds.push(at.kind);
-                seen.places.push(at.offset as usize..at.offset as usize + at.bytes);
+                seen.frames.push(at.offset as usize..at.offset as usize + at.bytes);
                 if at.kind == FrameKind::Telemetry {
-                    let sample = reader.telemetry(at).unwrap();
+                    let sample = reader.sample(at).unwrap();
                     seen.samples.push((sample.source, sample.seq, sample.payload.to_vec()));
                 }
             }
@@ -389,27 +391,27 @@ pub fn see_on(reader: &mut SegmentReader, seen: &mut Seen) {
     seen.torn = reader.tail().is_some();
 }
 
-/// What a verification makes of some bytes.
-pub fn judge(bytes: &[u8]) -> Result<Verdict, SegmentError> {
+/// Returns the verification report of some bytes.
+pub fn verify_bytes(bytes: &[u8]) -> Result<VerificationReport, SegmentError> {
     let mut verification = Verification::default();
-    verification.segment(&mut reader(&Memory::of(bytes))?, false, &mut |_| {})?;
+    verification.verify(&mut reader(&MemoryFile::of(bytes))?, false, &mut |_| {})?;
     Ok(verification.finish())
 }
 
-// Goal: what is crafted has every kind of frame, is intact under each checksum, and every writer method counts what it
-// writes. Method: read and verify it; the kinds in their order; footer and header agree with what was written.
+// Proves that the crafted segment has every kind of frame, is intact under each checksum, and that
+// its footer and header agree with the frames written.
 #[test]
 fn crafted_segments_are_intact() {
     use FrameKind::{
         Attachment, ClockSync, Descriptor, Footer, Gap, Header, Index, Marker, Telemetry, Trailer, Unknown,
     };
     for &kind in ChecksumKind::ALL {
-        let bytes = small(kind);
+        let bytes = small_segment(kind);
         assert!((3_000..6_500).contains(&bytes.len()), "{}", bytes.len());
-        let verdict = judge(&bytes).unwrap();
-        assert!(verdict.is_intact() && verdict.holes.is_empty(), "{kind}: {verdict:?}");
+        let verdict = verify_bytes(&bytes).unwrap();
+        assert!(verdict.is_intact() && verdict.unexplained_gaps.is_empty(), "{kind}: {verdict:?}");
         assert_eq!((verdict.frames, verdict.unknown_frames, verdict.lost()), (13, 1, 7), "{kind}");
-        let seen = see(&bytes).unwrap();
+        let seen = read_contents(&bytes).unwrap();
         let mut expected = vec![Header, Attachment, Telemetry, Telemetry, Telemetry, Index];
         expected.extend([Marker, Marker, Gap, Gap, Telemetry, Telemetry, Telemetry, Attachment, Attachment]);
         expected.extend([Index, ClockSync, ClockSync, Descriptor, Descriptor]);
@@ -417,21 +419,21 @@ fn crafted_segments_are_intact() {
         expected.extend([Telemetry, Telemetry, Telemetry, Footer, Trailer]);
         assert_eq!(seen.kinds, expected, "{kind}");
 
-        let reader = reader(&Memory::of(bytes)).unwrap();
+        let reader = reader(&MemoryFile::of(bytes)).unwrap();
         let footer = reader.footer().unwrap();
         assert_eq!(footer.header.sources.len(), 4);
         assert_eq!(footer.header.clock_table.len(), 3);
         assert_eq!(footer.index.len(), 4);
         assert_eq!(footer.totals.iter().map(|totals| totals.recorded).collect::<Vec<_>>(), [7, 3, 2, 1]);
         assert_eq!(footer.frames as usize, expected.len() - 2);
-        assert_eq!(reader.header().sources.len(), 2, "as the segment began");
+        assert_eq!(reader.header().sources.len(), 2, "the sources at the start");
     }
 }
 
-// Goal: an id is given once. Method: a source that the header has.
+// Proves that an id is assigned only once: a source with an id of the header is refused.
 #[test]
-fn a_taken_id_is_refused() {
-    let mut maker = begun(ChecksumKind::Xxh3, &[]);
+fn a_used_id_is_refused() {
+    let mut maker = every_frame_kind(ChecksumKind::Xxh3, &[]);
     let before = maker.writer.bytes();
     let error = maker.writer.append_source(source(1, &[9])).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);

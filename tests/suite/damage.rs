@@ -1,4 +1,5 @@
-//! Damaged, cut, foreign and future files: found, bounded, said clearly; what is whole is read.
+//! Damaged, cut, foreign and future files: damage is found, bounded and reported, and everything
+//! intact is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,83 +7,86 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flatcap::os::storage::ReadAt;
-use flatcap::segment::{FrameKind, SegmentReader, Verdict, Verification};
+use flatcap::segment::{FrameKind, SegmentReader, Verification, VerificationReport};
 use flatcap::stream::ChecksumKind;
 
-use crate::crafted::{Maker, Memory, Seen, begun, framed, header, judge, marker, see, see_on, small, source};
+use crate::crafted::{
+    MemoryFile, SegmentBuilder, SegmentContents, every_frame_kind, framed, header, marker, read_contents,
+    read_rest, small_segment, source, verify_bytes,
+};
 use crate::effort;
 use crate::rig::Rig;
 
-/// A small sealed segment of the synthetic source.
+/// Records a small sealed segment of the synthetic source.
 fn recorded(rig: &Rig) -> Vec<u8> {
     rig.record_samples(&["--source", "synthetic@2ms"], 10);
     std::fs::read(&rig.segments("bin")[0]).unwrap()
 }
 
-/// Samples of `whole` that `seen` lacks; none may be there that never was.
-fn lost(whole: &Seen, seen: &Seen, what: &str) -> Vec<(u16, u64)> {
+/// Returns the samples of `whole` that `seen` lacks. Fails on a sample that was never written.
+fn lost_samples(whole: &SegmentContents, seen: &SegmentContents, what: &str) -> Vec<(u16, u64)> {
     let seen: BTreeMap<(u16, u64), &[u8]> =
         seen.samples.iter().map(|(source, seq, body)| ((*source, *seq), body.as_slice())).collect();
     let all: BTreeMap<(u16, u64), &[u8]> =
         whole.samples.iter().map(|(source, seq, body)| ((*source, *seq), body.as_slice())).collect();
     for (key, body) in &seen {
-        assert_eq!(all.get(key), Some(body), "{what}: a sample that never was");
+        assert_eq!(all.get(key), Some(body), "{what}: a sample that was never written");
     }
     all.into_keys().filter(|key| !seen.contains_key(key)).collect()
 }
 
-/// Flips every bit of the lengths, and every so-manieth bit of the rest. Lengths are covered by no checksum, but each can
-/// be found again.
+/// Flips every bit of the lengths and every `step`-th bit of the rest. No checksum covers a length,
+/// but each length can be recovered.
 fn every_flip(kind: ChecksumKind, step: usize) {
-    let bytes = small(kind);
-    let whole = see(&bytes).unwrap();
+    let bytes = small_segment(kind);
+    let whole = read_contents(&bytes).unwrap();
     let header_bytes = kind.frame_bytes(0);
     for bit in 0..bytes.len() * 8 {
-        let touched = whole.places.iter().position(|place| place.contains(&(bit / 8))).unwrap();
-        let at = bit / 8 - whole.places[touched].start;
+        let touched = whole.frames.iter().position(|place| place.contains(&(bit / 8))).unwrap();
+        let at = bit / 8 - whole.frames[touched].start;
         if at >= 4 && bit % step != 0 {
             continue;
         }
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         let what = format!("{kind}, bit {bit}");
-        let verdict = judge(&flipped).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let verdict = verify_bytes(&flipped).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(!verdict.is_intact(), "{what}: not noticed");
-        let seen = see(&flipped).unwrap();
-        lost(&whole, &seen, &what);
+        let seen = read_contents(&flipped).unwrap();
+        lost_samples(&whole, &seen, &what);
         let missing: Vec<usize> =
-            (0..whole.places.len()).filter(|at| !seen.places.contains(&whole.places[*at])).collect();
-        let is_last = touched + 1 == whole.places.len();
+            (0..whole.frames.len()).filter(|at| !seen.frames.contains(&whole.frames[*at])).collect();
+        let is_last = touched + 1 == whole.frames.len();
         let allowed: &[usize] = if at < 4 && !is_last { &[] } else { &[touched] };
         assert!(missing.iter().all(|at| allowed.contains(at)), "{what}: lost {missing:?}, touched {touched}");
         assert_eq!(seen.repaired, usize::from(missing.is_empty()), "{what}");
         for hole in &seen.holes {
-            assert_eq!(*hole, whole.places[touched], "{what}");
+            assert_eq!(*hole, whole.frames[touched], "{what}");
         }
         assert!(at < header_bytes || seen.repaired == 0, "{what}");
     }
 }
 
-/// What a verification says of bytes in a file that is mapped, where others help to read it.
-fn judge_mapped(bytes: &[u8]) -> Verdict {
+/// Returns the verification report of a mapped file, which worker threads help to read.
+fn verify_mapped(bytes: &[u8]) -> VerificationReport {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crafted.bin");
     std::fs::write(&path, bytes).unwrap();
     let mut reader = SegmentReader::open(&path).unwrap();
     reader.map().unwrap();
     let mut verification = Verification::default();
-    verification.segment(&mut reader, false, &mut |_| {}).unwrap();
+    verification.verify(&mut reader, false, &mut |_| {}).unwrap();
     let mut verdict = verification.finish();
     verdict.flaws.iter_mut().for_each(|flaw| flaw.path = "crafted.bin".into());
-    verdict.holes.iter_mut().for_each(|hole| hole.path = "crafted.bin".into());
+    verdict.unexplained_gaps.iter_mut().for_each(|hole| hole.path = "crafted.bin".into());
     verdict
 }
 
-// Goal: surveyors change nothing that is said. Method: a segment that is long enough for them, as it is and damaged at one to
-// twenty places, mapped and from memory.
+// Proves that parallel scan workers do not change the report. Method: a segment long enough for
+// them, intact and damaged at one to twenty offsets, mapped and from memory.
 #[test]
-fn surveyors_do_not_change_the_verdict() {
-    let mut maker = begun(ChecksumKind::Xxh3, &[1, 2, 3, 4]);
+fn parallel_scans_do_not_change_the_report() {
+    let mut maker = every_frame_kind(ChecksumKind::Xxh3, &[1, 2, 3, 4]);
     let body = vec![7; 3000];
     for seq in 10..1900 {
         maker.sample_of(0, seq, &body);
@@ -93,18 +97,17 @@ fn surveyors_do_not_change_the_verdict() {
     }
     let mut bytes = maker.sealed();
     assert!(bytes.len() > 5 << 20, "{}", bytes.len());
-    assert!(judge(&bytes).unwrap().is_intact());
+    assert!(verify_bytes(&bytes).unwrap().is_intact());
     let mut at = 77_777;
     for _ in 0..effort::of(6, 20) {
-        assert_eq!(judge_mapped(&bytes), judge(&bytes).unwrap());
+        assert_eq!(verify_mapped(&bytes), verify_bytes(&bytes).unwrap());
         at = (at * 31 + 7_919) % (bytes.len() - 10_000);
         bytes[at] ^= 4;
     }
 }
 
-// Goal: any flipped bit is found by reader and verifier, costs the frame it touches and no other, and nothing where it
-// hits a length. Method: a small sealed segment with every kind of frame; every bit of each length, some of the rest.
-// Under CRC-16 one of 65,536 repairs tried in vain is taken for right; the bytes are fixed, and so is their luck.
+// Proves that reader and verifier find any flipped bit; it costs only its frame, and nothing in a
+// length. Under CRC-16 one of 65,536 wrong repairs is accepted; fixed bytes fix the result.
 #[test]
 fn flipped_bits_are_found_and_cost_one_frame() {
     every_flip(ChecksumKind::Xxh3, 97);
@@ -112,7 +115,7 @@ fn flipped_bits_are_found_and_cost_one_frame() {
     every_flip(ChecksumKind::Crc16, 307);
 }
 
-// Goal: as above in full. Method: every bit under each checksum; run in release (scripts/damage.sh).
+// Proves the same for every bit under each checksum. Run in release (scripts/damage.sh).
 #[test]
 #[ignore = "takes minutes in a debug build"]
 fn every_flipped_bit_is_found_and_costs_one_frame() {
@@ -121,39 +124,39 @@ fn every_flipped_bit_is_found_and_costs_one_frame() {
     }
 }
 
-// Goal: without checksums damage may go unseen, but never breaks the reader, and a damaged length costs one frame at most
-// that it did not swallow. Method: every 61st bit, or 19th; the samples that are given are no more than were written.
+// Proves that without checksums damage may go undetected but never breaks the reader, which returns
+// at most as many samples as were written.
 #[test]
 fn without_checksums_nothing_breaks() {
-    let bytes = small(ChecksumKind::None);
-    let whole = see(&bytes).unwrap();
+    let bytes = small_segment(ChecksumKind::None);
+    let whole = read_contents(&bytes).unwrap();
     for bit in (0..bytes.len() * 8).step_by(effort::of(61, 19)) {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        if let Ok(seen) = see(&flipped) {
+        if let Ok(seen) = read_contents(&flipped) {
             assert!(seen.samples.len() <= whole.samples.len(), "bit {bit}");
-            drop(judge(&flipped).unwrap());
+            drop(verify_bytes(&flipped).unwrap());
         }
     }
 }
 
-// Goal: a file cut at any byte gives its whole frames, or a clear error where not even the header is whole; a
-// verification says that it is not sealed. Method: every fifth cut, or all.
+// Proves that a file cut at any byte yields its whole frames, or an error if not even the header is
+// whole, and that verification reports it as not sealed.
 #[test]
 fn every_cut_gives_the_whole_frames() {
     for kind in [ChecksumKind::Xxh3, ChecksumKind::None] {
-        let bytes = small(kind);
-        let whole = see(&bytes).unwrap();
+        let bytes = small_segment(kind);
+        let whole = read_contents(&bytes).unwrap();
         for cut in (0..bytes.len()).step_by(effort::of(5, 1)) {
-            let expected = whole.places.iter().filter(|place| place.end <= cut).count();
-            match see(&bytes[..cut]) {
+            let expected = whole.frames.iter().filter(|place| place.end <= cut).count();
+            match read_contents(&bytes[..cut]) {
                 Ok(seen) => {
-                    assert_eq!(seen.places, whole.places[..expected], "{kind}, cut at {cut}");
+                    assert_eq!(seen.frames, whole.frames[..expected], "{kind}, cut at {cut}");
                     assert_eq!(seen.samples, whole.samples[..seen.samples.len()], "{kind}, cut at {cut}");
                     assert!(seen.holes.is_empty());
-                    let is_between = whole.places.iter().any(|place| place.end == cut);
+                    let is_between = whole.frames.iter().any(|place| place.end == cut);
                     assert_eq!(seen.torn, !is_between, "{kind}, cut at {cut}");
-                    let verdict = judge(&bytes[..cut]).unwrap();
+                    let verdict = verify_bytes(&bytes[..cut]).unwrap();
                     assert_eq!(verdict.flaws.len(), 1, "{kind}, cut at {cut}: {verdict:?}");
                     assert!(verdict.flaws[0].what.starts_with("not sealed"), "{verdict:?}");
                 }
@@ -166,40 +169,40 @@ fn every_cut_gives_the_whole_frames() {
     }
 }
 
-// Goal: a removed, repeated, added or exchanged frame of any kind is found though every frame left is intact, and it is
-// one finding, however many intervals follow. Method: each frame of a segment with every kind.
+// Proves that a removed, repeated, added or exchanged frame of any kind is found although every
+// other frame is intact, and that a removed frame is one finding.
 #[test]
 fn removed_added_repeated_and_exchanged_frames_are_found() {
     for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32] {
-        let bytes = small(kind);
-        let whole = see(&bytes).unwrap();
-        let frame = |at: usize| &bytes[whole.places[at].clone()];
+        let bytes = small_segment(kind);
+        let whole = read_contents(&bytes).unwrap();
+        let frame = |at: usize| &bytes[whole.frames[at].clone()];
         let judged = |what: &str, at: usize, changed: &[u8]| {
             let what = format!("{kind}, {:?} {at} {what}", whole.kinds[at]);
-            let verdict = judge(changed).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let verdict = verify_bytes(changed).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert!(!verdict.is_intact(), "{what}");
             (what, verdict)
         };
-        for at in (0..whole.places.len()).step_by(effort::of(3, 1)) {
-            let place = whole.places[at].clone();
+        for at in (0..whole.frames.len()).step_by(effort::of(3, 1)) {
+            let place = whole.frames[at].clone();
             let (front, rest) = (&bytes[..place.start], &bytes[place.end..]);
-            let is_end = at + 2 >= whole.places.len();
+            let is_end = at + 2 >= whole.frames.len();
             let (what, verdict) = judged("removed", at, &[front, rest].concat());
             assert_eq!(verdict.flaws.len(), 1, "{what}: {verdict:?}");
             let is_sample = whole.kinds[at] == FrameKind::Telemetry;
             let is_counted = is_sample || whole.kinds[at] == FrameKind::Gap;
-            // What was removed of a source's last numbers is a hole that nothing behind it shows.
-            assert!(verdict.holes.len() <= usize::from(is_counted), "{what}: {verdict:?}");
+            // Removed samples at the end of a source are a hole that no later frame shows.
+            assert!(verdict.unexplained_gaps.len() <= usize::from(is_counted), "{what}: {verdict:?}");
             judged("repeated", at, &[front, frame(at), frame(at), rest].concat());
-            for other in 0..whole.places.len() {
+            for other in 0..whole.frames.len() {
                 if other != at {
-                    let what = format!("with {other} in front of it");
+                    let what = format!("with {other} before it");
                     judged(&what, at, &[front, frame(other), frame(at), rest].concat());
                 }
             }
             if !is_end && frame(at) != frame(at + 1) {
-                let behind = &bytes[whole.places[at + 1].end..];
-                let exchanged = [front, frame(at + 1), frame(at), behind].concat();
+                let after = &bytes[whole.frames[at + 1].end..];
+                let exchanged = [front, frame(at + 1), frame(at), after].concat();
                 let (what, verdict) = judged("exchanged with the next", at, &exchanged);
                 assert!(verdict.flaws.len() <= 3, "{what}: {verdict:?}");
             }
@@ -207,9 +210,9 @@ fn removed_added_repeated_and_exchanged_frames_are_found() {
     }
 }
 
-/// A sealed segment of samples with bodies of these many bytes.
-fn large(kind: ChecksumKind, sizes: &[usize]) -> Vec<u8> {
-    let mut maker = Maker::new(header(kind, vec![source(0, &[]), source(1, &[])]));
+/// Returns a sealed segment of samples with bodies of these sizes.
+fn large_segment(kind: ChecksumKind, sizes: &[usize]) -> Vec<u8> {
+    let mut maker = SegmentBuilder::new(header(kind, vec![source(0, &[]), source(1, &[])]));
     let mut random = Random(3);
     let mut numbers = [0, 0];
     for (at, size) in sizes.iter().enumerate() {
@@ -240,43 +243,43 @@ impl Random {
     }
 }
 
-// Goal: a page of zeros costs the frames it touches. Method: 4 KiB of zeros at every page and at odd places of a segment
-// of small and larger frames; also from a frame's first byte on, which is empty space.
+// Proves that a page of zeros costs only the frames that it touches. Method: 4 KiB of zeros at
+// pages, at odd offsets and at starts of frames, where it looks like empty space.
 #[test]
 fn a_zeroed_page_costs_the_frames_it_touches() {
     let sizes: Vec<usize> = (0..400).map(|at| [40, 100, 1_000, 24, 5_000][at % 5]).collect();
     for &kind in ChecksumKind::ALL {
-        let bytes = large(kind, &sizes);
-        let whole = see(&bytes).unwrap();
+        let bytes = large_segment(kind, &sizes);
+        let whole = read_contents(&bytes).unwrap();
         let pages = (0..bytes.len() / 4_096).step_by(7).map(|page| page * 4_096);
-        let starts = whole.places.iter().map(|place| place.start).step_by(29);
+        let starts = whole.frames.iter().map(|place| place.start).step_by(29);
         for from in pages.chain(starts).chain((5_000..bytes.len() - 5_000).step_by(31_337)) {
             let zeroed = from..(from + 4_096).min(bytes.len());
             let mut damaged = bytes.clone();
             damaged[zeroed.clone()].fill(0);
             let what = format!("{kind}, zeros at {from}");
             let touched = |place: &std::ops::Range<usize>| damaged[place.clone()] != bytes[place.clone()];
-            let Ok(seen) = see(&damaged) else {
-                assert!(touched(whole.places.last().unwrap()) && touched(&whole.places[0]), "{what}");
+            let Ok(seen) = read_contents(&damaged) else {
+                assert!(touched(whole.frames.last().unwrap()) && touched(&whole.frames[0]), "{what}");
                 continue;
             };
             if kind == ChecksumKind::None {
-                // Zeros within a body are a body.
+                // Without a checksum, zeros in a body are a valid body.
                 continue;
             }
-            for (at, place) in whole.places.iter().enumerate() {
-                assert!(touched(place) || seen.places.contains(place), "{what}: frame {at} is lost");
+            for (at, place) in whole.frames.iter().enumerate() {
+                assert!(touched(place) || seen.frames.contains(place), "{what}: frame {at} is lost");
             }
-            lost(&whole, &seen, &what);
-            assert!(!judge(&damaged).unwrap().is_intact(), "{what}");
-            if whole.places.iter().any(|place| place.start == from) {
-                assert!(seen.torn || seen.whats[0].starts_with("empty"), "{what}: {:?}", seen.whats);
+            lost_samples(&whole, &seen, &what);
+            assert!(!verify_bytes(&damaged).unwrap().is_intact(), "{what}");
+            if whole.frames.iter().any(|place| place.start == from) {
+                assert!(seen.torn || seen.reasons[0].starts_with("empty"), "{what}: {:?}", seen.reasons);
             }
         }
     }
 }
 
-/// Flips in a large segment: every frame comes back but those that were hit beside their length.
+/// Flips bits in a large segment and checks that every untouched frame is read.
 fn flips(frames: usize, flips: usize, kind: ChecksumKind) {
     let mut random = Random(1);
     let sizes: Vec<usize> = (0..frames)
@@ -286,41 +289,38 @@ fn flips(frames: usize, flips: usize, kind: ChecksumKind) {
             _ => random.below(80) + 24,
         })
         .collect();
-    let bytes = large(kind, &sizes);
-    let whole = see(&bytes).unwrap();
+    let bytes = large_segment(kind, &sizes);
+    let whole = read_contents(&bytes).unwrap();
     let mut damaged = bytes.clone();
-    let starts: Vec<usize> = whole.places.iter().map(|place| place.start).collect();
+    let starts: Vec<usize> = whole.frames.iter().map(|place| place.start).collect();
     let mut touched = BTreeSet::new();
     for _ in 0..flips {
         let bit = random.below(bytes.len() * 8);
         damaged[bit / 8] ^= 1 << (bit % 8);
         touched.insert(starts.partition_point(|start| *start <= bit / 8) - 1);
     }
-    let seen = see(&damaged).unwrap();
-    let places: BTreeSet<usize> = seen.places.iter().map(|place| place.start).collect();
-    for (at, place) in whole.places.iter().enumerate() {
+    let seen = read_contents(&damaged).unwrap();
+    let places: BTreeSet<usize> = seen.frames.iter().map(|place| place.start).collect();
+    for (at, place) in whole.frames.iter().enumerate() {
         assert!(touched.contains(&at) || places.contains(&place.start), "frame {at} at {place:?} is lost");
     }
-    lost(&whole, &seen, "flips");
-    let verdict = judge(&damaged).unwrap();
-    assert!(verdict.flaws.len() <= touched.len() + 1, "a flip is one finding, but for the footer's");
+    lost_samples(&whole, &seen, "flips");
+    let verdict = verify_bytes(&damaged).unwrap();
+    assert!(verdict.flaws.len() <= touched.len() + 1, "each flip is one finding, except in the footer");
     let said: Vec<_> = verdict.flaws.iter().filter(|flaw| flaw.length == 0).collect();
-    let is_end_hit = touched.iter().any(|at| at + 2 >= whole.places.len());
-    assert_eq!(
-        said.len(),
-        usize::from(is_end_hit),
-        "{kind}: each is known by its hole, or not sealed: {said:?}"
-    );
+    let is_end_hit = touched.iter().any(|at| at + 2 >= whole.frames.len());
+    assert_eq!(said.len(), usize::from(is_end_hit), "{kind}: each is a hole, or `not sealed`: {said:?}");
     assert_eq!(seen.holes.len() + seen.repaired + said.len(), verdict.flaws.len());
 }
 
-// Goal: many flips cost the frames they touch. Method: 100 of them, seeded, in 40,000 frames of mixed sizes.
+// Proves that many flips cost only the frames that they touch: 100 flips in 40,000 frames.
 #[test]
 fn many_flips_cost_the_frames_they_touch() {
     flips(40_000, 100, ChecksumKind::Xxh3);
 }
 
-// Goal: as above in full. Method: 1,000 flips in 400,000 frames under each checksum; run in release (scripts/damage.sh).
+// Proves the same for 1,000 flips in 400,000 frames under each checksum. Run in release
+// (scripts/damage.sh).
 #[test]
 #[ignore = "takes minutes in a debug build"]
 fn a_thousand_flips_in_400_000_frames() {
@@ -329,77 +329,77 @@ fn a_thousand_flips_in_400_000_frames() {
     }
 }
 
-// Goal: damage of two frames side by side, whichever parts of them, costs no third one. Method: for each pair of frames
-// of a segment of equal frames and of one with every kind: each combination of length, checksum and payload.
+// Proves that damage to two adjacent frames costs no third one. Method: each pair of frames of two
+// segments, each combination of length, checksum and payload.
 #[test]
-fn damage_side_by_side_costs_no_third_frame() {
+fn damage_to_adjacent_frames_costs_no_third_frame() {
     for &kind in &[ChecksumKind::Xxh3] {
-        for bytes in [small(kind), large(kind, &[52; 40])] {
-            let whole = see(&bytes).unwrap();
+        for bytes in [small_segment(kind), large_segment(kind, &[52; 40])] {
+            let whole = read_contents(&bytes).unwrap();
             let header_bytes = kind.frame_bytes(0);
-            for first in (1..whole.places.len() - 3).step_by(effort::of(3, 1)) {
+            for first in (1..whole.frames.len() - 3).step_by(effort::of(3, 1)) {
                 for (a, b) in [0, 1, 2, 4, header_bytes + 5, header_bytes + 30]
                     .iter()
                     .flat_map(|a| [0, 1, 4, header_bytes + 5, header_bytes + 30].map(|b| (*a, b)))
                 {
                     let mut damaged = bytes.clone();
-                    damaged[whole.places[first].start + a] ^= 0x40;
-                    damaged[whole.places[first + 1].start + b] ^= 0x40;
+                    damaged[whole.frames[first].start + a] ^= 0x40;
+                    damaged[whole.frames[first + 1].start + b] ^= 0x40;
                     let what = format!("{kind}, {first} at {a} and {b}");
-                    let seen = see(&damaged).unwrap();
-                    for (at, place) in whole.places.iter().enumerate() {
-                        // One of an unknown kind is no landmark to a search.
+                    let seen = read_contents(&damaged).unwrap();
+                    for (at, place) in whole.frames.iter().enumerate() {
+                        // A frame of an unknown kind is not a landmark for the search.
                         let is_hit = at == first
                             || at == first + 1
                             || matches!(whole.kinds[at], FrameKind::Unknown(_));
-                        assert!(is_hit || seen.places.contains(place), "{what}: lost {at}");
+                        assert!(is_hit || seen.frames.contains(place), "{what}: lost {at}");
                     }
-                    lost(&whole, &seen, &what);
-                    assert!(!judge(&damaged).unwrap().is_intact(), "{what}");
+                    lost_samples(&whole, &seen, &what);
+                    assert!(!verify_bytes(&damaged).unwrap().is_intact(), "{what}");
                 }
             }
         }
     }
 }
 
-// Goal: damage of both ends is said for what it is; damage of one costs no sample. Method: header, footer and trailer
-// damaged alone and together, beside their lengths.
+// Proves that damage to one end costs no sample and damage to both is reported. Method: header,
+// footer and trailer damaged alone and together, outside their lengths.
 #[test]
 fn damaged_ends_cost_no_sample() {
     for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32, ChecksumKind::Crc16] {
-        let bytes = small(kind);
-        let whole = see(&bytes).unwrap();
-        let (last, footer) = (whole.places.len() - 1, whole.places.len() - 2);
+        let bytes = small_segment(kind);
+        let whole = read_contents(&bytes).unwrap();
+        let (last, footer) = (whole.frames.len() - 1, whole.frames.len() - 2);
         let hit = |frames: &[usize]| {
             let mut damaged = bytes.clone();
             for at in frames {
-                damaged[whole.places[*at].start + kind.frame_bytes(0) + 20] ^= 4;
+                damaged[whole.frames[*at].start + kind.frame_bytes(0) + 20] ^= 4;
             }
             damaged
         };
         for frames in [&[0][..], &[footer], &[last], &[footer, last], &[footer - 1], &[footer - 1, last]] {
-            let seen = see(&hit(frames)).unwrap();
-            let samples = lost(&whole, &seen, "ends");
+            let seen = read_contents(&hit(frames)).unwrap();
+            let samples = lost_samples(&whole, &seen, "ends");
             assert!(samples.len() == usize::from(frames[0] == footer - 1), "{kind}, {frames:?}: {samples:?}");
-            assert!(!judge(&hit(frames)).unwrap().is_intact());
-            let is_sealed = crate::crafted::reader(&Memory::of(hit(frames))).unwrap().is_sealed();
+            assert!(!verify_bytes(&hit(frames)).unwrap().is_intact());
+            let is_sealed = crate::crafted::reader(&MemoryFile::of(hit(frames))).unwrap().is_sealed();
             assert_eq!(is_sealed, frames.iter().all(|at| *at < footer), "{kind}, {frames:?}");
         }
         for frames in [&[0, footer][..], &[0, last]] {
-            let error = see(&hit(frames)).unwrap_err().to_string();
+            let error = read_contents(&hit(frames)).unwrap_err().to_string();
             assert!(error.contains("damaged or cut short, and neither a footer nor a copy"), "{error}");
         }
     }
 }
 
-// Goal: a descriptor that is damaged costs no sample of its source in a sealed segment: the footer has it too. Method:
-// its payload flipped, and the frame removed.
+// Proves that a damaged or removed descriptor costs no sample of its source in a sealed segment,
+// whose footer contains it too.
 #[test]
 fn a_damaged_descriptor_costs_no_sample() {
-    let bytes = small(ChecksumKind::Xxh3);
-    let whole = see(&bytes).unwrap();
+    let bytes = small_segment(ChecksumKind::Xxh3);
+    let whole = read_contents(&bytes).unwrap();
     let places: Vec<_> = whole
-        .places
+        .frames
         .iter()
         .zip(&whole.kinds)
         .filter(|(_, kind)| **kind == FrameKind::Descriptor)
@@ -411,16 +411,16 @@ fn a_damaged_descriptor_costs_no_sample() {
     }
     let removed = [&bytes[..places[0].start], &bytes[places[1].end..]].concat();
     for changed in [damaged, removed] {
-        let seen = see(&changed).unwrap();
-        assert_eq!(lost(&whole, &seen, "descriptor"), []);
-        let verdict = judge(&changed).unwrap();
+        let seen = read_contents(&changed).unwrap();
+        assert_eq!(lost_samples(&whole, &seen, "descriptor"), []);
+        let verdict = verify_bytes(&changed).unwrap();
         assert_eq!((verdict.flaws.len(), verdict.frames, verdict.unexplained()), (1, 13, 0), "{verdict:?}");
     }
 }
 
-/// A segment whose sample 3 of source 0 holds `inner`, among others before and behind.
-fn holding(kind: ChecksumKind, inner: &[u8], sealed: bool) -> (Vec<u8>, Seen) {
-    let mut maker = Maker::new(header(kind, vec![source(0, &[]), source(1, &[])]));
+/// Returns a segment whose sample 3 of source 0 contains `inner`, between other samples.
+fn holding(kind: ChecksumKind, inner: &[u8], sealed: bool) -> (Vec<u8>, SegmentContents) {
+    let mut maker = SegmentBuilder::new(header(kind, vec![source(0, &[]), source(1, &[])]));
     maker.samples(1, 0..20);
     maker.samples(0, 0..3);
     maker.sample_of(0, 3, inner);
@@ -428,31 +428,30 @@ fn holding(kind: ChecksumKind, inner: &[u8], sealed: bool) -> (Vec<u8>, Seen) {
     maker.writer.append_index(0).unwrap();
     maker.samples(1, 20..22);
     let bytes = if sealed { maker.sealed() } else { maker.unsealed() };
-    let whole = see(&bytes).unwrap();
+    let whole = read_contents(&bytes).unwrap();
     (bytes, whole)
 }
 
-// Goal: frames inside a payload are payload: an intact outer frame comes back whole, a damaged one is lost alone, and
-// nothing of what it holds is given out. Method: a whole segment of the same run, sealed and not, of other numbers, and
-// one of another run, inside a sample; the outer one intact, flipped in its length, in its checksum, in its own bytes, and
-// among the inner frames; in sealed and unsealed files.
+// Proves that frames inside a payload stay payload: a damaged outer frame is lost alone, and none
+// of its inner frames is returned. Method: segments of the same and of another run inside a sample;
+// the outer frame flipped in length, checksum, own bytes and inner frames; sealed and not.
 #[test]
 fn frames_inside_a_payload_stay_inside() {
     for kind in [ChecksumKind::Xxh3] {
         let mut other = header(kind, vec![source(0, &[]), source(1, &[])]);
         other.run_id = 5;
-        let mut of_other = Maker::new(other);
+        let mut of_other = SegmentBuilder::new(other);
         of_other.samples(0, 0..30);
         let many = {
-            let mut maker = Maker::new(header(kind, vec![source(0, &[]), source(1, &[])]));
+            let mut maker = SegmentBuilder::new(header(kind, vec![source(0, &[]), source(1, &[])]));
             maker.samples(0, 0..3);
             maker.samples(1, 0..20);
             maker.writer.append_index(0).unwrap();
             maker.unsealed()
         };
         let inner = [
-            small(kind),
-            begun(kind, &[1]).unsealed(),
+            small_segment(kind),
+            every_frame_kind(kind, &[1]).unsealed(),
             of_other.unsealed(),
             many.clone(),
             many[700..].to_vec(),
@@ -461,7 +460,7 @@ fn frames_inside_a_payload_stay_inside() {
             for sealed in [true, false] {
                 let (bytes, whole) = holding(kind, inner, sealed);
                 assert_eq!(whole.samples.len(), 28);
-                let outer = whole.places.iter().max_by_key(|place| place.len()).unwrap().clone();
+                let outer = whole.frames.iter().max_by_key(|place| place.len()).unwrap().clone();
                 let body = outer.start + kind.frame_bytes(0) + 64;
                 let flips = (0..32)
                     .map(|bit| (outer.start + bit / 8, 1 << (bit % 8)))
@@ -472,38 +471,38 @@ fn frames_inside_a_payload_stay_inside() {
                     damaged[at] ^= flip;
                     let what =
                         format!("{kind}, inner {number}, sealed {sealed}, at {at}, {outer:?}, ^{flip:x}");
-                    let seen = see(&damaged).unwrap();
-                    let samples = lost(&whole, &seen, &what);
+                    let seen = read_contents(&damaged).unwrap();
+                    let samples = lost_samples(&whole, &seen, &what);
                     let is_length = at < outer.start + 4;
                     assert_eq!(samples, if is_length { vec![] } else { vec![(0, 3)] }, "{what}");
                     let places: Vec<_> =
-                        whole.places.iter().filter(|place| is_length || **place != outer).collect();
-                    assert!(seen.places.iter().eq(places), "{what}: {:?}", seen.kinds);
+                        whole.frames.iter().filter(|place| is_length || **place != outer).collect();
+                    assert!(seen.frames.iter().eq(places), "{what}: {:?}", seen.kinds);
                 }
             }
         }
     }
 }
 
-// Goal: with the outer frame's length and payload both gone, inner frames are searched, but none is given out as a sample
-// whose numbers do not fit, and the frames behind come back. Method: both flipped in several ways.
+// Proves that, if length and payload of the outer frame are damaged, no inner frame with numbers
+// that do not fit is returned as a sample, and the frames after it are read.
 #[test]
 fn inner_frames_that_do_not_fit_are_no_samples() {
     let kind = ChecksumKind::Xxh3;
-    for inner in [small(kind), begun(kind, &[1]).unsealed()] {
+    for inner in [small_segment(kind), every_frame_kind(kind, &[1]).unsealed()] {
         for sealed in [true, false] {
-            // Inner samples of source 1 up to 6: the outer segment has passed 19.
+            // Inner samples of source 1 go up to 6; the outer segment is past 19.
             let (bytes, whole) = holding(kind, &inner, sealed);
-            let outer = whole.places.iter().max_by_key(|place| place.len()).unwrap().clone();
+            let outer = whole.frames.iter().max_by_key(|place| place.len()).unwrap().clone();
             for length in [0_u32, 7, 0x0FFF, 0x7FFF_FFFF] {
                 for at in (0..80).step_by(7) {
                     let mut damaged = bytes.clone();
                     damaged[outer.start..outer.start + 4].copy_from_slice(&length.to_le_bytes());
                     damaged[outer.start + 12 + at] ^= 0x11;
                     let what = format!("sealed {sealed}, length {length}, at {at}");
-                    let seen = see(&damaged).unwrap();
-                    for place in whole.places.iter().filter(|place| **place != outer) {
-                        assert!(seen.places.contains(place), "{what}: lost {place:?}");
+                    let seen = read_contents(&damaged).unwrap();
+                    for place in whole.frames.iter().filter(|place| **place != outer) {
+                        assert!(seen.frames.contains(place), "{what}: lost {place:?}");
                     }
                     let ones: Vec<u64> =
                         seen.samples.iter().filter(|(id, ..)| *id == 1).map(|(_, seq, _)| *seq).collect();
@@ -518,12 +517,12 @@ fn inner_frames_that_do_not_fit_are_no_samples() {
     }
 }
 
-// Goal: hostile input costs linear work: twice the input, at most 2.6 times the bytes read from the file. Method: landmarks that
-// each claim a long frame, alone, and between small intact frames; the bytes that the reader asks for are counted.
+// Proves that hostile input costs linear work: twice the input, at most 2.6 times the bytes read.
+// Method: landmarks that each claim a long frame, alone and between small intact frames.
 #[test]
 fn hostile_input_costs_linear_work() {
     let kind = ChecksumKind::Xxh3;
-    let front = begun(kind, &[]).unsealed();
+    let front = every_frame_kind(kind, &[]).unsealed();
     let landmark = |length: u32, identifier: &[u8]| {
         [&length.to_le_bytes()[..], &[0; 8], &[20, 0, 0, 0], identifier].concat()
     };
@@ -543,10 +542,10 @@ fn hostile_input_costs_linear_work() {
         let work = |bytes: usize| {
             let mut hostile = front.clone();
             hostile.extend(pattern.repeat(bytes / pattern.len()));
-            let file = Memory::of(hostile);
+            let file = MemoryFile::of(hostile);
             let mut reader = crate::crafted::reader(&file).unwrap();
-            let mut seen = Seen::default();
-            see_on(&mut reader, &mut seen);
+            let mut seen = SegmentContents::default();
+            read_rest(&mut reader, &mut seen);
             assert!(seen.samples.len() >= 13, "{name}");
             file.read()
         };
@@ -556,8 +555,8 @@ fn hostile_input_costs_linear_work() {
     }
 }
 
-// Goal: as above in full size. Method: 128 MiB of landmarks that claim 1 MB or 60 MB each, alone and between intact frames; in
-// release (scripts/damage.sh), where the bytes that may be hashed in vain take a second or two.
+// Proves the same for 128 MiB of landmarks that claim 1 MB or 60 MB each. Run in release
+// (scripts/damage.sh), where hashing in vain takes a second or two.
 #[test]
 #[ignore = "takes minutes in a debug build"]
 fn hostile_input_of_full_size_is_read() {
@@ -566,60 +565,60 @@ fn hostile_input_of_full_size_is_read() {
     for length in [1_000_000_u32, 60_000_000] {
         let landmark = [&length.to_le_bytes()[..], &[0; 8], &[20, 0, 0, 0], b"FCMK"].concat();
         for pattern in [landmark.clone(), [landmark, note.clone()].concat()] {
-            let mut hostile = begun(kind, &[]).unsealed();
+            let mut hostile = every_frame_kind(kind, &[]).unsealed();
             let front = hostile.len();
             hostile.extend(pattern.repeat((128 << 20) / pattern.len()));
             let begin = std::time::Instant::now();
-            let file = Memory::of(hostile);
-            let mut seen = Seen::default();
-            see_on(&mut crate::crafted::reader(&file).unwrap(), &mut seen);
+            let file = MemoryFile::of(hostile);
+            let mut seen = SegmentContents::default();
+            read_rest(&mut crate::crafted::reader(&file).unwrap(), &mut seen);
             println!("{length}, {}: {:?}, {} read", pattern.len(), begin.elapsed(), file.read());
-            assert!(seen.places.iter().filter(|place| place.start < front).count() >= 27);
+            assert!(seen.frames.iter().filter(|place| place.start < front).count() >= 27);
             assert!(begin.elapsed() < std::time::Duration::from_secs(60));
         }
     }
 }
 
-// Goal: an unsealed file loses no more than a sealed one: any flip costs the frame it touches, a flipped length nothing, the
-// header's too, whose payload alone cannot be done without. Method: every bit of each length, some of the rest.
+// Proves that any flip in an unsealed file costs only the frame that it touches, and nothing in a
+// length. Only the payload of the header is indispensable.
 #[test]
 fn flips_in_an_unsealed_file_cost_one_frame() {
     for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32] {
-        let bytes = begun(kind, &[1, 2, 3, 4]).unsealed();
-        let whole = see(&bytes).unwrap();
-        for (touched, place) in whole.places.iter().enumerate() {
+        let bytes = every_frame_kind(kind, &[1, 2, 3, 4]).unsealed();
+        let whole = read_contents(&bytes).unwrap();
+        for (touched, place) in whole.frames.iter().enumerate() {
             let is_length = |bit: usize| bit < 32;
             for bit in (0..32).chain((32..place.len() * 8).step_by(61)) {
                 let mut flipped = bytes.clone();
                 flipped[place.start + bit / 8] ^= 1 << (bit % 8);
                 let what = format!("{kind}, frame {touched}, bit {bit}");
-                let Ok(seen) = see(&flipped) else {
+                let Ok(seen) = read_contents(&flipped) else {
                     assert!(touched == 0 && !is_length(bit), "{what}");
                     continue;
                 };
                 assert_eq!(seen.repaired, usize::from(is_length(bit)), "{what}");
                 let kinds = &whole.kinds;
-                for (at, place) in whole.places.iter().enumerate() {
-                    // Without its descriptor a source is not known, and no footer says what it was.
+                for (at, place) in whole.frames.iter().enumerate() {
+                    // A source is unknown without its descriptor, and no footer describes it.
                     let is_unknown = kinds[touched] == FrameKind::Descriptor && at > touched && at <= 22;
                     let may_miss = !is_length(bit) && (at == touched || is_unknown);
-                    assert!(may_miss || seen.places.contains(place), "{what}: lost {at}");
+                    assert!(may_miss || seen.frames.contains(place), "{what}: lost {at}");
                 }
-                lost(&whole, &seen, &what);
+                lost_samples(&whole, &seen, &what);
             }
         }
     }
 }
 
-/// A file that grows at each look at its length, as one does that is being written.
+/// A file that grows whenever it is read or its length is queried, like one that is being written.
 #[derive(Debug)]
-struct Growing {
+struct GrowingFile {
     bytes: Vec<u8>,
     step: usize,
     length: AtomicUsize,
 }
 
-impl ReadAt for Growing {
+impl ReadAt for GrowingFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
         let length = self.length.load(Ordering::Relaxed);
         let rest = self.bytes[..length].get(offset as usize..).unwrap_or_default();
@@ -636,31 +635,31 @@ impl ReadAt for Growing {
     }
 }
 
-// Goal: a file that grows while it is read has no holes, and all its frames come. Method: grown by various steps at each
-// look, from various lengths; asked again until it is whole.
+// Proves that a file that grows while it is read has no holes, and that all its frames are read.
+// Method: several growth steps and initial lengths; read until it is whole.
 #[test]
 fn growth_is_no_damage() {
-    let bytes = large(ChecksumKind::Xxh3, &[100, 40, 3_000, 24, 700, 52].repeat(20));
-    let whole = see(&bytes).unwrap();
+    let bytes = large_segment(ChecksumKind::Xxh3, &[100, 40, 3_000, 24, 700, 52].repeat(20));
+    let whole = read_contents(&bytes).unwrap();
     for step in [1, 50, 1_000] {
-        for from in (whole.places[1].end..bytes.len()).step_by(if step < 7 { 9_999 } else { 997 }) {
-            let file = Growing { bytes: bytes.clone(), step, length: AtomicUsize::new(from) };
+        for from in (whole.frames[1].end..bytes.len()).step_by(if step < 7 { 9_999 } else { 997 }) {
+            let file = GrowingFile { bytes: bytes.clone(), step, length: AtomicUsize::new(from) };
             let mut reader = SegmentReader::over(Path::new("growing"), Arc::new(file)).unwrap();
-            let mut seen = Seen::default();
+            let mut seen = SegmentContents::default();
             for _ in 0..200_000 {
-                see_on(&mut reader, &mut seen);
+                read_rest(&mut reader, &mut seen);
                 if reader.offset() == bytes.len() as u64 {
                     break;
                 }
             }
-            assert!(seen.holes.is_empty(), "step {step} from {from}: {:?}", seen.whats);
-            assert_eq!(seen.places, whole.places, "step {step} from {from}");
+            assert!(seen.holes.is_empty(), "step {step} from {from}: {:?}", seen.reasons);
+            assert_eq!(seen.frames, whole.frames, "step {step} from {from}");
         }
     }
 }
 
-// Goal: the verbs report damage with its place and status 3, and still show the rest. Method: a flipped byte in the
-// middle, then a cut tail.
+// Proves that the verbs report damage with its offset and status 3, and still output the rest.
+// Method: a flipped byte in the middle, then a cut tail.
 #[test]
 fn verbs_report_damage_and_read_on() {
     let rig = Rig::new();
@@ -669,7 +668,7 @@ fn verbs_report_damage_and_read_on() {
     let all = rig.call(&["dump", path.to_str().unwrap(), "--format", "jsonl"]).lines().len();
 
     let mut flipped = bytes.clone();
-    let payloads = crate::walker::payloads(&bytes);
+    let payloads = crate::independent_reader::payloads(&bytes);
     let sample = payloads.iter().filter(|payload| &payload[4..8] == b"FCTF").nth(2).unwrap();
     let middle = sample.as_ptr().addr() - bytes.as_ptr().addr() + 70;
     flipped[middle] ^= 0x10;
@@ -694,7 +693,7 @@ fn verbs_report_damage_and_read_on() {
     assert_eq!(rig.call(&["dump", path.to_str().unwrap(), "--format", "jsonl"]).lines().len(), all);
 }
 
-// Goal: a missing segment in the middle of a run is a hole of known size. Method: delete one of several.
+// Proves that a missing segment in the middle of a run is a hole of known size.
 #[test]
 fn a_missing_segment_is_a_hole() {
     let rig = Rig::new();
@@ -708,17 +707,17 @@ fn a_missing_segment_is_a_hole() {
     let segments = rig.segments("bin");
     assert!(segments.len() >= 4);
     let mut missing = 0;
-    crate::walker::samples(&segments[1], |_| missing += 1);
+    crate::independent_reader::samples(&segments[1], |_| missing += 1);
     std::fs::remove_file(&segments[1]).unwrap();
     let called = rig.call(&["verify", "--json", "flatcap-data"]);
     assert_eq!(called.status, Some(3), "{called:?}");
     assert_eq!(called.json()["unexplained"], missing);
-    // The first segments of a run may be gone by intent: what is there is still complete.
+    // The first segments of a run may have been removed on purpose: the rest is still complete.
     std::fs::remove_file(&segments[0]).unwrap();
     assert_eq!(rig.call(&["verify", "flatcap-data"]).status, Some(0));
 }
 
-// Goal: foreign, empty and future files, and missing paths, are refused by name. Method: one of each.
+// Proves that foreign, empty and future files and missing paths are refused by name.
 #[test]
 fn foreign_files_are_refused() {
     let rig = Rig::new();
@@ -745,7 +744,7 @@ fn foreign_files_are_refused() {
     }
 }
 
-/// The same file as a later version would write it.
+/// Returns the file as a later version would write it.
 fn future(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;

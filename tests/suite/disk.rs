@@ -1,4 +1,5 @@
-//! A disk that is full, failing, or not ours to write to, and the limits of what may be taken of it.
+//! A disk that is full, failing or not writable, and the limits of the space that a recorder may
+//! use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -10,8 +11,8 @@ use flatbuffers::root;
 use flatcap::schema::segment::{Footer, Gap, GapCause, Trailer};
 use serde_json::Value;
 
-use crate::medium::{Medium, allocated};
-use crate::rig::{Called, Rig, eventually, finish, number, signal};
+use crate::rig::{CallResult, Rig, eventually, finish, number, signal};
+use crate::test_disk::{TestDisk, allocated};
 
 const MIB: u64 = 1 << 20;
 /// 1.6 MB/s.
@@ -21,7 +22,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A recorder at work, ended if the test fails.
+/// A running recorder, killed if the test fails.
 struct Recording(Option<Child>);
 
 impl Recording {
@@ -44,10 +45,10 @@ impl Recording {
     }
 
     fn assert_alive(&mut self) {
-        assert_eq!(self.child().try_wait().unwrap(), None, "the recorder has ended");
+        assert_eq!(self.child().try_wait().unwrap(), None, "the recorder has exited");
     }
 
-    fn stop(mut self) -> Called {
+    fn stop(mut self) -> CallResult {
         signal(self.child(), "TERM");
         finish(self.0.take().unwrap())
     }
@@ -64,16 +65,18 @@ impl Drop for Recording {
 
 /// The segments of a directory. A compressed copy that was not finished when its run ended is none.
 fn segments(directory: &Path) -> Vec<PathBuf> {
-    let names = allocated(directory).into_keys();
-    let is_segment = |name: &String| name.ends_with(".bin") || name.ends_with(".bin.active");
-    names.filter(is_segment).map(|name| directory.join(name)).collect()
+    let paths = allocated(directory).into_keys().map(|name| directory.join(name));
+    let is_segment =
+        |path: &PathBuf| path.extension().is_some_and(|ending| ending == "bin" || ending == "active");
+    paths.filter(is_segment).collect()
 }
 
 fn length(directory: &Path) -> u64 {
     segments(directory).iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// The storage took what is there, explains what is not, and every segment has footer and trailer.
+/// Checks that the files are intact, that every missing sample is explained, and that every segment
+/// has footer and trailer. Returns the verification report.
 fn assert_explained(rig: &Rig, data: &Path) -> Value {
     let verify = rig.call(&["verify", "--json", text(data)]).json();
     assert_eq!(
@@ -84,7 +87,7 @@ fn assert_explained(rig: &Rig, data: &Path) -> Value {
     for path in segments(data) {
         assert!(path.extension().is_some_and(|ending| ending == "bin"), "{} is not sealed", path.display());
         let bytes = std::fs::read(&path).unwrap();
-        let payloads = crate::walker::payloads(&bytes);
+        let payloads = crate::independent_reader::payloads(&bytes);
         let [.., footer, trailer] = payloads.as_slice() else { panic!("{}", path.display()) };
         root::<Footer<'_>>(footer).unwrap();
         root::<Trailer<'_>>(trailer).unwrap();
@@ -92,12 +95,12 @@ fn assert_explained(rig: &Rig, data: &Path) -> Value {
     verify
 }
 
-/// Readings in gaps, and the causes of all.
+/// Returns the number of samples in gaps, and the union of their causes.
 fn gaps(data: &Path) -> (u64, GapCause) {
     let (mut count, mut causes) = (0, GapCause::empty());
     for path in segments(data) {
         let bytes = std::fs::read(path).unwrap();
-        for payload in crate::walker::payloads(&bytes) {
+        for payload in crate::independent_reader::payloads(&bytes) {
             if &payload[4..8] == b"FCGP" {
                 let gap = root::<Gap<'_>>(payload).unwrap();
                 count += gap.count();
@@ -108,14 +111,15 @@ fn gaps(data: &Path) -> (u64, GapCause) {
     (count, causes)
 }
 
-// Goal: a disk that is full to the last page keeps the newest: segments become small enough for eight of them, and the oldest make space. Method: segments that
-// are configured larger than a small tmpfs, beside a ballast file; many times as much as fits.
+// Proves that a full disk retains the newest segments: segments shrink until eight of them fit, and
+// the oldest are removed. Method: segments configured larger than a small tmpfs with a ballast
+// file.
 #[test]
 fn a_full_disk_keeps_the_newest() {
-    for storage in ["preallocate = \"0\"", "preallocate = \"1MiB\"\nkeep_free = \"0%\""] {
+    for storage in ["preallocate = \"0\"", "preallocate = \"1MiB\"\nmin_free = \"0%\""] {
         let rig = Rig::new();
-        let Some(medium) = Medium::tmpfs(&rig, 8 * MIB) else { return };
-        let (data, ballast) = (medium.path().join("data"), medium.path().join("ballast"));
+        let Some(disk) = TestDisk::tmpfs(&rig, 8 * MIB) else { return };
+        let (data, ballast) = (disk.path().join("data"), disk.path().join("ballast"));
         std::fs::write(&ballast, vec![1; 5 << 20]).unwrap();
         let recording =
             Recording::start(&rig, &format!("segment_size = \"64MiB\"\n{storage}"), SOURCE, &data);
@@ -124,7 +128,8 @@ fn a_full_disk_keeps_the_newest() {
         eventually("many segments", || newest().is_some_and(|name| name.as_str() >= "0000000020"));
         let called = recording.stop();
         let verify = assert_explained(&rig, &data);
-        // While other work holds the syncer up there may be nothing to remove: then what finds no space is counted.
+        // If other work delays the syncer, there may be nothing to remove; samples without space
+        // are then counted as lost.
         let (lost, causes) = gaps(&data);
         assert!(called.status == Some(if lost > 0 { 3 } else { 0 }), "{lost} {causes:?} {called:?}");
         assert_eq!(number(&verify["lost"]), lost);
@@ -133,18 +138,19 @@ fn a_full_disk_keeps_the_newest() {
     }
 }
 
-// Goal: a disk that stays full takes the last gaps, footer and trailer: their space is reserved. Method: as above, ended while the disk is full, with nothing left
-// by others either; with the default keep_free, and without any.
+// Proves that the last gaps, footer and trailer fit on a disk that stays full: their space is
+// reserved. Method: as above, stopped while the disk is full; with the default minimum free space
+// and without.
 #[test]
-fn a_full_disk_takes_the_end() {
-    for storage in ["preallocate = \"16MiB\"", "preallocate = \"0\"\nkeep_free = \"0%\""] {
+fn the_end_of_a_segment_fits_on_a_full_disk() {
+    for storage in ["preallocate = \"16MiB\"", "preallocate = \"0\"\nmin_free = \"0%\""] {
         let rig = Rig::new();
-        let Some(medium) = Medium::tmpfs(&rig, 4 * MIB) else { return };
-        let (data, ballast) = (medium.path().join("data"), medium.path().join("ballast"));
+        let Some(disk) = TestDisk::tmpfs(&rig, 4 * MIB) else { return };
+        let (data, ballast) = (disk.path().join("data"), disk.path().join("ballast"));
         let storage = format!("segment_size = \"64MiB\"\n{storage}");
         let mut recording = Recording::start(&rig, &storage, SOURCE, &data);
-        eventually("a disk that is nearly full", || length(&data) > 2 * MIB);
-        // Takes what there is, to the last page.
+        eventually("a nearly full disk", || length(&data) > 2 * MIB);
+        // Takes all remaining space.
         let _full = std::fs::write(&ballast, vec![1; 4 << 20]).unwrap_err();
         recording.assert_alive();
         let called = recording.stop();
@@ -155,16 +161,16 @@ fn a_full_disk_takes_the_end() {
     }
 }
 
-// Goal: where closed segments may go, a full disk costs the oldest of them and not a reading. Method: segments of 256 KiB
-// on a tmpfs of 4 MiB, three times as much as it holds.
+// Proves that, where sealed segments may be removed, a full disk costs the oldest of them and no
+// sample. Method: segments of 256 KiB on a tmpfs of 4 MiB, three times as much as fits.
 #[test]
 fn a_full_disk_costs_the_oldest() {
     for preallocate in ["0", "256KiB"] {
         let rig = Rig::new();
-        let Some(medium) = Medium::tmpfs(&rig, 4 * MIB) else { return };
-        let data = medium.path().join("data");
+        let Some(disk) = TestDisk::tmpfs(&rig, 4 * MIB) else { return };
+        let data = disk.path().join("data");
         let storage =
-            format!("segment_size = \"256KiB\"\npreallocate = \"{preallocate}\"\nkeep_free = \"0%\"");
+            format!("segment_size = \"256KiB\"\npreallocate = \"{preallocate}\"\nmin_free = \"0%\"");
         let recording = Recording::start(&rig, &storage, SOURCE, &data);
         eventually("enough segments", || {
             segments(&data)
@@ -181,12 +187,13 @@ fn a_full_disk_costs_the_oldest() {
     }
 }
 
-// Goal: a directory that may not be written to for a while costs nothing while the open segment does, and rotation goes
-// on when it may. Method: as another user; the directory's rights are taken away and given back.
+// Proves that a directory that is read-only for a while costs nothing while the open segment
+// continues, and that rotation resumes. Method: another user; the directory's mode is changed and
+// restored.
 #[test]
-fn a_directory_that_refuses_is_waited_for() {
+fn a_read_only_directory_is_waited_for() {
     if !rustix::process::geteuid().is_root() {
-        println!("passed over: this needs root, to record as another user");
+        println!("skipped: needs root to record as another user");
         return;
     }
     let rig = Rig::new();
@@ -221,30 +228,30 @@ fn a_directory_that_refuses_is_waited_for() {
     eventually("two segments", || segments(&data).len() >= 2);
     mode(&data, 0o555);
     let before = length(&data);
-    eventually("the open segment goes on", || length(&data) > before + MIB);
+    eventually("the open segment continues", || length(&data) > before + MIB);
     recording.assert_alive();
     let refused = segments(&data).len();
     mode(&data, 0o755);
-    eventually("rotation goes on", || segments(&data).len() >= refused + 3);
+    eventually("rotation resumes", || segments(&data).len() >= refused + 3);
     let called = recording.stop();
     assert!(called.err.contains("Permission denied"), "{called:?}");
     assert_eq!(called.status, Some(3), "{called:?}");
-    // One that was to be renamed while that was refused keeps its name until the next run, or until this:
+    // A segment that could not be renamed keeps its name until the next run, or until recovery:
     let recovered = rig.call(&["recover", text(&data)]);
     assert_eq!(recovered.status, Some(0), "{recovered:?}");
     let verify = assert_explained(&rig, &data);
-    assert_eq!(number(&verify["lost"]), 0, "the open segment took everything");
+    assert_eq!(number(&verify["lost"]), 0, "the open segment contains every sample");
 }
 
-// Goal: a device that fails costs what was on its way, not the agent; what it says is intact is, and recording goes
-// on when it is mended. Method: ext4 on a device with less room than it claims, which is given the rest later; write-back
-// fails (with ENOSPC, as this device says it), and the agent hears of it from fdatasync.
+// Proves that a failing device costs only data in flight, and that recording resumes when it works
+// again. Method: ext4 on a device with less space than it claims (ENOSPC on write-back, reported by
+// fdatasync), which later gets the rest.
 #[test]
 fn a_failing_device_is_survived() {
     let rig = Rig::new();
-    let Some(medium) = Medium::failing_ext4(&rig, 12 * MIB) else { return };
-    let data = medium.path().join("data/records");
-    let storage = "segment_size = \"1MiB\"\nsync_interval = \"100ms\"\nkeep_free = \"0%\"";
+    let Some(disk) = TestDisk::failing_ext4(&rig, 12 * MIB) else { return };
+    let data = disk.path().join("data/records");
+    let storage = "segment_size = \"1MiB\"\nsync_interval = \"100ms\"\nmin_free = \"0%\"";
     let mut recording = Recording::start(&rig, storage, SOURCE, &data);
     // A segment that waits for the syncer is `.active`, too, so the errors are asked for as well.
     let abandoned = || {
@@ -255,7 +262,7 @@ fn a_failing_device_is_survived() {
     };
     eventually("segments whose sync has failed", abandoned);
     recording.assert_alive();
-    medium.resize(200 * MIB);
+    disk.resize(200 * MIB);
     let count = segments(&data).len();
     let sealed = |from: usize| {
         let names = segments(&data);
@@ -265,8 +272,8 @@ fn a_failing_device_is_survived() {
     let called = recording.stop();
     assert_eq!(called.status, Some(3), "{called:?}");
     assert!(called.err.contains("cannot sync a segment"), "{called:?}");
-    // What the kernel could not write back it may forget: then there is damage, in segments whose sync has failed and no others,
-    // and what is missing is missing there.
+    // The kernel may discard pages that it could not write back. The damage and the missing samples
+    // are then in segments whose sync failed, and in no others.
     let verify = rig.call(&["verify", "--json", text(&data)]).json();
     let is_abandoned = |row: &Value| row["path"].as_str().unwrap().ends_with(".active");
     let damage: Vec<&Value> = verify["damage"].as_array().unwrap().iter().collect();
@@ -276,17 +283,18 @@ fn a_failing_device_is_survived() {
     }
 }
 
-/// What the directory surely held at one moment between two looks at it: files only grow, but for the one cut when a
-/// segment is sealed, so that the lesser of two sizes was there.
-fn held(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
+/// Returns the bytes that the directory surely held at one moment between two listings. Files only
+/// grow, except for the cut when a segment is sealed, so the smaller of two sizes was there.
+fn bytes_held(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
     before.iter().filter_map(|(name, bytes)| Some(*bytes.min(after.get(name)?))).sum()
 }
 
-// Goal: the directory never takes a byte more than it may; only sealed segments go, the oldest first; foreign files stay.
-// Method: more than 5 MB through 4 MiB at full speed, looked at as fast as possible.
+// Proves that the directory never exceeds its quota, that only sealed segments are removed, oldest
+// first, and that foreign files stay. Method: more than 5 MB through 4 MiB, listed as fast as
+// possible.
 #[test]
-fn the_cap_holds_at_full_speed() {
-    const CAP: u64 = 4 * MIB;
+fn the_quota_holds_at_full_speed() {
+    const QUOTA: u64 = 4 * MIB;
     for preallocate in ["0", "256KiB"] {
         let rig = Rig::new();
         let data = rig.data();
@@ -298,7 +306,7 @@ fn the_cap_holds_at_full_speed() {
         let source =
             "[source.synthetic]\nenabled = true\nperiod = \"200us\"\nshape = \"wide\"\nfields = 250\n";
         let storage = format!(
-            "segment_size = \"256KiB\"\nretain_bytes = \"4MiB\"\npreallocate = \"{preallocate}\"\nkeep_free = \"0%\""
+            "segment_size = \"256KiB\"\nretain_bytes = \"4MiB\"\npreallocate = \"{preallocate}\"\nmin_free = \"0%\""
         );
         let recording = Recording::start(&rig, &storage, source, &data);
         let (mut looks, mut most) = (0, 0);
@@ -308,10 +316,11 @@ fn the_cap_holds_at_full_speed() {
         while gone.len() <= 20 {
             assert!(Instant::now() < end, "{gone:?} gone within {:?}", crate::rig::WATCHDOG);
             let after = allocated(&data);
-            most = most.max(held(&before, &after));
+            most = most.max(bytes_held(&before, &after));
             let number_of = |name: &str| name.get(..10).and_then(|digits| digits.parse::<u64>().ok());
             let has = |number| after.keys().any(|name| number_of(name) == Some(number));
-            // A file that is renamed may be missing in one look, and is there in the next.
+            // A file that is being renamed may be missing in one listing and is present in the
+            // next.
             gone.extend(missing.iter().copied().filter(|number| !has(*number)));
             missing.clear();
             for name in before.keys().filter(|name| !after.contains_key(*name)) {
@@ -325,17 +334,17 @@ fn the_cap_holds_at_full_speed() {
             looks += 1;
         }
         let called = recording.stop();
-        // While nothing is sealed, since other work holds the syncer up, there is nothing to remove: the cap holds all the same, and
-        // what found no room is counted.
+        // If other work delays the syncer, nothing is sealed and nothing can be removed. The quota
+        // holds all the same, and samples without space are counted.
         let is_full = called.status == Some(3) && called.err.contains("cannot");
         assert!(called.status == Some(0) || is_full, "{called:?}");
         assert_eq!(rig.verify()["unexplained"], 0);
-        assert!(most <= CAP && allocated(&data).values().sum::<u64>() <= CAP, "{most} of {CAP}");
+        assert!(most <= QUOTA && allocated(&data).values().sum::<u64>() <= QUOTA, "{most} of {QUOTA}");
         println!(
-            "preallocate {preallocate}: {most} bytes of {CAP} at most in {looks} looks, {} gone",
+            "preallocate {preallocate}: at most {most} bytes of {QUOTA} in {looks} listings, {} removed",
             gone.len()
         );
-        assert!(gone.len() > 20 && most > CAP / 2, "{most} {gone:?}");
+        assert!(gone.len() > 20 && most > QUOTA / 2, "{most} {gone:?}");
         for (name, bytes) in foreign {
             assert_eq!(std::fs::read(data.join(name)).unwrap(), vec![7; bytes]);
         }

@@ -1,4 +1,4 @@
-//! Dumping: what was recorded comes out as it was, in every format, decoded by the file's own schema.
+//! Dump: recorded values come out unchanged in every format, decoded with the file's own schema.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::rig::{Rig, eventually, finish, has_segment, number, signal};
 
-// Goal: `memory` is what /proc/meminfo says. Method: the test reads it before and after a recording; every sample between
-// has values between (or near, for those that move by themselves).
+// Proves that `memory` agrees with /proc/meminfo. Method: the test reads it before and after a
+// recording; every sample lies between the two, or near them for values that change by themselves.
 #[test]
 fn memory_agrees_with_meminfo() {
     fn meminfo() -> BTreeMap<String, u64> {
@@ -46,7 +46,7 @@ fn memory_agrees_with_meminfo() {
             ("slab", "Slab"),
         ] {
             let (least, most) = (before[name].min(after[name]), before[name].max(after[name]));
-            // Other tests run meanwhile: 2 GiB of movement is theirs.
+            // Other tests run meanwhile: 2 GiB of change is allowed for them.
             let allowed = 2 << 20;
             let value = number(&counters[field]);
             assert!(
@@ -54,14 +54,14 @@ fn memory_agrees_with_meminfo() {
                 "{name}: {value} between {least} and {most}"
             );
         }
-        // Nothing that the kernel has is missing, nothing that it lacks is made up.
+        // Every counter of the kernel is present, and no other counter.
         let given = counters.as_object().unwrap().values().filter(|value| !value.is_null()).count();
         assert_eq!(given, before.len());
     }
 }
 
-// Goal: every field of every default source comes out with the shape of its schema. Method: one object a sample, with
-// the documented keys.
+// Proves that every default source is decoded with the fields of its schema: one object per sample,
+// with the documented keys.
 #[test]
 fn every_source_is_decoded() {
     let rig = Rig::new();
@@ -72,7 +72,7 @@ fn every_source_is_decoded() {
     for row in rows {
         let keys: Vec<&String> = row.as_object().unwrap().keys().collect();
         assert_eq!(keys.len(), 7, "{keys:?}");
-        assert_eq!(row["flags"], 0, "nothing is partial on a live host: {row}");
+        assert_eq!(row["flags"], 0, "no sample is incomplete on a live host: {row}");
         let mono = number(&row["mono_ns"]);
         assert!(mono >= last, "in the order of time");
         last = mono;
@@ -91,8 +91,8 @@ fn every_source_is_decoded() {
     }
 }
 
-// Goal: a projection has exactly the fields that were asked for; an unknown one is named with the nearest. Method: by
-// hand.
+// Proves that a projection has exactly the selected fields, and that an unknown field is answered
+// with the nearest name.
 #[test]
 fn fields_are_selected() {
     let rig = Rig::new();
@@ -118,9 +118,9 @@ fn fields_are_selected() {
     assert!(called.err.contains("total.usr") && called.err.contains("user"), "{called:?}");
 }
 
-// Goal: CSV has one header and one row a sample, and its values are those of the JSON. Method: compare both.
+// Proves that CSV has one header and one row per sample, with the values of the JSON output.
 #[test]
-fn csv_and_json_say_the_same() {
+fn csv_and_json_agree() {
     let rig = Rig::new();
     rig.record_samples(&["--source", "cpu@10ms", "--source", "synthetic@10ms"], 5);
     let text = rig.call(&["dump", "flatcap-data", "--source", "cpu", "--format", "csv"]).text();
@@ -139,8 +139,8 @@ fn csv_and_json_say_the_same() {
     assert_eq!(called.status, Some(2), "two sources are too many: {called:?}");
 }
 
-// Goal: --rate turns counters into per-second rates. Method: a counter that grows by one a sample, by the time between
-// two samples.
+// Proves that --rate turns counters into per-second rates. Method: a counter that grows by one per
+// sample, divided by the time between two samples.
 #[test]
 fn rates_are_per_second() {
     let rig = Rig::new();
@@ -157,7 +157,8 @@ fn rates_are_per_second() {
     }
 }
 
-// Goal: times select, in every form. Method: counts against the wall times of all samples, whenever those were taken.
+// Proves that times select samples, in every form. Method: counts against the wall times of all
+// samples.
 #[test]
 fn times_select() {
     let rig = Rig::new();
@@ -168,7 +169,7 @@ fn times_select() {
     let times: Vec<u64> = rows(&[]).iter().map(|row| number(&row["wall_ns"])).collect();
     let all = times.len();
     assert!(all >= 50);
-    // From one of the samples to another one: the first is in it, the last is not.
+    // From one sample to another: the first is included, the last is not.
     let after = |at: usize| format!("+{}ns", times[at] - times[0]);
     assert_eq!(count(&["--since", &after(10), "--until", &after(30)]), 20);
     let wall = |at: usize| format!("@{}.{:09}", times[at] / 1_000_000_000, times[at] % 1_000_000_000);
@@ -183,18 +184,19 @@ fn times_select() {
     assert_eq!(called.status, Some(2), "{called:?}");
 }
 
-// Goal: the default format is lines for people, stable in a pipe. Method: heading and rows of one source.
+// Proves that the default format is a table that is stable in a pipe: heading and rows of one
+// source.
 #[test]
-fn tables_are_for_people() {
+fn tables_are_stable_in_a_pipe() {
     let rig = Rig::new();
     rig.record_samples(&["--source", "load@10ms"], 4);
     let text = rig.call(&["dump", "flatcap-data"]).text();
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("time ") && lines[0].ends_with("last_pid"), "{text}");
     assert!(lines.len() >= 5 && lines[1].contains(" load "), "{text}");
-    assert!(!text.contains('\x1b'), "no colour in a pipe");
+    assert!(!text.contains('\x1b'), "no color in a pipe");
 
-    // Several sources share no columns: each value stands behind its name.
+    // Several sources share no columns: each value follows its name.
     rig.record_samples(&["--source", "synthetic@10ms"], 1);
     let text = rig.call(&["dump", "flatcap-data"]).text();
     let first = text.lines().next().unwrap();
@@ -202,10 +204,10 @@ fn tables_are_for_people() {
     assert!(text.lines().last().unwrap().contains(" synthetic seq="), "{text}");
 }
 
-// Goal: --follow shows frames while they are recorded, over rotation too, and ends on a signal. Method: follow a run
-// that rotates each second.
+// Proves that --follow shows frames while they are recorded, across rotations, and ends on a
+// signal. Method: a run that rotates each second.
 #[test]
-fn a_recording_at_work_is_followed() {
+fn a_running_recording_is_followed() {
     let rig = Rig::new();
     let config = rig.write("aged.toml", "[storage]\nsegment_age = \"1s\"\n");
     let recorder =
@@ -226,7 +228,7 @@ fn a_recording_at_work_is_followed() {
     assert_eq!((called.status, called.err.as_str()), (Some(0), ""), "{called:?}");
 }
 
-// Goal: a reader that goes away ends a dump quietly. Method: close the pipe after the first bytes.
+// Proves that a dump ends without an error when the reader closes the pipe.
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let rig = Rig::new();

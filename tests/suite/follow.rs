@@ -1,4 +1,5 @@
-//! Reading a recording at work: at once, whole, once, and without a false alarm.
+//! Following a recording in progress: every sample appears promptly, once, and without a false
+//! alarm.
 
 use std::io::{BufRead, BufReader};
 use std::sync::mpsc::{Receiver, channel};
@@ -11,21 +12,22 @@ use crate::rig::{Process, Rig, eventually, has_segment, number};
 const CONFIG: &str = "[source.synthetic]\nenabled = true\n\
                       period = \"1ms\"\nshape = \"wide\"\nfields = 40\n";
 
-/// A row that was shown.
+/// A row of the output.
 struct Row {
     seq: u64,
     first_of_run: bool,
 }
 
-/// Both ways of recording: as it is, and packed at once.
-const FORMS: [&str; 2] = ["off", "zstd:1"];
+/// Both ways of recording: uncompressed, and compressed while recording.
+const COMPRESSION_MODES: [&str; 2] = ["off", "zstd:1"];
 
 fn record(rig: &Rig, active: &str) -> Process {
     record_into(rig, active, "256KiB")
 }
 
 fn record_into(rig: &Rig, active: &str, segment_size: &str) -> Process {
-    let storage = format!("[storage]\nsegment_size = \"{segment_size}\"\n[seal]\nactive = \"{active}\"\n");
+    let storage =
+        format!("[storage]\nsegment_size = \"{segment_size}\"\n[compress]\nwhile_recording = \"{active}\"\n");
     let config = rig.write("follow.toml", storage + CONFIG);
     let args = ["record", "--quiet", "--config", config.to_str().unwrap(), "--source", "synthetic"];
     Process(Some(rig.start(&args)))
@@ -48,11 +50,11 @@ fn follow(rig: &Rig) -> (Process, Receiver<Row>) {
     (Process(Some(child)), rows)
 }
 
-// Goal: a sample is shown while its segment is still open, without waiting for more. Method: one long segment; what has been begun at
-// three moments is shown before it is closed.
+// Proves that a sample is shown while its segment is still open. Method: one long segment; all
+// samples begun at three moments are shown before it is closed.
 #[test]
 fn a_follower_sees_an_open_segment() {
-    for active in FORMS {
+    for active in COMPRESSION_MODES {
         let rig = Rig::new();
         let recorder = record_into(&rig, active, "64MiB");
         eventually("samples", || rig.has_samples(1));
@@ -60,7 +62,7 @@ fn a_follower_sees_an_open_segment() {
         let mut last = None;
         for _ in 0..3 {
             let begun = number(&rig.source("synthetic").unwrap()["begun"]);
-            eventually("what was begun", || {
+            eventually("all begun samples", || {
                 last = rows.try_iter().map(|row| row.seq).last().or(last);
                 last.is_some_and(|last| last + 1 >= begun)
             });
@@ -71,22 +73,22 @@ fn a_follower_sees_an_open_segment() {
     }
 }
 
-// Goal: who follows sees every sample once, in order, over rotations, and no notice on standard error. Method: a run of many small
-// segments; sequence numbers.
+// Proves that a follower sees every sample once, in order, across rotations, with nothing on
+// standard error. Method: a run of many small segments; sequence numbers.
 #[test]
 fn a_follower_sees_everything_once() {
-    for active in FORMS {
-        everything_is_seen_once(active);
+    for active in COMPRESSION_MODES {
+        follower_sees_everything_once(active);
     }
 }
 
-fn everything_is_seen_once(active: &str) {
+fn follower_sees_everything_once(active: &str) {
     let rig = Rig::new();
     let recorder = record(&rig, active);
     eventually("frames on disk", || has_segment(&rig.data(), 1));
     let (follower, rows) = follow(&rig);
     eventually("six segments", || rig.segments("bin").len() >= 6);
-    // A whole replay of what is there, while it grows.
+    // A whole replay of the files, while they grow.
     let replayed = rig.call(&["replay", "--speed", "max", "flatcap-data"]);
     assert_eq!((replayed.status, replayed.err.as_str()), (Some(0), ""));
     let called = recorder.end("TERM");
@@ -103,16 +105,16 @@ fn everything_is_seen_once(active: &str) {
     assert!(seen.iter().map(|row| row.seq).eq(0..count), "each once, in order");
 }
 
-// Goal: as above when the recorder is killed and started again: what its memory held and the next run saved is seen, too.
-// Method: kill -9 twice in the middle; sequence numbers of each run against what the files hold in the end.
+// Proves the same when the recorder is killed and restarted: samples that the next run recovers
+// from memory are seen too. Method: kill -9 twice; sequence numbers against the final files.
 #[test]
 fn a_follower_outlives_its_recorder() {
-    for active in FORMS {
-        a_recorder_is_outlived(active);
+    for active in COMPRESSION_MODES {
+        follower_outlives_recorder(active);
     }
 }
 
-fn a_recorder_is_outlived(active: &str) {
+fn follower_outlives_recorder(active: &str) {
     let rig = Rig::new();
     let mut recorder = record(&rig, active);
     eventually("frames on disk", || has_segment(&rig.data(), 1));

@@ -1,6 +1,7 @@
-//! Captured hosts are read as they are: trees in tests/hosts, and what the sources make of them.
+//! Captured hosts: file trees in tests/hosts, and the samples that the sources read from them.
 //!
-//! `FLATCAP_HOSTS=write cargo test --test suite hosts` writes what is expected anew; a person then reads the difference.
+//! `FLATCAP_HOSTS=write cargo test --test suite hosts` writes the expected samples anew; review the
+//! difference.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -38,11 +39,11 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts")
 }
 
-/// The first sample of each source, in the order of the list.
+/// Returns the first sample of each source, in the order of the list.
 fn samples(host: &str, sources: &[&str]) -> Vec<Value> {
     let rig = Rig::new();
     let root = folder().join(host);
-    let config = rig.write("host.toml", format!("[agent]\nhost_root = {:?}\n", root.to_str().unwrap()));
+    let config = rig.write("host.toml", format!("[recorder]\nhost_root = {:?}\n", root.to_str().unwrap()));
     let mut arguments = vec!["--quiet", "--config", config.to_str().unwrap()];
     arguments.extend(sources.iter().flat_map(|source| ["--source", source]));
     rig.record_samples(&arguments, 1);
@@ -51,7 +52,7 @@ fn samples(host: &str, sources: &[&str]) -> Vec<Value> {
     sources.iter().map(first).collect()
 }
 
-/// Every whole number in a value.
+/// Collects every integer of a value.
 fn numbers(value: &Value, found: &mut Vec<u64>) {
     match value {
         Value::Number(number) => found.extend(number.as_u64()),
@@ -61,15 +62,16 @@ fn numbers(value: &Value, found: &mut Vec<u64>) {
     }
 }
 
-/// Every run of digits in a file.
+/// Returns every run of digits of a file.
 fn digits(host: &str, file: &str) -> BTreeSet<u64> {
     let text = std::fs::read_to_string(folder().join(host).join(file)).unwrap();
     text.split(|byte: char| !byte.is_ascii_digit()).filter_map(|run| run.parse().ok()).collect()
 }
 
-// Goal: a captured host is read whole, and as it always was. Method: one sample of each source against the kept ones.
+// Proves that a captured host is read completely and as before. Method: one sample of each source
+// against the stored ones.
 #[test]
-fn captured_hosts_are_read_as_ever() {
+fn captured_hosts_are_read_as_before() {
     for (host, sources) in HOSTS {
         let mut made = String::new();
         for sample in samples(host, sources) {
@@ -86,9 +88,10 @@ fn captured_hosts_are_read_as_ever() {
     }
 }
 
-// Goal: no number is made up. Method: each number of a sample stands in the files that it was read from.
+// Proves that no number is invented: each number of a sample occurs in the files that it was read
+// from.
 #[test]
-fn every_number_stands_in_its_file() {
+fn every_number_is_in_its_file() {
     for (source, file) in [
         ("cpu", "proc/stat"),
         ("memory", "proc/meminfo"),

@@ -1,4 +1,5 @@
-//! Foreign recordings in and out again: `import stream`, opaque sources in every verb, `export`, and what all imports have in common.
+//! Import and export of foreign recordings: `import stream`, opaque sources in every verb,
+//! `export`, and the common parts of all imports.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -6,15 +7,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use flatcap::import::{Plan, Recording, Source};
+use flatcap::import::{ImportLimits, ImportSource, RunWriter};
 use flatcap::os::storage::DataDirectory;
 use flatcap::stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use serde_json::Value;
 
-use crate::medium::Medium;
-use crate::rig::{Called, Rig, eventually, finish, has_segment, number, signal};
+use crate::rig::{CallResult, Rig, eventually, finish, has_segment, number, signal};
+use crate::test_disk::TestDisk;
 
-/// Payloads of all lengths from 0 on, seeded: bytes that look like nothing, numbers, zeros.
+/// Returns payloads of many lengths from 0, seeded: random bytes, numbers and zeros.
 fn payloads(count: usize) -> Vec<Vec<u8>> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut next = || {
@@ -45,21 +46,21 @@ fn gzip(content: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn import(rig: &Rig, args: &[&str]) -> Called {
+fn import(rig: &Rig, args: &[&str]) -> CallResult {
     rig.call(&[&["import", "stream", "--data-dir", "data"], args].concat())
 }
 
-fn export(rig: &Rig, args: &[&str]) -> Called {
+fn export(rig: &Rig, args: &[&str]) -> CallResult {
     rig.call(&[&["export", "data", "--to", "stream", "-o", "out"], args].concat())
 }
 
-fn done(called: Called) -> Called {
+fn assert_done(called: CallResult) -> CallResult {
     assert_eq!(called.status, Some(0), "{called:?}");
     called
 }
 
 fn verified(rig: &Rig) -> Value {
-    done(rig.call(&["verify", "--strict", "--json", "data"])).json()
+    assert_done(rig.call(&["verify", "--strict", "--json", "data"])).json()
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -71,12 +72,12 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Streams that flatstream wrote itself, where they lie beside the checkout.
+/// Returns streams written by flatstream, if they are beside the checkout.
 fn foreign_streams() -> Vec<(String, Vec<u8>)> {
     let folder = std::env::var_os("FLATCAP_SHARED_DATA")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data"), PathBuf::from);
     let Ok(entries) = std::fs::read_dir(folder.join("flatstream")) else {
-        println!("passed over: no streams of flatstream's own in {}", folder.display());
+        println!("skipped: no streams of flatstream in {}", folder.display());
         return Vec::new();
     };
     let mut streams: Vec<_> = entries
@@ -97,8 +98,8 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-// Goal: what goes in comes out, byte for byte, with every checksum. Method: seeded streams of each kind, plain and packed, found out and
-// named, through import, verify and export; the same bytes from standard input.
+// Proves that streams survive import and export byte for byte, with every checksum. Method: seeded
+// streams, plain and gzipped, with detected and given checksum, also from standard input.
 #[test]
 fn streams_make_the_round_trip() {
     for kind in ChecksumKind::ALL {
@@ -107,17 +108,17 @@ fn streams_make_the_round_trip() {
         rig.write("a.bin", &bytes);
         rig.write("b.bin.gz", gzip(&bytes));
         rig.write("c", &bytes);
-        done(import(&rig, &["a.bin", "b.bin.gz"]));
-        done(import(&rig, &["c", "--checksum", kind.name()]));
+        assert_done(import(&rig, &["a.bin", "b.bin.gz"]));
+        assert_done(import(&rig, &["c", "--checksum", kind.name()]));
         let mut child = rig
             .command(&["import", "stream", "-", "--data-dir", "data"])
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
         child.stdin.take().unwrap().write_all(&bytes).unwrap();
-        done(finish(child));
+        assert_done(finish(child));
         assert_eq!(number(&verified(&rig)["frames"]), 4 * 3000);
-        done(export(&rig, &["--checksum", kind.name()]));
+        assert_done(export(&rig, &["--checksum", kind.name()]));
         assert_eq!(names(&rig.path("out")), ["a.bin", "b.bin", "c.bin", "stdin.bin"]);
         for name in ["a.bin", "b.bin", "c.bin", "stdin.bin"] {
             assert!(std::fs::read(rig.path("out").join(name)).unwrap() == bytes, "{kind}, {name}");
@@ -125,8 +126,8 @@ fn streams_make_the_round_trip() {
     }
 }
 
-// Goal: streams that flatstream itself has written are imported, each as its kind, and come out as they were. Method: its golden files and
-// its telemetry, the golden ones of "abc" also from here; those whose bytes are streams of two kinds are refused until one is named.
+// Proves that streams written by flatstream are imported with the detected checksum and exported
+// unchanged. Ambiguous bytes are refused until a checksum is given.
 #[test]
 fn streams_of_flatstream_itself() {
     let mut streams = foreign_streams();
@@ -149,18 +150,18 @@ fn streams_of_flatstream_itself() {
             let called = import(&rig, &[&name]);
             assert_eq!((called.status, called.out.len()), (Some(1), 0), "{called:?}");
             assert!(called.err.contains("crc32, none") && called.err.contains("--checksum"), "{called:?}");
-            done(import(&rig, &[&name, "--checksum", kind]));
+            assert_done(import(&rig, &[&name, "--checksum", kind]));
         } else {
-            done(import(&rig, &[&name]));
+            assert_done(import(&rig, &[&name]));
         }
         verified(&rig);
-        done(export(&rig, &["--checksum", kind]));
+        assert_done(export(&rig, &["--checksum", kind]));
         assert!(std::fs::read(rig.path("out").join(format!("{name}.bin"))).unwrap() == bytes, "{name}");
     }
 }
 
-// Goal: every verb knows what to do with payloads that nobody described. Method: an opaque source and a described one in one recording,
-// through each verb and each format.
+// Proves that every verb handles payloads without a schema. Method: an opaque source and a
+// described one in one recording, through each verb and format.
 #[test]
 fn opaque_sources_in_every_verb() {
     let rig = Rig::new();
@@ -168,25 +169,25 @@ fn opaque_sources_in_every_verb() {
     rig.write("bytes.bin", stream(ChecksumKind::Crc32, &[vec![0xAB, 0xCD], Vec::new(), vec![7; 40]]));
     rig.write("events.bin", stream(ChecksumKind::Crc32, &[event.clone(), event]));
     std::fs::copy("tests/data/schema/event.bfbs", rig.path("event.bfbs")).unwrap();
-    done(import(&rig, &["bytes.bin"]));
+    assert_done(import(&rig, &["bytes.bin"]));
 
-    let info = done(rig.call(&["info", "--json", "data"])).json();
+    let info = assert_done(rig.call(&["info", "--json", "data"])).json();
     assert_eq!((&info["sources"][0]["root"], number(&info["sources"][0]["recorded"])), (&Value::from(""), 3));
     verified(&rig);
-    let rows = done(rig.call(&["dump", "data", "--format", "jsonl"])).lines();
+    let rows = assert_done(rig.call(&["dump", "data", "--format", "jsonl"])).lines();
     let hex: Vec<_> = rows.iter().map(|row| row["data"]["payload"].as_str().unwrap().to_owned()).collect();
     assert_eq!(hex, ["abcd".to_owned(), String::new(), "07".repeat(40)]);
     assert!(rows.iter().all(|row| row["source"] == "bytes" && row["wall_ns"] == 0));
-    let rates = done(rig.call(&["dump", "data", "--format", "jsonl", "--rate"])).lines();
+    let rates = assert_done(rig.call(&["dump", "data", "--format", "jsonl", "--rate"])).lines();
     assert_eq!(rates, rows, "bytes have no rate");
-    let csv = done(rig.call(&["dump", "data", "--format", "csv"])).text();
+    let csv = assert_done(rig.call(&["dump", "data", "--format", "csv"])).text();
     let expected = format!(
         "source,seq,mono_ns,wall_ns,duration_ns,flags,payload\nbytes,0,0,0,0,0,abcd\nbytes,1,0,0,0,0,\n\
          bytes,2,0,0,0,0,{}\n",
         "07".repeat(40)
     );
     assert_eq!(csv, expected);
-    let table = done(rig.call(&["dump", "data"])).text();
+    let table = assert_done(rig.call(&["dump", "data"])).text();
     let cells: Vec<_> = table.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
     assert_eq!(cells[..3], ["payload", "abcd", "(empty)"]);
     assert!(table.contains(&format!("{}...(40 bytes)", "07".repeat(16))), "{table}");
@@ -194,25 +195,26 @@ fn opaque_sources_in_every_verb() {
     assert_eq!((called.status, called.out.len()), (Some(2), 0), "{called:?}");
     assert!(called.err.contains("bytes has no fields"), "{called:?}");
 
-    done(import(&rig, &["events.bin", "--schema", "event.bfbs"]));
-    let rows = done(rig.call(&["dump", "data", "--format", "jsonl"])).lines();
+    assert_done(import(&rig, &["events.bin", "--schema", "event.bfbs"]));
+    let rows = assert_done(rig.call(&["dump", "data", "--format", "jsonl"])).lines();
     assert_eq!(rows.len(), 5);
     assert!(rows[3]["data"]["payload"].is_null() && rows[3]["source"] == "events", "{}", rows[3]);
-    let pairs = done(rig.call(&["dump", "data"])).text();
+    let pairs = assert_done(rig.call(&["dump", "data"])).text();
     assert!(pairs.contains("bytes seq=0 payload=abcd\n"), "{pairs}");
 
-    let replayed = done(rig.call(&["replay", "data", "--speed", "max"])).out;
+    let replayed = assert_done(rig.call(&["replay", "data", "--speed", "max"])).out;
     rig.write("replayed.bin", replayed);
-    let again = done(rig.call(&["dump", "replayed.bin", "--format", "jsonl"])).lines();
+    let again = assert_done(rig.call(&["dump", "replayed.bin", "--format", "jsonl"])).lines();
     assert_eq!(again, rows);
     let verdict = rig.call(&["verify", "--json", "replayed.bin"]).json();
     let damage: Vec<_> = verdict["damage"].as_array().unwrap().iter().map(|damage| &damage["what"]).collect();
     assert!(damage.len() == 1 && damage[0].as_str().unwrap().starts_with("not sealed"), "{verdict}");
-    let recovered = done(rig.call(&["recover", "data", "--json"])).json();
+    let recovered = assert_done(rig.call(&["recover", "data", "--json"])).json();
     assert_eq!(recovered["damage"], Value::Array(vec![]));
 }
 
-// Goal: a killed import is sealed by recover, opaque frames and all, and what was whole stays. Method: kill -9 while standard input goes on.
+// Proves that recover seals a killed import with its opaque frames. Method: kill -9 while standard
+// input continues.
 #[test]
 fn a_killed_import_is_recovered() {
     let rig = Rig::new();
@@ -225,16 +227,16 @@ fn a_killed_import_is_recovered() {
     child.kill().unwrap();
     child.wait().unwrap();
     drop(input);
-    done(rig.call(&["recover", "data"]));
+    assert_done(rig.call(&["recover", "data"]));
     let frames = number(&verified(&rig)["frames"]);
     assert!(frames > 1000, "{frames}");
-    done(export(&rig, &[]));
+    assert_done(export(&rig, &[]));
     let exported = std::fs::read(rig.path("out/stdin.bin")).unwrap();
     assert!(bytes.starts_with(&exported) && !exported.is_empty());
 }
 
-// Goal: a signal ends an import in order: what it has is sealed, and the status says that it is not all. Method: SIGINT while standard
-// input goes on without end.
+// Proves that a signal ends an import cleanly: it seals the imported frames, and the status shows
+// that it is incomplete. Method: SIGINT while standard input continues.
 #[test]
 fn a_signal_seals_what_was_imported() {
     let rig = Rig::new();
@@ -260,10 +262,11 @@ fn a_signal_seals_what_was_imported() {
     assert!(names(&rig.path("data")).iter().all(|name| !name.contains("active")));
 }
 
-// Goal: damage costs what it hits, is told with offset and count, and makes the status 3, for people and for scripts. Method: a frame
-// changed, a frame above --frame-max, an end within a frame, and all three packed, whose packing is cut too.
+// Proves that damage costs only the frames that it hits, is reported with offset and count, and
+// sets status 3. Method: a changed frame, a frame above --frame-max, a cut end; gzip that is cut
+// too.
 #[test]
-fn damaged_streams_are_imported_as_far_as_they_go() {
+fn intact_frames_of_damaged_streams_are_imported() {
     let rig = Rig::new();
     let payloads =
         [b"first".to_vec(), b"second".to_vec(), vec![5; 100_000], b"fourth".to_vec(), b"fifth".to_vec()];
@@ -299,8 +302,8 @@ fn damaged_streams_are_imported_as_far_as_they_go() {
         .map(|row| number(&row["seq"]))
         .collect();
     assert_eq!(seqs, [0, 3]);
-    // What is lost in a recording is no damage of it.
-    done(export(&rig, &[]));
+    // Lost frames of a recording are not damage.
+    assert_done(export(&rig, &[]));
 
     let packed = gzip(&bytes);
     rig.write("b.gz", &packed[..packed.len() - 9]);
@@ -309,23 +312,24 @@ fn damaged_streams_are_imported_as_far_as_they_go() {
     assert!(called.err.contains("gzip"), "{called:?}");
 }
 
-// Goal: an empty file is no error and no recording. Method: one alone, and beside another one.
+// Proves that an empty file is not an error and creates no recording, alone and beside another
+// file.
 #[test]
 fn an_empty_file_has_nothing_to_import() {
     let rig = Rig::new();
     rig.write("empty.bin", "");
-    let called = done(import(&rig, &["empty.bin"]));
+    let called = assert_done(import(&rig, &["empty.bin"]));
     assert!(called.text().contains("empty: 0 frames") && called.text().contains("0 segment"), "{called:?}");
     assert_eq!(names(&rig.path("data")), ["flatcap.lock"]);
     rig.write("a.bin", stream(ChecksumKind::Xxh3, &[b"abc".to_vec()]));
-    done(import(&rig, &["empty.bin", "a.bin"]));
-    done(export(&rig, &[]));
+    assert_done(import(&rig, &["empty.bin", "a.bin"]));
+    assert_done(export(&rig, &[]));
     assert_eq!(std::fs::read(rig.path("out/empty.bin")).unwrap(), b"");
 }
 
-// Goal: what cannot be imported is refused with the place and what to do, before anything is written. Method: one mistake after the other.
+// Proves that every mistake is refused with its place and a remedy before anything is written.
 #[test]
-fn mistakes_are_told_before_anything_is_written() {
+fn mistakes_are_reported_before_anything_is_written() {
     let rig = Rig::new();
     rig.write("a.bin", stream(ChecksumKind::Xxh3, &[b"abc".to_vec()]));
     rig.write("text.csv", "time,price\n1,2\n");
@@ -361,8 +365,8 @@ fn mistakes_are_told_before_anything_is_written() {
     assert!(called.status == Some(1) && called.err.contains("file"), "{called:?}");
 }
 
-// Goal: an import never writes beside a recorder at work, and neither verb goes where it has no right. Method: a recorder in its directory;
-// another account, a directory and a file that are closed to it.
+// Proves that an import never writes into the directory of a running recorder, and that import and
+// export respect permissions. Method: a recorder in its directory; another account, closed paths.
 #[test]
 fn directories_of_others_are_left_alone() {
     let rig = Rig::new();
@@ -371,7 +375,7 @@ fn directories_of_others_are_left_alone() {
     eventually("a segment", || has_segment(&rig.path("data"), 1));
     let called = import(&rig, &["a.bin"]);
     assert!(called.status == Some(1) && called.err.contains("in use by another recorder"), "{called:?}");
-    // A recording at work is exported as far as it is there.
+    // The export of a running recording contains the frames written so far.
     eventually("frames", || {
         let exported = export(&rig, &["--force", "--json"]);
         exported.status == Some(0)
@@ -381,7 +385,7 @@ fn directories_of_others_are_left_alone() {
     finish(recorder);
 
     if !rustix::process::geteuid().is_root() {
-        println!("passed over: other accounts need root");
+        println!("skipped: needs root for other accounts");
         return;
     }
     let closed = rig.path("closed");
@@ -393,21 +397,21 @@ fn directories_of_others_are_left_alone() {
         &["import", "stream", "a.bin", "--data-dir", "closed"],
         &["export", "data", "--to", "stream", "-o", "closed"],
     ] {
-        let called = Called::from(rig.command_as(65_533, args).output().unwrap());
+        let called = CallResult::from(rig.command_as(65_533, args).output().unwrap());
         assert_eq!(called.status, Some(1), "{args:?}: {called:?}");
     }
     assert_eq!(names(&closed), ["b.bin"]);
 }
 
-// Goal: a full disk ends an import and an export with a clear error; what was imported is sealed or left to recover, and no half file
-// has a final name. Method: a small tmpfs.
+// Proves that a full disk ends import and export with an error, that imported frames are sealed or
+// can be recovered, and that no partial file has a final name. Method: a small tmpfs.
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     let rig = Rig::new();
     let bytes = stream(ChecksumKind::Xxh3, &vec![vec![7; 1000]; 6000]);
     rig.write("a.bin", &bytes);
-    let Some(medium) = Medium::tmpfs(&rig, 4 << 20) else { return };
-    let data = medium.path().join("data");
+    let Some(disk) = TestDisk::tmpfs(&rig, 4 << 20) else { return };
+    let data = disk.path().join("data");
     let data = data.to_str().unwrap();
     let called = rig.call(&["import", "stream", "a.bin", "--data-dir", data]);
     assert_eq!(called.status, Some(1), "{called:?}");
@@ -417,8 +421,8 @@ fn a_full_disk_is_told() {
     assert!(verdict.status == Some(0) && number(&verdict.json()["frames"]) > 1000, "{verdict:?}");
 
     std::fs::remove_dir_all(data).unwrap();
-    done(import(&rig, &["a.bin"]));
-    let out = medium.path().join("out");
+    assert_done(import(&rig, &["a.bin"]));
+    let out = disk.path().join("out");
     let called = rig.call(&["export", "data", "--to", "stream", "-o", out.to_str().unwrap()]);
     assert_eq!((called.status, called.out.len()), (Some(1), 0), "{called:?}");
     assert!(
@@ -428,17 +432,18 @@ fn a_full_disk_is_told() {
     assert!(names(&out).is_empty(), "{:?}", names(&out));
 }
 
-// Goal: an export replaces nothing unasked, and takes what was chosen, over all runs in their order. Method: two runs of one source and one of another,
-// twice, with --force, with --source, with a time in which nothing is.
+// Proves that an export replaces nothing without --force and contains the selected samples of all
+// runs in order. Method: two runs of one source and one of another; --force, --source, an empty
+// time range.
 #[test]
-fn an_export_takes_what_was_chosen() {
+fn an_export_contains_the_selection() {
     let rig = Rig::new();
     let (one, other) = (payloads(20), payloads(33));
     rig.write("a", stream(ChecksumKind::None, &one));
     rig.write("b", stream(ChecksumKind::Crc16, &other));
-    done(import(&rig, &["a", "b"]));
-    done(import(&rig, &["b", "--name", "a"]));
-    done(export(&rig, &["--source", "a", "--checksum", "none"]));
+    assert_done(import(&rig, &["a", "b"]));
+    assert_done(import(&rig, &["b", "--name", "a"]));
+    assert_done(export(&rig, &["--source", "a", "--checksum", "none"]));
     assert_eq!(names(&rig.path("out")), ["a.bin"]);
     let both = [one, other].concat();
     assert!(std::fs::read(rig.path("out/a.bin")).unwrap() == stream(ChecksumKind::None, &both));
@@ -447,7 +452,7 @@ fn an_export_takes_what_was_chosen() {
     assert_eq!((called.status, called.out.len()), (Some(1), 0), "{called:?}");
     assert!(called.err.contains("out/a.bin exists already") && called.err.contains("--force"), "{called:?}");
     assert_eq!(names(&rig.path("out")), ["a.bin"]);
-    let report = done(export(&rig, &["--force", "--json"])).json();
+    let report = assert_done(export(&rig, &["--force", "--json"])).json();
     assert_eq!(report["files"].as_array().unwrap().len(), 2);
     let exported = std::fs::read(rig.path("out/a.bin")).unwrap();
     assert_eq!(number(&report["files"][0]["bytes"]), exported.len() as u64);
@@ -465,7 +470,8 @@ fn an_export_takes_what_was_chosen() {
     }
     let called = rig.call(&["export", "data", "--to", "parquet", "-o", "out"]);
     assert!(called.status == Some(2) && called.err.contains("stream"), "{called:?}");
-    let later = done(rig.call(&["export", "data", "--to", "stream", "-o", "later", "--since", "@1000"]));
+    let later =
+        assert_done(rig.call(&["export", "data", "--to", "stream", "-o", "later", "--since", "@1000"]));
     assert!(
         names(&rig.path("later"))
             .iter()
@@ -474,18 +480,18 @@ fn an_export_takes_what_was_chosen() {
     );
 }
 
-// Goal: damage of a recording makes the status of its export 3, and costs what it hits. Method: a byte in the middle of a segment.
+// Proves that damage in a recording sets status 3 of its export and costs only the frame it hits.
 #[test]
-fn a_damaged_recording_is_exported_as_far_as_it_goes() {
+fn intact_frames_of_a_damaged_recording_are_exported() {
     let rig = Rig::new();
     let payloads = payloads(400);
     rig.write("a", stream(ChecksumKind::Xxh3, &payloads));
-    done(import(&rig, &["a"]));
+    assert_done(import(&rig, &["a"]));
     let segment = rig
         .path("data")
         .join(names(&rig.path("data")).into_iter().find(|name| name != "flatcap.lock").unwrap());
     let mut bytes = std::fs::read(&segment).unwrap();
-    // Bytes that are nowhere else: numbers and zeros are in many payloads.
+    // Bytes that occur only once: numbers and zeros are in many payloads.
     let long = (0..payloads.len()).position(|index| index % 3 == 0 && payloads[index].len() > 200).unwrap();
     let at = bytes.windows(100).position(|window| *window == payloads[long][..100]).unwrap();
     bytes[at + 50] ^= 1;
@@ -499,21 +505,22 @@ fn a_damaged_recording_is_exported_as_far_as_it_goes() {
     assert!(exported == stream(ChecksumKind::Xxh3, &left));
 }
 
-// Goal: no name in a recording leads an export out of its directory, or one file over another. Method: sources with hostile names.
+// Proves that no source name leads an export out of its directory, or one file over another.
 #[test]
 fn hostile_names_stay_in_the_directory() {
     let rig = Rig::new();
     let storage = DataDirectory::open(&rig.path("data")).unwrap();
-    let plan = Plan { segment_bytes: 1 << 20, frame_max: 1 << 16 };
-    let mut recording = Recording::begin(&storage, plan).unwrap();
+    let plan = ImportLimits { segment_bytes: 1 << 20, frame_max: 1 << 16 };
+    let mut recording = RunWriter::begin(&storage, plan).unwrap();
     for name in ["../escaped", ".._escaped", "_._escaped", "", "a/b", "a_b", "/etc/passwd", "x\n\u{1b}[31m"] {
-        let source = Source { name: name.to_owned(), labels: vec![], root: String::new(), schema: vec![] };
+        let source =
+            ImportSource { name: name.to_owned(), labels: vec![], root: String::new(), schema: vec![] };
         let source = recording.add_source(source).unwrap();
         recording.append(source, 0, name.len(), |payload| payload.copy_from_slice(name.as_bytes())).unwrap();
     }
     recording.finish().unwrap();
     drop(storage);
-    done(export(&rig, &["--checksum", "none"]));
+    assert_done(export(&rig, &["--checksum", "none"]));
     assert_eq!(
         names(&rig.path("out")),
         [

@@ -1,4 +1,5 @@
-//! The program as a new user runs it, and the house rules that no compiler checks.
+//! Tests of the program as a user runs it, and of the rules of the source tree that no compiler
+//! checks.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,15 +15,18 @@
     missing_docs,
     unreachable_pub,
     missing_debug_implementations,
-    reason = "a test says what it expects by failing where it is not so"
+    reason = "a test states what it expects by failing"
 )]
 
 mod architecture;
 mod arguments;
 mod attacks;
+mod compression;
+mod config_layers;
 mod control;
 mod corpus;
 mod crafted;
+mod crash_recovery;
 mod damage;
 mod disk;
 mod dumping;
@@ -33,27 +37,24 @@ mod follow;
 mod hosts;
 mod iex;
 mod importing;
-mod judges;
-mod layers;
+mod independent_reader;
 mod lobster;
 #[path = "../generators/lobster.rs"]
 mod lobster_generator;
-mod medium;
 mod metrics;
 mod overload;
 mod privileges;
 mod reading;
 mod recording;
+mod reference_tools;
 mod reloading;
 mod replaying;
-mod rescue;
 mod rig;
 mod sampling;
-mod sealing;
 mod seeking;
 mod service;
 mod sources;
 mod template;
+mod test_disk;
 #[path = "../../benches/capture/tracer.rs"]
 mod tracer;
-mod walker;

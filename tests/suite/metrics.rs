@@ -1,4 +1,5 @@
-//! Metrics as others see them: the parsers of Prometheus, the document, the alert rules and the dashboard.
+//! Metrics as others see them: the parsers of Prometheus, the document, the alert rules and the
+//! dashboard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -7,20 +8,20 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::control::{ask, start};
+use crate::control::{http_request, start};
 use crate::rig::{Rig, eventually, finish, signal};
 
-/// What `prometheus_client`, the official parser, makes of a text: a line a family.
+/// Parses a text with `prometheus_client`, the official parser, and prints one line per family.
 const PARSER: &str = "import sys\n\
     from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
     for family in parse(sys.stdin.read()): print(family.name, family.type, family.unit or '-', len(family.samples))";
 
-/// Both texts of an agent that has recorded for a second.
+/// Returns both texts of a recorder after its first second.
 fn texts() -> (String, String) {
     let rig = Rig::new();
     let child = start(&rig, &["--source", "cpu@10ms", "--source", "synthetic@1ms"]);
     let body = |accept: &str| {
-        let answer = ask(&rig.socket(), "GET /metrics", accept, "");
+        let answer = http_request(&rig.socket(), "GET /metrics", accept, "");
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.to_owned(), body.to_owned())
     };
@@ -39,16 +40,17 @@ fn texts() -> (String, String) {
     (newer, older)
 }
 
-/// What a program says of a text on its standard input; none, in one line, where it is not here.
-fn judged(program: &str, args: &[&str], text: &str) -> Option<(bool, String)> {
+/// Returns success and output of a program with a text on its standard input; none, with one line
+/// of notice, if it is not installed.
+fn run_parser(program: &str, args: &[&str], text: &str) -> Option<(bool, String)> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let Ok(mut judge) = command.spawn() else {
-        println!("passed over: {program} is not here");
+        println!("skipped: {program} is not here");
         return None;
     };
     let mut input = judge.stdin.take().unwrap();
-    // One that has seen enough does not read on.
+    // A program may stop reading early.
     let _unread = input.write_all(text.as_bytes());
     drop(input);
     let output = judge.wait_with_output().unwrap();
@@ -60,7 +62,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// Names and types of all metrics, as their lines are called.
+/// Returns names and types of all metrics, as in their lines.
 fn metrics() -> BTreeMap<String, String> {
     let types = texts().1;
     let types = types
@@ -70,8 +72,8 @@ fn metrics() -> BTreeMap<String, String> {
     types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
 }
 
-/// The names of metrics in a text, without what is said behind a histogram's name.
-fn named(text: &str, metrics: &BTreeMap<String, String>) -> BTreeSet<String> {
+/// Returns the names of metrics in a text, without the suffixes of histograms.
+fn named_metrics(text: &str, metrics: &BTreeMap<String, String>) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let ours = words.filter(|word| word.starts_with("flatcap_") || word.starts_with("process_"));
     ours.map(|word| {
@@ -82,36 +84,37 @@ fn named(text: &str, metrics: &BTreeMap<String, String>) -> BTreeSet<String> {
     .collect()
 }
 
-// Goal: both texts are what Prometheus reads. Method: its official parser of OpenMetrics, and promtool, where they are here.
+// Proves that Prometheus can read both texts. Method: its official parser of OpenMetrics and
+// promtool, if installed.
 #[test]
-fn the_judges_of_prometheus_are_content() {
+fn prometheus_parsers_accept_the_metrics() {
     let (newer, older) = texts();
-    if let Some((is_content, said)) = judged("promtool", &["check", "metrics"], &older) {
+    if let Some((is_content, said)) = run_parser("promtool", &["check", "metrics"], &older) {
         assert!(is_content && said.trim().is_empty(), "{said}");
     }
-    // The host's own first: where its packages are.
+    // The host's own Python first, which has its packages.
     for python in ["/usr/bin/python3", "python3"] {
-        let Some((is_content, said)) = judged(python, &["-c", PARSER], &newer) else { continue };
+        let Some((is_content, said)) = run_parser(python, &["-c", PARSER], &newer) else { continue };
         if said.contains("No module named 'prometheus_client'") {
-            println!("passed over: {python} has no prometheus_client");
+            println!("skipped: {python} has no prometheus_client");
         } else {
             assert!(is_content, "{said}");
             let families = newer.lines().filter(|line| line.starts_with("# TYPE ")).count();
             assert_eq!(said.lines().count(), families, "{said}");
             assert!(said.contains("flatcap_source_lateness_seconds histogram seconds 50"), "{said}");
             let broken = newer.replace("# EOF\n", "");
-            assert!(!judged(python, &["-c", PARSER], &broken).unwrap().0, "it judges nothing");
+            assert!(!run_parser(python, &["-c", PARSER], &broken).unwrap().0, "it judges nothing");
         }
     }
 }
 
-// Goal: every metric is in the operator's document with its type, and every metric there exists. Method: its table against an agent's
-// answer.
+// Proves that the operator's document lists every metric with its type, and no other. Method: its
+// table against the answer of a recorder.
 #[test]
 fn every_metric_is_in_the_document() {
     let mut told = BTreeMap::new();
     for (name, kind) in metrics() {
-        // The older format knows no info.
+        // The older format has no info type.
         let kind = if name.ends_with("_info") { "info".to_owned() } else { kind };
         told.insert(name, kind);
     }
@@ -127,14 +130,15 @@ fn every_metric_is_in_the_document() {
     assert_eq!(listed, told);
 }
 
-// Goal: rules and dashboard name no metric that is not there, and each rule's runbook exists. Method: their words against an agent's
-// answer, their links against the document's headings.
+// Proves that rules and dashboard name existing metrics only, and that each rule's runbook exists.
+// Method: their words against the answer of a recorder, their links against the document's
+// headings.
 #[test]
 fn rules_and_dashboard_name_what_is_there() {
     let metrics = metrics();
     let (rules, dashboard) = (read("deploy/prometheus/alerts.yaml"), read("deploy/grafana/flatcap.json"));
     for (what, text, least) in [("rules", &rules, 12), ("dashboard", &dashboard, 25)] {
-        let named = named(text, &metrics);
+        let named = named_metrics(text, &metrics);
         let missing: Vec<&String> = named.iter().filter(|name| !metrics.contains_key(*name)).collect();
         assert!(missing.is_empty() && named.len() >= least, "{what}: {missing:?} of {named:?}");
     }
@@ -155,7 +159,8 @@ fn rules_and_dashboard_name_what_is_there() {
     assert!(panels.iter().all(|panel| panel["type"] == "row" || panel["targets"][0]["expr"].is_string()));
 }
 
-// Goal: the rules are rules, and fire where they should. Method: promtool, where it is here, with series by hand.
+// Proves that the rules are valid and fire as intended. Method: promtool, if installed, with series
+// written by hand.
 #[test]
 fn the_rules_fire_where_they_should() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -170,7 +175,7 @@ fn the_rules_fire_where_they_should() {
                 String::from_utf8_lossy(&output.stdout),
                 String::from_utf8_lossy(&output.stderr)
             ),
-            Err(_) => println!("passed over: promtool is not here"),
+            Err(_) => println!("skipped: promtool is not here"),
         }
     }
 }

@@ -1,32 +1,34 @@
-//! A recorder whose storage stands still: what each policy of a full queue keeps, gives up, and says of it.
+//! A recorder with a frozen disk: the samples that each policy of a full queue keeps and drops, and
+//! the reports about them.
 
 use std::path::Path;
 use std::time::Duration;
 
 use crate::control::has_thread;
-use crate::medium::Medium;
-use crate::rig::{Called, Rig, eventually, finish, has_segment, number, signal};
+use crate::rig::{CallResult, Rig, eventually, finish, has_segment, number, signal};
+use crate::test_disk::TestDisk;
 
-/// How long a disk stays frozen after a stop: longer than a group waits for room then.
-const WAITED: Duration = Duration::from_millis(1500);
+/// Time for which a disk stays frozen after a stop: longer than a group then waits for space.
+const FREEZE_AFTER_STOP: Duration = Duration::from_millis(1500);
 
-/// What a run under a frozen disk has come to.
-struct Outcome {
-    called: Called,
+/// The result of a run with a frozen disk.
+struct OverloadResult {
+    called: CallResult,
     recorded: u64,
     lost: u64,
     causes: String,
 }
 
-/// Records at 50 us into a small memory by this policy, and freezes the disk for a while. None where no disk can be frozen.
-fn overload(rig: &Rig, on_full: &str, stops_frozen: bool) -> Option<Outcome> {
-    let medium = Medium::ext4(rig)?;
-    let data = medium.path().join("data/records");
+/// Records at 50 us with a small memory and this policy, and freezes the disk for a while. Returns
+/// none if no disk can be frozen.
+fn overload(rig: &Rig, on_full: &str, stops_frozen: bool) -> Option<OverloadResult> {
+    let disk = TestDisk::ext4(rig)?;
+    let data = disk.path().join("data/records");
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let config = rig.write(
         "overload.toml",
         format!(
-            "[agent]\nmemory_max = \"10MiB\"\n[storage]\nframe_max = \"64KiB\"\nsegment_size = \"32MiB\"\n\
+            "[recorder]\nmemory_max = \"10MiB\"\n[storage]\nframe_max = \"64KiB\"\nsegment_size = \"32MiB\"\n\
              [group.fast]\non_full = \"{on_full}\"\n\
              [source.synthetic]\nperiod = \"50us\"\nshape = \"wide\"\nfields = 200\nbudget = \"100%\"\n"
         ),
@@ -41,8 +43,8 @@ fn overload(rig: &Rig, on_full: &str, stops_frozen: bool) -> Option<Outcome> {
         &text(&data),
     ]);
     eventually("some data", || has_segment(&data, 1 << 20));
-    let frozen = medium.freeze();
-    // The queue is full when its group gives slabs up, or waits.
+    let frozen = disk.freeze();
+    // The queue is full when its group drops slabs or waits.
     eventually("a full queue", || {
         rig.status().is_some_and(|status| {
             let group = &status["queues"]["groups"][0];
@@ -51,30 +53,31 @@ fn overload(rig: &Rig, on_full: &str, stops_frozen: bool) -> Option<Outcome> {
     });
     if stops_frozen {
         signal(&child, "TERM");
-        // It waits for a second after that.
-        std::thread::sleep(WAITED);
+        // The recorder waits for a second after the signal.
+        std::thread::sleep(FREEZE_AFTER_STOP);
     }
     let recorded = || number(&rig.source("synthetic").unwrap()["recorded"]);
     let before = if stops_frozen { 0 } else { recorded() };
     drop(frozen);
     if !stops_frozen {
-        eventually("recording goes on", || recorded() > before + 1000);
+        eventually("recording continues", || recorded() > before + 1000);
         signal(&child, "TERM");
     }
     let called = finish(child);
     let verify = rig.call(&["verify", "--json", &text(&data)]).json();
     assert_eq!((verify["intact"].as_bool(), number(&verify["unexplained"])), (Some(true), 0), "{verify}");
     let (recorded, lost) = (number(&verify["frames"]), number(&verify["lost"]));
-    // The run's own account: begun minus recorded is lost.
+    // The counts of the run itself: begun minus recorded is lost.
     let row = called.err.lines().find(|line| line.trim_start().starts_with("synthetic ")).unwrap();
     let account: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(account[4..6], [recorded.to_string(), lost.to_string()], "{row}");
     let causes = verify["losses"].to_string();
-    Some(Outcome { called, recorded, lost, causes })
+    Some(OverloadResult { called, recorded, lost, causes })
 }
 
-// Goal: a stalled disk costs what the policy gives up, counted to the last reading and named by its cause; then recording goes on.
-// Method: a frozen ext4 and a queue of a few MiB, by both policies that drop.
+// Proves that a stalled disk costs only the samples that the policy drops, all counted under their
+// cause, and that recording continues. Method: a frozen ext4, a queue of a few MiB, both dropping
+// policies.
 #[test]
 fn a_stalled_disk_costs_what_the_policy_drops() {
     for on_full in ["drop-newest", "drop-oldest"] {
@@ -88,8 +91,9 @@ fn a_stalled_disk_costs_what_the_policy_drops() {
     }
 }
 
-// Goal: a group that waits loses nothing and says how long it waited; a stop is not held up by it, and then what found no room is
-// lost and counted. Method: the same disk, thawed before the stop, and behind it.
+// Proves that a group that waits loses nothing and reports how long it waited; it does not delay a
+// stop, after which samples without space are counted as lost. Method: the disk thaws before or
+// after the stop.
 #[test]
 fn a_stalled_disk_is_waited_for() {
     let rig = Rig::new();
@@ -102,17 +106,18 @@ fn a_stalled_disk_is_waited_for() {
     assert!(outcome.lost > 0 && outcome.causes.contains("queue_full"), "{} {}", outcome.lost, outcome.causes);
 }
 
-/// What the kernel says of a process's resident memory, in KiB: of this kind (`proc_pid_status(5)`).
+/// Returns one kind of a process's resident memory in KiB (`proc_pid_status(5)`).
 fn resident(child: &std::process::Child, kind: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with(kind)).unwrap();
     line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-// Goal: all slabs are taken into memory after the start, touched or not, and nothing grows after that. Method: a source that fills a few
-// of them; the kernel's counts against the sum that `record` states, and again after some thousand samples.
+// Proves that all slabs are mapped after the start, used or not, and that memory does not grow
+// after that. Method: the kernel's counts against the sum that `record` logs, and after thousands
+// of samples.
 #[test]
-fn memory_is_taken_at_the_start() {
+fn memory_is_mapped_at_the_start() {
     let rig = Rig::new();
     let child = rig.start(&["record", "--source", "synthetic@1ms"]);
     eventually("a segment", || has_segment(&rig.data(), 1));
@@ -126,6 +131,6 @@ fn memory_is_taken_at_the_start() {
     signal(&child, "TERM");
     let called = finish(child);
     assert_eq!(called.status, Some(0), "{called:?}");
-    assert!(called.err.contains("buffers take 63.9 MiB of memory"), "{called:?}");
+    assert!(called.err.contains("buffers use 63.9 MiB of memory"), "{called:?}");
     assert!(grown < 512, "{grown} KiB more than at the start");
 }

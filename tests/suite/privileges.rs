@@ -1,40 +1,40 @@
-//! What the scheduler and the memory manager are asked for: that it is really so, and what is said where it is refused.
+//! Scheduling and memory locking: requests take effect, and refusals are reported.
 
 use std::process::{Child, Stdio};
 
 use crate::rig::{Rig, eventually, finish, signal};
 
-const CONFIG: &str = "[agent]\nlock_memory = true\n\
+const CONFIG: &str = "[recorder]\nlock_memory = true\n\
     [group.fast]\ntiming = \"spin\"\npriority = 3\ncpus = [CPU]\n\
     [group.blocking]\npriority = 2\ncpus = [CPU]\n\
     [source.synthetic]\nenabled = true\nperiod = \"10ms\"\n\
     [source.file.load]\npath = \"/proc/loadavg\"\nformat = \"regex\"\npattern = '^(\\S+)'\nperiod = \"10ms\"\n";
 
-/// An account without rights.
+/// An account without privileges.
 const NOBODY: u32 = 65_534;
 
-/// The first processor that this test may run on.
+/// Returns the first CPU that this test may run on.
 fn first_cpu() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
     list.trim().split([',', '-']).next().unwrap().to_owned()
 }
 
-/// Starts a recording that asks for all of it, and waits until it records.
+/// Starts a recording with all requests, and waits until it records.
 fn start(rig: &Rig, uid: u32) -> Child {
     let config = rig.write("asks.toml", CONFIG.replace("CPU", &first_cpu()));
     let mut command = rig.command_as(uid, &["record", "--config", config.to_str().unwrap(), "--for", "60s"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Each thread asks before its first tick.
+    // Each thread makes its requests before its first tick.
     eventually("samples of each source", || rig.has_samples(2));
     child
 }
 
-/// Of each thread: its name, its real-time priority and policy, the processors that it may run on.
+/// Returns for each thread: name, real-time priority, policy, and the CPUs it may run on.
 fn threads(child: &Child) -> Vec<(String, String, String, String)> {
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).ok();
     let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
-    // Those that end meanwhile are none.
+    // Threads that end meanwhile are skipped.
     let mut threads: Vec<_> = tasks
         .filter_map(|task| {
             let task = task.unwrap().path();
@@ -50,17 +50,18 @@ fn threads(child: &Child) -> Vec<(String, String, String, String)> {
     threads
 }
 
-/// Locked memory, in KiB.
+/// Returns the locked memory in KiB.
 fn locked(child: &Child) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-// Goal: what is asked for is so, and only for those it is asked for. Method: policy, priority, processors and locked memory as /proc
-// shows them while root records: the groups' threads have their priority, the reader of a blocking source their processors alone.
+// Proves that each request takes effect for its threads only. Method: policy, priority, CPUs and
+// locked memory in /proc while root records; a reader of a blocking source has its group's CPUs
+// alone.
 #[test]
-fn root_gets_what_it_asks_for() {
+fn requests_of_root_take_effect() {
     if !rustix::process::getuid().is_root() {
         return;
     }
@@ -72,7 +73,7 @@ fn root_gets_what_it_asks_for() {
         let (_, priority, policy, cpus) = all.iter().find(|thread| thread.0 == name).unwrap();
         (priority.as_str(), policy.as_str(), cpus.clone())
     };
-    // A container may have every right but this one: then there is a warning, which the other test is about.
+    // A container may lack only this privilege; the warning is tested below.
     let may_run_first = seen("sampler-fast").1 == "1";
     if may_run_first {
         assert_eq!(seen("sampler-fast"), ("3", "1", cpu.clone()), "SCHED_FIFO is 1");
@@ -90,17 +91,17 @@ fn root_gets_what_it_asks_for() {
     assert!(!called.err.contains("lock_memory") && !called.err.contains("cpus = "), "{called:?}");
 }
 
-// Goal: without the rights everything is recorded, and each key that had no effect is named once, with what to do. Method: the same
-// configuration as nobody, whose limits are those of any account; and as root with a processor that no host has.
+// Proves that everything is recorded without privileges, and that each key without effect is named
+// once with a remedy. Method: the same configuration as an unprivileged account.
 #[test]
-fn an_account_without_rights_is_told() {
+fn missing_privileges_are_reported() {
     if !rustix::process::getuid().is_root() {
         return;
     }
     let rig = Rig::new();
     let child = start(&rig, NOBODY);
     assert_eq!(locked(&child), 0);
-    // SCHED_FIFO is 1 and SCHED_RR 2; what comes after others (SCHED_BATCH, SCHED_IDLE) takes no right.
+    // SCHED_FIFO is 1 and SCHED_RR 2; lower policies (SCHED_BATCH, SCHED_IDLE) need no privilege.
     let threads = threads(&child);
     let is_real_time = |policy: &str| ["1", "2"].contains(&policy);
     assert!(threads.iter().all(|thread| thread.1 == "0" && !is_real_time(&thread.2)), "{threads:?}");
@@ -108,23 +109,23 @@ fn an_account_without_rights_is_told() {
     let called = finish(child);
     assert_eq!(called.status, Some(0), "{called:?}");
     for (words, advice) in [
-        ("[agent] lock_memory = true: the kernel refuses", "LimitMEMLOCK=infinity"),
+        ("[recorder] lock_memory = true: the kernel refuses", "LimitMEMLOCK=infinity"),
         ("[group.fast] priority = 3: the kernel refuses", "LimitRTPRIO=3"),
         ("[group.blocking] priority = 2: the kernel refuses", "LimitRTPRIO=2"),
     ] {
         let lines: Vec<&str> = called.err.lines().filter(|line| line.contains(words)).collect();
         assert!(lines.len() == 1 && lines[0].contains(advice), "{words}: {called:?}");
-        assert!(lines[0].contains("error="), "what the kernel said: {lines:?}");
+        assert!(lines[0].contains("error="), "the error of the kernel: {lines:?}");
     }
-    assert!(!called.err.contains("cpus = "), "this takes no right: {called:?}");
+    assert!(!called.err.contains("cpus = "), "this needs no privilege: {called:?}");
 }
 
-// Goal: processors that are not there do not stop a recording. Method: one of two is not there, and the only one.
+// Proves that absent CPUs do not stop a recording. Method: one of two is absent, and the only one.
 #[test]
-fn absent_processors_are_named() {
+fn absent_cpus_are_named() {
     let cpu = first_cpu();
     for (cpus, said) in [
-        (format!("[{cpu}, 1023]"), format!("cpus = [{cpu}, 1023]: the kernel leaves out [1023]")),
+        (format!("[{cpu}, 1023]"), format!("cpus = [{cpu}, 1023]: the kernel skips [1023]")),
         ("[1023]".to_owned(), "cpus = [1023]: the kernel refuses".to_owned()),
     ] {
         let rig = Rig::new();

@@ -1,4 +1,5 @@
-//! Reading what is not as it should be, or not there yet: bad files, several directories, followers of runs that were killed.
+//! Reading of incomplete or damaged input: bad files, several directories, followers of killed
+//! runs.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,22 +9,25 @@ use std::process::Child;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use flatcap::cli::{self, Outcome};
-use flatcap::replay::{Filter, Item, MergedReader, Notice};
-use flatcap::segment::{Advance, Elapsed, FrameKind, SegmentReader, Start};
+use flatcap::cli::{self, ExitStatus};
+use flatcap::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
+use flatcap::segment::{Advance, Elapsed, FrameKind, RecordingStart, SegmentReader};
 
 use crate::rig::{Rig, finish, signal};
-use crate::seeking::{LateSlab, NAME_PREFIX, READINGS, S, SEGMENTS, STEP_S, report, write, write_slabs};
+use crate::seeking::{
+    LateSlab, NAME_PREFIX, NS_PER_S, SAMPLES_PER_SEGMENT, SEGMENTS, STEP_S, json_report, write_run,
+    write_slabs,
+};
 
-/// Samples and notices that a reader gives until it has no more.
-fn drain(reader: &mut MergedReader) -> (Vec<u64>, Vec<String>) {
+/// Returns samples and notices until the reader has no more.
+fn read_all(reader: &mut MergedReader) -> (Vec<u64>, Vec<String>) {
     let (mut samples, mut notices) = (Vec::new(), Vec::new());
     while let Some(item) = reader.next().unwrap() {
         match item {
-            Item::Sample(sample) => samples.push(sample.telemetry.seq),
-            Item::Notice(notice) => notices.push(match notice {
-                Notice::PassedOver(_) => "passed over".to_owned(),
-                Notice::TakenBack(_, offset) => format!("taken back from {offset} on"),
+            ReplayItem::Sample(sample) => samples.push(sample.telemetry.seq),
+            ReplayItem::Notice(notice) => notices.push(match notice {
+                Notice::Unrecovered(_) => "unrecovered".to_owned(),
+                Notice::Truncated(_, offset) => format!("truncated at {offset}"),
                 other => format!("{other:?}"),
             }),
             _ => {}
@@ -32,7 +36,7 @@ fn drain(reader: &mut MergedReader) -> (Vec<u64>, Vec<String>) {
     (samples, notices)
 }
 
-/// The segment files of a directory, in the order of their names.
+/// Returns the segment files of a directory, in the order of their names.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = entries.filter(|path| path.to_string_lossy().contains(".bin")).collect();
@@ -44,12 +48,13 @@ fn move_into(folder: &Path, file: &Path) {
     std::fs::rename(file, folder.join(file.file_name().unwrap())).unwrap();
 }
 
-// Goal: a file that cannot be opened costs verify nothing but itself: it is named, all others are checked, and the status says that something is
-// wrong; only where nothing can be read has verify failed. Method: a dangling link and a directory among good segments; the link alone.
+// Proves that verify names a file that it cannot open, checks all others, and returns the status
+// for loss; it fails only if nothing can be read. Method: a dangling link and a directory among
+// segments.
 #[test]
-fn verify_goes_on_past_what_it_cannot_open() {
+fn verify_continues_after_an_unreadable_file() {
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), 0, 0xb, 1_700_000_000, [0, 0]);
+    write_run(folder.path(), 0, 0xb, 1_700_000_000, [0, 0]);
     let last = files(folder.path()).pop().unwrap();
     std::fs::remove_file(last).unwrap();
     let link = folder.path().join("0000000003-20231114T221320Z-00000000000000aa.bin");
@@ -62,30 +67,36 @@ fn verify_goes_on_past_what_it_cannot_open() {
         (outcome, String::from_utf8(out).unwrap())
     };
     let (outcome, text) = called(folder.path());
-    assert_eq!(outcome, Outcome::DataLoss, "{text}");
+    assert_eq!(outcome, ExitStatus::DataLoss, "{text}");
     assert!(text.contains(&format!("unreadable: {}: ", link.display())), "{text}");
     assert!(text.ends_with(&format!(
         "intact but for 2 file(s) that could not be read: {} frames, 0 lost and explained, 0 unexplained\n",
-        (SEGMENTS - 1) * READINGS
+        (SEGMENTS - 1) * SAMPLES_PER_SEGMENT
     )));
-    let json = report("verify", folder.path());
+    let json = json_report("verify", folder.path());
     assert_eq!((json["unreadable"].as_array().unwrap().len(), &json["intact"]), (2, &true.into()));
-    assert_eq!(called(&link).0, Outcome::Failed);
+    assert_eq!(called(&link).0, ExitStatus::Failed);
 }
 
-// Goal: times after the start are counted by the monotonic clock: a step of the wall clock neither adds nor hides samples, and a run of another
-// boot is placed by the wall clocks. Method: a run whose clock is set back and on, with another run behind it; windows of equal length everywhere.
+// Proves that times after the start follow the monotonic clock: a step of the wall clock neither
+// adds nor hides samples. A run of another boot is placed by the wall clocks. Method: equal windows
+// everywhere.
 #[test]
-fn times_after_the_start_know_no_steps() {
+fn elapsed_times_ignore_clock_steps() {
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), 0, 1, 1_700_000_000, [-500, 3000]);
-    let run_s = SEGMENTS * READINGS * STEP_S;
-    write(folder.path(), 100, 2, 1_700_000_000 + 2 * run_s.cast_signed(), [0, 0]);
-    let start = Start { run_id: 1, boot_id: None, mono_ns: 0, wall_ns: 1_700_000_000 * S.cast_signed() };
+    write_run(folder.path(), 0, 1, 1_700_000_000, [-500, 3000]);
+    let run_s = SEGMENTS * SAMPLES_PER_SEGMENT * STEP_S;
+    write_run(folder.path(), 100, 2, 1_700_000_000 + 2 * run_s.cast_signed(), [0, 0]);
+    let start = RecordingStart {
+        run_id: 1,
+        boot_id: None,
+        mono_ns: 0,
+        wall_ns: 1_700_000_000 * NS_PER_S.cast_signed(),
+    };
     let within = |from_s: u64, to_s: u64| {
-        let elapsed = Some(Elapsed { start: start.clone(), ns: from_s * S..to_s * S });
-        let filter = Filter { elapsed, ..Filter::default() };
-        drain(&mut MergedReader::open(&[folder.path().to_owned()], filter).unwrap()).0
+        let elapsed = Some(Elapsed { start: start.clone(), ns: from_s * NS_PER_S..to_s * NS_PER_S });
+        let filter = ReplayFilter { elapsed, ..ReplayFilter::default() };
+        read_all(&mut MergedReader::open(&[folder.path().to_owned()], filter).unwrap()).0
     };
     for from_s in (0..3 * run_s).step_by(77) {
         let to_s = from_s + 40;
@@ -97,13 +108,13 @@ fn times_after_the_start_know_no_steps() {
     }
 }
 
-// Goal: new segments of each directory are seen, whichever numbers those of others have. Method: a reader of two directories, one with higher
-// numbers; then each gets another segment.
+// Proves that new segments of each directory are seen, whatever numbers other directories have.
+// Method: two directories, one with higher numbers; then each gets another segment.
 #[test]
 fn new_segments_are_seen_in_each_directory() {
     let [high, low, later] = [0; 3].map(|_| tempfile::tempdir().unwrap());
-    write(high.path(), 500, 1, 1_700_000_000, [0, 0]);
-    write(low.path(), 0, 2, 1_700_000_000, [0, 0]);
+    write_run(high.path(), 500, 1, 1_700_000_000, [0, 0]);
+    write_run(low.path(), 0, 2, 1_700_000_000, [0, 0]);
     for folder in [&high, &low] {
         std::fs::create_dir(later.path().join(folder.path().file_name().unwrap())).unwrap();
         for file in files(folder.path()).split_off(2) {
@@ -111,26 +122,30 @@ fn new_segments_are_seen_in_each_directory() {
         }
     }
     let mut reader =
-        MergedReader::open(&[high.path().to_owned(), low.path().to_owned()], Filter::default()).unwrap();
-    assert_eq!(drain(&mut reader).0.len() as u64, 4 * READINGS);
+        MergedReader::open(&[high.path().to_owned(), low.path().to_owned()], ReplayFilter::default())
+            .unwrap();
+    assert_eq!(read_all(&mut reader).0.len() as u64, 4 * SAMPLES_PER_SEGMENT);
     for folder in [&low, &high] {
         let next = files(&later.path().join(folder.path().file_name().unwrap())).remove(0);
         move_into(folder.path(), &next);
         reader.refresh().unwrap();
-        let (samples, notices) = drain(&mut reader);
-        assert_eq!((samples, notices), ((2 * READINGS..3 * READINGS).collect(), vec![]));
+        let (samples, notices) = read_all(&mut reader);
+        assert_eq!(
+            (samples, notices),
+            ((2 * SAMPLES_PER_SEGMENT..3 * SAMPLES_PER_SEGMENT).collect(), vec![])
+        );
     }
 }
 
-// Goal: dump --follow follows every directory that is named, though the recording in the first one goes on. Method: an open segment under a
-// recorder's lock, and a second directory in which a segment is published.
+// Proves that dump --follow follows every named directory while the recording in the first one
+// continues. Method: an open segment under a lock, and a segment published in the second directory.
 #[test]
 fn every_directory_is_followed() {
     let rig = Rig::new();
     let [first, second, later] = ["first", "second", "later"].map(|name| rig.path(name));
     for (folder, run_id) in [(&first, 1), (&second, 2)] {
         std::fs::create_dir(folder).unwrap();
-        write(folder, 10 * (3 - run_id), run_id, 1_700_000_000, [0, 0]);
+        write_run(folder, 10 * (3 - run_id), run_id, 1_700_000_000, [0, 0]);
     }
     for file in files(&first).drain(..SEGMENTS as usize - 1) {
         std::fs::remove_file(file).unwrap();
@@ -154,19 +169,19 @@ fn every_directory_is_followed() {
         }
     });
     let take = || -> Vec<u64> {
-        (0..READINGS).map(|_| rows.recv_timeout(Duration::from_secs(60)).expect("a row")).collect()
+        (0..SAMPLES_PER_SEGMENT).map(|_| rows.recv_timeout(Duration::from_secs(60)).expect("a row")).collect()
     };
-    let from = (SEGMENTS - 1) * READINGS;
-    assert_eq!(take(), (from..from + READINGS).collect::<Vec<_>>());
-    assert_eq!(take(), (0..READINGS).collect::<Vec<_>>());
+    let from = (SEGMENTS - 1) * SAMPLES_PER_SEGMENT;
+    assert_eq!(take(), (from..from + SAMPLES_PER_SEGMENT).collect::<Vec<_>>());
+    assert_eq!(take(), (0..SAMPLES_PER_SEGMENT).collect::<Vec<_>>());
     move_into(&second, &later.join(of_second[1].file_name().unwrap()));
-    assert_eq!(take(), (READINGS..2 * READINGS).collect::<Vec<_>>());
+    assert_eq!(take(), (SAMPLES_PER_SEGMENT..2 * SAMPLES_PER_SEGMENT).collect::<Vec<_>>());
     let child = follower.0.take().unwrap();
     signal(&child, "TERM");
     assert_eq!(finish(child).status, Some(0));
 }
 
-/// A child that does not outlive its test.
+/// A child that is killed at the end of the test.
 struct Follower(Option<Child>);
 
 impl Drop for Follower {
@@ -178,42 +193,42 @@ impl Drop for Follower {
     }
 }
 
-// Goal: a follower says so when it goes on past the segment of a killed run that nobody has completed, and not before. Method: an unsealed
-// segment, and a segment of another run behind it; as many looks as it waits.
+// Proves that a follower reports it when it moves past the segment of a killed run that was never
+// completed, and not before. Method: an unsealed segment, then a segment of another run.
 #[test]
-fn a_follower_says_what_it_passes_over() {
+fn a_follower_reports_unrecovered_segments() {
     let (folder, later) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    write(folder.path(), 0, 1, 1_700_000_000, [0, 0]);
-    write(later.path(), 50, 2, 1_700_009_000, [0, 0]);
+    write_run(folder.path(), 0, 1, 1_700_000_000, [0, 0]);
+    write_run(later.path(), 50, 2, 1_700_009_000, [0, 0]);
     files(folder.path()).drain(..SEGMENTS as usize - 2).for_each(|file| std::fs::remove_file(file).unwrap());
     let hidden = tempfile::tempdir().unwrap();
     let unsealed = files(folder.path()).pop().unwrap();
     move_into(hidden.path(), &unsealed);
-    let mut reader = MergedReader::open(&[folder.path().to_owned()], Filter::default()).unwrap();
-    assert_eq!(drain(&mut reader).0.len() as u64, READINGS);
+    let mut reader = MergedReader::open(&[folder.path().to_owned()], ReplayFilter::default()).unwrap();
+    assert_eq!(read_all(&mut reader).0.len() as u64, SAMPLES_PER_SEGMENT);
     move_into(folder.path(), &hidden.path().join(unsealed.file_name().unwrap()));
     reader.refresh().unwrap();
-    assert_eq!(drain(&mut reader).0.len() as u64, READINGS);
+    assert_eq!(read_all(&mut reader).0.len() as u64, SAMPLES_PER_SEGMENT);
     move_into(folder.path(), &files(later.path())[0]);
     let mut looks = 0;
     let (samples, notices) = loop {
         reader.refresh().unwrap();
         looks += 1;
-        match drain(&mut reader) {
+        match read_all(&mut reader) {
             (samples, notices) if samples.is_empty() && notices.is_empty() => assert!(looks < 1000),
             seen => break seen,
         }
     };
-    assert_eq!((samples, notices), ((0..READINGS).collect(), vec!["passed over".to_owned()]));
+    assert_eq!((samples, notices), ((0..SAMPLES_PER_SEGMENT).collect(), vec!["unrecovered".to_owned()]));
     assert!(looks >= 100, "{looks}");
 }
 
-// Goal: a follower that has read frames which the recorder took back, for want of room, says so and reads what is written in their place. Method: an
-// unsealed segment that is cut to a frame's begin while it is followed, and written on from there.
+// Proves that a follower reports frames that the recorder truncated for lack of space, and reads
+// the frames written in their place. Method: an unsealed segment is cut at a frame and continued.
 #[test]
-fn a_follower_notices_what_is_taken_back() {
+fn a_follower_reports_truncated_frames() {
     let folder = tempfile::tempdir().unwrap();
-    write(folder.path(), 0, 1, 1_700_000_000, [0, 0]);
+    write_run(folder.path(), 0, 1, 1_700_000_000, [0, 0]);
     let unsealed = files(folder.path()).pop().unwrap();
     files(folder.path()).drain(..SEGMENTS as usize - 1).for_each(|file| std::fs::remove_file(file).unwrap());
     let whole = std::fs::read(&unsealed).unwrap();
@@ -224,21 +239,21 @@ fn a_follower_notices_what_is_taken_back() {
     }
     let hidden = folder.path().join("hidden");
     std::fs::rename(&unsealed, &hidden).unwrap();
-    let mut reader = MergedReader::open(&[folder.path().to_owned()], Filter::default()).unwrap();
-    assert_eq!(drain(&mut reader), (vec![], vec![]));
+    let mut reader = MergedReader::open(&[folder.path().to_owned()], ReplayFilter::default()).unwrap();
+    assert_eq!(read_all(&mut reader), (vec![], vec![]));
     std::fs::rename(&hidden, &unsealed).unwrap();
     reader.refresh().unwrap();
-    assert_eq!(drain(&mut reader).0.len() as u64, READINGS);
+    assert_eq!(read_all(&mut reader).0.len() as u64, SAMPLES_PER_SEGMENT);
     let (cut, from) = (frames[20], frames[25]);
     std::fs::write(&unsealed, &whole[..cut]).unwrap();
-    assert_eq!(drain(&mut reader), (vec![], vec![format!("taken back from {cut} on")]));
+    assert_eq!(read_all(&mut reader), (vec![], vec![format!("truncated at {cut}")]));
     std::fs::write(&unsealed, [&whole[..cut], &whole[from..]].concat()).unwrap();
-    let last = SEGMENTS * READINGS;
-    assert_eq!(drain(&mut reader), ((last - 5..last).collect(), vec![]));
+    let last = SEGMENTS * SAMPLES_PER_SEGMENT;
+    assert_eq!(read_all(&mut reader), ((last - 5..last).collect(), vec![]));
 }
 
-/// Rows of a source of a golden segment, or of all of them.
-fn rows(path: &Path, source: Option<&str>) -> (Outcome, usize) {
+/// Returns outcome and number of rows of a golden segment, of one source or all.
+fn rows(path: &Path, source: Option<&str>) -> (ExitStatus, usize) {
     let mut args = vec!["flatcap".into(), "dump".into(), "--format".into(), "jsonl".into(), path.into()];
     args.extend(source.into_iter().flat_map(|source| [OsString::from("--source"), source.into()]));
     let mut out = Vec::new();
@@ -246,10 +261,11 @@ fn rows(path: &Path, source: Option<&str>) -> (Outcome, usize) {
     (outcome, String::from_utf8(out).unwrap().lines().count())
 }
 
-// Goal: a source that is described later than in the header can be selected, in sealed segments and in others, and is shown where its descriptor is
-// damaged and the footer has a copy. Method: the golden segment that has one, without its end, and with a flipped bit in that frame.
+// Proves that a source described after the header can be selected, in sealed and unsealed segments,
+// even if its descriptor is damaged and the footer has a copy. Method: a golden segment, cut and
+// damaged.
 #[test]
-fn sources_that_come_later_are_sources() {
+fn sources_described_later_can_be_selected() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/sealed-crc32.bin");
     let (mut frames, mut samples) = (Vec::new(), 0);
     let mut reader = SegmentReader::open(&golden).unwrap();
@@ -262,24 +278,24 @@ fn sources_that_come_later_are_sources() {
     let of_kind = |kind| frames.iter().find(|at| at.kind == kind).unwrap();
     let (descriptor, footer) = (of_kind(FrameKind::Descriptor), of_kind(FrameKind::Footer));
     let (outcome, later) = rows(&golden, Some("event-2"));
-    assert!(outcome == Outcome::Done && later > 0, "{names:?}");
+    assert!(outcome == ExitStatus::Done && later > 0, "{names:?}");
     let folder = tempfile::tempdir().unwrap();
     let bytes = std::fs::read(&golden).unwrap();
     let path = folder.path().join("segment.bin");
     std::fs::write(&path, &bytes[..footer.offset as usize]).unwrap();
     assert_eq!(rows(&path, Some("event-2")).1, later, "not sealed");
-    assert_eq!(rows(&path, Some("event-9")).0, Outcome::Usage);
+    assert_eq!(rows(&path, Some("event-9")).0, ExitStatus::Usage);
     let mut damaged = bytes;
     damaged[descriptor.offset as usize + descriptor.bytes / 2] ^= 1;
     std::fs::write(&path, damaged).unwrap();
-    assert_eq!(rows(&path, None), (Outcome::DataLoss, samples), "one frame is damaged, no sample");
+    assert_eq!(rows(&path, None), (ExitStatus::DataLoss, samples), "one frame is damaged, no sample");
     assert_eq!(rows(&path, Some("event-2")).1, later);
 }
 
-// Goal: no name in a file reaches a terminal with its control characters, by no verb that prints names. Method: sources whose names would set the
-// title, forge a line and clear the screen.
+// Proves that no verb prints control characters of names. Method: names of sources that would set
+// the title, forge a line and clear the screen.
 #[test]
-fn names_reach_no_terminal() {
+fn control_characters_of_names_reach_no_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let slabs: Vec<_> = (0..2).map(|source| LateSlab { source, numbers: 0..3, written_s: 9 }).collect();
     write_slabs(folder.path(), &slabs, 2, false);
@@ -300,7 +316,7 @@ fn names_reach_no_terminal() {
         cli::run(["flatcap"].iter().chain(call).chain([&data]).map(OsString::from), &mut out);
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("all is well"), "{call:?}: {text}");
-        // JSON has escapes of its own, for the control characters of seven bits.
+        // JSON escapes only ASCII control characters.
         let is_json = call.contains(&"jsonl");
         let is_unsafe = |c: char| c.is_control() && c != '\n' && (c.is_ascii() || !is_json);
         assert!(!text.contains(is_unsafe) && !text.contains("\nall is well"), "{call:?}: {text:?}");

@@ -1,4 +1,4 @@
-//! Recording this host: counts, signals, rotation, and everything that may go wrong at the start.
+//! Recording of this host: counts, signals, rotation, and errors at the start.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use crate::rig::{Process, Rig, assert_ticks, eventually, finish, has_segment, nu
 
 const DEFAULT_SOURCES: [&str; 8] = ["cpu", "memory", "vmstat", "load", "disk", "network", "pressure", "self"];
 
-// Goal: the README's first command does the main job. Method: 3 s on the built-in defaults; every source has as many
-// ticks, begun or missed, as its period says for the time that the run took.
+// Proves that the README's first command works: 3 s with the built-in defaults, after which every
+// source has as many ticks, begun or missed, as its period implies for the time that the run took.
 #[test]
 fn three_seconds_of_this_host() {
     const RUN: Duration = Duration::from_secs(3);
@@ -19,7 +19,7 @@ fn three_seconds_of_this_host() {
     let called = rig.record(&["--for", "3s"]);
     let most = begin.elapsed();
     assert!(called.out.is_empty(), "data goes to files only");
-    assert!(called.err.contains("flatcap verify"), "the summary says what to try next: {}", called.err);
+    assert!(called.err.contains("flatcap verify"), "the summary suggests the next command: {}", called.err);
     let verified = rig.call(&["verify", "--json", "flatcap-data"]);
     assert_eq!(verified.status, Some(0), "{verified:?}");
     assert_eq!(verified.json()["intact"], true);
@@ -29,7 +29,7 @@ fn three_seconds_of_this_host() {
     let sources = info["sources"].as_array().unwrap();
     let names: Vec<&str> = sources.iter().map(|source| source["name"].as_str().unwrap()).collect();
     for name in DEFAULT_SOURCES {
-        // A kernel without pressure stall information is the only lack that is expected here.
+        // Only a kernel without pressure stall information is expected to lack a source here.
         assert!(names.contains(&name) || name == "pressure", "{name} is missing among {names:?}");
     }
     for source in sources {
@@ -41,21 +41,21 @@ fn three_seconds_of_this_host() {
         for [p50, p99, max] in [latency("lateness_ns"), latency("read_duration_ns")] {
             assert!(0 < p50 && p50 <= p99 && p99 <= max, "{source}");
         }
-        assert_eq!(source["asked_hz"], 1e9 / period_ns, "{source}");
+        assert_eq!(source["requested_hz"], 1e9 / period_ns, "{source}");
         let achieved_hz = source["achieved_hz"].as_f64();
         assert!(achieved_hz.is_none_or(|hz| hz <= 1e9 / period_ns), "{source}");
     }
     let heads = called.err.lines().find(|line| line.trim_start().starts_with("source ")).unwrap();
-    for head in ["asked Hz", "achieved Hz", "missed", "partial", "lateness p50", "read p50"] {
+    for head in ["requested Hz", "achieved Hz", "missed", "incomplete", "lateness p50", "read p50"] {
         assert!(heads.contains(head), "{head}: {heads}");
     }
     assert_eq!(info["segments"][0]["state"], "sealed");
 }
 
-// Goal: every reading at 10 kHz is recorded or explained, and every value is right. Method: 2 s of the synthetic source;
-// its values are recomputed from each sequence number.
+// Proves that every sample at 10 kHz is recorded or explained, and has the right values. Method: 2
+// s of the synthetic source, whose values are recomputed from each sequence number.
 #[test]
-fn ten_thousand_a_second_add_up() {
+fn ten_thousand_samples_a_second_are_accounted_for() {
     let rig = Rig::new();
     let begin = Instant::now();
     let called = rig.call(&["record", "--for", "2s", "--source", "synthetic@100us"]);
@@ -64,7 +64,7 @@ fn ten_thousand_a_second_add_up() {
     let info = rig.info();
     let source = &info["sources"][0];
     let (recorded, lost) = (number(&source["recorded"]), number(&source["lost"]));
-    assert_eq!(called.status == Some(3), lost > 0, "lost readings show in the exit status");
+    assert_eq!(called.status == Some(3), lost > 0, "lost samples show in the exit status");
     assert_ticks(source, Duration::from_secs(2), most);
 
     let verify = rig.verify();
@@ -74,7 +74,7 @@ fn ten_thousand_a_second_add_up() {
     let mut seen = 0;
     let mut last_seq = None;
     for path in rig.segments("bin") {
-        crate::walker::samples(&path, |sample| {
+        crate::independent_reader::samples(&path, |sample| {
             assert!(last_seq.is_none_or(|last| sample.seq > last), "in order");
             last_seq = Some(sample.seq);
             let point = flatbuffers::root::<flatcap::schema::synthetic::Point<'_>>(sample.payload).unwrap();
@@ -88,7 +88,7 @@ fn ten_thousand_a_second_add_up() {
     assert_eq!(seen, recorded);
 }
 
-// Goal: SIGTERM ends in order, with everything sampled sealed and intact. Method: terminate a run in the middle.
+// Proves that SIGTERM and SIGINT end a run cleanly, with everything sampled sealed and intact.
 #[test]
 fn a_terminated_run_is_sealed() {
     for name in ["TERM", "INT"] {
@@ -98,7 +98,7 @@ fn a_terminated_run_is_sealed() {
         signal(&child, name);
         let called = finish(child);
         assert_eq!(called.status, Some(0), "{called:?}");
-        assert_eq!(called.err, "", "a quiet run that goes well says nothing");
+        assert_eq!(called.err, "", "a quiet run without errors prints nothing");
         assert_eq!(rig.segments("active").len(), 0);
         let verify = rig.verify();
         assert_eq!((&verify["intact"], &verify["unexplained"]), (&Value::from(true), &Value::from(0)));
@@ -106,7 +106,7 @@ fn a_terminated_run_is_sealed() {
     }
 }
 
-// Goal: a reload without a configuration file, or with nothing new in it, is said and changes nothing. Method: hang up, then terminate.
+// Proves that a reload without a configuration file is logged and changes nothing.
 #[test]
 fn a_hangup_without_a_change() {
     let rig = Rig::new();
@@ -118,7 +118,7 @@ fn a_hangup_without_a_change() {
     let args = ["--source", "synthetic@1ms"];
     rig.record_until(&args, "a reload", || {
         if !is_hung_up && rig.has_samples(10) {
-            let pid = number(&rig.status().unwrap()["agent"]["pid"]);
+            let pid = number(&rig.status().unwrap()["recorder"]["pid"]);
             let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
             is_hung_up = true;
@@ -127,8 +127,8 @@ fn a_hangup_without_a_change() {
     });
 }
 
-// Goal: segments of 1 MiB hold every frame exactly once, in order, and all but the newest are sealed while the run
-// goes on. Method: look in the middle of a run, then read everything after its end.
+// Proves that segments of 1 MiB contain every frame exactly once, in order, and that all but the
+// newest are sealed during the run.
 #[test]
 fn rotation_keeps_every_frame_once() {
     let rig = Rig::new();
@@ -139,9 +139,7 @@ fn rotation_keeps_every_frame_once() {
     );
     let child = rig.start(&["record", "--config", config.to_str().unwrap(), "--quiet"]);
     eventually("four segments", || rig.data().is_dir() && rig.segments("bin").len() >= 4);
-    eventually("the newest, and at most one that is just being published", || {
-        rig.segments("active").len() <= 2
-    });
+    eventually("the newest, and at most one that is being published", || rig.segments("active").len() <= 2);
     signal(&child, "TERM");
     assert_eq!(finish(child).status, Some(0));
 
@@ -151,7 +149,7 @@ fn rotation_keeps_every_frame_once() {
     let mut next = std::collections::BTreeMap::new();
     for path in &segments {
         assert!(path.metadata().unwrap().len() <= (1 << 20) + (64 << 10), "{}", path.display());
-        crate::walker::samples(path, |sample| {
+        crate::independent_reader::samples(path, |sample| {
             let expected = next.entry(sample.source).or_insert(0);
             assert_eq!(sample.seq, *expected, "each number once and in order");
             *expected += 1;
@@ -163,8 +161,8 @@ fn rotation_keeps_every_frame_once() {
     assert_eq!(recorded, next.values().sum::<u64>());
 }
 
-// Goal: a segment is also closed by its age, and not before it has it. Method: one second, with little data; the times at which
-// the segments were begun.
+// Proves that a segment is also closed by its age, and not earlier. Method: one second, with little
+// data; the start times of the segments.
 #[test]
 fn rotation_by_age() {
     const AGE_NS: u64 = 1_000_000_000;
@@ -178,7 +176,7 @@ fn rotation_by_age() {
     assert_eq!(rig.verify()["intact"], true);
 }
 
-// Goal: each checksum kind works through the whole way. Method: record and verify under each.
+// Proves that record and verify work with each kind of checksum.
 #[test]
 fn every_checksum_kind_records() {
     for kind in ["xxh3", "crc32", "crc16", "none"] {
@@ -191,7 +189,7 @@ fn every_checksum_kind_records() {
     }
 }
 
-// Goal: a second run continues the numbering and touches nothing of the first. Method: two runs, compare the bytes.
+// Proves that a second run continues the numbering and does not change the files of the first.
 #[test]
 fn a_second_run_adds_a_segment() {
     let rig = Rig::new();
@@ -207,7 +205,7 @@ fn a_second_run_adds_a_segment() {
     assert_eq!(rig.verify()["intact"], true);
 }
 
-// Goal: two recorders never share a directory. Method: start a second one beside the first.
+// Proves that two recorders never share a directory.
 #[test]
 fn a_directory_in_use_is_refused() {
     let rig = Rig::new();
@@ -218,12 +216,12 @@ fn a_directory_in_use_is_refused() {
     assert!(second.err.contains("in use by another recorder"), "{second:?}");
     assert_eq!(rig.info()["segments"][0]["state"], "active");
     let live = rig.call(&["verify", "--json", "flatcap-data"]);
-    assert_eq!(live.status, Some(0), "a live segment is no damage: {live:?}");
+    assert_eq!(live.status, Some(0), "a live segment is not damage: {live:?}");
     signal(&first, "TERM");
     assert_eq!(finish(first).status, Some(0));
 }
 
-// Goal: a data directory that cannot be is refused with its path. Method: below a file, and in place of a file.
+// Proves that an unusable data directory is refused with its path: one below a file, and a file.
 #[test]
 fn an_unusable_directory_is_refused() {
     let rig = Rig::new();
@@ -235,8 +233,8 @@ fn an_unusable_directory_is_refused() {
     }
 }
 
-// Goal: a source that this host lacks is skipped with a warning, or refused where it is required. Method: a host root
-// with nothing but /proc/loadavg.
+// Proves that a source that this host lacks is skipped with a warning, or refused if it is
+// required. Method: a host root with nothing but /proc/loadavg.
 #[test]
 fn missing_sources_are_skipped_or_refused() {
     let rig = Rig::new();
@@ -244,7 +242,7 @@ fn missing_sources_are_skipped_or_refused() {
     rig.write("root/proc/loadavg", "0.10 0.20 0.30 1/200 4242\n");
     let config = |required| {
         format!(
-            "[agent]\nhost_root = \"{}\"\n[source.cpu]\nrequired = {required}\n",
+            "[recorder]\nhost_root = \"{}\"\n[source.cpu]\nrequired = {required}\n",
             rig.path("root").display()
         )
     };
@@ -267,10 +265,11 @@ fn missing_sources_are_skipped_or_refused() {
     assert_eq!(called.status, Some(1), "named on the command line is required: {called:?}");
 }
 
-// Goal: a device that does not answer holds up its own source alone, and not the end of the run. Method: a sensor that turns up while
-// the recorder runs and is a pipe without a writer; the load beside it.
+// Proves that a device that does not answer blocks only its own source, and not the end of the run.
+// Method: a sensor that appears during the run and is a pipe without a writer, beside a second
+// source.
 #[test]
-fn a_sensor_that_hangs_holds_up_nobody_else() {
+fn a_hung_sensor_blocks_no_other_source() {
     let rig = Rig::new();
     std::fs::create_dir_all(rig.path("root/proc")).unwrap();
     rig.write("root/proc/loadavg", "0.10 0.20 0.30 1/200 4242\n");
@@ -281,23 +280,24 @@ fn a_sensor_that_hangs_holds_up_nobody_else() {
     rig.write("root/sys/class/hwmon/hwmon0/temp1_input", "30000\n");
     let pipe = rig.path("hwmon1/temp1_input");
     if !Command::new("mkfifo").arg(pipe).status().is_ok_and(|status| status.success()) {
-        return println!("passed over: no mkfifo");
+        return println!("skipped: no mkfifo");
     }
-    let config = rig.write("hung.toml", format!("[agent]\nhost_root = \"{}\"\n", rig.path("root").display()));
+    let config =
+        rig.write("hung.toml", format!("[recorder]\nhost_root = \"{}\"\n", rig.path("root").display()));
     let args =
         ["record", "--config", config.to_str().unwrap(), "--source", "hwmon@100ms", "--source", "load@10ms"];
     let recording = Process(Some(rig.start(&args)));
     eventually("samples of both", || rig.has_samples(2));
     std::fs::rename(rig.path("hwmon1"), rig.path("root/sys/class/hwmon/hwmon1")).unwrap();
     let of = |name: &str, key: &str| rig.source(name).map_or(0, |source| number(&source[key]));
-    // No other one is begun then: the thread that reads the sensor is held up for ever.
-    eventually("a reading that does not come back", || {
+    // Then no further sample is begun: the thread that reads the sensor is blocked for good.
+    eventually("a read that does not return", || {
         let (hung, load) = (of("hwmon", "begun"), of("load", "recorded"));
         eventually("five ticks of the sensor", || of("load", "recorded") >= load + 50);
         of("hwmon", "begun") == hung && of("hwmon", "timed_out") > 0
     });
     let called = recording.end("TERM");
-    assert_eq!(called.status, Some(3), "a reading is lost: {called:?}");
+    assert_eq!(called.status, Some(3), "a sample is lost: {called:?}");
     let report = rig.info();
     let of = |name: &str, key: &str| {
         let mut sources = report["sources"].as_array().unwrap().iter();
@@ -306,7 +306,7 @@ fn a_sensor_that_hangs_holds_up_nobody_else() {
     assert!(of("load", "lost") == 0 && of("hwmon", "lost") > 0, "{report}");
 }
 
-// Goal: stopping does not wait for the next tick. Method: an hourly source; the test's time would not suffice for a tick.
+// Proves that a stop does not wait for the next tick. Method: an hourly source.
 #[test]
 fn a_stop_does_not_wait_for_a_tick() {
     let rig = Rig::new();
@@ -318,8 +318,8 @@ fn a_stop_does_not_wait_for_a_tick() {
     assert_eq!(number(&rig.verify()["frames"]), 1, "the first tick is at the start");
 }
 
-// Goal: a second signal ends the program at once, and what it leaves behind is readable. Method: a program whose last
-// words go into a pipe that is full and that nobody reads, so that it cannot stop by itself.
+// Proves that a second signal ends the program at once and leaves readable files. Method: a program
+// whose standard error is a full pipe that is never read, so that it cannot stop by itself.
 #[test]
 fn a_second_signal_exits_at_once() {
     let rig = Rig::new();
@@ -327,7 +327,7 @@ fn a_second_signal_exits_at_once() {
     let stderr = writer.try_clone().unwrap();
     let child = rig.command(&["record", "--source", "synthetic@1ms"]).stderr(stderr).spawn().unwrap();
     eventually("frames on disk", || rig.has_samples(51));
-    // Ends with an error when the reader goes.
+    // Ends with an error when the reader is dropped.
     std::thread::spawn(move || std::io::copy(&mut std::io::repeat(b'.'), &mut writer));
     let mut filled = 0;
     eventually("a full pipe", || {
@@ -344,8 +344,8 @@ fn a_second_signal_exits_at_once() {
     assert!(called.lines().len() > 50, "{called:?}");
 }
 
-// Goal: a killed recorder leaves everything that reached the file readable, and its segment is called what it is.
-// Method: kill -9, then info, verify and dump.
+// Proves that a killed recorder leaves all written frames readable, and that its segment is
+// reported as torn. Method: kill -9, then info, verify and dump.
 #[test]
 fn a_killed_run_is_readable() {
     let rig = Rig::new();
@@ -360,7 +360,7 @@ fn a_killed_run_is_readable() {
     assert_eq!(verify.status, Some(3));
     assert!(verify.json()["damage"][0]["what"].as_str().unwrap().starts_with("not sealed"), "{verify:?}");
     assert_eq!(verify.json()["unexplained"], 0);
-    // The next run records beside it, and completes what this one has left.
+    // The next run records beside it, and recovers its files.
     rig.record_samples(&["--source", "load@10ms"], 3);
     assert_eq!((rig.segments("bin").len(), rig.segments("active").len()), (2, 0));
     let verify = rig.verify();
@@ -368,7 +368,7 @@ fn a_killed_run_is_readable() {
     assert_eq!(rig.info()["segments"][0]["recovered"], true);
 }
 
-// Goal: a recording tells under which configuration it was made. Method: record under one, print it, read it back.
+// Proves that a recording contains its configuration: recorded, printed and parsed again.
 #[test]
 fn the_configuration_is_in_the_recording() {
     let rig = Rig::new();
@@ -385,7 +385,7 @@ fn the_configuration_is_in_the_recording() {
     assert!(called.err.contains("they have flatcap.toml"), "{called:?}");
 }
 
-// Goal: standard error may be closed or full; recording goes on. Method: no standard error at all.
+// Proves that recording does not need a standard error.
 #[test]
 fn a_run_needs_no_terminal() {
     let rig = Rig::new();

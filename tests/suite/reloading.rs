@@ -1,4 +1,5 @@
-//! Reloading and rotating a run that goes on: what has not changed is recorded without a gap, and a reload that fails changes nothing.
+//! Reload and rotation during a run: unchanged sources are recorded without a gap, and a failed
+//! reload changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::medium::Medium;
-use crate::rig::{Called, Rig, eventually, finish, number, signal};
+use crate::rig::{CallResult, Rig, eventually, finish, number, signal};
+use crate::test_disk::TestDisk;
 
-/// Two sources of one period in one group, and the agent itself: the tests leave them as they are.
+/// Two sources with one period in one group, and the CPU budget; no test changes them.
 const LOAD: &str = "[source.synthetic]\nenabled = true\nperiod = \"1ms\"\nbudget = \"100%\"\n\
-     [source.softirqs]\nenabled = true\nperiod = \"1ms\"\nbudget = \"100%\"\n[agent]\ncpu_budget = \"1000%\"\n";
+     [source.softirqs]\nenabled = true\nperiod = \"1ms\"\nbudget = \"100%\"\n[recorder]\ncpu_budget = \"1000%\"\n";
 
-/// A recorder at work by a configuration that can be changed, ended if the test fails.
+/// A running recorder whose configuration can be changed, killed if the test fails.
 struct Recording<'a> {
     rig: &'a Rig,
     data: PathBuf,
@@ -33,16 +34,16 @@ impl<'a> Recording<'a> {
         recording
     }
 
-    /// How often it has said this so far.
-    fn said(&self, what: &str) -> usize {
+    /// Returns how often the log contains this text so far.
+    fn log_count(&self, what: &str) -> usize {
         std::fs::read_to_string(self.rig.path("log")).unwrap().matches(what).count()
     }
 
-    /// Sends a signal, and waits until it is said that this was done.
+    /// Sends a signal and waits until the log confirms it.
     fn signal_and_await(&self, name: &str, what: &str) {
-        let before = self.said(what);
+        let before = self.log_count(what);
         signal(self.child(), name);
-        eventually(what, || self.said(what) > before);
+        eventually(what, || self.log_count(what) > before);
     }
 
     fn child(&self) -> &Child {
@@ -50,18 +51,18 @@ impl<'a> Recording<'a> {
     }
 
     fn configure(&self, config: &str) {
-        // As an editor does: nobody reads half of it.
+        // By rename, as an editor does, so that the recorder never reads half a file.
         let path = self.rig.write("reload.toml.new", config);
         std::fs::rename(path, self.rig.path("reload.toml")).unwrap();
     }
 
-    /// Changes the configuration, and waits until it is in force.
+    /// Changes the configuration and waits until it is in effect.
     fn reload(&self, config: &str) {
         self.configure(config);
         self.signal_and_await("HUP", "INFO reloaded: ");
     }
 
-    /// Waits until it has so many programs at work.
+    /// Waits until the number of running programs is as wanted.
     fn await_programs(&self, wanted: impl Fn(usize) -> bool) {
         let programs = || {
             let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child().id())).unwrap().flatten();
@@ -71,12 +72,12 @@ impl<'a> Recording<'a> {
             });
             children.sum()
         };
-        eventually("programs at work", || wanted(programs()));
+        eventually("running programs", || wanted(programs()));
     }
 
     fn segments(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.data).into_iter().flatten().flatten().map(|entry| entry.path());
-        // While one is renamed it may show under both names.
+        // A file that is being renamed may appear under both names.
         let name = |path: &PathBuf| path.to_str().unwrap().trim_end_matches(".active").to_owned();
         let mut paths: Vec<PathBuf> =
             entries.filter(|path| path.to_str().unwrap().contains(".bin")).collect();
@@ -89,11 +90,11 @@ impl<'a> Recording<'a> {
         self.segments().iter().filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
     }
 
-    fn stop(mut self) -> Called {
+    fn stop(mut self) -> CallResult {
         signal(self.child(), "TERM");
         let mut called = finish(self.child.take().unwrap());
         called.err = std::fs::read_to_string(self.rig.path("log")).unwrap();
-        called.assert_composed();
+        called.assert_no_panic();
         called
     }
 }
@@ -107,7 +108,7 @@ impl Drop for Recording<'_> {
     }
 }
 
-/// The sources of `info`, by name; of several of a name, all.
+/// Returns the sources of `info` by name; a name may have several.
 fn sources(rig: &Rig, data: &Path) -> BTreeMap<String, Vec<Value>> {
     let info = rig.call(&["info", "--json", data.to_str().unwrap()]).json();
     let mut sources: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -127,7 +128,8 @@ fn assert_intact(rig: &Rig, data: &Path) -> Value {
     verify
 }
 
-/// Every number of this source stands in the files, in order, from the first on.
+/// Checks that the files contain every sequence number of this source from 0, in order, and returns
+/// the count.
 fn assert_contiguous(rig: &Rig, data: &Path, name: &str) -> u64 {
     let called = rig.call(&["dump", "--format", "jsonl", "--source", name, data.to_str().unwrap()]);
     let mut next = 0;
@@ -142,13 +144,13 @@ fn ticks(source: &Value) -> u64 {
     ["recorded", "lost", "missed"].iter().map(|key| number(&source[*key])).sum()
 }
 
-fn reloads(called: &Called) -> Vec<&str> {
+fn reloads(called: &CallResult) -> Vec<&str> {
     called.err.lines().filter_map(|line| Some(line.split_once("INFO reloaded: ")?.1)).collect()
 }
 
-// Goal: reloads under full load that add, remove, move and change sources, groups and the storage cost what stays the same no
-// number and no tick, and lose no reading of what changes. Method: two sources of 1 kHz that stay, 20 reloads; their numbers
-// over all segments; their ticks against each other's, which lie on the same grid.
+// Proves that reloads under full load cost unchanged sources no sample and no tick, and changed
+// ones no sample. Method: two sources of 1 kHz that stay, 20 reloads that change sources, groups
+// and storage; the ticks of the two on one grid.
 #[test]
 fn twenty_reloads_under_load() {
     let changes = [
@@ -184,7 +186,7 @@ fn twenty_reloads_under_load() {
         only
     });
     assert!(ticks(synthetic).abs_diff(ticks(softirqs)) <= 1, "{synthetic} {softirqs}");
-    assert!(sources["load"].len() > 1, "it has moved between two groups");
+    assert!(sources["load"].len() > 1, "it moved between two groups");
     // One segment for each configuration, in order, each with its own.
     let segments = rig.segments("bin");
     assert_eq!(segments.len(), wanted.len());
@@ -196,8 +198,9 @@ fn twenty_reloads_under_load() {
     }
 }
 
-// Goal: a configuration with mistakes changes nothing, every mistake is said, and what is right is taken later; what cannot change
-// while the run goes on is said and left. Method: three mistakes; then a change with a key of each kind; then nothing new.
+// Proves that a configuration with mistakes changes nothing, and that keys that cannot change
+// during a run are reported and left. Method: three mistakes; then a change with a key of each
+// kind; then nothing new.
 #[test]
 fn mistakes_change_nothing() {
     let rig = Rig::new();
@@ -213,10 +216,10 @@ fn mistakes_change_nothing() {
     recording.signal_and_await("HUP", "INFO reloaded: nothing has changed");
     let called = recording.stop();
     assert_eq!(called.status, Some(0), "{called:?}");
-    let waits = "takes effect at the next start, not before: agent.memory_max: 64MiB -> 100MiB; storage.checksum: xxh3 -> none";
+    let waits = "takes effect at the next start, not before: recorder.memory_max: 64MiB -> 100MiB; storage.checksum: xxh3 -> none";
     let warned = format!("WARN {waits}");
     for said in [
-        "ERROR not reloaded, all goes on as it was",
+        "ERROR not reloaded, the old configuration stays in effect",
         "[source.cpu] period = \"10\"",
         "nonsense",
         "[storage] sync = \"now\"",
@@ -230,8 +233,8 @@ fn mistakes_change_nothing() {
     assert_intact(&rig, &rig.data());
 }
 
-// Goal: however often it is hung up, reloads stay few (one a second) and the last configuration wins. Method: three hundred signals, a
-// hundred a second, while the configuration changes to and fro.
+// Proves that reloads are limited to one per second, and that the last configuration wins. Method:
+// 300 signals at 100 per second while the configuration changes.
 #[test]
 fn a_hundred_hangups_a_second() {
     let rig = Rig::new();
@@ -260,10 +263,11 @@ fn a_hundred_hangups_a_second() {
     assert_contiguous(&rig, &rig.data(), "synthetic");
 }
 
-// Goal: a program that is at work when its source is opened anew, and when it is removed, is let finish: its reading is recorded
-// whole, under its own number. Method: one that sleeps for less than a reload waits; a reload of each kind while it does.
+// Proves that a program that runs while its source is reopened or removed may finish: its sample is
+// recorded complete, under its own number. Method: a program that sleeps for less than a reload
+// waits.
 #[test]
-fn a_program_at_work_is_let_finish() {
+fn a_running_program_may_finish() {
     let rig = Rig::new();
     let slow = |period: &str| {
         format!(
@@ -283,15 +287,15 @@ fn a_program_at_work_is_let_finish() {
     assert_eq!(number(&assert_intact(&rig, &rig.data())["lost"]), 0);
     let sources = sources(&rig, &rig.data());
     let [slow] = sources["command.slow"].as_slice() else { panic!("it has changed its id: {sources:?}") };
-    assert_eq!(number(&slow["partial"]), 0, "each has said all: {slow}");
+    assert_eq!(number(&slow["incomplete"]), 0, "each sample is complete: {slow}");
     let recorded = assert_contiguous(&rig, &rig.data(), "command.slow");
     assert!(recorded >= 2 && recorded == number(&slow["recorded"]), "{slow}");
 }
 
-// Goal: a source whose program hangs is taken away all the same: a second later the program is killed, the reading under way is lost
-// and explained. Method: a program that sleeps for a quarter of an hour, removed by a reload.
+// Proves that a source with a hung program is removed all the same: the program is killed after a
+// second, and its sample is lost and explained.
 #[test]
-fn a_hung_program_is_let_go() {
+fn a_hung_program_is_killed() {
     let rig = Rig::new();
     let hung =
         "[source.command.hung]\ncommand = [\"/bin/sleep\", \"911\"]\nformat = \"pairs\"\ntimeout = \"1m\"\n";
@@ -300,7 +304,7 @@ fn a_hung_program_is_let_go() {
     recording.reload(LOAD);
     recording.await_programs(|count| count == 0);
     let called = recording.stop();
-    assert_eq!(called.status, Some(3), "a reading is lost: {called:?}");
+    assert_eq!(called.status, Some(3), "a sample is lost: {called:?}");
     assert_eq!(reloads(&called), ["command.hung: off"]);
     let verify = assert_intact(&rig, &rig.data());
     assert_eq!(number(&verify["lost"]), 1, "{verify}");
@@ -309,16 +313,16 @@ fn a_hung_program_is_let_go() {
     assert_contiguous(&rig, &rig.data(), "synthetic");
 }
 
-// Goal: on a full disk a reload is refused and says why, and all goes on as it was, also what was asked for without need of room;
-// with room it is done. Method: a small tmpfs with a ballast file; the configuration that asks for another source.
+// Proves that a reload on a full disk is refused with the reason and changes nothing, and that it
+// succeeds once there is space. Method: a small tmpfs with a ballast file, one more source.
 #[test]
 fn a_full_disk_refuses_a_reload() {
     let rig = Rig::new();
-    let Some(medium) = Medium::tmpfs(&rig, 8 << 20) else { return };
-    let (data, ballast) = (medium.path().join("data"), medium.path().join("ballast"));
-    let storage = "[storage]\npreallocate = \"0\"\nsegment_size = \"4MiB\"\nretain_bytes = \"64MiB\"\nkeep_free = \"0%\"\n";
+    let Some(disk) = TestDisk::tmpfs(&rig, 8 << 20) else { return };
+    let (data, ballast) = (disk.path().join("data"), disk.path().join("ballast"));
+    let storage = "[storage]\npreallocate = \"0\"\nsegment_size = \"4MiB\"\nretain_bytes = \"64MiB\"\nmin_free = \"0%\"\n";
     let recording = Recording::start(&rig, data.clone(), &format!("{LOAD}{storage}"));
-    // As much as there is: what the open segment has reserved is its own.
+    // All free space; the open segment keeps the space that it has reserved.
     let mut filler = std::fs::File::create(&ballast).unwrap();
     while std::io::Write::write_all(&mut filler, &[1; 4096]).is_ok() {}
     let segments = recording.segments().len();
@@ -331,7 +335,9 @@ fn a_full_disk_refuses_a_reload() {
     recording.reload(&format!("{LOAD}{storage}[source.snmp]\nenabled = true\n"));
     let called = recording.stop();
     assert!(
-        called.err.contains("ERROR not reloaded, all goes on as it was: cannot create a segment"),
+        called
+            .err
+            .contains("ERROR not reloaded, the old configuration stays in effect: cannot create a segment"),
         "{called:?}"
     );
     assert!(called.err.contains("ERROR not rotated: cannot create a segment"), "{called:?}");
@@ -339,7 +345,7 @@ fn a_full_disk_refuses_a_reload() {
     assert_intact(&rig, &data);
 }
 
-// Goal: a signal begins a new segment, and costs nothing. Method: three, each awaited.
+// Proves that a signal begins a new segment and costs no sample: three signals, each awaited.
 #[test]
 fn a_signal_rotates() {
     let rig = Rig::new();
@@ -348,7 +354,7 @@ fn a_signal_rotates() {
         || recording.segments().pop().and_then(|path| path.metadata().ok()).map_or(0, |file| file.len());
     for _ in 0..3 {
         recording.signal_and_await("USR1", "INFO rotated: ");
-        // One without a sample would not be sealed.
+        // A segment without a sample would not be sealed.
         let header = length();
         eventually("samples in it", || length() > header + (16 << 10));
     }

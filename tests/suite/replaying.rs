@@ -1,4 +1,4 @@
-//! Replaying: the same bytes again, to every kind of destination, at the asked pace.
+//! Replay: the same bytes, to every kind of destination, at the requested speed.
 
 use std::io::Read;
 use std::net::UdpSocket;
@@ -17,20 +17,23 @@ fn recorded() -> Rig {
 }
 
 fn samples(stream: &[u8]) -> Vec<&[u8]> {
-    crate::walker::payloads(stream).into_iter().filter(|payload| &payload[4..8] == b"FCTF").collect()
+    crate::independent_reader::payloads(stream)
+        .into_iter()
+        .filter(|payload| &payload[4..8] == b"FCTF")
+        .collect()
 }
 
-// Goal: a replay is a segment stream with the header first and the very frames of the recording. Method: compare
-// payload by payload; then read the stream with info and dump.
+// Proves that a replay is a segment stream: the header first, then exactly the frames of the
+// recording. Method: compare payload by payload; then read the stream with info and dump.
 #[test]
-fn frames_come_back_byte_for_byte() {
+fn frames_are_replayed_byte_for_byte() {
     let rig = recorded();
     let file = std::fs::read(&rig.segments("bin")[0]).unwrap();
     let called = rig.call(&["replay", "flatcap-data", "--speed", "max"]);
     assert_eq!(called.status, Some(0), "{called:?}");
     assert_eq!(
-        crate::walker::payloads(&called.out)[0],
-        crate::walker::payloads(&file)[0],
+        crate::independent_reader::payloads(&called.out)[0],
+        crate::independent_reader::payloads(&file)[0],
         "the header first"
     );
     let (mut sent, mut stored) = (samples(&called.out), samples(&file));
@@ -47,24 +50,24 @@ fn frames_come_back_byte_for_byte() {
     assert_eq!(dumped.text(), original.text());
 }
 
-/// When the samples of a stream were taken, on the monotonic clock.
+/// Returns the monotonic times of the samples of a stream.
 fn times(stream: &[u8]) -> Vec<u64> {
     let header = |payload| flatbuffers::root::<TelemetryFrame<'_>>(payload).unwrap().header();
     samples(stream).into_iter().map(|payload| header(payload).mono_ns()).collect()
 }
 
-// Goal: frames of different sources come in the order of time. Method: monotonic times of a full replay.
+// Proves that frames of different sources are replayed in the order of time.
 #[test]
-fn frames_come_in_the_order_of_time() {
+fn frames_are_replayed_in_the_order_of_time() {
     let rig = recorded();
     let times = times(&rig.call(&["replay", "flatcap-data", "--speed", "max"]).out);
     assert!(times.is_sorted() && times.len() > 24);
 }
 
-// Goal: no frame comes before its time, at half the recorded pace and at a multiple of it. Method: a replay at each speed; it takes at
-// least as long as its first and last sample are apart at that speed. Half the pace fails where the speed is ignored.
+// Proves that no frame is sent before its time, at half the recorded speed and at a multiple of it:
+// the replay takes at least the recorded time divided by the speed.
 #[test]
-fn the_pace_is_kept() {
+fn the_speed_is_kept() {
     let rig = recorded();
     for speed in [0.5, 5.0] {
         let begin = Instant::now();
@@ -77,7 +80,8 @@ fn the_pace_is_kept() {
     }
 }
 
-// Goal: sources and times select. Method: one source, the middle of the recording, by the wall times of all of its samples.
+// Proves that sources and times select samples. Method: one source, the middle of the recording, by
+// the wall times of all its samples.
 #[test]
 fn a_replay_can_be_filtered() {
     let rig = recorded();
@@ -92,7 +96,7 @@ fn a_replay_can_be_filtered() {
     assert!(to > from);
 }
 
-// Goal: a Unix socket gets the stream, a UDP port one frame a datagram. Method: real sockets.
+// Proves that a Unix socket receives the stream, and a UDP port one frame per datagram.
 #[test]
 fn sockets_get_the_frames() {
     let rig = recorded();
@@ -109,7 +113,7 @@ fn sockets_get_the_frames() {
 
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    // All of it finds room, should this thread not run for a while.
+    // A large buffer, in case this thread does not run for a while.
     let _refused = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 8 << 20);
     if rustix::process::geteuid().is_root() {
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20).unwrap();
@@ -117,7 +121,7 @@ fn sockets_get_the_frames() {
     let to = format!("udp:{}", socket.local_addr().unwrap());
     let child = rig.start(&["replay", "flatcap-data", "--speed", "5", "--to", &to]);
     let mut datagram = vec![0; 65_536];
-    for payload in crate::walker::payloads(&expected) {
+    for payload in crate::independent_reader::payloads(&expected) {
         let length = socket.recv(&mut datagram).unwrap();
         assert_eq!(&datagram[12..length], payload);
     }
@@ -127,10 +131,9 @@ fn sockets_get_the_frames() {
     assert!(called.err.contains("cannot send to unix:/nonexistent.sock"), "{called:?}");
 }
 
-// Goal: --loop starts again until a signal, and a reader that goes away ends it quietly. Method: read more than one
-// round, then stop; and close the pipe early.
+// Proves that --loop repeats until a signal, and that a closed pipe ends it without an error.
 #[test]
-fn a_loop_goes_on_until_it_is_stopped() {
+fn a_loop_repeats_until_it_is_stopped() {
     let rig = recorded();
     let once = rig.call(&["replay", "flatcap-data", "--speed", "max"]).out.len();
     let mut child = rig.start(&["replay", "flatcap-data", "--speed", "max", "--loop"]);

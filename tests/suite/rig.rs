@@ -1,4 +1,4 @@
-//! The real binary in a fresh directory.
+//! Runs the real binary in a temporary directory.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::chown;
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use flatcap::block::{Decoder, Encoder, Wanted, Ways};
+use flatcap::block::{BlockDecoder, BlockEncoder, ColumnSelection, SourceCompression};
 use flatcap::segment::{Advance, SegmentReader};
 use serde_json::Value;
 
-/// A directory of its own, gone with the test.
+/// A temporary data directory and run directory, removed after the test.
 pub struct Rig {
     folder: tempfile::TempDir,
-    memory: tempfile::TempDir, // of killed runs: none stays on tmpfs behind the test
+    memory: tempfile::TempDir, // for the memory of killed runs, so that none stays on tmpfs
 }
 
-/// How long a condition may take to hold. This is a watchdog: it ends a test that hangs and says nothing about speed.
+/// Longest wait for a condition. This watchdog ends a test that hangs; it is not a limit on speed.
 pub const WATCHDOG: Duration = Duration::from_secs(180);
 
-/// What one call of the program came to.
+/// Exit status and output of one call of the program.
 #[derive(Debug)]
-pub struct Called {
+pub struct CallResult {
     pub status: Option<i32>,
     pub out: Vec<u8>,
     pub err: String,
@@ -39,7 +39,7 @@ impl Rig {
         self.folder.path().join(name)
     }
 
-    /// What must belong to whoever runs the program.
+    /// Returns the directories that must belong to the account that runs the program.
     pub fn folders(&self) -> [&Path; 2] {
         [self.folder.path(), self.memory.path()]
     }
@@ -49,7 +49,7 @@ impl Rig {
         self.path("flatcap-data")
     }
 
-    /// Where a recording of this rig is asked.
+    /// Returns the control socket of this rig's recording.
     pub fn socket(&self) -> PathBuf {
         self.memory.path().join("control.sock")
     }
@@ -64,12 +64,13 @@ impl Rig {
         self.command_of(env!("CARGO_BIN_EXE_flatcap").as_ref(), args)
     }
 
-    /// The program as another account runs it: a copy of it, since that account may not come to where it was built. All of the rig is
-    /// that account's from now on.
+    /// Returns a command that runs the program as another account, from a copy, since that account
+    /// may not reach the build directory. The rig belongs to that account afterwards.
     pub fn command_as(&self, account: u32, args: &[&str]) -> Command {
         let program = self.path("flatcap");
         if !program.exists() {
-            // By another process: a program that is open for writing here, and so in what other tests start meanwhile, cannot be run.
+            // Copied by another process: a file open for writing here, and so inherited by programs
+            // that other tests start meanwhile, cannot be executed.
             let copied =
                 Command::new("cp").arg(env!("CARGO_BIN_EXE_flatcap")).arg(&program).status().unwrap();
             assert!(copied.success());
@@ -88,18 +89,18 @@ impl Rig {
         without_settings(&mut command);
         command.env("RUNTIME_DIRECTORY", self.memory.path());
         if args.first() == Some(&"record") {
-            // Tests look into segments as they were recorded; those of sealing turn it on.
-            command.env("FLATCAP_SEAL__ENABLED", "false");
+            // Tests expect uncompressed segments; tests of compression enable it.
+            command.env("FLATCAP_COMPRESS__ENABLED", "false");
         }
         command
     }
 
-    pub fn call(&self, args: &[&str]) -> Called {
-        Called::from(self.command(args).output().unwrap())
+    pub fn call(&self, args: &[&str]) -> CallResult {
+        CallResult::from(self.command(args).output().unwrap())
     }
 
-    /// Calls the program, and fails where it does not end in time.
-    pub fn call_within(&self, args: &[&str], limit: Duration) -> Called {
+    /// Calls the program, and fails if it does not end in time.
+    pub fn call_within(&self, args: &[&str], limit: Duration) -> CallResult {
         finish_within(self.start(args), limit)
     }
 
@@ -109,19 +110,25 @@ impl Rig {
     }
 
     /// Records into the default directory, which must succeed.
-    pub fn record(&self, args: &[&str]) -> Called {
+    pub fn record(&self, args: &[&str]) -> CallResult {
         let called = self.call(&[&["record"], args].concat());
         assert_eq!(called.status, Some(0), "{called:?}");
         called
     }
 
-    /// Records until `is_enough`, then ends the recording, which must succeed. Standard error is in the file `record.log`.
-    pub fn record_until(&self, args: &[&str], what: &str, is_enough: impl FnMut() -> bool) -> Called {
+    /// Records until `is_enough`, then ends the recording, which must succeed. Standard error goes
+    /// to the file `record.log`.
+    pub fn record_until(&self, args: &[&str], what: &str, is_enough: impl FnMut() -> bool) -> CallResult {
         self.run_until(self.command(&[&["record"], args].concat()), what, is_enough)
     }
 
     /// Runs a `record` of this rig until `is_enough`, as [`record_until`](Self::record_until) does.
-    pub fn run_until(&self, mut command: Command, what: &str, mut is_enough: impl FnMut() -> bool) -> Called {
+    pub fn run_until(
+        &self,
+        mut command: Command,
+        what: &str,
+        mut is_enough: impl FnMut() -> bool,
+    ) -> CallResult {
         let path = self.path("record.log");
         let log = std::fs::File::create(&path).unwrap();
         let mut process = Process(Some(command.stdout(Stdio::piped()).stderr(log).spawn().unwrap()));
@@ -132,17 +139,18 @@ impl Rig {
         });
         let mut called = process.end("TERM");
         called.err = std::fs::read_to_string(path).unwrap();
-        called.assert_composed();
+        called.assert_no_panic();
         assert_eq!(called.status, Some(0), "{called:?}");
         called
     }
 
-    /// Records until each source has at least so many samples in the files.
-    pub fn record_samples(&self, args: &[&str], samples: u64) -> Called {
+    /// Records until the files contain at least this many samples of each source.
+    pub fn record_samples(&self, args: &[&str], samples: u64) -> CallResult {
         self.record_until(args, "samples of each source", || self.has_samples(samples))
     }
 
-    /// Whether each source of the recording at work has at least so many samples in the files.
+    /// Returns whether the files of the running recording have at least this many samples of each
+    /// source.
     pub fn has_samples(&self, samples: u64) -> bool {
         self.status().is_some_and(|status| {
             let sources = status["sources"].as_array().unwrap();
@@ -150,16 +158,16 @@ impl Rig {
         })
     }
 
-    /// What the recording at work says of this source; none before it answers.
+    /// Returns the status of this source; none before the recorder answers.
     pub fn source(&self, name: &str) -> Option<Value> {
         let status = self.status()?;
         status["sources"].as_array().unwrap().iter().find(|source| source["name"] == name).cloned()
     }
 
-    /// What the recording at work says of itself; none before it answers.
+    /// Returns the status of the running recording; none before it answers.
     pub fn status(&self) -> Option<Value> {
         UnixStream::connect(self.socket()).ok()?;
-        let answer = crate::control::ask(&self.socket(), "GET /status", "", "");
+        let answer = crate::control::http_request(&self.socket(), "GET /status", "", "");
         let (_, body) = answer.split_once("\r\n\r\n")?;
         serde_json::from_str(body).ok()
     }
@@ -172,7 +180,8 @@ impl Rig {
         self.call(&["info", "--json", "flatcap-data"]).json()
     }
 
-    /// The segments of the default directory in the order of their names, with the given ending.
+    /// Returns the segments of the default directory with this extension, in the order of their
+    /// names.
     pub fn segments(&self, ending: &str) -> Vec<PathBuf> {
         let mut paths: Vec<PathBuf> = std::fs::read_dir(self.data())
             .unwrap()
@@ -184,12 +193,12 @@ impl Rig {
     }
 }
 
-/// A child that does not outlive its test.
+/// A child that is killed at the end of the test.
 pub struct Process(pub Option<Child>);
 
 impl Process {
-    /// Ends it by a signal, and waits for its end.
-    pub fn end(mut self, with: &str) -> Called {
+    /// Ends it with a signal, and waits for its exit.
+    pub fn end(mut self, with: &str) -> CallResult {
         let child = self.0.take().unwrap();
         signal(&child, with);
         finish(child)
@@ -212,7 +221,7 @@ impl Drop for Process {
 }
 
 impl Drop for Rig {
-    /// Whatever a test has recorded comes back from blocks byte for byte.
+    /// Checks that every recorded segment survives compression to blocks byte for byte.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -220,22 +229,23 @@ impl Drop for Rig {
         let Ok(entries) = std::fs::read_dir(self.data()) else { return };
         for path in entries.map(|entry| entry.unwrap().path()) {
             if path.extension() == Some(OsStr::new("bin")) {
-                comes_back(&path);
+                assert_block_round_trip(&path);
             }
         }
     }
 }
 
-/// Most bytes of a block that a test packs.
+/// Most bytes of a block that a test compresses.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Packs the frames of a segment, unpacks them, compares.
-fn comes_back(path: &Path) {
+/// Compresses the frames of a segment, decompresses them and compares.
+fn assert_block_round_trip(path: &Path) {
     let Ok(mut reader) = SegmentReader::open(path) else { return };
     let checksum = reader.header().checksum;
-    let (mut encoder, mut decoder) = (Encoder::new(Ways::default()), Decoder::default());
+    let (mut encoder, mut decoder) =
+        (BlockEncoder::new(SourceCompression::default()), BlockDecoder::default());
     for source in reader.footer().map_or(&reader.header().sources, |footer| &footer.header.sources) {
-        encoder.describe(source.id, &source.root, &source.schema);
+        encoder.set_schema(source.id, &source.root, &source.schema);
     }
     let mut frames = Vec::new();
     loop {
@@ -245,10 +255,10 @@ fn comes_back(path: &Path) {
         }
         if frames.len() >= BLOCK_BYTES || (advance.is_none() && !frames.is_empty()) {
             let payload = encoder.encode(&frames, 0, checksum).unwrap();
-            let block = decoder.open(payload, &Wanted::ALL).unwrap();
+            let block = decoder.open(payload, &ColumnSelection::ALL).unwrap();
             let mut back = vec![0; block.raw_bytes()];
             assert_eq!(block.copy(0, &mut back), frames.len());
-            assert!(back == frames, "{}: other bytes in front of {}", path.display(), reader.offset());
+            assert!(back == frames, "{}: other bytes before offset {}", path.display(), reader.offset());
             frames.clear();
         }
         if advance.is_none() {
@@ -257,7 +267,7 @@ fn comes_back(path: &Path) {
     }
 }
 
-impl Called {
+impl CallResult {
     pub fn text(&self) -> String {
         String::from_utf8(self.out.clone()).unwrap()
     }
@@ -270,28 +280,28 @@ impl Called {
         self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Neither panic nor backtrace, whatever the status.
-    pub fn assert_composed(&self) {
+    /// Checks that there is neither a panic nor a backtrace, whatever the status.
+    pub fn assert_no_panic(&self) {
         for word in ["panicked", "RUST_BACKTRACE", "stack backtrace"] {
             assert!(!self.err.contains(word), "{self:?}");
         }
     }
 }
 
-impl From<Output> for Called {
+impl From<Output> for CallResult {
     fn from(output: Output) -> Self {
         let called = Self {
             status: output.status.code(),
             out: output.stdout,
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
         };
-        called.assert_composed();
+        called.assert_no_panic();
         called
     }
 }
 
-/// Takes away what the environment of the tests would tell the program: settings, of which the tests' own variables would be
-/// misspelt ones, and a service's directories.
+/// Removes variables of the tests' environment that the program would read: settings, including the
+/// tests' own variables, which would be unknown settings, and a service's directories.
 pub fn without_settings(command: &mut Command) {
     let ours = std::env::vars_os()
         .map(|(name, _)| name)
@@ -301,8 +311,8 @@ pub fn without_settings(command: &mut Command) {
     }
 }
 
-/// Waits for a program, and fails where it does not end in time.
-pub fn finish_within(child: Child, limit: Duration) -> Called {
+/// Waits for a program, and fails if it does not end in time.
+pub fn finish_within(child: Child, limit: Duration) -> CallResult {
     use rustix::process::{Pid, Signal, kill_process};
     let pid = Pid::from_child(&child);
     let (done, is_done) = std::sync::mpsc::channel();
@@ -313,8 +323,8 @@ pub fn finish_within(child: Child, limit: Duration) -> Called {
     })
 }
 
-pub fn finish(child: Child) -> Called {
-    Called::from(child.wait_with_output().unwrap())
+pub fn finish(child: Child) -> CallResult {
+    CallResult::from(child.wait_with_output().unwrap())
 }
 
 pub fn signal(child: &Child, name: &str) {
@@ -324,12 +334,12 @@ pub fn signal(child: &Child, name: &str) {
         "INT" => Signal::INT,
         "HUP" => Signal::HUP,
         "USR1" => Signal::USR1,
-        other => panic!("no signal {other} here"),
+        other => panic!("unknown signal {other}"),
     };
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-/// Waits until `condition` holds, however long a busy machine takes.
+/// Waits until `condition` holds, up to [`WATCHDOG`].
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + WATCHDOG;
     while !condition() {
@@ -338,7 +348,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a directory holds a segment with at least `bytes`.
+/// Returns whether a directory has a segment of at least `bytes`.
 pub fn has_segment(directory: &Path, bytes: u64) -> bool {
     std::fs::read_dir(directory).is_ok_and(|entries| {
         entries.flatten().any(|entry| {
@@ -348,8 +358,8 @@ pub fn has_segment(directory: &Path, bytes: u64) -> bool {
     })
 }
 
-/// Checks that a source of `info` has as many ticks, begun or missed, as its period says for a run that took at least and at most
-/// so long. Holds on a machine of any speed: a late tick is missed, and counted.
+/// Checks that a source of `info` has as many ticks, begun or missed, as its period implies for a
+/// run of `least` to `most`. Holds on a machine of any speed: a late tick is counted as missed.
 pub fn assert_ticks(source: &Value, least: Duration, most: Duration) {
     let ticks: u64 = ["recorded", "lost", "missed"].iter().map(|key| number(&source[*key])).sum();
     let period_ns = u128::from(number(&source["period_ns"]));

@@ -1,4 +1,4 @@
-//! What sampling does beside reading: budgets, patterns, and what it says of both.
+//! Budgets, failing sources and the end of sampling, and the reports about them.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::rig::{Process, Rig, assert_ticks, eventually, number};
 
-/// What all markers of a rig's recording say, also of one at work.
+/// Returns the texts of all markers of a rig's recording, also of a running one.
 fn markers(rig: &Rig) -> Vec<String> {
     let mut texts = Vec::new();
     if !rig.data().is_dir() {
@@ -24,24 +24,25 @@ fn markers(rig: &Rig) -> Vec<String> {
     texts
 }
 
-/// Whether a recording at work reads a source on every so-manieth tick, or less often.
+/// Returns whether a running recording reads a source on every `least`-th tick or less often.
 fn is_strided(rig: &Rig, name: &str, least: u64) -> bool {
     rig.source(name).is_some_and(|source| number(&source["stride"]) >= least)
 }
 
-/// Whether the file of a recording at work says so.
+/// Returns whether the files of a running recording have a marker of a longer period.
 fn is_marked(rig: &Rig) -> bool {
     markers(rig).iter().any(|text| text.contains(": one period in "))
 }
 
-/// A source of `info`, by its name.
+/// Returns a source of `info` by its name.
 fn source(info: &Value, name: &str) -> Value {
     let mut sources = info["sources"].as_array().unwrap().iter();
     sources.find(|source| source["name"] == name).unwrap().clone()
 }
 
-// Goal: a source beyond its budget is read on every so-manieth tick, those left out count as missed, the change is in the
-// file and is said at the end; others keep their periods. Method: 0.01 % of a core for a source that takes more.
+// Proves that a source over its budget is read at every n-th tick, that the others count as missed,
+// that a marker and the summary report it, and that other sources keep their periods. Method: 0.01
+// % of a core.
 #[test]
 fn a_budget_lengthens_the_period() {
     let rig = Rig::new();
@@ -52,7 +53,7 @@ fn a_budget_lengthens_the_period() {
     let args = ["--config", config.to_str().unwrap(), "--source", "memory", "--source", "load"];
     let begin = Instant::now();
     let mut ticks = 0;
-    let called = rig.record_until(&args, "more ticks left out than served", || {
+    let called = rig.record_until(&args, "more ticks skipped than served", || {
         let Some(memory) = rig.source("memory") else { return false };
         let [served, missed] = ["begun", "missed"].map(|key| number(&memory[key]));
         ticks = served + missed;
@@ -73,14 +74,15 @@ fn a_budget_lengthens_the_period() {
     assert_eq!(number(&rig.verify()["unexplained"]), 0);
 }
 
-// Goal: where all sources together take more than the agent's budget, the one that costs most gives way and the others do not; the file
-// and the summary say which budget it was. Method: 5 % of a core for a large sample a thousand times a second, and a small one.
+// Proves that, if all sources exceed the recorder's budget, only the most expensive one is read
+// less often, and that file and summary name the budget. Method: 5 % of a core, a large and a small
+// source.
 #[test]
-fn the_agents_budget_takes_from_the_costliest() {
+fn the_recorder_budget_slows_the_most_expensive_source() {
     let rig = Rig::new();
     let config = rig.write(
         "budget.toml",
-        "[agent]\ncpu_budget = \"5%\"\n[source.load]\nperiod = \"50ms\"\n[source.synthetic]\nperiod = \"1ms\"\n\
+        "[recorder]\ncpu_budget = \"5%\"\n[source.load]\nperiod = \"50ms\"\n[source.synthetic]\nperiod = \"1ms\"\n\
          shape = \"wide\"\nfields = 4096\n",
     );
     let args = ["--config", config.to_str().unwrap(), "--source", "synthetic", "--source", "load"];
@@ -103,17 +105,18 @@ fn the_agents_budget_takes_from_the_costliest() {
     assert_eq!(number(&rig.verify()["unexplained"]), 0);
 }
 
-// Goal: a budget that recording alone exceeds is said, once, and every source is read as rarely as can be. Method: the least budget,
-// and a recorder that looks 10,000 times a second.
+// Proves that a budget that the recorder alone exceeds is reported once, and that every source then
+// has its longest period. Method: the smallest budget, and a recorder that polls 10,000 times a
+// second.
 #[test]
-fn a_budget_that_cannot_be_kept_is_said() {
+fn an_unattainable_budget_is_reported() {
     let rig = Rig::new();
     let config = rig.write(
         "budget.toml",
-        "[agent]\ncpu_budget = \"0.1%\"\n[handover]\ndrain = \"100us\"\n[source.load]\nperiod = \"1ms\"\n",
+        "[recorder]\ncpu_budget = \"0.1%\"\n[buffering]\npoll_interval = \"100us\"\n[source.load]\nperiod = \"1ms\"\n",
     );
     let begin = Instant::now();
-    let said = "[agent] cpu_budget = \"0.1%\": recording alone, without any source, takes ";
+    let said = "[recorder] cpu_budget = \"0.1%\": the recorder alone, without any source, takes ";
     let log = || std::fs::read_to_string(rig.path("record.log")).unwrap();
     let args = ["--config", config.to_str().unwrap(), "--source", "load"];
     let called = rig.record_until(&args, "the longest period", || {
@@ -126,11 +129,10 @@ fn a_budget_that_cannot_be_kept_is_said() {
     assert_ticks(&source(&rig.info(), "load"), Duration::ZERO, most);
 }
 
-// Goal: a reading that is being made when the run ends is waited for, so that an orderly end loses nothing; a program that takes
-// longer is killed, is recorded so, and neither holds up the end nor outlives it. Method: programs that take less than the wait,
-// and far more.
+// Proves that a sample in progress at the end of a run is awaited, and that a program that takes
+// too long is killed, recorded so, and neither delays the end nor outlives it.
 #[test]
-fn the_end_waits_for_readings_under_way() {
+fn the_end_waits_for_samples_in_progress() {
     let recorded = |seconds: &str| {
         let rig = Rig::new();
         let config = rig.write(
@@ -140,7 +142,7 @@ fn the_end_waits_for_readings_under_way() {
         let args = ["record", "--config", config.to_str().unwrap(), "--source", "command.sleep@1h"];
         let recording = Process(Some(rig.start(&args)));
         let begun = || rig.source("command.sleep").is_some_and(|source| number(&source["begun"]) == 1);
-        eventually("a reading under way", begun);
+        eventually("a sample in progress", begun);
         let called = recording.end("TERM");
         assert_eq!(number(&rig.verify()["unexplained"]), 0);
         let source = &rig.info()["sources"][0];
@@ -148,7 +150,7 @@ fn the_end_waits_for_readings_under_way() {
         assert_eq!(called.status, Some(0), "{called:?}");
     };
     recorded("0.4");
-    // Far longer than a test takes: had it not been killed, the end would have come too late.
+    // Far longer than a test takes: without the kill, the end would be too late.
     let begin = Instant::now();
     recorded("5432.1");
     assert!(begin.elapsed() < Duration::from_secs(5432));
@@ -160,10 +162,10 @@ fn the_end_waits_for_readings_under_way() {
     eventually("the end of the program", || !outlives());
 }
 
-// Goal: a source that cannot be read any more says so once, with the reason, and again at the end. Method: a file that is removed
-// and put back.
+// Proves that a failing source is reported once with the reason, and again in the summary. Method:
+// a file that is removed and restored.
 #[test]
-fn a_failing_source_says_why() {
+fn a_failing_source_reports_the_reason() {
     let rig = Rig::new();
     let file = rig.write("values", "a 1\n");
     let path = file.to_str().unwrap();
@@ -174,11 +176,11 @@ fn a_failing_source_says_why() {
     let mut command = rig.command(&args);
     let recording = Process(Some(command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap()));
     let said = || std::fs::read_to_string(&log).unwrap();
-    let words = "cannot be read: readings are lost until it can";
+    let words = "cannot read this source; its samples are lost until it can be read";
     eventually("samples", || rig.has_samples(1));
     std::fs::remove_file(&file).unwrap();
-    eventually("what is said", || said().contains(words));
-    // More of them are no reason to say it again.
+    eventually("the warning", || said().contains(words));
+    // Further losses are not logged again.
     let failed = || number(&rig.source("file.x").unwrap()["failed"]);
     let before = failed();
     eventually("two seconds of losses", || failed() > before + 200);
@@ -191,11 +193,11 @@ fn a_failing_source_says_why() {
     assert_eq!((number(&rig.verify()["unexplained"]), called.status), (0, Some(3)));
 }
 
-// Goal: a root that is not there is an error, and not a host that lacks everything. Method: a configuration that names one.
+// Proves that a missing host root is an error, not a host that lacks everything.
 #[test]
 fn a_root_must_be_there() {
     let rig = Rig::new();
-    let config = rig.write("root.toml", "[agent]\nhost_root = \"/nowhere\"\n");
+    let config = rig.write("root.toml", "[recorder]\nhost_root = \"/nowhere\"\n");
     let called = rig.call(&["record", "--config", config.to_str().unwrap(), "--for", "100ms"]);
     assert_eq!(called.status, Some(1), "{called:?}");
     assert!(called.err.contains("host_root = \"/nowhere\": No such file or directory"), "{called:?}");

@@ -1,4 +1,5 @@
-//! The agent under a service manager: what it tells, when its watchdog is fed, and a log that nobody reads.
+//! The recorder under a service manager: its notifications, its watchdog, and a log that is never
+//! read.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -8,20 +9,20 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use crate::medium::Medium;
 use crate::rig::{Process, Rig, WATCHDOG, eventually, finish, has_segment, signal};
-use crate::tracer::Held;
+use crate::test_disk::TestDisk;
+use crate::tracer::StoppedThread;
 
-/// The time in which so many lines of one place pass.
+/// The interval in which each log statement may write a limited number of lines.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// A service manager that only listens.
-struct Manager {
+struct FakeServiceManager {
     socket: UnixDatagram,
     child: Option<Child>,
 }
 
-impl Manager {
+impl FakeServiceManager {
     /// Starts `record` as a service with a watchdog of three seconds, which is fed every second.
     fn start(rig: &Rig, args: &[&str]) -> Self {
         let path = rig.path("notify");
@@ -37,7 +38,7 @@ impl Manager {
         self.child.as_ref().unwrap()
     }
 
-    /// The next message, if one comes within 100 ms.
+    /// Returns the next message, if one arrives within 100 ms.
     fn next(&self) -> Option<String> {
         let mut buffer = [0; 1024];
         match self.socket.recv(&mut buffer) {
@@ -47,7 +48,7 @@ impl Manager {
         }
     }
 
-    /// Waits for a message with this in it.
+    /// Waits for a message that contains `what`.
     fn wait_for(&self, what: &str) -> String {
         let deadline = Instant::now() + WATCHDOG;
         let mut seen = Vec::new();
@@ -61,7 +62,7 @@ impl Manager {
         panic!("no {what} in {WATCHDOG:?}, but {seen:?}")
     }
 
-    fn stop(mut self) -> crate::rig::Called {
+    fn stop(mut self) -> crate::rig::CallResult {
         let child = self.child.take().unwrap();
         signal(&child, "TERM");
         self.wait_for("STOPPING=1");
@@ -69,7 +70,7 @@ impl Manager {
     }
 }
 
-impl Drop for Manager {
+impl Drop for FakeServiceManager {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ended = child.kill();
@@ -78,7 +79,7 @@ impl Drop for Manager {
     }
 }
 
-/// The number of a thread, by its name.
+/// Returns the id of a thread by its name.
 fn thread(child: &Child, name: &str) -> i32 {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
     tasks
@@ -90,18 +91,18 @@ fn thread(child: &Child, name: &str) -> i32 {
         )
 }
 
-// Goal: the service manager hears what the protocol asks for, in its order: ready with the first segment, fed, reloading with the time
-// and ready again, stopping. Method: a socket of our own.
+// Proves that the notifications follow the protocol in order: ready with the first segment, fed,
+// reloading with its time and ready again, stopping. Method: the test's own socket.
 #[test]
-fn the_service_manager_is_told() {
+fn notifications_follow_the_protocol() {
     let rig = Rig::new();
-    let manager = Manager::start(&rig, &["--source", "synthetic@100ms"]);
+    let manager = FakeServiceManager::start(&rig, &["--source", "synthetic@100ms"]);
     assert_eq!(manager.wait_for("READY=1"), "READY=1\nSTATUS=recording 1 source\n");
     assert!(has_segment(&rig.data(), 1), "ready without a segment");
     for _ in 0..2 {
         assert_eq!(manager.wait_for("WATCHDOG"), "WATCHDOG=1\n");
     }
-    assert!(manager.wait_for("readings/s").starts_with("STATUS=recording 1 source, "));
+    assert!(manager.wait_for("samples/s").starts_with("STATUS=recording 1 source, "));
     signal(manager.child(), "HUP");
     let reloading = manager.wait_for("RELOADING=1");
     let mono_us = reloading.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC=")).unwrap();
@@ -111,24 +112,25 @@ fn the_service_manager_is_told() {
     assert_eq!(called.status, Some(0), "{called:?}");
 }
 
-// Goal: a recorder that is stuck outside its storage starves, though everything else goes on and says so; once it turns again it is
-// fed. Method: its thread alone is held by ptrace.
+// Proves that a recorder thread stuck outside storage calls is not fed, although the main loop
+// continues and reports it, and that it is fed again afterwards. Method: the thread is stopped by
+// ptrace.
 #[test]
 fn a_stuck_recorder_is_not_fed() {
     let rig = Rig::new();
-    let manager = Manager::start(&rig, &["--source", "synthetic@100ms"]);
+    let manager = FakeServiceManager::start(&rig, &["--source", "synthetic@100ms"]);
     manager.wait_for("WATCHDOG=1");
     let recorder = thread(manager.child(), "recorder");
     let held = loop {
-        let held = match Held::hold(recorder) {
+        let held = match StoppedThread::stop(recorder) {
             Ok(held) => held,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                println!("passed over: ptrace is not allowed here");
+                println!("skipped: ptrace is not allowed here");
                 return;
             }
             Err(error) => panic!("{error}"),
         };
-        // It may have been in the storage just then, which is another matter.
+        // It may have been in a storage call just then, which is a different case.
         if manager.wait_for("STATUS=the ").contains("stuck") {
             break held;
         }
@@ -139,26 +141,29 @@ fn a_stuck_recorder_is_not_fed() {
         let message = manager.next().unwrap_or_default();
         assert!(!message.contains("WATCHDOG"), "{message}");
     }
-    assert!(manager.wait_for("STATUS").contains("stuck"), "the daemon's loop goes on");
+    assert!(manager.wait_for("STATUS").contains("stuck"), "the main loop continues");
     held.release();
     manager.wait_for("WATCHDOG=1");
     manager.wait_for("STATUS=recording");
     let called = manager.stop();
     assert_eq!(called.status, Some(0), "{called:?}");
-    assert!(called.err.contains("the recorder is stuck, and not in the storage"), "{called:?}");
+    assert!(called.err.contains("the recorder is stuck outside of storage calls"), "{called:?}");
 }
 
-// Goal: a recorder that waits for its storage is fed for as long as it waits, the status says so, and begin and end are in the log.
-// Method: a frozen ext4.
+// Proves that a recorder that waits for its storage is fed as long as it waits, that the status
+// reports it, and that start and end are logged. Method: a frozen ext4.
 #[test]
-fn a_stalled_storage_is_fed() {
+fn a_recorder_with_stalled_storage_is_fed() {
     let rig = Rig::new();
-    let Some(medium) = Medium::ext4(&rig) else { return };
-    let data = medium.path().join("data/records");
-    let manager = Manager::start(&rig, &["--source", "synthetic@10ms", "--data-dir", data.to_str().unwrap()]);
+    let Some(disk) = TestDisk::ext4(&rig) else { return };
+    let data = disk.path().join("data/records");
+    let manager = FakeServiceManager::start(
+        &rig,
+        &["--source", "synthetic@10ms", "--data-dir", data.to_str().unwrap()],
+    );
     manager.wait_for("READY=1");
-    let frozen = medium.freeze();
-    manager.wait_for("STATUS=the storage has not answered for ");
+    let frozen = disk.freeze();
+    manager.wait_for("STATUS=the storage has not responded for ");
     for _ in 0..4 {
         manager.wait_for("WATCHDOG=1");
     }
@@ -166,16 +171,16 @@ fn a_stalled_storage_is_fed() {
     manager.wait_for("STATUS=recording");
     let called = manager.stop();
     assert_eq!(called.status, Some(0), "{called:?}");
-    // Beside other work it may be late once more.
-    let said = ["the storage does not answer; sampling goes on", "the storage answers again"]
+    // On a busy machine there may be a second stall.
+    let said = ["the storage does not respond; sampling continues", "the storage responds again"]
         .map(|line| called.err.matches(line).count());
     assert!(said[0] > 0 && said[0] == said[1], "{called:?}");
 }
 
-// Goal: standard error that nobody reads holds up neither the recording nor its end. Method: a pipe that is full from the start, a log
-// line at the start and one at a reload of a configuration that has become invalid.
+// Proves that a standard error that is never read blocks neither the recording nor its end. Method:
+// a pipe that is full from the start, a log line at the start and one at a failed reload.
 #[test]
-fn a_log_that_nobody_reads_holds_up_nothing() {
+fn an_unread_log_blocks_nothing() {
     let rig = Rig::new();
     let (_reader, mut writer) = std::io::pipe().unwrap();
     let flags = fcntl_getfl(writer.as_fd()).unwrap();
@@ -201,14 +206,14 @@ fn a_log_that_nobody_reads_holds_up_nothing() {
     assert_eq!(rig.verify()["intact"], true);
 }
 
-// Goal: one place that logs without end is cut off after 50 lines, and one line says how many were left out. Method: segments that are
-// removed all the time, each with a line; what stands in front of the first such line.
+// Proves that a log statement is limited to 50 lines per window, and that one line reports the
+// number of suppressed lines. Method: segments that are removed all the time, with a line each.
 #[test]
 fn a_flood_of_lines_is_cut_off() {
     let rig = Rig::new();
     let config = rig.write(
         "flood.toml",
-        "[agent]\ncpu_budget = \"400%\"\n[storage]\nsegment_size = \"256KiB\"\nretain_bytes = \"4MiB\"\nkeep_free = \"0%\"\n\
+        "[recorder]\ncpu_budget = \"400%\"\n[storage]\nsegment_size = \"256KiB\"\nretain_bytes = \"4MiB\"\nmin_free = \"0%\"\n\
          [source.synthetic]\nperiod = \"200us\"\nshape = \"wide\"\nfields = 200\nbudget = \"100%\"\n",
     );
     let args = ["record", "--quiet", "--config", config.to_str().unwrap(), "--source", "synthetic"];
@@ -217,26 +222,26 @@ fn a_flood_of_lines_is_cut_off() {
     let (mut removed, begin) = (0, Instant::now());
     let summary = lines
         .by_ref()
-        .inspect(|line| removed += usize::from(line.contains("removed: the oldest")))
-        .find(|line| line.contains("log lines were left out"))
+        .inspect(|line| removed += usize::from(line.contains("removed the oldest file")))
+        .find(|line| line.contains("log lines suppressed"))
         .unwrap();
     signal(&child, "TERM");
     drop(lines);
-    // A busy machine may lose some.
+    // A busy machine may lose some samples.
     assert!(matches!(child.wait().unwrap().code(), Some(0 | 3)));
     let left_out = summary.split("lines=").nth(1).unwrap().split(' ').next().unwrap();
     assert!(
-        left_out.parse::<u64>().unwrap() > 0 && summary.contains("at=src/recorder/capped.rs:"),
+        left_out.parse::<u64>().unwrap() > 0 && summary.contains("at=src/recorder/quota_storage.rs:"),
         "{summary}"
     );
-    // Where they come slowly, earlier windows had fewer each.
-    assert!(removed == 50 || (removed > 50 && begin.elapsed() > WINDOW), "{removed} in front of {summary}");
+    // If lines come slowly, earlier windows had fewer each.
+    assert!(removed == 50 || (removed > 50 && begin.elapsed() > WINDOW), "{removed} before {summary}");
 }
 
-// Goal: standard error whose reader has gone ends nothing and changes no status. Method: a pipe without a reader, with a line to log;
-// then with an error.
+// Proves that a standard error without a reader ends nothing and changes no exit status. Method: a
+// pipe without a reader, with a line to log; then with an error.
 #[test]
-fn a_log_whose_reader_has_gone_changes_nothing() {
+fn a_log_without_a_reader_changes_nothing() {
     let rig = Rig::new();
     let command = |args: &[&str]| {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -253,7 +258,7 @@ fn a_log_whose_reader_has_gone_changes_nothing() {
     assert!(rig.verify()["frames"].as_u64().unwrap() > 0);
 }
 
-// Goal: a filter that is none is named and passed over, not obeyed in silence. Method: the variable as people get it wrong.
+// Proves that an invalid log filter is named and ignored with a warning, not accepted silently.
 #[test]
 fn an_invalid_log_filter_is_named() {
     let rig = Rig::new();
@@ -261,10 +266,10 @@ fn an_invalid_log_filter_is_named() {
         .command(&["record", "--for", "50ms", "--source", "load@10ms"])
         .env("FLATCAP_LOG", "verbose")
         .output();
-    let called = crate::rig::Called::from(output.unwrap());
+    let called = crate::rig::CallResult::from(output.unwrap());
     assert_eq!(called.status, Some(0), "{called:?}");
     assert!(
-        called.err.contains("FLATCAP_LOG is passed over") && called.err.contains("\"verbose\" is no filter"),
+        called.err.contains("FLATCAP_LOG is ignored") && called.err.contains("\"verbose\" is not a filter"),
         "{called:?}"
     );
 }

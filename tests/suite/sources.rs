@@ -1,26 +1,27 @@
-//! docs/SOURCES.md follows from the schemas and from what the sources say of themselves.
+//! Checks docs/SOURCES.md, which is generated from the schemas and the source list.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use flatbuffers_reflection::reflection::root_as_schema;
-use flatcap::config::{Config, Source, format_duration};
-use flatcap::sampling::sources::{CATALOG, Entry, agent, synthetic};
-use flatcap::schema::{Meaning, Plan};
+use flatcap::config::{Config, SourceConfig, format_duration};
+use flatcap::sampling::sources::{CATALOG, SourceSpec, self_source, synthetic};
+use flatcap::schema::{CompiledSchema, MetricKind};
 
 const DOCUMENT: &str = "docs/SOURCES.md";
 const HEAD: &str = "# Sources\n\n\
-    What can be sampled, field by field. Made from the schemas and from the sources' own statements by\n\
-    `FLATCAP_SOURCES=write cargo test --test suite sources`; a test fails when it is not fresh.\n\n\
-    - A field is named by its path, as `dump --fields` takes it; in a list, it means that of every element.\n\
-    - A *counter* only grows until it wraps or its device goes; it is recorded as the kernel has it, and `dump --rate` makes rates\n  \
-    of it. A *gauge* goes up and down. A *state* changes seldom.\n\
-    - What a kernel lacks, or what could not be read, is absent, and the sample is marked with the reason (FORMAT.md,\n  \
-    \"Telemetry frame\").\n\
-    - `flatcap sources` measures what a sample of each costs on a host.\n";
+    The sources that flatcap can sample, field by field. Generated from the schemas and the source list\n\
+    by `FLATCAP_SOURCES=write cargo test --test suite sources`; a test fails if this file is out of date.\n\n\
+    - A field is named by its path, as in `dump --fields`. In a list it means the field of every element.\n\
+    - A *counter* only grows, until it wraps or its device is removed. It is recorded as the kernel\n  \
+    reports it, and `dump --rate` converts it to a rate. A *gauge* rises and falls. A *state* changes\n  \
+    rarely.\n\
+    - A value that the kernel lacks or that could not be read is absent, and the sample is marked with\n  \
+    the reason (FORMAT.md, \"Telemetry frame\").\n\
+    - `flatcap sources` measures the cost of a sample of each source on a host.\n";
 
-/// What each field is called in its file, where that is another name: the attribute `origin`, by the field's name. A name that
-/// stands for several fields of a schema tells nothing.
+/// Returns the name of each field in its file, if it differs: the attribute `origin`, by the name
+/// of the field. Names of several fields of a schema are ambiguous and omitted.
 pub fn origins(schema: &[u8]) -> Vec<(String, String)> {
     let schema = root_as_schema(schema).unwrap();
     let fields = || schema.objects().iter().flat_map(|object| object.fields());
@@ -36,17 +37,17 @@ pub fn origins(schema: &[u8]) -> Vec<(String, String)> {
 
 fn fields(out: &mut String, root: &str, schema: &[u8]) {
     let mut silent = Vec::new();
-    let plan = Plan::compile(schema, root).unwrap();
+    let plan = CompiledSchema::compile(schema, root).unwrap();
     let origins = origins(schema);
-    out.push_str("\n| field | type | unit | kind | what it is |\n|---|---|---|---|---|\n");
+    out.push_str("\n| field | type | unit | kind | description |\n|---|---|---|---|---|\n");
     for leaf in plan.fields() {
         let field = leaf.field;
-        let kind = match field.meaning() {
-            Meaning::Counter => "counter",
-            Meaning::Gauge => "gauge",
-            Meaning::State => "state",
-            Meaning::Text => "text",
-            Meaning::Unknown => "",
+        let kind = match field.metric_kind() {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::State => "state",
+            MetricKind::Text => "text",
+            MetricKind::Unknown => "",
         };
         let origin = origins.iter().find(|(name, _)| name == field.name());
         let origin =
@@ -59,13 +60,17 @@ fn fields(out: &mut String, root: &str, schema: &[u8]) {
         writeln!(out, "| `{}` | {} | {unit} | {kind} | {about}{origin} |", leaf.path, field.type_name())
             .unwrap();
     }
-    assert!(silent.is_empty(), "fields that say nothing of themselves: {silent:?}");
+    assert!(silent.is_empty(), "fields without documentation: {silent:?}");
 }
 
-fn source(out: &mut String, entry: &Entry, config: Option<&Source>) {
+fn source(out: &mut String, entry: &SourceSpec, config: Option<&SourceConfig>) {
     let files: Vec<String> = entry.files.iter().map(|file| format!("`/{file}`")).collect();
     writeln!(out, "\n## {}\n", entry.name).unwrap();
-    let files = if files.is_empty() { "what its table names".to_owned() } else { files.join(", ") };
+    let files = if files.is_empty() {
+        "the file or program that its table names".to_owned()
+    } else {
+        files.join(", ")
+    };
     writeln!(out, "- Reads: {files}").unwrap();
     writeln!(out, "- Changes: {}", entry.refresh).unwrap();
     match config {
@@ -78,7 +83,7 @@ fn source(out: &mut String, entry: &Entry, config: Option<&Source>) {
                 config.group().as_str()
             )
         }
-        None => writeln!(out, "- One for each table `[source.{}.NAME]`; group `blocking`", entry.name),
+        None => writeln!(out, "- One per table `[source.{}.NAME]`; group `blocking`", entry.name),
     }
     .unwrap();
     if !entry.selects.is_empty() {
@@ -102,10 +107,10 @@ fn document() -> String {
     for name in ["file", "command"] {
         source(&mut out, entry(name).unwrap(), None);
     }
-    out.push_str("\n## self\n\nThe recorder about itself; always at hand.\n");
-    fields(&mut out, agent::ROOT, agent::SCHEMA);
+    out.push_str("\n## self\n\nThe recorder itself; always available.\n");
+    fields(&mut out, self_source::ROOT, self_source::SCHEMA);
     out.push_str(
-        "\n## synthetic\n\nMade-up values, which follow from the number of the reading: shape `point`.\n",
+        "\n## synthetic\n\nGenerated values, computed from the sequence number of the sample: shape `point`.\n",
     );
     fields(&mut out, synthetic::POINT_ROOT, synthetic::SCHEMA);
     out.push_str("\nShape `wide`:\n");
@@ -113,9 +118,10 @@ fn document() -> String {
     out
 }
 
-// Goal: the document says what the build records, and every field says what it is. Method: made again and compared.
+// Proves that the document matches the build, and that every field is documented. Method: generate
+// and compare.
 #[test]
-fn the_document_of_sources_is_fresh() {
+fn the_sources_document_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENT);
     let made = document();
     if std::env::var_os("FLATCAP_SOURCES").is_some_and(|value| value == "write") {
@@ -123,10 +129,10 @@ fn the_document_of_sources_is_fresh() {
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
     let first = kept.lines().zip(made.lines()).position(|(kept, made)| kept != made);
-    assert!(kept == made, "{DOCUMENT} is not fresh from line {first:?} on: write it again");
+    assert!(kept == made, "{DOCUMENT} differs from line {first:?} on; generate it again");
 }
 
-// Goal: every source that can be configured is in this build, under its name. Method: names on both sides.
+// Proves that every source that can be configured is in this build, under its name, and vice versa.
 #[test]
 fn every_configured_source_is_there() {
     let config = Config::default();

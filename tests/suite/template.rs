@@ -1,7 +1,7 @@
-//! Templates against the decoder that reads by embedded schema: what is patched is what changes, and nothing else.
+//! Compares templates with the schema-driven decoder: only the patched values change.
 
-use flatcap::schema::Plan;
-use flatcap::stream::{FrameTemplate, Patch, TemplateError};
+use flatcap::schema::CompiledSchema;
+use flatcap::stream::{FrameTemplate, TemplateError, TemplatePatch};
 use serde_json::Value;
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -18,36 +18,36 @@ fn template(paths: &[&str]) -> Result<FrameTemplate, TemplateError> {
 }
 
 fn decoded(payload: &[u8]) -> Value {
-    let plan = Plan::compile(&fixture("shapes.bfbs"), "flatcap.test.Shapes").unwrap();
+    let plan = CompiledSchema::compile(&fixture("shapes.bfbs"), "flatcap.test.Shapes").unwrap();
     let mut json = Vec::new();
     plan.append_json(payload, &mut json).unwrap();
     serde_json::from_slice(&json).unwrap()
 }
 
-// Goal: a patch changes the value at its path and no other. Method: a buffer of every shape that flatc made, patched at
-// one path of each kind, and decoded by its schema before and after.
+// Proves that a patch changes the value at its path and no other. Method: a buffer of every shape,
+// made by flatc, patched at one path of each kind and decoded before and after.
 #[test]
 fn a_patch_changes_its_path_alone() {
-    type Set = fn(&FrameTemplate, &str, &mut Patch<'_>);
+    type Set = fn(&FrameTemplate, &str, &mut TemplatePatch<'_>);
     let cases: [(&str, &str, Set, &str); 13] = [
-        ("scalars.u64", "/scalars/u64", |t, p, patch| patch.set(t.slot(p).unwrap(), 77_u64), "77"),
-        ("scalars.i8", "/scalars/i8", |t, p, patch| patch.set(t.slot(p).unwrap(), -3_i8), "-3"),
-        ("scalars.f64", "/scalars/f64", |t, p, patch| patch.set(t.slot(p).unwrap(), 0.5_f64), "0.5"),
-        ("flags[0]", "/flags/0", |t, p, patch| patch.set(t.slot(p).unwrap(), false), "false"),
-        ("scalars.mood", "/scalars/mood", |t, p, patch| patch.set(t.slot(p).unwrap(), 7_i8), "\"High\""),
-        ("point.y", "/point/y", |t, p, patch| patch.set(t.slot(p).unwrap(), 9.5_f64), "9.5"),
-        ("grid.cells[2]", "/grid/cells/2", |t, p, patch| patch.set(t.slot(p).unwrap(), 8_u16), "8"),
-        ("grid.corners[1].x", "/grid/corners/1/x", |t, p, patch| patch.set(t.slot(p).unwrap(), 6_i32), "6"),
-        ("numbers[1]", "/numbers/1", |t, p, patch| patch.set(t.slot(p).unwrap(), 5_u64), "5"),
-        ("ratios[0]", "/ratios/0", |t, p, patch| patch.set(t.slot(p).unwrap(), 0.25_f32), "0.25"),
-        ("points[1].x", "/points/1/x", |t, p, patch| patch.set(t.slot(p).unwrap(), -1_i32), "-1"),
+        ("scalars.u64", "/scalars/u64", |t, p, patch| patch.set(t.field(p).unwrap(), 77_u64), "77"),
+        ("scalars.i8", "/scalars/i8", |t, p, patch| patch.set(t.field(p).unwrap(), -3_i8), "-3"),
+        ("scalars.f64", "/scalars/f64", |t, p, patch| patch.set(t.field(p).unwrap(), 0.5_f64), "0.5"),
+        ("flags[0]", "/flags/0", |t, p, patch| patch.set(t.field(p).unwrap(), false), "false"),
+        ("scalars.mood", "/scalars/mood", |t, p, patch| patch.set(t.field(p).unwrap(), 7_i8), "\"High\""),
+        ("point.y", "/point/y", |t, p, patch| patch.set(t.field(p).unwrap(), 9.5_f64), "9.5"),
+        ("grid.cells[2]", "/grid/cells/2", |t, p, patch| patch.set(t.field(p).unwrap(), 8_u16), "8"),
+        ("grid.corners[1].x", "/grid/corners/1/x", |t, p, patch| patch.set(t.field(p).unwrap(), 6_i32), "6"),
+        ("numbers[1]", "/numbers/1", |t, p, patch| patch.set(t.field(p).unwrap(), 5_u64), "5"),
+        ("ratios[0]", "/ratios/0", |t, p, patch| patch.set(t.field(p).unwrap(), 0.25_f32), "0.25"),
+        ("points[1].x", "/points/1/x", |t, p, patch| patch.set(t.field(p).unwrap(), -1_i32), "-1"),
         (
             "leaves[0].path[0].y",
             "/leaves/0/path/0/y",
-            |t, p, patch| patch.set(t.slot(p).unwrap(), 3.5_f64),
+            |t, p, patch| patch.set(t.field(p).unwrap(), 3.5_f64),
             "3.5",
         ),
-        ("last", "/last", |t, p, patch| patch.set(t.slot(p).unwrap(), 43_u64), "43"),
+        ("last", "/last", |t, p, patch| patch.set(t.field(p).unwrap(), 43_u64), "43"),
     ];
     let original = decoded(&shapes().0);
     for (path, pointer, set, expected) in cases {
@@ -62,12 +62,13 @@ fn a_patch_changes_its_path_alone() {
     }
 }
 
-// Goal: a whole structure is patched and read as its bytes. Method: a point of 16 bytes, one of them at an index.
+// Proves that a whole struct is patched and read as its bytes: a point of 16 bytes, one at an
+// index.
 #[test]
-fn a_structure_is_patched_as_its_bytes() {
+fn a_struct_is_patched_as_its_bytes() {
     let template = template(&["point", "points[0]"]).unwrap();
     let (point, first) =
-        (template.slot::<[u8; 16]>("point").unwrap(), template.slot::<[u8; 16]>("points[0]").unwrap());
+        (template.field::<[u8; 16]>("point").unwrap(), template.field::<[u8; 16]>("points[0]").unwrap());
     let model = shapes().0;
     let view = template.view(&model).unwrap();
     let (a, b) = (view.get(point), view.get(first));
@@ -80,12 +81,12 @@ fn a_structure_is_patched_as_its_bytes() {
     assert_eq!(decoded["points"][0], serde_json::json!({"x": -5, "y": 0.125}));
 }
 
-// Goal: another shape is told from the template's, whatever differs. Method: every bit of the payload flipped, every
-// length but its own.
+// Proves that a payload of another shape is never accepted. Method: every bit of the payload
+// flipped, and other lengths.
 #[test]
-fn another_shape_is_no_view() {
+fn another_shape_is_refused() {
     let template = template(&["numbers[1]", "last"]).unwrap();
-    let slots = (template.slot::<u64>("numbers[1]").unwrap(), template.slot::<u64>("last").unwrap());
+    let slots = (template.field::<u64>("numbers[1]").unwrap(), template.field::<u64>("last").unwrap());
     let model = shapes().0;
     let mut changeable = 0;
     for bit in 0..model.len() * 8 {
@@ -101,22 +102,22 @@ fn another_shape_is_no_view() {
     assert!(template.view(&[&model[..], &[0]].concat()).is_none());
 }
 
-// Goal: what cannot be patched is refused with the reason and the way out. Method: one path of each kind.
+// Proves that every path that cannot be patched is refused with the reason and a remedy.
 #[test]
-fn what_cannot_be_patched_is_refused() {
+fn unpatchable_paths_are_refused() {
     let refused = [
         ("", "has no field ``"),
-        ("nothing", "`flatcap.test.Shapes` has no field `nothing`, but: "),
-        ("text", "`text` is a String, not a scalar or a structure"),
-        ("numbers", "`numbers` is a Vector, not a scalar or a structure"),
-        ("scalars", "`scalars` is a Obj, not a scalar or a structure"),
-        ("maybe", "`maybe` is not present in the buffer: build it with `force_defaults(true)`"),
+        ("nothing", "`flatcap.test.Shapes` has no field `nothing`; its fields are: "),
+        ("text", "`text` is a String, not a scalar or a struct"),
+        ("numbers", "`numbers` is a Vector, not a scalar or a struct"),
+        ("scalars", "`scalars` is a Obj, not a scalar or a struct"),
+        ("maybe", "`maybe` is not present in the buffer; build it with `force_defaults(true)`"),
         ("leaf.weight", "`weight` is not present"),
-        ("numbers[3]", "`numbers` has 3 elements in the buffer, counted from 0"),
+        ("numbers[3]", "`numbers` has 3 elements in the buffer, indexed from 0"),
         ("grid.cells[3]", "`cells` has 3 elements"),
-        ("last[0]", "`last` is no vector"),
-        ("numbers[x]", "is no index: write `numbers[0]`"),
-        ("numbers[0", "is no index"),
+        ("last[0]", "`last` is not a vector"),
+        ("numbers[x]", "is not an index; write `numbers[0]`"),
+        ("numbers[0", "is not an index"),
         ("last.more", "`last` has no fields of its own"),
         ("leaves[2].name", "`name` is not present"),
         ("words[1]", "is a String"),
@@ -126,19 +127,25 @@ fn what_cannot_be_patched_is_refused() {
         assert!(error.contains(reason) && error.contains(&format!("`{path}`")), "{path}: {error}");
     }
     let template = template(&["last"]).unwrap();
-    let error = template.slot::<u32>("last").unwrap_err().to_string();
-    assert_eq!(error, "the template's path `last`: its type is ULong of 8 bytes, not u32");
-    assert!(template.slot::<u64>("point.x").unwrap_err().to_string().contains("but with: last"));
+    let error = template.field::<u32>("last").unwrap_err().to_string();
+    assert_eq!(error, "template path `last`: type is ULong of 8 bytes, not u32");
+    assert!(template.field::<u64>("point.x").unwrap_err().to_string().contains("its paths are: last"));
     let schema = shapes().1;
     assert!(
-        FrameTemplate::new(b"", &schema, &["last"]).unwrap_err().to_string().contains("beyond the buffer")
+        FrameTemplate::new(b"", &schema, &["last"])
+            .unwrap_err()
+            .to_string()
+            .contains("past the end of the buffer")
     );
     assert!(
-        FrameTemplate::new(b"1234", &schema[4..], &[]).unwrap_err().to_string().contains("no binary schema")
+        FrameTemplate::new(b"1234", &schema[4..], &[])
+            .unwrap_err()
+            .to_string()
+            .contains("not a binary schema")
     );
 }
 
-// Goal: a union's type is not patched: it says how other bytes are read. Method: the schema of a union.
+// Proves that a union's type cannot be patched, since it determines how other bytes are read.
 #[test]
 fn the_type_of_a_union_is_refused() {
     let schema = fixture("recursive.bfbs");
@@ -153,8 +160,8 @@ fn the_type_of_a_union_is_refused() {
     }
 }
 
-// Goal: a hostile buffer or schema makes an error, never a panic or a place beyond the buffer. Method: every byte of both
-// damaged in several ways, and every cut.
+// Proves that a hostile buffer or schema causes an error, never a panic or an offset beyond the
+// buffer. Method: every byte of both damaged in several ways, and every cut.
 #[test]
 fn hostile_bytes_make_errors() {
     let (payload, schema) = shapes();
@@ -163,10 +170,10 @@ fn hostile_bytes_make_errors() {
     let mut attempt = |payload: &[u8], schema: &[u8]| {
         if let Ok(template) = FrameTemplate::new(payload, schema, &paths) {
             made += 1;
-            let mut room = vec![0; payload.len()];
-            let mut patch = template.fill(&mut room);
+            let mut buffer = vec![0; payload.len()];
+            let mut patch = template.fill(&mut buffer);
             for path in paths {
-                template.slot::<u64>(path).into_iter().for_each(|slot| patch.set(slot, u64::MAX));
+                template.field::<u64>(path).into_iter().for_each(|slot| patch.set(slot, u64::MAX));
             }
         }
     };

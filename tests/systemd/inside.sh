@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What run.sh lets PID 1's systemd start: every step of the service's life, each with a line that says what was seen.
+# Started by systemd as PID 1, from run.sh: checks each step of the service's life and prints one
+# line per step.
 set -euo pipefail
 shared=/run/flatcap-test
 data=/var/lib/flatcap
@@ -45,7 +46,7 @@ drop_in() { # NAME LINES
 }
 now() { date '+%F %T.%6N'; }
 
-# A number of `flatcap verify --json`.
+# Prints a value of `flatcap verify --json`.
 verified() {
     /usr/bin/flatcap verify --json "$data" | python3 -c "import json, sys; print(json.load(sys.stdin)['$1'])"
 }
@@ -54,7 +55,7 @@ assert_explained() { # LOST_MAX
     local intact unexplained lost
     intact=$(verified intact) unexplained=$(verified unexplained) lost=$(verified lost)
     [ "$intact $unexplained" = "True 0" ] || fail "verify: intact $intact, unexplained $unexplained"
-    [ "$lost" -le "$1" ] || fail "verify: $lost readings lost, at most $1 may be"
+    [ "$lost" -le "$1" ] || fail "verify: $lost samples lost, at most $1 allowed"
     step "  verify: intact, unexplained 0, lost $lost (at most $1)"
 }
 
@@ -78,19 +79,19 @@ package_is_upgraded_and_purged() {
         local before said
         before=$(property MainPID)
         printf '[storage]\nsegment_sise = "4MiB"\n' >/etc/flatcap/conf.d/60-wrong.toml
-        ! said=$(dpkg --install "$shared/newer.deb" 2>&1) || fail "an upgrade to a version that refuses the configuration succeeds"
-        [[ $said == *60-wrong.toml:2:1:* && $said == *"goes on with the version before"* ]] || fail "it does not say why: $said"
+        ! said=$(dpkg --install "$shared/newer.deb" 2>&1) || fail "an upgrade to a version that rejects the configuration succeeds"
+        [[ $said == *60-wrong.toml:2:1:* && $said == *"keeps running the previous version"* ]] || fail "it does not report why: $said"
         expect MainPID "$before"
-        is_state active || fail "the upgrade has ended the service"
-        step "an upgrade whose version refuses the configuration: dpkg fails and says why, the same process records on"
+        is_state active || fail "the upgrade ended the service"
+        step "an upgrade whose version rejects the configuration: dpkg fails with the reason, the same process keeps recording"
         rm /etc/flatcap/conf.d/60-wrong.toml
         dpkg --configure flatcap >/dev/null || fail "dpkg --configure after the correction"
-        [ "$(property MainPID)" != "$before" ] || fail "the upgrade has not restarted the service"
+        [ "$(property MainPID)" != "$before" ] || fail "the upgrade did not restart the service"
         step "  dpkg --configure after the correction: restarted"
         before=$(property MainPID)
         dpkg --install "$shared/newer.deb" >/dev/null || fail "upgrade"
         eventually "the service runs after the upgrade" is_state active
-        [ "$(property MainPID)" != "$before" ] || fail "the upgrade has not restarted the service"
+        [ "$(property MainPID)" != "$before" ] || fail "the upgrade did not restart the service"
         step "upgraded to $(dpkg-query --show flatcap), and restarted"
         assert_explained 2
     fi
@@ -108,7 +109,7 @@ starts() {
     is_state active || fail "systemctl start returned before it was ready"
     compgen -G "$data/*.bin.active" >/dev/null || fail "ready without a segment"
     step "started: systemctl start returned when it was ready; the first segment is open"
-    eventually "a status" status_has "readings/s"
+    eventually "a status" status_has "samples/s"
     step "status: $(property StatusText)"
     [ "$(stat -c '%U %a' "$data") $(stat -c '%U %a' /run/flatcap)" = "flatcap 750 flatcap 750" ] || fail "owners and modes"
     compgen -G "/run/flatcap/*.slabs" >/dev/null || fail "no slabs in the runtime directory: $begin"
@@ -116,7 +117,7 @@ starts() {
     step "  its nice value: -10"
 }
 
-# A member of the group reads recordings without being root; others do not.
+# Checks that a member of the group can read recordings without being root, and others cannot.
 group_reads() {
     local modes
     useradd --system --groups flatcap reader
@@ -127,44 +128,45 @@ group_reads() {
     runuser -u reader -- /usr/bin/flatcap info "$data" >/run/out 2>&1 || fail "info by a member of the group: $(cat /run/out)"
     runuser -u reader -- /usr/bin/flatcap dump "$data" --source cpu --format csv >/run/out 2>&1 || fail "dump: $(tail -n 3 /run/out)"
     [ "$(wc -l </run/out)" -gt 100 ] || fail "dump by a member of the group: $(cat /run/out)"
-    ! runuser -u stranger -- /usr/bin/flatcap info "$data" >/dev/null 2>&1 || fail "anybody may read recordings"
-    ! runuser -u reader -- cat "$data/flatcap.last-good.toml" >/dev/null 2>&1 || fail "a member reads the last good configuration"
-    step "a member of group flatcap reads the recording (info, dump), nobody else does; segments are 0640"
+    ! runuser -u stranger -- /usr/bin/flatcap info "$data" >/dev/null 2>&1 || fail "any account can read recordings"
+    ! runuser -u reader -- cat "$data/flatcap.last-good.toml" >/dev/null 2>&1 || fail "a member of the group can read the last good configuration"
+    step "a member of group flatcap reads the recording (info, dump), other accounts cannot; segments are 0640"
 }
 
-# A configuration that is refused at the start: the last good one is recorded by, loudly, until a reload has the corrected one.
+# With a configuration that is refused at the start, the service records with the last good one and
+# reports it until a reload has the corrected one.
 refused_falls_back() {
     local begin status=0
     cp "$config" /run/flatcap.toml.good
     printf '[storage]\nsegment_size = "many"\nsegment_aeg = "1m"\n' >"$config"
     begin=$(now)
-    systemctl restart flatcap.service || fail "it does not start by its last good configuration"
+    systemctl restart flatcap.service || fail "it does not start with its last good configuration"
     flatcap status >/run/out 2>&1 || status=$?
     [ "$status" = 3 ] || fail "flatcap status ended with $status: $(cat /run/out)"
-    grep -q 'refused, recording by the last good configuration: /etc/flatcap/flatcap.toml:2:' /run/out || fail "status: $(cat /run/out)"
-    status_has "by the last good configuration" || fail "the unit's status: $(property StatusText)"
+    grep -q 'refused, recording with the last good configuration: /etc/flatcap/flatcap.toml:2:' /run/out || fail "status: $(cat /run/out)"
+    status_has "with the last good configuration" || fail "the unit's status: $(property StatusText)"
     local line
-    for line in flatcap.toml:2: flatcap.toml:3: "recording by the last good configuration"; do
+    for line in flatcap.toml:2: flatcap.toml:3: "recording with the last good configuration"; do
         journal_has "$begin" "$line" || fail "not in the journal: $line"
     done
-    step "start with a refused configuration: records by the last good one, flatcap status ends with 3; $(property StatusText)"
+    step "start with a refused configuration: records with the last good one, flatcap status exits with 3; $(property StatusText)"
     ! systemctl reload flatcap.service 2>/dev/null || fail "a reload of a refused configuration succeeds"
     cp /run/flatcap.toml.good "$config"
     systemctl reload flatcap.service || fail "a reload of the corrected configuration"
     flatcap status >/run/out 2>&1 || fail "flatcap status after the correction: $(cat /run/out)"
     eventually "the unit's status without it" eval '! status_has "last good"'
-    step "  corrected and reloaded: flatcap status ends with 0"
+    step "  corrected and reloaded: flatcap status exits with 0"
 }
 
-# A data directory that the unit does not let it write to.
+# A data directory to which the unit does not permit writing.
 elsewhere_needs_a_drop_in() {
     local begin
     begin=$(now)
     install -d -o flatcap -g flatcap -m 750 /srv/recordings
-    printf '[agent]\ndata_dir = "/srv/recordings"\n' >/etc/flatcap/conf.d/70-elsewhere.toml
-    /usr/bin/flatcap check-config "$config" 2>&1 >/dev/null | grep -q 'ReadWritePaths=/srv/recordings' || fail "check-config says nothing"
+    printf '[recorder]\ndata_dir = "/srv/recordings"\n' >/etc/flatcap/conf.d/70-elsewhere.toml
+    /usr/bin/flatcap check-config "$config" 2>&1 >/dev/null | grep -q 'ReadWritePaths=/srv/recordings' || fail "check-config does not report it"
     systemctl stop flatcap.service
-    ! timeout 5 systemctl start flatcap.service 2>/dev/null || fail "ProtectSystem=strict is not in force"
+    ! timeout 5 systemctl start flatcap.service 2>/dev/null || fail "ProtectSystem=strict is not in effect"
     eventually "the reason in the journal" journal_has "$begin" "ReadWritePaths=/srv/recordings"
     drop_in elsewhere $'ReadWritePaths=/srv/recordings'
     systemctl reset-failed flatcap.service
@@ -185,19 +187,19 @@ sources_are_seen() {
     mv /run/out /run/sources.json
     /usr/bin/flatcap sources --json 2>/dev/null | python3 -c "$list" >/run/outside
     python3 -c "$list" </run/sources.json >/run/inside
-    diff <(grep ' default ' /run/outside) <(grep ' default ' /run/inside) || fail "a default source is not seen under the unit"
-    step "default sources under the unit: $(grep -c ' default True' /run/inside), as many as outside"
-    step "  others that the unit takes away: $(comm -23 <(grep True /run/outside | sort) <(grep True /run/inside | sort) |
+    diff <(grep ' default ' /run/outside) <(grep ' default ' /run/inside) || fail "a default source is not available under the unit"
+    step "default sources under the unit: $(grep -c ' default True' /run/inside), the same as outside"
+    step "  other sources that the unit blocks: $(comm -23 <(grep True /run/outside | sort) <(grep True /run/inside | sort) |
         cut -d' ' -f1 | paste -sd' ' -)"
     local partial
     partial=$(/usr/bin/flatcap info --json "$data" | python3 -c '
 import json, sys
-print(sum(source["partial"] for source in json.load(sys.stdin)["sources"]))')
-    [ "$partial" = 0 ] || fail "$partial samples lack something under the unit"
-    step "  no sample of them lacks anything"
+print(sum(source["incomplete"] for source in json.load(sys.stdin)["sources"]))')
+    [ "$partial" = 0 ] || fail "$partial samples are incomplete under the unit"
+    step "  all of their samples are complete"
 }
 
-# Runs a command once as the unit would run the recorder, with these lines more.
+# Runs a command once as the unit would run the recorder, with these additional lines.
 under_the_unit() { # COMMAND LINES
     sed -e 's/^Type=.*/Type=oneshot/; s/^Restart=.*//; s/^WatchdogSec=.*//; s/^\(Exec\|RestartPrevent\|RuntimeDirectory\).*//' \
         -e "s#^User=#ExecStart=/usr/bin/$1\nStandardOutput=truncate:/run/out\nStandardError=truncate:/run/err\nUser=#" \
@@ -224,10 +226,10 @@ AmbientCapabilities=CAP_IPC_LOCK
 CapabilityBoundingSet=CAP_IPC_LOCK'
     under_the_unit "flatcap sources --json" "$lines"
     python3 -c "$list" </run/out >/run/with
-    diff /run/outside /run/with || fail "a source is not seen with the capabilities of the document"
-    step "with the document's capabilities: every source that root sees outside"
+    diff /run/outside /run/with || fail "a source is not available with the capabilities of the document"
+    step "with the document's capabilities: every source that root has outside"
     cat >/run/capable.toml <<'CONFIG'
-[agent]
+[recorder]
 lock_memory = true
 [group.fast]
 priority = 5
@@ -239,13 +241,13 @@ enabled = true
 CONFIG
     local command="flatcap record --for 2s --config /run/capable.toml --source synthetic --source process --data-dir $data/capable"
     under_the_unit "$command" ""
-    [ "$(grep -c 'the kernel refuses' /run/err)" = 2 ] || fail "without them nothing is refused: $(cat /run/err)"
-    grep -q 'process: .* lacked something' /run/err || fail "without them process lacks nothing: $(cat /run/err)"
+    [ "$(grep -c 'the kernel refuses' /run/err)" = 2 ] || fail "nothing is refused without them: $(cat /run/err)"
+    grep -q 'process: .* incomplete' /run/err || fail "process is complete without them: $(cat /run/err)"
     rm -r "$data/capable"
     under_the_unit "$command" "$lines"
-    ! grep -E 'refuses|lacked something' /run/err || fail "something is refused or lacks with them"
+    ! grep -E 'refuses|incomplete' /run/err || fail "something is refused or incomplete with them"
     rm -r "$data/capable"
-    step "  priority, lock_memory and process: refused and partial without, neither with them"
+    step "  priority, lock_memory and process: refused and incomplete without them, neither with them"
 }
 
 score() {
@@ -267,7 +269,7 @@ assert int(line["FLATCAP_LOST"]) <= 2 and line["FLATCAP_SEGMENT"], line
 assert "lost=" + line["FLATCAP_LOST"] in line["MESSAGE"] and line["_TRANSPORT"] == "journal", line
 CHECK
     [ "$(journalctl --unit flatcap.service --since "$begin" --output cat | grep -cF "earlier run's segment is completed")" = 1 ] ||
-        fail "the line stands there twice"
+        fail "the line is there twice"
     step "journal: the line has its fields (FLATCAP_SEGMENT, FLATCAP_LOST, CODE_FILE, PRIORITY=6), once"
 }
 
@@ -277,9 +279,9 @@ survives_kill() {
     systemctl kill --signal KILL flatcap.service
     eventually "a restart after kill -9" restarts_are 1
     eventually "the recovery" journal_has "$begin" "earlier run's segment is completed"
-    step "kill -9: restarted, and what was in memory is recovered"
+    step "kill -9: restarted, and the samples in memory are recovered"
     systemctl stop flatcap.service
-    # One reading under way for each sampler thread.
+    # One sample in progress for each sampler thread.
     assert_explained 2
     journal_is_structured "$begin"
     local lost
@@ -308,12 +310,12 @@ reloads() {
     cp "$config" /run/flatcap.toml.good
     printf '[storage]\nsegment_size = "many"\n' >"$config"
     begin=$(now)
-    ! systemctl reload flatcap.service 2>/dev/null || fail "a reload of an invalid configuration is none that succeeds"
+    ! systemctl reload flatcap.service 2>/dev/null || fail "a reload of an invalid configuration succeeds"
     eventually "the mistake in the journal" journal_has "$begin" "flatcap.toml:2"
     eventually "ready after a reload" status_has "recording"
-    is_state active || fail "an invalid configuration has ended it"
+    is_state active || fail "an invalid configuration ended it"
     expect MainPID "$pid"
-    step "reload with an invalid configuration: it fails, the journal has the line, the same process records on"
+    step "reload with an invalid configuration: it fails, the journal has the line, the same process keeps recording"
     systemctl kill --signal HUP --kill-who main flatcap.service
     sleep 1
     eventually "ready after SIGHUP" status_has "recording"
@@ -325,8 +327,8 @@ is_shared_by_nobody() {
     local said status=0
     said=$(runuser -u flatcap -- /usr/bin/flatcap record --quiet --for 1s --data-dir "$data" 2>&1) || status=$?
     [ "$status" = 1 ] || fail "a second recorder of the directory ended with $status: $said"
-    is_state active || fail "the first one has ended"
-    step "a second agent on the directory: status 1, \"${said##*flatcap: }\""
+    is_state active || fail "the first one ended"
+    step "a second recorder on the directory: status 1, \"${said##*flatcap: }\""
 }
 
 frozen_is_killed() {
@@ -335,10 +337,10 @@ frozen_is_killed() {
     systemctl restart flatcap.service
     begin=$(now)
     kill -STOP "$(property MainPID)"
-    eventually "a restart of the frozen agent" restarts_are 1
-    journal_has "$begin" "Watchdog timeout" || fail "nothing is said of the watchdog"
+    eventually "a restart of the frozen recorder" restarts_are 1
+    journal_has "$begin" "Watchdog timeout" || fail "the journal does not mention the watchdog"
     eventually "the recovery" journal_has "$begin" "earlier run's segment is completed"
-    step "a frozen agent (SIGSTOP): the watchdog has killed it, it is restarted"
+    step "a frozen recorder (SIGSTOP): killed by the watchdog and restarted"
     systemctl stop flatcap.service
     assert_explained 4
 }
@@ -352,25 +354,26 @@ stalled_is_not_killed() {
     pid=$(property MainPID) begin=$(now)
     sleep 1
     fsfreeze --freeze "$data"
-    eventually "a status that says so" status_has "storage has not answered"
+    eventually "a status with the stall" status_has "storage has not responded"
     sleep 9
     step "a stalled storage, WatchdogSec=4s, after ten seconds: $(property StatusText)"
     is_state active || fail "it was killed"
     expect MainPID "$pid"
     fsfreeze --unfreeze "$data"
-    eventually "a status that it goes on" status_has "recording"
-    journal_has "$begin" "the storage does not answer" || fail "the stall is not in the journal"
-    eventually "the end of the stall in the journal" journal_has "$begin" "the storage answers again"
-    step "  it was not killed; the journal has begin and end of the stall; now: $(property StatusText)"
+    eventually "a status without the stall" status_has "recording"
+    journal_has "$begin" "the storage does not respond" || fail "the stall is not in the journal"
+    eventually "the end of the stall in the journal" journal_has "$begin" "the storage responds again"
+    step "  it was not killed; the journal has start and end of the stall; now: $(property StatusText)"
     systemctl stop flatcap.service
     expect ExecMainStatus 0
     assert_explained 0
 }
 
-# A full queue at the stop, a storage that stands still for longer than TimeoutStopSec=, and losses: status 3 is a success.
+# Stops with a full queue, a storage that stalls for longer than TimeoutStopSec=, and losses: status
+# 3 counts as success.
 stop_takes_its_time() {
     cat >"$config" <<'CONFIG'
-[agent]
+[recorder]
 memory_max = "12MiB"
 cpu_budget = "400%"
 [storage]

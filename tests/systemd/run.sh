@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# Does the service do what its unit promises, under the real systemd? Boots /lib/systemd/systemd as PID 1 of its own pid, mount, uts, ipc
-# and cgroup namespaces on an overlay of this host's root, installs flatcap there and runs inside.sh in it. The host is not touched: what is
-# written goes to a tmpfs that ends with the namespaces.
+# Tests the service unit under the real systemd. Boots /lib/systemd/systemd as PID 1 of new pid,
+# mount, uts, ipc and cgroup namespaces on an overlay of this host's root, installs flatcap there
+# and runs inside.sh. The host is not changed: writes go to a tmpfs that ends with the namespaces.
 #
 #   tests/systemd/run.sh [flatcap.deb [newer.deb]]
 #
-# Without a package the built binary and deploy/ are installed as the package would (FLATCAP_BINARY names another binary). Needs root,
-# systemd, overlayfs and cgroup2; says so and passes where they are not there. Takes a minute, most of which is waiting.
+# Without a package, the built binary and deploy/ are installed as the package would (FLATCAP_BINARY
+# names another binary). Needs root, systemd, overlayfs and cgroup2; prints a notice and passes
+# without them. Takes a minute, mostly waiting.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 
 pass_over() {
-    echo "passed over: $*"
+    echo "skipped: $*"
     exit 0
 }
 
-# As the new PID 1, in the new namespaces: builds the root and becomes systemd.
+# Runs as the new PID 1 in the new namespaces: builds the root and becomes systemd.
 boot() {
     local folder=$1 group=$2
     mount --make-rprivate /
@@ -25,7 +26,7 @@ boot() {
     mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/upper,workdir=$folder/work" "$folder/root"
     cd "$folder/root"
     mount -t proc proc proc
-    # Nobody in here sets the host's kernel: what would does so only where these can be written.
+    # Protects the host's kernel settings: services write them only if these files are writable.
     mount --bind proc/sys proc/sys
     mount -o remount,bind,ro proc/sys
     mount -t sysfs -o ro sysfs sys
@@ -47,10 +48,10 @@ boot() {
     ln -s pts/ptmx dev/ptmx
     ln -s /proc/self/fd dev/fd
 
-    # Of this host's own services none is started.
+    # Removes the host's own services.
     rm -rf etc/systemd/system/*.wants etc/systemd/system/*.requires var/log/journal etc/fstab
     : >etc/fstab
-    # Images of containers forbid packages to start services.
+    # Container images use this file to stop packages from starting services.
     rm -f usr/sbin/policy-rc.d
     local unit
     for unit in timers.target systemd-udevd.service systemd-udev-trigger.service systemd-random-seed.service systemd-sysctl.service; do
@@ -61,7 +62,7 @@ boot() {
     cat >etc/systemd/system/flatcap-test.service <<'UNIT'
 [Unit]
 Description=The test
-# Who names a unit keeps it loaded: what its last end came to would else be forgotten with it.
+# A unit that names another keeps it loaded; otherwise its last exit status would be forgotten.
 After=basic.target systemd-journald.service flatcap.service
 [Service]
 Type=oneshot
@@ -84,7 +85,7 @@ if [ "${1:-}" = --boot ]; then
     boot "$2" "$3"
 fi
 
-[ "$(id -u)" = 0 ] || pass_over "this needs root"
+[ "$(id -u)" = 0 ] || pass_over "needs root"
 [ -x /lib/systemd/systemd ] || pass_over "there is no /lib/systemd/systemd"
 modprobe overlay 2>/dev/null || true
 grep -qw overlay /proc/filesystems || pass_over "this kernel has no overlayfs"
@@ -92,13 +93,13 @@ cgroup=$(findmnt --noheadings --first-only --types cgroup2 --output TARGET || tr
 [ -n "$cgroup" ] || pass_over "no cgroup2 is mounted"
 
 binary=${FLATCAP_BINARY:-${CARGO_TARGET_DIR:-$root/target}/debug/flatcap}
-[ $# -gt 0 ] || [ -x "$binary" ] || pass_over "there is no $binary: cargo build, or name a package"
+[ $# -gt 0 ] || [ -x "$binary" ] || pass_over "there is no $binary; run cargo build, or name a package"
 
 work=$(mktemp -d /tmp/flatcap-systemd.XXXXXX)
 group=$cgroup/flatcap-test-$$
 # shellcheck disable=SC2317 # the trap calls it
 finish() {
-    # Loop devices and groups outlive what made them.
+    # Loop devices and cgroups outlive the processes that created them.
     if [ -d "$group" ]; then
         find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
     fi
@@ -115,11 +116,11 @@ else
     cp "$binary" "$work/shared/flatcap"
 fi
 : >"$work/shared/log"
-mkdir "$group" || pass_over "no control group can be made in $cgroup"
+mkdir "$group" || pass_over "cannot create a control group in $cgroup"
 tail -n +1 -f "$work/shared/log" &
 tail=$!
 status=0
-# In a group of its own before there is a namespace of groups: that group is its root.
+# Enters its own cgroup before the cgroup namespace is created, so that this cgroup is its root.
 (
     echo $BASHPID >"$group/cgroup.procs"
     exec timeout --kill-after=5 300 unshare --fork --pid --mount --uts --ipc --cgroup --kill-child \

@@ -1,11 +1,14 @@
-//! How much faster does one field come out of blocks than everything, and how fast is a time found in a packed segment? Budget: one
-//! field of a wide source over a whole segment 20 x faster than decoding everything; a seek 2 ms, warm.
+//! Measures reading one field from blocks against decoding everything, and seeking in a compressed
+//! segment. Budget: one field of a wide source over a whole segment 20 x as fast as decoding
+//! everything; a seek 2 ms with warm caches.
 //!
-//! Two segments on tmpfs: six sources of this host at 500 Hz for 20 seconds, of which one field of `vmstat` is wanted, and a
-//! rig of 64 noisy floats (src/rig.rs), of which one is. Each is packed by the sealer's own function, as it does by default. *Everything*
-//! unpacks each block, makes all frames and reads the field of each by its schema; *reader* is the segment reader that was
-//! told which field is wanted; *scan* gives the field's values without frames. All add up the same. A seek opens the
-//! directory anew and asks for the first sample at a random time, the raw segment's beside it; by the clock, and by processor time for where others are at work. Medians of rounds in turns.
+//! Two segments on tmpfs: six sources of this host at 500 Hz for 20 seconds, read for one field of
+//! `vmstat`, and a rig of 64 noisy floats (src/rig.rs), read for one of them. The compressor's own
+//! function compresses each with its defaults. *Everything* decodes each block, restores all frames
+//! and reads the field of each by its schema; *reader* is the segment reader with that field
+//! selected; *scan* returns the field's values without frames. All compute the same sum. A seek
+//! opens the directory and reads the first sample at a random time, compared with the raw segment;
+//! by wall time, and by CPU time for busy machines. Medians of rounds in turns.
 //!
 //! `cargo bench --bench blocks`
 
@@ -14,13 +17,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap::block::{Decoder, Kind as Of, Place, Wanted};
+use flatcap::block::{BlockDecoder, ColumnSelection, FieldRef, ValueType as Of};
+use flatcap::compress::{
+    CompressJob, CompressOutcome, NamedSourceCompression, ReplaceMode, compress_segment,
+};
 use flatcap::frame::ENVELOPE_BYTES;
 use flatcap::os::clock::thread_cpu_ns;
 use flatcap::os::storage::{DataDirectory, Storage};
-use flatcap::replay::{Filter, Item, MergedReader};
-use flatcap::schema::{Plan, Projection, Value, envelope};
-use flatcap::seal::{Job, NamedWays, Outcome, Placing, pack};
+use flatcap::replay::{MergedReader, ReplayFilter, ReplayItem};
+use flatcap::schema::{CompiledSchema, FieldValue, Projection, envelope};
 use flatcap::segment::{Advance, FrameKind, list};
 use flatcap::stream::{KindDeframer, SliceReader};
 use flatcap_rivals::blocks::blocks;
@@ -34,7 +39,7 @@ const SOURCES: [&str; 6] = ["cpu", "memory", "vmstat", "disk", "network", "press
 const ROUNDS: usize = 15;
 const SEEKS: usize = 200;
 
-/// A recording raw and packed, and the field that is wanted of it.
+/// A recording as raw and as compressed segment, and the field that is read.
 struct Subject {
     title: &'static str,
     recording: Recording,
@@ -44,55 +49,58 @@ struct Subject {
     source: u16,
     field: &'static str,
     projection: Projection,
-    place: Place,
+    place: FieldRef,
 }
 
 impl Subject {
     fn new(title: &'static str, recording: Recording, source: u16, field: &'static str, kind: Of) -> Self {
         let of = &recording.sources[usize::from(source)];
-        let plan = Plan::compile(&of.schema, &of.root).expect("a schema");
+        let plan = CompiledSchema::compile(&of.schema, &of.root).expect("a schema");
         let projection = plan.project(&[field]).expect("a field");
         let payload = recording.messages().find(|(id, _, _)| *id == source).expect("a sample").2;
-        let (_, body) = envelope::split(payload).expect("a telemetry frame");
-        let value = projection.reach(body).expect("its schema").values.pop().expect("a value");
-        let place = Place { at: (ENVELOPE_BYTES + value.start) as u32, bytes: value.len() as u8, kind };
+        let (_, body) = envelope::split(payload).expect("a sample");
+        let value = projection.accessed_bytes(body).expect("its schema").values.pop().expect("a value");
+        let place = FieldRef { at: (ENVELOPE_BYTES + value.start) as u32, bytes: value.len() as u8, kind };
         let folder = || tempfile::tempdir_in("/dev/shm").expect("tmpfs");
         let (raw, packed) = (folder(), folder());
         write_recording(&open(raw.path()), 0, &recording);
         let storage = open(packed.path());
         let name = write_recording(&storage, 0, &recording);
-        let mut job = Job {
+        let mut job = CompressJob {
             storage: &*storage,
-            ways: &NamedWays::default(),
+            compression: &NamedSourceCompression::default(),
             block_bytes: flatcap::block::RAW_BYTES_DEFAULT,
-            keep_free: 0,
-            placing: Placing::ExchangeOrReplace,
-            pace: &mut |_| true,
+            min_free: 0,
+            replace_mode: ReplaceMode::ExchangeOrReplace,
+            after_slice: &mut |_| true,
         };
-        assert!(matches!(pack(&mut job, name), Ok(Outcome::Packed { .. })), "it is packed");
+        assert!(
+            matches!(compress_segment(&mut job, name), Ok(CompressOutcome::Compressed { .. })),
+            "it is compressed"
+        );
         let file = std::fs::read(packed.path().join(name.to_string())).expect("just made");
         Self { title, recording, raw, packed, file, source, field, projection, place }
     }
 
     fn value(&self, body: &[u8]) -> u64 {
-        let mut values = [Value::Absent];
+        let mut values = [FieldValue::Absent];
         self.projection.read(body, &mut values).expect("its schema");
         match values[0] {
-            Value::Unsigned(value) => value,
-            Value::Float(value) => value.to_bits(),
+            FieldValue::Unsigned(value) => value,
+            FieldValue::Float(value) => value.to_bits(),
             _ => panic!("a number"),
         }
     }
 
-    /// Blocks of the packed file.
+    /// Blocks of the compressed file.
     fn blocks(&self) -> impl Iterator<Item = &[u8]> {
         blocks(&self.file).filter(|payload| payload.get(4..8) == Some(b"FCBK"))
     }
 
-    fn everything(&self, decoder: &mut Decoder, frames: &mut Vec<u8>) -> u64 {
+    fn everything(&self, decoder: &mut BlockDecoder, frames: &mut Vec<u8>) -> u64 {
         let mut sum = 0_u64;
         for payload in self.blocks() {
-            let block = decoder.open(payload, &Wanted::ALL).expect("a block");
+            let block = decoder.open(payload, &ColumnSelection::ALL).expect("a block");
             frames.resize(block.raw_bytes(), 0);
             block.copy(0, frames);
             for payload in SliceReader::new(frames, KindDeframer::new(CHECKSUM)) {
@@ -111,10 +119,10 @@ impl Subject {
         let mut sum = 0_u64;
         for listing in list(&[self.packed.path().to_owned()]).expect("a directory") {
             let mut reader = listing.open().expect("a segment").expect("a segment");
-            reader.want_fields(&BTreeSet::from([name.clone()]), &[self.field.to_owned()]);
+            reader.project_fields(&BTreeSet::from([name.clone()]), &[self.field.to_owned()]);
             while let Some(Advance::Frame(at)) = reader.advance().expect("intact") {
                 if at.kind == FrameKind::Telemetry
-                    && let Some(sample) = reader.telemetry(at)
+                    && let Some(sample) = reader.sample(at)
                     && sample.source == self.source
                 {
                     sum = sum.wrapping_add(self.value(sample.payload));
@@ -124,7 +132,7 @@ impl Subject {
         sum
     }
 
-    fn scan(&self, decoder: &mut Decoder) -> u64 {
+    fn scan(&self, decoder: &mut BlockDecoder) -> u64 {
         let mut sum = 0_u64;
         for payload in self.blocks() {
             let add = |values: &[u64]| sum = sum.wrapping_add(values[0]);
@@ -134,7 +142,7 @@ impl Subject {
     }
 
     fn fields(&self) {
-        let (mut decoder, mut frames) = (Decoder::default(), Vec::new());
+        let (mut decoder, mut frames) = (BlockDecoder::default(), Vec::new());
         let sum = self.everything(&mut decoder, &mut frames);
         assert!(self.scan(&mut decoder) == sum && self.by_reader() == sum, "the same values");
         let (mut everything, mut reader, mut scan) = (Vec::new(), Vec::new(), Vec::new());
@@ -193,12 +201,16 @@ fn seconds(work: impl FnOnce() -> u64) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// The time of the first sample that is not before a time.
+/// Returns the time of the first sample at or after `wall_ns`.
 fn seek(folder: &Path, wall_ns: i64) -> u64 {
-    let filter = Filter { since_ns: Some(wall_ns), until_ns: Some(wall_ns + 2_000_000), ..Filter::default() };
+    let filter = ReplayFilter {
+        since_ns: Some(wall_ns),
+        until_ns: Some(wall_ns + 2_000_000),
+        ..ReplayFilter::default()
+    };
     let mut reader = MergedReader::open(&[folder.to_owned()], filter).expect("a directory");
     loop {
-        if let Item::Sample(sample) = reader.next().expect("readable").expect("a sample at that time") {
+        if let ReplayItem::Sample(sample) = reader.next().expect("readable").expect("a sample at that time") {
             return sample.telemetry.mono_ns;
         }
     }
@@ -211,10 +223,10 @@ fn main() {
         Subject::new("live, six sources", live, 2, "counters.pgfault", Of::Unsigned),
         Subject::new("rig, 64 floats", rig, 0, "c20", Of::Float),
     ];
-    println!("| data, field | way | time | x faster than everything | target |\n|---|---|---|---|---|");
+    println!("| data, field | method | time | speed / everything | target |\n|---|---|---|---|---|");
     subjects.iter().for_each(Subject::fields);
     println!(
-        "\n| seek to a time, warm | raw, by the clock | processor time | packed, by the clock | processor time | target |\n|---|---|---|---|---|---|"
+        "\n| seek to a time, warm | raw: wall time | CPU time | compressed: wall time | CPU time | target |\n|---|---|---|---|---|---|"
     );
     subjects.iter().for_each(Subject::seeks);
 }

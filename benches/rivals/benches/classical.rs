@@ -1,8 +1,9 @@
-//! What does each workload of the classical suite cost per event? Budget: 30 ns written, 6 ns read, without a checksum.
+//! Measures the cost per event of each workload of the classical suite. Budget: 30 ns to write, 6
+//! ns to read, without a checksum.
 //!
-//! The names and loops are those of flatstream 0.2.7's own suite. Six of its writing benches are one loop under
-//! different names; all are kept, because their results are published under them. Reading counts payloads and decodes
-//! nothing, as there; comparative.rs decodes.
+//! Names and loops are those of flatstream 0.2.7's own suite. Six of its write benches are one loop
+//! under different names; all are kept, because their results are published under these names. As
+//! there, reading counts payloads and decodes nothing; comparative.rs decodes.
 
 use std::hint::black_box;
 use std::io::Cursor;
@@ -18,7 +19,8 @@ use flatcap_rivals::{
     EVENT_BYTES, TelemetryEvent, read_stream, settings, write_expert, write_simple, write_simple_into,
 };
 
-/// Every bench that writes events in simple mode through the default framer: its name and its number of events.
+/// All benches that write events in simple mode through the default framer: name and number of
+/// events.
 const SIMPLE_WRITES: [(&str, u32); 6] = [
     ("write_iterative_100_messages", 100),
     ("memory_efficiency_write_100_messages", 100),
@@ -28,7 +30,7 @@ const SIMPLE_WRITES: [(&str, u32); 6] = [
     ("regression_monomorphization", 100),
 ];
 
-/// Every bench that asks for one payload after the other.
+/// All benches that read one payload after the other.
 const LENDING_READS: [(&str, u32); 2] =
     [("zero_allocation_reading_100_messages", 100), ("high_frequency_reading_1000_messages", 1000)];
 
@@ -59,7 +61,7 @@ fn writing(criterion: &mut Criterion) {
         let events = TelemetryEvent::series(count);
         criterion.bench_function(name, |bencher| bencher.iter(|| write_simple(DefaultFramer, &events)));
     }
-    // Ten writers one after the other; each starts at the buffer's front again, as in the original.
+    // Ten writers in sequence, each from the start of the buffer, as in the original.
     criterion.bench_function("regression_instruction_cache", |bencher| {
         bencher.iter(|| {
             let mut bytes = Vec::new();

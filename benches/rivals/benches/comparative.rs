@@ -1,11 +1,13 @@
-//! Who writes telemetry events and reads all fields back fastest? Budget: builder reuse below bincode as usually written.
+//! Compares formats that write telemetry events and read all fields back. Budget: builder reuse
+//! faster than bincode as usually written.
 //!
-//! Equal work: every row frames each event with its length, and on reading adds up all three fields of all events,
-//! which is checked before anything is measured. A flatcap row verifies each payload's root with
-//! `flatbuffers::root::<Vector<u8>>` before it takes the fields out. To add a row, add a line to [`rows`].
+//! The work is equal: every row frames each event with its length, and sums all three fields of all
+//! events on reading, which is checked before measuring. A flatcap row verifies each payload's root
+//! with `flatbuffers::root::<Vector<u8>>` before it reads the fields. To add a row, add a line to
+//! [`rows`].
 //!
-//! What is kept from one run to the next differs, and is said at each row: rows as usually written start from
-//! nothing, rows as well written keep their buffers.
+//! Rows reuse different memory between runs, as noted at each: rows as usually written start from
+//! nothing, optimized rows keep their buffers.
 
 use std::hint::black_box;
 
@@ -23,7 +25,7 @@ use serde::Serialize;
 /// Writes all events and reads them back.
 type Run = Box<dyn FnMut(&[TelemetryEvent]) -> Sum>;
 
-/// The rows, in the order in which they are measured: a name, and what makes its state.
+/// The rows in measuring order: a name, and a function that creates the state.
 fn rows() -> Vec<(&'static str, Run)> {
     vec![
         ("flatcap none", simple(NoChecksum)),
@@ -39,7 +41,7 @@ fn rows() -> Vec<(&'static str, Run)> {
     ]
 }
 
-/// All fields of all events that were read.
+/// The sum of all fields of the events read.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct Sum {
     devices: u64,
@@ -55,7 +57,7 @@ impl Sum {
         self.values += event.value;
     }
 
-    /// Adds an event that is a FlatBuffer, after verifying it.
+    /// Verifies an event as a FlatBuffer and adds its fields.
     #[inline]
     fn add_payload(&mut self, payload: &[u8]) {
         let root = flatbuffers::root::<Vector<'_, u8>>(payload).expect("verified");
@@ -80,7 +82,7 @@ fn event_of(bytes: &[u8; EVENT_BYTES]) -> TelemetryEvent {
     TelemetryEvent { device_id: field(0), timestamp: field(1), value: f64::from_bits(field(2)) }
 }
 
-/// Simple mode, building as the classical suite does: through a vector an event. Nothing is kept.
+/// Simple mode, with a vector per event as in the classical suite. Nothing is reused.
 fn simple<C: Checksum + Copy + 'static>(checksum: C) -> Run {
     Box::new(move |events| {
         let bytes = write_simple(ChecksumFramer::new(checksum), events);
@@ -90,7 +92,7 @@ fn simple<C: Checksum + Copy + 'static>(checksum: C) -> Run {
     })
 }
 
-/// Expert mode, without an allocation an event. Builder and stream are kept.
+/// Expert mode, without an allocation per event. Builder and stream are reused.
 fn builder_reuse() -> Run {
     let mut builder = FlatBufferBuilder::new();
     let mut bytes = Vec::new();
@@ -109,13 +111,13 @@ fn builder_reuse() -> Run {
     })
 }
 
-/// A table of one structure, copied and patched; read by slice through the template's view, which compares what the
-/// verifier would look at. Template and room are kept.
+/// A table of one struct, copied and patched; read by slice through the template's view, which
+/// compares the bytes that the verifier would check. Template and buffer are reused.
 fn template<C: Checksum + Copy + 'static>(checksum: C) -> Run {
     let event = include_bytes!("../../../tests/data/schema/event.bin");
     let schema = include_bytes!("../../../tests/data/schema/event.bfbs");
     let template = FrameTemplate::new(event, schema, &["sample"]).expect("a structure that is present");
-    let sample = template.slot::<[u8; EVENT_BYTES]>("sample").expect("a path of the template");
+    let sample = template.field::<[u8; EVENT_BYTES]>("sample").expect("a path of the template");
     let mut room = Vec::new();
     Box::new(move |events| {
         let framer = ChecksumFramer::new(checksum);
@@ -124,7 +126,7 @@ fn template<C: Checksum + Copy + 'static>(checksum: C) -> Run {
         for event in events {
             let written =
                 template.frame_into(&framer, &mut room[end..], |patch| patch.set(sample, bytes_of(event)));
-            end += written.expect("there is room");
+            end += written.expect("enough space");
         }
         let mut sum = Sum::default();
         for payload in SliceReader::new(black_box(&room[..end]), ChecksumDeframer::new(checksum)) {
@@ -135,7 +137,7 @@ fn template<C: Checksum + Copy + 'static>(checksum: C) -> Run {
     })
 }
 
-/// A vector an event on both sides. Nothing is kept.
+/// A vector per event on both sides. Nothing is reused.
 fn bincode_as_usual() -> Run {
     Box::new(|events| {
         let bytes = write_framed(events, |event| bincode::serialize(event).expect("plain fields"));
@@ -146,7 +148,7 @@ fn bincode_as_usual() -> Run {
     })
 }
 
-/// Into the stream itself, and decoded where it stands there. The stream is kept.
+/// Encodes directly into the stream and decodes in place. The stream is reused.
 fn bincode_well_written() -> Run {
     let mut bytes = Vec::new();
     Box::new(move |events| {
@@ -163,7 +165,7 @@ fn bincode_well_written() -> Run {
     })
 }
 
-/// Appends an item, and its length in front once that is known.
+/// Appends an item, then writes its length before it.
 fn append_bincode<T: Serialize>(bytes: &mut Vec<u8>, item: &T) {
     let start = bytes.len();
     bytes.extend_from_slice(&[0; 4]);
@@ -172,7 +174,7 @@ fn append_bincode<T: Serialize>(bytes: &mut Vec<u8>, item: &T) {
     bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// A vector an event on both sides. Nothing is kept.
+/// A vector per event on both sides. Nothing is reused.
 fn json() -> Run {
     Box::new(|events| {
         let bytes = write_framed(events, |event| serde_json::to_vec(event).expect("plain fields"));

@@ -1,18 +1,20 @@
-//! What does each design of a stream's writer and reader cost, and is the chosen one right? Budget: none is faster than
-//! the generics but for the template.
+//! Compares designs of a stream's writer and reader, to check the chosen one. Budget: only the
+//! template is faster than the generics.
 //!
-//! Five designs over the same wire format, which write the same bytes, and read them back to the same sum:
+//! Five designs over the same wire format write the same bytes and read them back to the same sum:
 //!
-//! 1. one type for all messages and framings, a match for each at every frame;
+//! 1. one enum of all messages and framings, with a match per frame;
 //! 2. trait objects for message, framer and sink, deframer and source;
-//! 3. generics (`StreamWriter::write`, `StreamReader`), with a builder and a buffer that writer and reader own;
-//! 4. generics with what the caller owns: its builder (`write_finished`), its bytes (`SliceReader`);
-//! 5. the template (`FrameTemplate`): copied and patched, viewed where it stands.
+//! 3. generics (`StreamWriter::write`, `StreamReader`), which own builder and buffer;
+//! 4. generics over memory of the caller: its builder (`write_finished`), its bytes
+//!    (`SliceReader`);
+//! 5. the template (`FrameTemplate`): copied and patched, viewed in place.
 //!
-//! Three workloads: 100 messages of telemetry, 1,000 small ones, 50 of 64 KiB. Written into memory that is kept. Reading is
-//! measured twice: payloads handed over, and all their fields read. For these, 1 to 4 verify each payload and 5 compares it
-//! with the template. All works of a workload take turns, round by round; the table has medians, and the median of the
-//! rounds' ratios to design 4.
+//! Three workloads: 100 messages of telemetry, 1,000 small ones, 50 of 64 KiB, written into reused
+//! memory. Reading is measured twice: payloads only, and all their fields. For fields, 1 to 4
+//! verify each payload and 5 compares it with the template. All alternatives of a workload take
+//! turns, round by round; the table shows medians, and the median of the rounds' ratios to design
+//! 4.
 //!
 //! `cargo bench --bench evolution`
 
@@ -33,10 +35,10 @@ const ROUNDS: usize = 41;
 const TURN: Duration = Duration::from_millis(10);
 const DESIGNS: [&str; 5] =
     ["1 enum", "2 trait objects", "3 generics", "4 generics, external builder", "5 template"];
-/// The chosen one, which the others are set beside.
+/// The chosen design, with which the others are compared.
 const CHOSEN: usize = 3;
 
-/// A framing as the generic designs have it, and as the first one.
+/// A framing in the form of the generic designs and in that of the first one.
 struct Framing<F, D> {
     name: &'static str,
     framer: F,
@@ -44,22 +46,22 @@ struct Framing<F, D> {
     any: AnyFraming,
 }
 
-/// What every part of a generic design must be.
+/// Requirements of the parts of a generic design.
 trait Part: Copy + Send + Sync + 'static {}
 
 impl<T: Copy + Send + Sync + 'static> Part for T {}
 
-/// A work that does all messages in one call, and so often.
+/// Wraps a function that processes all messages in one call, to be called repeatedly.
 fn repeated<'a>(mut work: impl FnMut() -> Result<u64> + Send + 'a) -> Work<'a> {
     Box::new(move |calls| {
-        (0..calls).fold(0, |sum, _| work().expect("memory takes and gives all").wrapping_add(sum))
+        (0..calls).fold(0, |sum, _| work().expect("memory does not fail").wrapping_add(sum))
     })
 }
 
-/// A way to write all messages, which shows the stream to whom it is handed.
+/// Writes all messages, then passes the stream to a function.
 type Writer<'a> = Box<dyn FnMut(&mut dyn FnMut(&[u8])) -> Result<()> + Send + 'a>;
 
-/// The five ways to write.
+/// The five writers.
 fn writers<'a, M: Message, F: SliceFramer + Part, D>(
     messages: &'a [M],
     framing: &Framing<F, D>,
@@ -117,7 +119,7 @@ fn writers<'a, M: Message, F: SliceFramer + Part, D>(
     ]
 }
 
-/// The five ways to read a stream; with or without its fields. Each gives the sum of what it read.
+/// The five readers of a stream, with or without its fields. Each returns the sum of its reads.
 fn readers<'a, const FIELDS: bool, M: Message, F, D: Deframer + SliceDeframer + Part>(
     stream: &'a [u8],
     framing: &Framing<F, D>,
@@ -175,7 +177,7 @@ fn readers<'a, const FIELDS: bool, M: Message, F, D: Deframer + SliceDeframer + 
     ]
 }
 
-/// Median nanoseconds a message of each design, and its time beside the chosen one's.
+/// Returns the median nanoseconds per message of each design, and its ratio to the chosen one.
 fn measure<'a>(works: impl IntoIterator<Item = Work<'a>>, count: usize) -> Vec<(f64, Quartiles)> {
     let works = works.into_iter().map(|work| {
         let mut work = Some(work);
@@ -191,7 +193,7 @@ fn measure<'a>(works: impl IntoIterator<Item = Work<'a>>, count: usize) -> Vec<(
     seconds.iter().map(row).collect()
 }
 
-/// A writer as a work. It gives the stream's length.
+/// Wraps a writer; its result is the length of the stream.
 fn write(mut writer: Writer<'_>) -> Work<'_> {
     repeated(move || {
         let mut length = 0;
@@ -200,8 +202,9 @@ fn write(mut writer: Writer<'_>) -> Work<'_> {
     })
 }
 
-/// One workload under one framing, after all designs have shown that they write the same and read it back. Where another
-/// of the designs for messages of any shape is faster than the chosen one, with its whole middle half.
+/// Measures one workload with one framing, after checking that all designs write the same bytes and
+/// read them back. Returns other designs for messages of any shape that are faster than the chosen
+/// one with their whole middle half.
 fn compare<M, F, D>(count: u64, framing: &Framing<F, D>) -> Vec<String>
 where
     M: Message,
@@ -211,11 +214,11 @@ where
     let messages: Vec<M> = (0..count).map(M::numbered).collect();
     let sum = messages.iter().fold(0_u64, |sum, message| sum.wrapping_add(message.sum()));
     let mut stream = Vec::new();
-    writers(&messages, framing)[CHOSEN](&mut |bytes| stream = bytes.to_vec()).expect("memory takes all");
+    writers(&messages, framing)[CHOSEN](&mut |bytes| stream = bytes.to_vec()).expect("memory does not fail");
     for (design, mut writer) in DESIGNS.iter().zip(writers(&messages, framing)) {
         for _ in 0..2 {
             let mut same = false;
-            writer(&mut |bytes| same = bytes == stream).expect("memory takes all");
+            writer(&mut |bytes| same = bytes == stream).expect("memory does not fail");
             assert!(same, "{design} writes other bytes");
         }
     }
@@ -260,9 +263,9 @@ where
 }
 
 fn main() {
-    println!("ns a message; beside design 4 (middle half)");
+    println!("ns per message; ratio to design 4 (middle half)");
     println!(
-        "| workload, bytes a frame, checksum | design | write | beside | payloads | beside | fields | beside |"
+        "| workload, bytes per frame, checksum | design | write | ratio | payloads | ratio | fields | ratio |"
     );
     println!("|---|---|---|---|---|---|---|---|");
     let mut faster = under(&Framing {
@@ -280,7 +283,7 @@ fn main() {
     let faster = if faster.is_empty() { "nowhere".to_owned() } else { faster.join("; ") };
     println!();
     println!(
-        "Chosen: {}, and 5 where all messages have one shape. Of 1 to 3, faster: {faster}.",
+        "Chosen: {}, and 5 if all messages have one shape. Of 1 to 3, faster: {faster}.",
         DESIGNS[CHOSEN]
     );
 }

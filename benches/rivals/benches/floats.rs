@@ -1,10 +1,14 @@
-//! How small do noisy floats become that change in every field? Budget: columnar at most 0.6 x the size of zstd:3 blocks of rows, and
-//! 0.9 x Parquet with zstd:3, whichever of its encodings is smallest.
+//! Measures the compressed size of noisy floats that change in every field. Budget: columnar at
+//! most 0.6 x the size of zstd:3 blocks of rows, and 0.9 x Parquet with zstd:3 in its smallest
+//! encoding.
 //!
-//! 20,000 samples of a rig with 64 fields of f64 (schemas/rig.fbs), each telemetry frame with a stamp that jitters. The kinds are those that rigs
-//! write: `adc`, counts of a 16-bit converter times a factor of calibration and less an offset; `decimal`, readings with three digits; `single`, f32 made wider;
-//! `walk`, sums of steps with every bit of the mantissa in use, of which nobody can save much; `mixed`, 16 fields of each. Sizes are whole files,
-//! GB/s those of whole frames. Parquet has typed columns and takes each way of writing floats. Medians of rounds in turns.
+//! 20,000 samples of a rig with 64 fields of f64 (schemas/rig.fbs), with jittering stamps. The
+//! kinds of values are typical of test rigs: `adc`, counts of a 16-bit converter times a
+//! calibration factor minus an offset; `decimal`, readings with three decimal digits; `single`, f32
+//! as f64; `walk`, a random walk with every bit of the mantissa in use, which is hardly
+//! compressible; `mixed`, 16 fields of each. Sizes are of whole files, GB/s of whole frames.
+//! Parquet has typed columns and is measured with each encoding of floats. Medians of rounds in
+//! turns.
 //!
 //! `cargo bench --bench floats`
 

@@ -1,9 +1,10 @@
-//! What does framing cost beside a memcpy of the same payloads? Budget: docs/BENCHMARKS.md, "Framing".
+//! Measures framing against a memcpy of the same payloads. Budget: docs/BENCHMARKS.md, "Framing".
 //!
-//! One group a payload size, one row a way: written in memory and to a vector, read by slice, by copy from memory and by
-//! copy from a buffered source, under each checksum. All streams are 512 KiB, so that they stay in the second-level cache;
-//! the time of a row is that of its whole stream, its throughput counts payload bytes. `ratios.rs` measures the same ways in
-//! turns, for ratios that do not wander with the machine.
+//! One group per payload size, one row per method: write in memory and to a vector, read by slice,
+//! by copy from memory and by copy from a buffered source, with each checksum. All streams are 512
+//! KiB, so that they stay in the second-level cache. A row's time is that of its whole stream;
+//! throughput counts payload bytes. `ratios.rs` measures the same methods in turns, for ratios that
+//! do not depend on changes of the machine's speed.
 
 use std::hint::black_box;
 use std::io::BufReader;
@@ -76,7 +77,7 @@ fn framing(criterion: &mut Criterion) {
         group.throughput(Throughput::Bytes((count * size) as u64));
         let payload = vec![0x5A; size];
         let mut room = vec![0; count * (4 + size)];
-        group.bench_function("memcpy of the payloads, to where frames have them", |bencher| {
+        group.bench_function("memcpy of the payloads to their places in frames", |bencher| {
             bencher.iter(|| copy_in_place(black_box(&payload), &mut room));
         });
         with_checksum(&mut group, "none", NoChecksum, size);

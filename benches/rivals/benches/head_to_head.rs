@@ -1,15 +1,18 @@
-//! Are records in blocks written and read faster than by riegeli in the same configuration, and as small? And how far from the bare
-//! codec? Budget: none and snappy 1.2 x the MB/s of riegeli, zstd and brotli 1.0 x and 0.95 of the bare codec, both ways; size
-//! 1.02 x that of riegeli at most.
+//! Compares records in blocks with riegeli in the same configuration and with the bare codec: speed
+//! and size. Budget: none and snappy 1.2 x the MB/s of riegeli, zstd and brotli 1.0 x and 0.95 of
+//! the bare codec, for writing and reading; size at most 1.02 x riegeli's.
 //!
-//! 10,000 records of one size (src/records.rs) from memory to a file in memory, and back to each record; everything that a format
-//! checks is checked. Chunks and blocks have 1 MiB of records. riegeli is the Rust crate; its C++ library is not built here. Our
-//! frames have no checksum of their own in these rows, as riegeli's records have none: the block has XXH3-64 over what is stored, the
-//! chunk HighwayHash. `transpose` stands beside `columnar`, whose frames are telemetry frames of one source with their stamps;
-//! `simple` beside `row`, whose frames have the records as payloads; these go in and come out without frames being made. The bare
-//! codec packs the same records 1 MiB at a time into room that is there. All ways of a row take turns; medians of the rounds' ratios.
+//! 10,000 records of one size (src/records.rs) are written from memory to a file in memory, and
+//! read back record by record, with all checks of each format. Chunks and blocks have 1 MiB of
+//! records. riegeli is the Rust crate, not the C++ library. Our frames have no checksum of their
+//! own here, like riegeli's records: the block has XXH3-64 over the stored bytes, the chunk
+//! HighwayHash. `transpose` is compared with `columnar`, whose frames are samples of one source
+//! with their stamps; `simple` with `row`, whose payloads are the records, written and read without
+//! building frames. The bare codec compresses the same records 1 MiB at a time into an existing
+//! buffer. All alternatives of a row take turns; medians of the rounds' ratios.
 //!
-//! `cargo bench --bench head_to_head [-- WORD...]`: only rows that have all of the words, as `'10240 B' zstd:3`.
+//! `cargo bench --bench head_to_head [-- WORD...]` runs only rows that contain all of the words,
+//! such as `'10240 B' zstd:3`.
 
 use std::time::Instant;
 
@@ -23,15 +26,15 @@ use mcap::Compression;
 const RECORDS: usize = 10_000;
 const SIZES: [usize; 3] = [100, 1 << 10, 10 << 10];
 const CODECS: [Codec; 5] = [Codec::None, Codec::Snappy, Codec::Zstd(3), Codec::Brotli(6), Codec::Brotli(9)];
-/// Seconds of a way's turn, at least.
+/// Minimum seconds per turn.
 const TURN_SECONDS: f64 = 0.02;
-/// Seconds that all rounds of a row may take, one way; three rounds there are always,
+/// Seconds that all rounds of one alternative may take, but at least three rounds are run,
 const ROW_SECONDS: f64 = 2.0;
-/// but of rounds that take longer than this, two.
+/// or two if a round takes longer than this.
 const SLOW_SECONDS: f64 = 8.0;
 const ROUNDS_MAX: usize = 31;
 
-/// What a row of the table has of each way, ours first.
+/// The results of one row, ours first.
 struct Measured {
     file_bytes: Vec<usize>,
     write: Vec<Vec<f64>>,
@@ -45,16 +48,17 @@ fn measure(
 ) -> Measured {
     let mut file_bytes = vec![0; keepers.len()];
     let write = turns(keepers, |number, keeper| file_bytes[number] = keeper.write(records));
-    // Once: to add it up anew in each turn would be part of what is measured.
+    // Computed once, since each turn would measure it otherwise.
     let expected = records.sum();
     let read = turns(keepers, |number, keeper| {
         let sum = keeper.read();
-        assert!(!has_records(number) || sum == expected, "what is read is what was written");
+        assert!(!has_records(number) || sum == expected, "the records read are those written");
     });
     Measured { file_bytes, write, read }
 }
 
-/// Seconds of a call, a row a way, a column a round. Work that takes seconds has few rounds, the first to run it among them.
+/// Returns seconds per call, a row per alternative, a column per round. Work that takes seconds has
+/// few rounds, and the first one counts.
 fn turns(keepers: &mut [Box<dyn Keeper>], mut work: impl FnMut(usize, &mut dyn Keeper)) -> Vec<Vec<f64>> {
     let mut turn = |number: usize, keeper: &mut Box<dyn Keeper>, calls: u32| {
         let start = Instant::now();
@@ -78,7 +82,7 @@ fn turns(keepers: &mut [Box<dyn Keeper>], mut work: impl FnMut(usize, &mut dyn K
     seconds
 }
 
-/// MB/s of ours, those of the other, and the median of the rounds' ratios with the ends of the middle half.
+/// Formats our MB/s, the other's, and the median of the rounds' ratios with its middle half.
 fn rates(bytes: usize, ours: &[f64], other: &[f64]) -> String {
     let rate = |seconds: &[f64]| bytes as f64 / Quartiles::of(seconds.iter().copied()).median / 1e6;
     let ratio = Quartiles::of_ratios(other, ours);
@@ -98,7 +102,7 @@ fn is_wanted(row: &str, words: &[String]) -> bool {
 
 fn beside_riegeli(words: &[String]) {
     println!(
-        "| records | layout | codec | write MB/s: flatcap / riegeli | read | write: flatcap / bare codec | read | size: flatcap / riegeli | bare codec makes it |"
+        "| records | layout | codec | write MB/s: flatcap / riegeli | read | write: flatcap / bare codec | read | size: flatcap / riegeli | bare codec |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     for size in SIZES {

@@ -1,10 +1,13 @@
-//! How fast do captures of IEX's feeds become segments, on one core? Budget: 5 million messages or 500 MB of pcap a second,
-//! whichever is less; with 57 bytes of pcap a message it is the messages: 200 ns each.
+//! Measures the import of captures of IEX's feeds into segments, on one core. Budget: the lower of
+//! 5 million messages and 500 MB of pcap per second; at 57 bytes of pcap per message this is 200 ns
+//! per message.
 //!
-//! Everything is counted: reading the file, packets, the transport, order, payloads, envelopes, XXH3-64, indices, digests, writing;
-//! and what publishes the segments (sync, link). The capture stands several times in one file, each copy behind the one before by as
-//! much time as it takes: each begins new epochs. Beside the real capture (`../shared/data`, passed over where it is not) the
-//! generator's of the same shape, and TOPS. Input from tmpfs; segments to tmpfs, and to the disk of the target directory.
+//! Everything counts: reading the file, packets, transport, ordering, payloads, envelopes, XXH3-64,
+//! indexes, digests, writing, and publishing the segments (sync, link). One file contains the
+//! capture several times, each copy shifted in time to follow the one before, so that each begins
+//! new epochs. Besides the real capture (`../shared/data`, skipped if missing): a generated one of
+//! the same shape, and TOPS. Input is from tmpfs; segments go to tmpfs, and to the disk of the
+//! target directory.
 //!
 //! `cargo bench --bench import_iex`
 
@@ -13,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use flatcap::import::iex::{self, Feed};
-use flatcap::import::{Course, Job, Plan, Progress};
+use flatcap::import::{ImportJob, ImportLimits, ImportProgress, ProgressUpdate};
 use flatcap::os::storage::DataDirectory;
 use flatcap_rivals::segments::median;
 use rustix::time::{ClockId, clock_gettime};
@@ -24,21 +27,21 @@ mod generator;
 /// Copies of a capture in one file: about 3 million messages.
 const COPIES: i64 = 8;
 const ROUNDS: usize = 7;
-/// Between the begins of two copies, in nanoseconds: longer than a capture.
+/// Nanoseconds between the starts of two copies: longer than a capture.
 const SHIFT_NS: i64 = 86_400_000_000_000;
 
 struct Run {
     clock_s: f64,
     cpu_s: f64,
     messages: u64,
-    written: u64,
+    totals: u64,
 }
 
 fn main() {
     let inputs = tempfile::tempdir_in("/dev/shm").expect("tmpfs");
     let real = real().map(|bytes| ("DEEP, the real capture", Feed::Deep, bytes));
     if real.is_none() {
-        println!("the real capture is not there: set FLATCAP_SHARED_DATA");
+        println!("skipped: no real capture, set FLATCAP_SHARED_DATA");
     }
     let made = [
         ("DEEP, generated", Feed::Deep, generator::Feed::Deep),
@@ -50,17 +53,20 @@ fn main() {
     });
     println!(
         "{:<24} {:>10} {:>10} {:>11} {:>11} {:>9} {:>9} {:>9} {:>11}",
-        "capture", "to", "messages", "M msg/s", "MB/s pcap", "ns clock", "ns CPU", "least", "B a message"
+        "capture", "to", "messages", "M msg/s", "MB/s pcap", "ns clock", "ns CPU", "least", "B/message"
     );
     for (name, feed, bytes) in real.into_iter().chain(made) {
         let path = inputs.path().join("input.pcap");
         let bytes = repeated(&bytes);
         std::fs::write(&path, &bytes).expect("tmpfs");
-        for (to, folder) in [("tmpfs", Path::new("/dev/shm")), ("disk", Path::new(env!("CARGO_TARGET_TMPDIR")))] {
+        for (to, folder) in
+            [("tmpfs", Path::new("/dev/shm")), ("disk", Path::new(env!("CARGO_TARGET_TMPDIR")))]
+        {
             let runs: Vec<Run> = (0..ROUNDS).map(|_| import(&path, feed, folder)).collect();
-            let (messages, written) = (runs[0].messages, runs[0].written);
+            let (messages, totals) = (runs[0].messages, runs[0].totals);
             let clock_s = median(&mut runs.iter().map(|run| run.clock_s).collect::<Vec<_>>());
-            // What the neighbours take of the caches counts as CPU time: the least of the rounds says more on a busy machine.
+            // Cache misses caused by other work count as CPU time, so on a busy machine the minimum
+            // of the rounds is more reliable.
             let least_s = runs.iter().map(|run| run.cpu_s).fold(f64::INFINITY, f64::min);
             let cpu_s = median(&mut runs.iter().map(|run| run.cpu_s).collect::<Vec<_>>());
             let count = messages as f64;
@@ -71,7 +77,7 @@ fn main() {
                 clock_s / count * 1e9,
                 cpu_s / count * 1e9,
                 least_s / count * 1e9,
-                written as f64 / count,
+                totals as f64 / count,
             );
         }
     }
@@ -79,27 +85,27 @@ fn main() {
 }
 
 fn import(path: &PathBuf, feed: Feed, folder: &Path) -> Run {
-    let folder = tempfile::tempdir_in(folder).expect("there is room");
+    let folder = tempfile::tempdir_in(folder).expect("enough space");
     let storage = DataDirectory::open(folder.path()).expect("just made");
-    let mut watch = |_: Progress| true;
-    let plan = Plan { segment_bytes: 256 << 20, frame_max: 16 << 20 };
-    let job = Job { storage: &storage, plan, course: Course::new(&mut watch) };
+    let mut watch = |_: ProgressUpdate| true;
+    let limits = ImportLimits { segment_bytes: 256 << 20, frame_max: 16 << 20 };
+    let job = ImportJob { storage: &storage, limits, progress: ImportProgress::new(&mut watch) };
     let (begin, begin_cpu) = (Instant::now(), cpu_s());
     let report = iex::import(std::slice::from_ref(path), feed, job).expect("a capture");
     let (clock_s, cpu_s) = (begin.elapsed().as_secs_f64(), cpu_s() - begin_cpu);
-    let written = &report.written;
-    assert_eq!(report.passed_over["restarts of the feed's numbers"] as i64, 12 * COPIES - 1);
-    assert_eq!(written.sources[0].lost, 0);
-    Run { clock_s, cpu_s, messages: written.sources[0].recorded, written: written.bytes }
+    let totals = &report.totals;
+    assert_eq!(report.skipped["restarts of the feed's numbers"] as i64, 12 * COPIES - 1);
+    assert_eq!(totals.sources[0].lost, 0);
+    Run { clock_s, cpu_s, messages: totals.sources[0].recorded, totals: totals.bytes }
 }
 
-/// Of this thread: an import has no other.
+/// CPU time of this thread: an import has only one.
 fn cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The real capture, unpacked, without the packet that it ends in.
+/// The real capture, decompressed, without the packet that is cut at its end.
 fn real() -> Option<Vec<u8>> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("FLATCAP_SHARED_DATA").map_or_else(beside, PathBuf::from);
@@ -111,7 +117,7 @@ fn real() -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Where records begin and end; little-endian pcap, which both are.
+/// Bounds of records; both files are little-endian pcap.
 fn records(bytes: &[u8]) -> impl Iterator<Item = (usize, usize)> + '_ {
     let mut at = 24;
     std::iter::from_fn(move || {
@@ -122,7 +128,7 @@ fn records(bytes: &[u8]) -> impl Iterator<Item = (usize, usize)> + '_ {
     })
 }
 
-/// The capture several times, each copy's times behind those of the one before.
+/// The capture repeated, with the times of each copy after those of the one before.
 fn repeated(once: &[u8]) -> Vec<u8> {
     let mut all = once[..24].to_vec();
     let shift = |record: &mut [u8], by_ns: i64| {

@@ -1,14 +1,18 @@
-//! How fast are imported LOBSTER files read in full, each alone and as pairs? No budget: the rows are set beside each other.
+//! Measures reading imported LOBSTER files completely, each file alone and both as pairs. No
+//! budget: the rows are compared with each other.
 //!
-//! Files are imported, and their payloads also framed as plain streams, with XXH3-64 and with no checksum, in memory. Then every field of
-//! every payload is summed: through a copy of each payload and where it stands, under the verifier, without it, and through a
-//! template's view, which compares the shape and reads the values in place; from the segments through the reader of `replay`, which
-//! merges and copies, and through the segment reader. As pairs row k of both files is read in turn and their times are compared. All sums must
-//! be equal. Rates are of messages or books, of pairs each counted once, and of their payloads' bytes; of the import, of rows and text.
+//! Files are imported, and their payloads also framed as plain streams in memory, with XXH3-64 and
+//! without a checksum. Then every field of every payload is summed: through a copy of each payload
+//! and in place; with and without verification, and through a template's view, which compares the
+//! shape and reads the values in place; from the segments by the reader of `replay`, which merges
+//! and copies, and by the segment reader. As pairs, row k of both files is read in turn and their
+//! times are compared. All sums must be equal. Rates are of messages or books and of their
+//! payloads' bytes, with both of a pair counted; those of the import are of rows and text.
 //!
-//! All ways of a column take turns of at least 50 ms, round by round; the table has medians. A pass over segments opens them, and one over
-//! streams begins at the start, which is a part of it: the published sample has 999 rows. Import is from tmpfs to tmpfs, segments
-//! sealed, by the thread's processor time. The sample is read from ../shared/data or FLATCAP_SHARED_DATA, if it is there.
+//! All rows of a column take turns of at least 50 ms, round by round; the table shows medians. A
+//! pass over segments includes opening them, and one over streams starts at the beginning: the
+//! published sample has 999 rows. Import is from tmpfs to tmpfs, segments sealed, by the thread's
+//! CPU time. The sample is read from ../shared/data or FLATCAP_SHARED_DATA, if present.
 //!
 //! `cargo bench --bench lobster`
 
@@ -19,14 +23,14 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flatcap::import::{Course, Job, Plan, lobster};
+use flatcap::import::{ImportJob, ImportLimits, ImportProgress, lobster};
 use flatcap::os::storage::DataDirectory;
-use flatcap::replay::{Filter, Item, MergedReader};
+use flatcap::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap::schema::market::lobster as wire;
 use flatcap::segment::{Advance, FrameKind, SegmentReader, list};
 use flatcap::stream::{
-    ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, FrameTemplate, Framer, List,
-    SliceDeframer, SliceReader, Slot, StreamReader, StreamWriter, XxHash64,
+    ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, FrameTemplate, Framer,
+    SliceDeframer, SliceReader, StreamReader, StreamWriter, TemplateField, TemplateList, XxHash64,
 };
 use flatcap_rivals::rounds::{Quartiles, Runner, Work, rounds};
 
@@ -39,7 +43,7 @@ const TURN: Duration = Duration::from_millis(50);
 const IMPORTS: usize = 5;
 const SCHEMA: &[u8] = include_bytes!("../../../generated/market/lobster.bfbs");
 
-/// What is read.
+/// The files that are read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Which {
     Messages,
@@ -53,7 +57,7 @@ impl Which {
     }
 }
 
-/// How the values of a payload are come by: the bits of its time, and the sum of all others.
+/// Access to the values of a payload: the bits of its time, and the sum of all others.
 trait Fields {
     fn message(&self, payload: &[u8]) -> (u64, i64);
     fn book(&self, payload: &[u8]) -> (u64, i64);
@@ -89,7 +93,8 @@ struct Unverified;
 
 impl Fields for Unverified {
     fn message(&self, payload: &[u8]) -> (u64, i64) {
-        // SAFETY: payloads of an import of ours; `Verified` has read every one of them before a way is measured.
+        // SAFETY: payloads of our own import; `Verified` has read all of them before any
+        // measurement.
         of_message(unsafe { flatbuffers::root_unchecked::<wire::Message<'_>>(payload) })
     }
 
@@ -99,31 +104,34 @@ impl Fields for Unverified {
     }
 }
 
-/// Templates made of the first payloads.
+/// Templates of the first payloads.
 struct Viewed {
     message: FrameTemplate,
-    time: Slot<f64>,
-    kind: Slot<u8>,
-    numbers: [Slot<i64>; 3],
-    direction: Slot<i8>,
+    time: TemplateField<f64>,
+    kind: TemplateField<u8>,
+    numbers: [TemplateField<i64>; 3],
+    direction: TemplateField<i8>,
     book: FrameTemplate,
-    book_time: Slot<f64>,
-    levels: List,
+    book_time: TemplateField<f64>,
+    levels: TemplateList,
 }
 
 impl Viewed {
     fn new(message: &[u8], book: &[u8]) -> Self {
         let paths = ["time", "type", "order_id", "size", "price", "direction"];
-        let message = FrameTemplate::of_root(message, (SCHEMA, "flatcap.market.lobster.Message"), &paths);
-        let book =
-            FrameTemplate::of_root(book, (SCHEMA, "flatcap.market.lobster.OrderBook"), &["time", "levels[]"]);
+        let message = FrameTemplate::with_root(message, (SCHEMA, "flatcap.market.lobster.Message"), &paths);
+        let book = FrameTemplate::with_root(
+            book,
+            (SCHEMA, "flatcap.market.lobster.OrderBook"),
+            &["time", "levels[]"],
+        );
         let (message, book) = (message.expect("its schema"), book.expect("its schema"));
         Self {
-            time: message.slot("time").expect("a path"),
-            kind: message.slot("type").expect("a path"),
-            numbers: ["order_id", "size", "price"].map(|path| message.slot(path).expect("a path")),
-            direction: message.slot("direction").expect("a path"),
-            book_time: book.slot("time").expect("a path"),
+            time: message.field("time").expect("a path"),
+            kind: message.field("type").expect("a path"),
+            numbers: ["order_id", "size", "price"].map(|path| message.field(path).expect("a path")),
+            direction: message.field("direction").expect("a path"),
+            book_time: book.field("time").expect("a path"),
             levels: book.list("levels[]").expect("a path"),
             message,
             book,
@@ -164,7 +172,7 @@ impl<D: SliceDeframer> Payloads for SliceReader<'_, D> {
     }
 }
 
-/// What all payloads have in common at the end.
+/// The sum over all payloads.
 #[derive(Default)]
 struct Sum(u64);
 
@@ -199,7 +207,7 @@ fn sum_streams<P: Payloads>([mut messages, mut books]: [P; 2], which: Which, fie
     sum.0
 }
 
-/// A payload of a segment, source 0 the messages.
+/// Adds a payload of a segment; source 0 is the messages.
 fn add_sample(
     sum: &mut Sum,
     last: &mut u64,
@@ -227,11 +235,11 @@ fn sum_replayed(directory: &Path, names: &[String; 2], which: Which, fields: &im
         Which::Messages => [names[0].clone()].into(),
         Which::Books => [names[1].clone()].into(),
     };
-    let filter = Filter { sources, ..Filter::default() };
+    let filter = ReplayFilter { sources, ..ReplayFilter::default() };
     let mut reader = MergedReader::open(&[directory.to_owned()], filter).expect("segments");
     let (mut sum, mut last) = (Sum::default(), 0);
     while let Some(item) = reader.next().expect("intact") {
-        if let Item::Sample(sample) = item {
+        if let ReplayItem::Sample(sample) = item {
             let sample = (sample.telemetry.source, sample.telemetry.payload);
             add_sample(&mut sum, &mut last, sample, which, fields);
         }
@@ -246,7 +254,7 @@ fn sum_segments(directory: &Path, which: Which, fields: &impl Fields) -> u64 {
         reader.map().expect("a file");
         while let Some(Advance::Frame(at)) = reader.advance().expect("intact") {
             if at.kind == FrameKind::Telemetry
-                && let Some(sample) = reader.telemetry(at)
+                && let Some(sample) = reader.sample(at)
             {
                 add_sample(&mut sum, &mut last, (sample.source, sample.payload), which, fields);
             }
@@ -255,13 +263,13 @@ fn sum_segments(directory: &Path, which: Which, fields: &impl Fields) -> u64 {
     sum.0
 }
 
-/// Plain streams of both sources, with XXH3-64 or without.
+/// Plain streams of both sources, with XXH3-64 or without a checksum.
 struct Streams {
     messages: Vec<u8>,
     books: Vec<u8>,
 }
 
-/// Files and all that was made of them.
+/// Files, and the segments and streams made from them.
 struct Set {
     name: &'static str,
     files: [PathBuf; 2],
@@ -278,11 +286,11 @@ struct Set {
 fn import(files: &[PathBuf], directory: &Path) -> u64 {
     let storage = DataDirectory::open(directory).expect("a directory");
     let mut watch = |_| true;
-    let plan = Plan { segment_bytes: 256 << 20, frame_max: 16 << 20 };
-    let job = Job { storage: &storage, plan, course: Course::new(&mut watch) };
-    let report = lobster::import(files, &lobster::Options::default(), job).expect("LOBSTER files");
-    assert!(report.is_whole());
-    report.written.sources.iter().map(|source| source.recorded).sum()
+    let limits = ImportLimits { segment_bytes: 256 << 20, frame_max: 16 << 20 };
+    let job = ImportJob { storage: &storage, limits, progress: ImportProgress::new(&mut watch) };
+    let report = lobster::import(files, &lobster::LobsterOptions::default(), job).expect("LOBSTER files");
+    assert!(report.is_complete());
+    report.totals.sources.iter().map(|source| source.recorded).sum()
 }
 
 fn shm() -> tempfile::TempDir {
@@ -309,9 +317,9 @@ impl Set {
         let mut payloads = [Vec::new(), Vec::new()];
         let mut bounds = [Vec::new(), Vec::new()];
         let mut reader =
-            MergedReader::open(&[segments.path().to_owned()], Filter::default()).expect("segments");
+            MergedReader::open(&[segments.path().to_owned()], ReplayFilter::default()).expect("segments");
         while let Some(item) = reader.next().expect("intact") {
-            if let Item::Sample(sample) = item {
+            if let ReplayItem::Sample(sample) = item {
                 let source = usize::from(sample.telemetry.source);
                 payloads[source].extend_from_slice(sample.telemetry.payload);
                 bounds[source].push(payloads[source].len());
@@ -331,13 +339,13 @@ impl Set {
         }
     }
 
-    /// Things and bytes of them that one pass reads.
+    /// Number and bytes of the items that one pass reads.
     fn amounts(&self, which: Which, bytes: [u64; 2]) -> (u64, u64) {
         let parts = [false, true].map(|is_book| u64::from(which.has(is_book)));
         (self.rows * (parts[0] + parts[1]), parts[0] * bytes[0] + parts[1] * bytes[1])
     }
 
-    /// Names and ways, in the order of the table.
+    /// Names and functions of the rows, in the order of the table.
     fn ways(&self, which: Which) -> Vec<([&'static str; 3], Work<'_>)> {
         let mut ways = Vec::new();
         self.ways_by("verified", which, || Verified, &mut ways);
@@ -410,12 +418,12 @@ impl Set {
         );
     }
 
-    /// The cells of a column: one a way, then that of the import.
+    /// The cells of a column: one per row, then that of the import.
     fn column(&self, which: Which) -> Vec<([&'static str; 3], String)> {
         let mut ways = self.ways(which);
-        // `Verified` comes first, so whatever is read without has been verified.
+        // `Verified` comes first, so everything read without verification has been verified.
         let sums: Vec<u64> = ways.iter_mut().map(|(_, work)| work(1)).collect();
-        assert!(sums.iter().all(|sum| *sum == sums[0]), "all ways read the same: {sums:?}");
+        assert!(sums.iter().all(|sum| *sum == sums[0]), "sums differ: {sums:?}");
         let names: Vec<_> = ways.iter().map(|(name, _)| *name).collect();
         let mut runners: Vec<Runner<'_>> = Vec::new();
         for (_, work) in ways {
@@ -455,13 +463,13 @@ fn cell(count: u64, bytes: u64, seconds: f64) -> String {
     format!("{:.2} M/s, {:.2} GB/s", count as f64 / seconds / 1e6, bytes as f64 / seconds / 1e9)
 }
 
-/// What this thread has taken so far.
+/// CPU time of this thread so far.
 fn processor_seconds() -> f64 {
     let taken = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     taken.tv_sec as f64 + taken.tv_nsec as f64 / 1e9
 }
 
-/// The published sample, where it is.
+/// The published sample, if present.
 fn sample() -> Option<[PathBuf; 2]> {
     let folder = std::env::var_os("FLATCAP_SHARED_DATA")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
@@ -476,13 +484,13 @@ fn main() {
         .map(|kind| made_up.path().join(format!("ABC_2012-06-21_34200000_57600000_{kind}_10.csv")));
     let create = |path: &PathBuf| BufWriter::new(File::create(path).expect("tmpfs"));
     let day = generator::Day { rows: ROWS, levels: 10, seed: 1 };
-    day.write(&mut create(&files[0]), &mut create(&files[1])).expect("room on tmpfs");
+    day.write(&mut create(&files[0]), &mut create(&files[1])).expect("space on tmpfs");
     let mut sets = Vec::new();
     match sample() {
         Some(files) => sets.push(Set::new("sample", files, "AAPL")),
-        None => println!("passed over: no LOBSTER files in ../shared/data or FLATCAP_SHARED_DATA"),
+        None => println!("skipped: no LOBSTER files in ../shared/data or FLATCAP_SHARED_DATA"),
     }
-    sets.push(Set::new("made up", files, "ABC"));
+    sets.push(Set::new("generated", files, "ABC"));
 
     let columns: Vec<(String, Vec<_>)> = sets
         .iter()
@@ -494,7 +502,7 @@ fn main() {
         })
         .collect();
     let heads: Vec<&str> = columns.iter().map(|(head, _)| head.as_str()).collect();
-    println!("| way | checksum | fields | {} |", heads.join(" | "));
+    println!("| method | checksum | fields | {} |", heads.join(" | "));
     println!("|---|---|---|{}", "---|".repeat(heads.len()));
     for (row, (names, _)) in columns[0].1.iter().enumerate() {
         let cells: Vec<&str> = columns.iter().map(|(_, cells)| cells[row].1.as_str()).collect();

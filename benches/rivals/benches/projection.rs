@@ -1,9 +1,11 @@
-//! Do three fields of `cpu` come out of its samples at 1 GB/s on one core, by the schema that a segment carries? Budget: 1 GB/s.
+//! Measures projecting three fields of `cpu` by the schema in a segment. Budget: 1 GB/s on one
+//! core.
 //!
-//! All rows take turns, round by round; shown are medians. Before each turn the payloads are read once as bytes, so that no
-//! row profits from what the one before brought into a cache. GB/s are those of payload bytes for each row, whatever form
-//! the row reads them in, but for the last row, which reads frames and counts their bytes. Payloads of this host are read
-//! from its /proc/stat, those of 64 cores from a /proc/stat made up.
+//! All rows take turns, round by round; medians are shown. Before each turn all payloads are read
+//! once as bytes, so that no row profits from the caches of the one before. GB/s count payload
+//! bytes in every row, whatever form it reads, except in the last row, which reads frames and
+//! counts their bytes. Payloads of this host are from its /proc/stat, those of 64 cores from a
+//! generated /proc/stat.
 //!
 //! `cargo bench --bench projection`
 
@@ -13,13 +15,13 @@ use std::time::Instant;
 
 use flatbuffers::root;
 use flatcap::config::Config;
-use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap::os::host::HostRoot;
-use flatcap::sampling::Opened;
-use flatcap::sampling::sources::{CATALOG, Opening};
+use flatcap::sampling::OpenedSampler;
+use flatcap::sampling::sources::{CATALOG, OpenContext};
 use flatcap::schema::frame::root_as_telemetry_frame;
 use flatcap::schema::host::Cpu;
-use flatcap::schema::{Place, Plan, Projection, Value, Visitor};
+use flatcap::schema::{CompiledSchema, FieldValue, PathStep, Projection, Visitor};
 use flatcap::stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use serde::Deserialize;
 
@@ -27,7 +29,7 @@ const FIELDS: [&str; 3] = ["total.user", "total.idle", "context_switches"];
 const OF_A_CORE: [&str; 3] = ["cores.0.times.user", "cores.1.times.user", "context_switches"];
 const ROUNDS: usize = 41;
 
-/// Payloads of the source `cpu`, one behind the other, each at a multiple of 8.
+/// Consecutive payloads of the source `cpu`, each at a multiple of 8.
 struct Payloads {
     bytes: Vec<u8>,
     ranges: Vec<Range<usize>>,
@@ -35,7 +37,7 @@ struct Payloads {
 }
 
 impl Payloads {
-    /// As many as fill `room`, from at most a thousand different readings.
+    /// Fills `room` bytes with payloads, of at most a thousand different samples.
     fn new(room: usize, mut reading: impl FnMut(usize, &mut Vec<u8>)) -> Self {
         let mut readings = Vec::new();
         for index in 0..1000 {
@@ -84,12 +86,13 @@ impl Payloads {
     }
 }
 
-/// The recorder's own source, as it fills a payload.
+/// The recorder's own source, which fills a payload.
 fn sampler(host: &HostRoot) -> impl FnMut(&mut Vec<u8>) + use<> {
     let entry = CATALOG.iter().find(|entry| entry.name == "cpu").unwrap();
     let config = Config::default();
     let source = config.sources.iter().find(|source| source.name.as_str() == "cpu").unwrap();
-    let Opened::Built(mut sampler) = (entry.open)(&Opening { host, config: source }).unwrap() else {
+    let OpenedSampler::Built(mut sampler) = (entry.open)(&OpenContext { host, config: source }).unwrap()
+    else {
         panic!("the cores of a host come and go")
     };
     let mut builders = Builders::default();
@@ -115,21 +118,21 @@ fn stat_of_64_cores(index: usize) -> String {
     )
 }
 
-/// Adds up the numbers of a walk.
+/// Sums the numbers of a walk.
 struct Sum(u64);
 
 impl Visitor for Sum {
-    fn begin_object(&mut self, _: Place<'_>) {}
+    fn begin_object(&mut self, _: PathStep<'_>) {}
     fn end_object(&mut self) {}
-    fn begin_list(&mut self, _: Place<'_>, _: usize) {}
+    fn begin_list(&mut self, _: PathStep<'_>, _: usize) {}
     fn end_list(&mut self) {}
-    fn value(&mut self, _: Place<'_>, value: Value<'_>) {
+    fn value(&mut self, _: PathStep<'_>, value: FieldValue<'_>) {
         self.0 = self.0.wrapping_add(number(&value));
     }
 }
 
-fn number(value: &Value<'_>) -> u64 {
-    if let Value::Unsigned(number) = value { *number } else { 0 }
+fn number(value: &FieldValue<'_>) -> u64 {
+    if let FieldValue::Unsigned(number) = value { *number } else { 0 }
 }
 
 fn add_up(cpu: Cpu<'_>) -> u64 {
@@ -150,14 +153,14 @@ struct TotalJson {
 }
 
 fn project(projection: &Projection, payload: &[u8]) -> u64 {
-    let mut values = [Value::Absent; 3];
+    let mut values = [FieldValue::Absent; 3];
     projection.read(payload, &mut values).unwrap();
     values.iter().fold(0, |sum, value| number(value).wrapping_add(sum))
 }
 
 type Row<'a> = (&'static str, usize, Box<dyn FnMut() -> u64 + 'a>);
 
-/// Each row once a round; medians.
+/// Measures each row once per round and prints medians.
 fn measure(title: &str, payloads: &Payloads, mut rows: Vec<Row<'_>>) {
     let (frames, payload_bytes) = (payloads.ranges.len(), payloads.payload_bytes);
     println!("{title}: {frames} frames, {:.0} bytes of payload each", payload_bytes as f64 / frames as f64);
@@ -174,7 +177,7 @@ fn measure(title: &str, payloads: &Payloads, mut rows: Vec<Row<'_>>) {
         times.sort_by(f64::total_cmp);
         let median = times[ROUNDS / 2];
         println!(
-            "  {name:46} {:>10.2} ns a frame {:>9.3} GB/s",
+            "  {name:46} {:>10.2} ns per frame {:>9.3} GB/s",
             median / frames as f64,
             *bytes as f64 / median
         );
@@ -183,7 +186,7 @@ fn measure(title: &str, payloads: &Payloads, mut rows: Vec<Row<'_>>) {
 
 fn rows(title: &str, payloads: &Payloads) {
     let entry = CATALOG.iter().find(|entry| entry.name == "cpu").unwrap();
-    let plan = Plan::compile(entry.schema, entry.root).unwrap();
+    let plan = CompiledSchema::compile(entry.schema, entry.root).unwrap();
     let selected = plan.select(&FIELDS).unwrap();
     let projection = plan.project(&FIELDS).unwrap();
     let of_a_core = plan.project(&OF_A_CORE).unwrap();
@@ -196,7 +199,7 @@ fn rows(title: &str, payloads: &Payloads) {
         let payload = &payloads.bytes[range.clone()];
         let mut frame = vec![0; ENVELOPE_BYTES + payload.len()];
         let stamp =
-            Stamp { mono_ns: seq * 1000, wall_ns: 5, seq, shortfall: Shortfall::NONE, duration_ns: 7 };
+            Stamp { mono_ns: seq * 1000, wall_ns: 5, seq, incomplete: Incomplete::NONE, duration_ns: 7 };
         envelope.write(&mut frame, &stamp, payload);
         ChecksumKind::Xxh3.frame_and_write(&mut stream, &frame).unwrap();
         if bytes < 1 << 20 {
@@ -216,7 +219,7 @@ fn rows(title: &str, payloads: &Payloads) {
     };
     let verified = || payloads.sum(|payload| add_up(root::<Cpu<'_>>(payload).unwrap()));
     let unverified = || {
-        // SAFETY: what is compared here is what reading costs without looking; these payloads were verified above.
+        // SAFETY: the payloads were verified above; this row measures reading without verification.
         payloads.sum(|payload| add_up(unsafe { flatbuffers::root_unchecked::<Cpu<'_>>(payload) }))
     };
     let whole_walk = || {
@@ -256,26 +259,26 @@ fn rows(title: &str, payloads: &Payloads) {
     ];
     if !lines.is_empty() {
         assert_eq!(json(), sum);
-        rows.push(("serde_json, a line a frame", bytes, Box::new(json)));
+        rows.push(("serde_json, one line per frame", bytes, Box::new(json)));
     }
     rows.push(("frames: XXH3, verified envelope, projection", stream.len(), Box::new(from_frames)));
     measure(title, payloads, rows);
 }
 
-/// What comes once a source: schema verified, compiled, paths followed.
+/// Measures the work per source: verifying and compiling the schema, resolving paths.
 fn once_a_source() {
     let entry = CATALOG.iter().find(|entry| entry.name == "cpu").unwrap();
     let mut times: Vec<f64> = (0..1000)
         .map(|_| {
             let start = Instant::now();
-            let plan = Plan::compile(black_box(entry.schema), entry.root).unwrap();
+            let plan = CompiledSchema::compile(black_box(entry.schema), entry.root).unwrap();
             black_box(plan.project(&FIELDS).unwrap());
             start.elapsed().as_nanos() as f64
         })
         .collect();
     times.sort_by(f64::total_cmp);
     println!(
-        "once a source: schema of {} bytes to projection, {:.1} us",
+        "once per source: schema of {} bytes to projection, {:.1} us",
         entry.schema.len(),
         times[500] / 1e3
     );

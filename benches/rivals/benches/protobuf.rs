@@ -1,12 +1,13 @@
-//! A department with its books in FlatBuffers and in Protobuf: who is ahead? Budget: FlatBuffers ahead of prost where all
-//! fields are read, verified, and in the round trip.
+//! Compares a department with its books in FlatBuffers and in Protobuf. Budget: FlatBuffers faster
+//! than prost at reading all fields, verified, and in the round trip.
 //!
-//! Both write the same 64 departments in turn, which differ in every value, into memory that is kept; both fold every
-//! field and every byte of every string into one sum. prost has the message at hand, as its users have. On several threads
-//! each has memory of its own; the operations of all are counted together.
+//! Both write the same 64 departments in turn, which differ in every value, into reused memory;
+//! both add every field and every byte of every string to one sum. prost starts from an existing
+//! message, as its users do. Several threads have separate memory; their operations are added.
 //!
-//! All ways of a group take turns of 50 ms, round by round; the table has the medians and, beside prost's best way of the
-//! group, the medians of the rounds' ratios with their middle half.
+//! All alternatives of a group take turns of 50 ms, round by round; the table shows medians and,
+//! compared with prost's best row of the group, medians of the rounds' ratios with their middle
+//! half.
 //!
 //! `cargo bench --bench protobuf`
 
@@ -17,12 +18,12 @@ use flatcap_rivals::department::{self, Builder, Department, message, proto, sum_
 use flatcap_rivals::rounds::{Quartiles, Runner, Work, rounds};
 use prost::Message;
 
-/// In turn, so that no string's length can be learned.
+/// Used in turn, so that the lengths of strings cannot be predicted.
 const DEPARTMENTS: u32 = 64;
 const ROUNDS: usize = 40;
 const TURN: Duration = Duration::from_millis(50);
 
-/// The departments in every form that a way begins with.
+/// The departments in every form that a row starts from.
 struct Forms {
     values: Vec<Department>,
     messages: Vec<proto::Department>,
@@ -32,7 +33,7 @@ struct Forms {
 }
 
 impl Forms {
-    /// The departments, after all formats have shown that they give every field back.
+    /// Creates the departments, after checking that all formats return every field.
     fn new(books: usize) -> Self {
         let values = Department::series(DEPARTMENTS, books);
         let messages: Vec<_> = values.iter().map(message).collect();
@@ -55,7 +56,7 @@ impl Forms {
     }
 }
 
-/// Both verifiers say the same of every damage to one byte.
+/// Checks that both verifiers agree on every change of one byte.
 fn hold_verifiers_together(bytes: &[u8]) {
     for at in 0..bytes.len() {
         for change in [1, 2, 4, 8, 0x10, 0x40, 0x80, 0xFF] {
@@ -73,14 +74,14 @@ fn hold_verifiers_together(bytes: &[u8]) {
     }
 }
 
-/// One way: its group, its name, and how it begins.
+/// One alternative: its group, its name, and its initialization.
 struct Way {
     group: &'static str,
     name: &'static str,
     make: for<'a> fn(&'a Forms) -> Work<'a>,
 }
 
-/// `work` with one thing after the other, as often as it is asked.
+/// Calls `work` with the items in turn, as often as requested.
 fn each<'a, T: Sync>(things: &'a [T], mut work: impl FnMut(&T) -> u64 + Send + 'a) -> Work<'a> {
     let mut next = things.iter().cycle();
     Box::new(move |calls| {
@@ -89,7 +90,7 @@ fn each<'a, T: Sync>(things: &'a [T], mut work: impl FnMut(&T) -> u64 + Send + '
     })
 }
 
-/// The length, so that a writer has something to answer; the bytes must be there for all who might look.
+/// Returns the length as the result of a writer; black_box makes the bytes observable.
 fn written(bytes: &[u8]) -> u64 {
     black_box(bytes).len() as u64
 }
@@ -139,7 +140,7 @@ fn serializing() -> [Way; 4] {
         },
         Way {
             group,
-            name: "prost, message at hand",
+            name: "prost, existing message",
             make: |forms| {
                 let mut bytes = Vec::new();
                 each(&forms.messages, move |message| written(encode(message, &mut bytes)))
@@ -147,7 +148,7 @@ fn serializing() -> [Way; 4] {
         },
         Way {
             group,
-            name: "prost, message made of the values first",
+            name: "prost, message built from the values",
             make: |forms| {
                 let mut bytes = Vec::new();
                 each(&forms.values, move |values| written(encode(&message(values), &mut bytes)))
@@ -172,7 +173,7 @@ fn deserializing() -> [Way; 5] {
         Way {
             group,
             name: "FlatBuffers, not verified (`unsafe`)",
-            // SAFETY: the same bytes have been verified when they were made.
+            // SAFETY: the same bytes were verified when they were created.
             make: |forms| each(&forms.flat, |bytes| unsafe { department::read_unverified(bytes) }),
         },
         Way { group, name: "prost, decode", make: |forms| each(&forms.proto, |bytes| decode(bytes)) },
@@ -216,7 +217,7 @@ fn round_trips() -> [Way; 5] {
         },
         Way {
             group,
-            name: "prost, message at hand, decode",
+            name: "prost, existing message, decode",
             make: |forms| {
                 let mut bytes = Vec::new();
                 each(&forms.messages, move |message| decode(black_box(encode(message, &mut bytes))))
@@ -224,7 +225,7 @@ fn round_trips() -> [Way; 5] {
         },
         Way {
             group,
-            name: "prost, message at hand, merge",
+            name: "prost, existing message, merge",
             make: |forms| {
                 let (mut bytes, mut read) = (Vec::new(), proto::Department::default());
                 each(&forms.messages, move |message| merge(black_box(encode(message, &mut bytes)), &mut read))
@@ -233,14 +234,14 @@ fn round_trips() -> [Way; 5] {
     ]
 }
 
-/// Measures the ways of one group and prints a row of each.
+/// Measures the alternatives of one group and prints a row for each.
 fn measure(ways: &[Way], forms: &Forms, (books, threads): (usize, usize)) {
     let runner = |way: &Way| Runner::new(threads, TURN, || (way.make)(forms));
     let mut runners: Vec<_> = ways.iter().map(runner).collect();
     let seconds = rounds(&mut runners, ROUNDS);
     let median = |at: &usize| Quartiles::of(seconds[*at].iter().copied()).median;
     let rivals = (0..ways.len()).filter(|&at| ways[at].name.starts_with("prost"));
-    let best = rivals.min_by(|a, b| median(a).total_cmp(&median(b))).expect("prost has a way in each group");
+    let best = rivals.min_by(|a, b| median(a).total_cmp(&median(b))).expect("prost has a row in each group");
     for (at, way) in ways.iter().enumerate() {
         let beside = Quartiles::of_ratios(&seconds[best], &seconds[at]);
         println!(
@@ -257,7 +258,7 @@ fn measure(ways: &[Way], forms: &Forms, (books, threads): (usize, usize)) {
 
 fn main() {
     println!(
-        "| books | threads | what | way | 1,000 operations/s | speed beside prost's best (middle half) |"
+        "| books | threads | group | method | 1,000 operations/s | speed / prost's best (middle half) |"
     );
     println!("|---|---|---|---|---|---|");
     for books in [1, 10] {

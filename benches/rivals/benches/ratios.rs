@@ -1,7 +1,8 @@
-//! Does the stream library reach its targets? Budget: the ratios in the table that this prints.
+//! Checks the targets of the stream library. Budget: the ratios in the table that it prints.
 //!
-//! Measured one after the other, ratios wander with the machine. Here a row and what it is compared with take turns,
-//! round by round, and the ratio is the median of the rounds' ratios; the range is that of the middle half.
+//! Ratios of measurements one after the other vary with the machine's speed. Here a row and its
+//! rival take turns, round by round, and the ratio is the median of the rounds' ratios; the range
+//! is that of the middle half.
 //!
 //! `cargo bench --bench ratios`, or with a word that the rows' names must contain.
 
@@ -18,12 +19,12 @@ use flatcap_rivals::framing::{STREAM_BYTES, copy_in_place, frame_all, stream};
 use memmap2::Mmap;
 
 const ROUNDS: usize = 61;
-/// How long one turn takes, at least.
+/// Minimum duration of one turn.
 const TURN_NS: f64 = 1e6;
 
 type Work<'a> = Box<dyn FnMut() -> u64 + 'a>;
 
-/// Two ways of doing `units` of something.
+/// Two alternatives that process `units` items each.
 struct Pair<'a> {
     name: String,
     target: &'static str,
@@ -42,7 +43,7 @@ fn pair<'a>(
     Pair { name: name.into(), target, units, ours: Box::new(ours), other: Box::new(other) }
 }
 
-/// Nanoseconds of one call, over as many as a turn takes.
+/// Returns nanoseconds per call.
 fn turn(work: &mut Work<'_>, calls: u32) -> f64 {
     let start = Instant::now();
     for _ in 0..calls {
@@ -51,7 +52,7 @@ fn turn(work: &mut Work<'_>, calls: u32) -> f64 {
     start.elapsed().as_nanos() as f64 / f64::from(calls)
 }
 
-/// How many calls a turn takes.
+/// Returns the number of calls per turn.
 fn calls(work: &mut Work<'_>) -> u32 {
     let mut calls = 1;
     while turn(work, calls) * f64::from(calls) < TURN_NS {
@@ -109,7 +110,7 @@ fn read_source<R: std::io::Read, C: Checksum>(source: R, deframer: ChecksumDefra
     sum
 }
 
-/// What a copying reader cannot do without: every payload into one buffer.
+/// The minimum work of a copying reader: copies every payload into one buffer.
 fn copy_payloads(stream: &[u8], size: usize, buffer: &mut [u8]) -> u64 {
     let mut sum = 0;
     for frame in black_box(stream).chunks_exact(4 + size) {
@@ -193,7 +194,7 @@ fn framing(size: usize) {
     }));
 }
 
-/// A hash of 4 KiB; beside it a memcpy of as much.
+/// Measures hashing of 4 KiB against a memcpy of the same size.
 fn hashing() {
     let bytes = &vec![7_u8; 4096][..];
     let mut room = vec![0_u8; 4096];
@@ -217,7 +218,8 @@ fn hashing() {
     ));
 }
 
-/// A page-cached file of 64-byte frames, mapped and read by slice; beside it a copying reader.
+/// Measures a file of 64-byte frames in the page cache, mapped and read by slice, against a copying
+/// reader.
 fn mapped_file() {
     const COUNT: usize = (128 << 20) / 76;
     let payload = [0x5A; 64];
@@ -229,7 +231,7 @@ fn mapped_file() {
         };
         let mut file = tempfile::tempfile_in(".").unwrap();
         piece.chunks(1 << 20).for_each(|piece| file.write_all(piece).unwrap());
-        // SAFETY: the file has no name, so nobody else can truncate it while it is mapped.
+        // SAFETY: the file has no name, so no other process can truncate it while it is mapped.
         let map = unsafe { Mmap::map(&file) }.unwrap();
         let source = || {
             let mut file: &File = &file;

@@ -1,19 +1,19 @@
-//! What does one sample of three values cost from its values to bytes that can be written? Budget: 75 ns, beside what
-//! others pay for the same three values in the same run.
+//! Measures the cost of one sample of three values, from the values to bytes that can be written.
+//! Budget: 75 ns, compared with other formats in the same run.
 //!
-//! Not counted: reading the host. Counted: everything from the values to the bytes in the buffer that goes to the
-//! kernel, and for `slab` the hand-over of that buffer to another thread's queue.
+//! Includes everything from the values to the bytes in the buffer that goes to the kernel, and for
+//! `slab` queueing that buffer for another thread. Excludes reading the host.
 
 use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use flatcap::frame::{Envelope, Shortfall, Stamp};
-use flatcap::os::event::Event;
+use flatcap::frame::{Envelope, Incomplete, Stamp};
+use flatcap::os::wake_event::WakeEvent;
 use flatcap::sampling::FixedSampler;
-use flatcap::sampling::sources::synthetic::{Synthetic, point};
+use flatcap::sampling::sources::synthetic::{SyntheticSampler, point};
 use flatcap::slab::{
-    Arena, Geometry, HandOver, HandOverSettings, LossLedger, OnFull, Reading, SlabPool, slab_queue,
+    Arena, Geometry, LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
 use flatcap::stream::{ChecksumKind, StreamWriter};
 use serde::Serialize;
@@ -47,14 +47,15 @@ fn sample(seq: u64) -> Sample {
 }
 
 fn stamp(seq: u64) -> Stamp {
-    Stamp { mono_ns: seq * 1000, wall_ns: 5, seq, shortfall: Shortfall::NONE, duration_ns: 7 }
+    Stamp { mono_ns: seq * 1000, wall_ns: 5, seq, incomplete: Incomplete::NONE, duration_ns: 7 }
 }
 
 fn benches(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("sample");
     group.throughput(Throughput::Elements(1));
 
-    // The way of the recorder: build, envelope and checksum in the slab, slab to the queue, slab back to the pool.
+    // As in the recorder: build, envelope and checksum in the slab, slab to the queue and back to
+    // the pool.
     for kind in [ChecksumKind::Xxh3, ChecksumKind::None] {
         let arena = Arena::anonymous(Geometry {
             sources: 1,
@@ -64,32 +65,32 @@ fn benches(criterion: &mut Criterion) {
             large_slab_bytes: 1 << 20,
         })
         .unwrap();
-        let begun = arena.begun();
+        let sequence_counters = arena.sequence_counters();
         let pool = Arc::new(SlabPool::new(arena));
         let (queue, mut slabs) = slab_queue(8, OnFull::DropNewest);
-        let mut hand_over = HandOver::new(HandOverSettings {
+        let mut producer = SlabProducer::new(SlabProducerSettings {
             pool: Arc::clone(&pool),
             queue,
             ledger: Arc::new(LossLedger::new(1)),
-            wake: Arc::new(Event::new()),
+            wake: Arc::new(WakeEvent::new()),
             checksum: kind,
             frame_max: 1 << 20,
-            interval_ns: 5_000_000,
-            begun,
+            flush_interval_ns: 5_000_000,
+            sequence_counters,
             sources: 1,
             metrics: Arc::default(),
             stop: Arc::default(),
         });
-        let mut sampler = Synthetic::point(0);
+        let mut sampler = SyntheticSampler::point(0);
         let envelope = Envelope::new(0);
-        let model = envelope.around(sampler.model().payload());
+        let template = envelope.prefilled(sampler.template().payload());
         let mut seq = 0;
         group.bench_function(format!("flatcap slab {kind}"), |bencher| {
             bencher.iter(|| {
-                hand_over.begin(0, seq);
-                let reading = Reading { source: 0, seq, mono_ns: seq * 1000, wall_offset_ns: 0 };
-                hand_over.append(&reading, model.len(), |frame| {
-                    let (front, payload) = Envelope::copy(frame, &model);
+                producer.begin_sample(0, seq);
+                let reading = SampleMeta { source: 0, seq, mono_ns: seq * 1000, wall_offset_ns: 0 };
+                producer.append(&reading, template.len(), |frame| {
+                    let (front, payload) = Envelope::copy(frame, &template);
                     sampler.patch(seq, payload);
                     envelope.stamp(front, &stamp(seq));
                 });
@@ -101,16 +102,16 @@ fn benches(criterion: &mut Criterion) {
         });
     }
 
-    // The same frame through the stream writer into a vector, as a program without slabs would.
+    // The same frame through the stream writer into a vector, as in a program without slabs.
     let mut writer = StreamWriter::new(Vec::with_capacity(1 << 20), ChecksumKind::Xxh3);
-    let mut sampler = Synthetic::point(0);
+    let mut sampler = SyntheticSampler::point(0);
     let envelope = Envelope::new(0);
-    let model = envelope.around(sampler.model().payload());
-    let mut frame = vec![0; model.len()];
+    let template = envelope.prefilled(sampler.template().payload());
+    let mut frame = vec![0; template.len()];
     let mut seq = 0;
     group.bench_function("flatcap stream writer xxh3", |bencher| {
         bencher.iter(|| {
-            let (front, payload) = Envelope::copy(&mut frame, &model);
+            let (front, payload) = Envelope::copy(&mut frame, &template);
             sampler.patch(seq, payload);
             envelope.stamp(front, &stamp(seq));
             if writer.get_ref().len() > 1 << 19 {
@@ -145,10 +146,11 @@ fn benches(criterion: &mut Criterion) {
         });
     });
 
-    // One heap buffer a sample through a channel: what slabs avoid. Same thread, so no futex is counted.
+    // One heap buffer per sample through a channel, which slabs avoid. On one thread, so no futex
+    // counts.
     let (sender, receiver) = crossbeam_channel::bounded::<Vec<u8>>(64);
     let mut seq = 0;
-    group.bench_function("bincode, a buffer a sample through a channel", |bencher| {
+    group.bench_function("bincode, one buffer per sample through a channel", |bencher| {
         bencher.iter(|| {
             let bytes = bincode::serialize(black_box(&sample(seq))).expect("a vector takes everything");
             sender.try_send(bytes).expect("emptied below");

@@ -1,7 +1,8 @@
-//! What do header, index, digest, totals and gaps cost on top of writing the same slabs? Budget: 3 % over the bare stream writer.
+//! Measures the cost of header, index, digest, totals and gaps. Budget: 3 % above writing the same
+//! slabs with the bare stream writer.
 //!
-//! Both write the same slabs, four a call, into a new file on tmpfs whose room is reserved in the same steps; turn by turn,
-//! medians. The bare row is `StreamWriter::write_framed` alone.
+//! Both write the same slabs, four per call, into a new file on tmpfs that is preallocated in the
+//! same steps; in turns, medians. The bare row is `StreamWriter::write_framed` alone.
 //!
 //! `cargo bench --bench segment_append`
 
@@ -34,7 +35,7 @@ fn bare(folder: &std::path::Path, slabs: &[FilledSlab], kind: ChecksumKind) -> f
         }
         let mut pieces = [IoSlice::new(&[]); BATCH_SLABS];
         batch.iter().zip(&mut pieces).for_each(|(slab, piece)| *piece = IoSlice::new(&slab.bytes));
-        writer.write_framed(&mut pieces[..batch.len()]).expect("there is room");
+        writer.write_framed(&mut pieces[..batch.len()]).expect("enough space");
     }
     let elapsed = begin.elapsed().as_secs_f64();
     std::fs::remove_file(path).expect("just made");
@@ -53,7 +54,7 @@ fn segment(folder: &std::path::Path, slabs: &[FilledSlab], kind: ChecksumKind, n
 fn main() {
     let kind = ChecksumKind::Xxh3;
     println!(
-        "{:>8} {:>12} {:>12} {:>8}   (256 MiB a turn, medians of {ROUNDS})",
+        "{:>8} {:>12} {:>12} {:>8}   (256 MiB per turn, medians of {ROUNDS})",
         "payload", "bare GB/s", "segment GB/s", "ratio"
     );
     for payload_bytes in [64 - 8, 256, 1024, 4096] {
@@ -62,7 +63,7 @@ fn main() {
         let bytes: usize = slabs.iter().map(|slab| slab.bytes.len()).sum();
         let (mut bare_s, mut segment_s, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..ROUNDS {
-            // Who goes first takes turns, too.
+            // The order alternates, too.
             let (one, other) = if round % 2 == 0 {
                 let one = bare(folder.path(), &slabs, kind);
                 (one, segment(folder.path(), &slabs, kind, round as u64))

@@ -1,8 +1,9 @@
-//! How much processor time does it take to complete a segment of 1 GiB that a crash has left? Budget: 1 s.
+//! Measures the CPU time of recovering a segment of 1 GiB after a crash. Budget: 1 s.
 //!
-//! An unsealed segment whose last frame is torn is made, then completed in place; shown is the processor time of the thread (user and
-//! system), median of several turns. The file is in the page cache; it is synced before, so that the sync at the end has
-//! little to write. Beside it: the same with one damaged frame in the middle, so that the file is written anew.
+//! Creates an unsealed segment with a torn last frame and recovers it in place; shows the CPU time
+//! of the thread (user and system), median of several turns. The file is in the page cache and
+//! already synced, so that the final sync has little to write. Compared with the same segment with
+//! one damaged frame in the middle, which must be rewritten.
 //!
 //! `cargo bench --bench segment_recover`
 
@@ -40,7 +41,7 @@ fn main() {
             let header = header(0, ChecksumKind::Xxh3, 0, vec![source(0)]);
             let writer = write(&storage, 0, header, &slabs, 0);
             let torn = &slabs[0].bytes[..payload_bytes / 2];
-            writer.file().append(&[IoSlice::new(torn)]).expect("there is room");
+            writer.file().append(&[IoSlice::new(torn)]).expect("enough space");
             if is_damaged {
                 let file = File::options().write(true).open(folder.path().join(name(0).to_string()));
                 file.expect("just made").write_at(&[0xFF], FILE_BYTES as u64 / 2).expect("a disk");

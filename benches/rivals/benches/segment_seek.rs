@@ -1,8 +1,11 @@
-//! How long from nothing to the first sample at a given time, in a directory of 10,000 segments and 100 GB? Budget: 50 ms.
+//! Measures the time to the first sample at a given time in a directory of 10,000 segments and 100
+//! GB. Budget: 50 ms.
 //!
-//! Segments of ten seconds each, sealed, with the headers of the default sources (95 KB each) and a hole of 10 MiB in the
-//! middle, so that the directory has 100 GB and takes 2 GB. Each turn opens the directory anew and asks for one millisecond at a
-//! random time. Cold: the kernel's caches are dropped before (as root; else they are warm, and it says so).
+//! The segments of ten seconds each are sealed, with the headers of the default sources (95 KB
+//! each), and have 10 MiB of unallocated space in the middle, so that the directory has 100 GB and
+//! takes 2 GB of disk. Each turn opens the directory and reads one millisecond at a random time.
+//! For cold caches the kernel's caches are dropped before (as root; otherwise they are warm, and
+//! the output says so).
 //!
 //! `cargo bench --bench segment_seek`
 
@@ -10,19 +13,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use flatcap::os::storage::{DataDirectory, Storage};
-use flatcap::replay::{Filter, Item, MergedReader};
+use flatcap::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap::sampling::sources::CATALOG;
 use flatcap::segment::{SourceInfo, SourceKind};
 use flatcap::stream::ChecksumKind;
 use flatcap_rivals::segments::{header, median, mono_ns, slabs, write};
 
 const SEGMENTS: u64 = 10_000;
-const READINGS: u64 = 10_000; // a thousand a second
+const READINGS: u64 = 10_000; // 1,000 per second
 const HOLE_BYTES: u64 = 10 << 20;
 const ROUNDS: usize = 25;
 
 fn sources(next_seq: u64) -> Vec<SourceInfo> {
-    let source = |(id, entry): (u16, &flatcap::sampling::sources::Entry)| SourceInfo {
+    let source = |(id, entry): (u16, &flatcap::sampling::sources::SourceSpec)| SourceInfo {
         id,
         name: entry.name.into(),
         labels: Vec::new(),
@@ -39,7 +42,8 @@ fn make(folder: &std::path::Path) {
     let storage = Arc::new(DataDirectory::open(folder).expect("a disk")) as Arc<dyn Storage>;
     for number in 0..SEGMENTS {
         let first = number * READINGS;
-        // The first and the last seconds' samples are there; those between are the hole.
+        // Only the samples of the first and the last seconds exist; unallocated space replaces the
+        // others.
         let mut frames = slabs(ChecksumKind::Xxh3, 64, first, 1 << 14);
         frames.extend(slabs(ChecksumKind::Xxh3, 64, first + READINGS - 500, 1 << 14));
         let header = header(number, ChecksumKind::Xxh3, first, sources(first));
@@ -48,8 +52,8 @@ fn make(folder: &std::path::Path) {
         let path = folder.join(name.to_string());
         let file = std::fs::File::options().write(true).open(&path).expect("just made");
         file.set_len(writer.bytes() + HOLE_BYTES).expect("a disk");
-        // Not published: that would cut the hole off again.
-        drop(writer.seal().expect("there is room"));
+        // Not published, since that would truncate the unallocated space.
+        drop(writer.seal().expect("enough space"));
         std::fs::rename(&path, folder.join(name.sealed().to_string())).expect("just made");
     }
 }
@@ -61,12 +65,15 @@ fn drop_caches() -> bool {
 fn seek(folder: &std::path::Path, seq: u64) -> f64 {
     let begin = Instant::now();
     let since_ns = mono_ns(seq) as i64;
-    let filter =
-        Filter { since_ns: Some(since_ns), until_ns: Some(since_ns + 1_000_000), ..Filter::default() };
+    let filter = ReplayFilter {
+        since_ns: Some(since_ns),
+        until_ns: Some(since_ns + 1_000_000),
+        ..ReplayFilter::default()
+    };
     let mut reader = MergedReader::open(&[folder.to_owned()], filter).expect("a directory");
     loop {
         match reader.next().expect("readable").expect("a sample at that time") {
-            Item::Sample(sample) => {
+            ReplayItem::Sample(sample) => {
                 assert_eq!(sample.telemetry.seq, seq);
                 return begin.elapsed().as_secs_f64() * 1e3;
             }
@@ -89,7 +96,7 @@ fn main() {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        // One of the first readings of some segment: those that stand in front of the hole.
+        // One of the first samples of a segment, before the unallocated space.
         (state % SEGMENTS) * READINGS + state % 100
     };
     for (what, is_cold) in [("cold", true), ("warm", false)] {

@@ -1,7 +1,8 @@
-//! How fast is a full `verify`? Budget: 85 % of the speed of a memory map that is walked by slice with XXH3-64, frame by frame.
+//! Measures a full `verify`. Budget: 85 % of the speed of reading a memory map by slice with
+//! XXH3-64, frame by frame.
 //!
-//! The same sealed file, in the page cache, turn by turn, medians. `verify` is the whole verb: checksums, order, sums, digest,
-//! footer. The map is made anew each turn.
+//! The same sealed file in the page cache, in turns, medians. `verify` is the whole command:
+//! checksums, order, totals, digest, footer. The file is mapped again in each turn.
 //!
 //! `cargo bench --bench segment_verify`
 
@@ -10,7 +11,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap::cli::{self, Outcome};
+use flatcap::cli::{self, ExitStatus};
 use flatcap::os::storage::{DataDirectory, Storage};
 use flatcap::stream::{ChecksumKind, KindDeframer, SliceReader};
 use flatcap_rivals::segments::{header, median, slabs, source, write_whole};
@@ -21,7 +22,7 @@ const ROUNDS: usize = 21;
 fn walked(path: &std::path::Path) -> f64 {
     let begin = Instant::now();
     let file = File::open(path).expect("just made");
-    // SAFETY: nobody changes the file while it is mapped.
+    // SAFETY: the file does not change while it is mapped.
     let map = unsafe { memmap2::Mmap::map(&file).expect("a file") };
     let mut reader = SliceReader::new(&map, KindDeframer::new(ChecksumKind::Xxh3));
     let mut frames = 0_u64;
@@ -38,7 +39,7 @@ fn verified(path: &std::path::Path) -> f64 {
     let mut out = Vec::new();
     let path = path.to_str().expect("ASCII");
     let outcome = cli::run(["flatcap", "verify", path].map(Into::into), &mut out);
-    assert_eq!(outcome, Outcome::Done, "{}", String::from_utf8_lossy(&out));
+    assert_eq!(outcome, ExitStatus::Done, "{}", String::from_utf8_lossy(&out));
     begin.elapsed().as_secs_f64()
 }
 

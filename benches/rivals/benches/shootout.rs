@@ -1,17 +1,21 @@
-//! What does a message of market data cost in FlatBuffers, by builder and by template, beside Cap'n Proto and SBE? Budget: by
-//! template at most 1.3 x SBE's median and total in serializing, 1.2 x in deserializing.
+//! Compares market data messages in FlatBuffers, by builder and by template, with Cap'n Proto and
+//! SBE. Budget: by template at most 1.3 x SBE's median and total for serializing, 1.2 x for
+//! deserializing.
 //!
-//! The trades and price level updates of an IEX DEEP capture, each a unit of its own in a stream of such units, with the
-//! framing that its format needs: SBE's message header, Cap'n Proto's segment table, flatcap's frame length. Every
-//! format has the same fields of the same types. Each stream is written from the same structures in memory, read back
-//! and compared field by field, then written and read in turns. Deserializing adds up the trades and finds the best bid and
-//! ask of each symbol; the map behind that is the same for all, and takes most of the time: so another column has the sum of
-//! every field, which is reading alone.
+//! The trades and price level updates of an IEX DEEP capture, each as a unit of a stream with the
+//! framing of its format: SBE's message header, Cap'n Proto's segment table, flatcap's frame
+//! length. Every format has the same fields of the same types. Each stream is written from the same
+//! structs in memory, read back and compared field by field, then written and read in turns.
+//! Deserializing sums the trades and finds the best bid and ask of each symbol; the map for this is
+//! the same in all rows and takes most of the time. So another column measures reading alone: the
+//! sum of every field.
 //!
-//! Nothing is verified but in the rows that say so: SBE has nothing to verify with. By template a payload's length tells its
-//! kind, as SBE's header does; in the rows that say so its whole shape is compared, which is as good as verified.
+//! Only rows that say so verify: SBE has no verification. By template a payload's length identifies
+//! its kind, as SBE's header does; rows marked so compare its whole shape, which is equivalent to
+//! verifying.
 //!
-//! `cargo bench --bench shootout`; `-- --quick` for three rounds; `-- --only NAME` for rows whose name begins so.
+//! `cargo bench --bench shootout`; `-- --quick` for three rounds; `-- --only NAME` for rows whose
+//! name begins with NAME.
 
 #[path = "shootout/built.rs"]
 mod built;
@@ -38,12 +42,12 @@ mod shootout_capnp;
 #[allow(warnings, clippy::all, clippy::pedantic, reason = "generated")]
 #[path = "../generated/shootout_generated.rs"]
 mod shootout_generated;
-/// The crate that the tool makes, taken in as a module: as a crate its functions, which do not ask to be inlined, would be
-/// called, and serializing would take three times as long.
+/// The generated crate, included as a module: as a separate crate its functions, which have no
+/// inline attribute, would not be inlined, and serializing would take three times as long.
 #[allow(warnings, clippy::all, clippy::pedantic, reason = "generated")]
 #[path = "../generated/shootout_sbe/src/lib.rs"]
 mod shootout_sbe;
-/// It names what it has by the root of its crate.
+/// The generated code refers to its items by the crate root.
 #[allow(unused_imports, reason = "generated code needs them")]
 pub use shootout_sbe::*;
 
@@ -53,12 +57,12 @@ use measure::{ROUNDS, Row, Times, measure};
 use messages::Message;
 use sink::{Sink, Tally, of_messages};
 
-/// A format: a stream of units, one a message.
+/// A format: a stream of units, one per message.
 pub trait Format {
-    /// Writes the messages to the front of `room` and says how many bytes they took.
+    /// Writes the messages to the start of `room` and returns their length in bytes.
     fn write(&mut self, messages: &[Message], room: &mut [u8]) -> usize;
 
-    /// Hands the first `count` messages of a stream to `sink` and says how many bytes they had.
+    /// Passes the first `count` messages of a stream to `sink` and returns their length in bytes.
     fn read(&mut self, stream: &[u8], count: usize, sink: &mut impl Sink) -> usize;
 }
 
@@ -85,7 +89,7 @@ fn main() {
         arguments.windows(2).filter(|pair| pair[0] == "--only").map(|pair| pair[1].as_str()).collect();
     let courses = [
         ("the real capture", messages::real_capture()),
-        ("a capture made up, seed 1", Some(messages::made_up_capture())),
+        ("a generated capture, seed 1", Some(messages::made_up_capture())),
     ];
     for (name, capture) in courses {
         if let Some(capture) = capture {
@@ -103,7 +107,8 @@ fn run(name: &str, messages: &[Message], rounds: usize, only: &[&str]) {
     print(&rows);
 }
 
-/// Nanoseconds a message: median, p99 and p99.9 of groups, and all together; in brackets beside the first row.
+/// Prints nanoseconds per message: median, p99 and p99.9 of groups, and of all together; in
+/// parentheses the ratio to the first row.
 fn print(rows: &[Row]) {
     println!(
         "| | MB | serialize: median | p99 | p99.9 | total | deserialize: median | p99 | p99.9 | total | every field: median | total |"

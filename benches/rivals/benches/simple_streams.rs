@@ -1,8 +1,9 @@
-//! What do 100 items of 3 numbers or one short string cost, written and read back? Budget: bincode in the same run.
+//! Measures writing and reading 100 items of 3 numbers or one short string. Budget: bincode in the
+//! same run.
 //!
-//! As in flatstream 0.2.7's suite, a flatcap row hands on each payload and decodes nothing, where bincode and JSON
-//! decode a value of their own: this compares ways of working, not equal work, which comparative.rs does.
-//! Expert mode with a builder a run, as there.
+//! As in flatstream 0.2.7's suite, a flatcap row passes on each payload without decoding, whereas
+//! bincode and JSON decode a value of their own: this compares methods, not equal work, which
+//! comparative.rs does. Expert mode with a builder per run, as there.
 
 use std::hint::black_box;
 
@@ -15,10 +16,11 @@ use flatcap_rivals::{finish_as_bytes, read_framed, read_stream, settings, write_
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Longest payload that the bounded rows allow: far above any here, so that only the comparison is measured.
+/// Longest payload that the bounded rows allow: far above any here, so that only the comparison
+/// counts.
 const BOUND: usize = 1 << 30;
 
-/// What the rows need of an item.
+/// Requirements of the rows on an item.
 trait Item: StreamSerialize + Serialize + DeserializeOwned {}
 
 impl<T: StreamSerialize + Serialize + DeserializeOwned> Item for T {}
@@ -91,7 +93,7 @@ fn read_json<T: Item>(bytes: &[u8]) -> usize {
     count
 }
 
-/// One row: its name, its way of writing and its way of reading, which counts.
+/// One row: its name, its writer, and its reader, which counts.
 struct Row<T> {
     name: &'static str,
     write: fn(&[T]) -> Vec<u8>,

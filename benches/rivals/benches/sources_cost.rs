@@ -1,9 +1,11 @@
-//! What does sampling cost beyond the kernel's own work? Budget: the sampler threads at most 1.25 x a bare loop that only reads
-//! the same files at the same rate, the whole process at most 1.5 x, and less than 10 % of a core.
+//! Measures the cost of sampling beyond the kernel's own work. Budget: the sampler threads at most
+//! 1.25 x a bare loop that reads the same files at the same rate, the whole process at most 1.5 x,
+//! and less than 10 % of a core.
 //!
-//! {cpu, memory, vmstat, disk, network, pressure} at 1 kHz, turn by turn with the bare loop: absolute deadlines, a timer slack of
-//! 1 ns as `precise` has it, one `pread` a file into a buffer that takes all of it. Processor time as the scheduler counts it,
-//! user and system, over the middle of each turn. Medians.
+//! {cpu, memory, vmstat, disk, network, pressure} at 1 kHz, in turns with the bare loop: absolute
+//! deadlines, a timer slack of 1 ns as with `precise`, one `pread` per file into a buffer that
+//! holds all of it. CPU time is the scheduler's, user and system, over the middle of each turn.
+//! Medians.
 //!
 //! `cargo bench --bench sources_cost`
 
@@ -12,8 +14,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use flatcap::cli::{self, Outcome};
-use flatcap::os::{clock, event, thread};
+use flatcap::cli::{self, ExitStatus};
+use flatcap::os::{clock, thread, wake_event};
 use flatcap_rivals::segments::median;
 
 const TURNS: usize = 7;
@@ -33,7 +35,8 @@ const FILES: [&str; 9] = [
     "pressure/irq",
 ];
 
-/// Processor time of this process's threads whose names begin so, in nanoseconds (/proc/PID/task/TID/schedstat).
+/// CPU time of this process's threads whose names have one of these prefixes, in nanoseconds
+/// (/proc/PID/task/TID/schedstat).
 fn spent_ns(prefixes: &[&str]) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("procfs");
     let tasks = tasks.map(|task| task.expect("procfs").path());
@@ -47,7 +50,7 @@ fn spent_ns(prefixes: &[&str]) -> u64 {
         .sum()
 }
 
-/// Runs `body` beside a watch on its threads. What groups of threads took of a core meanwhile.
+/// Runs `body` and returns the CPU time of groups of threads meanwhile, as shares of a core.
 fn measured<const GROUPS: usize>(groups: [&[&str]; GROUPS], body: impl FnOnce() + Send) -> [f64; GROUPS] {
     std::thread::scope(|scope| {
         let running = scope.spawn(body);
@@ -76,15 +79,15 @@ fn record(folder: &std::path::Path) {
         .chain(["--for".to_owned(), format!("{seconds}ms")])
         .chain(sources);
     let outcome = cli::run(arguments.map(Into::into), &mut Vec::new());
-    assert_eq!(outcome, Outcome::Done);
+    assert_eq!(outcome, ExitStatus::Done);
 }
 
 fn read_alone(stop: &AtomicBool) {
     std::fs::write("/proc/thread-self/comm", "bare").expect("procfs");
-    thread::wake_precisely().expect("Linux");
+    thread::set_min_timer_slack().expect("Linux");
     let files: Vec<File> = FILES.iter().filter_map(|name| File::open(format!("/proc/{name}")).ok()).collect();
     let mut buffer = vec![0; 256 << 10];
-    let never = event::Event::new();
+    let never = wake_event::WakeEvent::new();
     let mut next = clock::monotonic_ns();
     while !stop.load(Ordering::Relaxed) {
         next += PERIOD_NS;

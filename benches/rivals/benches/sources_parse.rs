@@ -1,9 +1,10 @@
-//! How fast does the text of /proc become a payload? Budget: 2 GB/s for the files of numbers, or 1.5 x the time of the best
-//! parser there is.
+//! Measures converting the text of /proc into payloads. Budget: 2 GB/s for the files of numbers, or
+//! 1.5 x the time of the best parser available.
 //!
-//! Parsing and building together, as a sampler does both, on a host of 128 cores, 64 disks and 32 interfaces made up in a
-//! folder. The rival finds every run of digits and turns it into a number by `atoi_simd`; it knows no names, no fields and no
-//! missing values. The plain one splits at white space and uses the standard library. Processor time, turn by turn, medians.
+//! Parsing and building together, as in a sampler, for a generated host of 128 cores, 64 disks and
+//! 32 interfaces in a directory. The rival finds every run of digits and converts it with
+//! `atoi_simd`; it handles no names, fields or missing values. The plain one splits at white space
+//! and uses the standard library. CPU time, in turns, medians.
 //!
 //! `cargo bench --bench sources_parse`
 
@@ -14,8 +15,8 @@ use flatbuffers::FlatBufferBuilder;
 use flatcap::config::Config;
 use flatcap::os::clock::thread_cpu_ns;
 use flatcap::os::host::HostRoot;
-use flatcap::sampling::Opened;
-use flatcap::sampling::sources::{CATALOG, Opening};
+use flatcap::sampling::OpenedSampler;
+use flatcap::sampling::sources::{CATALOG, OpenContext};
 use flatcap_rivals::segments::median;
 
 const TURNS: usize = 41;
@@ -118,26 +119,26 @@ fn main() {
     for (name, _, text) in &files {
         let entry = CATALOG.iter().find(|entry| entry.name == *name).expect("in the catalog");
         let source = config.sources.iter().find(|source| source.name.as_str() == *name).expect("configured");
-        let mut sampler = (entry.open)(&Opening { host: &host, config: source }).expect("made up");
-        sampler.read().expect("made up");
+        let mut sampler = (entry.open)(&OpenContext { host: &host, config: source }).expect("generated");
+        sampler.read().expect("generated");
         let mut builder = FlatBufferBuilder::with_capacity(1 << 20);
         builder.force_defaults(true);
         let mut room = match &sampler {
-            Opened::Built(_) => Vec::new(),
-            Opened::Fixed(sampler) => sampler.model().payload().to_vec(),
+            OpenedSampler::Built(_) => Vec::new(),
+            OpenedSampler::Fixed(sampler) => sampler.template().payload().to_vec(),
         };
         let mut times = [const { Vec::new() }; 3];
         for _ in 0..TURNS {
             times[0].push(timed(|| {
                 let shortfall = match &mut sampler {
-                    Opened::Built(sampler) => {
+                    OpenedSampler::Built(sampler) => {
                         builder.reset();
                         let shortfall = sampler.build(0, &mut builder);
                         black_box(builder.finished_data());
                         shortfall
                     }
-                    Opened::Fixed(sampler) => {
-                        room.copy_from_slice(sampler.model().payload());
+                    OpenedSampler::Fixed(sampler) => {
+                        room.copy_from_slice(sampler.template().payload());
                         let shortfall = sampler.patch(0, &mut room);
                         black_box(&room);
                         shortfall

@@ -1,7 +1,9 @@
-//! What does a sample of a thousand processes cost, beside the bare reads of the same files? Target: 8 % of one core at 10 Hz.
+//! Measures a sample of a thousand processes against bare reads of the same files. Target: 8 % of
+//! one core at 10 Hz.
 //!
-//! A thousand children sleep; the source reads `stat` and `io` of every process of the host, and a loop with the same files open
-//! reads them by `pread` and does no more. Both take turns; the median of all rounds counts. Time is the thread's processor time.
+//! A thousand children sleep. The source reads `stat` and `io` of every process of the host; a loop
+//! with the same files open reads them by `pread` and does nothing else. Both take turns; the
+//! median of all rounds counts. Times are the thread's CPU time.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,8 +12,8 @@ use std::process::{Child, Command};
 use flatbuffers::FlatBufferBuilder;
 use flatcap::config::Config;
 use flatcap::os::host::HostRoot;
-use flatcap::sampling::sources::{CATALOG, Opening};
-use flatcap::sampling::{Opened, Sampler};
+use flatcap::sampling::sources::{CATALOG, OpenContext};
+use flatcap::sampling::{OpenedSampler, Sampler};
 use rustix::time::{ClockId, clock_gettime};
 
 const CHILDREN: usize = 1_000;
@@ -49,9 +51,9 @@ fn sampler(keys: &str) -> Box<dyn Sampler> {
     let entry = CATALOG.iter().find(|entry| entry.name == "process").unwrap();
     let config = Config::parse("bench.toml", &format!("[source.process]\n{keys}\n")).unwrap();
     let config = config.sources.iter().find(|source| source.name.as_str() == "process").unwrap();
-    match (entry.open)(&Opening { host: &HostRoot::new("/"), config }).unwrap() {
-        Opened::Built(sampler) => sampler,
-        Opened::Fixed(_) => panic!("processes come and go"),
+    match (entry.open)(&OpenContext { host: &HostRoot::new("/"), config }).unwrap() {
+        OpenedSampler::Built(sampler) => sampler,
+        OpenedSampler::Fixed(_) => panic!("processes come and go"),
     }
 }
 
@@ -60,9 +62,9 @@ fn main() {
     let children = Sleepers((0..CHILDREN).map(spawn).collect());
     let cases = [
         ("all processes", ""),
-        ("the first 20 by processor time", "top = 20"),
+        ("the first 20 by CPU time", "top = 20"),
         ("with command lines and groups", "command_lines = true\ncgroup_paths = true"),
-        ("one name of a thousand others", "include = [\"sources_process*\"]"),
+        ("one name among a thousand others", "include = [\"sources_process*\"]"),
     ];
     let mut samplers: Vec<_> = cases.iter().map(|(_, keys)| sampler(keys)).collect();
     let pids: Vec<u32> = std::fs::read_dir("/proc")
@@ -82,7 +84,7 @@ fn main() {
     for round in 0..ROUNDS {
         bare.push(timed(|| {
             for file in &files {
-                // A process that is gone meanwhile.
+                // The process may have ended.
                 let _ = file.read_at(&mut buffer, 0);
             }
         }));
@@ -94,14 +96,14 @@ fn main() {
             }));
             payload_bytes[index] = builder.finished_data().len();
         }
-        // As at 10 Hz, so that what is done once a second is done in one round of ten.
+        // As at 10 Hz, so that work done once a second occurs in one round of ten.
         std::thread::sleep(std::time::Duration::from_millis(60));
     }
 
     let bare = median(bare);
     println!("{} processes, {} files", pids.len(), files.len());
     println!(
-        "bare preads: {:.2} ms a sample, {:.2} us a process",
+        "bare preads: {:.2} ms per sample, {:.2} us per process",
         bare * 1e3,
         bare * 1e6 / pids.len() as f64
     );

@@ -1,13 +1,15 @@
-//! How small does a host's telemetry become, every frame with its own stamp and duration, and how fast? Budget: columnar + zstd at most
-//! 0.50 x riegeli transpose + zstd:3, 0.85 x Parquet delta + zstd:3, 0.36 x MCAP zstd, all given the same frames; on one core 1.5 GB/s
-//! in and 2.5 GB/s out.
+//! Measures size and speed of a host's samples, each with its own stamp and duration. Budget:
+//! columnar + zstd at most 0.50 x riegeli transpose + zstd:3, 0.85 x Parquet delta + zstd:3, 0.36 x
+//! MCAP zstd, all given the same frames; on one core 1.5 GB/s in and 2.5 GB/s out.
 //!
-//! Six sources of this host at 500 Hz for a minute, 180,000 frames, recorded by this program before it measures; or the samples
-//! of the segments in the directory that FLATCAP_RECORDING names. Then the market data of ../shared/data (FLATCAP_SHARED_DATA), imported;
-//! passed over where it is not. Our blocks give back the frames byte for byte, checksums included. riegeli (the Rust crate) and MCAP are given the
-//! frames' payloads without their checksums, which nothing makes smaller; one row of riegeli has them. Parquet is given typed
-//! columns, a file a source: taking frames apart for it is not counted, and frames do not come back. GB/s are those of whole
-//! frames for every way. Medians of rounds in turns.
+//! Six sources of this host at 500 Hz for a minute, 180,000 frames, recorded by this program before
+//! it measures; or the samples of the segments in the directory FLATCAP_RECORDING. Then the
+//! imported market data of ../shared/data (FLATCAP_SHARED_DATA), skipped if missing. Our blocks
+//! return the frames byte for byte, checksums included. riegeli (the Rust crate) and MCAP are given
+//! the frames' payloads without their checksums, which are incompressible; one row of riegeli has
+//! them. Parquet is given typed columns, one file per source: converting frames for it is not
+//! counted, and it does not return frames. GB/s are of whole frames in every row. Medians of rounds
+//! in turns.
 //!
 //! `cargo bench --bench telemetry [-- SECONDS]`
 
@@ -15,7 +17,7 @@ use std::path::PathBuf;
 
 use flatcap::block::{Codec, Layout, RAW_BYTES_DEFAULT};
 use flatcap::import::iex::{self, Feed};
-use flatcap::import::{Course, Job, Plan, lobster};
+use flatcap::import::{ImportJob, ImportLimits, ImportProgress, lobster};
 use flatcap::os::storage::DataDirectory;
 use flatcap_rivals::packers::{Flatcap, HEAD, Packer, Parquet, chunked, compare, print};
 use flatcap_rivals::recording::{Recording, shared_data};
@@ -40,7 +42,7 @@ fn main() {
     drop(recording);
     match market() {
         Some(recordings) => recordings.iter().for_each(|(title, recording)| measure(title, recording)),
-        None => println!("the market data is not there: set FLATCAP_SHARED_DATA"),
+        None => println!("skipped: no market data, set FLATCAP_SHARED_DATA"),
     }
 }
 
@@ -63,7 +65,7 @@ fn measure(title: &str, recording: &Recording) {
     );
 }
 
-/// LOBSTER's sample and the capture of IEX DEEP, as `flatcap import` makes segments of them.
+/// LOBSTER's sample and the capture of IEX DEEP, as segments of `flatcap import`.
 fn market() -> Option<[(&'static str, Recording); 2]> {
     let (lobster, iex) = (shared_data().join("lobster"), shared_data().join("iex/DEEP10.pcap.gz"));
     let mut files: Vec<PathBuf> =
@@ -71,17 +73,23 @@ fn market() -> Option<[(&'static str, Recording); 2]> {
     files.sort();
     iex.exists().then(|| {
         [
-            ("LOBSTER", imported(|job| lobster::import(&files, &lobster::Options::default(), job).is_ok())),
+            (
+                "LOBSTER",
+                imported(|job| lobster::import(&files, &lobster::LobsterOptions::default(), job).is_ok()),
+            ),
             ("IEX DEEP", imported(|job| iex::import(&[iex], Feed::Deep, job).is_ok())),
         ]
     })
 }
 
-fn imported(import: impl FnOnce(Job<'_, '_>) -> bool) -> Recording {
+fn imported(import: impl FnOnce(ImportJob<'_, '_>) -> bool) -> Recording {
     let folder = tempfile::tempdir_in("/dev/shm").expect("tmpfs");
     let storage = DataDirectory::open(folder.path()).expect("just made");
     let mut watch = |_| true;
-    let plan = Plan { segment_bytes: 256 << 20, frame_max: 16 << 20 };
-    assert!(import(Job { storage: &storage, plan, course: Course::new(&mut watch) }), "what the README says");
+    let limits = ImportLimits { segment_bytes: 256 << 20, frame_max: 16 << 20 };
+    assert!(
+        import(ImportJob { storage: &storage, limits, progress: ImportProgress::new(&mut watch) }),
+        "the kind named in the README"
+    );
     Recording::of_segments(folder.path()).expect("samples")
 }

@@ -1,8 +1,10 @@
-//! How many MB/s go into files of records and come out of them, each size, layout and codec by itself? Budget: that of head_to_head,
-//! which takes the same ways in turns; this one is for watching one of them, and for flame graphs.
+//! Measures MB/s into and out of files of records, each size, layout and codec separately. Budget:
+//! that of head_to_head, which runs the same alternatives in turns; this bench is for observing one
+//! of them, and for flame graphs.
 //!
-//! `cargo bench --bench throughput`: all. `-- 'zstd:3/flatcap'`: some. `-- --profile-time 5 '1024 B row zstd:3/flatcap write'`: where
-//! the time goes, as `target/criterion/.../profile/flamegraph.svg`. Brotli at 10 KiB stands in head_to_head alone: it takes minutes.
+//! `cargo bench --bench throughput`: all. `-- 'zstd:3/flatcap'`: some. `-- --profile-time 5 '1024 B
+//! row zstd:3/flatcap write'`: a profile, as `target/criterion/.../profile/flamegraph.svg`. Brotli
+//! at 10 KiB is only in head_to_head: it takes minutes.
 
 use std::time::Duration;
 

@@ -1,15 +1,18 @@
-//! Frames in blocks, as a packed segment has them, in memory: what such a file has around its blocks is some hundred bytes more.
+//! Frames in blocks, as in a compressed segment, but in memory. The rest of such a file takes only
+//! some hundred bytes.
 
-use flatcap::block::{Decoder, Encoder, Payloads, Wanted, Way, Ways};
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+use flatcap::block::{
+    BlockDecoder, BlockEncoder, ColumnSelection, CompressionOptions, Payloads, SourceCompression,
+};
+use flatcap::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap::stream::{ChecksumKind, KindDeframer, SliceFramer, SliceReader};
 
-/// Frames of a packed file have this checksum, whichever the frames inside have.
+/// The checksum of a compressed file's own frames, independent of that of the frames inside.
 const OUTER: ChecksumKind = ChecksumKind::Xxh3;
 
-/// Writes frames into blocks, by their payloads or whole. Keeps its memory from file to file.
+/// Writes frames into blocks, from payloads or from whole frames. Reuses its memory between files.
 pub struct BlockWriter {
-    encoder: Encoder,
+    encoder: BlockEncoder,
     inner: ChecksumKind,
     block_bytes: usize,
     payloads: Payloads,
@@ -18,18 +21,18 @@ pub struct BlockWriter {
 }
 
 impl BlockWriter {
-    /// Blocks end with the frame that brings them to `block_bytes`.
-    pub fn new(way: Way, inner: ChecksumKind, block_bytes: usize) -> Self {
-        let encoder = Encoder::new(Ways { general: way, sources: Vec::new() });
+    /// Blocks end after the frame that reaches `block_bytes`.
+    pub fn new(way: CompressionOptions, inner: ChecksumKind, block_bytes: usize) -> Self {
+        let encoder = BlockEncoder::new(SourceCompression { general: way, sources: Vec::new() });
         Self { encoder, inner, block_bytes, payloads: Payloads::new(), raw_offset: 0, file: Vec::new() }
     }
 
-    /// Says what the fields of a source are.
+    /// Describes the fields of a source.
     pub fn describe(&mut self, source: u16, root: &str, schema: &[u8]) {
-        self.encoder.describe(source, root, schema);
+        self.encoder.set_schema(source, root, schema);
     }
 
-    /// A file of these payloads, each a frame's.
+    /// Writes a file with one frame per payload.
     pub fn write<'p>(&mut self, payloads: impl Iterator<Item = &'p [u8]>) -> &[u8] {
         self.begin();
         for payload in payloads {
@@ -39,7 +42,7 @@ impl BlockWriter {
         self.end()
     }
 
-    /// A file of telemetry frames of one source around these records, a millisecond apart.
+    /// Writes a file of samples of one source with these records, a millisecond apart.
     pub fn write_samples<'p>(&mut self, records: impl Iterator<Item = &'p [u8]>) -> &[u8] {
         self.begin();
         let envelope = Envelope::new(0);
@@ -47,15 +50,16 @@ impl BlockWriter {
         for (seq, record) in (0..).zip(records) {
             let mono_ns = seq * 1_000_000;
             let stamp =
-                Stamp { mono_ns, wall_ns: mono_ns as i64, seq, shortfall: Shortfall::NONE, duration_ns: 0 };
+                Stamp { mono_ns, wall_ns: mono_ns as i64, seq, incomplete: Incomplete::NONE, duration_ns: 0 };
             envelope.begin(&mut around, record.len(), &stamp);
-            self.payloads.push_both(&around, record);
+            self.payloads.push_two(&around, record);
             self.pack_if_full();
         }
         self.end()
     }
 
-    /// A file of frames that are ready, as a segment has them: `ends` of the blocks, each behind a whole frame.
+    /// Writes a file of complete frames, as in a segment. `ends` are the ends of the blocks, each
+    /// at the end of a frame.
     pub fn write_frames(&mut self, frames: &[u8], ends: &[usize]) -> &[u8] {
         self.begin();
         let mut start = 0;
@@ -68,7 +72,7 @@ impl BlockWriter {
         &self.file
     }
 
-    /// The file that was written last.
+    /// The last file written.
     pub fn file(&self) -> &[u8] {
         &self.file
     }
@@ -106,44 +110,46 @@ impl BlockWriter {
     fn block(
         &mut self,
         raw_bytes: u64,
-        append: impl FnOnce(&mut Encoder, &mut Vec<u8>) -> std::io::Result<()>,
+        append: impl FnOnce(&mut BlockEncoder, &mut Vec<u8>) -> std::io::Result<()>,
     ) {
         let start = self.file.len();
         self.file.resize(start + OUTER.frame_bytes(0), 0);
         append(&mut self.encoder, &mut self.file).expect("whole frames");
-        OUTER.seal(&mut self.file[start..]).expect("shorter than 4 GiB");
+        OUTER.frame_in_place(&mut self.file[start..]).expect("shorter than 4 GiB");
         self.raw_offset += raw_bytes;
     }
 }
 
-/// Reads what [`BlockWriter`] has written. Keeps its memory from file to file.
+/// Reads files of [`BlockWriter`]. Reuses its memory between files.
 #[derive(Default)]
 pub struct BlockReader {
-    decoder: Decoder,
+    decoder: BlockDecoder,
     frames: Vec<u8>,
 }
 
 impl BlockReader {
-    /// Hands over each frame's payload. The block's own checksum is looked at; it holds none of the frames inside.
+    /// Calls `take` with each frame's payload. Verifies the block's own checksum; the block does
+    /// not contain those of the frames.
     pub fn read(&mut self, file: &[u8], mut take: impl FnMut(&[u8])) {
         for payload in blocks(file) {
             let left_out = self.decoder.payloads(payload, &mut take).expect("a block");
-            assert_eq!(left_out, 0, "no frame was wrong when it was packed");
+            assert_eq!(left_out, 0, "no frame was damaged when it was compressed");
         }
     }
 
-    /// Hands over each record of [`BlockWriter::write_samples`].
+    /// Calls `take` with each record of [`BlockWriter::write_samples`].
     pub fn read_samples(&mut self, file: &[u8], mut take: impl FnMut(&[u8])) {
         self.read(file, |payload| {
-            let (_, record) = flatcap::schema::envelope::split(payload).expect("a telemetry frame");
+            let (_, record) = flatcap::schema::envelope::split(payload).expect("a sample");
             take(record);
         });
     }
 
-    /// Hands over each block's frames as bytes. The block's own checksum is looked at; frames' are made anew.
+    /// Calls `take` with the bytes of each block's frames. Verifies the block's own checksum and
+    /// computes those of the frames.
     pub fn read_blocks(&mut self, file: &[u8], mut take: impl FnMut(ChecksumKind, &[u8])) {
         for payload in blocks(file) {
-            let block = self.decoder.open(payload, &Wanted::ALL).expect("a block");
+            let block = self.decoder.open(payload, &ColumnSelection::ALL).expect("a block");
             if self.frames.len() < block.raw_bytes() {
                 self.frames.resize(block.raw_bytes(), 0);
             }
@@ -155,13 +161,13 @@ impl BlockReader {
     }
 }
 
-/// The payloads of a file's Block frames.
+/// Returns the payloads of a file's Block frames.
 pub fn blocks(file: &[u8]) -> impl Iterator<Item = &[u8]> {
     let deframer = KindDeframer::new(OUTER).with_max_frame_len(256 << 20);
     SliceReader::new(file, deframer).map(|payload| payload.expect("intact"))
 }
 
-/// Ends of blocks of whole frames, `block_bytes` or a little more each.
+/// Returns ends of blocks of whole frames, each of at least `block_bytes`.
 pub fn block_ends(frames: &[u8], checksum: ChecksumKind, block_bytes: usize) -> Vec<usize> {
     let mut ends = Vec::new();
     let (mut start, mut end) = (0, 0);

@@ -1,13 +1,15 @@
-//! Five designs of a writer and a reader of the same stream: the three messages, and what chooses a framer for them.
+//! Five designs of a writer and a reader of the same stream: the three messages, and the selection
+//! of a framer for them.
 //!
-//! A reader is handed the payload's type, as the writer has it; every payload is verified where its fields are read.
+//! A reader is given the payload's type, like the writer; every payload is verified before its
+//! fields are read.
 
 use std::io::{Read, Write};
 
 use flatbuffers::{Allocator, FlatBufferBuilder, Follow, Verifiable};
 use flatcap::stream::{
-    ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, FrameTemplate, Framer, List,
-    Result, SliceFramer, Slot, StreamSerialize, View, XxHash64,
+    ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, FrameTemplate, Framer,
+    Result, SliceFramer, StreamSerialize, TemplateField, TemplateList, TemplateView, XxHash64,
 };
 
 #[allow(warnings, reason = "generated code keeps the generator's own style")]
@@ -19,7 +21,7 @@ use generated::rivals as flat;
 
 /// The binary schema of the messages.
 const SCHEMA: &[u8] = include_bytes!("../generated/evolution.bfbs");
-/// Readings of a block: their bytes alone are 64 KiB.
+/// Readings per block; they take 64 KiB.
 const READINGS: usize = 8192;
 
 /// A message of the bench.
@@ -27,48 +29,48 @@ pub trait Message: StreamSerialize + Send + Sync + Sized + 'static {
     /// Its name.
     const NAME: &'static str;
 
-    /// What is asked of a template to patch and to view it.
+    /// Fields of a template that are patched and viewed.
     type Places: Send;
 
-    /// The message of this number.
+    /// Creates the message with this number.
     fn numbered(number: u64) -> Self;
 
-    /// All values.
+    /// Sums all values.
     fn sum(&self) -> u64;
 
-    /// All values of a payload, which is verified.
+    /// Verifies a payload and sums all its values.
     ///
     /// # Errors
-    /// The payload is no such message.
+    /// The payload is not such a message.
     fn sum_of(payload: &[u8]) -> Result<u64>;
 
-    /// A template of it.
+    /// Creates a template of the message.
     fn template() -> (FrameTemplate, Self::Places);
 
     /// Writes the values into a copy of the template.
     fn patch(&self, template: &FrameTemplate, places: &Self::Places, payload: &mut [u8]);
 
-    /// All values of a payload of the template's shape.
-    fn sum_of_view(view: View<'_>, places: &Self::Places) -> u64;
+    /// Sums all values of a payload of the template's shape.
+    fn sum_of_view(view: TemplateView<'_>, places: &Self::Places) -> u64;
 
-    /// The same in the design that knows all messages.
+    /// Converts it for the design with one enum of all messages.
     fn into_any(self) -> AnyMessage;
 }
 
-/// Small and often.
+/// A small, frequent message.
 pub struct Tick([u64; 5]);
 
-/// What a program tells of itself.
+/// A program's own telemetry.
 pub struct Telemetry([u64; 18]);
 
-/// Many readings at once.
+/// Many readings in one message.
 pub struct Block {
     device: u64,
     time_ns: u64,
     readings: Vec<u64>,
 }
 
-/// Values that differ from message to message and from field to field.
+/// Returns values that differ from message to message and from field to field.
 fn value(number: u64, index: usize) -> u64 {
     (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(index as u32)
 }
@@ -77,12 +79,12 @@ fn add(values: impl IntoIterator<Item = u64>) -> u64 {
     values.into_iter().fold(0, u64::wrapping_add)
 }
 
-/// The verified root.
+/// Verifies and returns the root.
 fn root<'a, T: Follow<'a, Inner = T> + Verifiable + 'a>(payload: &'a [u8]) -> Result<T> {
     Ok(flatbuffers::root::<T>(payload)?)
 }
 
-/// A message whose fields are all u64, which stand in its schema in this order.
+/// Defines a message whose fields are all u64, in the order of its schema.
 macro_rules! message_of_scalars {
     ($message:ident, $name:literal, $count:literal: $($field:ident),*) => {
         impl StreamSerialize for $message {
@@ -101,7 +103,7 @@ macro_rules! message_of_scalars {
         impl Message for $message {
             const NAME: &'static str = $name;
 
-            type Places = [Slot<u64>; $count];
+            type Places = [TemplateField<u64>; $count];
 
             fn numbered(number: u64) -> Self {
                 Self(std::array::from_fn(|index| value(number, index)))
@@ -120,7 +122,7 @@ macro_rules! message_of_scalars {
             fn template() -> (FrameTemplate, Self::Places) {
                 let paths = [$(stringify!($field)),*];
                 let template = template_of(&Self([0; $count]), concat!("rivals.", stringify!($message)), &paths);
-                let slots = paths.map(|path| template.slot(path).expect("it was made with this path"));
+                let slots = paths.map(|path| template.field(path).expect("the template has this path"));
                 (template, slots)
             }
 
@@ -133,7 +135,7 @@ macro_rules! message_of_scalars {
             }
 
             #[inline]
-            fn sum_of_view(view: View<'_>, slots: &Self::Places) -> u64 {
+            fn sum_of_view(view: TemplateView<'_>, slots: &Self::Places) -> u64 {
                 add(slots.iter().map(|&slot| view.get(slot)))
             }
 
@@ -166,7 +168,7 @@ impl StreamSerialize for Block {
 impl Message for Block {
     const NAME: &'static str = "large";
 
-    type Places = (Slot<u64>, Slot<u64>, List);
+    type Places = (TemplateField<u64>, TemplateField<u64>, TemplateList);
 
     fn numbered(number: u64) -> Self {
         let readings = (2..READINGS + 2).map(|index| value(number, index)).collect();
@@ -187,8 +189,12 @@ impl Message for Block {
     fn template() -> (FrameTemplate, Self::Places) {
         let empty = Self { device: 0, time_ns: 0, readings: vec![0; READINGS] };
         let template = template_of(&empty, "rivals.Block", &["device", "time_ns", "readings[]"]);
-        let slot = |path| template.slot(path).expect("it was made with this path");
-        let places = (slot("device"), slot("time_ns"), template.list("readings[]").expect("this one too"));
+        let field = |path| template.field(path).expect("the template has this path");
+        let places = (
+            field("device"),
+            field("time_ns"),
+            template.list("readings[]").expect("the template has this path"),
+        );
         (template, places)
     }
 
@@ -209,7 +215,7 @@ impl Message for Block {
     }
 
     #[inline]
-    fn sum_of_view(view: View<'_>, (device, time_ns, readings): &Self::Places) -> u64 {
+    fn sum_of_view(view: TemplateView<'_>, (device, time_ns, readings): &Self::Places) -> u64 {
         sum_of_bytes(view.elements(readings)).wrapping_add(view.get(*device)).wrapping_add(view.get(*time_ns))
     }
 
@@ -218,7 +224,7 @@ impl Message for Block {
     }
 }
 
-/// Kept apart, so that all designs have it compiled in the same way.
+/// Not inlined, so that it is compiled in the same way for all designs.
 #[inline(never)]
 fn sum_of_bytes(readings: &[u8]) -> u64 {
     let (readings, _) = readings.as_chunks();
@@ -227,25 +233,25 @@ fn sum_of_bytes(readings: &[u8]) -> u64 {
 
 fn template_of<M: Message>(message: &M, root: &str, paths: &[&str]) -> FrameTemplate {
     let mut builder = builder();
-    message.serialize(&mut builder).expect("it builds always");
-    FrameTemplate::of_root(builder.finished_data(), (SCHEMA, root), paths).expect("paths of the schema")
+    message.serialize(&mut builder).expect("building cannot fail");
+    FrameTemplate::with_root(builder.finished_data(), (SCHEMA, root), paths).expect("paths of the schema")
 }
 
-/// A builder that leaves no field out, so that all designs write the same bytes.
+/// Creates a builder that writes default values, so that all designs write the same bytes.
 pub fn builder() -> FlatBufferBuilder<'static> {
     let mut builder = FlatBufferBuilder::new();
     builder.force_defaults(true);
     builder
 }
 
-/// All messages that there are, in the design of one type that knows them all.
+/// All messages, for the design with one enum of them.
 pub enum AnyMessage {
     Tick(Tick),
     Telemetry(Telemetry),
     Block(Block),
 }
 
-/// Which of them a reader is to expect.
+/// The message that a reader expects.
 #[derive(Clone, Copy)]
 pub enum AnyKind {
     Tick,
@@ -253,7 +259,7 @@ pub enum AnyKind {
     Block,
 }
 
-/// All framings that there are.
+/// All framings.
 #[derive(Clone, Copy)]
 pub enum AnyFraming {
     Plain,
@@ -270,7 +276,7 @@ impl AnyMessage {
     }
 }
 
-/// A writer that decides for each frame which message it is and how it is framed.
+/// A writer that selects message and framer for each frame.
 pub struct EnumWriter {
     pub sink: Vec<u8>,
     pub framing: AnyFraming,
@@ -279,7 +285,7 @@ pub struct EnumWriter {
 
 impl EnumWriter {
     /// # Errors
-    /// What the framer says.
+    /// The error of the framer.
     pub fn write(&mut self, message: &AnyMessage) -> Result<()> {
         self.builder.reset();
         match message {
@@ -296,10 +302,10 @@ impl EnumWriter {
 }
 
 impl AnyKind {
-    /// All values of a payload, which is verified.
+    /// Verifies a payload and sums all its values.
     ///
     /// # Errors
-    /// The payload is no such message.
+    /// The payload is not such a message.
     pub fn sum_of(self, payload: &[u8]) -> Result<u64> {
         match self {
             Self::Tick => Tick::sum_of(payload),
@@ -309,7 +315,7 @@ impl AnyKind {
     }
 }
 
-/// A reader that decides for each frame how it is framed.
+/// A reader that selects the deframer for each frame.
 pub struct EnumReader<'a> {
     pub source: &'a [u8],
     pub framing: AnyFraming,
@@ -318,7 +324,7 @@ pub struct EnumReader<'a> {
 
 impl EnumReader<'_> {
     /// # Errors
-    /// What the deframer says.
+    /// The error of the deframer.
     pub fn read(&mut self) -> Result<Option<&[u8]>> {
         let (source, buffer) = (&mut self.source, &mut self.buffer);
         let length = match self.framing {
@@ -329,10 +335,10 @@ impl EnumReader<'_> {
     }
 }
 
-/// A message behind a pointer.
+/// A message as a trait object.
 pub trait ObjectMessage: Send + Sync {
     /// # Errors
-    /// What the message says.
+    /// The error of the message.
     fn build(&self, builder: &mut FlatBufferBuilder<'static>) -> Result<()>;
 }
 
@@ -342,10 +348,10 @@ impl<M: Message> ObjectMessage for M {
     }
 }
 
-/// A framer behind a pointer. What it writes to is behind one too.
+/// A framer as a trait object. Its sink is one, too.
 pub trait ObjectFramer: Send {
     /// # Errors
-    /// What the framer says.
+    /// The error of the framer.
     fn write_frame(&self, sink: &mut dyn Write, payload: &[u8]) -> Result<()>;
 }
 
@@ -355,10 +361,10 @@ impl<F: Framer + Send> ObjectFramer for F {
     }
 }
 
-/// A deframer behind a pointer.
+/// A deframer as a trait object.
 pub trait ObjectDeframer: Send {
     /// # Errors
-    /// What the deframer says.
+    /// The error of the deframer.
     fn read_frame(&self, source: &mut dyn Read, buffer: &mut Vec<u8>) -> Result<Option<usize>>;
 }
 
@@ -368,7 +374,7 @@ impl<D: Deframer + Send> ObjectDeframer for D {
     }
 }
 
-/// A writer that knows neither message nor framer nor sink.
+/// A writer of which message, framer and sink are trait objects.
 pub struct ObjectWriter {
     pub framer: Box<dyn ObjectFramer>,
     pub builder: FlatBufferBuilder<'static>,
@@ -376,7 +382,7 @@ pub struct ObjectWriter {
 
 impl ObjectWriter {
     /// # Errors
-    /// What the framer says.
+    /// The error of the framer.
     pub fn write(&mut self, sink: &mut dyn Write, message: &dyn ObjectMessage) -> Result<()> {
         self.builder.reset();
         message.build(&mut self.builder)?;
@@ -384,7 +390,7 @@ impl ObjectWriter {
     }
 }
 
-/// A reader that knows neither source nor deframer nor who looks at the payloads.
+/// A reader of which source, deframer and visitor are trait objects.
 pub struct ObjectReader {
     pub deframer: Box<dyn ObjectDeframer>,
     pub visitor: Box<dyn Fn(&[u8]) -> Result<u64> + Send>,
@@ -392,20 +398,20 @@ pub struct ObjectReader {
 }
 
 impl ObjectReader {
-    /// What the visitor says of the next payload.
+    /// Reads the next payload and returns the visitor's result.
     ///
     /// # Errors
-    /// What deframer and visitor say.
+    /// The error of the deframer or the visitor.
     pub fn read(&mut self, source: &mut dyn Read) -> Result<Option<u64>> {
         let Some(length) = self.deframer.read_frame(source, &mut self.buffer)? else { return Ok(None) };
         (self.visitor)(&self.buffer[..length]).map(Some)
     }
 }
 
-/// Frames a message by its template into the front of `room`; how many bytes.
+/// Frames a message by its template at the start of `room` and returns the number of bytes.
 ///
 /// # Errors
-/// There is no room.
+/// `room` is too small.
 #[inline]
 pub fn frame_by_template<M: Message, F: SliceFramer>(
     message: &M,
@@ -417,6 +423,6 @@ pub fn frame_by_template<M: Message, F: SliceFramer>(
         (framer.header_bytes(), framer.header_bytes() + template.payload_bytes());
     let frame = &mut room[..frame_bytes];
     message.patch(template, places, &mut frame[header_bytes..]);
-    framer.seal(frame)?;
+    framer.frame_in_place(frame)?;
     Ok(frame_bytes)
 }

@@ -1,4 +1,4 @@
-//! Files of records in memory, as each format's own library writes and reads them, on one core.
+//! Files of records in memory, written and read by each format's own library, on one core.
 
 use std::borrow::Cow;
 use std::io::{Cursor, Read, Write};
@@ -8,10 +8,10 @@ use mcap::records::MessageHeader;
 use mcap::{Compression, WriteOptions};
 use riegeli::{CompressionType, ReaderOptions, RecordReader, RecordWriter, WriterOptions};
 
-/// Bytes of records in a chunk: what riegeli and MCAP have by default.
+/// Bytes of records per chunk: the default of riegeli and MCAP.
 pub const CHUNK_BYTES: usize = 1 << 20;
 
-/// How riegeli writes: the Rust crate, not the C++ library.
+/// Options of riegeli: the Rust crate, not the C++ library.
 pub fn riegeli_options(codec: Codec, is_transposed: bool) -> WriterOptions {
     let options = WriterOptions::new().chunk_size(CHUNK_BYTES as u64).transpose(is_transposed);
     match codec {
@@ -25,7 +25,7 @@ pub fn riegeli_options(codec: Codec, is_transposed: bool) -> WriterOptions {
     }
 }
 
-/// A file of riegeli in the vector, from its start.
+/// Writes a riegeli file into the vector, replacing its content.
 pub fn write_riegeli<'r>(
     records: impl Iterator<Item = &'r [u8]>,
     options: &WriterOptions,
@@ -46,12 +46,13 @@ pub fn read_riegeli(file: &[u8], mut take: impl FnMut(&[u8])) {
     }
 }
 
-/// How MCAP writes: its defaults, which check everything, but without threads of its own.
+/// Options of MCAP: its defaults, which verify everything, but without threads of its own.
 pub fn mcap_options(compression: Option<Compression>) -> WriteOptions {
     WriteOptions::new().compression(compression).chunk_size(Some(CHUNK_BYTES as u64)).compression_threads(0)
 }
 
-/// A file of MCAP in the vector, from its start: `messages` are a channel's number, a time in nanoseconds and bytes; each channel has its schema.
+/// Writes an MCAP file into the vector, replacing its content. `messages` are channel number, time
+/// in nanoseconds and bytes; each channel has its schema.
 pub fn write_mcap<'m>(
     schemas: &[(&str, &[u8])],
     messages: impl Iterator<Item = (u16, u64, &'m [u8])>,
@@ -83,7 +84,8 @@ pub fn read_mcap(file: &[u8], mut take: impl FnMut(&[u8])) {
     }
 }
 
-/// A codec alone: chunks of so many bytes, each into room that is there, nothing else kept or checked.
+/// A bare codec: chunks of a fixed size, compressed into an existing buffer without metadata or
+/// checks.
 pub struct Bare {
     codec: Codec,
     chunk_bytes: usize,
@@ -113,7 +115,7 @@ impl Bare {
         }
     }
 
-    /// What it makes of the bytes; how many that are.
+    /// Compresses the bytes and returns the compressed length.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         self.bytes.clear();
         self.ends.clear();
@@ -124,16 +126,16 @@ impl Bare {
                     room[..chunk.len()].copy_from_slice(chunk);
                     chunk.len()
                 }
-                Codec::Lz4 => lz4_flex::block::compress_into(chunk, room).expect("room"),
-                Codec::Snappy => self.snappy.0.compress(chunk, room).expect("room"),
+                Codec::Lz4 => lz4_flex::block::compress_into(chunk, room).expect("enough space"),
+                Codec::Snappy => self.snappy.0.compress(chunk, room).expect("enough space"),
                 Codec::Zstd(_) => {
-                    let (compressor, _) = self.zstd.as_mut().expect("made for it");
-                    compressor.compress_to_buffer(chunk, room).expect("room")
+                    let (compressor, _) = self.zstd.as_mut().expect("created for this codec");
+                    compressor.compress_to_buffer(chunk, room).expect("enough space")
                 }
                 Codec::Brotli(quality) => {
                     let mut to = Cursor::new(room);
                     let mut writer = brotli::CompressorWriter::new(&mut to, 4096, quality.into(), 22);
-                    writer.write_all(chunk).expect("room");
+                    writer.write_all(chunk).expect("enough space");
                     drop(writer);
                     to.position() as usize
                 }
@@ -144,7 +146,7 @@ impl Bare {
         self.bytes.len()
     }
 
-    /// Reads what was written last; the length of all of it.
+    /// Decompresses the last result and returns its length.
     pub fn read(&mut self) -> usize {
         let (mut start, mut total) = (0, 0);
         for end in &self.ends {
@@ -158,7 +160,7 @@ impl Bare {
                 Codec::Lz4 => lz4_flex::block::decompress_into(packed, room).expect("intact"),
                 Codec::Snappy => self.snappy.1.decompress(packed, room).expect("intact"),
                 Codec::Zstd(_) => {
-                    let (_, decompressor) = self.zstd.as_mut().expect("made for it");
+                    let (_, decompressor) = self.zstd.as_mut().expect("created for this codec");
                     decompressor.decompress_to_buffer(packed, room).expect("intact")
                 }
                 Codec::Brotli(_) => {

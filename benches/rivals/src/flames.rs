@@ -1,6 +1,7 @@
-//! Where the time of a bench goes: criterion's profiler hook, asked for with `--profile-time SECONDS` and silent otherwise.
+//! Flame graphs of benches: criterion's profiler hook, active with `--profile-time SECONDS`.
 //!
-//! `cargo bench --bench throughput -- --profile-time 5 'row_zstd:3'` leaves `target/criterion/<group>/<bench>/profile/flamegraph.svg`.
+//! `cargo bench --bench throughput -- --profile-time 5 'row_zstd:3'` writes
+//! `target/criterion/<group>/<bench>/profile/flamegraph.svg`.
 
 use std::fs::{File, create_dir_all};
 use std::path::Path;
@@ -8,10 +9,11 @@ use std::path::Path;
 use criterion::profiler::Profiler;
 use pprof::ProfilerGuard;
 
-/// Samples of the stack a second: a prime, so that no loop keeps step with it.
+/// Stack samples per second: a prime, so that no loop runs in step with it.
 const SAMPLES_A_SECOND: i32 = 997;
 
-/// Samples the stack while a bench runs, and draws a flame graph of it. No timer runs but between the two calls.
+/// Samples the stack while a bench runs and draws a flame graph. The timer runs only between the
+/// two calls.
 #[derive(Default)]
 pub struct Flames {
     running: Option<ProfilerGuard<'static>>,

@@ -1,6 +1,6 @@
-//! Ways of keeping the same records in a file in memory, to be set beside each other.
+//! Formats that store the same records in a file in memory, for comparison.
 
-use flatcap::block::{Codec, Layout, Way};
+use flatcap::block::{Codec, CompressionOptions, Layout};
 use flatcap::stream::ChecksumKind;
 use mcap::Compression;
 
@@ -10,15 +10,15 @@ use crate::files::{
 };
 use crate::records::{Records, sum_of};
 
-/// Writes records to a file of its own, and reads that again.
+/// Writes records to a file of its own and reads it back.
 pub trait Keeper: Send {
-    /// Length of the file.
+    /// Writes a file and returns its length.
     fn write(&mut self, records: &Records) -> usize;
-    /// The sum of all records that are read.
+    /// Reads the file and returns the sum of all records.
     fn read(&mut self) -> u64;
 }
 
-/// Blocks of our frames: as they are in rows, telemetry frames of one source in columns.
+/// Our blocks: payloads as rows, or samples of one source as columns.
 pub struct Blocks {
     writer: BlockWriter,
     reader: BlockReader,
@@ -27,7 +27,7 @@ pub struct Blocks {
 
 impl Blocks {
     pub fn new(layout: Layout, codec: Codec, inner: ChecksumKind) -> Self {
-        let writer = BlockWriter::new(Way { layout, codec }, inner, CHUNK_BYTES);
+        let writer = BlockWriter::new(CompressionOptions { layout, codec }, inner, CHUNK_BYTES);
         Self { writer, reader: BlockReader::default(), layout }
     }
 }
@@ -51,7 +51,7 @@ impl Keeper for Blocks {
     }
 }
 
-/// The Rust crate's chunks, simple or transposed.
+/// Chunks of the Rust crate riegeli, simple or transposed.
 pub struct Riegeli {
     options: riegeli::WriterOptions,
     file: Vec<u8>,
@@ -76,7 +76,7 @@ impl Keeper for Riegeli {
     }
 }
 
-/// Chunks of MCAP, a microsecond between messages.
+/// Chunks of MCAP, with messages a microsecond apart.
 pub struct Mcap {
     options: mcap::WriteOptions,
     file: Vec<u8>,
@@ -102,7 +102,7 @@ impl Keeper for Mcap {
     }
 }
 
-/// The codec alone, over the same bytes: no records come out of it.
+/// The bare codec over the same bytes: it does not return single records.
 pub struct BareCodec {
     bare: Bare,
 }

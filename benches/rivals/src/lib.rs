@@ -1,7 +1,8 @@
-//! What the benches of the classical suite share: its event, its loops, and the loops of its rivals.
+//! Shared parts of the benches of the classical suite: its event, its loops, and those of other
+//! formats.
 //!
-//! The names, the values and the shape of each loop are those of flatstream 0.2.7's own benches, so that results can be
-//! set beside published ones.
+//! Names, values and the form of each loop are those of flatstream 0.2.7's own benches, so that
+//! results can be compared with published ones.
 
 pub mod blocks;
 pub mod department;
@@ -27,10 +28,10 @@ use flatbuffers::{Allocator, FlatBufferBuilder};
 use flatcap::stream::{Deframer, Framer, Result, StreamReader, StreamSerialize, StreamWriter};
 use serde::{Deserialize, Serialize};
 
-/// Payload bytes of an event, which is what the classical suite counts as its throughput.
+/// Payload bytes of an event, the basis of throughput in the classical suite.
 pub const EVENT_BYTES: usize = 24;
 
-/// Short enough that all three files run in a few minutes.
+/// Short enough to run all three files in a few minutes.
 pub fn settings() -> Criterion {
     Criterion::default()
         .sample_size(30)
@@ -66,8 +67,8 @@ impl StreamSerialize for TelemetryEvent {
     }
 }
 
-/// Finishes a payload whose root is the fields' bytes. They stand in a vector of their own first: that allocation is
-/// a part of the classical workload.
+/// Finishes a payload whose root is the bytes of the fields. They are first collected in a vector:
+/// this allocation is part of the classical workload.
 pub fn finish_as_bytes<A: Allocator>(fields: [u64; 3], builder: &mut FlatBufferBuilder<'_, A>) {
     let mut bytes = Vec::with_capacity(EVENT_BYTES);
     fields.iter().for_each(|field| bytes.extend_from_slice(&field.to_le_bytes()));
@@ -75,14 +76,14 @@ pub fn finish_as_bytes<A: Allocator>(fields: [u64; 3], builder: &mut FlatBufferB
     builder.finish(root, None);
 }
 
-/// Simple mode, into a vector of its own.
+/// Writes in simple mode into a new vector.
 pub fn write_simple<F: Framer, T: StreamSerialize>(framer: F, items: &[T]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_simple_into(&mut bytes, framer, items);
     bytes
 }
 
-/// Simple mode, from the start of `bytes`: a cursor overwrites what stands there.
+/// Writes in simple mode from the start of `bytes`; the cursor overwrites existing content.
 pub fn write_simple_into<F: Framer, T: StreamSerialize>(bytes: &mut Vec<u8>, framer: F, items: &[T]) {
     let mut writer = StreamWriter::new(Cursor::new(bytes), framer);
     for item in items {
@@ -90,7 +91,7 @@ pub fn write_simple_into<F: Framer, T: StreamSerialize>(bytes: &mut Vec<u8>, fra
     }
 }
 
-/// Expert mode: the builder is the caller's.
+/// Writes in expert mode, with the caller's builder.
 pub fn write_expert<F: Framer, T: StreamSerialize>(
     framer: F,
     builder: &mut FlatBufferBuilder<'_>,
@@ -100,13 +101,13 @@ pub fn write_expert<F: Framer, T: StreamSerialize>(
     let mut writer = StreamWriter::new(Cursor::new(&mut bytes), framer);
     for item in items {
         builder.reset();
-        item.serialize(builder).expect("builds always");
+        item.serialize(builder).expect("building cannot fail");
         writer.write_finished(builder).expect("a vector takes everything");
     }
     bytes
 }
 
-/// Hands every payload of a stream to `take`.
+/// Calls `take` with every payload of a stream.
 pub fn read_stream<D: Deframer>(deframer: D, bytes: &[u8], mut take: impl FnMut(&[u8])) {
     let mut reader = StreamReader::new(Cursor::new(bytes), deframer);
     let read = reader.process_all(|payload| {
@@ -116,7 +117,7 @@ pub fn read_stream<D: Deframer>(deframer: D, bytes: &[u8], mut take: impl FnMut(
     read.expect("intact");
 }
 
-/// A rival as usually written: a vector an item, its length in front.
+/// Writes another format as usual: one vector per item, preceded by its length.
 pub fn write_framed<T>(items: &[T], encode: impl Fn(&T) -> Vec<u8>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for item in items {
@@ -128,7 +129,7 @@ pub fn write_framed<T>(items: &[T], encode: impl Fn(&T) -> Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// A rival as usually read: each item's bytes into a fresh vector, then decoded.
+/// Reads another format as usual: each item's bytes into a new vector, then decoded.
 pub fn read_framed<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> T, mut take: impl FnMut(T)) {
     let mut source = Cursor::new(bytes);
     let mut length = [0; 4];

@@ -1,10 +1,11 @@
-//! Ways of packing a recording into a file in memory, set beside each other: sizes, and the times of packing and unpacking on one core.
+//! Formats that compress a recording into a file in memory, for comparison: sizes, and times of
+//! compressing and decompressing on one core.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use bytes::Bytes;
-use flatcap::block::{Codec, Layout, Way};
+use flatcap::block::{Codec, CompressionOptions, Layout};
 use mcap::Compression;
 
 use crate::blocks::{BlockReader, BlockWriter, block_ends};
@@ -15,22 +16,22 @@ use crate::recording::{CHECKSUM, Recording};
 use crate::rounds::Quartiles;
 use crate::tables::{Floats, Table, read_parquet, write_parquet};
 
-/// One way.
+/// One format.
 pub trait Packer {
     fn name(&self) -> String;
-    /// Length of the file.
+    /// Writes a file and returns its length.
     fn pack(&mut self) -> usize;
-    /// Something of everything that is unpacked.
+    /// Reads the file and returns a value that depends on all data.
     fn unpack(&mut self) -> u64;
-    /// Panics unless what is unpacked is what was packed.
+    /// Panics unless the data read equals the data written.
     fn check(&mut self);
 }
 
-/// Our blocks, of frames as they are, byte for byte, checksums included.
+/// Our blocks of unchanged frames, including their checksums.
 pub struct Flatcap<'a> {
     recording: &'a Recording,
     ends: Vec<usize>,
-    way: Way,
+    way: CompressionOptions,
     block_bytes: usize,
     writer: BlockWriter,
     reader: BlockReader,
@@ -38,7 +39,7 @@ pub struct Flatcap<'a> {
 
 impl<'a> Flatcap<'a> {
     pub fn new(recording: &'a Recording, layout: Layout, codec: Codec, block_bytes: usize) -> Self {
-        let way = Way { layout, codec };
+        let way = CompressionOptions { layout, codec };
         let mut writer = BlockWriter::new(way, CHECKSUM, block_bytes);
         for (id, source) in (0..).zip(&recording.sources) {
             writer.describe(id, &source.root, &source.schema);
@@ -50,7 +51,7 @@ impl<'a> Flatcap<'a> {
 
 impl Packer for Flatcap<'_> {
     fn name(&self) -> String {
-        let Way { layout, codec } = self.way;
+        let CompressionOptions { layout, codec } = self.way;
         format!("flatcap {layout} + {codec}, blocks of {} MiB", self.block_bytes >> 20)
     }
 
@@ -68,14 +69,15 @@ impl Packer for Flatcap<'_> {
         let mut rest = &self.recording.frames[..];
         self.reader.read_blocks(self.writer.file(), |_, frames| {
             let (own, behind) = rest.split_at(frames.len());
-            assert!(own == frames, "the exact bytes come back");
+            assert!(own == frames, "the data read equals the data written");
             rest = behind;
         });
         assert!(rest.is_empty());
     }
 }
 
-/// riegeli, the Rust crate: a record is a frame's payload, or with its length and checksum in front the whole frame.
+/// riegeli, the Rust crate: a record is a frame's payload, or the whole frame including length and
+/// checksum.
 pub struct Riegeli<'a> {
     recording: &'a Recording,
     codec: Codec,
@@ -123,7 +125,7 @@ impl Packer for Riegeli<'_> {
     }
 }
 
-/// MCAP: a message is a frame's payload, a source a channel.
+/// MCAP: a message is a frame's payload, a channel is a source.
 pub struct Mcap<'a> {
     recording: &'a Recording,
     chunk_bytes: usize,
@@ -166,7 +168,8 @@ impl Packer for Mcap<'_> {
     }
 }
 
-/// Parquet, a file a source, from columns to columns: making columns of frames and frames of columns is not counted.
+/// Parquet, one file per source, from columns to columns: converting between frames and columns is
+/// not measured.
 pub struct Parquet {
     tables: Vec<Table>,
     floats: Floats,
@@ -197,11 +200,11 @@ impl Packer for Parquet {
 
     fn check(&mut self) {
         let sum = self.tables.iter().map(Table::sum).fold(0, u64::wrapping_add);
-        assert_eq!(self.unpack(), sum, "the values come back");
+        assert_eq!(self.unpack(), sum, "the values read equal those written");
     }
 }
 
-/// What came of one way.
+/// The results of one format.
 pub struct Outcome {
     pub name: String,
     pub file_bytes: usize,
@@ -209,7 +212,7 @@ pub struct Outcome {
     pub unpack_seconds: Vec<f64>,
 }
 
-/// All ways in turns.
+/// Measures all formats in turns.
 pub fn compare(packers: &mut [Box<dyn Packer + '_>], rounds: usize) -> Vec<Outcome> {
     let first = |packer: &mut Box<dyn Packer + '_>| {
         let file_bytes = packer.pack();
@@ -232,7 +235,7 @@ pub fn compare(packers: &mut [Box<dyn Packer + '_>], rounds: usize) -> Vec<Outco
     outcomes
 }
 
-/// Lines of a table: the first way is what the others' sizes are set beside.
+/// Prints the rows of a table; sizes are compared with the first format.
 pub fn print(title: &str, frame_bytes: usize, frames: usize, outcomes: &[Outcome]) {
     let rate = |seconds: &[f64]| frame_bytes as f64 / Quartiles::of(seconds.iter().copied()).median / 1e9;
     for outcome in outcomes {
@@ -249,10 +252,11 @@ pub fn print(title: &str, frame_bytes: usize, frames: usize, outcomes: &[Outcome
     }
 }
 
-/// The head of what [`print`] prints.
-pub const HEAD: &str = "| data | way | bytes | a frame | x smaller | the first one's size beside it | in, GB/s | out, GB/s |\n|---|---|---|---|---|---|---|---|";
+/// The head of the table of [`print`].
+pub const HEAD: &str = "| data | format | bytes | per frame | x smaller | size of the first / it | in, GB/s | out, GB/s |\n|---|---|---|---|---|---|---|---|";
 
-/// riegeli and MCAP as they come, with chunks of 1 MiB, and with chunks as long as our blocks; MCAP then without what it seeks by.
+/// riegeli and MCAP with their default chunks of 1 MiB, and with chunks as long as our blocks, MCAP
+/// then without the indexes for seeking.
 pub fn chunked<'a>(recording: &'a Recording, block_bytes: usize) -> Vec<Box<dyn Packer + 'a>> {
     vec![
         Box::new(Riegeli::new(recording, Codec::Zstd(3), CHUNK_BYTES, false)),

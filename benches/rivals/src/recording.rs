@@ -1,39 +1,39 @@
-//! Telemetry frames as segments hold them: recorded live for as long as is asked, or taken out of segments.
+//! Samples as frames of segments: recorded live, or read from segments.
 
 use std::path::{Path, PathBuf};
 
 use flatcap::config::Config;
 use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
 use flatcap::os::clock::{ClockReading, monotonic_ns};
-use flatcap::os::event::Event;
 use flatcap::os::host::HostRoot;
-use flatcap::sampling::sources::{CATALOG, Opening};
-use flatcap::schema::{Columns, Plan, Row, Value, envelope};
+use flatcap::os::wake_event::WakeEvent;
+use flatcap::sampling::sources::{CATALOG, OpenContext};
+use flatcap::schema::{CompiledSchema, FieldValue, FlatColumns, FlatRow, envelope};
 use flatcap::segment::{Advance, FrameKind, list};
 use flatcap::stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use parquet::data_type::ByteArray;
 
 use crate::tables::{Column, Table, Values};
 
-/// Frames one behind the other, with XXH3-64, and what their sources are.
+/// Consecutive frames with XXH3-64, and their sources.
 pub struct Recording {
     pub frames: Vec<u8>,
     pub sources: Vec<Source>,
 }
 
-/// One source: its id is its place.
+/// One source; its id is its index.
 pub struct Source {
     pub name: String,
     pub root: String,
     pub schema: Vec<u8>,
 }
 
-/// What frames of a recording have for a checksum.
+/// The checksum of a recording's frames.
 pub const CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
 
 impl Recording {
-    /// Samples sources of this host on a thread of this process: every `period_ns` one after the other, each with its own stamp and
-    /// duration. Ticks that are late are not made up for.
+    /// Samples sources of this host on a thread of this process: every `period_ns` one after the
+    /// other, each with its own stamp and duration. Missed ticks are not caught up.
     pub fn live(names: &[&str], period_ns: u64, ticks: u64) -> Self {
         let config = Config::default();
         let host = HostRoot::new("/");
@@ -43,25 +43,26 @@ impl Recording {
             let entry = CATALOG.iter().find(|entry| entry.name == *name).expect("a source");
             let source = config.sources.iter().find(|source| source.name.as_str() == *name);
             let source = source.expect("a source of every configuration");
-            samplers
-                .push((entry.open)(&Opening { host: &host, config: source }).expect("a source of this host"));
+            samplers.push(
+                (entry.open)(&OpenContext { host: &host, config: source }).expect("a source of this host"),
+            );
             let (root, schema) = (entry.root.to_owned(), entry.schema.to_vec());
             recording.sources.push(Source { name: (*name).to_owned(), root, schema });
         }
         let mut builders = Builders::default();
-        let (event, wall_offset) = (Event::new(), ClockReading::now().wall_offset_ns());
+        let (wake_event, wall_offset) = (WakeEvent::new(), ClockReading::now().wall_offset_ns());
         let mut place = Vec::new();
         let mut due = monotonic_ns() + period_ns;
         for seq in 0..ticks {
-            event.wait_until(due);
+            wake_event.wait_until(due);
             due = (due + period_ns).max(monotonic_ns());
             for (id, sampler) in (0..).zip(&mut samplers) {
                 let mono_ns = monotonic_ns();
                 sampler.read().expect("a source of this host");
                 let duration_ns = (monotonic_ns() - mono_ns) as u32;
-                let (payload, shortfall) = sampler.payload(seq, builders.for_size(8192));
+                let (payload, incomplete) = sampler.payload(seq, builders.for_size(8192));
                 let wall_ns = mono_ns as i64 + wall_offset;
-                let stamp = Stamp { mono_ns, wall_ns, seq, shortfall, duration_ns };
+                let stamp = Stamp { mono_ns, wall_ns, seq, incomplete, duration_ns };
                 place.resize(ENVELOPE_BYTES + payload.len(), 0);
                 Envelope::new(id).write(&mut place, &stamp, &payload);
                 CHECKSUM.frame_and_write(&mut recording.frames, &place).expect("a vector takes everything");
@@ -70,7 +71,8 @@ impl Recording {
         recording
     }
 
-    /// The samples of all segments of a directory, which are of one run. None without segments.
+    /// Reads the samples of all segments of a directory, which must be of one run. None without
+    /// segments.
     pub fn of_segments(directory: &Path) -> Option<Self> {
         let mut recording = Self { frames: Vec::new(), sources: Vec::new() };
         for listing in list(&[directory.to_owned()]).ok()? {
@@ -99,12 +101,12 @@ impl Recording {
         (!recording.frames.is_empty()).then_some(recording)
     }
 
-    /// The frames' payloads.
+    /// The payloads of the frames.
     pub fn payloads(&self) -> impl Iterator<Item = &[u8]> {
         SliceReader::new(&self.frames, KindDeframer::new(CHECKSUM)).map(|payload| payload.expect("intact"))
     }
 
-    /// The frames with their lengths and checksums.
+    /// The frames with lengths and checksums.
     pub fn frames(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.frames[..];
         std::iter::from_fn(move || {
@@ -115,7 +117,7 @@ impl Recording {
         })
     }
 
-    /// The frames' source, time and payload.
+    /// Source, time and payload of each frame.
     pub fn messages(&self) -> impl Iterator<Item = (u16, u64, &[u8])> {
         self.payloads().map(|payload| {
             let (header, _) = envelope::split(payload).expect("a telemetry frame");
@@ -123,14 +125,15 @@ impl Recording {
         })
     }
 
-    /// A table for each source: the stamp and each field of the schema that any frame fills, elements of lists by their number.
+    /// Creates a table per source: the stamp and each field of the schema that occurs in any frame,
+    /// list elements by their index.
     pub fn tables(&self) -> Vec<Table> {
         (0..).zip(&self.sources).filter_map(|(id, source)| self.table(id, source)).collect()
     }
 
     fn table(&self, id: u16, source: &Source) -> Option<Table> {
-        let plan = Plan::compile(&source.schema, &source.root).ok()?;
-        let (mut row, mut columns) = (Row::new(), Columns::new());
+        let plan = CompiledSchema::compile(&source.schema, &source.root).ok()?;
+        let (mut row, mut columns) = (FlatRow::new(), FlatColumns::new());
         let of_source = || self.messages().filter(|(source, _, _)| *source == id);
         for (_, _, payload) in of_source() {
             row.fill(&plan, &payload[ENVELOPE_BYTES..]).expect("a payload of its schema");
@@ -158,7 +161,7 @@ impl Recording {
             table.columns.push(Column { name: name.to_owned(), values, levels: None });
         }
         for (column, field) in columns.as_slice().iter().zip(fields) {
-            // Dots would make groups of them.
+            // Parquet would turn dots into nested groups.
             table.columns.extend(field.column(column.path().replace('.', "/")));
         }
         (!table.columns[0].values_is_empty()).then_some(table)
@@ -171,7 +174,7 @@ impl Column {
     }
 }
 
-/// A column in the making.
+/// A column that is being filled.
 #[derive(Default)]
 struct Filling {
     values: Option<Values>,
@@ -179,29 +182,31 @@ struct Filling {
 }
 
 impl Filling {
-    fn push(&mut self, value: Value<'_>) {
-        self.levels.push(i16::from(value != Value::Absent));
+    fn push(&mut self, value: FieldValue<'_>) {
+        self.levels.push(i16::from(value != FieldValue::Absent));
         let values = match (&mut self.values, value) {
-            (_, Value::Absent) => return,
+            (_, FieldValue::Absent) => return,
             (Some(values), _) => values,
-            (none, Value::Unsigned(_) | Value::Signed(_)) => none.insert(Values::Integers(Vec::new())),
-            (none, Value::Float(_)) => none.insert(Values::Floats(Vec::new())),
-            (none, Value::Float32(_)) => none.insert(Values::Floats32(Vec::new())),
-            (none, Value::Bool(_)) => none.insert(Values::Bools(Vec::new())),
-            (none, Value::Text(_)) => none.insert(Values::Texts(Vec::new())),
+            (none, FieldValue::Unsigned(_) | FieldValue::Signed(_)) => {
+                none.insert(Values::Integers(Vec::new()))
+            }
+            (none, FieldValue::Float(_)) => none.insert(Values::Floats(Vec::new())),
+            (none, FieldValue::Float32(_)) => none.insert(Values::Floats32(Vec::new())),
+            (none, FieldValue::Bool(_)) => none.insert(Values::Bools(Vec::new())),
+            (none, FieldValue::Text(_)) => none.insert(Values::Texts(Vec::new())),
         };
         match (values, value) {
-            (Values::Integers(values), Value::Unsigned(value)) => values.push(value as i64),
-            (Values::Integers(values), Value::Signed(value)) => values.push(value),
-            (Values::Floats(values), Value::Float(value)) => values.push(value),
-            (Values::Floats32(values), Value::Float32(value)) => values.push(value),
-            (Values::Bools(values), Value::Bool(value)) => values.push(value),
-            (Values::Texts(values), Value::Text(value)) => values.push(ByteArray::from(value)),
+            (Values::Integers(values), FieldValue::Unsigned(value)) => values.push(value as i64),
+            (Values::Integers(values), FieldValue::Signed(value)) => values.push(value),
+            (Values::Floats(values), FieldValue::Float(value)) => values.push(value),
+            (Values::Floats32(values), FieldValue::Float32(value)) => values.push(value),
+            (Values::Bools(values), FieldValue::Bool(value)) => values.push(value),
+            (Values::Texts(values), FieldValue::Text(value)) => values.push(ByteArray::from(value)),
             _ => panic!("a field has one type"),
         }
     }
 
-    /// None if no row has a value.
+    /// Returns the column; none if no row has a value.
     fn column(self, name: String) -> Option<Column> {
         let is_everywhere = self.levels.iter().all(|level| *level == 1);
         let levels = (!is_everywhere).then_some(self.levels);
@@ -209,7 +214,8 @@ impl Filling {
     }
 }
 
-/// Where data is that is not the repository's: beside the checkout, or where FLATCAP_SHARED_DATA says.
+/// The directory of data outside the repository: FLATCAP_SHARED_DATA, or shared/data next to the
+/// checkout.
 pub fn shared_data() -> PathBuf {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     std::env::var_os("FLATCAP_SHARED_DATA").map_or_else(beside, PathBuf::from)

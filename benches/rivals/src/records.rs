@@ -1,15 +1,17 @@
-//! Records as a service logs them: a line of text, then binary padding up to one size. The same bytes each time.
+//! Records like those of a service's log: a line of text, then binary padding to a fixed size. The
+//! bytes are the same in every run.
 //!
-//! They are as compressible as real logs, which zstd:3 makes five to fifteen times smaller (the collections of loghub): the
-//! tables of the benches that take them say what each bare codec makes of them.
+//! They are as compressible as real logs, which zstd:3 compresses five to fifteen times (the
+//! collections of loghub). The tables of the benches that use them show the ratio of each bare
+//! codec.
 
-/// Records of one size, one behind the other.
+/// Consecutive records of one size.
 pub struct Records {
     bytes: Vec<u8>,
     size: usize,
 }
 
-/// Numbers that look random and are the same each time (SplitMix64, by Steele, Lea and Flood).
+/// Pseudo-random numbers, the same in every run (SplitMix64, by Steele, Lea and Flood).
 #[derive(Clone)]
 pub struct Random(pub u64);
 
@@ -21,17 +23,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`; the bias of the remainder does not matter here.
+    /// Returns a number below `end`; the bias of the remainder does not matter here.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// From 0 to 1.
+    /// Returns a number from 0 to 1.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Of a normal distribution around 0 with deviation 1 (Box and Muller).
+    /// Returns a number of a normal distribution with mean 0 and deviation 1 (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
@@ -39,7 +41,7 @@ impl Random {
 }
 
 impl Records {
-    /// `count` records of `size` bytes.
+    /// Creates `count` records of `size` bytes.
     pub fn new(count: usize, size: usize) -> Self {
         let mut random = Random(size as u64);
         let mut bytes = Vec::with_capacity(count * size);
@@ -58,18 +60,18 @@ impl Records {
         self.bytes.chunks_exact(self.size)
     }
 
-    /// All of them.
+    /// All records as bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What [`sum_of`] adds up to.
+    /// The sum of [`sum_of`] over all records.
     pub fn sum(&self) -> u64 {
         self.iter().fold(0, |sum, record| sum_of(record).wrapping_add(sum))
     }
 }
 
-/// Something of a record that is wrong if another one came, and costs next to nothing to read.
+/// Returns a cheap value that differs between records.
 #[inline]
 pub fn sum_of(record: &[u8]) -> u64 {
     let front = record.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -77,7 +79,8 @@ pub fn sum_of(record: &[u8]) -> u64 {
     front.wrapping_add(back.rotate_left(17)).wrapping_add(record.len() as u64)
 }
 
-/// A line of about 80 bytes: time, level, part of the service, and one of some sentences with numbers in it.
+/// Appends a line of about 80 bytes: time, level, component, and one of some sentences with
+/// numbers.
 fn append_line(bytes: &mut Vec<u8>, now_us: u64, number: usize, random: &mut Random) {
     const LEVELS: [&str; 8] = ["INFO", "INFO", "INFO", "INFO", "INFO", "DEBUG", "DEBUG", "WARN"];
     const PARTS: [&str; 6] = ["http", "store", "queue", "auth", "cache", "raft"];
@@ -96,7 +99,8 @@ fn append_line(bytes: &mut Vec<u8>, now_us: u64, number: usize, random: &mut Ran
     bytes.extend_from_slice(line.as_bytes());
 }
 
-/// Entries of 16 bytes up to `end`: a counter, an id of a few that are used, flags, a measure that changes now and then.
+/// Appends entries of 16 bytes up to `end`: a counter, one of a few ids, flags, and a value that
+/// changes now and then.
 fn append_padding(bytes: &mut Vec<u8>, end: usize, now_us: u64, random: &mut Random) {
     let mut entry = [0; 16];
     let mut counter = now_us as u16;

@@ -1,7 +1,7 @@
-//! A test rig: 64 fields of f64 (schemas/rig.fbs), every one of which is noisy and changes in every sample.
+//! A test rig: 64 fields of f64 (schemas/rig.fbs), all of them noisy and changing in every sample.
 
 use flatbuffers::FlatBufferBuilder;
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+use flatcap::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap::stream::Framer;
 
 use crate::recording::{CHECKSUM, Recording, Source};
@@ -10,30 +10,30 @@ use crate::records::Random;
 const SCHEMA: &[u8] = include_bytes!("../generated/rig.bfbs");
 const FIELDS: u16 = 64;
 
-/// What a field's values are.
+/// The kind of a field's values.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// Counts of a 16-bit converter times a factor of calibration, less an offset.
+    /// Counts of a 16-bit converter times a calibration factor, minus an offset.
     Adc,
-    /// Readings with three digits.
+    /// Readings with three decimal digits.
     Decimal,
-    /// f32 made wider.
+    /// f32 values as f64.
     Single,
-    /// Sums of steps, with every bit of the mantissa in use.
+    /// A random walk, with every bit of the mantissa in use.
     Walk,
 }
 
-/// What one field reads.
+/// The state of one field.
 struct Channel {
     kind: Kind,
-    /// Where the signal is; it wanders.
+    /// The signal's current value, which drifts.
     at: f64,
     factor: f64,
 }
 
 impl Channel {
     fn new(number: u16, kind: Kind, random: &mut Random) -> Self {
-        // Such a factor as a certificate of calibration says: six digits, no power of two.
+        // A factor like those of calibration certificates: six digits, not a power of two.
         let factor = (305.176 * (1.0 + f64::from(number) / 640.0)).round() * 1e-6;
         let at = match kind {
             Kind::Adc => 8000.0 + 400.0 * random.normal(),
@@ -66,7 +66,7 @@ impl Channel {
     }
 }
 
-/// Samples at 1 kHz of a rig whose fields are of these kinds, a quarter each.
+/// Creates samples at 1 kHz of a rig, a quarter of the fields of each kind.
 pub fn recording(rows: u64, kinds: [Kind; 4]) -> Recording {
     let mut random = Random(1);
     let channels =
@@ -88,7 +88,7 @@ pub fn recording(rows: u64, kinds: [Kind; 4]) -> Recording {
         let mono_ns = seq * 1_000_000 + random.below(60_000);
         let duration_ns = 4000 + random.below(1500) as u32;
         let wall_ns = mono_ns as i64 + 1_763_774_000_000_000_000;
-        let stamp = Stamp { mono_ns, wall_ns, seq, shortfall: Shortfall::NONE, duration_ns };
+        let stamp = Stamp { mono_ns, wall_ns, seq, incomplete: Incomplete::NONE, duration_ns };
         place.resize(ENVELOPE_BYTES + payload.len(), 0);
         Envelope::new(0).write(&mut place, &stamp, payload);
         CHECKSUM.frame_and_write(&mut recording.frames, &place).expect("a vector takes everything");

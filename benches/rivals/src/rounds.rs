@@ -1,11 +1,12 @@
-//! Ways of doing the same work, in turns: what one slice of time took is set beside what its neighbours took.
+//! Alternatives that do the same work in turns: each time slice is compared with its neighbours.
 
 use std::time::{Duration, Instant};
 
-/// Some way of doing the work a number of times; what it read, so that nothing is left out.
+/// Does the work a number of times and returns a value of what it read, so that nothing is
+/// optimized away.
 pub type Work<'a> = Box<dyn FnMut(u64) -> u64 + Send + 'a>;
 
-/// One way on one or several threads: each has a buffer and a message of its own.
+/// One alternative on one or several threads, each with its own buffer and message.
 pub struct Runner<'a> {
     threads: Vec<Work<'a>>,
     /// Per thread and turn.
@@ -13,7 +14,7 @@ pub struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    /// A way whose turn takes `turn` at least.
+    /// Creates a runner whose turn takes at least `turn`.
     pub fn new(threads: usize, turn: Duration, mut make: impl FnMut() -> Work<'a>) -> Self {
         let mut runner = Self { threads: (0..threads).map(|_| make()).collect(), calls: 1 };
         loop {
@@ -21,13 +22,14 @@ impl<'a> Runner<'a> {
             if took >= turn.as_secs_f64() {
                 return runner;
             }
-            // Most of the way at once, so that finding out takes no longer than a few turns.
+            // Grows almost to the target at once, so that calibration takes only a few turns.
             let missing = turn.as_secs_f64() / took.max(1e-9);
             runner.calls = (runner.calls as f64 * missing.clamp(1.2, 10.0)).ceil() as u64;
         }
     }
 
-    /// Seconds of one turn by its calls, on one thread; of several threads, until the last is done.
+    /// Returns the seconds of one turn divided by its calls on one thread; several threads are
+    /// timed until the last one ends.
     pub fn turn(&mut self) -> f64 {
         let calls = self.calls;
         let start = Instant::now();
@@ -44,7 +46,8 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Seconds of a call, a row a way, a column a round. All ways of a round stand side by side in time.
+/// Returns seconds per call, a row per alternative, a column per round. The turns of a round are
+/// adjacent in time.
 pub fn rounds(runners: &mut [Runner<'_>], rounds: usize) -> Vec<Vec<f64>> {
     let mut seconds = vec![Vec::with_capacity(rounds); runners.len()];
     for _ in 0..rounds {
@@ -55,7 +58,7 @@ pub fn rounds(runners: &mut [Runner<'_>], rounds: usize) -> Vec<Vec<f64>> {
     seconds
 }
 
-/// Median, and the ends of the middle half.
+/// The median, and the bounds of the middle half.
 #[derive(Debug, Clone, Copy)]
 pub struct Quartiles {
     pub low: f64,
@@ -71,7 +74,7 @@ impl Quartiles {
         Self { low: at(0.25), median: at(0.5), high: at(0.75) }
     }
 
-    /// Of the rounds' ratios, `ours` above `other`.
+    /// Quartiles of the rounds' ratios `ours` / `other`.
     pub fn of_ratios(ours: &[f64], other: &[f64]) -> Self {
         Self::of(ours.iter().zip(other).map(|(ours, other)| ours / other))
     }

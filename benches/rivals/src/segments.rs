@@ -1,14 +1,15 @@
-//! Segments that the benches write and read: frames of one source, in slabs with their headers beside them.
+//! Segments that the benches write and read: frames of one source, in slabs with a header for each.
 
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Shortfall, Stamp};
+use flatcap::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap::os::clock::ClockReading;
 use flatcap::os::storage::Storage;
 use flatcap::schema::envelope;
 use flatcap::segment::{
-    Frames, Gap, Header, HostName, SegmentName, SegmentWriter, SourceInfo, SourceKind, Span, State,
+    Frames, Gap, HostName, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo,
+    SourceKind,
 };
 use flatcap::stream::{ChecksumKind, Framer};
 
@@ -18,23 +19,24 @@ use crate::recording::{CHECKSUM, Recording};
 pub const SLAB_BYTES: usize = 64 << 10;
 /// Slabs in one write.
 pub const BATCH_SLABS: usize = 4;
-/// An interval of the index ends when it has so many bytes.
+/// Bytes after which an interval of the index ends.
 const INTERVAL_BYTES: u64 = 4 << 20;
 
-/// What a recorder is handed: frames, their headers, and which they are.
+/// A slab as the recorder receives it: frames, their headers, and their numbers.
 pub struct FilledSlab {
     pub bytes: Vec<u8>,
-    pub heads: Vec<u8>,
+    pub headers: Vec<u8>,
     pub first_seq: u64,
     pub count: u64,
 }
 
-/// The begin of a reading, at a thousand a second.
+/// The begin of a sample, at 1,000 per second.
 pub fn mono_ns(seq: u64) -> u64 {
     1_000_000_000 + seq * 1_000_000
 }
 
-/// Slabs of frames with payloads of `payload_bytes` from reading `first_seq` on, `bytes` of them at least.
+/// Creates slabs of frames with payloads of `payload_bytes`, starting with sample `seq`, of at
+/// least `bytes` bytes.
 pub fn slabs(kind: ChecksumKind, payload_bytes: usize, mut seq: u64, bytes: usize) -> Vec<FilledSlab> {
     let envelope = Envelope::new(0);
     let payload: Vec<u8> = (0..payload_bytes).map(|at| (at * 7) as u8).collect();
@@ -42,15 +44,20 @@ pub fn slabs(kind: ChecksumKind, payload_bytes: usize, mut seq: u64, bytes: usiz
     let mut slabs = Vec::new();
     let mut made = 0;
     while made < bytes {
-        let mut slab = FilledSlab { bytes: Vec::new(), heads: Vec::new(), first_seq: seq, count: 0 };
+        let mut slab = FilledSlab { bytes: Vec::new(), headers: Vec::new(), first_seq: seq, count: 0 };
         while slab.bytes.len() + kind.frame_bytes(place.len()) <= SLAB_BYTES {
             let mono_ns = mono_ns(seq);
-            let stamp =
-                Stamp { mono_ns, wall_ns: mono_ns as i64, seq, shortfall: Shortfall::NONE, duration_ns: 500 };
+            let stamp = Stamp {
+                mono_ns,
+                wall_ns: mono_ns as i64,
+                seq,
+                incomplete: Incomplete::NONE,
+                duration_ns: 500,
+            };
             envelope.write(&mut place, &stamp, &payload);
             let at = slab.bytes.len();
             kind.frame_and_write(&mut slab.bytes, &place).expect("a vector takes everything");
-            slab.heads.extend_from_slice(&slab.bytes[at..at + kind.frame_bytes(0)]);
+            slab.headers.extend_from_slice(&slab.bytes[at..at + kind.frame_bytes(0)]);
             slab.count += 1;
             seq += 1;
         }
@@ -60,11 +67,11 @@ pub fn slabs(kind: ChecksumKind, payload_bytes: usize, mut seq: u64, bytes: usiz
     slabs
 }
 
-/// A header with these sources.
-pub fn header(segment: u64, kind: ChecksumKind, first_seq: u64, sources: Vec<SourceInfo>) -> Header {
+/// Creates a header with these sources.
+pub fn header(segment: u64, kind: ChecksumKind, first_seq: u64, sources: Vec<SourceInfo>) -> SegmentHeader {
     let clocks = ClockReading { mono_ns: mono_ns(first_seq), boot_ns: 0, wall_ns: mono_ns(first_seq) as i64 };
     let start = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: 0 };
-    Header {
+    SegmentHeader {
         segment,
         run_id: 7,
         host: HostName { name: "bench".into(), machine_id: None, boot_id: None },
@@ -78,7 +85,7 @@ pub fn header(segment: u64, kind: ChecksumKind, first_seq: u64, sources: Vec<Sou
     }
 }
 
-/// One made-up source.
+/// Creates a synthetic source.
 pub fn source(next_seq: u64) -> SourceInfo {
     SourceInfo {
         id: 0,
@@ -93,25 +100,25 @@ pub fn source(next_seq: u64) -> SourceInfo {
 }
 
 pub fn name(number: u64) -> SegmentName {
-    SegmentName { number, created_s: 1_700_000_000, run_id: 7, state: State::Active }
+    SegmentName { number, created_s: 1_700_000_000, run_id: 7, state: SealState::Active }
 }
 
-/// Creates a segment and writes slabs to it as a recorder does: four at once, an Index frame each 4 MiB, a gap in front of each
-/// sixteenth batch if there are to be any.
+/// Creates a segment and writes slabs to it like a recorder: four at once, an Index frame every 4
+/// MiB, and optionally a gap before each sixteenth batch.
 pub fn write(
     storage: &Arc<dyn Storage>,
     number: u64,
-    header: Header,
+    header: SegmentHeader,
     slabs: &[FilledSlab],
     preallocate: u64,
 ) -> SegmentWriter {
     let kind = header.checksum;
     let mut writer =
-        SegmentWriter::create(&**storage, name(number), header, &[], preallocate).expect("there is room");
+        SegmentWriter::create(&**storage, name(number), header, &[], preallocate).expect("enough space");
     let mut control = Vec::new();
     for (at, batch) in slabs.chunks(BATCH_SLABS).enumerate() {
         if writer.unindexed_bytes().is_some_and(|bytes| bytes >= INTERVAL_BYTES) {
-            writer.append_index(0).expect("there is room");
+            writer.append_index(0).expect("enough space");
         }
         control.clear();
         let gap = Gap {
@@ -128,48 +135,48 @@ pub fn write(
         }
         let control_head = if has_gap { &control[..kind.frame_bytes(0)] } else { &[] };
         let mut pieces = [IoSlice::new(&[]); BATCH_SLABS + 1];
-        let mut heads = [control_head; BATCH_SLABS + 1];
+        let mut headers = [control_head; BATCH_SLABS + 1];
         pieces[0] = IoSlice::new(&control);
-        for (slab, (piece, head)) in batch.iter().zip(pieces[1..].iter_mut().zip(&mut heads[1..])) {
+        for (slab, (piece, head)) in batch.iter().zip(pieces[1..].iter_mut().zip(&mut headers[1..])) {
             *piece = IoSlice::new(&slab.bytes);
-            *head = &slab.heads;
+            *head = &slab.headers;
         }
         let count = batch.iter().map(|slab| slab.count).sum::<u64>() + u64::from(has_gap);
-        let frames = Frames { pieces: &mut pieces[..=batch.len()], heads: &heads[..=batch.len()], count };
-        writer.append(frames).expect("there is room");
+        let frames = Frames { pieces: &mut pieces[..=batch.len()], headers: &headers[..=batch.len()], count };
+        writer.append(frames).expect("enough space");
         for slab in batch {
-            writer.tally(0, slab.count, span(slab));
+            writer.count_samples(0, slab.count, span(slab));
         }
         if has_gap {
-            writer.tally_gap(&gap);
+            writer.count_gap(&gap);
         }
     }
     writer
 }
 
-/// Writes, seals and publishes a segment without gaps. Its name.
+/// Writes, seals and publishes a segment without gaps. Returns its name.
 pub fn write_whole(
     storage: &Arc<dyn Storage>,
     number: u64,
-    header: Header,
+    header: SegmentHeader,
     slabs: &[FilledSlab],
 ) -> SegmentName {
-    let mut writer = SegmentWriter::create(&**storage, name(number), header, &[], 0).expect("there is room");
+    let mut writer = SegmentWriter::create(&**storage, name(number), header, &[], 0).expect("enough space");
     for slab in slabs {
         if writer.unindexed_bytes().is_some_and(|bytes| bytes >= INTERVAL_BYTES) {
-            writer.append_index(0).expect("there is room");
+            writer.append_index(0).expect("enough space");
         }
         let mut pieces = [IoSlice::new(&slab.bytes)];
-        let frames = Frames { pieces: &mut pieces, heads: &[&slab.heads], count: slab.count };
-        writer.append(frames).expect("there is room");
-        writer.tally(0, slab.count, span(slab));
+        let frames = Frames { pieces: &mut pieces, headers: &[&slab.headers], count: slab.count };
+        writer.append(frames).expect("enough space");
+        writer.count_samples(0, slab.count, span(slab));
     }
-    let sealed = writer.seal().expect("there is room");
+    let sealed = writer.seal().expect("enough space");
     sealed.publish(&**storage).expect("a disk");
     sealed.name()
 }
 
-/// Writes, seals and publishes a segment of a recording's frames. Its name.
+/// Writes, seals and publishes a segment of a recording's frames. Returns its name.
 pub fn write_recording(storage: &Arc<dyn Storage>, number: u64, recording: &Recording) -> SegmentName {
     let stamp = |frame: &[u8]| {
         let (header, _) = envelope::split(&frame[CHECKSUM.frame_bytes(0)..]).expect("a telemetry frame");
@@ -186,24 +193,24 @@ pub fn write_recording(storage: &Arc<dyn Storage>, number: u64, recording: &Reco
     });
     let mut header = header(number, CHECKSUM, 0, sources.collect());
     (header.clocks, header.clock_table, header.reorder_window_ns) = (clocks, vec![clocks], 100_000_000);
-    let mut writer = SegmentWriter::create(&**storage, name(number), header, &[], 0).expect("there is room");
+    let mut writer = SegmentWriter::create(&**storage, name(number), header, &[], 0).expect("enough space");
     let mut frames = recording.frames().peekable();
     while frames.peek().is_some() {
         if writer.unindexed_bytes().is_some_and(|bytes| bytes >= INTERVAL_BYTES) {
-            writer.append_index(0).expect("there is room");
+            writer.append_index(0).expect("enough space");
         }
-        let (mut bytes, mut heads, mut count) = (Vec::new(), Vec::new(), 0);
-        let mut spans: Vec<Option<(u64, Span)>> = vec![None; recording.sources.len()];
+        let (mut bytes, mut headers, mut count) = (Vec::new(), Vec::new(), 0);
+        let mut spans: Vec<Option<(u64, SampleSpan)>> = vec![None; recording.sources.len()];
         while let Some(frame) =
             frames.next_if(|frame| bytes.len() + frame.len() <= SLAB_BYTES || bytes.is_empty())
         {
             bytes.extend_from_slice(frame);
-            heads.extend_from_slice(&frame[..CHECKSUM.frame_bytes(0)]);
+            headers.extend_from_slice(&frame[..CHECKSUM.frame_bytes(0)]);
             count += 1;
             let of = stamp(frame);
             let (samples, span) = spans[usize::from(of.source())].get_or_insert((
                 0,
-                Span {
+                SampleSpan {
                     first_seq: of.seq(),
                     last_seq: of.seq(),
                     first_mono_ns: of.mono_ns(),
@@ -216,21 +223,21 @@ pub fn write_recording(storage: &Arc<dyn Storage>, number: u64, recording: &Reco
             (span.last_seq, span.last_mono_ns, span.last_wall_ns) = (of.seq(), of.mono_ns(), of.wall_ns());
         }
         let mut pieces = [IoSlice::new(&bytes)];
-        writer.append(Frames { pieces: &mut pieces, heads: &[&heads], count }).expect("there is room");
+        writer.append(Frames { pieces: &mut pieces, headers: &[&headers], count }).expect("enough space");
         for (id, of) in (0..).zip(spans) {
             if let Some((samples, span)) = of {
-                writer.tally(id, samples, span);
+                writer.count_samples(id, samples, span);
             }
         }
     }
-    let sealed = writer.seal().expect("there is room");
+    let sealed = writer.seal().expect("enough space");
     sealed.publish(&**storage).expect("a disk");
     sealed.name()
 }
 
-fn span(slab: &FilledSlab) -> Span {
+fn span(slab: &FilledSlab) -> SampleSpan {
     let last_seq = slab.first_seq + slab.count - 1;
-    Span {
+    SampleSpan {
         first_seq: slab.first_seq,
         last_seq,
         first_mono_ns: mono_ns(slab.first_seq),
@@ -240,7 +247,7 @@ fn span(slab: &FilledSlab) -> Span {
     }
 }
 
-/// The middle one.
+/// The median.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -1,7 +1,9 @@
-//! Typed columns as a Parquet file in memory, set as one who knows it would set it for telemetry.
+//! Typed columns as a Parquet file in memory, with settings that an expert would choose for
+//! samples.
 //!
-//! Integers and times as INT64 by DELTA_BINARY_PACKED, text by dictionary, floats as asked; data pages of version 2, one row group
-//! for all rows, zstd:3 over all, minimum and maximum of each chunk but not of pages. Columns with absent values have definition levels.
+//! Integers and times are INT64 with DELTA_BINARY_PACKED, text is dictionary-encoded, floats as
+//! requested; data pages of version 2, one row group for all rows, zstd:3, minimum and maximum per
+//! chunk but not per page. Columns with absent values have definition levels.
 
 use std::sync::Arc;
 
@@ -21,11 +23,11 @@ pub struct Table {
     pub columns: Vec<Column>,
 }
 
-/// One column: the values that are there, and which those are.
+/// One column: the present values, and the rows that have one.
 pub struct Column {
     pub name: String,
     pub values: Values,
-    /// One for each row, 1 where there is a value; none if there is one in each.
+    /// One per row, 1 if it has a value; none if every row has one.
     pub levels: Option<Vec<i16>>,
 }
 
@@ -50,17 +52,17 @@ impl Values {
     }
 }
 
-/// How floats are encoded.
+/// The encoding of floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Floats {
     Plain,
     /// All first bytes, then all second ones, and so on.
     ByteStreamSplit,
-    /// Each value once, as long as they are few.
+    /// Distinct values, as long as they are few.
     Dictionary,
 }
 
-/// A file of a table.
+/// Writes a file of a table.
 pub fn write_parquet(table: &Table, floats: Floats) -> Vec<u8> {
     let mut properties = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_2_0)
@@ -118,7 +120,8 @@ pub fn write_parquet(table: &Table, floats: Floats) -> Vec<u8> {
     writer.into_inner().expect("a vector takes everything")
 }
 
-/// Reads all values of some columns of a file, all columns without names. What they add up to, bit by bit, so that nothing is left out.
+/// Reads all values of the named columns of a file, or of all columns if `names` is empty. Returns
+/// the sum of their bits, so that nothing is optimized away.
 pub fn read_parquet(file: &Bytes, names: &[&str]) -> u64 {
     let reader = SerializedFileReader::new(file.clone()).expect("a file of Parquet");
     let mut sum = 0_u64;
@@ -175,7 +178,7 @@ impl Table {
         self.columns.iter().any(|column| matches!(column.values, Values::Floats(_) | Values::Floats32(_)))
     }
 
-    /// What [`read_parquet`] makes of it.
+    /// The expected result of [`read_parquet`].
     pub fn sum(&self) -> u64 {
         let of = |column: &Column| match &column.values {
             Values::Integers(values) => sum(values, |value| value as u64),

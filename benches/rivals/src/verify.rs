@@ -1,62 +1,66 @@
-//! A verifier of FlatBuffers that looks at a vtable once: what the crate's own verifier checks, table for table.
+//! A FlatBuffers verifier that checks a vtable once. It checks the same as the crate's own
+//! verifier.
 //!
-//! The crate's verifier takes every field of every table through its vtable and hands a large error from call to call; by
-//! profile it spends most of its time there. Tables of a vector mostly share a vtable, so that where their fields stand,
-//! and that these lie within the table, need be found out for the first alone.
+//! The crate's verifier looks up every field of every table in its vtable and passes a large error
+//! type from call to call; by profile it spends most of its time there. The tables of a vector
+//! mostly share a vtable, so the positions of the fields, and that these are within the table, need
+//! to be checked only for the first one.
 
 use std::iter::StepBy;
 use std::ops::Range;
 
 /// Bytes of an offset, and of a length.
 const OFFSET_BYTES: usize = 4;
-/// Most bytes that may be visited: what is shared counts each time, so that no buffer can cost more than its limit. That of
-/// the crate.
+/// Maximum number of bytes visited, the same as in the crate. Shared data counts each time, so that
+/// no buffer costs more than this.
 const VISITED_BYTES_MAX: usize = 1 << 31;
-/// Most tables, as the crate has it.
+/// Maximum number of tables, the same as in the crate.
 const TABLES_MAX: usize = 1_000_000;
 
-/// What has been verified of a buffer. All answers are none where the buffer is wrong.
+/// The verification state of a buffer. All methods return none if the buffer is invalid.
 pub struct Verifier<'a> {
     bytes: &'a [u8],
     visited: usize,
     tables: usize,
 }
 
-/// Where the fields of a table stand by the vtable that was seen last.
+/// Positions of the fields of a table by the last vtable.
 pub struct Layout<const FIELDS: usize> {
-    /// For each field its place in the vtable, and its bytes, which are its alignment too.
+    /// For each field its slot in the vtable, and its size, which is its alignment, too.
     fields: &'static [(u16, u8); FIELDS],
-    /// From the table to each field; 0 if it has none.
+    /// From the table to each field; 0 if it is absent.
     places: [u16; FIELDS],
-    /// Of the vtable; nothing stands at the end of memory.
+    /// Position of the vtable; none is at the largest address.
     vtable: usize,
     vtable_bytes: usize,
-    /// Of the first table with it: alignment holds for all that stand alike within 8 bytes.
+    /// Position of the first table with this vtable: its alignment holds for all tables congruent
+    /// modulo 8.
     table: usize,
     /// From the table to the end of its last field.
     end: usize,
 }
 
 impl<const FIELDS: usize> Layout<FIELDS> {
-    /// A table of these fields, no vtable of which has been seen.
+    /// A table of these fields, before any vtable was checked.
     pub fn of(fields: &'static [(u16, u8); FIELDS]) -> Self {
         Self { fields, places: [0; FIELDS], vtable: usize::MAX, vtable_bytes: 0, table: 0, end: 0 }
     }
 }
 
 impl<'a> Verifier<'a> {
-    /// Of a buffer nothing of which has been verified.
+    /// Starts verifying a buffer.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, visited: 0, tables: 0 }
     }
 
-    /// Where the offset that stands at `at` leads to.
+    /// Returns the target of the offset at `at`.
     #[inline]
     pub fn target(&self, at: usize) -> Option<usize> {
         Some(at + self.offset(at)? as usize)
     }
 
-    /// Where the fields of the table at `table` stand, from its start; 0 for one that it has not.
+    /// Returns the positions of the fields of the table at `table`, from its start; 0 for absent
+    /// ones.
     #[inline]
     pub fn table<const FIELDS: usize>(
         &mut self,
@@ -76,7 +80,7 @@ impl<'a> Verifier<'a> {
         Some(layout.places)
     }
 
-    /// Looks at a vtable.
+    /// Checks a vtable.
     #[inline(never)]
     fn learn<const FIELDS: usize>(
         &self,
@@ -103,7 +107,7 @@ impl<'a> Verifier<'a> {
         Some(())
     }
 
-    /// The text in the field at `place` of a table, if it has one: it is UTF-8 and a zero stands behind it.
+    /// Checks the text in a field of a table, if present: it must be UTF-8 followed by a zero byte.
     #[inline]
     pub fn text(&mut self, table: usize, place: u16) -> Option<()> {
         if place == 0 {
@@ -118,7 +122,8 @@ impl<'a> Verifier<'a> {
         (is_text && behind.first() == Some(&0)).then_some(())
     }
 
-    /// Where the offsets of the vector stand that is in the field at `place` of a table; none if it has none.
+    /// Returns the positions of the offsets in the vector in a field of a table; none if it is
+    /// absent.
     pub fn vector(&mut self, table: usize, place: u16) -> Option<StepBy<Range<usize>>> {
         if place == 0 {
             return Some((0..0).step_by(OFFSET_BYTES));
@@ -136,7 +141,7 @@ impl<'a> Verifier<'a> {
         (self.visited <= VISITED_BYTES_MAX).then_some(())
     }
 
-    /// The offset or length at `at`.
+    /// Returns the offset or length at `at`.
     #[inline]
     fn offset(&self, at: usize) -> Option<u32> {
         if at % OFFSET_BYTES != 0 {

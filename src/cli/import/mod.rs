@@ -1,4 +1,4 @@
-//! `import`: foreign recordings become segments. One file a kind.
+//! `import`: converts recordings of other formats to segments. One file per format.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -9,105 +9,103 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::error::CliError;
-use super::{Outcome, text};
+use super::{ExitStatus, human};
 use crate::daemon::DaemonError;
-use crate::import::{Course, ImportError, Job, Plan, Report};
-use crate::os::event::Event;
+use crate::import::{ImportError, ImportJob, ImportLimits, ImportProgress, ImportReport};
 use crate::os::signal::SignalWatch;
 use crate::os::storage::DataDirectory;
+use crate::os::wake_event::WakeEvent;
 
 mod iex;
 mod lobster;
 mod stream;
 
-/// Size at which a segment is sealed, in bytes: as of a recorder's.
+/// Size at which a segment is sealed, in bytes: the recorder's default.
 const SEGMENT_BYTES: u64 = 256 << 20;
-/// Longest frame, in bytes: as of a recorder's.
+/// Size of the largest frame, in bytes: the recorder's default.
 const FRAME_BYTES_MAX: u32 = 16 << 20;
-/// So many flaws are told in lines; all that the report keeps are in the JSON.
-const FLAWS_SAID_MAX: usize = 20;
+/// Flaws that are printed as lines; the JSON has all that the report keeps.
+const FLAWS_PRINTED_MAX: usize = 20;
 
-/// Bring foreign recordings in: what is whole becomes segments, what is not is told with its place.
+/// Import recordings from other formats. Damaged records are skipped and reported with their
+/// offset.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
-    kind: Kind,
+    kind: ImportVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Kind {
+enum ImportVerb {
     Stream(stream::Args),
     Lobster(lobster::Args),
     IexDeep(iex::DeepArgs),
     IexTops(iex::TopsArgs),
 }
 
-/// What all kinds are asked.
+/// Arguments of all imports.
 #[derive(Debug, clap::Args)]
-struct Common {
-    /// Files to import, in this order; what gzip has packed is unpacked; - is standard input.
+struct ImportArgs {
+    /// Files to import, in this order; gzip files are decompressed; - is standard input.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Where segments go; created if missing. Not the directory of a recorder at work.
+    /// Directory for the segments; created if missing. No recorder may use it.
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
-    /// One JSON object instead of lines.
+    /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     match &args.kind {
-        Kind::Stream(args) => stream::run(args, out),
-        Kind::Lobster(args) => lobster::run(args, out),
-        Kind::IexDeep(args) => iex::run_deep(args, out),
-        Kind::IexTops(args) => iex::run_tops(args, out),
+        ImportVerb::Stream(args) => stream::run(args, out),
+        ImportVerb::Lobster(args) => lobster::run(args, out),
+        ImportVerb::IexDeep(args) => iex::run_deep(args, out),
+        ImportVerb::IexTops(args) => iex::run_tops(args, out),
     }
 }
 
-/// Imports by `importer`, with progress on a terminal, until the end or a signal; prints what it has come to.
+/// Runs `importer` until the end or a signal, with progress on a terminal, and prints the report.
 fn import(
-    common: &Common,
-    importer: impl FnOnce(&[PathBuf], Job<'_, '_>) -> Result<Report, ImportError>,
+    common: &ImportArgs,
+    importer: impl FnOnce(&[PathBuf], ImportJob<'_, '_>) -> Result<ImportReport, ImportError>,
     out: &mut dyn Write,
-) -> Result<Outcome, CliError> {
+) -> Result<ExitStatus, CliError> {
     for path in common.files.iter().filter(|path| path.as_os_str() != "-") {
-        // Nothing is created for a misspelt name.
+        // Checked first, so that a misspelt name creates nothing.
         std::fs::metadata(path).map_err(|error| ImportError::Read { path: path.clone(), error })?;
     }
     let storage = DataDirectory::open(&common.data_dir).map_err(DaemonError::from)?;
-    let stop = Arc::new(Event::new());
-    let _signals = SignalWatch::stop(Arc::clone(&stop))?;
-    let bar = bar(&common.files);
-    let mut watch = |progress: crate::import::Progress| {
+    let stop = Arc::new(WakeEvent::new());
+    let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
+    let bar = progress_bar(&common.files);
+    let mut watch = |progress: crate::import::ProgressUpdate| {
         bar.set_position(progress.bytes);
         bar.set_message(format!("{} frames", progress.frames));
         !stop.is_set()
     };
-    let plan = Plan { segment_bytes: SEGMENT_BYTES, frame_max: FRAME_BYTES_MAX };
-    let job = Job { storage: &storage, plan, course: Course::new(&mut watch) };
+    let plan = ImportLimits { segment_bytes: SEGMENT_BYTES, frame_max: FRAME_BYTES_MAX };
+    let job = ImportJob { storage: &storage, limits: plan, progress: ImportProgress::new(&mut watch) };
     let result = importer(&common.files, job);
     bar.finish_and_clear();
     let report = result?;
     if common.json {
-        serde_json::to_writer(&mut *out, &Object::from(&report)).map_err(io::Error::from)?;
+        serde_json::to_writer(&mut *out, &ImportObject::from(&report)).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
         print(&report, out)?;
     }
-    say_flaws(&report)?;
+    print_flaws(&report)?;
     if report.stopped {
-        writeln!(
-            io::stderr(),
-            "flatcap: stopped by a signal: what comes behind in the input is not imported"
-        )?;
-        return Ok(Outcome::Failed);
+        writeln!(io::stderr(), "flatcap: stopped by a signal: the rest of the input is not imported")?;
+        return Ok(ExitStatus::Failed);
     }
-    Ok(if report.is_whole() { Outcome::Done } else { Outcome::DataLoss })
+    Ok(if report.is_complete() { ExitStatus::Done } else { ExitStatus::DataLoss })
 }
 
-/// Nothing is drawn where nobody looks.
-fn bar(files: &[PathBuf]) -> ProgressBar {
+/// Returns the progress bar, which is hidden if standard error is not a terminal.
+fn progress_bar(files: &[PathBuf]) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -120,40 +118,40 @@ fn bar(files: &[PathBuf]) -> ProgressBar {
     }
 }
 
-fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    for source in &report.written.sources {
+fn print(report: &ImportReport, out: &mut dyn Write) -> io::Result<()> {
+    for source in &report.totals.sources {
         let lost =
             if source.lost > 0 { format!(", {} not in the input", source.lost) } else { String::new() };
         writeln!(out, "{}: {} frames{lost}", source.name, source.recorded)?;
     }
-    for (what, count) in &report.passed_over {
-        writeln!(out, "passed over: {count} {what}")?;
+    for (what, count) in &report.skipped {
+        writeln!(out, "skipped: {count} {what}")?;
     }
-    let (segments, size) = (report.written.segments, text::bytes(report.written.bytes));
-    writeln!(out, "{} read, {segments} segment(s) written, {size}", text::bytes(report.bytes))
+    let (segments, size) = (report.totals.segments, human::bytes(report.totals.bytes));
+    writeln!(out, "{} read, {segments} segment(s) written, {size}", human::bytes(report.bytes))
 }
 
-fn say_flaws(report: &Report) -> io::Result<()> {
+fn print_flaws(report: &ImportReport) -> io::Result<()> {
     let mut err = io::stderr().lock();
-    for flaw in report.flaws.iter().take(FLAWS_SAID_MAX) {
+    for flaw in report.flaws.iter().take(FLAWS_PRINTED_MAX) {
         let count = flaw.count.map(|count| format!(" ({count} missing)")).unwrap_or_default();
         writeln!(err, "flatcap: {} at offset {}: {}{count}", flaw.path.display(), flaw.offset, flaw.what)?;
     }
-    let more = report.flaws.len().saturating_sub(FLAWS_SAID_MAX) as u64 + report.more_flaws;
+    let more = report.flaws.len().saturating_sub(FLAWS_PRINTED_MAX) as u64 + report.more_flaws;
     if more > 0 {
-        writeln!(err, "flatcap: and {more} more such places")?;
+        writeln!(err, "flatcap: and {more} more")?;
     }
     Ok(())
 }
 
-/// The report as scripts read it.
+/// The report as JSON.
 #[derive(Serialize)]
-struct Object<'a> {
+struct ImportObject<'a> {
     sources: Vec<SourceObject<'a>>,
     segments: u64,
     bytes: u64,
     input_bytes: u64,
-    passed_over: &'a std::collections::BTreeMap<&'static str, u64>,
+    skipped: &'a std::collections::BTreeMap<&'static str, u64>,
     flaws: Vec<FlawObject<'a>>,
     more_flaws: u64,
     stopped: bool,
@@ -174,9 +172,9 @@ struct FlawObject<'a> {
     what: &'a str,
 }
 
-impl<'a> From<&'a Report> for Object<'a> {
-    fn from(report: &'a Report) -> Self {
-        let sources = report.written.sources.iter();
+impl<'a> From<&'a ImportReport> for ImportObject<'a> {
+    fn from(report: &'a ImportReport) -> Self {
+        let sources = report.totals.sources.iter();
         let flaws = report.flaws.iter();
         Self {
             sources: sources
@@ -186,10 +184,10 @@ impl<'a> From<&'a Report> for Object<'a> {
                     lost: source.lost,
                 })
                 .collect(),
-            segments: report.written.segments,
-            bytes: report.written.bytes,
+            segments: report.totals.segments,
+            bytes: report.totals.bytes,
             input_bytes: report.bytes,
-            passed_over: &report.passed_over,
+            skipped: &report.skipped,
             flaws: flaws
                 .map(|flaw| FlawObject {
                     path: &flaw.path,

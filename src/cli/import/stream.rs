@@ -3,46 +3,50 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use super::{Common, import};
-use crate::cli::Outcome;
+use super::{ImportArgs, import};
+use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
 use crate::config::{format_size, parse_size};
 use crate::frame::ENVELOPE_BYTES;
 use crate::import::ImportError;
-use crate::import::stream::{self, Typed};
+use crate::import::stream::{self, PayloadSchema};
 use crate::stream::ChecksumKind;
 
-/// Least and most bytes that --frame-max can be: what a reader takes at least, and at most (docs/FORMAT.md, section 2).
+/// Range of --frame-max in bytes: the smallest and largest limit of a reader (docs/FORMAT.md,
+/// section 2).
 const FRAME_MAX_RANGE: std::ops::RangeInclusive<u64> = (64 << 10)..=((1 << 30) - ENVELOPE_BYTES as u64);
 
-/// Streams of plain frames, as flatstream and this program's library write them: a length, a checksum or none, a payload.
+/// Import streams of plain frames, as flatstream and flatcap's stream library write them: a length,
+/// an optional checksum, and a payload.
 ///
 /// Each file becomes a source; payloads are kept byte for byte.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    common: Common,
-    /// The checksum in front of each payload. auto: tried out on the start of each file, which is refused where several fit or none.
-    #[arg(long, value_enum, default_value_t = Checksum::Auto)]
-    checksum: Checksum,
-    /// Binary schema (.bfbs) of the payloads, kept in the recording. A payload that does not fit it is not imported. Without one payloads
-    /// are opaque bytes.
+    common: ImportArgs,
+    /// Checksum before each payload. auto: detect from the start of each file; fails if none or
+    /// several match.
+    #[arg(long, value_enum, default_value_t = ImportChecksum::Auto)]
+    checksum: ImportChecksum,
+    /// Binary schema (.bfbs) of the payloads, which is stored in the recording. Payloads that do
+    /// not fit it are skipped. Without a schema, payloads are opaque bytes.
     #[arg(long, value_name = "FILE.bfbs")]
     schema: Option<PathBuf>,
-    /// Full name of the payloads' root table; without it the schema's own.
+    /// Full name of the payloads' root table; by default that of the schema.
     #[arg(long, value_name = "NAME", requires = "schema")]
     root: Option<String>,
-    /// What the source is called, in place of the file's name; for several files once for each, in their order.
+    /// Name of the source, instead of the file name; with several files once for each, in their
+    /// order.
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
-    /// Longest payload; longer ones are not imported. 64KiB to just below 1GiB.
+    /// Largest payload; larger ones are skipped. 64KiB to just below 1GiB.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = frame_max)]
     frame_max: u64,
 }
 
-/// Checksum kinds, and finding them out.
+/// A checksum, or its detection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Checksum {
+enum ImportChecksum {
     Auto,
     None,
     Crc16,
@@ -50,7 +54,7 @@ enum Checksum {
     Xxh3,
 }
 
-impl Checksum {
+impl ImportChecksum {
     fn kind(self) -> Option<ChecksumKind> {
         match self {
             Self::Auto => None,
@@ -69,18 +73,18 @@ fn frame_max(text: &str) -> Result<u64, String> {
     fitting.ok_or_else(|| format!("write a size from {least} to {most}"))
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let schema = match &args.schema {
         None => None,
         Some(path) => {
             let schema =
                 std::fs::read(path).map_err(|error| ImportError::Read { path: path.clone(), error })?;
-            Some(Typed { schema, root: args.root.clone() })
+            Some(PayloadSchema { schema, root: args.root.clone() })
         }
     };
-    let options = stream::Options { checksum: args.checksum.kind(), schema, names: args.names.clone() };
-    let importer = |files: &[PathBuf], mut job: crate::import::Job<'_, '_>| {
-        job.plan.frame_max = u32::try_from(args.frame_max + ENVELOPE_BYTES as u64).unwrap_or(u32::MAX);
+    let options = stream::StreamOptions { checksum: args.checksum.kind(), schema, names: args.names.clone() };
+    let importer = |files: &[PathBuf], mut job: crate::import::ImportJob<'_, '_>| {
+        job.limits.frame_max = u32::try_from(args.frame_max + ENVELOPE_BYTES as u64).unwrap_or(u32::MAX);
         stream::import(files, &options, job)
     };
     import(&args.common, importer, out)

@@ -1,4 +1,4 @@
-//! A log line that outlives its call: what was logged, copied, and logged again on another thread.
+//! A log line that outlives its call: a copy of an event, which another thread logs again.
 
 use std::fmt::{self, Write};
 use std::hash::{Hash, Hasher};
@@ -11,45 +11,45 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
-/// Longest text of a line and of each of its fields, in bytes; the rest is cut off.
+/// Largest length of the message and of each field, in bytes; longer texts are cut.
 const TEXT_BYTES_MAX: usize = 8 << 10;
-/// Most fields of a line; the macros of `tracing` allow no more.
+/// Largest number of fields; the macros of `tracing` allow no more.
 const FIELDS_MAX: usize = 32;
 
-/// Where in the program a line comes from.
+/// The call site of a line.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Site(pub(super) &'static Metadata<'static>);
+pub(super) struct CallSite(pub(super) &'static Metadata<'static>);
 
-impl PartialEq for Site {
+impl PartialEq for CallSite {
     fn eq(&self, other: &Self) -> bool {
         self.0.callsite() == other.0.callsite()
     }
 }
 
-impl Eq for Site {}
+impl Eq for CallSite {}
 
-impl Hash for Site {
+impl Hash for CallSite {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.callsite().hash(state);
     }
 }
 
-/// What was logged.
+/// A copied log line.
 #[derive(Debug)]
-pub(super) struct Line {
-    site: Site,
+pub(super) struct LogLine {
+    site: CallSite,
     wall_ns: i64,
-    fields: Vec<(Field, Text)>,
+    fields: Vec<(Field, FieldText)>,
 }
 
-/// A value as it is shown: text that was logged as text is quoted on a terminal.
+/// The text of a field. Fields that were logged as strings are quoted on a terminal.
 #[derive(Debug)]
-enum Text {
+enum FieldText {
     Quoted(String),
     Plain(String),
 }
 
-impl Text {
+impl FieldText {
     fn as_str(&self) -> &str {
         match self {
             Self::Quoted(text) | Self::Plain(text) => text,
@@ -57,25 +57,25 @@ impl Text {
     }
 }
 
-impl Line {
-    /// Copies what is logged.
+impl LogLine {
+    /// Copies an event.
     pub(super) fn copy(event: &Event<'_>, wall_ns: i64) -> Self {
-        let mut fields = Fields(Vec::new());
+        let mut fields = FieldCollector(Vec::new());
         event.record(&mut fields);
-        Self { site: Site(event.metadata()), wall_ns, fields: fields.0 }
+        Self { site: CallSite(event.metadata()), wall_ns, fields: fields.0 }
     }
 
-    /// When it was logged, in nanoseconds since 1970.
+    /// Returns the time of the event, in nanoseconds since 1970.
     pub(super) fn wall_ns(&self) -> i64 {
         self.wall_ns
     }
 
-    /// The message alone with all fields behind it: for whoever shows nothing but the message.
+    /// Appends all fields to the message, for readers that show the message alone.
     pub(super) fn with_fields_in_message(mut self) -> Self {
         let mut message = String::new();
         for (field, text) in &self.fields {
             let text = text.as_str();
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _written = match field.name() {
                 "message" => write!(message, "{text}"),
                 name => write!(message, " {name}={text}"),
@@ -83,26 +83,27 @@ impl Line {
         }
         for (field, text) in &mut self.fields {
             if field.name() == "message" {
-                *text = Text::Plain(std::mem::take(&mut message));
+                *text = FieldText::Plain(std::mem::take(&mut message));
             }
         }
         self
     }
 
-    /// Logs it to a subscriber, as if by the call that it was copied from.
+    /// Logs the line to a subscriber, as if from the original call site.
     pub(super) fn log_to(&self, subscriber: &dyn Subscriber) {
         let plain: Vec<DisplayValue<&str>> =
             self.fields.iter().map(|(_, text)| display(text.as_str())).collect();
         let quoted: Vec<&str> = self.fields.iter().map(|(_, text)| text.as_str()).collect();
         let Some((first, _)) = self.fields.first() else { return };
-        // The set of values has a length that is known at compile time: absent ones fill it up.
+        // A value set has a length that is known at compile time, so it is padded with absent
+        // values.
         let mut values: [(&Field, Option<&dyn Value>); FIELDS_MAX] = [(first, None); FIELDS_MAX];
         for ((value, (field, text)), (plain, quoted)) in
             values.iter_mut().zip(&self.fields).zip(plain.iter().zip(&quoted))
         {
             *value = match text {
-                Text::Plain(_) => (field, Some(plain)),
-                Text::Quoted(_) => (field, Some(quoted)),
+                FieldText::Plain(_) => (field, Some(plain)),
+                FieldText::Quoted(_) => (field, Some(quoted)),
             };
         }
         let metadata = self.site.0;
@@ -110,44 +111,45 @@ impl Line {
     }
 }
 
-struct Fields(Vec<(Field, Text)>);
+struct FieldCollector(Vec<(Field, FieldText)>);
 
-impl Visit for Fields {
+impl Visit for FieldCollector {
     fn record_str(&mut self, field: &Field, value: &str) {
-        let mut text = Cut(String::new());
-        // A text that is too long is cut, which is not a failure of anybody's.
+        let mut text = TruncatedText(String::new());
+        // A text that is too long is cut, which is not an error.
         let _cut = text.write_str(value);
-        self.0.push((field.clone(), Text::Quoted(text.0)));
+        self.0.push((field.clone(), FieldText::Quoted(text.0)));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let mut text = Cut(String::new());
+        let mut text = TruncatedText(String::new());
         let _cut = write!(text, "{value:?}");
-        self.0.push((field.clone(), Text::Plain(text.0)));
+        self.0.push((field.clone(), FieldText::Plain(text.0)));
     }
 }
 
-/// A text that ends at its limit and has no ends of lines: who reads the log line by line takes each for an event.
-struct Cut(String);
+/// A string that is cut at its limit and has no line breaks, since readers of the log take each
+/// line as an event.
+struct TruncatedText(String);
 
-impl Write for Cut {
+impl Write for TruncatedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let one_line = text.contains('\n').then(|| text.replace('\n', "; "));
         let text = one_line.as_deref().unwrap_or(text);
-        let room = TEXT_BYTES_MAX.saturating_sub(self.0.len());
-        if text.len() <= room {
+        let space_left = TEXT_BYTES_MAX.saturating_sub(self.0.len());
+        if text.len() <= space_left {
             self.0.push_str(text);
             return Ok(());
         }
-        // A character has up to four bytes, and 0 is a boundary.
-        let end = (0..=room).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        // A character has up to four bytes, and 0 is always a boundary.
+        let end = (0..=space_left).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         self.0.push_str(text.get(..end).unwrap_or_default());
         self.0.push_str(" ...");
         Err(fmt::Error)
     }
 }
 
-/// The time of the line that is being written, as RFC 3339: not that of the writing, which may be later.
+/// The time of the event of the current line, as RFC 3339. The line may be written later.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LineTime(Arc<AtomicI64>);
 
@@ -168,25 +170,25 @@ impl FormatTime for LineTime {
 mod tests {
     use super::*;
 
-    // Goal: a text keeps its limit whatever is written to it, and stays text of one line. Method: pieces up to, at and beyond the limit,
-    // in characters of several bytes and with ends of lines.
+    // Proves that a text never exceeds its limit and stays on one line, with multi-byte characters
+    // and line breaks.
     #[test]
     fn texts_are_cut_at_their_limit() {
-        let mut text = Cut(String::new());
+        let mut text = TruncatedText(String::new());
         assert!(text.write_str(&"a".repeat(TEXT_BYTES_MAX - 1)).is_ok());
         assert!(text.write_str("\u{20ac}").is_err());
         assert_eq!(text.0.len(), TEXT_BYTES_MAX - 1 + 4);
         assert!(text.0.ends_with("a ..."));
-        let mut text = Cut(String::new());
+        let mut text = TruncatedText(String::new());
         assert!(text.write_str(&"\u{20ac}".repeat(TEXT_BYTES_MAX)).is_err());
         assert!(text.0.len() <= TEXT_BYTES_MAX + 4 && text.0.ends_with("\u{20ac} ..."));
-        let mut text = Cut(String::new());
+        let mut text = TruncatedText(String::new());
         assert!(text.write_str("a\nb").is_ok() && text.write_str(&"\n".repeat(TEXT_BYTES_MAX)).is_err());
         assert!(text.0.starts_with("a; b; ; ") && text.0.len() <= TEXT_BYTES_MAX + 4, "{}", text.0);
     }
 
-    // Goal: a line with fields of every kind comes out as it went in, where the message alone is shown too. Method: logged to a queue
-    // of one, then to a collecting subscriber of the library's own format.
+    // Proves that a copied line with fields of every type is logged unchanged, and with its fields
+    // in the message.
     #[test]
     fn lines_survive_their_call() {
         use std::io;
@@ -196,8 +198,8 @@ mod tests {
         use tracing_subscriber::{Layer, Registry, fmt};
 
         #[derive(Clone, Default)]
-        struct Shared(Arc<Mutex<Vec<u8>>>);
-        impl io::Write for Shared {
+        struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
+        impl io::Write for SharedBuffer {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
                 self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
                 Ok(bytes.len())
@@ -206,19 +208,19 @@ mod tests {
                 Ok(())
             }
         }
-        struct Keep(Arc<Mutex<Vec<Line>>>);
-        impl<S: Subscriber> Layer<S> for Keep {
+        struct CaptureLayer(Arc<Mutex<Vec<LogLine>>>);
+        impl<S: Subscriber> Layer<S> for CaptureLayer {
             fn on_event(&self, event: &Event<'_>, _context: tracing_subscriber::layer::Context<'_, S>) {
-                self.0.lock().unwrap().push(Line::copy(event, 1_500_000_000));
+                self.0.lock().unwrap().push(LogLine::copy(event, 1_500_000_000));
             }
         }
         let kept = Arc::new(Mutex::new(Vec::new()));
-        tracing::subscriber::with_default(Registry::default().with(Keep(Arc::clone(&kept))), || {
+        tracing::subscriber::with_default(Registry::default().with(CaptureLayer(Arc::clone(&kept))), || {
             let error = io::Error::from(io::ErrorKind::StorageFull);
             tracing::warn!(source = "cpu", stride = 3_u64, step = -4_i64, is = true, %error, "one in {}", 7);
         });
         let line = kept.lock().unwrap().pop().unwrap();
-        let (out, time) = (Shared::default(), LineTime::default());
+        let (out, time) = (SharedBuffer::default(), LineTime::default());
         let layer = fmt::layer().with_writer({
             let out = out.clone();
             move || out.clone()

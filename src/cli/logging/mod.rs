@@ -1,11 +1,12 @@
-//! Log lines: to standard error, or straight to the journal with their fields.
+//! Logging to standard error, or directly to the journal with structured fields.
 //!
-//! Whoever logs waits for nobody: a line is copied into a queue of limited length, and a thread of its own writes it. A pipe that
-//! nobody reads, a stopped terminal or a journal that hangs holds up that thread alone; lines that find the queue full are
-//! counted, and so are those of a call site that logs too often.
+//! Logging never blocks the caller: a line is copied into a bounded queue, and a separate thread
+//! writes it. A full pipe, a stopped terminal or a hanging journal blocks that thread only. Lines
+//! that do not fit into the queue are counted, and so are suppressed lines of a call site that logs
+//! too often.
 
-mod limit;
 mod line;
+mod rate_limit;
 mod writer;
 
 use std::env;
@@ -21,23 +22,24 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 use crate::control::FILTER_BYTES_MAX;
 use crate::os::journal;
 use line::LineTime;
-use writer::{Forward, Queue, Sink};
+use writer::{LogQueue, LogSink, QueueLayer};
 
-/// What is logged where nothing else is said.
+/// The default filter.
 const DEFAULT_FILTER: &str = "info";
-/// In front of the name of each field of a line in the journal, which would else stand among those of others: `FLATCAP_SOURCE`.
+/// Prefix of the field names in the journal, as in `FLATCAP_SOURCE`, to avoid conflicts with other
+/// programs.
 const FIELD_PREFIX: &str = "FLATCAP";
 
 /// The log of this process.
 #[derive(Debug)]
 pub(super) struct Log {
     filter: reload::Handle<EnvFilter, Registry>,
-    queue: Arc<Queue>,
+    queue: Arc<LogQueue>,
     is_journal: bool,
 }
 
 impl Log {
-    /// Logs from now on, by `FLATCAP_LOG`. Only once in a process.
+    /// Starts logging with the filter of `FLATCAP_LOG`. Once per process.
     pub(super) fn start() -> Self {
         let (filter, mistake) = match env::var_os("FLATCAP_LOG").filter(|text| !text.is_empty()) {
             None => (EnvFilter::new(DEFAULT_FILTER), None),
@@ -46,50 +48,53 @@ impl Log {
                 Err(mistake) => (EnvFilter::new(DEFAULT_FILTER), Some(mistake)),
             },
         };
-        let (subscriber, log) = Self::wire(filter, sink());
-        // It fails only where somebody else logs already; then that goes on.
+        let (subscriber, log) = Self::build(filter, sink());
+        // Fails only if a global subscriber is already set, which then stays.
         let _is_first = tracing::subscriber::set_global_default(subscriber);
         if let Some(mistake) = mistake {
-            tracing::warn!("FLATCAP_LOG is passed over, the log is as by \"{DEFAULT_FILTER}\": {mistake}");
+            tracing::warn!("FLATCAP_LOG is ignored, using \"{DEFAULT_FILTER}\": {mistake}");
         }
         log
     }
 
-    /// What is logged to, and the rest of it.
-    fn wire(filter: EnvFilter, sink: Sink) -> (impl Subscriber + Send + Sync, Self) {
+    /// Returns the subscriber to install, and the log.
+    fn build(filter: EnvFilter, sink: LogSink) -> (impl Subscriber + Send + Sync, Self) {
         let (layer, filter) = reload::Layer::new(filter);
         let is_journal = sink.is_journal;
-        let queue = Queue::start(sink);
-        let subscriber = Registry::default().with(layer).with(Forward::new(Arc::clone(&queue)));
+        let queue = LogQueue::start(sink);
+        let subscriber = Registry::default().with(layer).with(QueueLayer::new(Arc::clone(&queue)));
         (subscriber, Self { filter, queue, is_journal })
     }
 
-    /// Logs by this filter from now on.
+    /// Replaces the filter.
     pub(super) fn set_filter(&self, text: &str) -> Result<(), String> {
         let filter = parse_filter(text)?;
         self.filter.reload(filter).map_err(|error| error.to_string())
     }
 
-    /// Waits until what was logged so far is written, a second at most.
+    /// Waits until all lines so far are written, at most one second.
     pub(super) fn flush(&self) {
         self.queue.flush();
     }
 
-    /// Whether lines go to the journal, which takes a number in front of a plain line of standard error for its priority.
+    /// Returns whether lines go to the journal, which reads a number before a plain line on
+    /// standard error as its priority.
     pub(super) fn is_journal(&self) -> bool {
         self.is_journal
     }
 
-    /// Lines left out since their call site logged too often, and lines lost since nobody took them.
-    pub(super) fn missing(&self) -> [u64; 2] {
-        [&self.queue.left_out, &self.queue.lost].map(|count| count.load(Ordering::Relaxed))
+    /// Returns the number of lines that were suppressed by the rate limit, and of those lost in a
+    /// full queue.
+    pub(super) fn missing_lines(&self) -> [u64; 2] {
+        [&self.queue.suppressed, &self.queue.lost].map(|count| count.load(Ordering::Relaxed))
     }
 }
 
-/// A filter, with its mistakes named: the library takes every word for the name of a target.
+/// Parses a filter and rejects mistakes, because the library accepts any word as the name of a
+/// target.
 fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     if text.len() > FILTER_BYTES_MAX {
-        return Err(format!("the filter has {} bytes, at most {FILTER_BYTES_MAX} are read", text.len()));
+        return Err(format!("the filter has {} bytes; write at most {FILTER_BYTES_MAX}", text.len()));
     }
     let directives: Vec<&str> = text.split(',').map(str::trim).collect();
     for directive in &directives {
@@ -101,18 +106,19 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
             && target.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':');
         if !is_level || !is_target {
             return Err(format!(
-                "\"{directive}\" is no filter; give off, error, warn, info, debug or trace, or one of them for a part, as in \
-                 \"info,flatcap::recorder=debug\""
+                "\"{directive}\" is not a filter; write off, error, warn, info, debug or trace, or one of them for a \
+                 module, as in \"info,flatcap::recorder=debug\""
             ));
         }
     }
     EnvFilter::builder().parse(directives.join(",")).map_err(|error| format!("\"{text}\": {error}"))
 }
 
-/// Where lines go.
-fn sink() -> Sink {
-    if journal::takes(io::stderr()) {
-        // Without a journal behind its name, standard error is as good as it ever was.
+/// Returns the destination of lines.
+fn sink() -> LogSink {
+    if journal::is_journal_stream(io::stderr()) {
+        // If the journal's socket cannot be opened, plain lines on standard error still reach the
+        // journal.
         if let Ok(layer) = tracing_journald::layer() {
             let layer = layer
                 .with_syslog_identifier("flatcap".to_owned())
@@ -125,7 +131,7 @@ fn sink() -> Sink {
                     trace: Priority::Debug,
                 });
             let subscriber = Box::new(Registry::default().with(layer));
-            return Sink { subscriber, time: LineTime::default(), is_journal: true };
+            return LogSink { subscriber, time: LineTime::default(), is_journal: true };
         }
     }
     let time = LineTime::default();
@@ -133,10 +139,10 @@ fn sink() -> Sink {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
-        // Its complaint would go where the line could not go, and end this thread.
+        // An internal error would be written to the stream that just failed, and end this thread.
         .log_internal_errors(false)
         .with_timer(time.clone());
-    Sink { subscriber: Box::new(Registry::default().with(layer)), time, is_journal: false }
+    LogSink { subscriber: Box::new(Registry::default().with(layer)), time, is_journal: false }
 }
 
 #[cfg(test)]
@@ -145,11 +151,11 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what is written.
+    /// A writer that collects its output.
     #[derive(Clone, Default)]
-    struct Shared(Arc<Mutex<Vec<u8>>>);
+    struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Shared {
+    impl io::Write for SharedBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -160,16 +166,16 @@ mod tests {
         }
     }
 
-    // Goal: the filter holds from the moment it is set, a wrong one changes nothing, and all that was logged is there after a flush.
-    // Method: a log into memory.
+    // Proves that a filter takes effect when it is set, that an invalid one changes nothing, and
+    // that all lines are written after a flush.
     #[test]
     fn the_filter_is_set_while_running() {
-        let (out, time) = (Shared::default(), LineTime::default());
+        let (out, time) = (SharedBuffer::default(), LineTime::default());
         let writer = out.clone();
         let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
         let subscriber = Box::new(Registry::default().with(layer.with_timer(time.clone())));
         let (subscriber, log) =
-            Log::wire(EnvFilter::new("info"), Sink { subscriber, time, is_journal: false });
+            Log::build(EnvFilter::new("info"), LogSink { subscriber, time, is_journal: false });
         tracing::subscriber::with_default(subscriber, || {
             let say = |word: &str| {
                 tracing::debug!("debug {word}");
@@ -187,11 +193,10 @@ mod tests {
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
         let said: Vec<&str> = text.lines().map(|line| line.split("tests: ").nth(1).unwrap()).collect();
         assert_eq!(said, ["warn first", "debug second", "warn second", "debug third", "warn third"]);
-        assert_eq!(log.missing(), [0, 0]);
+        assert_eq!(log.missing_lines(), [0, 0]);
     }
 
-    // Goal: a filter says what it says, and a word that is none is named instead of taken for a target that logs nothing. Method:
-    // what people write.
+    // Proves that an unknown word in a filter is an error, not a target that logs nothing.
     #[test]
     fn filters_are_read_strictly() {
         for good in [
@@ -217,9 +222,9 @@ mod tests {
             "5\n",
         ] {
             let mistake = parse_filter(bad).unwrap_err();
-            assert!(mistake.contains("is no filter; give off, error"), "{bad}: {mistake}");
+            assert!(mistake.contains("is not a filter; write off, error"), "{bad}: {mistake}");
         }
         let long = "info,".repeat(300);
-        assert!(parse_filter(&long).unwrap_err().contains("has 1500 bytes, at most 1024"));
+        assert!(parse_filter(&long).unwrap_err().contains("has 1500 bytes; write at most 1024"));
     }
 }

@@ -1,4 +1,5 @@
-//! `manual`: the manual pages, made from the definition of the arguments, from config/flatcap.toml and from deploy/man/.
+//! `manual`: writes the manual pages, from the definition of the arguments, config/flatcap.toml and
+//! deploy/man/.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,37 +7,38 @@ use std::{fs, io};
 
 use jiff::civil::Date;
 
-use super::Outcome;
+use super::ExitStatus;
 use super::error::CliError;
 use crate::os::clock::ClockReading;
 
-mod commands;
+mod command_pages;
+mod config_page;
 mod roff;
-mod settings;
 
-/// Prose of the page on the service, behind its title line.
+/// Text of the page about the service, without its title line.
 const SERVICE: &str = include_str!("../../../deploy/man/flatcap-service.8");
 
-/// Write the manual pages into a directory: flatcap(1), one page a verb, flatcap.toml(5), flatcap-service(8).
+/// Write the manual pages into a directory: flatcap(1), one page per verb, flatcap.toml(5),
+/// flatcap-service(8).
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The directory; created if missing, pages of the same names are replaced.
+    /// Directory for the pages; created if missing. Existing pages are replaced.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The date in the pages, YYYY-MM-DD; today where it is not given.
+    /// Date in the pages, YYYY-MM-DD; today by default.
     #[arg(long)]
     date: Option<Date>,
 }
 
-/// One manual page.
-struct Page {
-    /// `flatcap-record.1`
+/// A manual page.
+struct ManPage {
+    /// File name, such as `flatcap-record.1`.
     file: String,
-    /// Its source, for man and mandoc.
+    /// Source text for man and mandoc.
     text: String,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError> {
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let failed = |path: &PathBuf, error: io::Error| CliError::Manual { path: path.clone(), error };
     fs::create_dir_all(&args.directory).map_err(|error| failed(&args.directory, error))?;
     for page in pages(args.date.unwrap_or_else(today)) {
@@ -44,26 +46,26 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, CliError>
         fs::write(&path, page.text).map_err(|error| failed(&path, error))?;
         writeln!(out, "{}", path.display())?;
     }
-    Ok(Outcome::Done)
+    Ok(ExitStatus::Done)
 }
 
-fn pages(date: Date) -> Vec<Page> {
-    let mut pages = commands::pages(date);
-    pages.push(Page {
+fn pages(date: Date) -> Vec<ManPage> {
+    let mut pages = command_pages::pages(date);
+    pages.push(ManPage {
         file: "flatcap.toml.5".to_owned(),
-        text: titled("FLATCAP.TOML", "5", date, &settings::text()),
+        text: with_title("FLATCAP.TOML", "5", date, &config_page::text()),
     });
-    pages.push(Page {
+    pages.push(ManPage {
         file: "flatcap-service.8".to_owned(),
-        text: titled("FLATCAP-SERVICE", "8", date, SERVICE),
+        text: with_title("FLATCAP-SERVICE", "8", date, SERVICE),
     });
     pages
 }
 
-/// The text behind a title line.
-fn titled(title: &str, section: &str, date: Date, text: &str) -> String {
+/// Returns the text with a title line before it.
+fn with_title(title: &str, section: &str, date: Date, text: &str) -> String {
     let title_line = format!(".TH {title} {section} {date} \"flatcap {}\"", env!("CARGO_PKG_VERSION"));
-    roff::fill(&format!("{title_line}\n{text}"))
+    roff::wrap(&format!("{title_line}\n{text}"))
 }
 
 fn today() -> Date {
@@ -81,8 +83,7 @@ mod tests {
         found.unwrap_or_else(|| panic!("no page {file}")).text
     }
 
-    // Goal: no key is left out of flatcap.toml(5). Method: every key that the default configuration prints, and each of its
-    // tables, is looked for in the page.
+    // Proves that flatcap.toml(5) has every key and table of the default configuration.
     #[test]
     fn every_key_is_in_the_manual() {
         let page = page("flatcap.toml.5").replace("\\-", "-");
@@ -95,7 +96,8 @@ mod tests {
         }
     }
 
-    // Goal: the service page names what an administrator looks for. Method: signals, files and statuses, by hand.
+    // Proves that the service page has the signals, files and exit statuses that an administrator
+    // needs.
     #[test]
     fn the_service_page_names_what_there_is() {
         let page = page("flatcap-service.8");
@@ -104,7 +106,7 @@ mod tests {
         }
     }
 
-    // Goal: each page has a NAME line that indexes can read and the date that was asked for. Method: all pages.
+    // Proves that each page has a NAME line that indexers can read, and the given date.
     #[test]
     fn pages_open_alike() {
         for page in pages(jiff::civil::date(2026, 1, 2)) {

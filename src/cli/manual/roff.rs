@@ -1,14 +1,15 @@
-//! Lines of a page as its readers want them: one sentence a line, none longer than a terminal.
+//! Wraps the lines of a manual page: one sentence per line, none wider than a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Longest line of text, in bytes; tags and examples stay as they are.
+/// Largest length of a line of text, in bytes; tags and examples are not wrapped.
 const LINE_BYTES_MAX: usize = 78;
 
-/// Breaks lines of text behind sentences and where they get too long. Lines of commands, the tag behind `.TP`, a NAME (which
-/// indexes read) and what stands between `.nf` and `.fi` are kept; commands that change nothing go.
-pub(super) fn fill(text: &str) -> String {
+/// Breaks lines of text after sentences and at the maximum length. Commands, the tag after `.TP`,
+/// the NAME line (which indexers read) and text between `.nf` and `.fi` are kept; commands without
+/// effect are removed.
+pub(super) fn wrap(text: &str) -> String {
     let mut filled: Vec<Cow<'_, str>> = Vec::new();
     let (mut is_verbatim, mut is_kept) = (false, false);
     for line in text.lines() {
@@ -16,23 +17,23 @@ pub(super) fn fill(text: &str) -> String {
             is_verbatim = line.starts_with(".nf") || is_verbatim && !line.starts_with(".fi");
             is_kept = line == ".TP" || line == ".SH NAME";
             let before = filled.last().map_or("", AsRef::as_ref);
-            let is_idle = line == ".PP" && (before.starts_with(".SS") || before.starts_with(".SH"))
+            let is_redundant = line == ".PP" && (before.starts_with(".SS") || before.starts_with(".SH"))
                 || line == ".br" && before == ".br";
-            if !is_idle {
+            if !is_redundant {
                 filled.push(line.trim_end().into());
             }
         } else if is_verbatim || is_kept {
             is_kept = false;
             filled.push(line.into());
         } else if !line.trim().is_empty() {
-            filled.push(broken(line).into());
+            filled.push(wrap_line(line).into());
         }
     }
     filled.push("".into());
     filled.join("\n")
 }
 
-fn broken(line: &str) -> String {
+fn wrap_line(line: &str) -> String {
     let mut out = String::with_capacity(line.len() + 8);
     let mut length = 0;
     let mut is_end_of_sentence = false;
@@ -45,7 +46,7 @@ fn broken(line: &str) -> String {
             out.push(' ');
             length += 1;
         }
-        // At the begin of a line these would be taken for a command.
+        // At the start of a line these characters would make it a command.
         let guard = if length == 0 && word.starts_with(['.', '\'']) { "\\&" } else { "" };
         let _never_fails = write!(out, "{guard}{word}");
         length += guard.len() + word.len();
@@ -56,21 +57,21 @@ fn broken(line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::fill;
+    use super::wrap;
 
-    // Goal: text is broken, all else is kept. Method: one of each kind.
+    // Proves that text is wrapped and everything else is kept.
     #[test]
     fn only_text_is_broken() {
         let tag = "x".repeat(90);
         let code = format!("  {} y", "x ".repeat(60));
         let text = format!(".TP\n{tag} a\nOne. Two {} three\n.nf\n{code}\n.fi\n", "w".repeat(72));
         let expected = format!(".TP\n{tag} a\nOne.\nTwo {}\nthree\n.nf\n{code}\n.fi\n", "w".repeat(72));
-        assert_eq!(fill(&text), expected);
+        assert_eq!(wrap(&text), expected);
     }
 
-    // Goal: no word becomes a command by coming first. Method: a point where the line is broken.
+    // Proves that a word with a leading dot never becomes a command at the start of a line.
     #[test]
     fn a_leading_point_is_no_command() {
-        assert_eq!(fill(&format!("{} .toml", "w".repeat(78))), format!("{}\n\\&.toml\n", "w".repeat(78)));
+        assert_eq!(wrap(&format!("{} .toml", "w".repeat(78))), format!("{}\n\\&.toml\n", "w".repeat(78)));
     }
 }

@@ -1,4 +1,4 @@
-//! The UDP datagram in a packet.
+//! Extracts the UDP datagram of a packet.
 
 use etherparse::{
     EtherType, IpNumber, LaxNetSlice, LaxSlicedPacket, LinuxSllProtocolType, LinuxSllSlice, TransportSlice,
@@ -6,9 +6,10 @@ use etherparse::{
 
 /// `LINKTYPE_ETHERNET`.
 const ETHERNET: u32 = 1;
-/// `LINKTYPE_RAW`, and as some systems number it: a packet of IP, told by its version.
+/// `LINKTYPE_RAW`, and its other numbers on some systems: an IP packet, v4 or v6 by its version
+/// field.
 const RAW: [u32; 3] = [101, 12, 14];
-/// `LINKTYPE_LINUX_SLL`: what Linux puts in place of the link where it captures several.
+/// `LINKTYPE_LINUX_SLL`: replaces the link header if Linux captures on several interfaces.
 const LINUX_COOKED: u32 = 113;
 /// `LINKTYPE_LINUX_SLL2`, whose header of 20 bytes begins with the `EtherType`.
 const LINUX_COOKED_2: u32 = 276;
@@ -19,21 +20,22 @@ const IP: [u32; 2] = [228, 229];
 /// A UDP datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct Datagram<'p> {
-    /// What it carries, as far as it was captured.
+    /// Its payload, as far as it was captured.
     pub payload: &'p [u8],
-    /// Bytes of the payload that were not captured, or that its length claims beyond the packet.
+    /// Bytes of the payload that were not captured, or that the length field claims beyond the
+    /// packet.
     pub missing: usize,
 }
 
-/// Why a packet is no datagram, in the words of a report.
-pub type NoDatagram = &'static str;
+/// The reason why a packet is not a datagram, as counted in reports.
+pub type SkipReason = &'static str;
 
-/// The datagram in a packet of a link.
+/// Returns the datagram in a packet of this link type.
 ///
 /// # Errors
-/// There is none: something else, or a part of one.
+/// The packet is something else, or a fragment of a datagram.
 #[inline]
-pub fn datagram(link: u32, packet: &[u8]) -> Result<Datagram<'_>, NoDatagram> {
+pub fn datagram(link: u32, packet: &[u8]) -> Result<Datagram<'_>, SkipReason> {
     let sliced = match link {
         ETHERNET => {
             LaxSlicedPacket::from_ethernet(packet).map_err(|_| "packets cut within their link header")?
@@ -43,16 +45,16 @@ pub fn datagram(link: u32, packet: &[u8]) -> Result<Datagram<'_>, NoDatagram> {
     if let Some(TransportSlice::Udp(udp)) = &sliced.transport {
         let claimed = usize::from(udp.length());
         let payload = udp.payload();
-        // A length of 0 stands for all there is (RFC 2675).
+        // A length of 0 means the rest of the packet (RFC 2675).
         let missing = claimed.saturating_sub(udp.header_len() + payload.len());
         return Ok(Datagram { payload, missing });
     }
-    Err(no_datagram(&sliced))
+    Err(skip_reason(&sliced))
 }
 
 #[cold]
-fn other_link(link: u32, packet: &[u8]) -> Result<LaxSlicedPacket<'_>, NoDatagram> {
-    const CUT: NoDatagram = "packets cut within their link header";
+fn other_link(link: u32, packet: &[u8]) -> Result<LaxSlicedPacket<'_>, SkipReason> {
+    const CUT: SkipReason = "packets cut within their link header";
     if link == LINUX_COOKED {
         let cooked = LinuxSllSlice::from_slice(packet).map_err(|_| CUT)?;
         let LinuxSllProtocolType::EtherType(kind) = cooked.protocol_type() else {
@@ -72,7 +74,7 @@ fn other_link(link: u32, packet: &[u8]) -> Result<LaxSlicedPacket<'_>, NoDatagra
 }
 
 #[cold]
-fn no_datagram(sliced: &LaxSlicedPacket<'_>) -> NoDatagram {
+fn skip_reason(sliced: &LaxSlicedPacket<'_>) -> SkipReason {
     let Some(net) = &sliced.net else {
         return if sliced.stop_err.is_some() {
             "packets whose headers cannot be read"

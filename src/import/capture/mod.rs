@@ -1,202 +1,210 @@
-//! What is in a capture of a network? Packets with their times, from pcap and pcapng, and the datagrams in them.
+//! Reads network captures: packets with their times from pcap and pcapng files, and the datagrams
+//! in them.
 //!
-//! Never: guesses a format from a file's name; passes over damage unsaid; knows what a datagram's payload means.
+//! Never guesses a format from a file's name, never skips damage without reporting it, and does not
+//! interpret the datagrams' payloads.
 
 mod datagram;
+mod parse_step;
 mod pcap;
 mod pcapng;
-mod step;
 mod window;
 
 use std::path::Path;
 
-pub use datagram::{Datagram, NoDatagram, datagram};
+pub use datagram::{Datagram, SkipReason, datagram};
 
+use self::parse_step::{PacketLocation, ParseStep};
 use self::pcap::Pcap;
 use self::pcapng::Pcapng;
-use self::step::{Place, Step};
-use self::window::{WINDOW_BYTES, Window};
-use super::{ImportError, Input, Report};
+use self::window::{CaptureWindow, WINDOW_BYTES};
+use super::{ImportError, ImportReport, Input};
 
 /// A capture that is being read.
 #[derive(Debug)]
 pub struct Capture {
-    window: Window,
-    format: Format,
+    window: CaptureWindow,
+    format: CaptureFormat,
     is_ended: bool,
     is_damaged: bool, // since the last packet
 }
 
 #[derive(Debug)]
-enum Format {
+enum CaptureFormat {
     Pcap(Pcap),
     Pcapng(Pcapng),
 }
 
-/// A packet as it was captured.
+/// A captured packet.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'c> {
-    /// Where its record begins in the file.
+    /// Offset of its record in the file.
     pub offset: u64,
-    /// When it was captured, in nanoseconds since 1970, UTC; 0 where the capture does not say.
+    /// Capture time in nanoseconds since 1970, UTC; 0 if unknown.
     pub wall_ns: i64,
-    /// Its `LINKTYPE_`, as tcpdump.org lists them.
+    /// Its `LINKTYPE_`, as listed at tcpdump.org.
     pub link: u32,
-    /// What was captured of it.
+    /// The captured bytes.
     pub bytes: &'c [u8],
-    /// It was longer.
+    /// Whether it was longer than the captured bytes.
     pub is_cut: bool,
-    /// Something between it and the packet before could not be read.
-    pub is_behind_damage: bool,
+    /// Whether something between it and the previous packet could not be read.
+    pub follows_damage: bool,
 }
 
 /// A packet without its bytes.
-struct Found {
+struct LocatedPacket {
     offset: u64,
-    place: Place,
+    location: PacketLocation,
 }
 
-impl Format {
+impl CaptureFormat {
     #[inline]
-    fn step(&mut self, bytes: &[u8]) -> Step {
+    fn parse(&mut self, bytes: &[u8]) -> ParseStep {
         match self {
-            Self::Pcap(pcap) => pcap.step(bytes),
-            Self::Pcapng(pcapng) => pcapng.step(bytes),
+            Self::Pcap(pcap) => pcap.parse_record(bytes),
+            Self::Pcapng(pcapng) => pcapng.parse_block(bytes),
         }
     }
 
-    fn is_likely(&self, bytes: &[u8], is_end: bool) -> bool {
+    fn is_plausible(&self, bytes: &[u8], is_end: bool) -> bool {
         match self {
-            Self::Pcap(pcap) => pcap.is_likely(bytes, is_end),
-            Self::Pcapng(pcapng) => pcapng.is_likely(bytes),
+            Self::Pcap(pcap) => pcap.is_plausible(bytes, is_end),
+            Self::Pcapng(pcapng) => pcapng.is_plausible(bytes),
         }
     }
 }
 
 impl Capture {
-    /// Begins to read a file. Its first bytes tell what it is.
+    /// Opens a file. Detects its format from the first bytes.
     ///
     /// # Errors
-    /// It cannot be read, or is no capture.
+    /// It cannot be read, or is not a capture.
     pub fn open(input: Input) -> Result<Self, ImportError> {
-        let mut window = Window::new(input);
-        window.want(24).map_err(ImportError::read(window.input().path()))?;
+        let mut window = CaptureWindow::new(input);
+        window.fill(24).map_err(ImportError::read(window.input().path()))?;
         let bytes = window.bytes();
-        let format = if Pcapng::is_begin(bytes) {
-            Format::Pcapng(Pcapng::default())
-        } else if let Some((pcap, header_bytes)) = Pcap::begin(bytes) {
-            window.pass(header_bytes);
-            Format::Pcap(pcap)
+        let format = if Pcapng::is_pcapng(bytes) {
+            CaptureFormat::Pcapng(Pcapng::default())
+        } else if let Some((pcap, header_bytes)) = Pcap::parse_header(bytes) {
+            window.advance(header_bytes);
+            CaptureFormat::Pcap(pcap)
         } else {
             let begin = bytes.get(..bytes.len().min(4)).unwrap_or_default();
             let what = format!(
-                "not a capture: it begins with {begin:02x?}, neither as pcap nor as pcapng does; give the file as it was captured, plain or packed by gzip"
+                "not a capture: it begins with {begin:02x?}, neither as pcap nor as pcapng does; give the file as it was captured, plain or gzip"
             );
             return Err(ImportError::Kind { path: window.input().path().to_owned(), what });
         };
         Ok(Self { window, format, is_ended: false, is_damaged: false })
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         self.window.input().path()
     }
 
-    /// How many bytes of what is in the file have been read.
+    /// Returns the number of bytes read of the decompressed content.
     pub fn bytes(&self) -> u64 {
         self.window.offset()
     }
 
-    /// The next packet. What cannot be read is noted in the report, and reading goes on where a packet can begin again.
+    /// Returns the next packet. Reports damage and continues at the next plausible packet.
     ///
     /// # Errors
     /// The file cannot be read.
     #[inline]
-    pub fn next(&mut self, report: &mut Report) -> Result<Option<Packet<'_>>, ImportError> {
-        let Some(Found { offset, place }) = self.find(report)? else { return Ok(None) };
+    pub fn next(&mut self, report: &mut ImportReport) -> Result<Option<Packet<'_>>, ImportError> {
+        let Some(LocatedPacket { offset, location: place }) = self.next_location(report)? else {
+            return Ok(None);
+        };
         let is_behind_damage = std::mem::take(&mut self.is_damaged);
-        let Place { wall_ns, link, at, is_cut, .. } = place;
-        // The packet is in front of the window, where its bytes still are.
-        let bytes = self.window.passed(at);
-        Ok(Some(Packet { offset, wall_ns, link, bytes, is_cut, is_behind_damage }))
+        let PacketLocation { wall_ns, link, range: at, is_cut, .. } = place;
+        // The window was advanced over the packet, but still holds its bytes.
+        let bytes = self.window.consumed(at);
+        Ok(Some(Packet { offset, wall_ns, link, bytes, is_cut, follows_damage: is_behind_damage }))
     }
 
     #[inline]
-    fn find(&mut self, report: &mut Report) -> Result<Option<Found>, ImportError> {
-        let mut wanted = 0;
+    fn next_location(&mut self, report: &mut ImportReport) -> Result<Option<LocatedPacket>, ImportError> {
+        let mut requested_bytes = 0;
         while !self.is_ended {
             let offset = self.window.offset();
-            match self.format.step(self.window.bytes()) {
-                Step::Packet(mut place) => {
-                    place.at = self.window.pass_with(place.at, place.end);
-                    return Ok(Some(Found { offset, place }));
+            match self.format.parse(self.window.bytes()) {
+                ParseStep::Packet(mut place) => {
+                    place.range = self.window.advance_over(place.range, place.end);
+                    return Ok(Some(LocatedPacket { offset, location: place }));
                 }
-                Step::Need(bytes) if bytes <= wanted || self.window.is_end() => self.end(report),
-                Step::Need(bytes) => {
-                    wanted = bytes;
-                    self.window.want(bytes).map_err(ImportError::read(self.window.input().path()))?;
+                ParseStep::Need(bytes) if bytes <= requested_bytes || self.window.is_end() => {
+                    self.finish(report);
+                }
+                ParseStep::Need(bytes) => {
+                    requested_bytes = bytes;
+                    self.window.fill(bytes).map_err(ImportError::read(self.window.input().path()))?;
                     continue;
                 }
-                Step::Pass(bytes) => {
-                    let passed = self.window.pass_far(bytes);
-                    if passed.map_err(ImportError::read(self.window.input().path()))? < bytes {
-                        self.flaw(report, offset, "the capture ends inside a block");
+                ParseStep::Skip(bytes) => {
+                    let skipped = self.window.skip(bytes);
+                    if skipped.map_err(ImportError::read(self.window.input().path()))? < bytes {
+                        self.report_flaw(report, offset, "the capture ends inside a block");
                         self.is_ended = true;
                     }
                 }
-                Step::Unreadable { end, what } => {
-                    self.flaw(report, offset, what);
-                    self.window.pass(end);
+                ParseStep::Unreadable { end, what } => {
+                    self.report_flaw(report, offset, what);
+                    self.window.advance(end);
                 }
-                Step::Damaged(what) => self.search(report, what)?,
+                ParseStep::Damaged(what) => self.resync(report, what)?,
             }
-            wanted = 0;
+            requested_bytes = 0;
         }
         Ok(None)
     }
 
-    /// Nothing whole follows.
+    /// Ends the capture: no complete packet follows.
     #[cold]
-    fn end(&mut self, report: &mut Report) {
+    fn finish(&mut self, report: &mut ImportReport) {
         self.is_ended = true;
         let (offset, rest) = (self.window.offset(), self.window.bytes().len());
         if let Some(what) = self.window.take_damage() {
-            self.flaw(report, offset + rest as u64, &what);
+            self.report_flaw(report, offset + rest as u64, &what);
         }
         if rest > 0 {
-            self.flaw(
+            self.report_flaw(
                 report,
                 offset,
-                &format!("the capture ends inside a packet, {rest} bytes behind its begin"),
+                &format!("the capture ends inside a packet, {rest} bytes after its start"),
             );
         }
-        self.window.pass(rest);
+        self.window.advance(rest);
     }
 
-    /// Goes to the next place where a packet can begin.
+    /// Advances to the next offset at which a packet can begin.
     #[cold]
-    fn search(&mut self, report: &mut Report, what: &str) -> Result<(), ImportError> {
+    fn resync(&mut self, report: &mut ImportReport, what: &str) -> Result<(), ImportError> {
         let offset = self.window.offset();
-        self.window.pass(1);
+        self.window.advance(1);
         loop {
-            // A packet can be judged where all of it and the head of the next are seen.
-            self.window.want(WINDOW_BYTES).map_err(ImportError::read(self.window.input().path()))?;
+            // A start is plausible only with the whole packet and the header of the next one in
+            // view.
+            self.window.fill(WINDOW_BYTES).map_err(ImportError::read(self.window.input().path()))?;
             let (bytes, is_end) = (self.window.bytes(), self.window.is_end());
-            let places = if is_end { bytes.len() } else { bytes.len().saturating_sub(WINDOW_BYTES / 4 * 3) };
-            let found =
-                (0..places).find(|at| self.format.is_likely(bytes.get(*at..).unwrap_or_default(), is_end));
-            self.window.pass(found.unwrap_or(places));
+            let candidates =
+                if is_end { bytes.len() } else { bytes.len().saturating_sub(WINDOW_BYTES / 4 * 3) };
+            let found = (0..candidates)
+                .find(|at| self.format.is_plausible(bytes.get(*at..).unwrap_or_default(), is_end));
+            self.window.advance(found.unwrap_or(candidates));
             if found.is_some() || is_end {
-                let passed = self.window.offset() - offset;
-                self.flaw(report, offset, &format!("{what}; {passed} bytes passed over"));
+                let skipped_bytes = self.window.offset() - offset;
+                self.report_flaw(report, offset, &format!("{what}; {skipped_bytes} bytes skipped"));
                 return Ok(());
             }
         }
     }
 
-    fn flaw(&mut self, report: &mut Report, offset: u64, what: &str) {
+    fn report_flaw(&mut self, report: &mut ImportReport, offset: u64, what: &str) {
         self.is_damaged = true;
-        report.flaw(self.window.input().path(), offset, None, what);
+        report.add_flaw(self.window.input().path(), offset, None, what);
     }
 }
 

@@ -1,4 +1,4 @@
-//! pcapng: blocks, some of which have packets (draft-ietf-opsawg-pcapng).
+//! pcapng: blocks, some of which hold packets (draft-ietf-opsawg-pcapng).
 
 use pcap_parser::pcapng::{
     EnhancedPacketBlock, InterfaceDescriptionBlock, SimplePacketBlock, parse_enhancedpacketblock_be,
@@ -8,53 +8,53 @@ use pcap_parser::pcapng::{
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{IDB_MAGIC, OptionCode};
 
-use super::step::{Place, Step};
+use super::parse_step::{PacketLocation, ParseStep};
 use super::window::WINDOW_BYTES;
 use crate::os::clock::NS_PER_S;
 
 /// Section Header Block: its type reads the same in both byte orders.
 const SECTION: u32 = 0x0A0D_0D0A;
-/// In a Section Header Block, in the byte order of the section.
+/// Magic number of a Section Header Block, in the byte order of the section.
 const BYTE_ORDER: [u8; 4] = [0x4D, 0x3C, 0x2B, 0x1A];
-/// The obsolete Packet Block, which nobody should write.
-const OLD_PACKET: u32 = 2;
+/// The obsolete Packet Block, which is not to be written any longer.
+const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
-/// Custom Block; all other types that are in use fit 16 bits, with the highest of 32 for local use.
+/// Custom Block. All other types in use fit into 16 bits, with the highest of 32 for local use.
 const CUSTOM: u32 = 0x4000_0BAD;
-/// Longest block with a packet or an interface, in bytes; a longer one is damage.
+/// Maximum length of a block with a packet or an interface, in bytes; a longer one is damage.
 const BLOCK_BYTES_MAX: u32 = 300 << 10;
-/// Longest block that is passed over, in bytes; a longer one is damage.
+/// Maximum length of a block that is skipped, in bytes; a longer one is damage.
 const OTHER_BYTES_MAX: u32 = 64 << 20;
-/// Bytes of a block without a body.
+/// Length of a block without a body, in bytes.
 const EMPTY_BYTES: u32 = 12;
-/// Most interfaces in a section; packets of those beyond cannot be read.
+/// Maximum number of interfaces in a section; packets of further ones cannot be read.
 const INTERFACES_MAX: usize = 4096;
 
 const _: () = assert!(BLOCK_BYTES_MAX as usize + 8 <= WINDOW_BYTES);
 
-/// The section that is being read.
+/// The current section.
 #[derive(Debug, Default)]
 pub(super) struct Pcapng {
     is_big_endian: bool,
-    interfaces: Vec<Interface>, // <= INTERFACES_MAX
+    interfaces: Vec<CaptureInterface>, // <= INTERFACES_MAX
 }
 
 #[derive(Debug)]
-struct Interface {
+struct CaptureInterface {
     link: u32,
     units_per_second: u64, // > 0
     offset_s: i64,
 }
 
 impl Pcapng {
-    /// Whether a file with these first bytes is one.
-    pub(super) fn is_begin(bytes: &[u8]) -> bool {
-        bytes.starts_with(&SECTION.to_le_bytes()) && Self::order(bytes).is_some()
+    /// Returns whether a file with these first bytes is a pcapng file.
+    pub(super) fn is_pcapng(bytes: &[u8]) -> bool {
+        bytes.starts_with(&SECTION.to_le_bytes()) && Self::is_section_big_endian(bytes).is_some()
     }
 
-    /// Whether the section that begins here is big-endian.
-    fn order(bytes: &[u8]) -> Option<bool> {
+    /// Returns whether the section that starts here is big-endian.
+    fn is_section_big_endian(bytes: &[u8]) -> Option<bool> {
         let order: [u8; 4] = *bytes.get(8..)?.first_chunk()?;
         match order {
             BYTE_ORDER => Some(false),
@@ -62,52 +62,54 @@ impl Pcapng {
         }
     }
 
-    /// What stands at the begin of these bytes.
-    pub(super) fn step(&mut self, bytes: &[u8]) -> Step {
-        let Some((kind, length)) = self.head(bytes) else { return Step::Need(EMPTY_BYTES as usize) };
+    /// Parses the block at the start of these bytes.
+    pub(super) fn parse_block(&mut self, bytes: &[u8]) -> ParseStep {
+        let Some((kind, length)) = self.block_header(bytes) else {
+            return ParseStep::Need(EMPTY_BYTES as usize);
+        };
         if length < EMPTY_BYTES || !length.is_multiple_of(4) {
-            return Step::Damaged("a block's length is less than 12 or no multiple of 4");
+            return ParseStep::Damaged("a block's length is less than 12 or not a multiple of 4");
         }
-        let is_read = matches!(kind, SECTION | IDB_MAGIC | OLD_PACKET | SIMPLE_PACKET | ENHANCED_PACKET);
+        let is_read = matches!(kind, SECTION | IDB_MAGIC | OBSOLETE_PACKET | SIMPLE_PACKET | ENHANCED_PACKET);
         if length > if is_read { BLOCK_BYTES_MAX } else { OTHER_BYTES_MAX } {
-            return Step::Damaged(
-                "a block is said to be longer than 300 KiB, or one without packets than 64 MiB",
-            );
+            return ParseStep::Damaged("a block's length exceeds 300 KiB, or 64 MiB for one without packets");
         }
         if !is_read && (kind & 0x7FFF_0000 != 0 && kind != CUSTOM || kind == 0) {
-            // No other types are in use; bytes of something else would be passed over unsaid.
-            return Step::Damaged("a block of no known type");
+            // No other types are in use; skipping them could hide foreign bytes.
+            return ParseStep::Damaged("a block of no known type");
         }
         if !is_read {
-            return Step::Pass(length.into());
+            return ParseStep::Skip(length.into());
         }
         let end = length as usize;
-        let Some(block) = bytes.get(..end) else { return Step::Need(end) };
-        // Both are of one byte order, which a section has changed.
+        let Some(block) = bytes.get(..end) else { return ParseStep::Need(end) };
+        // Compared as bytes: both are in the same byte order, which a section header may have
+        // changed.
         if block.get(end - 4..) != block.get(4..8) {
-            return Step::Damaged("a block's two lengths differ");
+            return ParseStep::Damaged("a block's two lengths differ");
         }
         match kind {
-            SECTION => match Self::order(block) {
+            SECTION => match Self::is_section_big_endian(block) {
                 Some(is_big_endian) => {
                     *self = Self { is_big_endian, interfaces: Vec::new() };
-                    Step::Pass(length.into())
+                    ParseStep::Skip(length.into())
                 }
-                None => Step::Damaged("a section without its byte order"),
+                None => ParseStep::Damaged("a section without its byte order"),
             },
-            IDB_MAGIC => self.interface(block),
-            ENHANCED_PACKET => self.enhanced(block),
-            OLD_PACKET => Step::Unreadable {
+            IDB_MAGIC => self.parse_interface(block),
+            ENHANCED_PACKET => self.parse_enhanced_packet(block),
+            OBSOLETE_PACKET => ParseStep::Unreadable {
                 end,
-                what: "a packet in the obsolete Packet Block: write the capture anew, by editcap -F pcapng",
+                what: "a packet in the obsolete Packet Block; convert the capture with editcap -F pcapng",
             },
-            _ => self.simple(block),
+            _ => self.parse_simple_packet(block),
         }
     }
 
-    /// Whether a block that is known may begin here, with both its lengths; or, where the window ends before it does, with one.
-    pub(super) fn is_likely(&self, bytes: &[u8]) -> bool {
-        let Some((kind, length)) = self.head(bytes) else { return false };
+    /// Returns whether a plausible block starts here: a known type with two equal lengths, all of
+    /// it within these bytes.
+    pub(super) fn is_plausible(&self, bytes: &[u8]) -> bool {
+        let Some((kind, length)) = self.block_header(bytes) else { return false };
         if !matches!(kind, SECTION | IDB_MAGIC | SIMPLE_PACKET | ENHANCED_PACKET)
             || !(EMPTY_BYTES + 4..=BLOCK_BYTES_MAX).contains(&length)
             || !length.is_multiple_of(4)
@@ -118,25 +120,25 @@ impl Pcapng {
         bytes.get(end - 4..end).is_some_and(|last| Some(last) == bytes.get(4..8))
     }
 
-    /// Type and length of the block.
-    fn head(&self, bytes: &[u8]) -> Option<(u32, u32)> {
-        let kind = self.number(bytes)?;
+    /// Returns type and length of the block.
+    fn block_header(&self, bytes: &[u8]) -> Option<(u32, u32)> {
+        let kind = self.read_u32(bytes)?;
         if kind != SECTION {
-            return Some((kind, self.number(bytes.get(4..)?)?));
+            return Some((kind, self.read_u32(bytes.get(4..)?)?));
         }
-        // A section brings its own byte order.
+        // A section has its own byte order.
         let length = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?);
         bytes.get(..EMPTY_BYTES as usize)?;
-        let is_big_endian = Self::order(bytes).unwrap_or(self.is_big_endian);
+        let is_big_endian = Self::is_section_big_endian(bytes).unwrap_or(self.is_big_endian);
         Some((kind, if is_big_endian { length.swap_bytes() } else { length }))
     }
 
-    fn number(&self, bytes: &[u8]) -> Option<u32> {
+    fn read_u32(&self, bytes: &[u8]) -> Option<u32> {
         let number = u32::from_le_bytes(*bytes.first_chunk()?);
         Some(if self.is_big_endian { number.swap_bytes() } else { number })
     }
 
-    fn interface(&mut self, block: &[u8]) -> Step {
+    fn parse_interface(&mut self, block: &[u8]) -> ParseStep {
         let end = block.len();
         let parse = if self.is_big_endian {
             parse_interfacedescriptionblock_be
@@ -144,64 +146,72 @@ impl Pcapng {
             parse_interfacedescriptionblock_le
         };
         let Ok((_, description)) = parse(block) else {
-            return Step::Unreadable { end, what: "an interface's description cannot be read" };
+            return ParseStep::Unreadable { end, what: "an interface's description cannot be read" };
         };
         if self.interfaces.len() >= INTERFACES_MAX {
-            return Step::Unreadable { end, what: "a section with more than 4,096 interfaces" };
+            return ParseStep::Unreadable { end, what: "a section with more than 4,096 interfaces" };
         }
-        let Some(interface) = Interface::new(&description, self.is_big_endian) else {
-            // The numbers of those behind it depend on it; without a resolution its packets have no time.
-            self.interfaces.push(Interface { link: u32::MAX, units_per_second: 1, offset_s: 0 });
-            return Step::Unreadable { end, what: "an interface's resolution of time is beyond 64 bits" };
+        let Some(interface) = CaptureInterface::new(&description, self.is_big_endian) else {
+            // Keeps the numbers of later interfaces correct. Without a resolution its packets have
+            // no time.
+            self.interfaces.push(CaptureInterface { link: u32::MAX, units_per_second: 1, offset_s: 0 });
+            return ParseStep::Unreadable { end, what: "an interface's time resolution exceeds 64 bits" };
         };
         self.interfaces.push(interface);
-        Step::Pass(end as u64)
+        ParseStep::Skip(end as u64)
     }
 
-    fn enhanced(&self, block: &[u8]) -> Step {
+    fn parse_enhanced_packet(&self, block: &[u8]) -> ParseStep {
         let end = block.len();
         let parse =
             if self.is_big_endian { parse_enhancedpacketblock_be } else { parse_enhancedpacketblock_le };
-        // The library subtracts what a block of its kind has at least.
+        // The library subtracts the minimum length of this block type unchecked.
         let parsed = if end < 32 { None } else { parse(block).ok() };
         let Some((_, packet)) = parsed else {
-            return Step::Unreadable { end, what: "a packet's block cannot be read" };
+            return ParseStep::Unreadable { end, what: "a packet's block cannot be read" };
         };
         let EnhancedPacketBlock { if_id, ts_high, ts_low, caplen, origlen, .. } = packet;
         let Some(interface) = self.interfaces.get(if_id as usize) else {
-            return Step::Unreadable { end, what: "a packet of an interface that is not described" };
+            return ParseStep::Unreadable { end, what: "a packet of an interface without a description" };
         };
         let length = packet.packet_data().len();
-        Step::Packet(Place {
+        ParseStep::Packet(PacketLocation {
             wall_ns: interface.wall_ns(u64::from(ts_high) << 32 | u64::from(ts_low)),
             link: interface.link,
-            at: 28..28 + length,
+            range: 28..28 + length,
             end,
             is_cut: caplen < origlen,
         })
     }
 
-    /// A packet without a time: 0, as nobody knows it.
-    fn simple(&self, block: &[u8]) -> Step {
+    /// Parses a Simple Packet Block, which has no time: 0 for unknown.
+    fn parse_simple_packet(&self, block: &[u8]) -> ParseStep {
         let end = block.len();
         let parse = if self.is_big_endian { parse_simplepacketblock_be } else { parse_simplepacketblock_le };
         let parsed = if end < 16 { None } else { parse(block).ok() };
         let Some((_, packet)) = parsed else {
-            return Step::Unreadable { end, what: "a packet's block cannot be read" };
+            return ParseStep::Unreadable { end, what: "a packet's block cannot be read" };
         };
         let SimplePacketBlock { origlen, .. } = packet;
         let Some(interface) = self.interfaces.first() else {
-            return Step::Unreadable { end, what: "a packet of an interface that is not described" };
+            return ParseStep::Unreadable { end, what: "a packet of an interface without a description" };
         };
         let length = packet.data.len().min(origlen as usize);
         let is_cut = length < origlen as usize;
-        Step::Packet(Place { wall_ns: 0, link: interface.link, at: 12..12 + length, end, is_cut })
+        ParseStep::Packet(PacketLocation {
+            wall_ns: 0,
+            link: interface.link,
+            range: 12..12 + length,
+            end,
+            is_cut,
+        })
     }
 }
 
-impl Interface {
+impl CaptureInterface {
     fn new(description: &InterfaceDescriptionBlock<'_>, is_big_endian: bool) -> Option<Self> {
-        // Not by the library, which takes every power of two for one beyond 64 bits (pcap-parser 0.17).
+        // Not by the library, which takes every power of two for one beyond 64 bits (pcap-parser
+        // 0.17).
         let exponent = u32::from(description.if_tsresol & 0x7F);
         let base = if description.if_tsresol & 0x80 == 0 { 10_u64 } else { 2 };
         let units_per_second = base.checked_pow(exponent)?;
@@ -209,13 +219,13 @@ impl Interface {
         let offset = options.find(|option| option.code == OptionCode::IfTsoffset);
         let offset =
             offset.and_then(|option| option.value.first_chunk().copied()).map_or(0, i64::from_le_bytes);
-        // The library reads it as little-endian whatever the section is.
+        // The library reads it as little-endian whatever the section's byte order is.
         let offset_s = if is_big_endian { offset.swap_bytes() } else { offset };
         let link = description.linktype.0.cast_unsigned() & 0xFFFF;
         Some(Self { link, units_per_second, offset_s })
     }
 
-    /// In nanoseconds since 1970; what does not fit is at the end of what does.
+    /// Converts to nanoseconds since 1970, saturating.
     #[inline]
     fn wall_ns(&self, time: u64) -> i64 {
         let (seconds, rest) = (time / self.units_per_second, time % self.units_per_second);

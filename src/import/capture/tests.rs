@@ -1,4 +1,4 @@
-//! Captures that are whole, and those that are not.
+//! Tests with intact and damaged captures.
 
 use std::cell::Cell;
 use std::io::Cursor;
@@ -7,24 +7,24 @@ use std::rc::Rc;
 use super::*;
 use crate::import::iex::generator::{self, Feed, File, Shape, Wrapping};
 
-/// Time and payload of each datagram, why the rest is none, and what is wrong.
-type Content = (Vec<(i64, Vec<u8>)>, Vec<NoDatagram>, Report);
+/// Time and payload of each datagram, the reasons why other packets are none, and the report.
+type CaptureContent = (Vec<(i64, Vec<u8>)>, Vec<SkipReason>, ImportReport);
 
-fn read(bytes: &[u8]) -> Result<Content, ImportError> {
+fn read(bytes: &[u8]) -> Result<CaptureContent, ImportError> {
     let source = Box::new(Cursor::new(bytes.to_vec()));
     let input = Input::new(Path::new("a"), source, Rc::new(Cell::new(0))).unwrap();
     let mut capture = Capture::open(input)?;
-    let (mut datagrams, mut others, mut report) = (Vec::new(), Vec::new(), Report::default());
-    let mut behind = 0;
+    let (mut datagrams, mut others, mut report) = (Vec::new(), Vec::new(), ImportReport::default());
+    let mut next_offset = 0;
     while let Some(packet) = capture.next(&mut report)? {
-        assert!(packet.offset >= behind, "packets stand in order");
-        behind = packet.offset + 1;
+        assert!(packet.offset >= next_offset, "packets are in order");
+        next_offset = packet.offset + 1;
         match datagram(packet.link, packet.bytes) {
             Ok(datagram) => datagrams.push((packet.wall_ns, datagram.payload.to_vec())),
             Err(why) => others.push(why),
         }
     }
-    assert_eq!(capture.bytes(), bytes.len() as u64, "all of it was passed");
+    assert_eq!(capture.bytes(), bytes.len() as u64, "all of it was read");
     Ok((datagrams, others, report))
 }
 
@@ -45,8 +45,8 @@ const WRAPPINGS: [Wrapping; 6] = [
     Wrapping { vlan_tags: 0, ipv6: false, option_words: 10 },
 ];
 
-// Goal: a capture is read alike whatever file it is in and whatever is around its datagrams. Method: all files and wrappings, more than
-// a window's length.
+// Proves that a capture reads the same in every file format and encapsulation, over more than a
+// window's length.
 #[test]
 fn all_files_and_links_are_read_alike() {
     let packets = packets(20_000);
@@ -56,7 +56,7 @@ fn all_files_and_links_are_read_alike() {
             assert!(bytes.len() > WINDOW_BYTES);
             let (datagrams, others, report) = read(&bytes).unwrap();
             assert!(
-                report.is_whole() && others.is_empty(),
+                report.is_complete() && others.is_empty(),
                 "{file:?} {wrapping:?}: {:?}",
                 report.flaws.first()
             );
@@ -65,9 +65,10 @@ fn all_files_and_links_are_read_alike() {
     }
 }
 
-// Goal: a capture that is cut gives what is whole, and says where it is cut. Method: every cut of a small capture of each kind.
+// Proves that a truncated capture yields its complete packets and reports where it ends. Truncates
+// at every byte.
 #[test]
-fn every_cut_gives_what_is_whole() {
+fn every_truncation_gives_complete_packets() {
     let packets = packets(30);
     for file in File::ALL {
         let bytes = generator::capture(&packets, file, Wrapping::default());
@@ -84,8 +85,8 @@ fn every_cut_gives_what_is_whole() {
             };
             let whole = ends.iter().filter(|end| **end <= cut).count().saturating_sub(1);
             assert!(datagrams == expected(&packets[..whole]), "{file:?} {cut}");
-            let is_end = ends.contains(&cut) || cut < ends[0] && report.is_whole();
-            assert_eq!(report.is_whole(), is_end, "{file:?} {cut}: {report:?}");
+            let is_end = ends.contains(&cut) || cut < ends[0] && report.is_complete();
+            assert_eq!(report.is_complete(), is_end, "{file:?} {cut}: {report:?}");
             if cut > ends[0] && !is_end {
                 assert_eq!(report.flaws[0].offset, ends[whole] as u64, "{file:?} {cut}");
             }
@@ -93,10 +94,10 @@ fn every_cut_gives_what_is_whole() {
     }
 }
 
-// Goal: reading goes on behind damage, and damage of the file's structure is told. Method: a bit of each byte of a capture flipped: all
-// packets but the one that is hit and at most two neighbours come out; garbage of many lengths between packets.
+// Proves that reading continues after damage and that structural damage is reported: a flipped bit
+// costs its packet and at most two neighbours, and garbage of any length at most one packet.
 #[test]
-fn reading_goes_on_behind_damage() {
+fn reading_continues_after_damage() {
     let packets = packets(30);
     for file in File::ALL {
         let begin = file.begin().len();
@@ -119,16 +120,16 @@ fn reading_goes_on_behind_damage() {
                 let (datagrams, _, report) = read(&bytes).unwrap();
                 let found = all.iter().filter(|one| datagrams.contains(one)).count();
                 assert!(found + 1 >= packets.len(), "{file:?} {length} of {filler}: {found}");
-                assert!(!report.is_whole(), "{file:?} {length} of {filler}");
+                assert!(!report.is_complete(), "{file:?} {length} of {filler}");
             }
         }
     }
 }
 
-// Goal: what is no datagram is passed over by its reason, and what is no capture is refused by its content. Method: a packet of each
-// reason; files of other kinds.
+// Proves that packets without a datagram are counted by reason, and that other files are rejected
+// by their content.
 #[test]
-fn what_is_no_datagram_has_a_reason() {
+fn other_packets_have_a_reason() {
     let datagram = generator::wrap(b"payload", Wrapping::default());
     let changed = |at: usize, byte: u8| {
         let mut packet = datagram.clone();
@@ -161,9 +162,9 @@ fn what_is_no_datagram_has_a_reason() {
     }
 }
 
-// Goal: packets in the obsolete block of pcapng are told, not passed over. Method: one in front of one in the usual block.
+// Proves that packets in pcapng's obsolete block are reported, not skipped.
 #[test]
-fn obsolete_packets_are_told() {
+fn obsolete_packets_are_reported() {
     let mut bytes = File::Pcapng.begin();
     let block = [&2_u32.to_le_bytes()[..], &36_u32.to_le_bytes(), &[0; 24], &36_u32.to_le_bytes()].concat();
     bytes.extend(block);
@@ -173,7 +174,7 @@ fn obsolete_packets_are_told() {
     assert!(report.flaws[0].what.contains("editcap"), "{report:?}");
 }
 
-// Goal: Linux cooked captures of both versions and bare IP are read. Method: the same datagram under each link type.
+// Proves that Linux cooked captures of both versions and bare IP are read.
 #[test]
 fn other_links_are_read() {
     let ethernet = generator::wrap(b"payload", Wrapping::default());
@@ -195,7 +196,7 @@ fn other_links_are_read() {
 
 const LINUX_COOKED_2_HEAD: usize = 20;
 
-// Goal: times are those of the interface, exact to the nanosecond. Method: resolutions of 10 and of 2, an offset, known answers.
+// Proves that times follow the interface's resolution and offset, exact to the nanosecond.
 #[test]
 fn times_are_those_of_the_interface() {
     let with = |options: &[u8], high: u32, low: u32| {
@@ -206,9 +207,9 @@ fn times_are_those_of_the_interface() {
         let length = 36_u32.to_le_bytes();
         bytes.extend([&6_u32.to_le_bytes()[..], &length, &head, &[9; 4], &length].concat());
         let input = Input::new(Path::new("a"), Box::new(Cursor::new(bytes)), Rc::new(Cell::new(0))).unwrap();
-        let (mut capture, mut report) = (Capture::open(input).unwrap(), Report::default());
+        let (mut capture, mut report) = (Capture::open(input).unwrap(), ImportReport::default());
         let wall_ns = capture.next(&mut report).unwrap().unwrap().wall_ns;
-        assert!(report.is_whole(), "{report:?}");
+        assert!(report.is_complete(), "{report:?}");
         wall_ns
     };
     assert_eq!(with(&[], 0x0005_4D9A, 0x1B2C_3D4E), 0x0005_4D9A_1B2C_3D4E * 1000);

@@ -1,29 +1,29 @@
-//! IEX DEEP 1.0 and TOPS 1.6 from captures.
+//! Imports IEX DEEP 1.0 and TOPS 1.6 from network captures.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod message;
-mod order;
+mod reordering;
 mod transport;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use self::message::{Found, Models, Place, SCHEMA};
-use self::order::{Arrival, Order, Placement};
-use self::transport::{Carried, Segment};
+use self::message::{IexTemplates, MessageForm, MessageTarget, SCHEMA};
+use self::reordering::{Arrival, Placement, ReorderBuffer};
+use self::transport::{DatagramContent, IexSegment};
 use super::capture::{Capture, Packet, datagram};
-use super::{Course, ImportError, Input, Job, Recording, Report, Source};
+use super::{ImportError, ImportJob, ImportProgress, ImportReport, ImportSource, Input, RunWriter};
 use crate::schema::market::iex::Header;
 use crate::schema::segment::GapCause;
 
-/// Most channels of a feed in one import; segments of others are a flaw.
+/// Maximum number of channels of a feed in one import; segments of others are flaws.
 const CHANNELS_MAX: usize = 64;
 
-/// In a report: what is of this transport, and not of the feed that is wanted.
+/// Reported for segments of this transport that belong to another feed.
 const OTHER_FEEDS: &str = "segments of other feeds";
 
-/// What is wanted.
+/// The feed to import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feed {
     /// Depth of book and last sale: DEEP 1.0.
@@ -55,22 +55,22 @@ impl Feed {
     }
 }
 
-/// Imports the captures, one behind the other: a feed goes on from one to the next.
+/// Imports the captures in sequence: the feed continues from one to the next.
 ///
 /// # Errors
-/// Every kind of [`ImportError`]. What was recorded before is sealed.
-pub fn import(files: &[PathBuf], feed: Feed, job: Job<'_, '_>) -> Result<Report, ImportError> {
-    let Job { storage, plan, mut course } = job;
-    let mut import = Import::begin(feed, Recording::begin(storage, plan)?, Rc::new(Models::new()));
+/// Any [`ImportError`]. Samples recorded before it are sealed.
+pub fn import(files: &[PathBuf], feed: Feed, job: ImportJob<'_, '_>) -> Result<ImportReport, ImportError> {
+    let ImportJob { storage, limits: plan, mut progress } = job;
+    let mut import = IexImport::begin(feed, RunWriter::begin(storage, plan)?, Rc::new(IexTemplates::new()));
     let result = files.iter().try_for_each(|file| {
-        if import.report.stopped { Ok(()) } else { import.read(course.open(file)?, &mut course) }
+        if import.report.stopped { Ok(()) } else { import.read(progress.open(file)?, &mut progress) }
     });
     let report = import.finish(result)?;
-    let others = report.passed_over.get(OTHER_FEEDS).copied().unwrap_or(0);
+    let others = report.skipped.get(OTHER_FEEDS).copied().unwrap_or(0);
     match files.first() {
-        Some(path) if report.written.sources.is_empty() && others > 0 => {
+        Some(path) if report.totals.sources.is_empty() && others > 0 => {
             let what = format!(
-                "no segment of {}, but {others} of other feeds: import it as what it is (iex-deep, iex-tops)",
+                "no segment of {}, but {others} of other feeds; import it as the other feed (iex-deep, iex-tops)",
                 feed.label()
             );
             Err(ImportError::Kind { path: path.clone(), what })
@@ -79,58 +79,58 @@ pub fn import(files: &[PathBuf], feed: Feed, job: Job<'_, '_>) -> Result<Report,
     }
 }
 
-/// An import at work.
-struct Import<'s> {
+/// An import in progress.
+struct IexImport<'s> {
     feed: Feed,
-    recording: Recording<'s>,
-    models: Rc<Models>,
+    recording: RunWriter<'s>,
+    templates: Rc<IexTemplates>,
     channels: Vec<Channel>, // <= CHANNELS_MAX
-    report: Report,
+    report: ImportReport,
 }
 
-/// One channel of the feed: a source.
+/// A channel of the feed, recorded as a source.
 struct Channel {
     number: u32,
     source: u16,
     epoch: u32,
-    order: Order<HeldSegment>,
+    order: ReorderBuffer<HeldSegment>,
 }
 
-/// A segment that waits for those in front of it.
+/// A segment that waits for earlier ones.
 struct HeldSegment {
     datagram: Box<[u8]>,
-    origin: Origin,
+    origin: CaptureLocation,
 }
 
-/// Where a segment was.
+/// The location of a segment in a capture.
 #[derive(Clone)]
-struct Origin {
+struct CaptureLocation {
     path: Rc<Path>,
     offset: u64,
 }
 
-impl<'s> Import<'s> {
-    fn begin(feed: Feed, recording: Recording<'s>, models: Rc<Models>) -> Self {
-        Self { feed, recording, models, channels: Vec::new(), report: Report::default() }
+impl<'s> IexImport<'s> {
+    fn begin(feed: Feed, recording: RunWriter<'s>, models: Rc<IexTemplates>) -> Self {
+        Self { feed, recording, templates: models, channels: Vec::new(), report: ImportReport::default() }
     }
 
-    /// Seals what was recorded, whatever came in between.
-    fn finish(mut self, result: Result<(), ImportError>) -> Result<Report, ImportError> {
+    /// Seals the recorded samples, also after an error.
+    fn finish(mut self, result: Result<(), ImportError>) -> Result<ImportReport, ImportError> {
         let result = result.and_then(|()| self.release_all());
         let written = self.recording.finish();
         result?;
-        Ok(Report { written: written?, ..self.report })
+        Ok(ImportReport { totals: written?, ..self.report })
     }
 
-    fn read(&mut self, input: Input, course: &mut Course<'_>) -> Result<(), ImportError> {
+    fn read(&mut self, input: Input, progress: &mut ImportProgress<'_>) -> Result<(), ImportError> {
         let mut capture = Capture::open(input)?;
         let path: Rc<Path> = capture.path().into();
         while let Some(packet) = capture.next(&mut self.report)? {
-            if packet.is_behind_damage {
-                self.channels.iter_mut().for_each(|channel| channel.order.damage());
+            if packet.follows_damage {
+                self.channels.iter_mut().for_each(|channel| channel.order.note_damage());
             }
-            self.packet(&packet, &path)?;
-            if !course.goes_on(self.recording.frames()) {
+            self.import_packet(&packet, &path)?;
+            if !progress.should_continue(self.recording.frames()) {
                 self.report.stopped = true;
                 break;
             }
@@ -140,63 +140,70 @@ impl<'s> Import<'s> {
     }
 
     #[inline]
-    fn packet(&mut self, packet: &Packet<'_>, path: &Rc<Path>) -> Result<(), ImportError> {
+    fn import_packet(&mut self, packet: &Packet<'_>, path: &Rc<Path>) -> Result<(), ImportError> {
         let datagram = match datagram(packet.link, packet.bytes) {
             Ok(datagram) => datagram,
             Err(why) => {
-                self.report.pass_over(why);
+                self.report.count_skipped(why);
                 return Ok(());
             }
         };
-        let segment = match Segment::parse(datagram.payload) {
-            Carried::Segment(segment) => segment,
-            Carried::Other => {
-                self.report.pass_over("datagrams of other protocols");
+        let segment = match IexSegment::parse(datagram.payload) {
+            DatagramContent::Segment(segment) => segment,
+            DatagramContent::Other => {
+                self.report.count_skipped("datagrams of other protocols");
                 return Ok(());
             }
-            Carried::Cut => {
-                self.report.flaw(path, packet.offset, None, "a segment is cut within its header");
+            DatagramContent::Truncated => {
+                self.report.add_flaw(path, packet.offset, None, "a segment is truncated within its header");
                 return Ok(());
             }
         };
         if segment.protocol != self.feed.protocol() {
-            self.report.pass_over(OTHER_FEEDS);
+            self.report.count_skipped(OTHER_FEEDS);
             return Ok(());
         }
-        if segment.is_beyond_numbers() {
+        if segment.exceeds_number_range() {
             let what = format!(
-                "a segment of {} messages from number {} on, which no feed reaches: damage",
+                "a segment of {} messages from number {} on exceeds the specification's range: damage",
                 segment.count, segment.first
             );
-            self.report.flaw(path, packet.offset, Some(segment.count.into()), what);
+            self.report.add_flaw(path, packet.offset, Some(segment.count.into()), what);
             return Ok(());
         }
-        let Some(at) = self.channel(segment.channel)? else {
-            let what =
-                format!("a segment of channel {}, and {CHANNELS_MAX} others came before", segment.channel);
-            self.report.flaw(path, packet.offset, Some(segment.count.into()), what);
+        let Some(at) = self.channel_index(segment.channel)? else {
+            let what = format!(
+                "a segment of channel {}, beyond the limit of {CHANNELS_MAX} channels",
+                segment.channel
+            );
+            self.report.add_flaw(path, packet.offset, Some(segment.count.into()), what);
             return Ok(());
         };
         let Some(channel) = self.channels.get_mut(at) else { return Ok(()) };
-        let mut work =
-            Work { channel, recording: &mut self.recording, models: &self.models, report: &mut self.report };
-        work.segment(&segment, packet, (path, datagram.payload))
+        let mut channel_import = ChannelImport {
+            channel,
+            recording: &mut self.recording,
+            templates: &self.templates,
+            report: &mut self.report,
+        };
+        channel_import.import_segment(&segment, packet, (path, datagram.payload))
     }
 
-    /// The place of a channel in the list; a new one becomes a source. None: there are too many.
+    /// Returns the index of a channel. Adds a source for a new one. Returns `None` if there are too
+    /// many.
     #[inline]
-    fn channel(&mut self, number: u32) -> Result<Option<usize>, ImportError> {
+    fn channel_index(&mut self, number: u32) -> Result<Option<usize>, ImportError> {
         let known = self.channels.iter().position(|channel| channel.number == number);
         if known.is_some() || self.channels.len() >= CHANNELS_MAX {
             return Ok(known);
         }
-        let place = self.channels.len();
-        let name = match place {
+        let index = self.channels.len();
+        let name = match index {
             0 => self.feed.name().to_owned(),
-            _ => format!("{}.{}", self.feed.name(), place + 1),
+            _ => format!("{}.{}", self.feed.name(), index + 1),
         };
         let label = |key: &str, value: String| (key.to_owned(), value);
-        let source = self.recording.add_source(Source {
+        let source = self.recording.add_source(ImportSource {
             name,
             labels: vec![
                 label("protocol", self.feed.label().to_owned()),
@@ -205,76 +212,77 @@ impl<'s> Import<'s> {
             root: SCHEMA.1.to_owned(),
             schema: SCHEMA.0.to_owned(),
         })?;
-        self.channels.push(Channel { number, source, epoch: 0, order: Order::new() });
-        Ok(Some(place))
+        self.channels.push(Channel { number, source, epoch: 0, order: ReorderBuffer::new() });
+        Ok(Some(index))
     }
 
-    /// At the end nothing more will fill a hole.
+    /// Releases all held segments at the end, when no more packets can fill a gap.
     fn release_all(&mut self) -> Result<(), ImportError> {
         for channel in &mut self.channels {
-            let mut work = Work {
+            let mut channel_import = ChannelImport {
                 channel,
                 recording: &mut self.recording,
-                models: &self.models,
+                templates: &self.templates,
                 report: &mut self.report,
             };
-            work.release_all()?;
+            channel_import.release_all()?;
         }
         Ok(())
     }
 }
 
-/// Work on one channel.
-struct Work<'i, 's> {
+/// The state needed to import segments of one channel.
+struct ChannelImport<'i, 's> {
     channel: &'i mut Channel,
-    recording: &'i mut Recording<'s>,
-    models: &'i Models,
-    report: &'i mut Report,
+    recording: &'i mut RunWriter<'s>,
+    templates: &'i IexTemplates,
+    report: &'i mut ImportReport,
 }
 
-impl Work<'_, '_> {
+impl ChannelImport<'_, '_> {
     #[inline]
-    fn segment(
+    fn import_segment(
         &mut self,
-        segment: &Segment<'_>,
+        segment: &IexSegment<'_>,
         packet: &Packet<'_>,
         (path, datagram): (&Rc<Path>, &[u8]),
     ) -> Result<(), ImportError> {
         while self.channel.order.is_overdue(packet.wall_ns) {
-            self.give_up()?;
+            self.give_up_gap()?;
         }
-        let whole = segment.whole();
+        let whole = segment.complete_count();
         let first_ns = segment.messages().next().and_then(message::time_ns);
         let arrival = Arrival {
             session: segment.session,
             first: segment.first,
             count: whole,
-            // No message is newer than the segment it is sent in: one that claims so must not hide a restart.
+            // No message is newer than the send time of its segment. Without this bound, a message
+            // with a false time could hide a restart.
             first_ns: first_ns.unwrap_or(segment.send_ns).min(segment.send_ns),
             send_ns: segment.send_ns,
             wall_ns: packet.wall_ns,
         };
-        match self.channel.order.place(&arrival) {
+        match self.channel.order.classify(&arrival) {
             Placement::Next(before) => self.record(segment, &arrival, before, (path, packet.offset))?,
             placement => {
-                let origin = Origin { path: Rc::clone(path), offset: packet.offset };
-                self.place(segment, &arrival, placement, (origin, datagram))?;
+                let origin = CaptureLocation { path: Rc::clone(path), offset: packet.offset };
+                self.import_out_of_order(segment, &arrival, placement, (origin, datagram))?;
             }
         }
         if whole < segment.count {
-            self.cut(segment, &arrival, (path, packet.offset));
+            self.report_truncated(segment, &arrival, (path, packet.offset));
         }
-        self.drain()
+        self.record_held()
     }
 
-    /// A segment that is not next.
+    /// Handles a segment that does not carry the next number.
     #[cold]
-    fn place(
+    fn import_out_of_order(
         &mut self,
-        segment: &Segment<'_>,
+        segment: &IexSegment<'_>,
         arrival: &Arrival,
         placement: Placement,
-        (origin, datagram): (Origin, &[u8]),
+        (origin, datagram): (CaptureLocation, &[u8]),
     ) -> Result<(), ImportError> {
         match placement {
             Placement::Next(before) => {
@@ -284,58 +292,64 @@ impl Work<'_, '_> {
                 let held = HeldSegment { datagram: datagram.into(), origin };
                 self.channel.order.hold(*arrival, datagram.len(), held);
             }
-            Placement::Anew => {
+            Placement::NewEpoch => {
                 self.release_all()?;
-                self.channel.order.begin(arrival);
+                self.channel.order.begin_epoch(arrival);
                 self.channel.epoch += 1;
-                self.report.pass_over("restarts of the feed's numbers");
-                let placement = self.channel.order.place(arrival);
-                debug_assert_ne!(placement, Placement::Anew, "an epoch begins once");
-                if placement != Placement::Anew {
-                    self.place(segment, arrival, placement, (origin, datagram))?;
+                self.report.count_skipped("restarts of the feed's numbers");
+                let placement = self.channel.order.classify(arrival);
+                debug_assert_ne!(placement, Placement::NewEpoch, "an epoch begins once");
+                if placement != Placement::NewEpoch {
+                    self.import_out_of_order(segment, arrival, placement, (origin, datagram))?;
                 }
             }
-            Placement::Heartbeat => self.report.pass_over("heartbeats"),
-            Placement::Repeat => self.report.pass_over("repeated segments"),
-            Placement::Late => self.report.pass_over("segments that came too late"),
-            Placement::Over => self.report.pass_over("segments of an epoch that is over"),
-            Placement::Before => {
+            Placement::Heartbeat => self.report.count_skipped("heartbeats"),
+            Placement::Repeat => self.report.count_skipped("repeated segments"),
+            Placement::Late => self.report.count_skipped("segments that came too late"),
+            Placement::OldEpoch => self.report.count_skipped("segments of an epoch that is over"),
+            Placement::WrongOrder => {
                 let what = format!(
-                    "a segment of {} messages was captured before the epoch began that is recorded, and is of another: \
+                    "a segment of {} messages is from an earlier epoch, captured before the recorded one began; \
                      give captures in the order of their times, and merge those of two lines first (mergecap)",
                     arrival.count
                 );
-                self.report.flaw(&origin.path, origin.offset, Some(arrival.count.into()), what);
+                self.report.add_flaw(&origin.path, origin.offset, Some(arrival.count.into()), what);
             }
         }
         Ok(())
     }
 
-    /// A segment has fewer messages than it says: the rest may come on another line, and is missing otherwise.
+    /// Reports a segment with fewer messages than it claims. The rest may arrive on another line;
+    /// otherwise it is missing.
     #[cold]
-    fn cut(&mut self, segment: &Segment<'_>, arrival: &Arrival, (path, offset): (&Rc<Path>, u64)) {
+    fn report_truncated(
+        &mut self,
+        segment: &IexSegment<'_>,
+        arrival: &Arrival,
+        (path, offset): (&Rc<Path>, u64),
+    ) {
         let missing = u64::from(segment.count - arrival.count);
         let what = format!(
-            "a segment of {} messages from number {} on has {} whole ones",
+            "a segment of {} messages from number {} on has only {} complete ones",
             segment.count, segment.first, arrival.count
         );
-        self.report.flaw(path, offset, Some(missing), what);
+        self.report.add_flaw(path, offset, Some(missing), what);
         let first = segment.first.saturating_add(arrival.count.into());
         let end = segment.first.saturating_add(segment.count.into());
-        let behind = Arrival { first: end, count: 0, ..*arrival };
-        if self.channel.order.place(&behind) == Placement::Ahead {
-            self.channel.order.damage_of(first..end);
-            let origin = Origin { path: Rc::clone(path), offset };
-            self.channel.order.hold(behind, 0, HeldSegment { datagram: Box::default(), origin });
+        let after = Arrival { first: end, count: 0, ..*arrival };
+        if self.channel.order.classify(&after) == Placement::Ahead {
+            self.channel.order.note_damaged_numbers(first..end);
+            let origin = CaptureLocation { path: Rc::clone(path), offset };
+            self.channel.order.hold(after, 0, HeldSegment { datagram: Box::default(), origin });
         }
     }
 
-    /// Records what has become next, by what was recorded last.
+    /// Records held segments that are next now.
     #[inline]
-    fn drain(&mut self) -> Result<(), ImportError> {
-        while let Some((arrival, held, before)) = self.channel.order.take() {
+    fn record_held(&mut self) -> Result<(), ImportError> {
+        while let Some((arrival, held, before)) = self.channel.order.take_next() {
             let HeldSegment { datagram, origin } = held;
-            if let Carried::Segment(segment) = Segment::parse(&datagram) {
+            if let DatagramContent::Segment(segment) = IexSegment::parse(&datagram) {
                 self.record(&segment, &arrival, before, (&origin.path, origin.offset))?;
             }
         }
@@ -343,27 +357,28 @@ impl Work<'_, '_> {
     }
 
     fn release_all(&mut self) -> Result<(), ImportError> {
-        while self.give_up()? {}
+        while self.give_up_gap()? {}
         Ok(())
     }
 
-    /// The first hole is a gap. Returns whether there was one.
+    /// Records the first missing range as a gap. Returns whether there was one.
     #[cold]
-    fn give_up(&mut self) -> Result<bool, ImportError> {
-        let Some(hole) = self.channel.order.give_up() else { return Ok(false) };
+    fn give_up_gap(&mut self) -> Result<bool, ImportError> {
+        let Some(hole) = self.channel.order.give_up_gap() else { return Ok(false) };
         if hole.count > 0 {
             let cause = if hole.is_damage { GapCause::Damaged } else { GapCause::NotReceived };
             self.recording.skip(self.channel.source, hole.count, cause);
         }
-        self.drain()?;
+        self.record_held()?;
         Ok(true)
     }
 
-    /// Records the messages of a segment, but for those that were there before.
+    /// Records the messages of a segment, except for the first `before`, which are recorded
+    /// already.
     #[inline]
     fn record(
         &mut self,
-        segment: &Segment<'_>,
+        segment: &IexSegment<'_>,
         arrival: &Arrival,
         before: u16,
         (path, offset): (&Rc<Path>, u64),
@@ -373,40 +388,50 @@ impl Work<'_, '_> {
         header.set_session(segment.session);
         header.set_channel(segment.channel);
         header.set_epoch(self.channel.epoch);
-        let mut place =
-            Place { recording: self.recording, source: self.channel.source, wall_ns: arrival.wall_ns };
-        // A message without a time has that of its segment, as it had when it was placed.
+        let mut target = MessageTarget {
+            recording: self.recording,
+            source: self.channel.source,
+            wall_ns: arrival.wall_ns,
+        };
+        // A message without a time has its segment's, as when the segment was classified.
         let mut newest_ns = arrival.first_ns;
         for (number, message) in (segment.first..).zip(segment.messages()).skip(before.into()) {
             header.set_sequence(number);
-            let found = self.models.append(&mut place, &mut header, message)?;
+            let found = self.templates.append(&mut target, &mut header, message)?;
             newest_ns = newest_ns.max(header.timestamp_ns().min(segment.send_ns));
-            if found != Found::Whole {
-                tell(self.report, found, message, (path, offset));
+            if found != MessageForm::Exact {
+                report_unexpected_message(self.report, found, message, (path, offset));
             }
         }
         if before > 0 {
-            self.report.pass_over("segments of which a part was there before");
+            self.report.count_skipped("segments of which a part was there before");
         }
         self.channel.order.record(arrival, newest_ns);
         Ok(())
     }
 }
 
-/// Tells of a message that is not known in all its bytes.
+/// Reports a message that does not match its specification.
 #[cold]
-fn tell(report: &mut Report, found: Found, message: &[u8], (path, offset): (&Rc<Path>, u64)) {
+fn report_unexpected_message(
+    report: &mut ImportReport,
+    found: MessageForm,
+    message: &[u8],
+    (path, offset): (&Rc<Path>, u64),
+) {
     match found {
-        Found::Whole => {}
-        Found::Longer => report.pass_over("fields behind those of the specification"),
-        Found::Unknown => report.pass_over("types of messages that are not known (their bytes are kept)"),
-        Found::Short => {
+        MessageForm::Exact => {}
+        MessageForm::Longer => report.count_skipped("fields behind those of the specification"),
+        MessageForm::Unknown => {
+            report.count_skipped("types of messages that are not known (their bytes are kept)");
+        }
+        MessageForm::Short => {
             let kind = message.first().map_or('-', |kind| char::from(*kind)).escape_default();
             let what = format!(
-                "a message of type {kind} has {} bytes, fewer than its type (they are kept)",
+                "a message of type {kind} has {} bytes, fewer than its type requires (they are kept)",
                 message.len()
             );
-            report.flaw(path, offset, None, what);
+            report.add_flaw(path, offset, None, what);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Captures of feeds, whole, repeated, in disorder, damaged.
+//! Tests with captures that are intact, repeated, out of order or damaged.
 
 use proptest::prelude::*;
 
@@ -6,15 +6,15 @@ use super::fuzzing::{capture, frames, import};
 use super::generator::{self, File, Packet, Random, Shape, Wrapping, lose};
 use super::*;
 use crate::schema::market::iex::{Message, TradingStatusCode};
-use crate::segment::fuzzing::Shelf;
+use crate::segment::fuzzing::MemoryStorage;
 
 fn shape(messages: usize, seed: u64) -> Shape {
     Shape { epochs: 3, ..Shape::real(generator::Feed::Deep, messages, seed) }
 }
 
-/// Epoch and number of each message that was recorded, how many are missing, and the report.
-fn recorded(bytes: &[u8]) -> (Vec<(u32, u64)>, u64, Report) {
-    let shelf = Shelf::default();
+/// Returns epoch and number of each recorded message, the number of lost ones, and the report.
+fn recorded(bytes: &[u8]) -> (Vec<(u32, u64)>, u64, ImportReport) {
+    let shelf = MemoryStorage::default();
     let report = import(bytes, Feed::Deep, &shelf).unwrap();
     let (frames, lost) = frames(&shelf);
     let numbers = frames.iter().map(|(_, _, payload)| {
@@ -39,8 +39,8 @@ fn pcap(packets: &[Packet]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // Goal: two lines that lose packets and are late by turns give the feed, and what both lost is exactly the gaps. Method: two copies of
-    // a feed with their own losses and delays within the window, merged by time, against the numbers that at least one has.
+    // Proves that two lines with losses and delays are merged into the feed, and that only messages
+    // lost on both become gaps.
     #[test]
     fn two_lines_give_the_feed(seed in any::<u64>(), odds in 2_u64..40) {
         let packets = generator::packets(&shape(3000, seed));
@@ -49,7 +49,7 @@ proptest! {
         let mut merged: Vec<Packet> = Vec::new();
         for line in &lines {
             for packet in line {
-                let delay = i64::try_from(random.below(u64::try_from(order::HELD_NS_MAX).unwrap() / 2)).unwrap();
+                let delay = i64::try_from(random.below(u64::try_from(reordering::HELD_NS_MAX).unwrap() / 2)).unwrap();
                 merged.push(Packet { wall_ns: packet.wall_ns + delay, ..packet.clone() });
             }
         }
@@ -59,12 +59,13 @@ proptest! {
         let kept: Vec<Packet> = packets.iter().filter(has).cloned().collect();
         prop_assert!(recorded == numbers(&kept), "{report:?}");
         prop_assert_eq!(lost, (numbers(&packets).len() - recorded.len()) as u64);
-        prop_assert_eq!(report.passed_over["restarts of the feed's numbers"], 2);
+        prop_assert_eq!(report.skipped["restarts of the feed's numbers"], 2);
     }
 
-    // Goal: nothing panics, and what is recorded is whole. Method: captures of all kinds with some bytes changed, and their cuts.
+    // Proves that changed and truncated captures never panic, and that all recorded samples are
+    // intact.
     #[test]
-    fn changed_captures_break_no_promise(seed in any::<u64>(), kind in 0..5_usize, changes in 1..20_usize) {
+    fn changed_captures_never_panic(seed in any::<u64>(), kind in 0..5_usize, changes in 1..20_usize) {
         let packets = generator::packets(&shape(150, seed));
         let mut bytes = generator::capture(&packets, File::ALL[kind], Wrapping::default());
         let mut random = Random(seed);
@@ -78,22 +79,22 @@ proptest! {
     }
 }
 
-// Goal: every message of a capture is recorded once, with its number, epoch and time; a repeat of all is nothing new. Method: a capture,
-// and the same with every packet twice.
+// Proves that every message is recorded once with its number, epoch and time, and that repeats add
+// nothing.
 #[test]
 fn a_repeat_is_nothing_new() {
     let packets = generator::packets(&shape(5000, 1));
     let (once, lost, report) = recorded(&pcap(&packets));
-    assert_eq!((once == numbers(&packets), lost, report.is_whole()), (true, 0, true));
+    assert_eq!((once == numbers(&packets), lost, report.is_complete()), (true, 0, true));
     let twice: Vec<Packet> = packets.iter().flat_map(|packet| [packet.clone(), packet.clone()]).collect();
     let (both, lost, report) = recorded(&pcap(&twice));
     assert_eq!((both == once, lost), (true, 0));
     let segments = packets.iter().filter(|packet| packet.count > 0).count();
-    assert_eq!(report.passed_over["repeated segments"], segments as u64);
+    assert_eq!(report.skipped["repeated segments"], segments as u64);
 }
 
-// Goal: a capture that begins in the middle lacks nothing; a new session is an epoch; what comes after its gap was declared is late.
-// Method: a capture without its begin, with a packet moved far behind; the session changed half way.
+// Proves that a capture that begins in the middle has no gap, that a new session is an epoch, and
+// that a packet after its recorded gap is late.
 #[test]
 fn begin_session_and_lateness() {
     let packets = generator::packets(&Shape { epochs: 1, ..shape(3000, 2) });
@@ -103,14 +104,14 @@ fn begin_session_and_lateness() {
 
     let mut moved = packets.clone();
     let mut late = moved.remove(50);
-    late.wall_ns += 5 * order::HELD_NS_MAX;
+    late.wall_ns += 5 * reordering::HELD_NS_MAX;
     let at = moved.partition_point(|packet| packet.wall_ns < late.wall_ns);
     moved.insert(at, late.clone());
     let (seen, lost, report) = recorded(&pcap(&moved));
     assert_eq!(lost, u64::from(late.count));
     assert_eq!(seen.len() as u64 + lost, numbers(&packets).len() as u64);
-    assert_eq!(report.passed_over["segments that came too late"], 1, "{report:?}");
-    assert!(!report.passed_over.contains_key("restarts of the feed's numbers"), "{report:?}");
+    assert_eq!(report.skipped["segments that came too late"], 1, "{report:?}");
+    assert!(!report.skipped.contains_key("restarts of the feed's numbers"), "{report:?}");
 
     let other = generator::packets(&Shape {
         session: 5,
@@ -121,12 +122,12 @@ fn begin_session_and_lateness() {
     let (seen, lost, report) = recorded(&pcap(&both));
     assert_eq!((seen.len(), lost), (numbers(&both).len(), 0));
     assert_eq!(seen.last().unwrap().0, 1);
-    assert_eq!(report.passed_over["restarts of the feed's numbers"], 1);
+    assert_eq!(report.skipped["restarts of the feed's numbers"], 1);
 }
 
-// Goal: captures in the wrong order are told with what to do, and not passed over. Method: a later session in front of an earlier one.
+// Proves that captures in the wrong order are reported with advice, not skipped.
 #[test]
-fn captures_in_the_wrong_order_are_told() {
+fn captures_in_the_wrong_order_are_reported() {
     let packets = generator::packets(&Shape { epochs: 1, ..shape(500, 5) });
     let later = generator::packets(&Shape {
         session: 5,
@@ -141,8 +142,7 @@ fn captures_in_the_wrong_order_are_told() {
     assert!(report.flaws.iter().all(|flaw| flaw.what.contains("in the order of their times")), "{report:?}");
 }
 
-// Goal: a message that claims a time of the far future hides no restart. Method: one such message in the first of two epochs; and a segment
-// that begins with a message without a time, twice.
+// Proves that messages with an impossible time, or with none, do not hide a restart.
 #[test]
 fn impossible_times_hide_nothing() {
     let packets = generator::packets(&Shape { epochs: 2, ..shape(2000, 8) });
@@ -151,11 +151,11 @@ fn impossible_times_hide_nothing() {
     first.segment[44..52].copy_from_slice(&i64::MAX.to_le_bytes());
     let (seen, lost, report) = recorded(&pcap(&changed));
     assert!(seen == numbers(&packets) && lost == 0, "{report:?}");
-    assert_eq!(report.passed_over["restarts of the feed's numbers"], 1);
+    assert_eq!(report.skipped["restarts of the feed's numbers"], 1);
 
     let mut twice = changed;
     let first = twice.iter().position(|packet| packet.count > 0).unwrap();
-    // A message of two bytes has no time; what was behind it stays the segment's.
+    // A message of two bytes has no time; the bytes after it stay in the segment.
     let length = u16::from_le_bytes(*twice[first].segment[40..].first_chunk().unwrap());
     twice[first].segment.splice(40..42 + usize::from(length), [2, 0, b'!', 0]);
     let payload = u16::try_from(twice[first].segment.len() - 40).unwrap();
@@ -163,11 +163,11 @@ fn impossible_times_hide_nothing() {
     twice.insert(first, twice[first].clone());
     let (seen, lost, report) = recorded(&pcap(&twice));
     assert!(seen == numbers(&packets) && lost == 0, "{report:?}");
-    assert_eq!(report.passed_over["restarts of the feed's numbers"], 1);
+    assert_eq!(report.skipped["restarts of the feed's numbers"], 1);
 }
 
-// Goal: a segment that says more than it has gives what it has, and the rest is a gap of damage; on the other line it is whole. Method: a
-// packet cut within its messages, alone, and with the whole one behind it.
+// Proves that a truncated segment yields its complete messages, that the rest is a gap caused by
+// damage, and that a complete copy on the other line fills it.
 #[test]
 fn a_cut_segment_gives_what_it_has() {
     let packets = generator::packets(&Shape { epochs: 1, ..shape(3000, 4) });
@@ -185,9 +185,9 @@ fn a_cut_segment_gives_what_it_has() {
     assert_eq!((seen == numbers(&packets), lost, report.flaws.len()), (true, 0, 1));
 }
 
-// Goal: heartbeats tell of messages that are missing at the end. Method: the last packets are heartbeats of a number that was not seen.
+// Proves that heartbeats reveal messages missing at the end.
 #[test]
-fn heartbeats_tell_what_is_missing() {
+fn heartbeats_reveal_missing_messages() {
     let mut packets = generator::packets(&Shape { epochs: 1, ..shape(3000, 5) });
     let all = numbers(&packets).len() as u64;
     let lost_packet = packets.pop().unwrap();
@@ -202,7 +202,7 @@ fn heartbeats_tell_what_is_missing() {
     assert_eq!((seen.len() as u64 + lost, lost), (all, u64::from(lost_packet.count)));
 }
 
-/// A capture of one segment with these messages.
+/// Returns a capture of one segment with these messages.
 fn one_segment(messages: &[&[u8]]) -> Vec<u8> {
     let payload: Vec<u8> = messages
         .iter()
@@ -219,16 +219,15 @@ fn one_segment(messages: &[&[u8]]) -> Vec<u8> {
     pcap(&[packet])
 }
 
-// Goal: what the specification does not know is kept or counted, never guessed. Method: a message of an unknown type, one longer and
-// one shorter than its type, one of no bytes, an unknown code, symbols with and without spaces.
+// Proves that unknown types, lengths and codes are kept or counted, never guessed.
 #[test]
-fn what_is_not_known_is_kept() {
+fn unknown_messages_are_kept() {
     let status =
         |code: u8, symbol: &[u8; 8]| [&[b'H', code][..], &5_i64.to_le_bytes(), symbol, b"T1  "].concat();
     let (known, odd) = (status(b'T', b"ZIEXT   "), status(b'?', b"        "));
     let longer = [status(b'H', b"ABCDEFGH"), vec![1, 2, 3]].concat();
     let bytes = one_segment(&[&known, &odd, &longer, b"z1234567890", &known[..12], b""]);
-    let shelf = Shelf::default();
+    let shelf = MemoryStorage::default();
     let report = import(&bytes, Feed::Deep, &shelf).unwrap();
     let (frames, _) = frames(&shelf);
     let messages: Vec<Message<'_>> =
@@ -245,12 +244,11 @@ fn what_is_not_known_is_kept() {
     assert_eq!(messages[0].header().send_ns(), 77);
     assert_eq!(messages[0].header().timestamp_ns(), 5);
     assert_eq!(report.flaws.len(), 1, "{report:?}");
-    assert_eq!(report.passed_over["types of messages that are not known (their bytes are kept)"], 2);
-    assert_eq!(report.passed_over["fields behind those of the specification"], 1);
+    assert_eq!(report.skipped["types of messages that are not known (their bytes are kept)"], 2);
+    assert_eq!(report.skipped["fields behind those of the specification"], 1);
 }
 
-// Goal: numbers beyond those of the specification are damage, told with its place, and neither panic nor wrap. Method: the last number that there
-// is, one beyond, the highest of 64 bits.
+// Proves that numbers beyond the specification are reported as damage and neither panic nor wrap.
 #[test]
 fn numbers_beyond_the_specification_are_damage() {
     for (first, is_taken) in
@@ -265,7 +263,7 @@ fn numbers_beyond_the_specification_are_damage() {
     }
 }
 
-// Goal: the number of channels is bounded, and what is beyond is told. Method: one segment each of more channels than there may be.
+// Proves that the number of channels is limited, and that further ones are reported.
 #[test]
 fn channels_are_bounded() {
     let packets = generator::packets(&Shape { epochs: 1, ..shape(20, 6) });
@@ -275,9 +273,9 @@ fn channels_are_bounded() {
         packet.segment[4..8].copy_from_slice(&channel.to_le_bytes());
         many.push(packet);
     }
-    let shelf = Shelf::default();
+    let shelf = MemoryStorage::default();
     let report = import(&pcap(&many), Feed::Deep, &shelf).unwrap();
-    assert_eq!((report.written.sources.len(), report.flaws.len()), (CHANNELS_MAX, 2));
-    assert_eq!(report.written.sources[1].name, "iex-deep.2");
+    assert_eq!((report.totals.sources.len(), report.flaws.len()), (CHANNELS_MAX, 2));
+    assert_eq!(report.totals.sources[1].name, "iex-deep.2");
     frames(&shelf);
 }

@@ -1,100 +1,101 @@
-//! Segments of the transport (IEX Transport Specification 1.25, "Outbound Transport Protocol"), as UDP carries them.
+//! Segments of the transport (IEX Transport Specification 1.25, "Outbound Transport Protocol") in
+//! UDP datagrams.
 
-/// Version of the transport that is read.
+/// The supported transport version.
 const VERSION: u8 = 1;
-/// Message protocol ids that the exchange has given out: TOPS 1.6, DEEP 1.0, DEEP+ 1.0.
+/// Message protocol ids assigned by the exchange: TOPS 1.6, DEEP 1.0, DEEP+ 1.0.
 const PROTOCOLS: std::ops::RangeInclusive<u16> = 0x8000..=0x80FF;
-/// Bytes of the header.
+/// Length of the header, in bytes.
 const HEADER_BYTES: usize = 40;
 
-/// What a datagram carries.
+/// The content of a datagram.
 #[derive(Debug)]
-pub(super) enum Carried<'p> {
-    /// Nothing of this transport.
+pub(super) enum DatagramContent<'p> {
+    /// Not of this transport.
     Other,
-    /// A segment whose header is cut.
-    Cut,
+    /// A segment with a truncated header.
+    Truncated,
     /// A segment.
-    Segment(Segment<'p>),
+    Segment(IexSegment<'p>),
 }
 
-/// One segment.
+/// A segment of the transport.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Segment<'p> {
+pub(super) struct IexSegment<'p> {
     /// Message protocol id.
     pub(super) protocol: u16,
     pub(super) channel: u32,
     pub(super) session: u32,
-    /// Messages that it is said to have; 0 in a heartbeat.
+    /// Claimed number of messages; 0 in a heartbeat.
     pub(super) count: u16,
-    /// Sequence number of the first one.
+    /// Sequence number of the first message.
     pub(super) first: u64,
-    /// When it was sent, since 1970, UTC.
+    /// Send time in nanoseconds since 1970, UTC.
     pub(super) send_ns: i64,
-    /// The messages, as far as they are there.
+    /// The messages, as far as they were captured.
     payload: &'p [u8],
 }
 
-impl<'p> Segment<'p> {
-    /// What the payload of a datagram is.
+impl<'p> IexSegment<'p> {
+    /// Parses the payload of a datagram.
     #[inline]
-    pub(super) fn parse(payload: &'p [u8]) -> Carried<'p> {
-        let Some((header, behind)) = payload.split_first_chunk::<HEADER_BYTES>() else {
+    pub(super) fn parse(payload: &'p [u8]) -> DatagramContent<'p> {
+        let Some((header, tail)) = payload.split_first_chunk::<HEADER_BYTES>() else {
             return match *payload {
                 [VERSION, _, low, high, ..] if PROTOCOLS.contains(&u16::from_le_bytes([low, high])) => {
-                    Carried::Cut
+                    DatagramContent::Truncated
                 }
-                _ => Carried::Other,
+                _ => DatagramContent::Other,
             };
         };
         let protocol = u16::from_le_bytes([header[2], header[3]]);
         if header[0] != VERSION || !PROTOCOLS.contains(&protocol) {
-            return Carried::Other;
+            return DatagramContent::Other;
         }
         let length = usize::from(u16::from_le_bytes([header[12], header[13]]));
-        Carried::Segment(Self {
+        DatagramContent::Segment(Self {
             protocol,
-            channel: number(header, 4),
-            session: number(header, 8),
+            channel: read_u32(header, 4),
+            session: read_u32(header, 8),
             count: u16::from_le_bytes([header[14], header[15]]),
-            first: wide(header, 24),
-            send_ns: wide(header, 32).cast_signed(),
-            payload: behind.get(..length).unwrap_or(behind),
+            first: read_u64(header, 24),
+            send_ns: read_u64(header, 32).cast_signed(),
+            payload: tail.get(..length).unwrap_or(tail),
         })
     }
 
-    /// Whether a number in it is none: the specification has them as signed numbers of 64 bits.
+    /// Returns whether a sequence number exceeds the specification's range, signed 64-bit numbers.
     #[inline]
-    pub(super) fn is_beyond_numbers(&self) -> bool {
+    pub(super) fn exceeds_number_range(&self) -> bool {
         self.first.saturating_add(self.count.into()) > i64::MAX.cast_unsigned()
     }
 
-    /// Its messages, type byte first, as many as are whole, at most as many as it is said to have.
+    /// Returns its complete messages, each starting with the type byte; at most the claimed number.
     #[inline]
     pub(super) fn messages(&self) -> impl Iterator<Item = &'p [u8]> + use<'p> {
         let mut rest = self.payload;
         let whole = std::iter::from_fn(move || {
-            let (length, behind) = rest.split_first_chunk()?;
-            let (message, behind) = behind.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
-            rest = behind;
+            let (length, tail) = rest.split_first_chunk()?;
+            let (message, tail) = tail.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+            rest = tail;
             Some(message)
         });
         whole.take(usize::from(self.count))
     }
 
-    /// How many of its messages are whole.
+    /// Returns the number of complete messages.
     #[inline]
-    pub(super) fn whole(&self) -> u16 {
+    pub(super) fn complete_count(&self) -> u16 {
         u16::try_from(self.messages().count()).unwrap_or(self.count)
     }
 }
 
 #[inline]
-fn number(header: &[u8; HEADER_BYTES], at: usize) -> u32 {
+fn read_u32(header: &[u8; HEADER_BYTES], at: usize) -> u32 {
     header.get(at..).and_then(|rest| rest.first_chunk()).copied().map_or(0, u32::from_le_bytes)
 }
 
 #[inline]
-fn wide(header: &[u8; HEADER_BYTES], at: usize) -> u64 {
+fn read_u64(header: &[u8; HEADER_BYTES], at: usize) -> u64 {
     header.get(at..).and_then(|rest| rest.first_chunk()).copied().map_or(0, u64::from_le_bytes)
 }

@@ -1,6 +1,8 @@
-//! What lies in a file: text, plain or packed by gzip, or the entries of a ZIP archive (PKWARE APPNOTE 6.3).
+//! LOBSTER inputs: a text file, plain or gzip, or the entries of a ZIP archive (PKWARE APPNOTE
+//! 6.3).
 //!
-//! The directory of an archive is read by a library; entries are unpacked as they are read, two at once, from wherever they lie.
+//! A library reads the archive's directory. Entries are decompressed as they are read, two at a
+//! time, from any offset.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -14,48 +16,49 @@ use zip::read::{ZipArchive, ZipFile, read_zipfile_from_stream};
 use zip::result::{ZipError, ZipResult};
 
 use crate::import::error::ImportError;
-use crate::import::input::{Counted, Input};
+use crate::import::input::{CountingInput, Input};
 
-/// Most entries of an archive; one with more is refused.
+/// Maximum number of entries of an archive; one with more is rejected.
 pub const ENTRIES_MAX: usize = 4096;
-/// Longest name of an entry, in bytes, as of a path; one with a longer name is a flaw.
+/// Maximum length of an entry's name, in bytes, as for a path; a longer one is a flaw.
 const NAME_BYTES_MAX: usize = 4096;
-/// Most bytes that are read of an archive to know its entries; one that takes more is refused.
+/// Maximum number of bytes read from an archive to list its entries; an archive that needs more is
+/// rejected.
 const DIRECTORY_BYTES_MAX: u64 = 64 << 20;
-/// How much is read at once, in bytes.
+/// Read size, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
-/// Where a text lies.
+/// The location of a text.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
-    /// It is the file, packed by gzip or not.
+pub(super) enum TextLocation {
+    /// A file, plain or gzip.
     File(PathBuf),
-    /// It is an entry of an archive.
-    Entry(PathBuf, Entry),
+    /// An entry of an archive.
+    Entry(PathBuf, ArchiveEntry),
 }
 
 /// An entry of an archive.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct ArchiveEntry {
     name: String,
-    start: u64, // of its bytes in the archive
-    packed_bytes: u64,
+    start: u64, // offset of its data in the archive
+    compressed_bytes: u64,
     is_deflated: bool,
     crc: u32,
 }
 
-/// What an archive holds.
+/// The content of an archive.
 #[derive(Debug, Default)]
-pub(super) struct Contents {
-    pub(super) entries: Vec<Entry>,
-    /// What cannot be read: where in the archive, and why.
+pub(super) struct ArchiveContents {
+    pub(super) entries: Vec<ArchiveEntry>,
+    /// Unreadable entries: offset in the archive and reason.
     pub(super) flaws: Vec<(u64, String)>,
-    seen: usize, // entries of all kinds: <= ENTRIES_MAX + 1
+    entry_count: usize, // entries of all kinds: <= ENTRIES_MAX + 1
 }
 
-impl Place {
-    /// How it is named to a person: of an entry the archive, then its name.
-    pub(super) fn path(&self) -> PathBuf {
+impl TextLocation {
+    /// Returns a path for messages; for an entry, the archive's path followed by the entry's name.
+    pub(super) fn display_path(&self) -> PathBuf {
         match self {
             Self::File(path) => path.clone(),
             Self::Entry(archive, entry) => {
@@ -66,7 +69,7 @@ impl Place {
         }
     }
 
-    /// Its name without folders.
+    /// Returns its name without directories.
     pub(super) fn file_name(&self) -> Option<&str> {
         let path = match self {
             Self::File(path) => path,
@@ -75,7 +78,7 @@ impl Place {
         path.file_name()?.to_str()
     }
 
-    /// Opens it; `bytes` counts what is read of the file, packed.
+    /// Opens it; `bytes` counts the bytes read from the file, before decompression.
     ///
     /// # Errors
     /// [`ImportError::Read`].
@@ -86,23 +89,27 @@ impl Place {
                 let failed = ImportError::read(archive);
                 let mut file = File::open(archive).map_err(&failed)?;
                 file.seek(SeekFrom::Start(entry.start)).map_err(&failed)?;
-                let packed = Counted { source: file.take(entry.packed_bytes), bytes };
-                let packed = BufReader::with_capacity(READ_BYTES, packed);
-                let source: Box<dyn Read> =
-                    if entry.is_deflated { Box::new(DeflateDecoder::new(packed)) } else { Box::new(packed) };
-                let checked = Checked { source, hasher: crc32fast::Hasher::new(), crc: entry.crc };
+                let compressed = CountingInput { source: file.take(entry.compressed_bytes), bytes };
+                let compressed = BufReader::with_capacity(READ_BYTES, compressed);
+                let source: Box<dyn Read> = if entry.is_deflated {
+                    Box::new(DeflateDecoder::new(compressed))
+                } else {
+                    Box::new(compressed)
+                };
+                let checked = CrcReader { source, hasher: crc32fast::Hasher::new(), crc: entry.crc };
                 let reader: Box<dyn BufRead> = Box::new(BufReader::with_capacity(READ_BYTES, checked));
-                Ok(Input::of(&self.path(), reader, true))
+                Ok(Input::from_reader(&self.display_path(), reader, true))
             }
         }
     }
 }
 
-/// What an archive holds, by its directory or, where that is damaged or cut off, by the headers of the entries.
+/// Lists the entries of an archive from its directory or, if that is damaged or missing, from the
+/// headers of the entries.
 ///
 /// # Errors
-/// [`ImportError::Read`]; [`ImportError::Kind`]: more entries than [`ENTRIES_MAX`].
-pub(super) fn contents(path: &Path) -> Result<Contents, ImportError> {
+/// [`ImportError::Read`]; [`ImportError::Kind`] for more than [`ENTRIES_MAX`] entries.
+pub(super) fn contents(path: &Path) -> Result<ArchiveContents, ImportError> {
     let open = || File::open(path).map_err(ImportError::read(path));
     let contents = match by_directory(open()?) {
         Ok(contents) => Ok(contents),
@@ -110,16 +117,17 @@ pub(super) fn contents(path: &Path) -> Result<Contents, ImportError> {
         Err(error) => by_headers(open()?, &error),
     };
     let contents = contents.map_err(ImportError::read(path))?;
-    if contents.seen > ENTRIES_MAX {
-        let what = format!("more than {ENTRIES_MAX} entries in one archive: unpack it and name the files");
+    if contents.entry_count > ENTRIES_MAX {
+        let what = format!("more than {ENTRIES_MAX} entries in one archive; unpack it and import the files");
         return Err(ImportError::Kind { path: path.to_owned(), what });
     }
     Ok(contents)
 }
 
-fn by_directory(file: File) -> ZipResult<Contents> {
-    let mut archive = ZipArchive::new(BufReader::new(Limited { file, left: DIRECTORY_BYTES_MAX }))?;
-    let mut contents = Contents::default();
+fn by_directory(file: File) -> ZipResult<ArchiveContents> {
+    let mut archive =
+        ZipArchive::new(BufReader::new(LimitedFile { file, remaining_bytes: DIRECTORY_BYTES_MAX }))?;
+    let mut contents = ArchiveContents::default();
     for number in 0..archive.len().min(ENTRIES_MAX + 1) {
         let header_start = archive.by_index_data(number).map_or(0, |entry| entry.header_start());
         match archive.by_index_raw(number) {
@@ -133,24 +141,24 @@ fn by_directory(file: File) -> ZipResult<Contents> {
     Ok(contents)
 }
 
-/// Walks from header to header until one is none.
-fn by_headers(file: File, why: &ZipError) -> io::Result<Contents> {
-    let mut contents = Contents::default();
+/// Follows the entries' headers until an offset has none.
+fn by_headers(file: File, why: &ZipError) -> io::Result<ArchiveContents> {
+    let mut contents = ArchiveContents::default();
     let at = Rc::new(Cell::new(0));
-    let mut reader = Counted { source: BufReader::new(file), bytes: Rc::clone(&at) };
+    let mut reader = CountingInput { source: BufReader::new(file), bytes: Rc::clone(&at) };
     let reason = loop {
         let header_start = at.get();
         match read_zipfile_from_stream(&mut reader) {
             Ok(Some(entry)) => contents.add(&entry, at.get(), header_start),
-            Ok(None) => break "the directory of the archive is damaged or cut off".to_owned(),
+            Ok(None) => break "the directory of the archive is damaged or truncated".to_owned(),
             Err(ZipError::Io(error)) if error.raw_os_error().is_some() => return Err(error),
             Err(_) => {
                 break format!(
-                    "the archive is damaged or cut off ({why}): unpack it with another program if more lies behind"
+                    "the archive is damaged or truncated ({why}); to import the rest, unpack it with another program"
                 );
             }
         }
-        if contents.seen > ENTRIES_MAX {
+        if contents.entry_count > ENTRIES_MAX {
             return Ok(contents);
         }
     };
@@ -158,74 +166,78 @@ fn by_headers(file: File, why: &ZipError) -> io::Result<Contents> {
     Ok(contents)
 }
 
-impl Contents {
+impl ArchiveContents {
     fn add<R: Read>(&mut self, entry: &ZipFile<'_, R>, start: u64, header_start: u64) {
-        self.seen += 1;
+        self.entry_count += 1;
         if entry.is_dir() {
             return;
         }
         if entry.name_raw().len() > NAME_BYTES_MAX {
-            self.flaws
-                .push((header_start, format!("an entry whose name has more than {NAME_BYTES_MAX} bytes")));
+            self.flaws.push((header_start, format!("an entry's name is longer than {NAME_BYTES_MAX} bytes")));
             return;
         }
         let name = String::from_utf8_lossy(entry.name_raw()).into_owned();
         let is_deflated = match entry.compression() {
             _ if entry.encrypted() => {
-                let why = format!("entry {} is encrypted: unpack it first", name.escape_debug());
+                let why = format!("entry {} is encrypted; unpack it first", name.escape_debug());
                 self.flaws.push((header_start, why));
                 return;
             }
             CompressionMethod::Stored => false,
             CompressionMethod::Deflated => true,
             other => {
-                let why = format!("entry {} is packed by {other}: unpack it first", name.escape_debug());
+                let why = format!(
+                    "entry {} is compressed with {other}, only stored and deflated entries can be read; unpack it first",
+                    name.escape_debug()
+                );
                 self.flaws.push((header_start, why));
                 return;
             }
         };
         let (packed_bytes, crc) = (entry.compressed_size(), entry.crc32());
-        self.entries.push(Entry { name, start, packed_bytes, is_deflated, crc });
+        self.entries.push(ArchiveEntry { name, start, compressed_bytes: packed_bytes, is_deflated, crc });
     }
 }
 
-/// A file of which only so much may be read.
-struct Limited {
+/// A file with a limit on the bytes read.
+struct LimitedFile {
     file: File,
-    left: u64,
+    remaining_bytes: u64,
 }
 
-impl Read for Limited {
+impl Read for LimitedFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let most = usize::try_from(self.remaining_bytes).unwrap_or(usize::MAX).min(buffer.len());
         if most == 0 && !buffer.is_empty() {
-            return Err(io::Error::other(format!("its directory has more than {DIRECTORY_BYTES_MAX} bytes")));
+            return Err(io::Error::other(format!(
+                "the archive's directory is larger than {DIRECTORY_BYTES_MAX} bytes"
+            )));
         }
         let read = self.file.read(buffer.get_mut(..most).unwrap_or_default())?;
-        self.left -= read as u64;
+        self.remaining_bytes -= read as u64;
         Ok(read)
     }
 }
 
-impl Seek for Limited {
+impl Seek for LimitedFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.file.seek(to)
     }
 }
 
-/// What was unpacked, compared at its end with the checksum that the archive has of it.
-struct Checked {
+/// Decompressed content that is verified against the archive's CRC at its end.
+struct CrcReader {
     source: Box<dyn Read>,
     hasher: crc32fast::Hasher,
     crc: u32,
 }
 
-impl Read for Checked {
+impl Read for CrcReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
         self.hasher.update(buffer.get(..read).unwrap_or_default());
         if read == 0 && !buffer.is_empty() && self.hasher.clone().finalize() != self.crc {
-            let what = "the entry is cut off, or its content is not what its checksum says";
+            let what = "the entry is truncated, or its content does not match its checksum";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         Ok(read)

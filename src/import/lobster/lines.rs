@@ -1,4 +1,4 @@
-//! Lines of a file in constant memory, each with its place.
+//! Reads lines with their offsets, in constant memory.
 
 use std::io::Read;
 use std::ops::Range;
@@ -8,50 +8,50 @@ use super::row::LINE_BYTES_MAX;
 use crate::import::error::ImportError;
 use crate::import::input::Input;
 
-/// How much is read at once, in bytes; a line of the greatest length fits in twice.
+/// Read size, in bytes. Holds two lines of the maximum length.
 const BUFFER_BYTES: usize = 256 << 10;
 const _: () = assert!(BUFFER_BYTES > 2 * LINE_BYTES_MAX, "a line and its end fit");
 
-/// What a text file may begin with to say that it is UTF-8.
+/// The UTF-8 byte order mark, which a text file may begin with.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// One line.
+/// A line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Line<'b> {
-    /// Where it begins, in bytes from the start of what is in the file.
+pub(super) struct TextLine<'b> {
+    /// Offset of its start in the decompressed content, in bytes.
     pub(super) offset: u64,
-    /// What it says.
-    pub(super) text: Text<'b>,
+    /// Its content.
+    pub(super) text: LineText<'b>,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Text<'b> {
-    /// Without its end.
-    Whole(&'b [u8]),
-    /// The last line of a file that ends without an end of line.
+pub(super) enum LineText<'b> {
+    /// The text without the end of line.
+    Complete(&'b [u8]),
+    /// The last line of a file that does not end with an end of line.
     Unended(&'b [u8]),
-    /// Nothing, though more lines follow.
+    /// An empty line that is followed by further lines.
     Blank,
-    /// More than [`LINE_BYTES_MAX`]; it was passed over.
-    Long,
+    /// More than [`LINE_BYTES_MAX`] bytes; the line was skipped.
+    TooLong,
 }
 
-/// The lines of a file.
+/// Reads the lines of a file.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LineReader {
     input: Input,
     buffer: Box<[u8]>,
-    start: usize, // of what was not given out: <= end
-    end: usize,   // of what was read: <= buffer's length
+    start: usize, // of the unread bytes: <= end
+    end: usize,   // of the bytes read: <= buffer.len()
     offset: u64,  // of `start`
-    blanks: u64,  // empty lines that were found and not given out
+    blanks: u64,  // empty lines found but not returned yet
     blank_offset: u64,
     has_ended: bool,
     damage: Option<String>,
 }
 
-impl Lines {
+impl LineReader {
     pub(super) fn new(input: Input) -> Self {
         Self {
             input,
@@ -71,20 +71,22 @@ impl Lines {
     }
 
     pub(super) fn is_packed(&self) -> bool {
-        self.input.is_packed()
+        self.input.is_compressed()
     }
 
-    /// Up to where it has been read, in bytes from the start of what is in the file.
+    /// Returns the current offset in the decompressed content, in bytes.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Why what is packed in the file cannot be read any further. The line that this cut is not given out.
+    /// Returns the reason why the compressed content cannot be read further. The line at that point
+    /// is not returned.
     pub(super) fn damage(&self) -> Option<&str> {
         self.damage.as_deref()
     }
 
-    /// The first bytes of what was not given out: a buffer full, or all there is.
+    /// Returns the first unread bytes: up to a full buffer, at least half of one unless the file
+    /// ends.
     ///
     /// # Errors
     /// [`ImportError::Read`].
@@ -98,16 +100,16 @@ impl Lines {
         Ok(self.unread())
     }
 
-    /// The next line. Empty ones at the end of the file are none.
+    /// Returns the next line. Skips empty lines at the end of the file.
     ///
     /// # Errors
     /// [`ImportError::Read`].
-    pub(super) fn next(&mut self) -> Result<Option<Line<'_>>, ImportError> {
+    pub(super) fn next(&mut self) -> Result<Option<TextLine<'_>>, ImportError> {
         if self.offset == 0 {
             self.peek()?;
         }
         loop {
-            let Some((line, behind, is_ended)) = self.find()? else { return Ok(None) };
+            let Some((line, next_start, is_ended)) = self.find_line()? else { return Ok(None) };
             let length = line.len();
             let offset = self.offset;
             if length == 0 && is_ended {
@@ -115,27 +117,27 @@ impl Lines {
                     self.blank_offset = offset;
                 }
                 self.blanks += 1;
-                self.advance(behind - self.start);
+                self.advance(next_start - self.start);
                 continue;
             }
             if self.blanks > 0 {
                 self.blanks -= 1;
-                return Ok(Some(Line { offset: self.blank_offset, text: Text::Blank }));
+                return Ok(Some(TextLine { offset: self.blank_offset, text: LineText::Blank }));
             }
             if length > LINE_BYTES_MAX {
-                self.pass_over_line()?;
-                return Ok(Some(Line { offset, text: Text::Long }));
+                self.skip_line()?;
+                return Ok(Some(TextLine { offset, text: LineText::TooLong }));
             }
-            self.advance(behind - self.start);
+            self.advance(next_start - self.start);
             let text = self.buffer.get(line).unwrap_or_default();
-            let text = if is_ended { Text::Whole(text) } else { Text::Unended(text) };
-            return Ok(Some(Line { offset, text }));
+            let text = if is_ended { LineText::Complete(text) } else { LineText::Unended(text) };
+            return Ok(Some(TextLine { offset, text }));
         }
     }
 
-    /// Where the next line lies in the buffer, where the one behind it begins, and whether it has an end; of a line that is too long what was
-    /// read of it.
-    fn find(&mut self) -> Result<Option<(Range<usize>, usize, bool)>, ImportError> {
+    /// Returns the range of the next line in the buffer, the offset of the line after it, and
+    /// whether it has an end. For a line that is too long, returns the part read so far.
+    fn find_line(&mut self) -> Result<Option<(Range<usize>, usize, bool)>, ImportError> {
         let mut searched = 0;
         loop {
             let unread = self.unread();
@@ -150,7 +152,7 @@ impl Lines {
                 return Ok(Some((self.start..self.end, self.end, false)));
             }
             if self.has_ended {
-                // Of what was damaged nobody knows how the last line went on.
+                // After damage, the rest of the last line is unknown.
                 let is_line = searched > 0 && self.damage.is_none();
                 return Ok(is_line.then_some((self.start..self.end, self.end, false)));
             }
@@ -158,8 +160,8 @@ impl Lines {
         }
     }
 
-    /// Goes behind the end of the line that begins here.
-    fn pass_over_line(&mut self) -> Result<(), ImportError> {
+    /// Skips to the end of the current line.
+    fn skip_line(&mut self) -> Result<(), ImportError> {
         loop {
             let unread = self.unread();
             if let Some(at) = memchr::memchr(b'\n', unread) {
@@ -185,14 +187,14 @@ impl Lines {
         self.offset += bytes as u64;
     }
 
-    /// Reads more behind what is there.
+    /// Reads more bytes after those in the buffer.
     #[cold]
     fn fill(&mut self) -> Result<(), ImportError> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
-        let room = self.buffer.get_mut(self.end..).unwrap_or_default();
-        match self.input.read(room) {
+        let free = self.buffer.get_mut(self.end..).unwrap_or_default();
+        match self.input.read(free) {
             Ok(read) => {
                 self.end += read;
                 self.has_ended = read == 0;
@@ -212,8 +214,12 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn lines(content: &[u8]) -> Lines {
-        Lines::new(Input::of(Path::new("a"), Box::new(std::io::Cursor::new(content.to_vec())), false))
+    fn lines(content: &[u8]) -> LineReader {
+        LineReader::new(Input::from_reader(
+            Path::new("a"),
+            Box::new(std::io::Cursor::new(content.to_vec())),
+            false,
+        ))
     }
 
     fn all(content: &[u8]) -> Vec<(u64, Vec<u8>)> {
@@ -221,10 +227,10 @@ mod tests {
         let mut found = Vec::new();
         while let Some(line) = lines.next().unwrap() {
             let text = match line.text {
-                Text::Whole(text) => text.to_vec(),
-                Text::Unended(text) => [text, b"|"].concat(),
-                Text::Blank => b"blank".to_vec(),
-                Text::Long => b"long".to_vec(),
+                LineText::Complete(text) => text.to_vec(),
+                LineText::Unended(text) => [text, b"|"].concat(),
+                LineText::Blank => b"blank".to_vec(),
+                LineText::TooLong => b"long".to_vec(),
             };
             found.push((line.offset, text));
         }
@@ -232,10 +238,9 @@ mod tests {
         found
     }
 
-    // Goal: each line is given out once, with its place, whatever ends it. Method: all kinds of ends, blank lines in the middle and at the
-    // end, a byte order mark, a last line without an end.
+    // Proves that each line is returned once with its offset, whatever its line ending.
     #[test]
-    fn lines_have_their_places() {
+    fn lines_have_their_offsets() {
         let texts = |content: &[u8]| {
             let found = all(content).into_iter();
             found.map(|(at, text)| (at, String::from_utf8(text).unwrap())).collect::<Vec<_>>()
@@ -253,10 +258,10 @@ mod tests {
         assert_eq!(texts(b"a\rb\n"), [line(0, "a\rb")]);
     }
 
-    // Goal: a line of the greatest length is a line, one beyond is passed over and what follows is not; memory does not grow. Method: lengths
-    // around the limit and around the buffer, with and without an end.
+    // Proves that a line of the maximum length is returned, a longer one is skipped in constant
+    // memory, and the lines after it are read.
     #[test]
-    fn long_lines_are_passed_over() {
+    fn long_lines_are_skipped() {
         for length in [
             LINE_BYTES_MAX - 1,
             LINE_BYTES_MAX,
@@ -278,7 +283,7 @@ mod tests {
         }
     }
 
-    // Goal: many lines over many buffers come out as they are. Method: lines of many lengths against `split`.
+    // Proves that lines across buffer boundaries are read correctly.
     #[test]
     fn lines_cross_buffers() {
         let content: Vec<u8> =

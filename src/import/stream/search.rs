@@ -1,68 +1,81 @@
-//! What comes next in a stream, whole or not.
+//! Finds the next item in a stream: a frame, a damaged range, or zeros.
 
-use super::window::Window;
+use super::window::StreamWindow;
 use crate::import::ImportError;
-use crate::stream::{Content, KindDeframer, SliceDeframer, Step, salvage};
+use crate::stream::{DeframeStatus, KindDeframer, RegionContent, SliceDeframer, salvage};
 
-/// From so many zeros on, a place where a frame should begin is space that was never written (docs/ARCHITECTURE.md, "Salvage").
+/// From this many zero bytes on, a range where a frame should begin is space that was never written
+/// (docs/ARCHITECTURE.md, "Salvage").
 const ZEROS_MIN: usize = 64;
 
-/// What stands at the front of a window, and how long it is in bytes.
+/// The item at the start of a window, with its length in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum StreamItem {
     /// A frame.
     Frame(usize),
-    /// A frame whose length was damaged, as its checksum proves.
+    /// A frame whose length field was damaged, as its checksum proves.
     Repaired(usize),
-    /// No whole frame.
-    Hole(usize),
+    /// A range without an intact frame.
+    Damage(usize),
     /// Space that was never written.
     Zeros(usize),
 }
 
-impl Found {
+impl StreamItem {
     pub(super) fn length(self) -> usize {
-        let (Self::Frame(length) | Self::Repaired(length) | Self::Hole(length) | Self::Zeros(length)) = self;
+        let (Self::Frame(length) | Self::Repaired(length) | Self::Damage(length) | Self::Zeros(length)) =
+            self;
         length
     }
 }
 
-/// Looks at what stands at the front of a window, which is not at its end.
-pub(super) fn next(window: &mut Window, deframer: &KindDeframer) -> Result<Found, ImportError> {
-    let needed = match deframer.deframe(window.rest()) {
-        Ok(Step::Frame(frame)) => return whole(window, deframer, frame.bytes().len()),
-        Ok(Step::Incomplete { needed }) => needed,
-        Err(_) => return search(window, deframer),
+/// Returns the item at the start of a non-empty window.
+pub(super) fn next_item(
+    window: &mut StreamWindow,
+    deframer: &KindDeframer,
+) -> Result<StreamItem, ImportError> {
+    let needed = match deframer.deframe(window.unconsumed()) {
+        Ok(DeframeStatus::Frame(frame)) => return intact_frame(window, deframer, frame.bytes().len()),
+        Ok(DeframeStatus::Incomplete { needed }) => needed,
+        Err(_) => return resync(window, deframer),
     };
-    // The header may come before the length is known.
-    if window.fill(needed)? { next(window, deframer) } else { search(window, deframer) }
+    // The header may be needed before the length is known.
+    if window.fill(needed)? { next_item(window, deframer) } else { resync(window, deframer) }
 }
 
-/// An intact frame, unless it is one of many that are nothing but zeros.
-fn whole(window: &mut Window, deframer: &KindDeframer, length: usize) -> Result<Found, ImportError> {
+/// Returns an intact frame, unless it is one of many empty frames in a range of zeros.
+fn intact_frame(
+    window: &mut StreamWindow,
+    deframer: &KindDeframer,
+    length: usize,
+) -> Result<StreamItem, ImportError> {
     let is_empty = length == deframer.header_bytes();
-    if is_empty && window.fill(ZEROS_MIN)? && window.rest().iter().take(ZEROS_MIN).all(|byte| *byte == 0) {
-        return search(window, deframer);
+    if is_empty
+        && window.fill(ZEROS_MIN)?
+        && window.unconsumed().iter().take(ZEROS_MIN).all(|byte| *byte == 0)
+    {
+        return resync(window, deframer);
     }
-    Ok(Found::Frame(length))
+    Ok(StreamItem::Frame(length))
 }
 
-/// Searches what can be read behind damage, in a stretch that holds two of the longest frames.
+/// Searches for the next intact frame after damage, in a range that holds two frames of maximum
+/// length.
 #[cold]
-fn search(window: &mut Window, deframer: &KindDeframer) -> Result<Found, ImportError> {
-    let longest = deframer.header_bytes() + deframer.max_frame_len();
-    let goes_on = window.fill(longest.saturating_mul(2))?;
-    let rest = window.rest();
-    let Some(piece) = salvage(rest, *deframer).next() else { return Ok(Found::Hole(rest.len())) };
-    // What reaches the end of the stretch may end behind it: a frame may begin in its last part.
-    let reaches_end = piece.length == rest.len() && goes_on;
+fn resync(window: &mut StreamWindow, deframer: &KindDeframer) -> Result<StreamItem, ImportError> {
+    let longest_frame = deframer.header_bytes() + deframer.max_frame_len();
+    let has_more = window.fill(longest_frame.saturating_mul(2))?;
+    let rest = window.unconsumed();
+    let Some(salvaged) = salvage(rest, *deframer).next() else { return Ok(StreamItem::Damage(rest.len())) };
+    // A range without frames that reaches the end may continue: a frame may begin in its last part.
+    let reaches_end = salvaged.length == rest.len() && has_more;
     let header_bytes = deframer.header_bytes();
-    Ok(match piece.content {
-        Content::Frame(payload) => Found::Frame(header_bytes + payload.len()),
-        Content::Repaired(payload) => Found::Repaired(header_bytes + payload.len()),
-        Content::Hole if reaches_end => Found::Hole(piece.length - longest),
-        Content::Hole => Found::Hole(piece.length),
-        Content::Zeros if reaches_end => Found::Zeros(piece.length - ZEROS_MIN),
-        Content::Zeros => Found::Zeros(piece.length),
+    Ok(match salvaged.content {
+        RegionContent::Frame(payload) => StreamItem::Frame(header_bytes + payload.len()),
+        RegionContent::Repaired(payload) => StreamItem::Repaired(header_bytes + payload.len()),
+        RegionContent::Damaged if reaches_end => StreamItem::Damage(salvaged.length - longest_frame),
+        RegionContent::Damaged => StreamItem::Damage(salvaged.length),
+        RegionContent::Zeros if reaches_end => StreamItem::Zeros(salvaged.length - ZEROS_MIN),
+        RegionContent::Zeros => StreamItem::Zeros(salvaged.length),
     })
 }

@@ -1,63 +1,66 @@
-//! The bytes of an input that have been read and not passed yet.
+//! The bytes of an input that were read but not consumed yet.
 
 use std::io::{self, BufRead};
 
 use crate::import::{ImportError, Input};
 
-/// A stretch of an input, from where reading stands on. Its memory follows what is asked for at once, never the input's length.
+/// The unconsumed bytes of an input. Its memory follows the requested length, never the input's
+/// length.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct StreamWindow {
     input: Input,
     bytes: Vec<u8>,
-    start: usize, // of what is not passed yet: <= bytes.len()
-    offset: u64,  // of that in the input
+    start: usize, // of the unconsumed bytes: <= bytes.len()
+    offset: u64,  // of `start` in the input
     has_ended: bool,
-    damage: Option<io::Error>, // of the packing: what comes behind it cannot be read
+    damage: Option<io::Error>, // of the compressed data: nothing can be read after it
 }
 
-impl Window {
+impl StreamWindow {
     pub(super) fn new(input: Input) -> Self {
         Self { input, bytes: Vec::new(), start: 0, offset: 0, has_ended: false, damage: None }
     }
 
-    /// What has been read and not passed.
+    /// Returns the unconsumed bytes.
     #[inline]
-    pub(super) fn rest(&self) -> &[u8] {
+    pub(super) fn unconsumed(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
-    /// Where that begins in the input.
+    /// Returns their offset in the input.
     #[inline]
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// What is wrong with the packing of the input, told once.
+    /// Returns, once, the error in the compressed data.
     pub(super) fn take_damage(&mut self) -> Option<io::Error> {
         self.damage.take()
     }
 
-    /// Reads on until so many bytes are there, or the input ends. Returns whether they are there.
+    /// Reads until this many bytes are available or the input ends. Returns whether they are
+    /// available.
     #[inline]
     pub(super) fn fill(&mut self, bytes: usize) -> Result<bool, ImportError> {
-        if self.rest().len() >= bytes {
+        if self.unconsumed().len() >= bytes {
             return Ok(true);
         }
         self.read(bytes)
     }
 
-    /// Passes bytes that are there.
+    /// Consumes available bytes.
     #[inline]
-    pub(super) fn pass(&mut self, bytes: usize) {
-        let bytes = bytes.min(self.rest().len());
+    pub(super) fn consume(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.unconsumed().len());
         self.start += bytes;
         self.offset += bytes as u64;
     }
 
     #[inline(never)]
     fn read(&mut self, bytes: usize) -> Result<bool, ImportError> {
-        while self.rest().len() < bytes && !self.has_ended {
-            // What was passed makes room once it is the larger part, so that each byte is moved once at most.
+        while self.unconsumed().len() < bytes && !self.has_ended {
+            // Free the consumed bytes once they are the larger part, so that each byte is moved at
+            // most once.
             if self.start >= self.bytes.len() - self.start {
                 self.bytes.drain(..self.start);
                 self.start = 0;
@@ -78,6 +81,6 @@ impl Window {
             self.input.consume(read);
             self.has_ended = read == 0;
         }
-        Ok(self.rest().len() >= bytes)
+        Ok(self.unconsumed().len() >= bytes)
     }
 }

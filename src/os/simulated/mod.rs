@@ -1,9 +1,11 @@
-//! A storage in memory that keeps apart what a process sees (the page cache) and what is on the medium: it fails and
-//! crashes where a test tells it to, and shows what may be found afterwards.
+//! An in-memory storage that separates the state that a process sees (the page cache) from the
+//! state on disk. It fails and crashes where a test asks for it, and shows the possible states
+//! afterwards.
 //!
-//! Never more obliging than the kernel: unsynced sectors arrive in any order or not at all, directory entries are on
-//! the medium only once the directory is synced, and a failed sync may have thrown away what it did not write. All
-//! choices come from seeds, so that a failure can be repeated.
+//! It guarantees no more than the kernel: unsynced sectors reach the disk in any order or not at
+//! all, directory entries are durable only once the directory is synced, and a failed sync may have
+//! dropped the data that it did not write. All choices come from seeds, so that a failure can be
+//! reproduced.
 
 mod file;
 
@@ -12,32 +14,32 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-pub(crate) use super::fault::{CrashKind, Failure, Moment};
-pub(crate) use super::medium::Random;
-use super::medium::{Directory, Goes, Inode, PAGE_BYTES};
-use super::storage::{Entry, Space, Storage, StorageFile};
+pub(crate) use super::fault::{CrashKind, CrashPoint, InjectedFailure};
+pub(crate) use super::simulated_disk::SimulationRandom;
+use super::simulated_disk::{Displaced, PAGE_BYTES, SimulatedDirectory, SimulatedInode};
+use super::storage::{DiskSpace, FileEntry, Storage, StorageFile};
 use file::SimulatedFile;
 
-/// ESHUTDOWN: no file system says it, and a number survives every conversion of errors on its way.
+/// ESHUTDOWN: no file system returns it, and an errno survives every conversion of errors.
 const CRASHED: i32 = 108;
-/// EPERM: what the kernel says of an immutable file.
+/// EPERM: the kernel's error for an immutable file.
 const NOT_PERMITTED: i32 = 1;
 /// EMFILE.
 const TOO_MANY_FILES: i32 = 24;
 
-/// A directory whose medium may be looked at. Clones share it.
+/// A directory on a simulated disk. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct SimulatedStorage {
-    disk: Arc<Mutex<Disk>>,
+    disk: Arc<Mutex<SimulatedDisk>>,
 }
 
-/// An operation that changes something or syncs, as it was done.
+/// A logged operation that changes or syncs something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create {
         name: String,
     },
-    /// What was taken, of all that was given.
+    /// The bytes that were written, of all that were given.
     Append {
         offset: u64,
         bytes: u64,
@@ -48,7 +50,7 @@ pub(crate) enum Operation {
     Truncate {
         length: u64,
     },
-    /// How long the file was.
+    /// Length of the file.
     Sync {
         length: u64,
     },
@@ -70,91 +72,92 @@ pub(crate) enum Operation {
     SyncDirectory,
 }
 
-/// One line of the log. Its index there is the operation's number.
+/// One line of the log. Its index is the operation's number.
 #[derive(Debug, Clone)]
-pub(crate) struct Event {
-    /// Which file, in the order of creation; none for the directory, or where there was none.
+pub(crate) struct LoggedOperation {
+    /// The file, in the order of creation; `None` for the directory or a missing file.
     pub(crate) file: Option<usize>,
     pub(crate) operation: Operation,
-    /// What the caller was told.
+    /// The result that the caller got.
     pub(crate) result: Result<(), io::ErrorKind>,
 }
 
 #[derive(Debug)]
-struct Disk {
-    inodes: Vec<Inode>,
-    directory: Directory,
+struct SimulatedDisk {
+    inodes: Vec<SimulatedInode>,
+    directory: SimulatedDirectory,
     capacity: u64,
-    log: Vec<Event>,
-    failures: BTreeMap<usize, Failure>,
-    crash: Option<(usize, Moment)>,
+    log: Vec<LoggedOperation>,
+    failures: BTreeMap<usize, InjectedFailure>,
+    crash: Option<(usize, CrashPoint)>,
     crashed: bool,
-    unremovable: BTreeSet<String>,
-    blindness: Option<Failure>,
-    /// Another descriptor is refused: a file that is open goes on.
-    lacks_descriptors: bool,
-    random: Random,
+    immutable: BTreeSet<String>,
+    listing_failure: Option<InjectedFailure>,
+    /// New descriptors are refused; open files keep working.
+    descriptors_exhausted: bool,
+    random: SimulationRandom,
 }
 
-/// How an operation goes.
+/// The injected result of an operation.
 #[derive(Debug, Clone, Copy)]
-enum Fate {
+enum InjectedResult {
     Succeeds,
-    Fails(Failure),
-    Dies,
+    Fails(InjectedFailure),
+    Crashes,
 }
 
 impl SimulatedStorage {
-    /// An empty directory on a medium without limit.
+    /// Creates an empty directory on an unlimited disk.
     pub(crate) fn new(seed: u64) -> Self {
-        Self::holding(BTreeMap::new(), seed)
+        Self::with_files(BTreeMap::new(), seed)
     }
 
-    fn holding(files: BTreeMap<String, Vec<u8>>, seed: u64) -> Self {
+    fn with_files(files: BTreeMap<String, Vec<u8>>, seed: u64) -> Self {
         let names: BTreeMap<String, usize> = files.keys().cloned().zip(0..).collect();
-        let disk = Disk {
-            inodes: files.into_values().map(Inode::holding).collect(),
-            directory: Directory::holding(names),
+        let disk = SimulatedDisk {
+            inodes: files.into_values().map(SimulatedInode::with_content).collect(),
+            directory: SimulatedDirectory::with_names(names),
             capacity: u64::MAX >> 1,
             log: Vec::new(),
             failures: BTreeMap::new(),
             crash: None,
             crashed: false,
-            unremovable: BTreeSet::new(),
-            blindness: None,
-            lacks_descriptors: false,
-            random: Random::new(seed),
+            immutable: BTreeSet::new(),
+            listing_failure: None,
+            descriptors_exhausted: false,
+            random: SimulationRandom::new(seed),
         };
         Self { disk: Arc::new(Mutex::new(disk)) }
     }
 
-    /// Bounds the medium, in bytes.
+    /// Limits the disk, in bytes.
     pub(crate) fn set_capacity(&self, bytes: u64) {
         self.disk().capacity = bytes;
     }
 
-    /// Refuses to remove a file from now on, as an immutable one is refused (EPERM).
+    /// Refuses to remove a file from now on (EPERM), like an immutable one.
     pub(crate) fn refuse_removal(&self, name: &str) {
-        self.disk().unremovable.insert(name.to_owned());
+        self.disk().immutable.insert(name.to_owned());
     }
 
-    /// Lets every listing and every look at the free space fail, or no longer. Files that are open go on.
-    pub(crate) fn set_blindness(&self, failure: Option<Failure>) {
-        self.disk().blindness = failure;
+    /// Makes every listing and every query of the free space fail, or succeed again. Open files
+    /// keep working.
+    pub(crate) fn set_listing_failure(&self, failure: Option<InjectedFailure>) {
+        self.disk().listing_failure = failure;
     }
 
-    /// Refuses every further descriptor (EMFILE), or no longer. Files that are open go on.
-    pub(crate) fn set_lack_of_descriptors(&self, lacks: bool) {
-        self.disk().lacks_descriptors = lacks;
+    /// Refuses new descriptors (EMFILE), or accepts them again. Open files keep working.
+    pub(crate) fn set_descriptors_exhausted(&self, lacks: bool) {
+        self.disk().descriptors_exhausted = lacks;
     }
 
-    /// Lets an operation fail, by its number.
-    pub(crate) fn fail(&self, operation: usize, failure: impl Into<Failure>) {
+    /// Makes an operation fail, by its number.
+    pub(crate) fn fail(&self, operation: usize, failure: impl Into<InjectedFailure>) {
         self.disk().failures.insert(operation, failure.into());
     }
 
     /// Crashes at an operation, by its number. From then on every call fails, on every handle.
-    pub(crate) fn crash_at(&self, operation: usize, moment: Moment) {
+    pub(crate) fn crash_at(&self, operation: usize, moment: CrashPoint) {
         self.disk().crash = Some((operation, moment));
     }
 
@@ -162,32 +165,32 @@ impl SimulatedStorage {
         self.disk().crashed
     }
 
-    /// Whether an error says that the storage has crashed.
+    /// Returns whether the error means that the storage has crashed.
     pub(crate) fn is_crash(error: &io::Error) -> bool {
         error.raw_os_error() == Some(CRASHED)
     }
 
-    /// What has been done so far. Complete up to the crash, if there was one.
-    pub(crate) fn log(&self) -> Vec<Event> {
+    /// Returns the operations so far; complete up to the crash, if there was one.
+    pub(crate) fn log(&self) -> Vec<LoggedOperation> {
         self.disk().log.clone()
     }
 
-    /// The files' names as the process sees them, or saw them last.
+    /// Returns the file names as the process sees or last saw them.
     pub(crate) fn names(&self) -> Vec<String> {
         self.disk().directory.names.keys().cloned().collect()
     }
 
-    /// A file's content as the process sees it, or saw it last.
+    /// Returns a file's content as the process sees or last saw it.
     pub(crate) fn content(&self, name: &str) -> Option<Vec<u8>> {
         let disk = self.disk();
         disk.directory.names.get(name).map(|inode| disk.inodes[*inode].content.clone())
     }
 
-    /// What may be found if everything ends now, or ended at the crash: a healthy storage. The seed chooses among all
-    /// that is possible.
+    /// Returns a storage in a possible state after a crash now, or after the crash that happened.
+    /// The seed selects one of all possible states.
     pub(crate) fn crash_image(&self, seed: u64, kind: CrashKind) -> Self {
         let disk = self.disk();
-        let mut random = Random::new(seed);
+        let mut random = SimulationRandom::new(seed);
         let names = match kind {
             CrashKind::ProcessKilled => disk.directory.names.clone(),
             CrashKind::PowerCut => disk.directory.after_power_cut(&mut random),
@@ -197,7 +200,7 @@ impl SimulatedStorage {
             CrashKind::PowerCut => disk.inodes[inode].after_power_cut(&mut random),
         };
         let contents: Vec<Vec<u8>> = names.values().copied().map(content).collect();
-        Self::holding(names.into_keys().zip(contents).collect(), seed)
+        Self::with_files(names.into_keys().zip(contents).collect(), seed)
     }
 
     /// Copies all files into a directory of the host.
@@ -209,41 +212,42 @@ impl SimulatedStorage {
         Ok(())
     }
 
-    fn disk(&self) -> MutexGuard<'_, Disk> {
+    fn disk(&self) -> MutexGuard<'_, SimulatedDisk> {
         self.disk.lock().unwrap()
     }
 
-    fn alive(&self) -> io::Result<MutexGuard<'_, Disk>> {
+    fn lock_disk(&self) -> io::Result<MutexGuard<'_, SimulatedDisk>> {
         let disk = self.disk();
         if disk.crashed { Err(crashed()) } else { Ok(disk) }
     }
 
-    fn handle(&self, disk: &Disk, inode: usize) -> Arc<dyn StorageFile> {
+    fn handle(&self, disk: &SimulatedDisk, inode: usize) -> Arc<dyn StorageFile> {
         let open = Arc::clone(&disk.inodes[inode].handles);
         Arc::new(SimulatedFile { storage: self.clone(), inode, _open: open })
     }
 
-    /// Does an operation that has no parts: all of it or nothing. `check` says whether it is possible.
-    fn perform(
+    /// Performs an operation that happens completely or not at all. `check` returns an error if it
+    /// is impossible.
+    fn run_operation(
         &self,
-        file: impl FnOnce(&Disk) -> Option<usize>,
+        file: impl FnOnce(&SimulatedDisk) -> Option<usize>,
         operation: Operation,
-        check: impl FnOnce(&Disk) -> io::Result<()>,
-        act: impl FnOnce(&mut Disk),
+        check: impl FnOnce(&SimulatedDisk) -> io::Result<()>,
+        act: impl FnOnce(&mut SimulatedDisk),
     ) -> io::Result<()> {
         let mut disk = self.disk();
         let fate = disk.begin()?;
         let file = file(&disk);
         let result = check(&disk).and_then(|()| {
             let happens = match fate {
-                Fate::Succeeds => true,
-                Fate::Fails(_) => false,
-                Fate::Dies => disk.random.below(2) == 1,
+                InjectedResult::Succeeds => true,
+                InjectedResult::Fails(_) => false,
+                InjectedResult::Crashes => disk.random.below(2) == 1,
             };
             if happens {
                 act(&mut disk);
             }
-            fate.told()
+            fate.result()
         });
         disk.end(file, operation, result)
     }
@@ -253,59 +257,60 @@ fn crashed() -> io::Error {
     io::Error::from_raw_os_error(CRASHED)
 }
 
-impl Fate {
-    fn told(self) -> io::Result<()> {
+impl InjectedResult {
+    fn result(self) -> io::Result<()> {
         match self {
             Self::Succeeds => Ok(()),
             Self::Fails(failure) => Err(failure.into()),
-            Self::Dies => Err(crashed()),
+            Self::Crashes => Err(crashed()),
         }
     }
 }
 
-impl Disk {
-    fn begin(&mut self) -> io::Result<Fate> {
+impl SimulatedDisk {
+    fn begin(&mut self) -> io::Result<InjectedResult> {
         let number = self.log.len();
-        if self.crashed || self.crash == Some((number, Moment::Before)) {
+        if self.crashed || self.crash == Some((number, CrashPoint::Before)) {
             self.crashed = true;
             return Err(crashed());
         }
         Ok(match self.failures.get(&number) {
-            _ if self.crash == Some((number, Moment::Within)) => Fate::Dies,
-            Some(failure) => Fate::Fails(*failure),
-            None => Fate::Succeeds,
+            _ if self.crash == Some((number, CrashPoint::Within)) => InjectedResult::Crashes,
+            Some(failure) => InjectedResult::Fails(*failure),
+            None => InjectedResult::Succeeds,
         })
     }
 
     fn end<T>(&mut self, file: Option<usize>, operation: Operation, result: io::Result<T>) -> io::Result<T> {
         self.crashed = self.crash.is_some_and(|(number, _)| number == self.log.len());
-        let told = result.as_ref().map(|_| ()).map_err(io::Error::kind);
-        self.log.push(Event { file, operation, result: told });
+        let outcome = result.as_ref().map(|_| ()).map_err(io::Error::kind);
+        self.log.push(LoggedOperation { file, operation, result: outcome });
         result
     }
 
     fn take_descriptor(&self) -> io::Result<()> {
-        if self.lacks_descriptors { Err(io::Error::from_raw_os_error(TOO_MANY_FILES)) } else { Ok(()) }
+        if self.descriptors_exhausted { Err(io::Error::from_raw_os_error(TOO_MANY_FILES)) } else { Ok(()) }
     }
 
-    fn see(&self) -> io::Result<()> {
-        self.blindness.map_or(Ok(()), |failure| Err(failure.into()))
+    fn check_listing(&self) -> io::Result<()> {
+        self.listing_failure.map_or(Ok(()), |failure| Err(failure.into()))
     }
 
     fn find(&self, name: &str) -> io::Result<usize> {
         self.directory.names.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// What all files occupy, removed ones too while they are open.
+    /// Returns the space that all files occupy, including removed files that are still open.
     fn used(&self) -> u64 {
         let linked: BTreeSet<usize> = self.directory.names.values().copied().collect();
-        let counts =
-            |(id, inode): &(usize, &Inode)| linked.contains(id) || Arc::strong_count(&inode.handles) > 1;
-        self.inodes.iter().enumerate().filter(counts).map(|(_, inode)| inode.allocated()).sum()
+        let is_allocated = |(id, inode): &(usize, &SimulatedInode)| {
+            linked.contains(id) || Arc::strong_count(&inode.handles) > 1
+        };
+        self.inodes.iter().enumerate().filter(is_allocated).map(|(_, inode)| inode.allocated()).sum()
     }
 
-    /// How far a file could reach with all the free room.
-    fn reach(&self, inode: usize) -> u64 {
+    /// Returns the length up to which a file could grow with all the free space.
+    fn max_length(&self, inode: usize) -> u64 {
         let free = self.capacity.saturating_sub(self.used());
         self.inodes[inode].allocated() + free / PAGE_BYTES * PAGE_BYTES
     }
@@ -313,7 +318,7 @@ impl Disk {
 
 impl Storage for SimulatedStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.perform(
+        self.run_operation(
             |disk| (!disk.directory.names.contains_key(name)).then_some(disk.inodes.len()),
             Operation::Create { name: name.to_owned() },
             |disk| {
@@ -325,7 +330,7 @@ impl Storage for SimulatedStorage {
                 }
             },
             |disk| {
-                disk.inodes.push(Inode::default());
+                disk.inodes.push(SimulatedInode::default());
                 disk.directory.change(disk.inodes.len() - 1, None, Some(name));
             },
         )?;
@@ -335,14 +340,14 @@ impl Storage for SimulatedStorage {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let disk = self.alive()?;
+        let disk = self.lock_disk()?;
         disk.take_descriptor()?;
         let inode = disk.find(name)?;
         Ok(self.handle(&disk, inode))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.perform(
+        self.run_operation(
             |disk| disk.find(from).ok(),
             Operation::Rename { from: from.to_owned(), to: to.to_owned() },
             |disk| {
@@ -358,37 +363,37 @@ impl Storage for SimulatedStorage {
     }
 
     fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
-        self.perform(
+        self.run_operation(
             |disk| disk.find(one).ok(),
             Operation::Exchange { one: one.to_owned(), other: other.to_owned() },
             |disk| disk.find(one).and(disk.find(other)).map(drop),
             |disk| {
                 let names = &disk.directory.names;
                 let (inode, back) = (names[one], names[other]);
-                disk.directory.change_with(inode, Some(one), Some(other), Goes::Back(back));
+                disk.directory.change_with(inode, Some(one), Some(other), Displaced::Swapped(back));
             },
         )
     }
 
     fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        self.perform(
+        self.run_operation(
             |disk| disk.find(from).ok(),
             Operation::Replace { from: from.to_owned(), to: to.to_owned() },
             |disk| disk.find(from).map(drop),
             |disk| {
                 let inode = disk.directory.names[from];
-                disk.directory.change_with(inode, Some(from), Some(to), Goes::Away);
+                disk.directory.change_with(inode, Some(from), Some(to), Displaced::Removed);
             },
         )
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.perform(
+        self.run_operation(
             |disk| disk.find(name).ok(),
             Operation::Remove { name: name.to_owned() },
             |disk| {
                 disk.find(name)?;
-                let is_refused = disk.unremovable.contains(name);
+                let is_refused = disk.immutable.contains(name);
                 if is_refused { Err(io::Error::from_raw_os_error(NOT_PERMITTED)) } else { Ok(()) }
             },
             |disk| disk.directory.change(disk.directory.names[name], Some(name), None),
@@ -396,7 +401,7 @@ impl Storage for SimulatedStorage {
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        self.perform(
+        self.run_operation(
             |_| None,
             Operation::SyncDirectory,
             |_| Ok(()),
@@ -406,11 +411,11 @@ impl Storage for SimulatedStorage {
         )
     }
 
-    fn entries(&self) -> io::Result<Vec<Entry>> {
-        let disk = self.alive()?;
+    fn entries(&self) -> io::Result<Vec<FileEntry>> {
+        let disk = self.lock_disk()?;
         disk.take_descriptor()?;
-        disk.see()?;
-        let entry = |(name, inode): (&String, &usize)| Entry {
+        disk.check_listing()?;
+        let entry = |(name, inode): (&String, &usize)| FileEntry {
             name: name.clone(),
             allocated: disk.inodes[*inode].allocated(),
             identity: *inode as u64,
@@ -418,17 +423,17 @@ impl Storage for SimulatedStorage {
         Ok(disk.directory.names.iter().map(entry).collect())
     }
 
-    fn leads_to(&self, name: &str, file: &dyn StorageFile) -> io::Result<bool> {
+    fn is_name_of(&self, name: &str, file: &dyn StorageFile) -> io::Result<bool> {
         let identity = file.identity()?;
-        let disk = self.alive()?;
-        disk.see()?;
+        let disk = self.lock_disk()?;
+        disk.check_listing()?;
         Ok(disk.directory.names.get(name).is_some_and(|inode| (0, *inode as u64) == identity))
     }
 
-    fn space(&self) -> io::Result<Space> {
-        let disk = self.alive()?;
-        disk.see()?;
-        Ok(Space { total: disk.capacity, available: disk.capacity.saturating_sub(disk.used()) })
+    fn space(&self) -> io::Result<DiskSpace> {
+        let disk = self.lock_disk()?;
+        disk.check_listing()?;
+        Ok(DiskSpace { total: disk.capacity, available: disk.capacity.saturating_sub(disk.used()) })
     }
 }
 
@@ -446,20 +451,20 @@ mod tests {
         file.append(&[IoSlice::new(bytes)])
     }
 
-    /// A byte for each place of a file, never 0.
+    /// Returns a non-zero byte for each offset of a file.
     fn filled(offset: usize, length: usize) -> Vec<u8> {
         (offset..offset + length).map(|at| u8::try_from(at % 251 + 1).unwrap()).collect()
     }
 
-    /// What a script of operations has come to: names, synced content and full content.
+    /// The expected result of a script of operations: names, synced content and full content.
     #[derive(Debug, Default)]
     struct Model {
         files: Vec<(String, usize, usize, bool)>, // name, synced, length, entry synced
     }
 
     proptest! {
-        // Goal: what was synced is in every image, what was not is new, zero or missing, and a killed process loses
-        // nothing. Method: random appends, syncs, renames and directory syncs; a model of lengths; images of every kind.
+        // Proves that synced data is in every crash image, that unsynced data is new, zero or
+        // missing, and that a killed process loses nothing.
         #[test]
         fn images_are_possible(
             steps in proptest::collection::vec((0_u8..7, 0_usize..3, 1_usize..2000), 1..40),
@@ -519,7 +524,7 @@ mod tests {
         }
     }
 
-    // Goal: unsynced sectors arrive in any order, and every extreme occurs. Method: many images of one unsynced file.
+    // Proves that unsynced sectors reach the disk in any order, and that every extreme occurs.
     #[test]
     fn sectors_arrive_in_any_order() {
         let storage = SimulatedStorage::new(1);
@@ -537,8 +542,7 @@ mod tests {
         assert!(images.iter().any(|image| image.chunks_exact(SECTOR).any(is_torn)));
     }
 
-    // Goal: after a failed sync a later one may succeed and what it should have written is not there all the same.
-    // Method: fail one sync of sixteen sectors, sync again, cut the power.
+    // Proves that after a failed sync a later one may succeed while data is still missing on disk.
     #[test]
     fn a_failed_sync_may_have_dropped_sectors() {
         let storage = SimulatedStorage::new(3);
@@ -557,17 +561,18 @@ mod tests {
         assert_eq!(image[..SECTOR], filled(0, SECTOR));
     }
 
-    // Goal: a crash ends everything, on every handle, before, within or after the operation that it was set to.
-    // Method: an append at each moment.
+    // Proves that a crash ends every handle, before, within or after the chosen operation.
     #[test]
     fn a_crash_ends_every_handle() {
-        for (moment, least, most, told) in
-            [(Moment::Before, 0, 0, false), (Moment::Within, 0, 100, false), (Moment::After, 100, 100, true)]
-        {
+        for (moment, least, most, succeeds) in [
+            (CrashPoint::Before, 0, 0, false),
+            (CrashPoint::Within, 0, 100, false),
+            (CrashPoint::After, 100, 100, true),
+        ] {
             let storage = SimulatedStorage::new(5);
             let file = storage.create("a").unwrap();
             storage.crash_at(1, moment);
-            assert_eq!(append(&file, &[7; 100]).is_ok(), told);
+            assert_eq!(append(&file, &[7; 100]).is_ok(), succeeds);
             assert!(storage.has_crashed());
             let errors = [
                 append(&file, b"x").unwrap_err(),
@@ -583,8 +588,8 @@ mod tests {
         }
     }
 
-    // Goal: unsynced cuts and removals may or may not be there, and a name that is given again is never lost with both
-    // its files. Method: many images.
+    // Proves that unsynced truncations and removals may be undone, and that a reused name never
+    // loses both of its files.
     #[test]
     fn cuts_and_removals_may_not_arrive() {
         let storage = SimulatedStorage::new(1);
@@ -607,8 +612,8 @@ mod tests {
         assert!((0..100).any(|seed| storage.crash_image(seed, CrashKind::PowerCut).names() == ["a"]));
     }
 
-    // Goal: room is counted in pages, reserved room too, and ends as on a full disk: short, then ENOSPC. Method: a
-    // medium of eight pages.
+    // Proves that space is counted in pages, including preallocation, and runs out as on a full
+    // disk: a short write, then ENOSPC.
     #[test]
     fn a_full_medium_takes_what_fits() {
         let storage = SimulatedStorage::new(1);
@@ -636,7 +641,7 @@ mod tests {
         assert_eq!(available(), 8);
     }
 
-    // Goal: the log says what was done and what the caller was told. Method: a script with a failure; a copy on the host.
+    // Proves that the log shows each operation and its result, and that a copy on the host matches.
     #[test]
     fn the_log_and_the_copy_show_what_was_done() {
         let storage = SimulatedStorage::new(1);

@@ -3,40 +3,40 @@
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
-use super::{Entry, Opening, Unavailable, host_file};
+use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{Buddy, BuddyArgs, BuddyZone};
 
 const FILE: &str = "proc/buddyinfo";
-/// Most zones in one sample: 1,024 nodes with four each.
+/// Maximum number of zones in one sample: 1,024 nodes with four zones each.
 const ZONES_MAX: usize = 4096;
-/// Most orders of a zone; those beyond are left out.
+/// Maximum number of orders of a zone; higher orders are skipped.
 const ORDERS_MAX: usize = 16;
 
-/// Include and exclude speak of zones, such as `Normal`.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match zones, such as `Normal`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "buddy",
     root: "flatcap.host.Buddy",
     schema: include_bytes!("../../../generated/host/buddy.bfbs"),
     files: &[FILE],
-    refresh: "whenever memory is taken or given back",
+    refresh: "whenever memory is allocated or freed",
     selects: "zones, such as Normal",
     needs: &[],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let file = host_file(opening.host, FILE, "")?;
-    let chosen = Chosen::new(opening.selection());
-    Ok(Opened::built(BuddySampler { file, chosen, orders: 0, zones: Vec::new() }))
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let file = host_file(context.host, FILE, "")?;
+    let filter = CachedNameFilter::new(context.selection());
+    Ok(OpenedSampler::built(BuddySampler { file, filter, orders: 0, zones: Vec::new() }))
 }
 
 #[derive(Debug)]
 struct BuddySampler {
     file: HostFile,
-    chosen: Chosen,
-    orders: usize,         // of this kernel, as far as is known
+    filter: CachedNameFilter,
+    orders: usize,         // of this kernel, as far as known
     zones: Vec<BuddyZone>, // reused
 }
 
@@ -45,60 +45,65 @@ impl Sampler for BuddySampler {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let Self { file, chosen, orders, zones } = self;
-        let shortfall = parse(file.content(), chosen, orders, zones);
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let Self { file, filter, orders, zones } = self;
+        let incomplete = parse(file.content(), filter, orders, zones);
         let zones = builder.create_vector(zones);
         let root = Buddy::create(builder, &BuddyArgs { zones: Some(zones) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-/// `Node 0, zone   Normal   4381   1093 ...`, one count an order.
-fn parse(content: &[u8], chosen: &mut Chosen, orders: &mut usize, zones: &mut Vec<BuddyZone>) -> Shortfall {
+/// Parses lines of the form `Node 0, zone   Normal   4381   1093 ...`, one count per order.
+fn parse(
+    content: &[u8],
+    filter: &mut CachedNameFilter,
+    orders: &mut usize,
+    zones: &mut Vec<BuddyZone>,
+) -> Incomplete {
     zones.clear();
-    let (lines, mut shortfall) = text::whole_lines(content);
+    let (lines, mut incomplete) = text::whole_lines(content);
     for (at, line) in lines.enumerate() {
         let mut fields = text::fields(line);
         let (words, node) = (fields.next(), fields.next());
         let (Some(b"Node"), Some(b"zone"), Some(zone)) = (words, fields.next(), fields.next()) else {
-            shortfall |= Shortfall::UNREADABLE;
+            incomplete |= Incomplete::UNREADABLE;
             continue;
         };
-        if !chosen.wants(at, zone) {
+        if !filter.matches(at, zone) {
             continue;
         }
         let Some(zone) = text::name::<16>(zone) else {
-            shortfall |= Shortfall::UNREADABLE;
+            incomplete |= Incomplete::UNREADABLE;
             continue;
         };
         if zones.len() == ZONES_MAX {
-            shortfall |= Shortfall::TOO_MANY;
+            incomplete |= Incomplete::TOO_MANY;
             break;
         }
-        let node = text::value(node.map(|node| node.strip_suffix(b",").unwrap_or_default()), &mut shortfall);
+        let node = text::value(node.map(|node| node.strip_suffix(b",").unwrap_or_default()), &mut incomplete);
         let mut free = [ABSENT; ORDERS_MAX];
-        let mut given = 0;
+        let mut order_count = 0;
         for field in fields {
-            match free.get_mut(given) {
-                Some(place) => *place = text::value(Some(field), &mut shortfall),
-                None => shortfall |= Shortfall::TOO_MANY,
+            match free.get_mut(order_count) {
+                Some(place) => *place = text::value(Some(field), &mut incomplete),
+                None => incomplete |= Incomplete::TOO_MANY,
             }
-            given += 1;
+            order_count += 1;
         }
-        // All zones have the same orders.
-        *orders = given.max(*orders);
-        shortfall |= Shortfall::CUT.unless(given == *orders && given > 0);
+        // All zones have the same orders: fewer than before mean a cut line.
+        *orders = order_count.max(*orders);
+        incomplete |= Incomplete::CUT.unless(order_count == *orders && order_count > 0);
         zones.push(BuddyZone::new(node, &zone, &free));
     }
-    shortfall
+    incomplete
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, sampled, sampled_under};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_this_host, sample_under};
 
     const TEXT: &[u8] =
         b"Node 0, zone      DMA      1      2      3 \nNode 1, zone   Normal   4381   1093    185 \n";
@@ -107,56 +112,56 @@ mod tests {
         zone.zone().iter().take_while(|byte| *byte != 0).map(char::from).collect()
     }
 
-    fn parsed(text: &[u8]) -> (Vec<BuddyZone>, Shortfall) {
+    fn parsed(text: &[u8]) -> (Vec<BuddyZone>, Incomplete) {
         let mut zones = Vec::new();
-        let shortfall = parse(text, &mut Chosen::default(), &mut 0, &mut zones);
-        (zones, shortfall)
+        let incomplete = parse(text, &mut CachedNameFilter::default(), &mut 0, &mut zones);
+        (zones, incomplete)
     }
 
-    // Goal: every value is in its place. Method: a file with all values different.
+    // Proves that every value ends up in its field.
     #[test]
     fn every_value_is_in_its_place() {
-        let (zones, shortfall) = parsed(TEXT);
-        assert!(shortfall.is_none());
+        let (zones, incomplete) = parsed(TEXT);
+        assert!(incomplete.is_none());
         let seen: Vec<_> = zones.iter().map(|zone| (zone.node(), name(zone))).collect();
         assert_eq!(seen, [(0, "DMA".to_owned()), (1, "Normal".to_owned())]);
         let free = zones[1].free();
         assert_eq!((free.get(0), free.get(1), free.get(2), free.get(3)), (4381, 1093, 185, ABSENT));
     }
 
-    // Goal: damaged text never panics, a cut file is never called whole, each damage has its reason. Method: every cut,
-    // every byte replaced, and one of each kind.
+    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
+    // has its reason.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(TEXT, |text| {
-            let (zones, shortfall) = parsed(text);
-            shortfall.is_none() && zones.len() == 2
+        assert_damage_is_marked(TEXT, |text| {
+            let (zones, incomplete) = parsed(text);
+            incomplete.is_none() && zones.len() == 2
         });
-        assert_eq!(parsed(b"Node 0, zone DMA 1 2\nNode 0, zone Normal 1\n").1, Shortfall::CUT);
-        assert_eq!(parsed(b"Node 0, zone DMA\n").1, Shortfall::CUT);
-        let (zones, shortfall) = parsed(b"Node 0 zone DMA 1 x\n");
+        assert_eq!(parsed(b"Node 0, zone DMA 1 2\nNode 0, zone Normal 1\n").1, Incomplete::CUT);
+        assert_eq!(parsed(b"Node 0, zone DMA\n").1, Incomplete::CUT);
+        let (zones, incomplete) = parsed(b"Node 0 zone DMA 1 x\n");
         assert_eq!((zones[0].node(), zones[0].free().get(1)), (ABSENT, ABSENT));
-        assert_eq!(shortfall, Shortfall::UNREADABLE);
-        assert_eq!(parsed(b"Nodes\n").1, Shortfall::UNREADABLE);
+        assert_eq!(incomplete, Incomplete::UNREADABLE);
+        assert_eq!(parsed(b"Nodes\n").1, Incomplete::UNREADABLE);
         let orders = "7 ".repeat(ORDERS_MAX + 1);
-        assert_eq!(parsed(format!("Node 0, zone DMA {orders}\n").as_bytes()).1, Shortfall::TOO_MANY);
-        let (zones, shortfall) = parsed(&b"Node 0, zone DMA 1\n".repeat(ZONES_MAX + 1));
-        assert_eq!((zones.len(), shortfall), (ZONES_MAX, Shortfall::TOO_MANY));
+        assert_eq!(parsed(format!("Node 0, zone DMA {orders}\n").as_bytes()).1, Incomplete::TOO_MANY);
+        let (zones, incomplete) = parsed(&b"Node 0, zone DMA 1\n".repeat(ZONES_MAX + 1));
+        assert_eq!((zones.len(), incomplete), (ZONES_MAX, Incomplete::TOO_MANY));
     }
 
-    // Goal: zones are chosen by name. Method: a tree.
+    // Proves that zones are selected by name.
     #[test]
     fn zones_are_chosen() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("proc")).unwrap();
         std::fs::write(folder.path().join(FILE), TEXT).unwrap();
-        let (payload, shortfall) = sampled_under(&ENTRY, "exclude = [\"DMA*\"]", folder.path());
+        let (payload, incomplete) = sample_under(&SPEC, "exclude = [\"DMA*\"]", folder.path());
         let buddy = flatbuffers::root::<Buddy<'_>>(&payload).unwrap();
         assert_eq!(buddy.zones().iter().map(name).collect::<Vec<_>>(), ["Normal"]);
-        assert!(shortfall.is_none());
+        assert!(incomplete.is_none());
     }
 
-    // Goal: live and captured hosts are read whole, zone by zone. Method: a naive parser beside ours.
+    // Proves that all zones of this host and of captured hosts are read, as by a naive parser.
     #[test]
     fn agrees_with_a_naive_reading() {
         let naive = |text: &str| -> Vec<(u64, String, usize)> {
@@ -168,13 +173,13 @@ mod tests {
         };
         let orders = |zone: &BuddyZone| zone.free().iter().filter(|count| *count != ABSENT).count();
         let seen = |zone: &BuddyZone| (zone.node(), name(zone), orders(zone));
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let buddy = flatbuffers::root::<Buddy<'_>>(&payload).unwrap();
         let live = std::fs::read_to_string("/proc/buddyinfo").unwrap();
         assert_eq!(buddy.zones().iter().map(seen).collect::<Vec<_>>(), naive(&live));
         if let Some(text) = fixture("./proc/buddyinfo") {
-            let (zones, shortfall) = parsed(&text);
-            assert!(shortfall.is_none());
+            let (zones, incomplete) = parsed(&text);
+            assert!(incomplete.is_none());
             assert_eq!(
                 zones.iter().map(seen).collect::<Vec<_>>(),
                 naive(std::str::from_utf8(&text).unwrap())

@@ -1,8 +1,10 @@
-//! `command`: values in what a program prints that the configuration names, one source a program.
+//! `command`: values in the output of a program that the configuration names, one source per
+//! program.
 //!
-//! What runs is what whoever may write the configuration says, with the rights of the agent. So nobody else may: the
-//! configuration and its directory, as they were when it was read, and the program with every directory and link on the way to it are
-//! looked at before each run.
+//! The program runs with the recorder's rights, so no user but root and the recorder's own may be
+//! able to change what runs. Before each run the source checks the configuration and its directory
+//! (as they were when the configuration was read), and the program with every directory and link on
+//! its path.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,65 +14,68 @@ use std::time::Duration;
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::ABSENT;
-use super::values::{ABSENT_INTEGER, Values};
-use super::{Entry, Opening, Unavailable};
-use crate::config::{self, Origin, Provenance, Rights};
-use crate::os::program::{End, Entry as Found, Leash, Run, entry, own_user, run};
-use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
+use super::text_values::{ABSENT_INTEGER, TextValues};
+use super::{OpenContext, SourceSpec, Unavailable};
+use crate::config::{self, OwnerAndMode, Provenance, TextOrigin};
+use crate::os::program::{
+    KillHandle, PathStatus as Found, ProgramEnd, ProgramRun, own_user, path_status, run,
+};
+use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{Command, CommandArgs, CommandEnd, CommandValue};
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// In a directory with this bit only its owner can replace a file.
+/// In a directory with this bit only the owner of a file can replace it.
 const STICKY: u32 = 0o1000;
-/// The kernel follows as many links on one way, then says so.
+/// The kernel follows at most this many links on a path, and then fails with ELOOP.
 const LINKS_MAX: usize = 40;
 const ELOOP: i32 = 40;
 
-/// `include` and `exclude` match the values' names. Starting a program allocates, in this process too.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match the names of values. Starting a program allocates, in this process
+/// too.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "command",
     root: "flatcap.host.Command",
     schema: include_bytes!("../../../generated/host/command.bfbs"),
     files: &[],
-    refresh: "at each sample: the program is run for it",
+    refresh: "at each sample, which runs the program",
     selects: "names of values",
     needs: &[],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let readout = opening.config.readout.as_ref();
-    let Some(Origin::Command(command)) = readout.map(|readout| &readout.origin) else {
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let readout = context.config.text_source.as_ref();
+    let Some(TextOrigin::Command(command)) = readout.map(|readout| &readout.origin) else {
         return Err(Unavailable::of(io::Error::from(io::ErrorKind::InvalidInput)));
     };
-    let guard = Guard::of(command);
+    let guard = ProgramGuard::of(command);
     guard.check().map_err(|distrust| Unavailable::of(io::Error::other(distrust.to_string())))?;
-    Ok(Opened::built(CommandSampler {
+    Ok(OpenedSampler::built(CommandSampler {
         guard,
-        words: command.words.clone(),
+        words: command.argv.clone(),
         timeout_ns: nanoseconds(command.timeout),
-        leash: Leash::default(),
+        kill_handle: KillHandle::default(),
         output: Vec::new(),
-        outcome: Outcome::NotTrusted,
-        values: Values::new(opening.config, CommandValue::new),
+        outcome: CommandOutcome::NotTrusted,
+        values: TextValues::new(context.config, CommandValue::new),
     }))
 }
 
 #[derive(Debug)]
 struct CommandSampler {
-    guard: Guard,
+    guard: ProgramGuard,
     words: Vec<String>,
     timeout_ns: u64,
-    leash: Leash,
+    kill_handle: KillHandle,
     output: Vec<u8>, // reused
-    outcome: Outcome,
-    values: Values<CommandValue>,
+    outcome: CommandOutcome,
+    values: TextValues<CommandValue>,
 }
 
-/// What came of a run.
+/// How a run ended.
 #[derive(Debug, Clone, Copy)]
-enum Outcome {
-    Ended(Run),
+enum CommandOutcome {
+    Ended(ProgramRun),
     NotStarted(Option<i32>), // the kernel's error number
     NotTrusted,
 }
@@ -80,53 +85,54 @@ impl Sampler for CommandSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         self.output.clear();
         self.outcome = if self.guard.check().is_err() {
-            Outcome::NotTrusted
+            CommandOutcome::NotTrusted
         } else {
-            match run(&self.words, self.timeout_ns, &self.leash, &mut self.output) {
-                Ok(run) => Outcome::Ended(run),
-                Err(error) => Outcome::NotStarted(error.raw_os_error()),
+            match run(&self.words, self.timeout_ns, &self.kill_handle, &mut self.output) {
+                Ok(run) => CommandOutcome::Ended(run),
+                Err(error) => CommandOutcome::NotStarted(error.raw_os_error()),
             }
         };
         Ok(())
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let shortfall = match self.outcome {
-            Outcome::Ended(run) => {
-                if matches!(run.end, End::Exited(_)) && self.output.last().is_some_and(|byte| *byte != b'\n')
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let incomplete = match self.outcome {
+            CommandOutcome::Ended(run) => {
+                if matches!(run.end, ProgramEnd::Exited(_))
+                    && self.output.last().is_some_and(|byte| *byte != b'\n')
                 {
-                    // Who ends by itself has said all.
+                    // A program that exits by itself has completed its last line.
                     self.output.push(b'\n');
                 }
                 let printed = self.values.parse(&self.output);
                 printed
                     | match run.end {
-                        End::Exited(0) => Shortfall::NONE,
-                        End::Exited(_) | End::Signalled(_) => Shortfall::UNREADABLE,
-                        End::TimedOut => Shortfall::CUT,
-                        End::PrintedTooMuch => Shortfall::CUT | Shortfall::TOO_MANY,
+                        ProgramEnd::Exited(0) => Incomplete::NONE,
+                        ProgramEnd::Exited(_) | ProgramEnd::Signalled(_) => Incomplete::UNREADABLE,
+                        ProgramEnd::TimedOut => Incomplete::CUT,
+                        ProgramEnd::OutputTooLong => Incomplete::CUT | Incomplete::TOO_MANY,
                     }
             }
-            Outcome::NotStarted(_) => Shortfall::MISSING,
-            Outcome::NotTrusted => Shortfall::DENIED,
+            CommandOutcome::NotStarted(_) => Incomplete::MISSING,
+            CommandOutcome::NotTrusted => Incomplete::DENIED,
         };
-        if !matches!(self.outcome, Outcome::Ended(_)) {
+        if !matches!(self.outcome, CommandOutcome::Ended(_)) {
             self.values.clear();
         }
         let values = Some(builder.create_vector(self.values.rows()));
         let root =
             Command::create(builder, &CommandArgs { values, ..arguments(self.outcome, self.output.len()) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 
-    fn leash(&self) -> Option<Leash> {
-        Some(self.leash.clone())
+    fn kill_handle(&self) -> Option<KillHandle> {
+        Some(self.kill_handle.clone())
     }
 }
 
-/// Everything but the values.
-fn arguments(outcome: Outcome, printed: usize) -> CommandArgs<'static> {
+/// Builds all fields except the values.
+fn arguments(outcome: CommandOutcome, printed: usize) -> CommandArgs<'static> {
     let mut arguments = CommandArgs {
         values: None,
         end: CommandEnd::NotTrusted,
@@ -137,85 +143,88 @@ fn arguments(outcome: Outcome, printed: usize) -> CommandArgs<'static> {
         output: ABSENT,
     };
     match outcome {
-        Outcome::Ended(run) => {
+        CommandOutcome::Ended(run) => {
             arguments.duration = run.duration_ns;
             arguments.output = printed as u64;
             arguments.end = match run.end {
-                End::Exited(status) => {
+                ProgramEnd::Exited(status) => {
                     arguments.exit_status = i64::from(status);
                     CommandEnd::Exited
                 }
-                End::Signalled(signal) => {
+                ProgramEnd::Signalled(signal) => {
                     arguments.signal = u64::from(signal.unsigned_abs());
                     CommandEnd::Signalled
                 }
-                End::TimedOut => CommandEnd::TimedOut,
-                End::PrintedTooMuch => CommandEnd::PrintedTooMuch,
+                ProgramEnd::TimedOut => CommandEnd::TimedOut,
+                ProgramEnd::OutputTooLong => CommandEnd::PrintedTooMuch,
             };
         }
-        Outcome::NotStarted(error) => {
+        CommandOutcome::NotStarted(error) => {
             arguments.end = CommandEnd::NotStarted;
             arguments.error = error.map_or(ABSENT, |error| u64::from(error.unsigned_abs()));
         }
-        Outcome::NotTrusted => {}
+        CommandOutcome::NotTrusted => {}
     }
     arguments
 }
 
-/// What must be in nobody else's hands for a command to be run.
+/// Checks that only root and the recorder's user can change what a command runs.
 #[derive(Debug)]
-struct Guard {
+struct ProgramGuard {
     program: PathBuf,
     named_in: Option<Provenance>,
     user: u32,
 }
 
-/// Why a command is not run.
+/// Reason for which a command is not run.
 #[derive(Debug, thiserror::Error)]
-enum Distrust {
+enum TrustError {
     #[error("{}: {error}", path.display())]
-    Gone { path: PathBuf, error: io::Error },
+    Unreadable { path: PathBuf, error: io::Error },
     #[error(
-        "{} may be changed by others than its owner (mode {:04o}), so the command is not run; \
+        "{} is writable by group or others (mode {:04o}), so the command is not run; \
          chmod go-w {}",
         path.display(), rights.mode, path.display()
     )]
-    Writable { path: PathBuf, rights: Rights },
+    Writable { path: PathBuf, rights: OwnerAndMode },
     #[error(
-        "{} is for everybody (mode {:04o}), so the command is not run; \
-         move what lies in it into a directory that nobody else may change",
+        "{} is writable by everyone (mode {:04o}), so the command is not run; \
+         move its files into a directory that only their owner can write to",
         path.display(), rights.mode
     )]
-    Common { path: PathBuf, rights: Rights },
+    SharedDirectory { path: PathBuf, rights: OwnerAndMode },
     #[error(
-        "{} belongs to user {} (mode {:04o}), who is neither root nor user {user}, that flatcap runs as, so the command \
-         is not run; chown root {}",
+        "{} belongs to user {} (mode {:04o}), neither root nor user {user} that flatcap runs as, \
+         so the command is not run; chown root {}",
         path.display(), rights.owner, rights.mode, path.display()
     )]
-    Foreign { path: PathBuf, rights: Rights, user: u32 },
+    WrongOwner { path: PathBuf, rights: OwnerAndMode, user: u32 },
 }
 
-impl Guard {
-    fn of(command: &config::Command) -> Self {
-        let program = command.words.first().map(PathBuf::from).unwrap_or_default();
-        Self { program, named_in: command.named_in.clone(), user: own_user() }
+impl ProgramGuard {
+    fn of(command: &config::CommandSpec) -> Self {
+        let program = command.argv.first().map(PathBuf::from).unwrap_or_default();
+        Self { program, named_in: command.defined_in.clone(), user: own_user() }
     }
 
-    fn check(&self) -> Result<(), Distrust> {
+    fn check(&self) -> Result<(), TrustError> {
         if let Some(named_in) = &self.named_in {
-            // As they were when the file was read: what became of them later changes nothing that is run.
+            // Rights as they were when the configuration was read: later changes do not affect what
+            // is run.
             let parent = named_in.path.parent().filter(|parent| !parent.as_os_str().is_empty());
             self.trust(&named_in.path, named_in.file)?;
             self.trust(parent.unwrap_or(Path::new(".")), named_in.directory)?;
         }
-        self.check_way()
+        self.check_path()
     }
 
-    /// Every directory and every link on the way to the program, and the program. What is in nobody else's hands from the root on leads to
-    /// the same program when it is run.
-    fn check_way(&self) -> Result<(), Distrust> {
-        let look = |path: &Path| entry(path).map_err(|error| Distrust::Gone { path: path.to_owned(), error });
-        let (mut directory, mut names) = (PathBuf::from("/"), reversed(&self.program));
+    /// Checks the program and every directory and link on its path. If only trusted users can
+    /// change them, the run finds the same program.
+    fn check_path(&self) -> Result<(), TrustError> {
+        let stat = |path: &Path| {
+            path_status(path).map_err(|error| TrustError::Unreadable { path: path.to_owned(), error })
+        };
+        let (mut directory, mut names) = (PathBuf::from("/"), reversed_components(&self.program));
         let mut links = 0;
         while let Some(name) = names.pop() {
             if name == ".." {
@@ -223,51 +232,52 @@ impl Guard {
                 continue;
             }
             let path = directory.join(name);
-            let (Found { owner, mode, .. }, found) = (look(&directory)?, look(&path)?);
+            let (Found { owner, mode, .. }, found) = (stat(&directory)?, stat(&path)?);
             let is_program = names.is_empty() && found.target.is_none();
-            // Others can add names there, but not change what one of us has put.
+            // Others can add names there, but cannot change the files of trusted users.
             let is_sticky = mode & STICKY != 0 && !is_program;
             let mode = if is_sticky { mode & !WRITABLE_BY_OTHERS } else { mode };
-            self.trust(&directory, Rights { owner, mode })?;
+            self.trust(&directory, OwnerAndMode { owner, mode })?;
             if let Some(target) = found.target {
                 links += 1;
                 if links > LINKS_MAX {
-                    return Err(Distrust::Gone { path, error: io::Error::from_raw_os_error(ELOOP) });
+                    return Err(TrustError::Unreadable { path, error: io::Error::from_raw_os_error(ELOOP) });
                 }
-                // Anybody may write to a link, as its mode says; its owner alone can make another one of it.
-                self.trust(&path, Rights { owner: found.owner, mode: 0 })?;
+                // The mode of a link always allows writing; only its owner can replace it.
+                self.trust(&path, OwnerAndMode { owner: found.owner, mode: 0 })?;
                 if target.has_root() {
                     directory = PathBuf::from("/");
                 }
-                names.extend(reversed(&target));
+                names.extend(reversed_components(&target));
                 continue;
             }
-            // In a directory with the sticky bit a part of the way must be one of ours, as the program must everywhere.
+            // In a directory with the sticky bit each component must belong to a trusted user. The
+            // program must everywhere.
             let mode = if is_program { found.mode } else { 0 };
-            self.trust(&path, Rights { owner: found.owner, mode })?;
+            self.trust(&path, OwnerAndMode { owner: found.owner, mode })?;
             directory = path;
         }
         Ok(())
     }
 
-    fn trust(&self, path: &Path, rights: Rights) -> Result<(), Distrust> {
+    fn trust(&self, path: &Path, rights: OwnerAndMode) -> Result<(), TrustError> {
         let path = || path.to_owned();
         if rights.mode & WRITABLE_BY_OTHERS != 0 {
             return Err(if rights.mode & STICKY == 0 {
-                Distrust::Writable { path: path(), rights }
+                TrustError::Writable { path: path(), rights }
             } else {
-                Distrust::Common { path: path(), rights }
+                TrustError::SharedDirectory { path: path(), rights }
             });
         }
         if rights.owner != 0 && rights.owner != self.user {
-            return Err(Distrust::Foreign { path: path(), rights, user: self.user });
+            return Err(TrustError::WrongOwner { path: path(), rights, user: self.user });
         }
         Ok(())
     }
 }
 
-/// The names of a path, the first one at the end.
-fn reversed(path: &Path) -> Vec<OsString> {
+/// Returns the names of a path in reverse order.
+fn reversed_components(path: &Path) -> Vec<OsString> {
     let names = path.components().rev();
     names
         .filter(|part| !matches!(part, Component::RootDir | Component::CurDir))
@@ -275,7 +285,7 @@ fn reversed(path: &Path) -> Vec<OsString> {
         .collect()
 }
 
-/// A minute at most.
+/// Converts a timeout, which is at most a minute.
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -289,52 +299,52 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::os::host::HostRoot;
-    use crate::sampling::sources::tests::opened;
+    use crate::sampling::sources::tests::open_sampler;
 
     fn keys(script: &str, more: &str) -> String {
         format!("command = [\"/bin/sh\", \"-c\", '''{script}''']\n{more}")
     }
 
-    /// A sample's end, numbers and what it lacks.
-    fn sampled(script: &str, more: &str) -> (CommandEnd, [u64; 2], Vec<(f64, i64)>, Shortfall) {
-        let mut sampler = opened(&ENTRY, &keys(script, more), Path::new("/")).unwrap();
+    /// Returns end, status and signal, numbers, and the reasons for which the sample is incomplete.
+    fn sampled(script: &str, more: &str) -> (CommandEnd, [u64; 2], Vec<(f64, i64)>, Incomplete) {
+        let mut sampler = open_sampler(&SPEC, &keys(script, more), Path::new("/")).unwrap();
         sampler.read().unwrap();
         let mut builder = FlatBufferBuilder::new();
         builder.force_defaults(true);
-        let shortfall = sampler.build(0, &mut builder);
+        let incomplete = sampler.build(0, &mut builder);
         let command = flatbuffers::root::<Command<'_>>(builder.finished_data()).unwrap();
         assert!(command.duration() > 10_000 && command.error() == ABSENT);
         let values = command.values().iter().map(|value| (value.number(), value.integer())).collect();
-        (command.end(), [command.exit_status().cast_unsigned(), command.signal()], values, shortfall)
+        (command.end(), [command.exit_status().cast_unsigned(), command.signal()], values, incomplete)
     }
 
-    // Goal: each way to end is told, and what was printed until then is there, marked. Method: a shell that ends so.
+    // Proves that each way to end is recorded, with the output printed until then.
     #[test]
-    fn every_end_is_told() {
+    fn every_end_is_recorded() {
         let one = vec![(1.0, 1)];
         let no_status = ABSENT_INTEGER.cast_unsigned();
         let cases = [
-            ("echo a 1", CommandEnd::Exited, [0, ABSENT], Shortfall::NONE),
-            ("printf 'a 1'", CommandEnd::Exited, [0, ABSENT], Shortfall::NONE),
-            ("echo a 1; exit 7", CommandEnd::Exited, [7, ABSENT], Shortfall::UNREADABLE),
-            ("echo a 1; kill -15 $$", CommandEnd::Signalled, [no_status, 15], Shortfall::UNREADABLE),
-            ("echo a 1; printf 'b 2'; sleep 9", CommandEnd::TimedOut, [no_status, ABSENT], Shortfall::CUT),
+            ("echo a 1", CommandEnd::Exited, [0, ABSENT], Incomplete::NONE),
+            ("printf 'a 1'", CommandEnd::Exited, [0, ABSENT], Incomplete::NONE),
+            ("echo a 1; exit 7", CommandEnd::Exited, [7, ABSENT], Incomplete::UNREADABLE),
+            ("echo a 1; kill -15 $$", CommandEnd::Signalled, [no_status, 15], Incomplete::UNREADABLE),
+            ("echo a 1; printf 'b 2'; sleep 9", CommandEnd::TimedOut, [no_status, ABSENT], Incomplete::CUT),
         ];
-        for (script, end, status, shortfall) in cases {
+        for (script, end, status, incomplete) in cases {
             let found = sampled(script, "timeout = \"300ms\"");
-            assert_eq!(found, (end, status, one.clone(), shortfall), "{script}");
+            assert_eq!(found, (end, status, one.clone(), incomplete), "{script}");
         }
-        let (end, _, values, shortfall) =
+        let (end, _, values, incomplete) =
             sampled("while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 1; done", "timeout = \"20s\"");
-        assert_eq!((end, shortfall), (CommandEnd::PrintedTooMuch, Shortfall::CUT | Shortfall::TOO_MANY));
+        assert_eq!((end, incomplete), (CommandEnd::PrintedTooMuch, Incomplete::CUT | Incomplete::TOO_MANY));
         assert_eq!(values.len(), (64 << 10) / 35);
-        assert_eq!(sampled("true", "").3, Shortfall::CUT, "nothing printed");
+        assert_eq!(sampled("true", "").3, Incomplete::CUT, "nothing printed");
     }
 
-    // Goal: what others than root and we may change is not run, and the error names it and what to do. Method: a program and
-    // its folder with each bad mode; one that becomes bad, or goes, between two samples.
+    // Proves that a program that others can change is not run, and that the error names it and the
+    // remedy, also if it changes between two samples.
     #[test]
-    fn what_others_may_change_is_not_run() {
+    fn a_program_that_others_can_change_is_not_run() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
         let program = folder.join("program");
@@ -345,45 +355,47 @@ mod tests {
         for (folder_mode, mode) in [(0o755, 0o775), (0o755, 0o757), (0o775, 0o755), (0o1777, 0o755)] {
             set(&folder, folder_mode);
             set(&program, mode);
-            let error = opened(&ENTRY, &keys, Path::new("/")).unwrap_err().to_string();
+            let error = open_sampler(&SPEC, &keys, Path::new("/")).unwrap_err().to_string();
             let (bad, mode) = if mode == 0o755 { (&folder, folder_mode) } else { (&program, mode) };
             let bad = bad.display();
             let expected = if mode & STICKY == 0 {
                 format!(
-                    "{bad} may be changed by others than its owner (mode {mode:04o}), so the command is not run; chmod go-w {bad}"
+                    "{bad} is writable by group or others (mode {mode:04o}), so the command is not run; \
+                     chmod go-w {bad}"
                 )
             } else {
                 format!(
-                    "{bad} is for everybody (mode {mode:04o}), so the command is not run; move what lies in it into a \
-                     directory that nobody else may change"
+                    "{bad} is writable by everyone (mode {mode:04o}), so the command is not run; \
+                     move its files into a directory that only their owner can write to"
                 )
             };
             assert_eq!(error, expected);
         }
         set(&folder, 0o755);
         set(&program, 0o755);
-        let mut sampler = opened(&ENTRY, &keys, Path::new("/")).unwrap();
+        let mut sampler = open_sampler(&SPEC, &keys, Path::new("/")).unwrap();
         assert!(!secret.exists(), "nothing is run before the first sample");
         let mut sample = || {
             sampler.read().unwrap();
             let mut builder = FlatBufferBuilder::new();
             builder.force_defaults(true);
-            let shortfall = sampler.build(0, &mut builder);
+            let incomplete = sampler.build(0, &mut builder);
             let command = flatbuffers::root::<Command<'_>>(builder.finished_data()).unwrap();
-            (command.end(), command.values().len(), shortfall)
+            (command.end(), command.values().len(), incomplete)
         };
-        assert_eq!(sample(), (CommandEnd::Exited, 1, Shortfall::NONE));
+        assert_eq!(sample(), (CommandEnd::Exited, 1, Incomplete::NONE));
         std::fs::remove_file(&secret).unwrap();
         set(&program, 0o777);
-        assert_eq!(sample(), (CommandEnd::NotTrusted, 0, Shortfall::DENIED));
+        assert_eq!(sample(), (CommandEnd::NotTrusted, 0, Incomplete::DENIED));
         assert!(!secret.exists());
         set(&program, 0o600);
-        assert_eq!(sample(), (CommandEnd::NotStarted, 0, Shortfall::MISSING));
+        assert_eq!(sample(), (CommandEnd::NotStarted, 0, Incomplete::MISSING));
         std::fs::remove_file(&program).unwrap();
-        assert_eq!(sample(), (CommandEnd::NotTrusted, 0, Shortfall::DENIED));
+        assert_eq!(sample(), (CommandEnd::NotTrusted, 0, Incomplete::DENIED));
     }
 
-    // Goal: a link is judged by where it leads, too. Method: a good folder with a link into a bad one.
+    // Proves that the target of a link is checked too: a link in a safe directory leads into an
+    // unsafe one.
     #[test]
     fn links_are_followed() {
         let (good, bad) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -395,12 +407,13 @@ mod tests {
         let link = good.path().join("link");
         std::os::unix::fs::symlink(&program, &link).unwrap();
         let keys = format!("command = [\"{}\"]", link.display());
-        let error = opened(&ENTRY, &keys, Path::new("/")).unwrap_err().to_string();
-        assert!(error.contains(&format!("{} may be changed", bad.path().display())), "{error}");
+        let error = open_sampler(&SPEC, &keys, Path::new("/")).unwrap_err().to_string();
+        assert!(error.contains(&format!("{} is writable", bad.path().display())), "{error}");
     }
 
-    // Goal: nobody else can lead the way to a program elsewhere between look and run. Method: a link by way of a folder that others may
-    // write to, and one that somebody else owns in a folder with the sticky bit; both lead to a good program for now.
+    // Proves that no other user can redirect the path to a program between check and run: by a link
+    // in a directory that others can write to, or by another user's link in a sticky directory.
+    // Both lead to a safe program for now.
     #[test]
     fn links_on_the_way_are_ours() {
         let (good, shared) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -412,26 +425,26 @@ mod tests {
         std::os::unix::fs::symlink(&hop, &first).unwrap();
         let error = |program: &Path| {
             let keys = format!("command = [\"{}\"]", program.display());
-            opened(&ENTRY, &keys, Path::new("/")).map(drop).map_err(|error| error.to_string())
+            open_sampler(&SPEC, &keys, Path::new("/")).map(drop).map_err(|error| error.to_string())
         };
         assert_eq!(error(&first), Ok(()));
         set_permissions(shared.path(), Permissions::from_mode(0o777)).unwrap();
-        let told = error(&first).unwrap_err();
-        assert!(told.starts_with(&format!("{} may be changed", shared.path().display())), "{told}");
+        let message = error(&first).unwrap_err();
+        assert!(message.starts_with(&format!("{} is writable", shared.path().display())), "{message}");
         set_permissions(shared.path(), Permissions::from_mode(0o1777)).unwrap();
-        assert_eq!(error(&first), Ok(()), "only its owner can turn a link there");
+        assert_eq!(error(&first), Ok(()), "only its owner can change a link there");
         if std::os::unix::fs::lchown(&hop, Some(4711), None).is_err() {
-            return println!("passed over: only root gives links away");
+            return println!("skipped: only root can change the owner of a link");
         }
-        let told = error(&first).unwrap_err();
-        assert!(told.starts_with(&format!("{} belongs to user 4711", hop.display())), "{told}");
+        let message = error(&first).unwrap_err();
+        assert!(message.starts_with(&format!("{} belongs to user 4711", hop.display())), "{message}");
         std::fs::remove_file(&hop).unwrap();
         std::os::unix::fs::symlink(&first, &hop).unwrap();
-        assert!(error(&first).unwrap_err().contains("symbolic links"), "in a circle");
+        assert!(error(&first).unwrap_err().contains("symbolic links"), "a loop of links");
     }
 
-    // Goal: a configuration that others may change, or that is somebody else's, starts nothing. Method: a real file with
-    // these modes; an owner that is neither root nor we.
+    // Proves that a configuration that others can change, or that another user owns, starts no
+    // program.
     #[test]
     fn the_configuration_must_be_ours() {
         let folder = tempfile::tempdir().unwrap();
@@ -442,12 +455,12 @@ mod tests {
             set_permissions(folder.path(), Permissions::from_mode(folder_mode)).unwrap();
             let mut config = Config::read(&path).unwrap();
             let source = config.sources.last_mut().unwrap();
-            if let (Some(owner), Some(config::Readout { origin: Origin::Command(command), .. })) =
-                (owner, &mut source.readout)
+            if let (Some(owner), Some(config::TextSource { origin: TextOrigin::Command(command), .. })) =
+                (owner, &mut source.text_source)
             {
-                command.named_in.as_mut().unwrap().file.owner = owner;
+                command.defined_in.as_mut().unwrap().file.owner = owner;
             }
-            (ENTRY.open)(&Opening { host: &HostRoot::new("/"), config: source })
+            (SPEC.open)(&OpenContext { host: &HostRoot::new("/"), config: source })
                 .map(drop)
                 .map_err(|error| error.to_string())
         };
@@ -456,13 +469,14 @@ mod tests {
         assert_eq!(
             open_with(0o755, 0o664, None),
             Err(format!(
-                "{name} may be changed by others than its owner (mode 0664), so the command is not run; chmod go-w {name}"
+                "{name} is writable by group or others (mode 0664), so the command is not run; \
+                 chmod go-w {name}"
             ))
         );
         assert!(open_with(0o777, 0o644, None).unwrap_err().contains("(mode 0777)"));
         let error = open_with(0o755, 0o600, Some(4711)).unwrap_err();
         assert!(
-            error.starts_with(&format!("{name} belongs to user 4711 (mode 0600), who is neither")),
+            error.starts_with(&format!("{name} belongs to user 4711 (mode 0600), neither root")),
             "{error}"
         );
     }

@@ -1,26 +1,27 @@
-//! `conntrack`: use of the connection tracking table, from `/proc/net/stat/nf_conntrack` and two files
-//! below /proc/sys/net/netfilter.
+//! `conntrack`: use of the connection tracking table, from `/proc/net/stat/nf_conntrack` and two
+//! files below /proc/sys/net/netfilter.
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::counters::{Filling, Keys, Order};
+use super::counters::{CounterKeys, CounterOrder, CounterWriter};
 use super::text::{self, ABSENT};
-use super::{Entry, Opening, Unavailable, host_file};
+use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{Conntrack, ConntrackArgs, ConntrackCore};
 
 const FILE: &str = "proc/net/stat/nf_conntrack";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/stat/nf_conntrack";
-/// They speak of the reader's own network namespace under any root, so they are only read beside [`FILE`].
+/// They describe the reader's own network namespace under any root, so they are read only together
+/// with [`FILE`].
 const COUNT: &str = "proc/sys/net/netfilter/nf_conntrack_count";
 const COUNT_MAX: &str = "proc/sys/net/netfilter/nf_conntrack_max";
-const HINT: &str = ": connections are not tracked here (module nf_conntrack)";
-/// Most cores in one sample; Linux is built for at most as many.
+const HINT: &str = ": connection tracking is not active here (module nf_conntrack)";
+/// Maximum number of cores in one sample; Linux supports no more.
 const CORES_MAX: usize = 8192;
 
-/// Include and exclude speak of nothing.
-pub(super) const ENTRY: Entry = Entry {
+/// There is nothing to choose with `include` and `exclude`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "conntrack",
     root: "flatcap.host.Conntrack",
     schema: include_bytes!("../../../generated/host/conntrack.bfbs"),
@@ -31,15 +32,15 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let path = super::network::of_namespace(opening.host, FILE, FILE_OF_ANOTHER_ROOT);
-    let number = |file| (path == FILE).then(|| host_file(opening.host, file, HINT).ok()).flatten();
-    Ok(Opened::built(ConntrackSampler {
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let path = super::network::namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT);
+    let number = |file| (path == FILE).then(|| host_file(context.host, file, HINT).ok()).flatten();
+    Ok(OpenedSampler::built(ConntrackSampler {
         path,
-        file: host_file(opening.host, path, HINT)?,
+        file: host_file(context.host, path, HINT)?,
         count: number(COUNT),
         count_max: number(COUNT_MAX),
-        columns: Columns::new(),
+        columns: ConntrackColumns::new(),
         cores: Vec::new(),
     }))
 }
@@ -50,7 +51,7 @@ struct ConntrackSampler {
     file: HostFile,
     count: Option<HostFile>,
     count_max: Option<HostFile>,
-    columns: Columns,
+    columns: ConntrackColumns,
     cores: Vec<ConntrackCore>, // reused
 }
 
@@ -65,113 +66,117 @@ impl Sampler for ConntrackSampler {
         Ok(())
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let mut shortfall = self.columns.parse(self.file.content(), &mut self.cores);
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let mut incomplete = self.columns.parse(self.file.content(), &mut self.cores);
         let [count, count_max] = [&self.count, &self.count_max].map(|file| {
             let Some(file) = file else { return ABSENT };
             let (mut lines, lacks) = text::whole_lines(file.content());
-            shortfall |= lacks;
-            text::value(lines.next(), &mut shortfall)
+            incomplete |= lacks;
+            text::value(lines.next(), &mut incomplete)
         });
         let cores = builder.create_vector(&self.cores);
         let root = Conntrack::create(builder, &ConntrackArgs { count, count_max, cores: Some(cores) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-/// The columns, which have their names in the first line.
+/// The columns, whose names are in the first line.
 #[derive(Debug)]
-struct Columns {
-    keys: Keys,
-    order: Order,
+struct ConntrackColumns {
+    keys: CounterKeys,
+    order: CounterOrder,
 }
 
-impl Columns {
+impl ConntrackColumns {
     fn new() -> Self {
-        let keys = Keys::of(ENTRY.schema, "flatcap.host.ConntrackCore", &Selection::default());
-        Self { keys, order: Order::default() }
+        let keys = CounterKeys::of(SPEC.schema, "flatcap.host.ConntrackCore", &NameFilter::default());
+        Self { keys, order: CounterOrder::default() }
     }
 
-    fn parse(&mut self, content: &[u8], cores: &mut Vec<ConntrackCore>) -> Shortfall {
+    fn parse(&mut self, content: &[u8], cores: &mut Vec<ConntrackCore>) -> Incomplete {
         cores.clear();
-        let (mut lines, mut shortfall) = text::whole_lines(content);
+        let (mut lines, mut incomplete) = text::whole_lines(content);
         let heading = lines.next().unwrap_or_default();
         for line in lines {
             if cores.len() == CORES_MAX {
-                shortfall |= Shortfall::TOO_MANY;
+                incomplete |= Incomplete::TOO_MANY;
                 break;
             }
             let mut core = ConntrackCore::default();
-            let mut filling = Filling::new(&self.keys, &mut core.0);
+            let mut writer = CounterWriter::new(&self.keys, &mut core.0);
             let mut fields = text::fields(line);
             for (at, name) in text::fields(heading).enumerate() {
                 let field = fields.next();
-                // A column that the schema does not have is passed over.
+                // Columns that the schema does not have are skipped.
                 if let Some(index) = self.order.find(at, &self.keys, b"", name) {
-                    filling.put(index, field, text::hexadecimal);
+                    writer.store(index, field, text::hexadecimal);
                 }
             }
-            shortfall |= filling.shortfall | Shortfall::UNREADABLE.unless(fields.next().is_none());
+            incomplete |= writer.incomplete | Incomplete::UNREADABLE.unless(fields.next().is_none());
             cores.push(core);
         }
-        shortfall | Shortfall::CUT.unless(!cores.is_empty())
+        incomplete | Incomplete::CUT.unless(!cores.is_empty())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, captured, opened, sampled, sampled_under};
+    use crate::sampling::sources::tests::{
+        assert_damage_is_marked, captured_host, open_sampler, sample_this_host, sample_under,
+    };
 
     const TEXT: &[u8] = b"entries  clashres found fresh search_restart\n\
         00000021  00000002 00000003 00000004  0000000a\n00000021  00000012 00000013 00000014  0000001a\n";
 
-    fn parsed(text: &[u8]) -> (Vec<ConntrackCore>, Shortfall) {
+    fn parsed(text: &[u8]) -> (Vec<ConntrackCore>, Incomplete) {
         let mut cores = Vec::new();
-        let shortfall = Columns::new().parse(text, &mut cores);
-        (cores, shortfall)
+        let incomplete = ConntrackColumns::new().parse(text, &mut cores);
+        (cores, incomplete)
     }
 
-    // Goal: every value goes by the name of its column, unknown columns are passed over. Method: numbers all different.
+    // Proves that every value is assigned by the name of its column, and that unknown columns are
+    // skipped.
     #[test]
     fn every_value_is_in_its_place() {
-        let (cores, shortfall) = parsed(TEXT);
-        assert!(shortfall.is_none() && cores.len() == 2);
+        let (cores, incomplete) = parsed(TEXT);
+        assert!(incomplete.is_none() && cores.len() == 2);
         let core = cores[1];
         assert_eq!(
             (core.entries(), core.clashres(), core.found(), core.search_restart()),
             (0x21, 0x12, 0x13, 0x1A)
         );
         assert_eq!((core.added(), core.searched(), core.dropped()), (ABSENT, ABSENT, ABSENT));
-        let origins = Columns::new().keys.origins();
+        let origins = ConntrackColumns::new().keys.origins();
         assert_eq!(origins.len() * 8, size_of::<ConntrackCore>());
     }
 
-    // Goal: damaged text never panics, a cut file is never called whole, each damage has its reason. Method: every cut,
-    // every byte replaced, and one of each kind.
+    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
+    // has its reason.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(TEXT, |text| {
-            let (cores, shortfall) = parsed(text);
-            shortfall.is_none() && cores.len() == 2
+        assert_damage_is_marked(TEXT, |text| {
+            let (cores, incomplete) = parsed(text);
+            incomplete.is_none() && cores.len() == 2
         });
-        let (cores, shortfall) = parsed(b"entries found\n1\n");
-        assert_eq!((cores[0].entries(), cores[0].found(), shortfall), (1, ABSENT, Shortfall::CUT));
-        assert_eq!(parsed(b"entries found\n1 2 3\n").1, Shortfall::UNREADABLE);
-        assert_eq!(parsed(b"entries found\n1 g\n").1, Shortfall::UNREADABLE);
-        assert_eq!(parsed(b"entries found\n").1, Shortfall::CUT);
-        let (cores, shortfall) = parsed(&[&b"entries\n"[..], &b"1\n".repeat(CORES_MAX + 1)].concat());
-        assert_eq!((cores.len(), shortfall), (CORES_MAX, Shortfall::TOO_MANY));
+        let (cores, incomplete) = parsed(b"entries found\n1\n");
+        assert_eq!((cores[0].entries(), cores[0].found(), incomplete), (1, ABSENT, Incomplete::CUT));
+        assert_eq!(parsed(b"entries found\n1 2 3\n").1, Incomplete::UNREADABLE);
+        assert_eq!(parsed(b"entries found\n1 g\n").1, Incomplete::UNREADABLE);
+        assert_eq!(parsed(b"entries found\n").1, Incomplete::CUT);
+        let (cores, incomplete) = parsed(&[&b"entries\n"[..], &b"1\n".repeat(CORES_MAX + 1)].concat());
+        assert_eq!((cores.len(), incomplete), (CORES_MAX, Incomplete::TOO_MANY));
     }
 
-    // Goal: a captured host of another generation is read whole. Method: values that were looked up by hand.
+    // Proves that a captured host of another kernel generation is read completely. The expected
+    // values were looked up by hand.
     #[test]
     fn a_captured_host_is_read() {
         let paths = ["proc/net/stat/nf_conntrack", "proc/sys/net/netfilter"];
-        let Some(folder) = captured("node-exporter", &paths) else { return };
-        let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
-        assert!(shortfall.is_none(), "{shortfall}");
+        let Some(folder) = captured_host("node-exporter", &paths) else { return };
+        let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
+        assert!(incomplete.is_none(), "{incomplete}");
         let conntrack = flatbuffers::root::<Conntrack<'_>>(&payload).unwrap();
         assert_eq!((conntrack.count(), conntrack.count_max()), (123, 65_536));
         let cores: Vec<_> = conntrack.cores().iter().copied().collect();
@@ -180,7 +185,8 @@ mod tests {
         assert_eq!((cores[0].deleted_late(), cores[0].clashres()), (0, ABSENT));
     }
 
-    // Goal: under another root numbers of the agent's own namespace are not taken for the host's. Method: a tree with both.
+    // Proves that under another root, numbers of the recorder's own namespace are not taken for the
+    // host's.
     #[test]
     fn another_root_has_its_own_namespace() {
         let folder = tempfile::tempdir().unwrap();
@@ -190,20 +196,20 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
+        let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
         let conntrack = flatbuffers::root::<Conntrack<'_>>(&payload).unwrap();
         assert_eq!((conntrack.count(), conntrack.count_max()), (ABSENT, ABSENT));
-        assert!(conntrack.cores().len() == 2 && shortfall.is_none());
+        assert!(conntrack.cores().len() == 2 && incomplete.is_none());
     }
 
-    // Goal: this host is read whole. Method: its files, where it tracks connections.
+    // Proves that this host is read completely, if it tracks connections.
     #[test]
     fn agrees_with_this_host() {
-        if let Err(missing) = opened(&ENTRY, "", std::path::Path::new("/")) {
-            println!("passed over: {missing}");
+        if let Err(missing) = open_sampler(&SPEC, "", std::path::Path::new("/")) {
+            println!("skipped: {missing}");
             return;
         }
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let conntrack = flatbuffers::root::<Conntrack<'_>>(&payload).unwrap();
         let text = std::fs::read_to_string("/proc/net/stat/nf_conntrack").unwrap();
         assert_eq!(conntrack.cores().len(), text.lines().count() - 1);

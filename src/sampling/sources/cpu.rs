@@ -1,33 +1,33 @@
-//! `cpu`: what processors spend their time on, from /proc/stat.
+//! `cpu`: how processors spend their time, from /proc/stat.
 
 use flatbuffers::FlatBufferBuilder;
 
 use super::cursor::Cursor;
 use super::text::{self, ABSENT};
-use super::{Entry, Opening, Unavailable, host_file};
-use crate::os::host::{HostFile, Records};
-use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
+use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use crate::os::host::{HostFile, RecordStructure};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
 
 const FILE: &str = "proc/stat";
-/// Most cores in one sample; Linux is built for at most as many.
+/// Maximum number of cores in one sample; Linux supports no more.
 const CORES_MAX: usize = 8192;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "cpu",
     root: "flatcap.host.Cpu",
     schema: include_bytes!("../../../generated/host/cpu.bfbs"),
     files: &[FILE],
-    refresh: "times each scheduler tick (4 ms at 250 Hz), counts at once",
+    refresh: "times at each scheduler tick (4 ms at 250 Hz), counts immediately",
     selects: "cores, such as cpu0",
     needs: &[],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    Ok(Opened::built(CpuSampler {
-        file: host_file(opening.host, FILE, "")?.of_records(Records::One),
-        chosen: Chosen::new(opening.selection()),
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    Ok(OpenedSampler::built(CpuSampler {
+        file: host_file(context.host, FILE, "")?.with_records(RecordStructure::One),
+        filter: CachedNameFilter::new(context.selection()),
         cores: Vec::new(),
     }))
 }
@@ -35,13 +35,13 @@ fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
 #[derive(Debug)]
 struct CpuSampler {
     file: HostFile,
-    chosen: Chosen,
+    filter: CachedNameFilter,
     cores: Vec<CoreTimes>, // reused
 }
 
 /// The values that are not per core.
 #[derive(Debug, PartialEq)]
-struct Totals {
+struct CpuTotals {
     times: CpuTimes,
     context_switches: u64,
     forks: u64,
@@ -57,8 +57,8 @@ impl Sampler for CpuSampler {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let (totals, shortfall) = parse(self.file.content(), &mut self.chosen, &mut self.cores);
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let (totals, incomplete) = parse(self.file.content(), &mut self.filter, &mut self.cores);
         let cores = builder.create_vector(&self.cores);
         let root = Cpu::create(
             builder,
@@ -75,12 +75,16 @@ impl Sampler for CpuSampler {
             },
         );
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-/// Reads everything that is there; says what is not.
-fn parse(content: &[u8], chosen: &mut Chosen, cores: &mut Vec<CoreTimes>) -> (Totals, Shortfall) {
+/// Parses all values present, and returns the reasons for which others are missing.
+fn parse(
+    content: &[u8],
+    filter: &mut CachedNameFilter,
+    cores: &mut Vec<CoreTimes>,
+) -> (CpuTotals, Incomplete) {
     cores.clear();
     let mut seen = 0;
     let (mut cursor, mut lacks) = Cursor::of(content);
@@ -104,7 +108,7 @@ fn parse(content: &[u8], chosen: &mut Chosen, cores: &mut Vec<CoreTimes>) -> (To
         } else if name == b"cpu" {
             times = Some(cpu_times(&mut cursor, &mut lacks));
         } else if let Some(core) = name.strip_prefix(b"cpu") {
-            if chosen.wants(seen, name) {
+            if filter.matches(seen, name) {
                 push_core(cores, core, &mut cursor, &mut lacks);
             }
             seen += 1;
@@ -113,21 +117,22 @@ fn parse(content: &[u8], chosen: &mut Chosen, cores: &mut Vec<CoreTimes>) -> (To
     }
     let counts = [context_switches, forks, interrupts, softirqs, running, blocked, boot_time];
     let is_there = times.is_some() && seen > 0 && !counts.contains(&ABSENT);
-    lacks |= Shortfall::CUT.unless(is_there);
+    lacks |= Incomplete::CUT.unless(is_there);
     let times = times.unwrap_or_else(|| cpu_times(&mut Cursor::of(b"").0, &mut lacks));
-    let totals = Totals { times, context_switches, forks, interrupts, softirqs, running, blocked, boot_time };
+    let totals =
+        CpuTotals { times, context_switches, forks, interrupts, softirqs, running, blocked, boot_time };
     (totals, lacks)
 }
 
-fn push_core(cores: &mut Vec<CoreTimes>, core: &[u8], cursor: &mut Cursor<'_>, lacks: &mut Shortfall) {
+fn push_core(cores: &mut Vec<CoreTimes>, core: &[u8], cursor: &mut Cursor<'_>, lacks: &mut Incomplete) {
     match text::number(core) {
-        None => *lacks |= Shortfall::UNREADABLE,
-        Some(_) if cores.len() == CORES_MAX => *lacks |= Shortfall::TOO_MANY,
+        None => *lacks |= Incomplete::UNREADABLE,
+        Some(_) if cores.len() == CORES_MAX => *lacks |= Incomplete::TOO_MANY,
         Some(core) => cores.push(CoreTimes::new(core, &cpu_times(cursor, lacks))),
     }
 }
 
-fn cpu_times(cursor: &mut Cursor<'_>, lacks: &mut Shortfall) -> CpuTimes {
+fn cpu_times(cursor: &mut Cursor<'_>, lacks: &mut Incomplete) -> CpuTimes {
     let [user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice] = cursor.numbers(lacks);
     CpuTimes::new(user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice)
 }
@@ -135,18 +140,18 @@ fn cpu_times(cursor: &mut Cursor<'_>, lacks: &mut Shortfall) -> CpuTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, sampled, sampled_under};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_this_host, sample_under};
 
     const TEXT: &[u8] = b"cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 11 12 13 14 15 16 17 18 19 20\n\
         cpu3 21 22 23 24 25 26 27 28 29 30\nintr 31 1 1\nctxt 32\nbtime 33\nprocesses 34\n\
         procs_running 35\nprocs_blocked 36\nsoftirq 37 1 1\n";
 
-    // Goal: every value is in its place, cores keep their numbers. Method: a file with all values different.
+    // Proves that every value ends up in its field, and that cores keep their numbers.
     #[test]
     fn every_value_is_in_its_place() {
         let mut cores = Vec::new();
-        let (totals, shortfall) = parse(TEXT, &mut Chosen::default(), &mut cores);
-        assert!(shortfall.is_none());
+        let (totals, incomplete) = parse(TEXT, &mut CachedNameFilter::default(), &mut cores);
+        assert!(incomplete.is_none());
         assert_eq!(totals.times, CpuTimes::new(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
         assert_eq!(cores.len(), 2);
         assert_eq!(cores[1], CoreTimes::new(3, &CpuTimes::new(21, 22, 23, 24, 25, 26, 27, 28, 29, 30)));
@@ -155,35 +160,40 @@ mod tests {
         assert_eq!((totals.running, totals.blocked, totals.softirqs), (35, 36, 37));
     }
 
-    // Goal: cores are chosen by name; the total stays that of all. Method: one of two excluded, then both.
+    // Proves that cores are selected by name, and that the total remains that of all cores.
     #[test]
     fn cores_are_chosen_by_name() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("proc")).unwrap();
         std::fs::write(folder.path().join(FILE), TEXT).unwrap();
         for (keys, expected) in [("exclude = [\"cpu0\"]", &[3][..]), ("include = [\"eth*\"]", &[])] {
-            let (payload, shortfall) = sampled_under(&ENTRY, keys, folder.path());
+            let (payload, incomplete) = sample_under(&SPEC, keys, folder.path());
             let cpu = flatbuffers::root::<Cpu<'_>>(&payload).unwrap();
             let cores: Vec<u64> = cpu.cores().iter().map(CoreTimes::core).collect();
-            assert_eq!((cores.as_slice(), cpu.total().user(), shortfall), (expected, 1, Shortfall::NONE));
+            assert_eq!((cores.as_slice(), cpu.total().user(), incomplete), (expected, 1, Incomplete::NONE));
         }
     }
 
-    // Goal: damaged text never panics, and a cut file is never called whole. Method: every cut, every byte replaced.
+    // Proves that damaged text never panics and a cut file is always marked.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(TEXT, |text| parse(text, &mut Chosen::default(), &mut Vec::new()).1.is_none());
-        let (totals, shortfall) =
-            parse(b"cpu 1 x 99999999999999999999 4 5 6 7 8 9 10\n", &mut Chosen::default(), &mut Vec::new());
-        assert_eq!(shortfall, Shortfall::UNREADABLE | Shortfall::CUT);
+        assert_damage_is_marked(TEXT, |text| {
+            parse(text, &mut CachedNameFilter::default(), &mut Vec::new()).1.is_none()
+        });
+        let (totals, incomplete) = parse(
+            b"cpu 1 x 99999999999999999999 4 5 6 7 8 9 10\n",
+            &mut CachedNameFilter::default(),
+            &mut Vec::new(),
+        );
+        assert_eq!(incomplete, Incomplete::UNREADABLE | Incomplete::CUT);
         assert_eq!((totals.times.user(), totals.times.nice(), totals.times.system()), (1, ABSENT, ABSENT));
     }
 
-    // Goal: the payload passes the verifier and agrees with a second reading of this host. Method: a naive parser; the
-    // counters may only have grown between the two.
+    // Proves that the payload passes the verifier and agrees with a naive parser: counters may only
+    // grow between the two reads.
     #[test]
     fn agrees_with_a_naive_reading() {
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let cpu = flatbuffers::root::<Cpu<'_>>(&payload).unwrap();
         let text = std::fs::read_to_string("/proc/stat").unwrap();
         let naive = |name: &str| -> u64 {
@@ -202,12 +212,12 @@ mod tests {
         }
     }
 
-    // Goal: a captured host is read whole. Method: a tree of another machine, where it is at hand.
+    // Proves that a captured host is read completely.
     #[test]
     fn a_captured_host_is_read() {
         let Some(text) = fixture(FILE) else { return };
         let mut cores = Vec::new();
-        let (totals, _) = parse(&text, &mut Chosen::default(), &mut cores);
+        let (totals, _) = parse(&text, &mut CachedNameFilter::default(), &mut cores);
         assert!(cores.len() >= 2 && totals.context_switches != ABSENT);
     }
 }

@@ -1,4 +1,4 @@
-//! Devices of /sys that come and go, each a directory of files with one value.
+//! Devices in /sys that come and go. Each is a directory of files with one value.
 
 use std::cmp::Ordering;
 use std::ffi::CStr;
@@ -6,30 +6,31 @@ use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
 use super::text;
-use crate::os::host::{HostDirectory, HostRoot, ShortFile};
-use crate::sampling::{ReadError, Shortfall};
+use crate::os::host::{HostDirectory, HostRoot, SmallFile};
+use crate::sampling::{Incomplete, ReadError};
 
-/// Longest name of a file or device that is taken, its end included.
+/// Longest name of a file or device, its terminating zero byte included.
 const NAME_BYTES: usize = 64;
-/// Longest path below a listed directory, its end included.
+/// Longest path below a listed directory, its terminating zero byte included.
 const PATH_BYTES: usize = 3 * NAME_BYTES;
-/// A new device is found within this time.
-const LISTED_AGAIN: Duration = Duration::from_secs(1);
-/// The kernel's number for "no such device": the answer of a file whose device is gone.
+/// Interval between listings: a new device is found within this time.
+const LISTING_INTERVAL: Duration = Duration::from_secs(1);
+/// Error number of "no such device", returned by a file whose device is gone.
 const ENODEV: i32 = 19;
 
-/// The name of a file, in a place of fixed size. Shorter names come first, so that numbers at their ends ascend.
+/// The name of a file, in an array of fixed size. Shorter names sort first, so that trailing
+/// numbers ascend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileName([u8; NAME_BYTES]); // ends with a zero byte
 
 impl FileName {
-    /// None if it does not fit.
+    /// Returns none if the name does not fit.
     pub(super) fn new(name: &[u8]) -> Option<Self> {
         text::name(name).map(Self)
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        until_end(&self.0)
+        until_zero(&self.0)
     }
 }
 
@@ -46,158 +47,172 @@ impl PartialOrd for FileName {
     }
 }
 
-/// A device as it was listed. One that took its name later has another inode.
+/// Identifies a listed device. A later device of the same name has another inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct DeviceKey {
     pub(super) name: FileName,
     inode: u64,
 }
 
-/// Which devices are looked for.
+/// A class of devices.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct DeviceClass {
     /// The directory, without the leading slash.
     pub(super) path: &'static str,
-    /// Tells them from other entries by their names.
+    /// Distinguishes the devices from other entries by name.
     pub(super) is_device: fn(&[u8]) -> bool,
-    /// Most of them.
+    /// Maximum number of devices.
     pub(super) devices_max: usize,
 }
 
-/// The devices in a directory, listed again once a second, or at once when one of them turns out to be gone.
+/// The devices in a directory. It is listed again once a second, and at the next sample after a
+/// device turned out to be gone.
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(super) struct DeviceListing {
     host: HostRoot,
-    place: Place,
+    class: DeviceClass,
     directory: HostDirectory,
-    samples: u64, // from one listing to the next; at least 1
-    waits: u64,   // samples until the next one
-    shortfall: Shortfall,
-    devices: Vec<Listed>, // ascending by name
+    samples_per_listing: u64,   // from one listing to the next; at least 1
+    samples_until_listing: u64, // samples until the next listing
+    incomplete: Incomplete,
+    devices: Vec<ListedDevice>, // ascending by name
 }
 
 #[derive(Debug)]
-struct Listed {
-    key: Key,
-    is_there: bool, // at the listing under way
-    openings: u8,   // still to be made, one after each listing
+struct ListedDevice {
+    key: DeviceKey,
+    is_listed: bool, // found by the current listing
+    opens_left: u8,  // still to be done, one after each listing
 }
 
-/// A device that was there from the start is opened once.
-const OPENINGS: u8 = 1;
-/// One that comes later may be found before all its files are there: it is opened again after the next listing.
-const OPENINGS_OF_NEW: u8 = 2;
+/// A device that is present from the start is opened once.
+const OPENS: u8 = 1;
+/// A later device may be listed before all its files exist: it is opened again after the next
+/// listing.
+const OPENS_OF_NEW: u8 = 2;
 
-impl Listing {
+impl DeviceListing {
     /// Lists the devices for the first time.
-    pub(super) fn open(host: &HostRoot, place: Place, period: Duration) -> Result<Self, Error> {
+    pub(super) fn open(host: &HostRoot, place: DeviceClass, period: Duration) -> Result<Self, Error> {
         let directory = host.directory(place.path)?;
-        let samples = LISTED_AGAIN.as_nanos().div_ceil(period.as_nanos().max(1));
+        let samples = LISTING_INTERVAL.as_nanos().div_ceil(period.as_nanos().max(1));
         let samples = u64::try_from(samples).unwrap_or(u64::MAX).max(1);
-        let (host, shortfall, devices) = (host.clone(), Shortfall::NONE, Vec::new());
-        let mut listing = Self { host, place, directory, samples, waits: samples - 1, shortfall, devices };
+        let (host, incomplete, devices) = (host.clone(), Incomplete::NONE, Vec::new());
+        let mut listing = Self {
+            host,
+            class: place,
+            directory,
+            samples_per_listing: samples,
+            samples_until_listing: samples - 1,
+            incomplete,
+            devices,
+        };
         listing.list()?;
         for device in &mut listing.devices {
-            device.openings = OPENINGS;
+            device.opens_left = OPENS;
         }
         Ok(listing)
     }
 
-    /// Lists again if that is due. Whether it was: what is not kept is then to be let go, and what is new to be opened.
+    /// Lists again if that is due. Returns whether it was: the caller then closes devices not
+    /// [`kept`](Self::keeps), and opens those of [`each_new`](Self::each_new).
     pub(super) fn refresh(&mut self) -> Result<bool, ReadError> {
-        if self.waits > 0 {
-            self.waits -= 1;
+        if self.samples_until_listing > 0 {
+            self.samples_until_listing -= 1;
             return Ok(false);
         }
         if self.list().is_err() {
-            // The module that owned the directory may have been loaded anew.
-            let again = self.host.directory(self.place.path).and_then(|directory| {
+            // The module that owned the directory may have been reloaded.
+            let again = self.host.directory(self.class.path).and_then(|directory| {
                 self.directory = directory;
                 self.list()
             });
-            again.map_err(|error| ReadError { file: self.place.path, error })?;
+            again.map_err(|error| ReadError { file: self.class.path, error })?;
         }
-        self.waits = self.samples - 1;
+        self.samples_until_listing = self.samples_per_listing - 1;
         Ok(true)
     }
 
     fn list(&mut self) -> Result<(), Error> {
-        let Self { directory, devices, place, .. } = self;
-        let mut shortfall = Shortfall::NONE;
+        let Self { directory, devices, class: place, .. } = self;
+        let mut incomplete = Incomplete::NONE;
         for device in devices.iter_mut() {
-            device.is_there = false;
+            device.is_listed = false;
         }
-        let known = devices.len(); // those behind are new and in no order
-        directory.list_numbered(|name, inode| {
+        let known = devices.len(); // later elements are new and unsorted
+        directory.list_with_inodes(|name, inode| {
             if !(place.is_device)(name.to_bytes()) {
                 return;
             }
             let Some(name) = FileName::new(name.to_bytes()) else {
-                shortfall |= Shortfall::UNREADABLE;
+                incomplete |= Incomplete::UNREADABLE;
                 return;
             };
-            let new = Listed { key: Key { name, inode }, is_there: true, openings: OPENINGS_OF_NEW };
+            let new =
+                ListedDevice { key: DeviceKey { name, inode }, is_listed: true, opens_left: OPENS_OF_NEW };
             let sorted = devices.get(..known).unwrap_or_default();
             let found = sorted.binary_search_by(|device| device.key.name.cmp(&name)).ok();
-            let has_room = devices.len() - known < place.devices_max; // some of the known ones may have gone
+            // Some of the known devices may have gone.
+            let has_space = devices.len() - known < place.devices_max;
             match found.and_then(|at| devices.get_mut(at)) {
-                Some(device) if device.key == new.key => device.is_there = true,
+                Some(device) if device.key == new.key => device.is_listed = true,
                 Some(device) => *device = new,
-                None if has_room => devices.push(new),
-                None => shortfall |= Shortfall::TOO_MANY,
+                None if has_space => devices.push(new),
+                None => incomplete |= Incomplete::TOO_MANY,
             }
         })?;
-        self.devices.retain(|device| device.is_there);
+        self.devices.retain(|device| device.is_listed);
         self.devices.sort_unstable_by_key(|device| device.key.name);
-        shortfall |= Shortfall::TOO_MANY.unless(self.devices.len() <= self.place.devices_max);
-        self.devices.truncate(self.place.devices_max);
-        self.shortfall = shortfall;
+        incomplete |= Incomplete::TOO_MANY.unless(self.devices.len() <= self.class.devices_max);
+        self.devices.truncate(self.class.devices_max);
+        self.incomplete = incomplete;
         Ok(())
     }
 
-    /// Whether there are none at all.
+    /// Returns whether there are no devices.
     pub(super) fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
 
-    /// What the last listing lacks.
-    pub(super) fn shortfall(&self) -> Shortfall {
-        self.shortfall
+    /// Returns the reasons for which the last listing is incomplete.
+    pub(super) fn incomplete(&self) -> Incomplete {
+        self.incomplete
     }
 
-    /// Whether a device is still there and need not be opened again.
-    pub(super) fn keeps(&self, key: &Key) -> bool {
+    /// Returns whether a device is still present and need not be opened again.
+    pub(super) fn keeps(&self, key: &DeviceKey) -> bool {
         let found = self.devices.binary_search_by(|device| device.key.name.cmp(&key.name)).ok();
         let device = found.and_then(|at| self.devices.get(at));
-        device.is_some_and(|device| device.key == *key && device.openings == 0)
+        device.is_some_and(|device| device.key == *key && device.opens_left == 0)
     }
 
-    /// Hands out each device that is to be opened. What was opened of it before must have been let go.
-    pub(super) fn each_new(&mut self, mut open: impl FnMut(&mut HostDirectory, Key)) {
-        for device in self.devices.iter_mut().filter(|device| device.openings > 0) {
-            device.openings -= 1;
+    /// Calls `open` with each device that is to be opened. The caller has closed its previous
+    /// files.
+    pub(super) fn each_new(&mut self, mut open: impl FnMut(&mut HostDirectory, DeviceKey)) {
+        for device in self.devices.iter_mut().filter(|device| device.opens_left > 0) {
+            device.opens_left -= 1;
             open(&mut self.directory, device.key);
         }
     }
 
-    /// Has this device opened again at the next sample: it answered that it is gone.
-    pub(super) fn forget(&mut self, key: &Key) {
+    /// Marks a device whose files report that it is gone, to be opened again at the next sample.
+    pub(super) fn forget(&mut self, key: &DeviceKey) {
         for device in self.devices.iter_mut().filter(|device| device.key == *key) {
-            device.openings = OPENINGS;
+            device.opens_left = OPENS;
         }
-        self.waits = 0;
+        self.samples_until_listing = 0;
     }
 
-    /// Has all devices opened again now: something that none of them tells has changed.
+    /// Marks all devices to be opened again, after a change that their own files do not show.
     pub(super) fn forget_all(&mut self) {
         for device in &mut self.devices {
-            device.openings = OPENINGS_OF_NEW;
+            device.opens_left = OPENS_OF_NEW;
         }
-        self.waits = 0;
+        self.samples_until_listing = 0;
     }
 }
 
-/// Calls `act` with a path made of parts; none if it is too long or holds a zero byte.
+/// Calls `act` with a path made of parts; none if it is too long or contains a zero byte.
 pub(super) fn with_path<Got>(parts: &[&[u8]], act: impl FnOnce(&CStr) -> Got) -> Option<Got> {
     let mut path = [0; PATH_BYTES];
     let mut places = path.iter_mut().take(PATH_BYTES - 1);
@@ -208,36 +223,39 @@ pub(super) fn with_path<Got>(parts: &[&[u8]], act: impl FnOnce(&CStr) -> Got) ->
     (whole.count_bytes() == parts.iter().map(|part| part.len()).sum::<usize>()).then(|| act(whole))
 }
 
-/// The words of a file beneath that is read once, such as a device's name, as far as they fit; none without the file.
-pub(super) fn words<const BYTES: usize>(directory: &HostDirectory, parts: &[&[u8]]) -> Option<[u8; BYTES]> {
-    let file = with_path(parts, |path| directory.short_file(path))?.ok()?;
+/// Reads the first line of a file once, such as a device's name, cut to fit; none without the file.
+pub(super) fn read_line<const BYTES: usize>(
+    directory: &HostDirectory,
+    parts: &[&[u8]],
+) -> Option<[u8; BYTES]> {
+    let file = with_path(parts, |path| directory.open_small_file(path))?.ok()?;
     let mut buffer = [0; BYTES];
     let content = file.read(&mut buffer).ok()?;
     let line = content.split(|byte| matches!(byte, b'\n' | 0)).next()?.trim_ascii();
-    Some(fitted(line))
+    Some(truncated(line))
 }
 
-/// The device to which a device of a class belongs, as far as it fits: `applesmc.768` where the class's link leads to
-/// `../../devices/platform/applesmc.768/hwmon/hwmon2`. Empty for one that belongs to none, or is no link.
+/// Returns the parent of a class device, cut to fit: `applesmc.768` if the class's link leads to
+/// `../../devices/platform/applesmc.768/hwmon/hwmon2`. Empty if it has no parent or is no link.
 pub(super) fn parent<const BYTES: usize>(
     directory: &HostDirectory,
     name: &[u8],
     class: &[u8],
 ) -> [u8; BYTES] {
     let mut buffer = [0; 4 * PATH_BYTES];
-    let target = with_path(&[name], |path| directory.link(path, &mut buffer).ok()).flatten();
+    let target = with_path(&[name], |path| directory.read_link(path, &mut buffer).ok()).flatten();
     let mut parts = target.unwrap_or_default().rsplit(|byte| *byte == b'/').filter(|part| !part.is_empty());
     let parent = parts.nth(1).and_then(|part| if part == class { parts.next() } else { Some(part) });
-    fitted(parent.filter(|part| !matches!(*part, b"virtual" | b"..")).unwrap_or_default())
+    truncated(parent.filter(|part| !matches!(*part, b"virtual" | b"..")).unwrap_or_default())
 }
 
-/// A text of a fixed place up to its end.
-pub(super) fn until_end(place: &[u8]) -> &[u8] {
+/// Returns the text of an array up to its first zero byte.
+pub(super) fn until_zero(place: &[u8]) -> &[u8] {
     place.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// A text cut off where it does not fit, its end included.
-pub(super) fn fitted<const BYTES: usize>(text: &[u8]) -> [u8; BYTES] {
+/// Returns a text cut to fit, with a terminating zero byte.
+pub(super) fn truncated<const BYTES: usize>(text: &[u8]) -> [u8; BYTES] {
     let mut place = [0; BYTES];
     for (to, from) in place.iter_mut().take(BYTES - 1).zip(text) {
         *to = *from;
@@ -245,149 +263,150 @@ pub(super) fn fitted<const BYTES: usize>(text: &[u8]) -> [u8; BYTES] {
     place
 }
 
-/// A file with one number: kept open, read at each sample, and what came of that.
+/// A file with one number: kept open, read at each sample, with the result of the last read.
 #[derive(Debug)]
-pub(super) struct OneNumber {
-    file: Option<ShortFile>,
+pub(super) struct NumberFile {
+    file: Option<SmallFile>,
     content: [u8; NUMBER_BYTES],
     length: usize, // <= NUMBER_BYTES
-    error: i32,    // number of the kernel's last error; 0: none
+    error: i32,    // error number of the last read; 0: none
 }
 
-/// Longest number with its sign and line end, and more: a file that fills it holds something else.
+/// Longer than any number with its sign and newline: a file that fills it holds something else.
 const NUMBER_BYTES: usize = 32;
 
-impl OneNumber {
-    /// A number that this device does not have: absent, and nothing lacks.
+impl NumberFile {
+    /// A number that this device does not have: absent, but not incomplete.
     pub(super) const NONE: Self = Self { file: None, content: [0; NUMBER_BYTES], length: 0, error: 0 };
 
-    /// Opens it beneath. A file that is not there is no error, one that may not be opened stays so.
+    /// Opens a file. A missing file is no error; a file that may not be opened keeps its error.
     pub(super) fn open(directory: &HostDirectory, parts: &[&[u8]]) -> Self {
-        match with_path(parts, |path| directory.short_file(path)) {
+        match with_path(parts, |path| directory.open_small_file(path)) {
             Some(Ok(file)) => Self { file: Some(file), ..Self::NONE },
             Some(Err(error)) if error.kind() == ErrorKind::NotFound => Self::NONE,
-            Some(Err(error)) => Self { error: number_of(&error), ..Self::NONE },
+            Some(Err(error)) => Self { error: errno_of(&error), ..Self::NONE },
             None => Self::NONE,
         }
     }
 
-    /// Whether the device has such a file, readable or not.
-    pub(super) fn is_there(&self) -> bool {
+    /// Returns whether the device has such a file, readable or not.
+    pub(super) fn exists(&self) -> bool {
         self.file.is_some() || self.error != 0
     }
 
-    /// Opens, reads and closes one that does not change; absent if it cannot be read.
-    pub(super) fn once(directory: &HostDirectory, parts: &[&[u8]]) -> u64 {
+    /// Opens, reads and closes a file that does not change; absent if it cannot be read.
+    pub(super) fn read_once(directory: &HostDirectory, parts: &[&[u8]]) -> u64 {
         let mut number = Self::open(directory, parts);
         number.read();
-        let mut lacks = Shortfall::NONE;
+        let mut lacks = Incomplete::NONE;
         number.unsigned(&mut lacks)
     }
 
-    /// What the file says, where it says words, as far as they fit; else empty, with the reason added to `shortfall`.
-    pub(super) fn words<const BYTES: usize>(&self, shortfall: &mut Shortfall) -> [u8; BYTES] {
-        fitted(until_end(self.line(shortfall).unwrap_or_default()))
+    /// Returns the file's text, cut to fit; empty, with the reason added to `incomplete`, if it
+    /// cannot be read.
+    pub(super) fn text<const BYTES: usize>(&self, incomplete: &mut Incomplete) -> [u8; BYTES] {
+        truncated(until_zero(self.line(incomplete).unwrap_or_default()))
     }
 
-    /// Reads it.
+    /// Reads the file.
     pub(super) fn read(&mut self) {
         let Some(file) = &self.file else { return };
         (self.length, self.error) = match file.read(&mut self.content) {
             Ok(content) => (content.len(), 0),
-            Err(error) => (0, number_of(&error)),
+            Err(error) => (0, errno_of(&error)),
         };
     }
 
-    /// Whether the last reading said that the device is gone.
+    /// Returns whether the last read reported that the device is gone.
     pub(super) fn is_gone(&self) -> bool {
         self.error == ENODEV
     }
 
-    /// Whether the kernel refused it for want of a privilege.
+    /// Returns whether the last read was refused for lack of a privilege.
     pub(super) fn is_denied(&self) -> bool {
-        self.lacks() == Shortfall::DENIED
+        self.incomplete_reason() == Incomplete::DENIED
     }
 
-    /// The number of the error with which the kernel refused the value; 0 if it gave one.
+    /// Returns the error number of the last read; 0 if it succeeded.
     pub(super) fn error(&self) -> u64 {
         u64::from(self.error.unsigned_abs())
     }
 
-    /// The value, if it is no negative one; else absent, with the reason added to `shortfall`.
-    pub(super) fn unsigned(&self, shortfall: &mut Shortfall) -> u64 {
-        let value = self.line(shortfall).map(text::number);
-        *shortfall |= Shortfall::UNREADABLE.unless(value != Some(None));
+    /// Returns the value if it is not negative; else absent, with the reason added to `incomplete`.
+    pub(super) fn unsigned(&self, incomplete: &mut Incomplete) -> u64 {
+        let value = self.line(incomplete).map(text::number);
+        *incomplete |= Incomplete::UNREADABLE.unless(value != Some(None));
         value.flatten().unwrap_or(text::ABSENT)
     }
 
-    /// The value, which may be negative; else not a number, with the reason added to `shortfall`.
-    pub(super) fn signed(&self, shortfall: &mut Shortfall) -> f64 {
-        let value = self.line(shortfall).map(text::signed);
-        *shortfall |= Shortfall::UNREADABLE.unless(value != Some(None));
+    /// Returns the value, which may be negative; else NaN, with the reason added to `incomplete`.
+    pub(super) fn signed(&self, incomplete: &mut Incomplete) -> f64 {
+        let value = self.line(incomplete).map(text::signed);
+        *incomplete |= Incomplete::UNREADABLE.unless(value != Some(None));
         value.flatten().unwrap_or(f64::NAN)
     }
 
-    fn line(&self, shortfall: &mut Shortfall) -> Option<&[u8]> {
-        if !self.is_there() {
+    fn line(&self, incomplete: &mut Incomplete) -> Option<&[u8]> {
+        if !self.exists() {
             return None;
         }
         if self.error != 0 {
-            *shortfall |= self.lacks();
+            *incomplete |= self.incomplete_reason();
             return None;
         }
         let line = self.content.get(..self.length).and_then(|content| content.strip_suffix(b"\n"));
-        // Without its end, the number may lack digits.
-        *shortfall |= Shortfall::CUT.unless(line.is_some());
+        // Without a newline the number may lack digits.
+        *incomplete |= Incomplete::CUT.unless(line.is_some());
         line
     }
 
-    fn lacks(&self) -> Shortfall {
+    fn incomplete_reason(&self) -> Incomplete {
         match Error::from_raw_os_error(self.error).kind() {
-            _ if self.error == 0 => Shortfall::NONE,
-            ErrorKind::PermissionDenied => Shortfall::DENIED,
-            _ if self.is_gone() => Shortfall::MISSING,
-            _ => Shortfall::UNREADABLE,
+            _ if self.error == 0 => Incomplete::NONE,
+            ErrorKind::PermissionDenied => Incomplete::DENIED,
+            _ if self.is_gone() => Incomplete::MISSING,
+            _ => Incomplete::UNREADABLE,
         }
     }
 }
 
-fn number_of(error: &Error) -> i32 {
+fn errno_of(error: &Error) -> i32 {
     error.raw_os_error().unwrap_or(i32::MAX)
 }
 
-/// Whether a name is this word with a number behind.
+/// Returns whether a name is this word followed by a number.
 pub(super) fn is_numbered(name: &[u8], word: &[u8]) -> bool {
-    number_behind(name, word).is_some()
+    number_after(name, word).is_some()
 }
 
-/// The number behind a word: 3 of `hwmon3`.
-pub(super) fn number_behind(name: &[u8], word: &[u8]) -> Option<u64> {
+/// Returns the number after a word: 3 of `hwmon3`.
+pub(super) fn number_after(name: &[u8], word: &[u8]) -> Option<u64> {
     name.strip_prefix(word).and_then(text::number)
 }
 
-/// Says that a directory holds none of what is looked for.
-pub(super) fn empty(what: &'static str) -> Error {
+/// Returns the error of a directory that contains none of the wanted devices.
+pub(super) fn none_found(what: &'static str) -> Error {
     Error::new(ErrorKind::NotFound, what)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, moved};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, rename};
 
-    fn listing(root: &std::path::Path, period: Duration) -> Listing {
-        let place = Place { path: "class", is_device: |name| is_numbered(name, b"d"), devices_max: 3 };
-        Listing::open(&HostRoot::new(root), place, period).unwrap()
+    fn listing(root: &std::path::Path, period: Duration) -> DeviceListing {
+        let place = DeviceClass { path: "class", is_device: |name| is_numbered(name, b"d"), devices_max: 3 };
+        DeviceListing::open(&HostRoot::new(root), place, period).unwrap()
     }
 
-    fn new_ones(listing: &mut Listing) -> Vec<String> {
+    fn new_ones(listing: &mut DeviceListing) -> Vec<String> {
         let mut names = Vec::new();
         listing.each_new(|_, key| names.push(String::from_utf8(key.name.bytes().to_vec()).unwrap()));
         names
     }
 
-    // Goal: devices are found when they come, opened twice, told from others of their name, and no more than the limit. Method: a
-    // directory that changes between listings.
+    // Proves that devices are found when they come, opened twice, distinguished from others of the
+    // same name, and limited in number.
     #[test]
     fn devices_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
@@ -398,19 +417,20 @@ mod tests {
         }
         let mut listing = listing(folder.path(), Duration::from_secs(1));
         assert_eq!(new_ones(&mut listing), ["d9", "d10"]);
-        let keys: Vec<Key> = listing.devices.iter().map(|device| device.key).collect();
+        let keys: Vec<DeviceKey> = listing.devices.iter().map(|device| device.key).collect();
         assert!(listing.refresh().unwrap() && new_ones(&mut listing).is_empty());
         assert!(keys.iter().all(|key| listing.keeps(key)));
 
-        // Another device of the same name: made before the old one goes, so that it cannot get its inode.
+        // Another device of the same name: created before the old one is removed, so that it cannot
+        // reuse its inode.
         add("spare");
         std::fs::remove_dir(class.join("d9")).unwrap();
-        moved(&class.join("spare"), &class.join("d9"));
+        rename(&class.join("spare"), &class.join("d9"));
         listing.refresh().unwrap();
         assert!(!listing.keeps(&keys[0]) && listing.keeps(&keys[1]));
         assert_eq!(new_ones(&mut listing), ["d9"]);
         listing.refresh().unwrap();
-        assert_eq!(new_ones(&mut listing), ["d9"], "its files may have come late");
+        assert_eq!(new_ones(&mut listing), ["d9"], "its files may appear late");
         listing.refresh().unwrap();
         assert!(new_ones(&mut listing).is_empty());
 
@@ -420,13 +440,14 @@ mod tests {
             add(name);
         }
         listing.refresh().unwrap();
-        assert_eq!((listing.devices.len(), listing.shortfall()), (3, Shortfall::TOO_MANY));
+        assert_eq!((listing.devices.len(), listing.incomplete()), (3, Incomplete::TOO_MANY));
         std::fs::remove_dir(class.join("d9")).unwrap();
         listing.refresh().unwrap();
-        assert_eq!((listing.devices.len(), listing.shortfall()), (3, Shortfall::NONE));
+        assert_eq!((listing.devices.len(), listing.incomplete()), (3, Incomplete::NONE));
     }
 
-    // Goal: a fast source lists once a second, and a directory that was made anew is found again. Method: 100 ms; remove and make.
+    // Proves that a source with a period of 100 ms lists once a second, and at once after
+    // `forget_all`.
     #[test]
     fn listings_are_a_second_apart() {
         let folder = tempfile::tempdir().unwrap();
@@ -440,57 +461,57 @@ mod tests {
         assert!(listing.refresh().unwrap());
     }
 
-    fn number(content: &[u8]) -> OneNumber {
-        let mut number = OneNumber::NONE;
+    fn number_file(content: &[u8]) -> NumberFile {
+        let mut number = NumberFile::NONE;
         number.content[..content.len()].copy_from_slice(content);
         number.length = content.len();
         number.file = std::fs::File::open("/dev/null")
             .ok()
-            .map(|_| HostRoot::new("/").directory("dev").unwrap().short_file(c"null").unwrap());
+            .map(|_| HostRoot::new("/").directory("dev").unwrap().open_small_file(c"null").unwrap());
         number
     }
 
-    // Goal: numbers are read exactly, marked, or absent. Method: every cut and each replaced byte; edges; words.
+    // Proves that numbers are read exactly, marked, or absent.
     #[test]
     fn numbers_are_exact_or_marked() {
         for text in [&b"-12345\n"[..], b"18446744073709551614\n"] {
-            assert_composed(text, |text| {
-                let mut shortfall = Shortfall::NONE;
+            assert_damage_is_marked(text, |text| {
+                let mut incomplete = Incomplete::NONE;
                 if text.starts_with(b"-") {
-                    let is_value = !number(text).signed(&mut shortfall).is_nan();
-                    assert_eq!(is_value, shortfall.is_none());
+                    let is_value = !number_file(text).signed(&mut incomplete).is_nan();
+                    assert_eq!(is_value, incomplete.is_none());
                 } else {
-                    let is_value = number(text).unsigned(&mut shortfall) != text::ABSENT;
-                    assert_eq!(is_value, shortfall.is_none());
+                    let is_value = number_file(text).unsigned(&mut incomplete) != text::ABSENT;
+                    assert_eq!(is_value, incomplete.is_none());
                 }
-                shortfall.is_none()
+                incomplete.is_none()
             });
         }
     }
 
-    // Goal: what the kernel says instead of a value becomes its mark. Method: each error.
+    // Proves that each error of the kernel becomes its mark.
     #[test]
     fn errors_have_their_marks() {
         for (error, expected) in [
-            (11, Shortfall::UNREADABLE), // EAGAIN
-            (61, Shortfall::UNREADABLE), // ENODATA
-            (5, Shortfall::UNREADABLE),  // EIO
-            (19, Shortfall::MISSING),    // ENODEV
-            (1, Shortfall::DENIED),      // EPERM
-            (13, Shortfall::DENIED),     // EACCES
+            (11, Incomplete::UNREADABLE), // EAGAIN
+            (61, Incomplete::UNREADABLE), // ENODATA
+            (5, Incomplete::UNREADABLE),  // EIO
+            (19, Incomplete::MISSING),    // ENODEV
+            (1, Incomplete::DENIED),      // EPERM
+            (13, Incomplete::DENIED),     // EACCES
         ] {
-            let number = OneNumber { error, ..number(b"1\n") };
-            let mut shortfall = Shortfall::NONE;
-            assert!(number.signed(&mut shortfall).is_nan());
-            assert_eq!((shortfall, number.error()), (expected, u64::from(error.unsigned_abs())));
+            let number = NumberFile { error, ..number_file(b"1\n") };
+            let mut incomplete = Incomplete::NONE;
+            assert!(number.signed(&mut incomplete).is_nan());
+            assert_eq!((incomplete, number.error()), (expected, u64::from(error.unsigned_abs())));
             assert_eq!(number.is_gone(), error == ENODEV);
         }
-        let mut shortfall = Shortfall::NONE;
-        assert_eq!(OneNumber::NONE.unsigned(&mut shortfall), text::ABSENT);
-        assert_eq!(shortfall, Shortfall::NONE);
+        let mut incomplete = Incomplete::NONE;
+        assert_eq!(NumberFile::NONE.unsigned(&mut incomplete), text::ABSENT);
+        assert_eq!(incomplete, Incomplete::NONE);
     }
 
-    // Goal: paths fit or are refused. Method: around the size, and a zero byte.
+    // Proves that paths fit or are refused, around the limit and with a zero byte.
     #[test]
     fn paths_fit_or_are_refused() {
         let length = |parts: &[&[u8]]| with_path(parts, CStr::count_bytes);

@@ -4,20 +4,20 @@ use flatbuffers::FlatBufferBuilder;
 
 use super::cursor::Cursor;
 use super::text::{self, ABSENT};
-use super::{Entry, host_file};
+use super::{SourceSpec, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{Disk, DiskArgs, DiskCounters};
 
 const FILE: &str = "proc/diskstats";
-/// Most devices in one sample.
+/// Maximum number of devices in one sample.
 const DEVICES_MAX: usize = 4096;
-/// Counters behind the name; a kernel before 5.5 has 15, before 4.18 it has 11.
+/// Counters after the name; kernels before 5.5 have 15, before 4.18 they have 11.
 const COUNTERS: usize = 17;
 const COUNTERS_OF_KERNELS: [usize; 3] = [COUNTERS, 15, 11];
 
-/// Include and exclude speak of devices.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match devices.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "disk",
     root: "flatcap.host.Disk",
     schema: include_bytes!("../../../generated/host/disk.bfbs"),
@@ -25,18 +25,19 @@ pub(super) const ENTRY: Entry = Entry {
     refresh: "at each request; hundreds of times a second under load",
     selects: "devices, such as nvme0n1",
     needs: &[],
-    open: |opening| {
-        // The kernel composes a disk and all its partitions as one record, of a length that nothing limits: a short read says nothing.
-        let file = host_file(opening.host, FILE, "")?;
-        let chosen = Chosen::new(opening.selection());
-        Ok(Opened::built(DiskSampler { file, chosen, devices: Vec::new() }))
+    open: |context| {
+        // The kernel writes a disk and all its partitions as one record of unlimited length, so a
+        // short read does not prove the end of the file.
+        let file = host_file(context.host, FILE, "")?;
+        let filter = CachedNameFilter::new(context.selection());
+        Ok(OpenedSampler::built(DiskSampler { file, filter, devices: Vec::new() }))
     },
 };
 
 #[derive(Debug)]
 struct DiskSampler {
     file: HostFile,
-    chosen: Chosen,
+    filter: CachedNameFilter,
     devices: Vec<DiskCounters>, // reused
 }
 
@@ -45,70 +46,70 @@ impl Sampler for DiskSampler {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let shortfall = parse(self.file.content(), &mut self.chosen, &mut self.devices);
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let incomplete = parse(self.file.content(), &mut self.filter, &mut self.devices);
         let devices = builder.create_vector(&self.devices);
         let root = Disk::create(builder, &DiskArgs { devices: Some(devices) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-fn parse(content: &[u8], chosen: &mut Chosen, devices: &mut Vec<DiskCounters>) -> Shortfall {
+fn parse(content: &[u8], filter: &mut CachedNameFilter, devices: &mut Vec<DiskCounters>) -> Incomplete {
     devices.clear();
     // A host without block devices has an empty file.
     if content.is_empty() {
-        return Shortfall::NONE;
+        return Incomplete::NONE;
     }
-    let (mut cursor, mut shortfall) = Cursor::of(content);
+    let (mut cursor, mut incomplete) = Cursor::of(content);
     let mut at = 0;
     while !cursor.is_at_end() {
-        shortfall |= line(&mut cursor, at, chosen, devices);
+        incomplete |= line(&mut cursor, at, filter, devices);
         cursor.next_line();
         at += 1;
     }
-    shortfall
+    incomplete
 }
 
-/// Takes the device of one line, if it is wanted. What it lacks.
+/// Adds the device of one line, if it is wanted. Returns the reasons for which it is incomplete.
 fn line(
     cursor: &mut Cursor<'_>,
     at: usize,
-    chosen: &mut Chosen,
+    filter: &mut CachedNameFilter,
     devices: &mut Vec<DiskCounters>,
-) -> Shortfall {
-    let mut lacks = Shortfall::NONE;
+) -> Incomplete {
+    let mut lacks = Incomplete::NONE;
     let numbers = cursor.numbers(&mut lacks);
-    let Some(name) = cursor.word() else { return Shortfall::CUT };
-    if !chosen.wants(at, name) {
-        return Shortfall::NONE;
+    let Some(name) = cursor.word() else { return Incomplete::CUT };
+    if !filter.matches(at, name) {
+        return Incomplete::NONE;
     }
-    let Some(name) = text::name::<32>(name) else { return Shortfall::UNREADABLE };
+    let Some(name) = text::name::<32>(name) else { return Incomplete::UNREADABLE };
     if devices.len() == DEVICES_MAX {
-        return Shortfall::TOO_MANY;
+        return Incomplete::TOO_MANY;
     }
     devices.push(device(numbers, &name, cursor, &mut lacks));
     lacks
 }
 
-/// One device.
+/// Builds one device.
 fn device(
     [major, minor]: [u64; 2],
     name: &[u8; 32],
     cursor: &mut Cursor<'_>,
-    lacks: &mut Shortfall,
+    lacks: &mut Incomplete,
 ) -> DiskCounters {
     let mut counters = [ABSENT; COUNTERS];
-    let mut given = 0;
+    let mut count = 0;
     for place in &mut counters {
         if cursor.is_at_line_end() {
             break;
         }
         *place = cursor.number(lacks);
-        given += 1;
+        count += 1;
     }
-    // Counters that a later kernel adds behind are passed over.
-    *lacks |= Shortfall::CUT.unless(COUNTERS_OF_KERNELS.contains(&given));
+    // Counters that a later kernel appends are skipped.
+    *lacks |= Incomplete::CUT.unless(COUNTERS_OF_KERNELS.contains(&count));
     let [
         reads,
         reads_merged,
@@ -158,26 +159,27 @@ fn device(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, sampled, sampled_under};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_this_host, sample_under};
 
     fn name(device: &DiskCounters) -> String {
         device.name().iter().take_while(|byte| *byte != 0).map(char::from).collect()
     }
 
-    fn parsed(text: &[u8]) -> (Vec<DiskCounters>, Shortfall) {
+    fn parsed(text: &[u8]) -> (Vec<DiskCounters>, Incomplete) {
         let mut devices = Vec::new();
-        let shortfall = parse(text, &mut Chosen::default(), &mut devices);
-        (devices, shortfall)
+        let incomplete = parse(text, &mut CachedNameFilter::default(), &mut devices);
+        (devices, incomplete)
     }
 
-    // Goal: every value is in its place, for each generation of kernels. Method: counters equal to their place.
+    // Proves that every value ends up in its field, for each generation of kernels: each counter
+    // equals its position.
     #[test]
     fn every_value_is_in_its_place() {
         for count in COUNTERS_OF_KERNELS.into_iter().chain([20]) {
             let counters: Vec<String> = (1..=count).map(|at| at.to_string()).collect();
             let counters = counters.join(" ");
-            let (devices, shortfall) = parsed(format!("   8       1 sda1 {counters}\n").as_bytes());
-            assert!(shortfall.is_none());
+            let (devices, incomplete) = parsed(format!("   8       1 sda1 {counters}\n").as_bytes());
+            assert!(incomplete.is_none());
             let device = devices[0];
             assert_eq!((device.major(), device.minor(), name(&device).as_str()), (8, 1, "sda1"));
             assert_eq!((device.reads(), device.write_time(), device.weighted_io_time()), (1, 8, 11));
@@ -186,28 +188,29 @@ mod tests {
         }
     }
 
-    // Goal: damaged text never panics, a cut file is never called whole, each damage has its reason. Method: every cut,
-    // every byte replaced, and one of each kind.
+    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
+    // has its reason.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(b" 8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n", |text| {
-            let (devices, shortfall) = parsed(text);
-            shortfall.is_none() && devices.len() == 1
+        assert_damage_is_marked(b" 8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n", |text| {
+            let (devices, incomplete) = parsed(text);
+            incomplete.is_none() && devices.len() == 1
         });
         let long = "x".repeat(32);
-        let (devices, shortfall) = parsed(format!("8 0 {long} 1 2 3 4 5 6 7 8 9 10 11\n").as_bytes());
+        let (devices, incomplete) = parsed(format!("8 0 {long} 1 2 3 4 5 6 7 8 9 10 11\n").as_bytes());
         assert!(devices.is_empty(), "a name that does not fit is not cut into another one");
-        assert_eq!(shortfall, Shortfall::UNREADABLE);
-        assert_eq!(parsed(b"8 0 sda 1 2 3 4 5 6 7 8 9 10\n").1, Shortfall::CUT);
-        assert_eq!(parsed(b"8 0 sda 1 2 3 4 5 6 7 8 9 10 -1\n").1, Shortfall::UNREADABLE);
-        assert_eq!(parsed(b"8 0\n").1, Shortfall::CUT);
+        assert_eq!(incomplete, Incomplete::UNREADABLE);
+        assert_eq!(parsed(b"8 0 sda 1 2 3 4 5 6 7 8 9 10\n").1, Incomplete::CUT);
+        assert_eq!(parsed(b"8 0 sda 1 2 3 4 5 6 7 8 9 10 -1\n").1, Incomplete::UNREADABLE);
+        assert_eq!(parsed(b"8 0\n").1, Incomplete::CUT);
         let many: Vec<String> =
             (0..=DEVICES_MAX).map(|at| format!("8 {at} d{at} 1 2 3 4 5 6 7 8 9 10 11\n")).collect();
-        let (devices, shortfall) = parsed(many.concat().as_bytes());
-        assert_eq!((devices.len(), shortfall), (DEVICES_MAX, Shortfall::TOO_MANY));
+        let (devices, incomplete) = parsed(many.concat().as_bytes());
+        assert_eq!((devices.len(), incomplete), (DEVICES_MAX, Incomplete::TOO_MANY));
     }
 
-    // Goal: devices are chosen by name, and one that nobody wants is no shortfall, however it reads. Method: a tree.
+    // Proves that devices are selected by name, and that an unwanted line never makes a sample
+    // incomplete.
     #[test]
     fn devices_are_chosen() {
         let folder = tempfile::tempdir().unwrap();
@@ -215,17 +218,16 @@ mod tests {
         let text = "7 0 loop0 x\n8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n8 1 sda1 1 2 3 4 5 6 7 8 9 10 11\n";
         std::fs::write(folder.path().join(FILE), text).unwrap();
         let keys = "include = [\"sd*\"]\nexclude = [\"sd?[0-9]\"]";
-        let (payload, shortfall) = sampled_under(&ENTRY, keys, folder.path());
+        let (payload, incomplete) = sample_under(&SPEC, keys, folder.path());
         let disk = flatbuffers::root::<Disk<'_>>(&payload).unwrap();
         assert_eq!(disk.devices().iter().map(name).collect::<Vec<_>>(), ["sda"]);
-        assert_eq!(shortfall, Shortfall::NONE);
+        assert_eq!(incomplete, Incomplete::NONE);
     }
 
-    // Goal: live and captured hosts are read whole, device by device, also where a disk of many partitions comes last. Method: a
-    // naive parser beside ours.
+    // Proves that all devices of this host and of captured hosts are read, as by a naive parser.
     #[test]
     fn agrees_with_a_naive_reading() {
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let disk = flatbuffers::root::<Disk<'_>>(&payload).unwrap();
         let text = std::fs::read_to_string("/proc/diskstats").unwrap();
         let names: Vec<String> =
@@ -245,11 +247,12 @@ mod tests {
         }
     }
 
-    // Goal: no device is lacking where the kernel stops between two disks, since the partitions of the next one do not fit its buffer.
-    // Method: every line of this host's file, which on a host with many partitions takes several reads.
+    // Proves that no device is missing if the kernel ends a read between two disks because the
+    // partitions of the next one do not fit its buffer. Hosts with many partitions take several
+    // reads.
     #[test]
     fn every_line_is_a_device() {
-        let devices = sampled(&ENTRY);
+        let devices = sample_this_host(&SPEC);
         let disk = flatbuffers::root::<Disk<'_>>(&devices).unwrap();
         let lines = std::fs::read_to_string("/proc/diskstats").unwrap().lines().count();
         assert_eq!(disk.devices().len(), lines);

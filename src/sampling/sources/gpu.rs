@@ -1,4 +1,5 @@
-//! `gpu`: use, memory, power and heat of graphics processors, from amdgpu's files and NVIDIA's library.
+//! `gpu`: utilization, memory, power and temperature of graphics cards, from amdgpu's files and
+//! NVIDIA's library.
 
 use std::ffi::{CStr, CString};
 use std::io::{self, ErrorKind};
@@ -6,122 +7,124 @@ use std::io::{self, ErrorKind};
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
-use super::values::ABSENT_INTEGER;
-use super::{Entry, Opening, Unavailable};
+use super::text_values::ABSENT_INTEGER;
+use super::{OpenContext, SourceSpec, Unavailable};
 use crate::os::host::{HostDirectory, HostFile};
-use crate::os::nvml::{CardIdentity, CardReading, Cards, NvidiaCards};
-use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
+use crate::os::nvml::{CardIdentity, CardMetrics, Cards, NvidiaCards};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{Gpu, GpuArgs, GpuDriver, GpuState};
 
 const DRM: &str = "sys/class/drm";
-/// There while NVIDIA's driver is loaded.
+/// Exists while NVIDIA's driver is loaded.
 const NVIDIA: &str = "proc/driver/nvidia/version";
-const NEITHER: &str = ": no card of amdgpu, and no driver of NVIDIA (/proc/driver/nvidia/version)";
-/// Most cards of each driver.
+const NO_CARD_HINT: &str = ": no amdgpu card and no NVIDIA driver (/proc/driver/nvidia/version)";
+/// Maximum number of cards per driver.
 const CARDS_MAX: usize = 64;
-/// What a file of a device says that sleeps.
+/// Content of `power/runtime_status` of a suspended card.
 const SUSPENDED: &[u8] = b"suspended\n";
-/// The kernel's error number for a device that is gone.
+/// Error number of a device that is gone.
 const NO_DEVICE: i32 = 19;
 
-/// `include` and `exclude` match addresses on the bus, as 0000:09:00.0.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match bus addresses, such as 0000:09:00.0.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "gpu",
     root: "flatcap.host.Gpu",
     schema: include_bytes!("../../../generated/host/gpu.bfbs"),
     files: &[DRM, NVIDIA],
-    refresh: "a few times a second, as the driver looks",
-    selects: "addresses on the bus, such as 0000:09:00.0",
+    refresh: "a few times a second, as the driver polls",
+    selects: "bus addresses, such as 0000:09:00.0",
     needs: &[],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let nvidia: Option<Result<Box<dyn Cards>, String>> = opening
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let nvidia: Option<Result<Box<dyn Cards>, String>> = context
         .host
         .open(NVIDIA)
         .ok()
         .map(|_| NvidiaCards::load().map(|cards| -> Box<dyn Cards> { Box::new(cards) }));
-    let (nvidia, unloadable) = match nvidia {
+    let (nvidia, library_error) = match nvidia {
         Some(Ok(cards)) => (Some(cards), None),
         Some(Err(reason)) => (None, Some(reason)),
         None => (None, None),
     };
-    let drm = opening.host.directory(DRM);
-    let (drm, missing) = match drm {
+    let drm = context.host.directory(DRM);
+    let (drm, directory_error) = match drm {
         Ok(drm) => (Some(drm), None),
         Err(error) => (None, Some(error)),
     };
-    let mut sampler = GpuSampler::new(drm, nvidia, opening.selection());
+    let mut sampler = GpuSampler::new(drm, nvidia, context.selection());
     sampler.list();
     if sampler.amd.is_empty() && sampler.nvidia.is_none() {
-        if let Some(reason) = unloadable {
+        if let Some(reason) = library_error {
             let error = io::Error::new(
                 ErrorKind::NotFound,
-                format!("NVIDIA's driver is loaded, its library is not: {reason}"),
+                format!("NVIDIA's driver is loaded but its library is not: {reason}"),
             );
             return Err(Unavailable::of(error));
         }
-        let error = missing.unwrap_or_else(|| io::Error::new(ErrorKind::NotFound, "no such card"));
-        return Err(Unavailable { file: DRM, error, hint: NEITHER });
+        let error =
+            directory_error.unwrap_or_else(|| io::Error::new(ErrorKind::NotFound, "no supported card"));
+        return Err(Unavailable { file: DRM, error, hint: NO_CARD_HINT });
     }
-    if let Some(reason) = unloadable {
+    if let Some(reason) = library_error {
         tracing::info!(
             source = "gpu",
-            "NVIDIA's driver is loaded, its library is not: {reason}; its cards are left out"
+            "NVIDIA's driver is loaded but its library is not: {reason}; its cards are skipped"
         );
     }
-    Ok(Opened::built(sampler))
+    Ok(OpenedSampler::built(sampler))
 }
 
 #[derive(Debug)]
 struct GpuSampler {
     drm: Option<HostDirectory>,
-    selection: Selection,
-    amd: Vec<AmdCard>,    // in the order of their numbers
-    present: Vec<Listed>, // all cards; reused
-    others: Vec<Listed>,  // cards that are not amdgpu's, or not wanted
+    selection: NameFilter,
+    amd: Vec<AmdCard>,        // in the order of their numbers
+    present: Vec<ListedCard>, // all cards; reused
+    ignored: Vec<ListedCard>, // cards that are not amdgpu's, or not wanted
     nvidia: Option<Box<dyn Cards>>,
     nvidia_cards: Vec<NvidiaCard>,
-    listing: Shortfall,
+    listing_incomplete: Incomplete,
     rows: Vec<GpuState>, // reused
 }
 
-/// A card as it is listed: one that has its number later has another inode.
+/// A listed card. A later card of the same number has another inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Listed {
+struct ListedCard {
     number: u32,
     inode: u64,
 }
 
-/// A card of amdgpu and its files, all of them open: they stay this card's, whatever comes to its number.
+/// A card of amdgpu with its open files, which remain this card's even if another card gets its
+/// number.
 #[derive(Debug)]
 struct AmdCard {
-    listed: Listed,
-    row: GpuState, // without the figures
+    listed: ListedCard,
+    row: GpuState, // without the values
     status: Option<HostFile>,
-    files: Vec<(Figure, HostFile, Read)>,
+    files: Vec<(Figure, HostFile, FigureRead)>,
     is_suspended: bool,
     is_gone: bool,
 }
 
 #[derive(Debug)]
 struct NvidiaCard {
-    row: GpuState, // without the figures
+    row: GpuState, // without the values
     is_wanted: bool,
-    reading: CardReading,
+    sample: CardMetrics,
 }
 
-/// How the reading of a file went.
+/// Result of reading a file.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Read {
+enum FigureRead {
     Done,
-    /// Not asked, so as not to wake the card.
-    Spared,
-    Failed(Shortfall),
+    /// Skipped, so as not to wake the card.
+    Skipped,
+    Failed(Incomplete),
 }
 
-/// A figure of a card.
+/// A value of a card.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Figure {
     Busy,
@@ -145,8 +148,8 @@ const DEVICE_FILES: [(Figure, &str); 4] = [
     (Figure::MemoryTotal, "mem_info_vram_total"),
 ];
 
-/// Files below `device/hwmon/hwmonN`, in the kernel's units of microwatts, thousandths of a degree and hertz. Older cards
-/// have an average of the power, newer ones the power of the moment.
+/// Files below `device/hwmon/hwmonN`, in the kernel's units of microwatts, thousandths of a degree
+/// and hertz. Older cards report average power, newer ones current power.
 const SENSOR_FILES: [(Figure, &[&str]); 7] = [
     (Figure::Power, &["power1_average", "power1_input"]),
     (Figure::PowerLimit, &["power1_cap"]),
@@ -165,83 +168,84 @@ impl Sampler for GpuSampler {
         }
         if let Some(cards) = &self.nvidia {
             for (place, card) in self.nvidia_cards.iter_mut().enumerate().filter(|(_, card)| card.is_wanted) {
-                card.reading = cards.read(place);
+                card.sample = cards.read(place);
             }
         }
         Ok(())
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let mut shortfall = self.listing;
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let mut incomplete = self.listing_incomplete;
         self.rows.clear();
         for card in &self.amd {
             let mut row = card.row;
-            shortfall |= card.fill(&mut row);
+            incomplete |= card.fill(&mut row);
             self.rows.push(row);
         }
         for card in self.nvidia_cards.iter().filter(|card| card.is_wanted) {
             let mut row = card.row;
-            shortfall |= card.fill(&mut row);
+            incomplete |= card.fill(&mut row);
             self.rows.push(row);
         }
         let cards = builder.create_vector(&self.rows);
         let root = Gpu::create(builder, &GpuArgs { cards: Some(cards) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
 impl GpuSampler {
-    fn new(drm: Option<HostDirectory>, nvidia: Option<Box<dyn Cards>>, selection: Selection) -> Self {
+    fn new(drm: Option<HostDirectory>, nvidia: Option<Box<dyn Cards>>, selection: NameFilter) -> Self {
         Self {
             drm,
             selection,
             amd: Vec::new(),
             present: Vec::new(),
-            others: Vec::new(),
+            ignored: Vec::new(),
             nvidia,
             nvidia_cards: Vec::new(),
-            listing: Shortfall::NONE,
+            listing_incomplete: Incomplete::NONE,
             rows: Vec::new(),
         }
     }
 
-    /// Cards that came and went.
+    /// Updates the lists of cards.
     fn list(&mut self) {
-        let Self { drm, selection, amd, present, others, nvidia, nvidia_cards, listing, .. } = self;
-        *listing = Shortfall::NONE;
+        let Self { drm, selection, amd, present, ignored, nvidia, nvidia_cards, listing_incomplete, .. } =
+            self;
+        *listing_incomplete = Incomplete::NONE;
         if let Some(drm) = drm {
             present.clear();
-            let all = drm.list_numbered(|name, inode| {
-                present.extend(card_number(name).map(|number| Listed { number, inode }));
+            let all = drm.list_with_inodes(|name, inode| {
+                present.extend(card_number(name).map(|number| ListedCard { number, inode }));
             });
             if all.is_err() {
-                *listing |= Shortfall::MISSING;
+                *listing_incomplete |= Incomplete::MISSING;
             }
             present.sort_unstable();
             amd.retain(|card| !card.is_gone && present.contains(&card.listed));
-            others.retain(|card| present.contains(card));
+            ignored.retain(|card| present.contains(card));
             for listed in present.iter() {
-                if others.contains(listed) {
+                if ignored.contains(listed) {
                     continue;
                 }
                 let Err(place) = amd.binary_search_by_key(listed, |card| card.listed) else { continue };
                 if amd.len() == CARDS_MAX {
-                    *listing |= Shortfall::TOO_MANY;
+                    *listing_incomplete |= Incomplete::TOO_MANY;
                     break;
                 }
                 match AmdCard::open(drm, *listed, selection) {
                     Some(card) => amd.insert(place, card),
-                    None => others.push(*listed),
+                    None => ignored.push(*listed),
                 }
             }
         }
-        if let Some(cards) = nvidia.as_mut().and_then(|cards| cards.changed()) {
+        if let Some(cards) = nvidia.as_mut().and_then(|cards| cards.list_if_changed()) {
             nvidia_cards.clear();
             let wanted = |identity: CardIdentity| NvidiaCard {
-                is_wanted: selection.wants(identity.address.as_bytes()),
+                is_wanted: selection.matches(identity.address.as_bytes()),
                 row: row(identity.address.as_bytes(), identity.name.as_bytes(), GpuDriver::Nvidia),
-                reading: CardReading::default(),
+                sample: CardMetrics::default(),
             };
             nvidia_cards.extend(cards.into_iter().take(CARDS_MAX).map(wanted));
         }
@@ -249,8 +253,8 @@ impl GpuSampler {
 }
 
 impl AmdCard {
-    /// None if it is no card of amdgpu, or not wanted.
-    fn open(drm: &HostDirectory, listed: Listed, selection: &Selection) -> Option<Self> {
+    /// Returns none if it is not an amdgpu card, or not wanted.
+    fn open(drm: &HostDirectory, listed: ListedCard, selection: &NameFilter) -> Option<Self> {
         let device = drm.directory(&path(&format!("card{}/device", listed.number))?).ok()?;
         let content = |name: &str| {
             let mut file = device.open(&path(name)?).ok()?;
@@ -260,18 +264,18 @@ impl AmdCard {
         let uevent = content("uevent")?;
         let line = |key: &[u8]| text::whole_lines(&uevent).0.find_map(|line| line.strip_prefix(key));
         let address = line(b"PCI_SLOT_NAME=").unwrap_or_default();
-        if line(b"DRIVER=") != Some(b"amdgpu") || !selection.wants(address) {
+        if line(b"DRIVER=") != Some(b"amdgpu") || !selection.matches(address) {
             return None;
         }
         let open = |directory: &HostDirectory, name: &str| directory.open(&path(name)?).ok();
-        let mut files: Vec<(Figure, HostFile, Read)> = Vec::new();
+        let mut files: Vec<(Figure, HostFile, FigureRead)> = Vec::new();
         for (figure, name) in DEVICE_FILES {
-            files.extend(open(&device, name).map(|file| (figure, file, Read::Spared)));
+            files.extend(open(&device, name).map(|file| (figure, file, FigureRead::Skipped)));
         }
         if let Some(sensors) = sensors(&device) {
             for (figure, names) in SENSOR_FILES {
                 let file = names.iter().find_map(|name| open(&sensors, name));
-                files.extend(file.map(|file| (figure, file, Read::Spared)));
+                files.extend(file.map(|file| (figure, file, FigureRead::Skipped)));
             }
         }
         let name = content("product_name").unwrap_or_default();
@@ -286,77 +290,77 @@ impl AmdCard {
     }
 
     fn read(&mut self) {
-        // A card that sleeps is left asleep; one that cannot say so does not sleep.
+        // A suspended card is not woken. A card without a readable status counts as awake.
         self.is_suspended = match &mut self.status {
             Some(status) => status.read().is_ok() && status.content() == SUSPENDED,
             None => false,
         };
         for (_, file, read) in &mut self.files {
             *read = if self.is_suspended {
-                Read::Spared
+                FigureRead::Skipped
             } else {
                 match file.read() {
-                    Ok(()) => Read::Done,
+                    Ok(()) => FigureRead::Done,
                     Err(error) => {
                         self.is_gone |= error.raw_os_error() == Some(NO_DEVICE);
-                        Read::Failed(reason(&error))
+                        FigureRead::Failed(incomplete_reason(&error))
                     }
                 }
             };
         }
     }
 
-    fn fill(&self, row: &mut GpuState) -> Shortfall {
-        let mut shortfall = Shortfall::NONE;
+    fn fill(&self, row: &mut GpuState) -> Incomplete {
+        let mut incomplete = Incomplete::NONE;
         row.set_suspended(u64::from(self.is_suspended));
         for (figure, file, read) in &self.files {
             match read {
-                Read::Spared => {}
-                Read::Failed(reason) => shortfall |= *reason,
-                Read::Done => {
+                FigureRead::Skipped => {}
+                FigureRead::Failed(reason) => incomplete |= *reason,
+                FigureRead::Done => {
                     let (mut lines, cut) = text::whole_lines(file.content());
                     let line = lines.next().map(<[u8]>::trim_ascii);
-                    shortfall |= cut;
+                    incomplete |= cut;
                     if *figure == Figure::Temperature {
-                        let number = line.and_then(signed);
-                        shortfall |= Shortfall::UNREADABLE.unless(number.is_some());
+                        let number = line.and_then(signed_number);
+                        incomplete |= Incomplete::UNREADABLE.unless(number.is_some());
                         row.set_temperature(number.unwrap_or(ABSENT_INTEGER));
                     } else {
-                        let value = text::value(line, &mut shortfall);
+                        let value = text::value(line, &mut incomplete);
                         figure.set(row, value);
                     }
                 }
             }
         }
-        shortfall
+        incomplete
     }
 }
 
 impl NvidiaCard {
-    fn fill(&self, row: &mut GpuState) -> Shortfall {
+    fn fill(&self, row: &mut GpuState) -> Incomplete {
         const THOUSAND: u64 = 1_000;
         const MILLION: u64 = 1_000_000;
-        let it = &self.reading;
+        let sample = &self.sample;
         let wide = |value: Option<u32>| value.map(u64::from);
         let times = |value: Option<u64>, by| value.and_then(|value| value.checked_mul(by)).unwrap_or(ABSENT);
         row.set_suspended(0);
-        row.set_busy(times(wide(it.busy), 1));
-        row.set_memory_busy(times(wide(it.memory_busy), 1));
-        row.set_memory_used(times(it.memory_used, 1));
-        row.set_memory_total(times(it.memory_total, 1));
-        row.set_power(times(wide(it.power), THOUSAND));
-        row.set_power_limit(times(wide(it.power_limit), THOUSAND));
-        row.set_energy(times(it.energy, THOUSAND));
-        row.set_temperature(it.temperature.map_or(ABSENT_INTEGER, |value| i64::from(value) * 1_000));
-        row.set_clock(times(wide(it.clock), MILLION));
-        row.set_memory_clock(times(wide(it.memory_clock), MILLION));
-        row.set_fan(times(wide(it.fan), 1));
-        Shortfall::MISSING.unless(it.failures == 0)
+        row.set_busy(times(wide(sample.busy), 1));
+        row.set_memory_busy(times(wide(sample.memory_busy), 1));
+        row.set_memory_used(times(sample.memory_used, 1));
+        row.set_memory_total(times(sample.memory_total, 1));
+        row.set_power(times(wide(sample.power), THOUSAND));
+        row.set_power_limit(times(wide(sample.power_limit), THOUSAND));
+        row.set_energy(times(sample.energy, THOUSAND));
+        row.set_temperature(sample.temperature.map_or(ABSENT_INTEGER, |value| i64::from(value) * 1_000));
+        row.set_clock(times(wide(sample.clock), MILLION));
+        row.set_memory_clock(times(wide(sample.memory_clock), MILLION));
+        row.set_fan(times(wide(sample.fan), 1));
+        Incomplete::MISSING.unless(sample.failures == 0)
     }
 }
 
 impl Figure {
-    /// Sets what is no temperature.
+    /// Sets a value other than the temperature.
     fn set(self, row: &mut GpuState, value: u64) {
         match self {
             Self::Busy => row.set_busy(value),
@@ -374,7 +378,7 @@ impl Figure {
     }
 }
 
-/// A row of which nothing is known but whose it is.
+/// Creates a row with all values absent.
 fn row(address: &[u8], name: &[u8], driver: GpuDriver) -> GpuState {
     GpuState::new(
         &text::name(address).unwrap_or_default(),
@@ -395,13 +399,13 @@ fn row(address: &[u8], name: &[u8], driver: GpuDriver) -> GpuState {
     )
 }
 
-/// The number of `card0`; connectors are called `card0-DP-1`.
+/// Returns the number of `card0`; none for connectors such as `card0-DP-1`.
 fn card_number(name: &CStr) -> Option<u32> {
     let number = text::number(name.to_bytes().strip_prefix(b"card")?)?;
     u32::try_from(number).ok()
 }
 
-/// The card's directory of sensors: the one `hwmonN` there is.
+/// Opens the card's directory of sensors, which is its first `hwmonN`.
 fn sensors(device: &HostDirectory) -> Option<HostDirectory> {
     let mut all = device.directory(c"hwmon").ok()?;
     let mut first: Option<CString> = None;
@@ -418,7 +422,7 @@ fn path(text: &str) -> Option<CString> {
     CString::new(text).ok()
 }
 
-fn signed(text: &[u8]) -> Option<i64> {
+fn signed_number(text: &[u8]) -> Option<i64> {
     let (sign, digits) = match text {
         [b'-', digits @ ..] => (-1, digits),
         digits => (1, digits),
@@ -426,12 +430,12 @@ fn signed(text: &[u8]) -> Option<i64> {
     Some(sign * i64::try_from(text::number(digits)?).ok()?)
 }
 
-/// What a sample lacks where a file could not be read.
-fn reason(error: &io::Error) -> Shortfall {
+/// Returns the reason for which a sample is incomplete after this read error.
+fn incomplete_reason(error: &io::Error) -> Incomplete {
     match error.kind() {
-        ErrorKind::PermissionDenied => Shortfall::DENIED,
-        _ if error.raw_os_error() == Some(NO_DEVICE) => Shortfall::MISSING,
-        _ => Shortfall::UNREADABLE,
+        ErrorKind::PermissionDenied => Incomplete::DENIED,
+        _ if error.raw_os_error() == Some(NO_DEVICE) => Incomplete::MISSING,
+        _ => Incomplete::UNREADABLE,
     }
 }
 
@@ -441,7 +445,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, moved, opened};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, open_sampler, rename};
 
     const BELOW: &str = "sys/class/drm";
 
@@ -451,7 +455,7 @@ mod tests {
         std::fs::write(path, text).unwrap();
     }
 
-    /// A card whose figures are `first`, `first` + 1 and so on, in the order of the files.
+    /// Creates a card whose values are `first`, `first` + 1 and so on, in the order of the files.
     fn card(root: &Path, number: u32, address: &str, first: u64) {
         let below = format!("card{number}/device");
         write(root, &format!("{below}/uevent"), &format!("DRIVER=amdgpu\nPCI_SLOT_NAME={address}\n"));
@@ -464,12 +468,12 @@ mod tests {
         }
     }
 
-    fn sample(sampler: &mut dyn Sampler) -> (Vec<GpuState>, Shortfall) {
+    fn sample(sampler: &mut dyn Sampler) -> (Vec<GpuState>, Incomplete) {
         let mut builder = FlatBufferBuilder::new();
         sampler.read().unwrap();
-        let shortfall = sampler.build(0, &mut builder);
+        let incomplete = sampler.build(0, &mut builder);
         let gpu = flatbuffers::root::<Gpu<'_>>(builder.finished_data()).unwrap();
-        (gpu.cards().iter().copied().collect(), shortfall)
+        (gpu.cards().iter().copied().collect(), incomplete)
     }
 
     fn figures(row: &GpuState) -> [u64; 11] {
@@ -492,8 +496,8 @@ mod tests {
         row.address().iter().take_while(|byte| *byte != 0).map(char::from).collect()
     }
 
-    // Goal: every value is in its place; connectors and other drivers' cards are none; patterns hold; a card comes, sleeps,
-    // lacks a file, changes its number's owner, and goes. Method: a tree of our own that changes between samples.
+    // Proves that every value ends up in its field, that connectors and other drivers' cards are
+    // ignored, that patterns apply, and that cards come, sleep, lose a file, change numbers and go.
     #[test]
     fn cards_of_amdgpu_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
@@ -502,17 +506,17 @@ mod tests {
         card(root, 2, "0000:0a:00.0", 200);
         write(root, "card1-DP-1/status", "connected\n");
         write(root, "card0/device/uevent", "DRIVER=i915\nPCI_SLOT_NAME=0000:00:02.0\n");
-        let mut sampler = opened(&ENTRY, "exclude = [\"0000:0a:*\"]", root).unwrap();
-        let (rows, shortfall) = sample(&mut *sampler);
-        assert_eq!((rows.len(), shortfall), (1, Shortfall::NONE));
+        let mut sampler = open_sampler(&SPEC, "exclude = [\"0000:0a:*\"]", root).unwrap();
+        let (rows, incomplete) = sample(&mut *sampler);
+        assert_eq!((rows.len(), incomplete), (1, Incomplete::NONE));
         let expected: Vec<u64> = (100..111).collect();
         assert_eq!(figures(&rows[0])[..], expected);
         assert_eq!((address(&rows[0]).as_str(), rows[0].driver()), ("0000:09:00.0", GpuDriver::Amdgpu));
         assert!(rows[0].name().iter().take(8).eq(*b"Vega 64\0") && rows[0].suspended() == 0);
 
         write(root, "card1/device/power/runtime_status", "suspended\n");
-        let (rows, shortfall) = sample(&mut *sampler);
-        assert_eq!((rows[0].suspended(), shortfall), (1, Shortfall::NONE));
+        let (rows, incomplete) = sample(&mut *sampler);
+        assert_eq!((rows[0].suspended(), incomplete), (1, Incomplete::NONE));
         assert!(
             figures(&rows[0])
                 .iter()
@@ -523,24 +527,24 @@ mod tests {
         write(root, "card1/device/hwmon/hwmon3/temp1_input", "-5000\n");
         write(root, "card1/device/hwmon/hwmon3/fan1_input", "x\n");
         card(root, 0, "0000:03:00.0", 300);
-        let (rows, shortfall) = sample(&mut *sampler);
-        assert_eq!((rows.len(), shortfall), (1, Shortfall::UNREADABLE));
+        let (rows, incomplete) = sample(&mut *sampler);
+        assert_eq!((rows.len(), incomplete), (1, Incomplete::UNREADABLE));
         assert_eq!((rows[0].temperature(), rows[0].fan()), (-5000, ABSENT));
 
         std::fs::remove_dir_all(root.join(BELOW).join("card0")).unwrap();
         let _ = sample(&mut *sampler);
         card(root, 0, "0000:03:00.0", 300);
         write(root, "card1/device/hwmon/hwmon3/fan1_input", "7\n");
-        let (rows, shortfall) = sample(&mut *sampler);
+        let (rows, incomplete) = sample(&mut *sampler);
         let addresses: Vec<String> = rows.iter().map(address).collect();
         assert_eq!(
-            (addresses, shortfall),
-            (vec!["0000:03:00.0".to_owned(), "0000:09:00.0".to_owned()], Shortfall::NONE)
+            (addresses, incomplete),
+            (vec!["0000:03:00.0".to_owned(), "0000:09:00.0".to_owned()], Incomplete::NONE)
         );
         // Another card takes the number of one that is not recorded, between two samples.
         write(root, "card3/device/uevent", "DRIVER=i915\n");
         assert_eq!(sample(&mut *sampler).0.len(), 2);
-        moved(&root.join(BELOW).join("card3"), &root.join("away"));
+        rename(&root.join(BELOW).join("card3"), &root.join("away"));
         card(root, 3, "0000:0b:00.0", 400);
         assert_eq!(sample(&mut *sampler).0.len(), 3);
         for card in ["card0", "card1", "card3"] {
@@ -549,15 +553,15 @@ mod tests {
         assert_eq!(sample(&mut *sampler).0.len(), 0);
     }
 
-    // Goal: a damaged file never panics, and a cut number is never believed. Method: every cut, every byte replaced.
+    // Proves that a damaged file never panics and a cut number is never recorded.
     #[test]
     fn damaged_text_is_marked() {
         let folder = tempfile::tempdir().unwrap();
         card(folder.path(), 0, "0000:09:00.0", 1);
-        let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "", folder.path()).unwrap();
         for file in ["gpu_busy_percent", "hwmon/hwmon3/temp1_input"] {
             let file = format!("card0/device/{file}");
-            assert_composed(b"45\n", |text| {
+            assert_damage_is_marked(b"45\n", |text| {
                 std::fs::write(folder.path().join(BELOW).join(&file), text).unwrap();
                 sample(&mut *sampler).1.is_none()
             });
@@ -565,47 +569,49 @@ mod tests {
         }
     }
 
-    // Goal: a host with neither driver is told what was looked for, and one with NVIDIA's driver alone that the library is
-    // missing. Method: trees of our own; on a host that has the library the second is passed over.
+    // Proves that the error of a host without a driver names the places searched, and that of a
+    // host with NVIDIA's driver alone the missing library. The second part is skipped if the
+    // library is present.
     #[test]
     fn what_is_missing_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let error = || opened(&ENTRY, "", folder.path()).map(drop).map_err(|error| error.to_string());
-        assert_eq!(error(), Err(format!("/{DRM}: No such file or directory (os error 2){NEITHER}")));
+        let error = || open_sampler(&SPEC, "", folder.path()).map(drop).map_err(|error| error.to_string());
+        assert_eq!(error(), Err(format!("/{DRM}: No such file or directory (os error 2){NO_CARD_HINT}")));
         write(folder.path(), "card0/device/uevent", "DRIVER=virtio\n");
-        assert_eq!(error(), Err(format!("/{DRM}: no such card{NEITHER}")));
+        assert_eq!(error(), Err(format!("/{DRM}: no supported card{NO_CARD_HINT}")));
         let version = folder.path().join(NVIDIA);
         std::fs::create_dir_all(version.parent().unwrap()).unwrap();
         std::fs::write(version, "NVRM version: 1\n").unwrap();
         match error() {
-            Ok(()) => println!("passed over: NVIDIA's library is here"),
+            Ok(()) => println!("skipped: NVIDIA's library is here"),
             Err(error) => assert!(
-                error.starts_with("NVIDIA's driver is loaded, its library is not: libnvidia-ml.so.1"),
+                error.starts_with("NVIDIA's driver is loaded but its library is not: libnvidia-ml.so.1"),
                 "{error}"
             ),
         }
     }
 
-    /// Cards as NVIDIA's library would tell of them.
+    /// Cards as NVIDIA's library would report them.
     #[derive(Debug)]
-    struct MadeUp(Option<Vec<CardIdentity>>, CardReading);
+    struct FakeCards(Option<Vec<CardIdentity>>, CardMetrics);
 
-    impl Cards for MadeUp {
-        fn changed(&mut self) -> Option<Vec<CardIdentity>> {
+    impl Cards for FakeCards {
+        fn list_if_changed(&mut self) -> Option<Vec<CardIdentity>> {
             self.0.take()
         }
 
-        fn read(&self, place: usize) -> CardReading {
-            CardReading { busy: u32::try_from(place).ok(), ..self.1 }
+        fn read(&self, place: usize) -> CardMetrics {
+            CardMetrics { busy: u32::try_from(place).ok(), ..self.1 }
         }
     }
 
-    // Goal: NVIDIA's figures come to the same units, patterns hold, and what a card lacks is absent. Method: made-up cards.
+    // Proves that NVIDIA's values are converted to the same units, that patterns apply, and that
+    // values a card lacks are absent.
     #[test]
     fn figures_of_nvidia_are_converted() {
         let identity = |address: &str| CardIdentity { address: address.to_owned(), name: "H100".to_owned() };
         let cards = ["0000:01:00.0", "0000:02:00.0"].map(identity).to_vec();
-        let reading = CardReading {
+        let reading = CardMetrics {
             busy: None,
             memory_busy: Some(2),
             memory_used: Some(3),
@@ -620,30 +626,31 @@ mod tests {
             failures: 0,
         };
         let selection = opened_selection("exclude = [\"0000:01:*\"]");
-        let mut sampler = GpuSampler::new(None, Some(Box::new(MadeUp(Some(cards), reading))), selection);
-        let (rows, shortfall) = sample(&mut sampler);
-        assert_eq!((rows.len(), shortfall), (1, Shortfall::NONE));
+        let mut sampler = GpuSampler::new(None, Some(Box::new(FakeCards(Some(cards), reading))), selection);
+        let (rows, incomplete) = sample(&mut sampler);
+        assert_eq!((rows.len(), incomplete), (1, Incomplete::NONE));
         let expected = [1, 2, 3, 4, 5_000, ABSENT, 7_000, 8_000, 9_000_000, 10_000_000, 11];
         assert_eq!((figures(&rows[0]), rows[0].driver()), (expected, GpuDriver::Nvidia));
         assert_eq!(sample(&mut sampler).0.len(), 1, "cards that stay are not listed again");
-        let lost = CardReading { failures: 9, ..CardReading::default() };
+        let lost = CardMetrics { failures: 9, ..CardMetrics::default() };
         let cards = Some(vec![identity("0000:05:00.0")]);
-        let mut sampler = GpuSampler::new(None, Some(Box::new(MadeUp(cards, lost))), Selection::default());
-        assert_eq!(sample(&mut sampler).1, Shortfall::MISSING);
+        let mut sampler =
+            GpuSampler::new(None, Some(Box::new(FakeCards(cards, lost))), NameFilter::default());
+        assert_eq!(sample(&mut sampler).1, Incomplete::MISSING);
     }
 
-    fn opened_selection(keys: &str) -> Selection {
+    fn opened_selection(keys: &str) -> NameFilter {
         let config = crate::config::Config::parse("test.toml", &format!("[source.gpu]\n{keys}\n")).unwrap();
-        Selection::of(config.sources.iter().find(|source| source.name.as_str() == "gpu").unwrap())
+        NameFilter::of(config.sources.iter().find(|source| source.name.as_str() == "gpu").unwrap())
     }
 
-    // Goal: a captured card is read whole. Method: the tree of another machine, each figure beside its file's own text.
+    // Proves that a captured card is read completely.
     #[test]
     fn a_captured_card_is_read() {
         let archive =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/hosts/procfs-fixtures.tar.gz");
         if !archive.exists() {
-            println!("passed over: no {}", archive.display());
+            println!("skipped: no {}", archive.display());
             return;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -657,12 +664,12 @@ mod tests {
             ])
             .status();
         if !unpacked.is_ok_and(|status| status.success()) {
-            println!("passed over: no ./sys/class/drm in {}", archive.display());
+            println!("skipped: no ./sys/class/drm in {}", archive.display());
             return;
         }
-        let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
-        let (rows, shortfall) = sample(&mut *sampler);
-        assert_eq!((rows.len(), shortfall), (1, Shortfall::NONE));
+        let mut sampler = open_sampler(&SPEC, "", folder.path()).unwrap();
+        let (rows, incomplete) = sample(&mut *sampler);
+        assert_eq!((rows.len(), incomplete), (1, Incomplete::NONE));
         let naive = |file: &str| -> u64 {
             let path = folder.path().join("sys/class/drm/card0/device").join(file);
             std::fs::read_to_string(path).unwrap().trim().parse().unwrap()

@@ -2,14 +2,14 @@
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::folders::{Folders, Kind};
+use super::numbered_dirs::{NumberedDirKind, NumberedDirs};
 use super::text::{self, ABSENT};
-use super::{Entry, Opening, Unavailable};
-use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
+use super::{OpenContext, SourceSpec, Unavailable};
+use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{HugepagePool, Hugepages, HugepagesArgs};
 
 const DIRECTORY: &str = "sys/kernel/mm/hugepages";
-const KIND: Kind<5> = Kind {
+const DIR_KIND: NumberedDirKind<5> = NumberedDirKind {
     directory: DIRECTORY,
     prefix: "hugepages-",
     suffix: "kB",
@@ -20,54 +20,57 @@ const KIND: Kind<5> = Kind {
         "surplus_hugepages",
         "nr_overcommit_hugepages",
     ],
-    folders_max: 64, // sizes are powers of two
+    dirs_max: 64, // sizes are powers of two
     hint: ": this kernel has no huge pages (CONFIG_HUGETLBFS)",
 };
 
-/// Include and exclude speak of pools, such as `hugepages-2048kB`.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match pools, such as `hugepages-2048kB`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "hugepages",
     root: "flatcap.host.Hugepages",
     schema: include_bytes!("../../../generated/host/hugepages.bfbs"),
     files: &[DIRECTORY],
-    refresh: "whenever a huge page is taken or given back",
+    refresh: "whenever a huge page is allocated or freed",
     selects: "pools, such as hugepages-2048kB",
     needs: &[],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    Ok(Opened::built(HugepagesSampler { folders: Folders::open(opening, KIND)?, pools: Vec::new() }))
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    Ok(OpenedSampler::built(HugepagesSampler {
+        dirs: NumberedDirs::open(context, DIR_KIND)?,
+        pools: Vec::new(),
+    }))
 }
 
 #[derive(Debug)]
 struct HugepagesSampler {
-    folders: Folders<5>,
+    dirs: NumberedDirs<5>,
     pools: Vec<HugepagePool>, // reused
 }
 
 impl Sampler for HugepagesSampler {
     fn read(&mut self) -> Result<(), ReadError> {
-        self.folders.read()
+        self.dirs.read()
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let Self { folders, pools } = self;
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let Self { dirs, pools } = self;
         pools.clear();
-        let mut shortfall = folders.shortfall();
-        for folder in folders.folders() {
+        let mut incomplete = dirs.incomplete();
+        for folder in dirs.dirs() {
             let [total, free, reserved, surplus, overcommit] = folder.contents().map(|content| {
                 let Some(content) = content else { return ABSENT };
                 let (mut lines, lacks) = text::whole_lines(content);
-                shortfall |= lacks;
-                text::value(lines.next(), &mut shortfall)
+                incomplete |= lacks;
+                text::value(lines.next(), &mut incomplete)
             });
             pools.push(HugepagePool::new(folder.number, total, free, reserved, surplus, overcommit));
         }
         let pools = builder.create_vector(pools);
         let root = Hugepages::create(builder, &HugepagesArgs { pools: Some(pools) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
@@ -76,12 +79,14 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, opened, sampled, sampled_under};
+    use crate::sampling::sources::tests::{
+        assert_damage_is_marked, open_sampler, sample_this_host, sample_under,
+    };
 
     fn pool(root: &Path, name: &str, values: [&str; 5]) {
         let folder = root.join(DIRECTORY).join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        for (file, value) in KIND.files.iter().zip(values) {
+        for (file, value) in DIR_KIND.files.iter().zip(values) {
             std::fs::write(folder.join(file), value).unwrap();
         }
     }
@@ -90,58 +95,58 @@ mod tests {
         flatbuffers::root::<Hugepages<'_>>(payload).unwrap().pools().iter().copied().collect()
     }
 
-    // Goal: every value is in its place, the smallest size first. Method: a tree with all values different.
+    // Proves that every value ends up in its field, and that pools are ordered by page size.
     #[test]
     fn every_value_is_in_its_place() {
         let folder = tempfile::tempdir().unwrap();
         pool(folder.path(), "hugepages-1048576kB", ["6\n", "7\n", "8\n", "9\n", "10\n"]);
         pool(folder.path(), "hugepages-2048kB", ["1\n", "2\n", "3\n", "4\n", "5\n"]);
         pool(folder.path(), "others", ["1\n"; 5]);
-        let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
-        assert!(shortfall.is_none());
+        let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
+        assert!(incomplete.is_none());
         let expected = [HugepagePool::new(2048, 1, 2, 3, 4, 5), HugepagePool::new(1_048_576, 6, 7, 8, 9, 10)];
         assert_eq!(pools(&payload), expected);
-        let (payload, shortfall) = sampled_under(&ENTRY, "include = [\"*-2048kB\"]", folder.path());
-        assert_eq!((pools(&payload), shortfall), (expected[..1].to_vec(), Shortfall::NONE));
+        let (payload, incomplete) = sample_under(&SPEC, "include = [\"*-2048kB\"]", folder.path());
+        assert_eq!((pools(&payload), incomplete), (expected[..1].to_vec(), Incomplete::NONE));
     }
 
-    // Goal: damaged files are marked with their reason, one that is gone is missed. Method: every cut and replaced byte of
-    // one, then its removal.
+    // Proves that damaged files are marked with their reason, and that a removed pool disappears.
     #[test]
     fn damaged_files_are_marked() {
         let folder = tempfile::tempdir().unwrap();
         pool(folder.path(), "hugepages-2048kB", ["1\n"; 5]);
         let file = folder.path().join(DIRECTORY).join("hugepages-2048kB/free_hugepages");
-        let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "", folder.path()).unwrap();
         let mut sample = || {
             let mut builder = FlatBufferBuilder::new();
             builder.force_defaults(true);
             sampler.read().unwrap();
-            let shortfall = sampler.build(0, &mut builder);
-            (pools(builder.finished_data()), shortfall)
+            let incomplete = sampler.build(0, &mut builder);
+            (pools(builder.finished_data()), incomplete)
         };
-        assert_composed(b"123\n", |text| {
+        assert_damage_is_marked(b"123\n", |text| {
             std::fs::write(&file, text).unwrap();
-            let (pools, shortfall) = sample();
-            shortfall.is_none() && pools[0].free() == 123
+            let (pools, incomplete) = sample();
+            incomplete.is_none() && pools[0].free() == 123
         });
         std::fs::write(&file, "-1\n").unwrap();
-        assert_eq!((sample().0[0].free(), sample().1), (ABSENT, Shortfall::UNREADABLE));
-        // An open file stays readable when an ordinary file system removes it; a pool that comes anew has other files.
+        assert_eq!((sample().0[0].free(), sample().1), (ABSENT, Incomplete::UNREADABLE));
+        // An open file remains readable after an ordinary file system removes it; a new pool has
+        // other files.
         std::fs::remove_dir_all(folder.path().join(DIRECTORY).join("hugepages-2048kB")).unwrap();
-        assert_eq!(sample(), (Vec::new(), Shortfall::NONE));
+        assert_eq!(sample(), (Vec::new(), Incomplete::NONE));
         pool(folder.path(), "hugepages-2048kB", ["8\n"; 5]);
-        assert_eq!(sample(), (vec![HugepagePool::new(2048, 8, 8, 8, 8, 8)], Shortfall::NONE));
+        assert_eq!(sample(), (vec![HugepagePool::new(2048, 8, 8, 8, 8, 8)], Incomplete::NONE));
     }
 
-    // Goal: this host is read whole. Method: its folders and files by the standard library.
+    // Proves that this host is read completely, as by the standard library.
     #[test]
     fn agrees_with_this_host() {
-        if let Err(missing) = opened(&ENTRY, "", Path::new("/")) {
-            println!("passed over: {missing}");
+        if let Err(missing) = open_sampler(&SPEC, "", Path::new("/")) {
+            println!("skipped: {missing}");
             return;
         }
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let pools = pools(&payload);
         assert_eq!(pools.len(), std::fs::read_dir(format!("/{DIRECTORY}")).unwrap().count());
         for pool in pools {

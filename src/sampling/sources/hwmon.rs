@@ -1,42 +1,42 @@
-//! `hwmon`: every sensor of every chip that measures the host, from /sys/class/hwmon.
+//! `hwmon`: every sensor of every hardware monitoring chip, from /sys/class/hwmon.
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::devices::{self, FileName, Key, Listing, OneNumber, Place};
+use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, FileName, NumberFile};
 use super::text;
-use super::{Entry, Opening, Unavailable};
+use super::{OpenContext, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
-use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{
     CurrentSensor, EnergyUseSensor, FanSensor, FrequencySensor, HumiditySensor, Hwmon, HwmonArgs,
     PowerDrawSensor, SensorPlace, TemperatureSensor, VoltageSensor,
 };
 
 const DIRECTORY: &str = "sys/class/hwmon";
-const HINT: &str = ": virtual machines have none, other hosts a driver for each chip (CONFIG_HWMON)";
+const HINT: &str = ": usual on virtual machines; other hosts need a driver for each chip (CONFIG_HWMON)";
 const CHIP: &[u8] = b"hwmon";
-const PLACE: Place =
-    Place { path: DIRECTORY, is_device: |name| devices::is_numbered(name, CHIP), devices_max: 512 };
-/// Most sensors in one sample; each costs a file and a call of the kernel.
+const DEVICE_CLASS: DeviceClass =
+    DeviceClass { path: DIRECTORY, is_device: |name| devices::is_numbered(name, CHIP), devices_max: 512 };
+/// Maximum number of sensors in one sample; each costs an open file and a system call.
 const SENSORS_MAX: usize = 4096;
-/// Most files of one chip that are looked at.
+/// Maximum number of files of one chip that are looked at.
 const FILES_MAX: usize = 2048;
 
-/// Patterns of its configuration match chip and sensor: `coretemp/temp1`, so `coretemp*` is a whole chip.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match chip and sensor: `coretemp/temp1`, so `coretemp*` is a whole chip.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "hwmon",
     root: "flatcap.host.Hwmon",
     schema: include_bytes!("../../../generated/host/hwmon.bfbs"),
     files: &[DIRECTORY],
-    refresh: "by chip: most once or twice a second, some at each reading",
+    refresh: "depends on the chip: most once or twice a second, some at each read",
     selects: "sensors, such as coretemp/temp1",
     needs: &[],
     open,
 };
 
-/// In the order of the schema.
+/// Kinds of sensors, in the order of the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum SensorKind {
     Temperature,
     Voltage,
     Fan,
@@ -47,59 +47,60 @@ enum Kind {
     Frequency,
 }
 
-/// What the names of their files begin with; a number follows.
-const KINDS: [(&[u8], Kind); 8] = [
-    (b"temp", Kind::Temperature),
-    (b"in", Kind::Voltage),
-    (b"fan", Kind::Fan),
-    (b"power", Kind::Power),
-    (b"curr", Kind::Current),
-    (b"energy", Kind::Energy),
-    (b"humidity", Kind::Humidity),
-    (b"freq", Kind::Frequency),
+/// Prefixes of the files' names; a number follows.
+const KINDS: [(&[u8], SensorKind); 8] = [
+    (b"temp", SensorKind::Temperature),
+    (b"in", SensorKind::Voltage),
+    (b"fan", SensorKind::Fan),
+    (b"power", SensorKind::Power),
+    (b"curr", SensorKind::Current),
+    (b"energy", SensorKind::Energy),
+    (b"humidity", SensorKind::Humidity),
+    (b"freq", SensorKind::Frequency),
 ];
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let unavailable = |error| Unavailable { file: DIRECTORY, error, hint: HINT };
-    let listing = Listing::open(opening.host, PLACE, opening.config.period).map_err(unavailable)?;
-    let sensors = Sensors { selection: opening.selection(), ..Sensors::default() };
-    let mut sampler = HwmonSampler { listing, sensors, samples: Samples::default() };
+    let listing =
+        DeviceListing::open(context.host, DEVICE_CLASS, context.config.period).map_err(unavailable)?;
+    let sensors = Sensors { selection: context.selection(), ..Sensors::default() };
+    let mut sampler = HwmonSampler { listing, sensors, samples: HwmonSamples::default() };
     sampler.open_new();
-    if !sampler.sensors.are_any {
-        return Err(unavailable(devices::empty("no chip with a sensor")));
+    if !sampler.sensors.has_any {
+        return Err(unavailable(devices::none_found("no chip with a sensor")));
     }
-    Ok(Opened::built(sampler))
+    Ok(OpenedSampler::built(sampler))
 }
 
 #[derive(Debug)]
 struct HwmonSampler {
-    listing: Listing,
+    listing: DeviceListing,
     sensors: Sensors,
-    samples: Samples, // reused
+    samples: HwmonSamples, // reused
 }
 
 #[derive(Debug, Default)]
 struct Sensors {
-    selection: Selection,
-    open: Vec<Sensor>,    // ascending by kind, chip and number; at most SENSORS_MAX
-    are_any: bool,        // wanted or not
-    shortfall: Shortfall, // more sensors or files than the limits, or names that do not fit, at some time
-    files: Vec<FileName>, // reused: of one chip
-    wanted_name: Vec<u8>, // reused: what patterns match
+    selection: NameFilter,
+    open: Vec<Sensor>,      // ascending by kind, chip and number; at most SENSORS_MAX
+    has_any: bool,          // whether there is any sensor, wanted or not
+    incomplete: Incomplete, // more than the limits, or names that do not fit, at some time
+    files: Vec<FileName>,   // reused: files of one chip
+    wanted_name: Vec<u8>,   // reused: the name that patterns match
 }
 
 #[derive(Debug)]
 struct Sensor {
-    key: Key,
-    kind: Kind,
+    key: DeviceKey,
+    kind: SensorKind,
     number: u64,
     place: SensorPlace,
-    value: OneNumber,
+    value: NumberFile,
 }
 
-/// One vector a kind.
+/// One vector per kind.
 #[derive(Debug, Default)]
-struct Samples {
+struct HwmonSamples {
     temperatures: Vec<TemperatureSensor>,
     voltages: Vec<VoltageSensor>,
     fans: Vec<FanSensor>,
@@ -121,57 +122,58 @@ impl HwmonSampler {
 
 impl Sensors {
     /// Opens the sensors of a chip.
-    fn push_chip(&mut self, directory: &mut HostDirectory, key: Key) {
+    fn push_chip(&mut self, directory: &mut HostDirectory, key: DeviceKey) {
         let name = key.name.bytes();
-        let Some(chip) = devices::number_behind(name, CHIP) else { return };
-        let named = devices::words(directory, &[name, b"/name"]);
-        // Drivers of old have everything beside the chip, in its device.
-        let of_device =
-            named.is_none().then(|| devices::words(directory, &[name, b"/device/name"])).flatten();
-        let way: &[u8] = if of_device.is_some() { b"/device/" } else { b"/" };
-        let chip_name: [u8; 32] = named.or(of_device).unwrap_or_default();
+        let Some(chip) = devices::number_after(name, CHIP) else { return };
+        let name_file = devices::read_line(directory, &[name, b"/name"]);
+        // Old drivers have all files in the chip's `device` directory.
+        let device_name =
+            name_file.is_none().then(|| devices::read_line(directory, &[name, b"/device/name"])).flatten();
+        let directory_part: &[u8] = if device_name.is_some() { b"/device/" } else { b"/" };
+        let chip_name: [u8; 32] = name_file.or(device_name).unwrap_or_default();
         let device = devices::parent(directory, name, CHIP);
-        self.list_files(directory, &[name, way]);
+        self.list_files(directory, &[name, directory_part]);
         let files = std::mem::take(&mut self.files);
         for file in &files {
             let Some((sensor, kind, number)) = sensor(file.bytes(), &files) else { continue };
             let Some(sensor_name) = text::name(sensor) else {
-                self.shortfall |= Shortfall::UNREADABLE;
+                self.incomplete |= Incomplete::UNREADABLE;
                 continue;
             };
-            self.are_any = true;
-            if !self.wants(devices::until_end(&chip_name), sensor) {
+            self.has_any = true;
+            if !self.wants(devices::until_zero(&chip_name), sensor) {
                 continue;
             }
             if self.open.len() == SENSORS_MAX {
-                self.shortfall |= Shortfall::TOO_MANY;
+                self.incomplete |= Incomplete::TOO_MANY;
                 break;
             }
-            let label = devices::words(directory, &[name, way, sensor, b"_label"]).unwrap_or_default();
+            let label =
+                devices::read_line(directory, &[name, directory_part, sensor, b"_label"]).unwrap_or_default();
             let place = SensorPlace::new(chip, &chip_name, &device, &sensor_name, &label, 0);
-            let value = OneNumber::open(directory, &[name, way, file.bytes()]);
+            let value = NumberFile::open(directory, &[name, directory_part, file.bytes()]);
             self.open.push(Sensor { key, kind, number, place, value });
         }
         self.files = files;
     }
 
     fn list_files(&mut self, directory: &mut HostDirectory, parts: &[&[u8]]) {
-        let Self { files, shortfall, .. } = self;
+        let Self { files, incomplete, .. } = self;
         files.clear();
         let listed = devices::with_path(parts, |path| {
-            directory.list_beneath(path, |name| {
+            directory.list_subdirectory(path, |name| {
                 let name = name.to_bytes();
-                // Everything else that lies beside a sensor is passed over.
+                // Other files of a sensor are skipped.
                 if !name.ends_with(b"_input") && !name.ends_with(b"_average") {
                     return;
                 }
                 match FileName::new(name).filter(|_| files.len() < FILES_MAX) {
                     Some(name) => files.push(name),
-                    None => *shortfall |= Shortfall::TOO_MANY,
+                    None => *incomplete |= Incomplete::TOO_MANY,
                 }
             })
         });
-        // A chip that went since it was listed has no files; the next listing knows.
+        // A chip that disappeared since it was listed has no files; the next listing drops it.
         if !matches!(listed, Some(Ok(()))) {
             files.clear();
         }
@@ -183,21 +185,21 @@ impl Sensors {
         for part in [chip, b"/", sensor] {
             self.wanted_name.extend_from_slice(part);
         }
-        self.selection.wants(&self.wanted_name)
+        self.selection.matches(&self.wanted_name)
     }
 }
 
-/// The sensor that a file is the value of. An average is one where the sensor has no other.
-fn sensor<'a>(file: &'a [u8], files: &[FileName]) -> Option<(&'a [u8], Kind, u64)> {
+/// Returns the sensor whose value is in a file. An average counts only if the sensor has no input.
+fn sensor<'a>(file: &'a [u8], files: &[FileName]) -> Option<(&'a [u8], SensorKind, u64)> {
     let is_input_of = |file: &FileName, sensor| file.bytes().strip_suffix(b"_input") == Some(sensor);
     let name = file.strip_suffix(b"_input").or_else(|| {
         let name = file.strip_suffix(b"_average")?;
         files.iter().all(|file| !is_input_of(file, name)).then_some(name)
     })?;
-    KINDS.iter().find_map(|(word, kind)| Some((name, *kind, devices::number_behind(name, word)?)))
+    KINDS.iter().find_map(|(word, kind)| Some((name, *kind, devices::number_after(name, word)?)))
 }
 
-impl Samples {
+impl HwmonSamples {
     fn clear(&mut self) {
         self.temperatures.clear();
         self.voltages.clear();
@@ -209,27 +211,27 @@ impl Samples {
         self.frequencies.clear();
     }
 
-    fn push(&mut self, sensor: &Sensor) -> Shortfall {
-        let mut shortfall = Shortfall::NONE;
+    fn push(&mut self, sensor: &Sensor) -> Incomplete {
+        let mut incomplete = Incomplete::NONE;
         let mut place = sensor.place;
         place.set_error(sensor.value.error());
-        if sensor.kind == Kind::Energy {
-            let value = sensor.value.unsigned(&mut shortfall);
+        if sensor.kind == SensorKind::Energy {
+            let value = sensor.value.unsigned(&mut incomplete);
             self.energies.push(EnergyUseSensor::new(&place, value));
-            return shortfall;
+            return incomplete;
         }
-        let value = sensor.value.signed(&mut shortfall);
+        let value = sensor.value.signed(&mut incomplete);
         match sensor.kind {
-            Kind::Temperature => self.temperatures.push(TemperatureSensor::new(&place, value)),
-            Kind::Voltage => self.voltages.push(VoltageSensor::new(&place, value)),
-            Kind::Fan => self.fans.push(FanSensor::new(&place, value)),
-            Kind::Power => self.powers.push(PowerDrawSensor::new(&place, value)),
-            Kind::Current => self.currents.push(CurrentSensor::new(&place, value)),
-            Kind::Humidity => self.humidities.push(HumiditySensor::new(&place, value)),
-            Kind::Frequency => self.frequencies.push(FrequencySensor::new(&place, value)),
-            Kind::Energy => {}
+            SensorKind::Temperature => self.temperatures.push(TemperatureSensor::new(&place, value)),
+            SensorKind::Voltage => self.voltages.push(VoltageSensor::new(&place, value)),
+            SensorKind::Fan => self.fans.push(FanSensor::new(&place, value)),
+            SensorKind::Power => self.powers.push(PowerDrawSensor::new(&place, value)),
+            SensorKind::Current => self.currents.push(CurrentSensor::new(&place, value)),
+            SensorKind::Humidity => self.humidities.push(HumiditySensor::new(&place, value)),
+            SensorKind::Frequency => self.frequencies.push(FrequencySensor::new(&place, value)),
+            SensorKind::Energy => {}
         }
-        shortfall
+        incomplete
     }
 }
 
@@ -247,11 +249,11 @@ impl Sampler for HwmonSampler {
         Ok(())
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let mut shortfall = self.listing.shortfall() | self.sensors.shortfall;
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let mut incomplete = self.listing.incomplete() | self.sensors.incomplete;
         self.samples.clear();
         for sensor in &self.sensors.open {
-            shortfall |= self.samples.push(sensor);
+            incomplete |= self.samples.push(sensor);
         }
         let args = HwmonArgs {
             temperatures: Some(builder.create_vector(&self.samples.temperatures)),
@@ -265,7 +267,7 @@ impl Sampler for HwmonSampler {
         };
         let root = Hwmon::create(builder, &args);
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
@@ -275,21 +277,23 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::sampling::sources::tests::{captured, moved, opened, planted, sampled_under, shown};
+    use crate::sampling::sources::tests::{
+        captured_host, fixed_text, host_with, open_sampler, rename, sample_under,
+    };
 
     /// "hwmon0 coretemp(coretemp.0) temp1 [Core 0]" and the value.
-    type Rows = Vec<(String, f64)>;
+    type SensorRows = Vec<(String, f64)>;
 
     fn place(place: &SensorPlace) -> String {
-        let [name, device] = [shown(place.chip_name()), shown(place.device())];
-        let [sensor, label] = [shown(place.sensor()), shown(place.label())];
+        let [name, device] = [fixed_text(place.chip_name()), fixed_text(place.device())];
+        let [sensor, label] = [fixed_text(place.sensor()), fixed_text(place.label())];
         format!("hwmon{} {name}({device}) {sensor} [{label}]", place.chip())
     }
 
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
-    fn rows(payload: &[u8]) -> Rows {
+    fn rows(payload: &[u8]) -> SensorRows {
         let sample = flatbuffers::root::<Hwmon<'_>>(payload).unwrap();
-        let mut rows = Rows::new();
+        let mut rows = SensorRows::new();
         rows.extend(sample.temperatures().iter().map(|one| (place(one.place()), one.value())));
         rows.extend(sample.voltages().iter().map(|one| (place(one.place()), one.value())));
         rows.extend(sample.fans().iter().map(|one| (place(one.place()), one.value())));
@@ -301,11 +305,11 @@ mod tests {
         rows
     }
 
-    fn sample(sampler: &mut dyn Sampler) -> (Rows, Shortfall) {
+    fn sample(sampler: &mut dyn Sampler) -> (SensorRows, Incomplete) {
         sampler.read().unwrap();
         let mut builder = FlatBufferBuilder::new();
-        let shortfall = sampler.build(0, &mut builder);
-        (rows(builder.finished_data()), shortfall)
+        let incomplete = sampler.build(0, &mut builder);
+        (rows(builder.finished_data()), incomplete)
     }
 
     fn row(place: &str, value: f64) -> (String, f64) {
@@ -339,14 +343,14 @@ mod tests {
         }
     }
 
-    // Goal: each sensor stands in the vector of its kind, with its label and sign, in the order of chips and numbers. Method: all
-    // different; files that are no sensors beside them.
+    // Proves that each sensor is in the vector of its kind, with label and sign, in the order of
+    // chips and numbers, and that other files are ignored.
     #[test]
     fn every_value_is_in_its_place() {
-        let host = planted(&[]);
+        let host = host_with(&[]);
         chip(host.path(), "hwmon2", "test");
-        let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
-        assert_eq!(shortfall, Shortfall::NONE);
+        let (payload, incomplete) = sample_under(&SPEC, "", host.path());
+        assert_eq!(incomplete, Incomplete::NONE);
         #[allow(clippy::cast_precision_loss, reason = "as the rows of this test")]
         let expected = [
             row("hwmon2 test() temp2 []", 54_000.0),
@@ -362,15 +366,15 @@ mod tests {
         ];
         assert_eq!(rows(&payload), expected);
         let keys = "include = [\"test/temp*\", \"*/fan1\"]\nexclude = [\"test/temp2\"]";
-        let (payload, _) = sampled_under(&ENTRY, keys, host.path());
+        let (payload, _) = sample_under(&SPEC, keys, host.path());
         assert_eq!(rows(&payload), [expected[1].clone(), expected[3].clone()]);
     }
 
-    // Goal: chips come and go without a restart, and one that takes another's name is not taken for it. Method: a tree that changes
-    // between samples.
+    // Proves that chips come and go without a restart, and that a chip that takes another's name is
+    // not confused with it.
     #[test]
     fn chips_come_and_go() {
-        let host = planted(&[
+        let host = host_with(&[
             ("sys/class/hwmon/hwmon1/name", "one\n"),
             ("sys/class/hwmon/hwmon1/temp1_input", "1\n"),
             ("spare/name", "two\n"),
@@ -378,56 +382,57 @@ mod tests {
             ("spare/temp3_input", "3\n"),
         ]);
         let class = host.path().join(DIRECTORY);
-        let mut sampler = opened(&ENTRY, "period = \"1s\"", host.path()).unwrap();
-        assert_eq!(sample(&mut *sampler), (vec![row("hwmon1 one() temp1 []", 1.0)], Shortfall::NONE));
+        let mut sampler = open_sampler(&SPEC, "period = \"1s\"", host.path()).unwrap();
+        assert_eq!(sample(&mut *sampler), (vec![row("hwmon1 one() temp1 []", 1.0)], Incomplete::NONE));
         fs::remove_dir_all(class.join("hwmon1")).unwrap();
-        moved(&host.path().join("spare"), &class.join("hwmon1"));
+        rename(&host.path().join("spare"), &class.join("hwmon1"));
         let two = [row("hwmon1 two() temp1 []", 2.0), row("hwmon1 two() temp3 []", 3.0)];
         for _ in 0..3 {
-            assert_eq!(sample(&mut *sampler), (two.to_vec(), Shortfall::NONE));
+            assert_eq!(sample(&mut *sampler), (two.to_vec(), Incomplete::NONE));
         }
         chip(host.path(), "hwmon0", "test");
         assert_eq!(sample(&mut *sampler).0.len(), 12);
         fs::remove_dir_all(class.join("hwmon0")).unwrap();
-        assert_eq!(sample(&mut *sampler), (two.to_vec(), Shortfall::NONE));
+        assert_eq!(sample(&mut *sampler), (two.to_vec(), Incomplete::NONE));
     }
 
-    // Goal: a sensor that gives no value is absent and marked, and the others stay. Method: contents of one file, a directory in
-    // place of a file (EISDIR).
+    // Proves that a sensor without a value is absent and marked while the others stay, also if its
+    // file is a directory (EISDIR).
     #[test]
     fn damaged_values_are_marked() {
         for (content, expected) in
-            [("5400", Shortfall::CUT), ("x\n", Shortfall::UNREADABLE), ("1e9\n", Shortfall::UNREADABLE)]
+            [("5400", Incomplete::CUT), ("x\n", Incomplete::UNREADABLE), ("1e9\n", Incomplete::UNREADABLE)]
         {
-            let host = planted(&[
+            let host = host_with(&[
                 ("sys/class/hwmon/hwmon0/name", "a\n"),
                 ("sys/class/hwmon/hwmon0/temp1_input", content),
                 ("sys/class/hwmon/hwmon0/temp2_input", "2\n"),
             ]);
-            let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
+            let (payload, incomplete) = sample_under(&SPEC, "", host.path());
             let rows = rows(&payload);
-            assert!(rows[0].1.is_nan() && shortfall == expected, "{content:?}");
+            assert!(rows[0].1.is_nan() && incomplete == expected, "{content:?}");
             assert_eq!(rows[1], row("hwmon0 a() temp2 []", 2.0));
         }
-        let host = planted(&[("sys/class/hwmon/hwmon0/temp1_input/x", "")]);
+        let host = host_with(&[("sys/class/hwmon/hwmon0/temp1_input/x", "")]);
         fs::write(host.path().join(DIRECTORY).join("hwmon0/name"), "a\n").unwrap();
-        let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
+        let (payload, incomplete) = sample_under(&SPEC, "", host.path());
         let sample = flatbuffers::root::<Hwmon<'_>>(&payload).unwrap();
-        assert_eq!((sample.temperatures().get(0).place().error(), shortfall), (21, Shortfall::UNREADABLE));
+        assert_eq!((sample.temperatures().get(0).place().error(), incomplete), (21, Incomplete::UNREADABLE));
     }
 
-    // Goal: chips without sensors are no source. Method: a chip with a fan's switch alone.
+    // Proves that a host whose chips have no sensors is reported.
     #[test]
-    fn a_host_without_sensors_says_so() {
-        let host = planted(&[("sys/class/hwmon/hwmon0/name", "a\n"), ("sys/class/hwmon/hwmon0/pwm1", "1\n")]);
-        let error = opened(&ENTRY, "", host.path()).unwrap_err().to_string();
+    fn a_host_without_sensors_is_reported() {
+        let host =
+            host_with(&[("sys/class/hwmon/hwmon0/name", "a\n"), ("sys/class/hwmon/hwmon0/pwm1", "1\n")]);
+        let error = open_sampler(&SPEC, "", host.path()).unwrap_err().to_string();
         assert_eq!(error, format!("/{DIRECTORY}: no chip with a sensor{HINT}"));
     }
 
-    // Goal: no more sensors than the limit, and that is said. Method: one chip too many.
+    // Proves that sensors beyond the limit are skipped and marked.
     #[test]
     fn too_many_sensors_are_marked() {
-        let host = planted(&[]);
+        let host = host_with(&[]);
         for chip in 0..9 {
             let chip = host.path().join(DIRECTORY).join(format!("hwmon{chip}"));
             fs::create_dir_all(&chip).unwrap();
@@ -436,18 +441,19 @@ mod tests {
                 fs::write(chip.join(format!("in{sensor}_input")), "1\n").unwrap();
             }
         }
-        let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
+        let (payload, incomplete) = sample_under(&SPEC, "", host.path());
         let sample = flatbuffers::root::<Hwmon<'_>>(&payload).unwrap();
         assert_eq!(sample.voltages().len(), SENSORS_MAX);
-        assert!((shortfall | Shortfall::UNREADABLE) == Shortfall::TOO_MANY | Shortfall::UNREADABLE);
+        assert!((incomplete | Incomplete::UNREADABLE) == Incomplete::TOO_MANY | Incomplete::UNREADABLE);
     }
 
-    // Goal: a captured host is read whole: chips in class and device directories, links, odd names. Method: what its files say.
+    // Proves that a captured host is read completely: chips in class and device directories, links,
+    // odd names.
     #[test]
     fn a_captured_host_is_read() {
-        let Some(host) = captured("node-exporter", &["sys"]) else { return };
-        let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
-        assert_eq!(shortfall, Shortfall::NONE);
+        let Some(host) = captured_host("node-exporter", &["sys"]) else { return };
+        let (payload, incomplete) = sample_under(&SPEC, "", host.path());
+        assert_eq!(incomplete, Incomplete::NONE);
         let rows = rows(&payload);
         for expected in [
             row("hwmon0 coretemp(coretemp.0) temp1 [Physical id 0]", 55_000.0),

@@ -3,24 +3,24 @@
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
-use super::{Entry, Opening, Unavailable, host_file};
+use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{InterruptLine, Interrupts, InterruptsArgs};
 
 const FILE: &str = "proc/interrupts";
-/// Most cores in one sample; Linux is built for at most as many.
+/// Maximum number of cores in one sample; Linux supports no more.
 const CORES_MAX: usize = 8192;
-/// Most lines in one sample.
+/// Maximum number of lines in one sample.
 const LINES_MAX: usize = 8192;
-/// Most counts in one sample; the payload then has 4 MiB.
+/// Maximum number of counts in one sample; the payload then has 4 MiB.
 const COUNTS_MAX: usize = 1 << 19;
-/// Bytes of a description in the schema, its end included.
+/// Bytes of a description in the schema, its terminating zero byte included.
 const DESCRIPTION_BYTES: usize = 96;
 
-/// Patterns of its configuration match a numbered line by its devices (`eth0-Tx-Rx-0`; by its number where it has none), any other
-/// by its name (`NMI`).
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match a numbered line by its devices (`eth0-Tx-Rx-0`; by its number if
+/// it has none), and any other line by its name (`NMI`).
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "interrupts",
     root: "flatcap.host.Interrupts",
     schema: include_bytes!("../../../generated/host/interrupts.bfbs"),
@@ -31,25 +31,26 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let file = host_file(opening.host, FILE, "")?;
-    let table = Table { chosen: Chosen::new(opening.selection()), ..Table::default() };
-    Ok(Opened::built(InterruptsSampler { file, table }))
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let file = host_file(context.host, FILE, "")?;
+    let table =
+        InterruptTable { filter: CachedNameFilter::new(context.selection()), ..InterruptTable::default() };
+    Ok(OpenedSampler::built(InterruptsSampler { file, table }))
 }
 
 #[derive(Debug)]
 struct InterruptsSampler {
     file: HostFile,
-    table: Table, // reused
+    table: InterruptTable, // reused
 }
 
-/// What the file says.
+/// Parsed content of the file.
 #[derive(Debug, Default)]
-struct Table {
+struct InterruptTable {
     cores: Vec<u64>,
     lines: Vec<InterruptLine>,
     counts: Vec<u64>, // lines[i].offset + lines[i].length <= counts.len()
-    chosen: Chosen,
+    filter: CachedNameFilter,
 }
 
 impl Sampler for InterruptsSampler {
@@ -57,8 +58,8 @@ impl Sampler for InterruptsSampler {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let shortfall = self.table.parse(self.file.content());
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let incomplete = self.table.parse(self.file.content());
         let counts = builder.create_vector(&self.table.counts);
         let lines = builder.create_vector(&self.table.lines);
         let cores = builder.create_vector(&self.table.cores);
@@ -67,19 +68,19 @@ impl Sampler for InterruptsSampler {
             &InterruptsArgs { cores: Some(cores), lines: Some(lines), counts: Some(counts) },
         );
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-impl Table {
-    /// Reads everything that is there; says what is not.
-    fn parse(&mut self, content: &[u8]) -> Shortfall {
+impl InterruptTable {
+    /// Parses all values present, and returns the reasons for which others are missing.
+    fn parse(&mut self, content: &[u8]) -> Incomplete {
         self.lines.clear();
         self.counts.clear();
         let (mut lines, cut) = text::whole_lines(content);
-        let mut shortfall = cut | self.columns(lines.next().unwrap_or_default());
+        let mut incomplete = cut | self.columns(lines.next().unwrap_or_default());
         if self.cores.is_empty() {
-            return shortfall | Shortfall::CUT;
+            return incomplete | Incomplete::CUT;
         }
         let mut place = 0;
         for line in lines {
@@ -87,91 +88,92 @@ impl Table {
             if line.iter().all(|byte| *byte == b' ') {
                 continue;
             }
-            shortfall |= self.push(place, line);
+            incomplete |= self.push(place, line);
             place += 1;
         }
-        shortfall | Shortfall::CUT.unless(place > 0)
+        incomplete | Incomplete::CUT.unless(place > 0)
     }
 
-    /// Reads the numbers of the cores; none is believed where one is none.
-    fn columns(&mut self, line: &[u8]) -> Shortfall {
+    /// Parses the numbers of the cores. If one is invalid, all are discarded.
+    fn columns(&mut self, line: &[u8]) -> Incomplete {
         self.cores.clear();
         for name in text::fields(line) {
             let core = name.strip_prefix(b"CPU").and_then(text::number);
             let Some(core) = core.filter(|_| self.cores.len() < CORES_MAX) else {
                 self.cores.clear();
-                return if core.is_some() { Shortfall::TOO_MANY } else { Shortfall::UNREADABLE };
+                return if core.is_some() { Incomplete::TOO_MANY } else { Incomplete::UNREADABLE };
             };
             self.cores.push(core);
         }
-        Shortfall::NONE
+        Incomplete::NONE
     }
 
-    /// Takes one line, which is the `place`th of the file.
-    fn push(&mut self, place: usize, line: &[u8]) -> Shortfall {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return Shortfall::UNREADABLE };
+    /// Adds one line, the `place`th of the file.
+    fn push(&mut self, place: usize, line: &[u8]) -> Incomplete {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return Incomplete::UNREADABLE };
         let (name, rest) = line.split_at(colon);
         let name = name.trim_ascii_start();
-        let Some(kept_name) = text::name(name).filter(|_| !name.is_empty()) else {
-            return Shortfall::UNREADABLE;
+        let Some(fixed_name) = text::name(name).filter(|_| !name.is_empty()) else {
+            return Incomplete::UNREADABLE;
         };
         if self.lines.len() == LINES_MAX || self.counts.len() + self.cores.len() > COUNTS_MAX {
-            return Shortfall::TOO_MANY;
+            return Incomplete::TOO_MANY;
         }
-        let mut shortfall = Shortfall::NONE;
+        let mut incomplete = Incomplete::NONE;
         let offset = self.counts.len();
-        let description = self.counts(rest.get(1..).unwrap_or_default(), &mut shortfall);
+        let description = self.counts(rest.get(1..).unwrap_or_default(), &mut incomplete);
         let is_numbered = name.iter().all(u8::is_ascii_digit);
         let devices = if is_numbered { devices(description) } else { None };
-        if !self.chosen.wants(place, devices.unwrap_or(name)) {
+        if !self.filter.matches(place, devices.unwrap_or(name)) {
             self.counts.truncate(offset);
-            return Shortfall::NONE;
+            return Incomplete::NONE;
         }
         let length = self.counts.len() - offset;
         let is_per_core = length == self.cores.len() && !(description.is_empty() && length == 1);
         if !is_per_core && (length != 1 || !description.is_empty()) {
-            // Fewer counts than cores: whose they are cannot be told.
+            // Fewer counts than cores cannot be assigned to them.
             self.counts.truncate(offset);
             self.counts.resize(offset + self.cores.len(), ABSENT);
-            shortfall |= Shortfall::CUT;
+            incomplete |= Incomplete::CUT;
         }
         self.lines.push(InterruptLine::new(
-            &kept_name,
+            &fixed_name,
             &single_spaced(description),
             offset as u64,
             (self.counts.len() - offset) as u64,
             u64::from(is_per_core || self.counts.len() - offset > 1),
         ));
-        shortfall
+        incomplete
     }
 
-    /// Takes the counts that a line begins with, at most one a core; returns what stands behind them.
-    fn counts<'a>(&mut self, mut rest: &'a [u8], shortfall: &mut Shortfall) -> &'a [u8] {
+    /// Takes the counts at the start of a line, at most one per core. Returns the rest of the line.
+    fn counts<'a>(&mut self, mut rest: &'a [u8], incomplete: &mut Incomplete) -> &'a [u8] {
         for _ in 0..self.cores.len() {
             rest = rest.trim_ascii_start();
             let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
-            let (field, behind) = rest.split_at(end);
+            let (field, tail) = rest.split_at(end);
             // Digits alone are a count, even one too large to be read.
             if field.is_empty() || !field.iter().all(u8::is_ascii_digit) {
                 break;
             }
-            self.counts.push(text::value(Some(field), shortfall));
-            rest = behind;
+            self.counts.push(text::value(Some(field), incomplete));
+            rest = tail;
         }
         rest.trim_ascii()
     }
 }
 
-/// The devices of a numbered line: what stands behind the last two spaces in a row of its description.
+/// Returns the devices of a numbered line: the part of its description after the last two
+/// consecutive spaces.
 fn devices(description: &[u8]) -> Option<&[u8]> {
     let at = description.windows(2).rposition(|two| two == b"  ")?;
     description.get(at + 2..)
 }
 
-/// A text with its runs of spaces made one, cut off where it does not fit; the last byte is its end.
+/// Replaces runs of spaces by one space and cuts the text to fit; the last byte is zero.
 fn single_spaced(text: &[u8]) -> [u8; DESCRIPTION_BYTES] {
-    let mut kept = [0; DESCRIPTION_BYTES];
-    let mut places = kept.iter_mut().take(DESCRIPTION_BYTES - 1);
+    let mut fixed = [0; DESCRIPTION_BYTES];
+    let mut places = fixed.iter_mut().take(DESCRIPTION_BYTES - 1);
     let mut last = b' ';
     for byte in text.iter().copied().filter(|byte| *byte != 0) {
         if byte == b' ' && last == b' ' {
@@ -181,14 +183,14 @@ fn single_spaced(text: &[u8]) -> [u8; DESCRIPTION_BYTES] {
         *place = byte;
         last = byte;
     }
-    kept
+    fixed
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sampling::sources::tests::{
-        assert_composed, captured as captured_host, opened, sampled, sampled_under,
+        assert_damage_is_marked, captured_host, open_sampler, sample_this_host, sample_under,
     };
 
     const TEXT: &[u8] = b"           CPU0       CPU2       \n  0:         18          1  IO-APIC   2-edge      timer\n \
@@ -199,10 +201,10 @@ mod tests {
         bytes.into_iter().take_while(|byte| *byte != 0).map(char::from).collect()
     }
 
-    /// Name, description, counts of each line; and whether the counts are by core.
-    type Rows = Vec<(String, String, Vec<u64>, bool)>;
+    /// Name, description and counts of each line, and whether the counts are per core.
+    type InterruptRows = Vec<(String, String, Vec<u64>, bool)>;
 
-    fn rows(table: &Table) -> Rows {
+    fn rows(table: &InterruptTable) -> InterruptRows {
         let lines = table.lines.iter();
         lines
             .map(|line| {
@@ -214,14 +216,14 @@ mod tests {
             .collect()
     }
 
-    fn parsed(text: &[u8]) -> (Table, Shortfall) {
-        let mut table = Table::default();
-        let shortfall = table.parse(text);
-        (table, shortfall)
+    fn parsed(text: &[u8]) -> (InterruptTable, Incomplete) {
+        let mut table = InterruptTable::default();
+        let incomplete = table.parse(text);
+        (table, incomplete)
     }
 
-    /// The same by another way: split by words, counts first.
-    fn naive(text: &str) -> (Vec<u64>, Rows) {
+    /// The same by a naive parser: split by words, counts first.
+    fn naive(text: &str) -> (Vec<u64>, InterruptRows) {
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
         let head = lines.next().unwrap();
         let cores: Vec<u64> = head.split_whitespace().map(|name| name[3..].parse().unwrap()).collect();
@@ -237,11 +239,12 @@ mod tests {
         (cores, rows)
     }
 
-    // Goal: every value is in its place. Method: all different; lines with devices, with words, with one number, with none.
+    // Proves that every value ends up in its field: lines with devices, with words, with one
+    // number, with none.
     #[test]
     fn every_value_is_in_its_place() {
-        let (table, shortfall) = parsed(TEXT);
-        assert_eq!(shortfall, Shortfall::NONE);
+        let (table, incomplete) = parsed(TEXT);
+        assert_eq!(incomplete, Incomplete::NONE);
         assert_eq!(table.cores, [0, 2]);
         let row = |name: &str, description: &str, counts: &[u64], is_per_core| {
             (name.to_owned(), description.to_owned(), counts.to_vec(), is_per_core)
@@ -257,55 +260,54 @@ mod tests {
         assert_eq!(rows(&table), expected);
     }
 
-    // Goal: damaged text never panics, offsets stay within the counts, and a cut file is never called whole. Method: every
-    // cut, every byte replaced.
+    // Proves that damaged text never panics, that offsets stay within the counts, and that a cut
+    // file is always marked.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(TEXT, |text| {
-            let (table, shortfall) = parsed(text);
+        assert_damage_is_marked(TEXT, |text| {
+            let (table, incomplete) = parsed(text);
             let rows = rows(&table);
-            shortfall.is_none() && rows.len() == 6
+            incomplete.is_none() && rows.len() == 6
         });
     }
 
-    // Goal: counts that cannot be given to cores are absent and marked. Method: a column missing, a count too large, a core
-    // without a number, a line without a name.
+    // Proves that counts that cannot be assigned to cores are absent and marked.
     #[test]
     fn counts_without_a_core_are_absent() {
-        let (table, shortfall) = parsed(b" CPU0 CPU1 CPU2\n 1: 5 6  IO-APIC 2-edge timer\n");
-        assert_eq!((rows(&table)[0].2.clone(), shortfall), (vec![ABSENT; 3], Shortfall::CUT));
-        let (table, shortfall) = parsed(b" CPU0 CPU1 CPU2\n 1: 5 6\nERR: 1\n");
-        assert_eq!((rows(&table)[0].2.clone(), shortfall), (vec![ABSENT; 3], Shortfall::CUT));
-        let (table, shortfall) = parsed(b" CPU0 CPU1\n 1: 5 99999999999999999999  IO-APIC timer\n");
-        assert_eq!((rows(&table)[0].2.clone(), shortfall), (vec![5, ABSENT], Shortfall::UNREADABLE));
-        let (table, shortfall) = parsed(b" CPU0 CPU\n 1: 5 6\n");
-        assert!(table.lines.is_empty() && shortfall == Shortfall::UNREADABLE | Shortfall::CUT);
-        let (table, shortfall) = parsed(b" CPU0 CPU1\n : 5 6\n no name\n 2: 7 8\n");
-        assert_eq!((rows(&table).len(), shortfall), (1, Shortfall::UNREADABLE));
+        let (table, incomplete) = parsed(b" CPU0 CPU1 CPU2\n 1: 5 6  IO-APIC 2-edge timer\n");
+        assert_eq!((rows(&table)[0].2.clone(), incomplete), (vec![ABSENT; 3], Incomplete::CUT));
+        let (table, incomplete) = parsed(b" CPU0 CPU1 CPU2\n 1: 5 6\nERR: 1\n");
+        assert_eq!((rows(&table)[0].2.clone(), incomplete), (vec![ABSENT; 3], Incomplete::CUT));
+        let (table, incomplete) = parsed(b" CPU0 CPU1\n 1: 5 99999999999999999999  IO-APIC timer\n");
+        assert_eq!((rows(&table)[0].2.clone(), incomplete), (vec![5, ABSENT], Incomplete::UNREADABLE));
+        let (table, incomplete) = parsed(b" CPU0 CPU\n 1: 5 6\n");
+        assert!(table.lines.is_empty() && incomplete == Incomplete::UNREADABLE | Incomplete::CUT);
+        let (table, incomplete) = parsed(b" CPU0 CPU1\n : 5 6\n no name\n 2: 7 8\n");
+        assert_eq!((rows(&table).len(), incomplete), (1, Incomplete::UNREADABLE));
     }
 
-    // Goal: patterns match devices and names, and offsets stay right. Method: leave out a device and a kind.
+    // Proves that patterns match devices and names, and that offsets remain correct.
     #[test]
     fn patterns_leave_lines_out() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("proc")).unwrap();
         std::fs::write(folder.path().join(FILE), TEXT).unwrap();
         let keys = "include = [\"ehci_hcd:*\", \"ERR\", \"7?\", \"timer\"]\nexclude = [\"timer\", \"NMI\"]";
-        let (payload, shortfall) = sampled_under(&ENTRY, keys, folder.path());
-        assert_eq!(shortfall, Shortfall::NONE);
+        let (payload, incomplete) = sample_under(&SPEC, keys, folder.path());
+        assert_eq!(incomplete, Incomplete::NONE);
         let sample = flatbuffers::root::<Interrupts<'_>>(&payload).unwrap();
         let offsets = sample.lines().iter().map(|line| (words(line.name().iter()), line.offset()));
         assert_eq!(offsets.collect::<Vec<_>>(), [("25".into(), 0), ("ERR".into(), 2), ("77".into(), 3)]);
         assert_eq!(sample.counts().iter().collect::<Vec<_>>(), [3, 4, 7, 8, 9]);
     }
 
-    // Goal: cores and lines come and go without a word. Method: a core less, a line more between two samples.
+    // Proves that cores and lines come and go without a mark.
     #[test]
     fn cores_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("proc")).unwrap();
         std::fs::write(folder.path().join(FILE), TEXT).unwrap();
-        let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "", folder.path()).unwrap();
         let one =
             b"  CPU2\n  0:  1  IO-APIC   2-edge      timer\n  5:  2  IO-APIC   5-edge      new\nERR: 3\n";
         for (text, cores, counts) in [
@@ -315,7 +317,7 @@ mod tests {
             std::fs::write(folder.path().join(FILE), text).unwrap();
             sampler.read().unwrap();
             let mut builder = FlatBufferBuilder::new();
-            assert_eq!(sampler.build(0, &mut builder), Shortfall::NONE);
+            assert_eq!(sampler.build(0, &mut builder), Incomplete::NONE);
             let sample = flatbuffers::root::<Interrupts<'_>>(builder.finished_data()).unwrap();
             assert_eq!(sample.cores().iter().collect::<Vec<_>>(), cores);
             assert_eq!(sample.counts().iter().collect::<Vec<_>>(), counts);
@@ -324,7 +326,7 @@ mod tests {
         }
     }
 
-    // Goal: a large host is read whole. Method: 512 cores and 900 lines.
+    // Proves that a large host is read completely: 512 cores and 900 lines.
     #[test]
     fn many_cores_are_read() {
         let (cores, lines) = (512_u64, 900_u64);
@@ -339,14 +341,14 @@ mod tests {
             ];
             text.extend(line);
         }
-        let (table, shortfall) = parsed((text + "\n").as_bytes());
-        assert_eq!(shortfall, Shortfall::NONE);
+        let (table, incomplete) = parsed((text + "\n").as_bytes());
+        assert_eq!(incomplete, Incomplete::NONE);
         assert_eq!((table.lines.len(), table.counts.len()), (900, 900 * 512));
         assert_eq!(table.counts.last(), Some(&(899 + 511)));
     }
 
-    // Goal: agreement with a second reading of this host, and of captured ones. Method: a naive parser; counters may have
-    // grown between two readings of the live file.
+    // Proves agreement with a naive parser on this host and on captured ones. Live counters may
+    // grow between two reads.
     #[test]
     fn agrees_with_a_naive_reading() {
         let live = std::fs::read_to_string("/proc/interrupts").unwrap();
@@ -357,11 +359,11 @@ mod tests {
             Some(std::fs::read_to_string(host.path().join(path)).unwrap())
         });
         for text in captured.chain([live.clone()]) {
-            let (table, shortfall) = parsed(text.as_bytes());
-            assert_eq!(shortfall, Shortfall::NONE);
+            let (table, incomplete) = parsed(text.as_bytes());
+            assert_eq!(incomplete, Incomplete::NONE);
             assert_eq!((table.cores.clone(), rows(&table)), naive(&text));
         }
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let sample = flatbuffers::root::<Interrupts<'_>>(&payload).unwrap();
         let (cores, rows) = naive(&live);
         assert_eq!(sample.cores().iter().collect::<Vec<_>>(), cores);

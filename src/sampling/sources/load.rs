@@ -1,33 +1,34 @@
 //! `load`: load averages and tasks, from /proc/loadavg.
 
 use super::text;
-use super::{Entry, OWN, host_file};
-use crate::frame::{FrameTemplate, Slot, model};
-use crate::os::host::{HostFile, Records};
-use crate::sampling::{FixedSampler, Opened, ReadError, Shortfall};
+use super::{OWN_SCHEMA, SourceSpec, host_file};
+use crate::frame::{FrameTemplate, TemplateField, frame_template};
+use crate::os::host::{HostFile, RecordStructure};
+use crate::sampling::{FixedSampler, Incomplete, OpenedSampler, ReadError};
 use crate::schema::host::{Load, LoadArgs};
 
 const FILE: &str = "proc/loadavg";
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "load",
     root: "flatcap.host.Load",
     schema: include_bytes!("../../../generated/host/load.bfbs"),
     files: &[FILE],
-    refresh: "averages each 5 s, tasks at once",
+    refresh: "averages every 5 s, tasks immediately",
     selects: "",
     needs: &[],
-    open: |opening| {
+    open: |context| {
         let averages = ["load1", "load5", "load15"];
         let counts = ["runnable", "tasks", "last_pid"];
         let paths = [averages, counts].concat();
-        let model =
-            model((ENTRY.schema, ENTRY.root), &paths, |builder| Load::create(builder, &LoadArgs::default()));
-        Ok(Opened::fixed(LoadSampler {
-            averages: averages.map(|path| model.slot(path).expect(OWN)),
-            counts: counts.map(|path| model.slot(path).expect(OWN)),
-            file: host_file(opening.host, FILE, "")?.of_records(Records::One),
-            model,
+        let template = frame_template((SPEC.schema, SPEC.root), &paths, |builder| {
+            Load::create(builder, &LoadArgs::default())
+        });
+        Ok(OpenedSampler::fixed(LoadSampler {
+            averages: averages.map(|path| template.field(path).expect(OWN_SCHEMA)),
+            counts: counts.map(|path| template.field(path).expect(OWN_SCHEMA)),
+            file: host_file(context.host, FILE, "")?.with_records(RecordStructure::One),
+            template,
         }))
     },
 };
@@ -35,9 +36,9 @@ pub(super) const ENTRY: Entry = Entry {
 #[derive(Debug)]
 struct LoadSampler {
     file: HostFile,
-    model: FrameTemplate,
-    averages: [Slot<f64>; 3],
-    counts: [Slot<u64>; 3],
+    template: FrameTemplate,
+    averages: [TemplateField<f64>; 3],
+    counts: [TemplateField<u64>; 3],
 }
 
 impl FixedSampler for LoadSampler {
@@ -45,43 +46,43 @@ impl FixedSampler for LoadSampler {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn model(&self) -> &FrameTemplate {
-        &self.model
+    fn template(&self) -> &FrameTemplate {
+        &self.template
     }
 
-    fn patch(&mut self, _seq: u64, payload: &mut [u8]) -> Shortfall {
-        let (values, shortfall) = parse(self.file.content());
-        let mut patch = self.model.patch(payload);
+    fn patch(&mut self, _seq: u64, payload: &mut [u8]) -> Incomplete {
+        let (values, incomplete) = parse(self.file.content());
+        let mut patch = self.template.patch(payload);
         let averages = [values.load1, values.load5, values.load15];
         self.averages.iter().zip(averages).for_each(|(slot, value)| patch.set(*slot, value));
         let counts = [values.runnable, values.tasks, values.last_pid];
         self.counts.iter().zip(counts).for_each(|(slot, value)| patch.set(*slot, value));
-        shortfall
+        incomplete
     }
 }
 
-fn parse(content: &[u8]) -> (LoadArgs, Shortfall) {
-    let (mut lines, mut shortfall) = text::whole_lines(content);
+fn parse(content: &[u8]) -> (LoadArgs, Incomplete) {
+    let (mut lines, mut incomplete) = text::whole_lines(content);
     let mut fields = text::fields(lines.next().unwrap_or_default());
-    let [load1, fifth, fifteenth] = [(); 3].map(|()| text::fraction(fields.next(), &mut shortfall));
+    let [load1, fifth, fifteenth] = [(); 3].map(|()| text::fraction(fields.next(), &mut incomplete));
     let counts = fields.next().unwrap_or_default().split(|byte| *byte == b'/');
     let ([runnable, tasks], lacks) = text::numbers(counts.filter(|count| !count.is_empty()));
-    shortfall |= lacks;
-    let last_pid = text::value(fields.next(), &mut shortfall);
-    (LoadArgs { load1, load5: fifth, load15: fifteenth, runnable, tasks, last_pid }, shortfall)
+    incomplete |= lacks;
+    let last_pid = text::value(fields.next(), &mut incomplete);
+    (LoadArgs { load1, load5: fifth, load15: fifteenth, runnable, tasks, last_pid }, incomplete)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, sampled};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_this_host};
     use crate::sampling::sources::text::ABSENT;
 
-    // Goal: every value is in its place. Method: a file with all values different.
+    // Proves that every value ends up in its field.
     #[test]
     fn every_value_is_in_its_place() {
-        let (args, shortfall) = parse(b"0.25 1.50 12.00 3/456 78901\n");
-        assert!(shortfall.is_none());
+        let (args, incomplete) = parse(b"0.25 1.50 12.00 3/456 78901\n");
+        assert!(incomplete.is_none());
         assert_eq!(
             [args.load1, args.load5, args.load15].map(f64::to_bits),
             [0.25, 1.5, 12.0].map(f64::to_bits)
@@ -89,21 +90,21 @@ mod tests {
         assert_eq!([args.runnable, args.tasks, args.last_pid], [3, 456, 78901]);
     }
 
-    // Goal: damaged text never panics and a cut file is never called whole. Method: every cut, every byte replaced.
+    // Proves that damaged text never panics and a cut file is always marked.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(b"0.25 1.50 12.00 3/456 78901\n", |text| parse(text).1.is_none());
-        let (args, shortfall) = parse(b"x 1.50 12.00 3 78901\n");
+        assert_damage_is_marked(b"0.25 1.50 12.00 3/456 78901\n", |text| parse(text).1.is_none());
+        let (args, incomplete) = parse(b"x 1.50 12.00 3 78901\n");
         assert!(args.load1.is_nan() && args.tasks == ABSENT);
-        assert_eq!(shortfall, Shortfall::UNREADABLE | Shortfall::CUT);
-        assert_eq!(parse(b"0.25 1.50 12.00 3/456\n").1, Shortfall::CUT);
-        assert_eq!(parse(b"0.25 1.50 12.00 3/456 x\n").1, Shortfall::UNREADABLE);
+        assert_eq!(incomplete, Incomplete::UNREADABLE | Incomplete::CUT);
+        assert_eq!(parse(b"0.25 1.50 12.00 3/456\n").1, Incomplete::CUT);
+        assert_eq!(parse(b"0.25 1.50 12.00 3/456 x\n").1, Incomplete::UNREADABLE);
     }
 
-    // Goal: live and captured hosts are read whole. Method: the verifier, and the file itself.
+    // Proves that this host and captured hosts are read completely.
     #[test]
     fn hosts_are_read() {
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         assert!(flatbuffers::root::<Load<'_>>(&payload).unwrap().tasks() > 1);
         if let Some(text) = fixture(FILE) {
             assert!(parse(&text).1.is_none());

@@ -1,16 +1,17 @@
-//! One file a source: what it reads, how it parses, how it fills its schema (schemas/host/).
+//! The sources, one file each: what it reads, how it parses that, and how it fills its schema
+//! (schemas/host/).
 
 use std::io;
 
-use super::{Opened, Selection};
-use crate::config::Source;
+use super::{NameFilter, OpenedSampler};
+use crate::config::SourceConfig;
 use crate::os::host::{HostFile, HostRoot};
 
-pub mod agent;
 mod buddy;
 mod cgroup;
 mod command;
 mod conntrack;
+mod counter_tables;
 mod counters;
 mod cpu;
 mod cpufreq;
@@ -20,126 +21,127 @@ mod disk;
 mod ethtool;
 mod file;
 mod filesystem;
-mod folders;
 mod gpu;
 mod hugepages;
 mod hwmon;
 mod interrupts;
-mod keyed;
 mod load;
 mod network;
 mod numa;
+mod numbered_dirs;
 mod perf;
 mod power;
 mod pressure;
 mod process;
 mod schedstat;
+pub mod self_source;
 mod slab;
 mod snmp;
 mod softirqs;
 mod softnet;
 pub mod synthetic;
 mod text;
+mod text_values;
 mod thermal;
 mod threads;
-mod values;
 
-/// What is known of a source before it is opened.
+/// Description of a source before it is opened.
 #[derive(Debug)]
-pub struct Entry {
-    /// Its name.
+pub struct SourceSpec {
+    /// Name of the source.
     pub name: &'static str,
     /// Full name of its payload's root table.
     pub root: &'static str,
     /// Binary schema of its payload.
     pub schema: &'static [u8],
-    /// What it reads, without the leading slash; nothing for instances, which read what the configuration names.
+    /// Files it reads, without the leading slash; none for instances, which read what the
+    /// configuration names.
     pub files: &'static [&'static str],
-    /// How often the kernel changes it: what a shorter period cannot beat.
+    /// How often the kernel updates the values: a shorter period gains nothing.
     pub refresh: &'static str,
-    /// What `include` and `exclude` speak of; empty where there is nothing to choose from.
+    /// The things that `include` and `exclude` match; empty if there is nothing to choose.
     pub selects: &'static str,
     /// Capabilities it needs.
     pub needs: &'static [&'static str],
-    /// Opens it, and reads once to see that it can be read.
-    pub open: fn(&Opening<'_>) -> Result<Opened, Unavailable>,
+    /// Opens the source, and reads it once to prove that it can be read.
+    pub open: fn(&OpenContext<'_>) -> Result<OpenedSampler, Unavailable>,
 }
 
-/// What a source is opened with.
+/// Arguments for opening a source.
 #[derive(Debug, Clone, Copy)]
-pub struct Opening<'a> {
-    /// Where the host's trees are.
+pub struct OpenContext<'a> {
+    /// The host's file trees.
     pub host: &'a HostRoot,
-    /// How it is configured.
-    pub config: &'a Source,
+    /// Configuration of the source.
+    pub config: &'a SourceConfig,
 }
 
-impl Opening<'_> {
-    /// Which of its things are recorded.
-    pub fn selection(&self) -> Selection {
-        Selection::of(self.config)
+impl OpenContext<'_> {
+    /// Returns the selection of things to record.
+    pub fn selection(&self) -> NameFilter {
+        NameFilter::of(self.config)
     }
 }
 
 /// All sources that read the host.
-pub const CATALOG: &[Entry] = &[
-    cpu::ENTRY,
-    keyed::MEMORY,
-    keyed::VMSTAT_ENTRY,
-    load::ENTRY,
-    disk::ENTRY,
-    network::ENTRY,
-    pressure::ENTRY,
-    snmp::ENTRY,
-    keyed::NETSTAT_ENTRY,
-    keyed::SOCKETS,
-    softnet::ENTRY,
-    conntrack::ENTRY,
-    buddy::ENTRY,
-    slab::ENTRY,
-    schedstat::ENTRY,
-    softirqs::ENTRY,
-    interrupts::ENTRY,
-    cpufreq::ENTRY,
-    thermal::ENTRY,
-    hwmon::ENTRY,
-    power::ENTRY,
-    ethtool::ENTRY,
-    numa::ENTRY,
-    hugepages::ENTRY,
-    process::ENTRY,
-    cgroup::ENTRY,
-    filesystem::ENTRY,
-    file::ENTRY,
-    command::ENTRY,
-    perf::ENTRY,
-    gpu::ENTRY,
+pub const CATALOG: &[SourceSpec] = &[
+    cpu::SPEC,
+    counter_tables::MEMORY_SPEC,
+    counter_tables::VMSTAT_SPEC,
+    load::SPEC,
+    disk::SPEC,
+    network::SPEC,
+    pressure::SPEC,
+    snmp::SPEC,
+    counter_tables::NETSTAT_SPEC,
+    counter_tables::SOCKETS_SPEC,
+    softnet::SPEC,
+    conntrack::SPEC,
+    buddy::SPEC,
+    slab::SPEC,
+    schedstat::SPEC,
+    softirqs::SPEC,
+    interrupts::SPEC,
+    cpufreq::SPEC,
+    thermal::SPEC,
+    hwmon::SPEC,
+    power::SPEC,
+    ethtool::SPEC,
+    numa::SPEC,
+    hugepages::SPEC,
+    process::SPEC,
+    cgroup::SPEC,
+    filesystem::SPEC,
+    file::SPEC,
+    command::SPEC,
+    perf::SPEC,
+    gpu::SPEC,
 ];
 
-/// What this host lacks for a source.
+/// Reason for which a source cannot be opened on this host.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{file}{}{error}{hint}", if file.is_empty() { "" } else { "/" }, if file.is_empty() { "" } else { ": " })]
 pub struct Unavailable {
-    /// The file's path without the leading slash; empty where the error itself names it.
+    /// Path of the file without the leading slash; empty if the error itself names it.
     pub file: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     #[source]
     pub error: io::Error,
-    /// What that usually means; may be empty.
+    /// Usual cause or remedy; may be empty.
     pub hint: &'static str,
 }
 
 impl Unavailable {
-    /// Of an error that says everything.
+    /// Wraps an error that needs neither file nor hint.
     fn of(error: io::Error) -> Self {
         Self { file: "", error, hint: "" }
     }
 }
 
-/// What our own schemas and paths are; tests open every source.
-const OWN: &str = "our own schema and paths";
+/// Message of `expect` for flatcap's own schemas and paths: tests open every source.
+const OWN_SCHEMA: &str = "flatcap's own schema and paths";
 
-/// Opens a file and reads it once: some files open and then refuse to be read.
+/// Opens a file and reads it once: some files can be opened but not read.
 fn host_file(host: &HostRoot, file: &'static str, hint: &'static str) -> Result<HostFile, Unavailable> {
     let unavailable = |error| Unavailable { file, error, hint };
     let mut opened = host.open(file).map_err(unavailable)?;
@@ -155,48 +157,59 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::sampling::{Sampler, Shortfall};
+    use crate::sampling::{Incomplete, Sampler};
 
-    /// The payload of a source of this host; it must be there and whole.
-    pub(super) fn sampled(entry: &Entry) -> Vec<u8> {
-        let (payload, shortfall) = sampled_under(entry, "", Path::new("/"));
-        assert_eq!(shortfall, Shortfall::NONE, "{}", entry.name);
+    /// Returns the payload of a source of this host, which must be present and complete.
+    pub(super) fn sample_this_host(entry: &SourceSpec) -> Vec<u8> {
+        let (payload, incomplete) = sample_under(entry, "", Path::new("/"));
+        assert_eq!(incomplete, Incomplete::NONE, "{}", entry.name);
         payload
     }
 
-    /// The payload of a source of the host whose trees lie under `root`, and what it lacks. `keys` are lines of the
-    /// source's table in a configuration.
-    pub(super) fn sampled_under(entry: &Entry, keys: &str, root: &Path) -> (Vec<u8>, Shortfall) {
-        let mut sampler = entered(entry, keys, root).unwrap();
+    /// Returns the payload of a source of the host under `root`, and the reasons for which it is
+    /// incomplete. `keys` are lines of the source's table in a configuration.
+    pub(super) fn sample_under(entry: &SourceSpec, keys: &str, root: &Path) -> (Vec<u8>, Incomplete) {
+        let mut sampler = open_source(entry, keys, root).unwrap();
         let mut builder = FlatBufferBuilder::new();
         builder.force_defaults(true);
         sampler.read().unwrap();
         sampler.payload(0, &mut builder)
     }
 
-    /// A source whose payloads are built, under another root, with these keys in its table.
-    pub(super) fn opened(entry: &Entry, keys: &str, root: &Path) -> Result<Box<dyn Sampler>, Unavailable> {
-        entered(entry, keys, root).map(|opened| match opened {
-            Opened::Built(sampler) => sampler,
-            Opened::Fixed(_) => panic!("{} has a model", entry.name),
+    /// Opens a source whose payloads are built, under another root and with these keys in its
+    /// table.
+    pub(super) fn open_sampler(
+        entry: &SourceSpec,
+        keys: &str,
+        root: &Path,
+    ) -> Result<Box<dyn Sampler>, Unavailable> {
+        open_source(entry, keys, root).map(|opened| match opened {
+            OpenedSampler::Built(sampler) => sampler,
+            OpenedSampler::Fixed(_) => panic!("the payloads of {} are fixed", entry.name),
         })
     }
 
-    /// A source under another root, with these keys in its table.
-    pub(super) fn entered(entry: &Entry, keys: &str, root: &Path) -> Result<Opened, Unavailable> {
-        let config =
-            Config::parse("test.toml", &format!("[source.{}{}]\n{keys}\n", entry.name, instance(entry)))
-                .unwrap();
+    /// Opens a source under another root and with these keys in its table.
+    pub(super) fn open_source(
+        entry: &SourceSpec,
+        keys: &str,
+        root: &Path,
+    ) -> Result<OpenedSampler, Unavailable> {
+        let config = Config::parse(
+            "test.toml",
+            &format!("[source.{}{}]\n{keys}\n", entry.name, instance_suffix(entry)),
+        )
+        .unwrap();
         let config = config.sources.iter().find(|source| source.name.as_str() == entry.name).unwrap();
-        (entry.open)(&Opening { host: &HostRoot::new(root), config })
+        (entry.open)(&OpenContext { host: &HostRoot::new(root), config })
     }
 
-    /// What stands behind the name of a source that is there only by name.
-    fn instance(entry: &Entry) -> &'static str {
+    /// Returns the suffix that makes the name of an instance.
+    fn instance_suffix(entry: &SourceSpec) -> &'static str {
         if entry.files.is_empty() { ".own" } else { "" }
     }
 
-    /// A file of a captured host, where the recordings are at hand.
+    /// Returns a file of a captured host, if the archive is present.
     pub(super) fn fixture(path: &str) -> Option<Vec<u8>> {
         let archive =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/hosts/procfs-fixtures.tar.gz");
@@ -208,18 +221,18 @@ mod tests {
             .ok()
             .filter(|output| archive.exists() && !output.stdout.is_empty());
         if unpacked.is_none() {
-            println!("passed over: no captured {path} in {}", archive.display());
+            println!("skipped: no captured {path} in {}", archive.display());
         }
         unpacked.map(|output| output.stdout)
     }
 
-    /// The trees of a captured host below `prefix`, such as `sys/class/hwmon`, unpacked with their links: `archive` is `procfs` or
-    /// `node-exporter`.
-    pub(super) fn captured(archive: &str, prefixes: &[&str]) -> Option<tempfile::TempDir> {
+    /// Unpacks the trees of a captured host below `prefixes`, such as `sys/class/hwmon`, with their
+    /// links. `archive` is `procfs` or `node-exporter`.
+    pub(super) fn captured_host(archive: &str, prefixes: &[&str]) -> Option<tempfile::TempDir> {
         let archive = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join(format!("../shared/data/hosts/{archive}-fixtures.tar.gz"));
         if !archive.exists() {
-            println!("passed over: no captured host in {}", archive.display());
+            println!("skipped: no captured host in {}", archive.display());
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -230,8 +243,8 @@ mod tests {
         Some(folder)
     }
 
-    /// A host made of these files.
-    pub(super) fn planted(files: &[(&str, &str)]) -> tempfile::TempDir {
+    /// Creates a host from these files.
+    pub(super) fn host_with(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (path, content) in files {
             let path = folder.path().join(path);
@@ -241,19 +254,20 @@ mod tests {
         folder
     }
 
-    /// Moves a part of a planted host away, or back.
+    /// Moves a part of such a host away, or back.
     #[allow(clippy::disallowed_methods, reason = "a tree of the test, not the recorder's")]
-    pub(super) fn moved(from: &Path, to: &Path) {
+    pub(super) fn rename(from: &Path, to: &Path) {
         std::fs::rename(from, to).unwrap();
     }
 
-    /// A text of a fixed place.
-    pub(super) fn shown(place: impl IntoIterator<Item = u8>) -> String {
+    /// Returns the text of a fixed-size array.
+    pub(super) fn fixed_text(place: impl IntoIterator<Item = u8>) -> String {
         place.into_iter().take_while(|byte| *byte != 0).map(char::from).collect()
     }
 
-    /// Every cut and every replaced byte: no panic, and no cut is called whole. The text itself is.
-    pub(super) fn assert_composed(text: &[u8], mut is_whole: impl FnMut(&[u8]) -> bool) {
+    /// Cuts the text at every position, and replaces every byte. Nothing may panic, and no cut text
+    /// may pass as complete. The text itself must.
+    pub(super) fn assert_damage_is_marked(text: &[u8], mut is_whole: impl FnMut(&[u8]) -> bool) {
         assert!(is_whole(text));
         for cut in 0..text.len() {
             assert!(!is_whole(&text[..cut]), "cut at {cut}");
@@ -267,7 +281,7 @@ mod tests {
         }
     }
 
-    // Goal: names in the catalog are distinct and each schema has its root. Method: all entries.
+    // Proves that names in the catalog are distinct and that each schema has its root.
     #[test]
     fn the_catalog_is_sound() {
         for (at, entry) in CATALOG.iter().enumerate() {
@@ -278,17 +292,17 @@ mod tests {
             assert_eq!(
                 !entry.files.is_empty(),
                 is_single,
-                "what an instance reads is for the configuration to say"
+                "only instances, which read what the configuration names, have no files"
             );
         }
     }
 
-    // Goal: a file that is not there is named, with what it means. Method: an empty root.
+    // Proves that the error names a missing file.
     #[test]
     fn a_missing_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         for entry in CATALOG.iter().filter(|entry| !entry.files.is_empty()) {
-            let error = entered(entry, "", folder.path()).unwrap_err().to_string();
+            let error = open_source(entry, "", folder.path()).unwrap_err().to_string();
             assert!(error.starts_with(&format!("/{}: No such file", entry.files[0])), "{error}");
         }
     }

@@ -4,25 +4,25 @@ use flatbuffers::FlatBufferBuilder;
 
 use super::cursor::Cursor;
 use super::text;
-use super::{Entry, Opening, Unavailable, host_file};
-use crate::os::host::{HostFile, HostRoot, Records};
-use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
+use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use crate::os::host::{HostFile, HostRoot, RecordStructure};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{InterfaceCounters, Network, NetworkArgs};
 
-/// The agent's own network namespace.
+/// The file of the recorder's own network namespace.
 const FILE: &str = "proc/net/dev";
-/// The namespace of the host's first process: /proc/net is a link into the reader's own process, which another /proc
-/// does not have.
+/// The file of the host's first process: /proc/net is a link to the reader's own process, which
+/// another /proc does not have.
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";
 /// Longest line of the kernel: a name of 16 bytes and sixteen numbers of up to twenty digits.
 const LINE_BYTES_MAX: usize = 512;
-/// Most interfaces in one sample.
+/// Maximum number of interfaces in one sample.
 const INTERFACES_MAX: usize = 4096;
-/// Lines of headings in front.
-const HEADINGS: usize = 2;
+/// Heading lines at the start of the file.
+const HEADING_LINES: usize = 2;
 
-/// Include and exclude speak of interfaces.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match interfaces.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "network",
     root: "flatcap.host.Network",
     schema: include_bytes!("../../../generated/host/network.bfbs"),
@@ -33,24 +33,24 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let path = of_namespace(opening.host, FILE, FILE_OF_ANOTHER_ROOT);
-    let file = host_file(opening.host, path, "")?.of_records(Records::UpTo(LINE_BYTES_MAX));
-    let chosen = Chosen::new(opening.selection());
-    Ok(Opened::built(NetworkSampler { path, file, chosen, interfaces: Vec::new() }))
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let path = namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT);
+    let file = host_file(context.host, path, "")?.with_records(RecordStructure::UpTo(LINE_BYTES_MAX));
+    let filter = CachedNameFilter::new(context.selection());
+    Ok(OpenedSampler::built(NetworkSampler { path, file, filter, interfaces: Vec::new() }))
 }
 
-/// Which of two files to read: that of the agent's own network namespace, or under another root, where it is there, that of the host's
-/// first process.
-pub(super) fn of_namespace(host: &HostRoot, own: &'static str, another: &'static str) -> &'static str {
-    if !host.is_own() && host.path(another).exists() { another } else { own }
+/// Returns which of two files to read: that of the recorder's own network namespace or, under
+/// another root, that of the host's first process if it exists.
+pub(super) fn namespace_path(host: &HostRoot, own: &'static str, another: &'static str) -> &'static str {
+    if !host.is_own_root() && host.path(another).exists() { another } else { own }
 }
 
 #[derive(Debug)]
 struct NetworkSampler {
     path: &'static str,
     file: HostFile,
-    chosen: Chosen,
+    filter: CachedNameFilter,
     interfaces: Vec<InterfaceCounters>, // reused
 }
 
@@ -59,48 +59,52 @@ impl Sampler for NetworkSampler {
         self.file.read().map_err(|error| ReadError { file: self.path, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let shortfall = parse(self.file.content(), &mut self.chosen, &mut self.interfaces);
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let incomplete = parse(self.file.content(), &mut self.filter, &mut self.interfaces);
         let interfaces = builder.create_vector(&self.interfaces);
         let root = Network::create(builder, &NetworkArgs { interfaces: Some(interfaces) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-fn parse(content: &[u8], chosen: &mut Chosen, interfaces: &mut Vec<InterfaceCounters>) -> Shortfall {
+fn parse(
+    content: &[u8],
+    filter: &mut CachedNameFilter,
+    interfaces: &mut Vec<InterfaceCounters>,
+) -> Incomplete {
     interfaces.clear();
-    let (mut cursor, mut shortfall) = Cursor::of(content);
-    for _ in 0..HEADINGS {
-        shortfall |= Shortfall::CUT.unless(!cursor.is_at_end());
+    let (mut cursor, mut incomplete) = Cursor::of(content);
+    for _ in 0..HEADING_LINES {
+        incomplete |= Incomplete::CUT.unless(!cursor.is_at_end());
         cursor.next_line();
     }
     let mut at = 0;
     while !cursor.is_at_end() {
-        shortfall |= line(&mut cursor, at, chosen, interfaces);
+        incomplete |= line(&mut cursor, at, filter, interfaces);
         cursor.next_line();
         at += 1;
     }
-    shortfall
+    incomplete
 }
 
-/// Takes the interface of one line, if it is wanted. What it lacks.
+/// Adds the interface of one line, if it is wanted. Returns the reasons for which it is incomplete.
 fn line(
     cursor: &mut Cursor<'_>,
     at: usize,
-    chosen: &mut Chosen,
+    filter: &mut CachedNameFilter,
     interfaces: &mut Vec<InterfaceCounters>,
-) -> Shortfall {
-    let Some(name) = cursor.up_to_last(b':') else { return Shortfall::UNREADABLE };
+) -> Incomplete {
+    let Some(name) = cursor.until_last(b':') else { return Incomplete::UNREADABLE };
     let name = name.trim_ascii();
-    if !chosen.wants(at, name) {
-        return Shortfall::NONE;
+    if !filter.matches(at, name) {
+        return Incomplete::NONE;
     }
-    let Some(name) = text::name::<16>(name) else { return Shortfall::UNREADABLE };
+    let Some(name) = text::name::<16>(name) else { return Incomplete::UNREADABLE };
     if interfaces.len() == INTERFACES_MAX {
-        return Shortfall::TOO_MANY;
+        return Incomplete::TOO_MANY;
     }
-    let mut lacks = Shortfall::NONE;
+    let mut lacks = Incomplete::NONE;
     interfaces.push(interface(&name, &cursor.numbers(&mut lacks)));
     lacks
 }
@@ -142,7 +146,7 @@ fn interface(name: &[u8; 16], counters: &[u64; 16]) -> InterfaceCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, sampled, sampled_under};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_this_host, sample_under};
     use crate::sampling::sources::text::ABSENT;
 
     const TEXT: &[u8] = b"Inter-|   Receive\n face |bytes\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n\
@@ -152,17 +156,17 @@ mod tests {
         interface.name().iter().take_while(|byte| *byte != 0).map(char::from).collect()
     }
 
-    fn parsed(text: &[u8]) -> (Vec<InterfaceCounters>, Shortfall) {
+    fn parsed(text: &[u8]) -> (Vec<InterfaceCounters>, Incomplete) {
         let mut interfaces = Vec::new();
-        let shortfall = parse(text, &mut Chosen::default(), &mut interfaces);
-        (interfaces, shortfall)
+        let incomplete = parse(text, &mut CachedNameFilter::default(), &mut interfaces);
+        (interfaces, incomplete)
     }
 
-    // Goal: every value is in its place, with and without a space behind the name. Method: counters equal to their place.
+    // Proves that every value ends up in its field, with and without a space after the name.
     #[test]
     fn every_value_is_in_its_place() {
-        let (interfaces, shortfall) = parsed(TEXT);
-        assert!(shortfall.is_none());
+        let (interfaces, incomplete) = parsed(TEXT);
+        assert!(incomplete.is_none());
         assert_eq!(interfaces.iter().map(name).collect::<Vec<_>>(), ["lo", "eth0"]);
         let eth0 = interfaces[1];
         assert_eq!(
@@ -171,42 +175,43 @@ mod tests {
         );
     }
 
-    // Goal: damaged text never panics, a cut file is never called whole, each damage has its reason. Method: every cut,
-    // every byte replaced, and one of each kind.
+    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
+    // has its reason.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(TEXT, |text| {
-            let (interfaces, shortfall) = parsed(text);
-            shortfall.is_none() && interfaces.len() == 2
+        assert_damage_is_marked(TEXT, |text| {
+            let (interfaces, incomplete) = parsed(text);
+            incomplete.is_none() && interfaces.len() == 2
         });
-        let (interfaces, shortfall) = parsed(b"a\nb\nlo: 1 2\n");
-        assert_eq!((interfaces[0].rx_errors(), shortfall), (ABSENT, Shortfall::CUT));
-        let (interfaces, shortfall) = parsed(b"a\nb\nlo 1 2\na-name-that-is-too-long: 1\n");
-        assert_eq!((interfaces.len(), shortfall), (0, Shortfall::UNREADABLE));
+        let (interfaces, incomplete) = parsed(b"a\nb\nlo: 1 2\n");
+        assert_eq!((interfaces[0].rx_errors(), incomplete), (ABSENT, Incomplete::CUT));
+        let (interfaces, incomplete) = parsed(b"a\nb\nlo 1 2\na-name-that-is-too-long: 1\n");
+        assert_eq!((interfaces.len(), incomplete), (0, Incomplete::UNREADABLE));
         let many: Vec<String> = (0..=INTERFACES_MAX)
             .map(|at| format!("i{at}: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"))
             .collect();
-        let (interfaces, shortfall) = parsed(format!("a\nb\n{}", many.concat()).as_bytes());
-        assert_eq!((interfaces.len(), shortfall), (INTERFACES_MAX, Shortfall::TOO_MANY));
+        let (interfaces, incomplete) = parsed(format!("a\nb\n{}", many.concat()).as_bytes());
+        assert_eq!((interfaces.len(), incomplete), (INTERFACES_MAX, Incomplete::TOO_MANY));
     }
 
-    // Goal: interfaces are chosen by name, and one that nobody wants is no shortfall, however it reads. Method: a tree.
+    // Proves that interfaces are selected by name, and that an unwanted line never makes a sample
+    // incomplete.
     #[test]
     fn interfaces_are_chosen() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("proc/net")).unwrap();
         let text = [TEXT, b"veth1: x\n"].concat();
         std::fs::write(folder.path().join(FILE), text).unwrap();
-        let (payload, shortfall) = sampled_under(&ENTRY, "exclude = [\"veth*\", \"lo\"]", folder.path());
+        let (payload, incomplete) = sample_under(&SPEC, "exclude = [\"veth*\", \"lo\"]", folder.path());
         let network = flatbuffers::root::<Network<'_>>(&payload).unwrap();
         assert_eq!(network.interfaces().iter().map(name).collect::<Vec<_>>(), ["eth0"]);
-        assert_eq!(shortfall, Shortfall::NONE);
+        assert_eq!(incomplete, Incomplete::NONE);
     }
 
-    // Goal: live and captured hosts are read whole, interface by interface. Method: a naive parser beside ours.
+    // Proves that all interfaces of this host and of captured hosts are read, as by a naive parser.
     #[test]
     fn agrees_with_a_naive_reading() {
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let network = flatbuffers::root::<Network<'_>>(&payload).unwrap();
         let names = |text: &str| -> Vec<String> {
             text.lines().skip(2).map(|line| line.split(':').next().unwrap().trim().to_owned()).collect()
@@ -214,8 +219,8 @@ mod tests {
         let live = std::fs::read_to_string("/proc/net/dev").unwrap();
         assert_eq!(network.interfaces().iter().map(name).collect::<Vec<_>>(), names(&live));
         if let Some(text) = fixture("./proc/net/dev") {
-            let (interfaces, shortfall) = parsed(&text);
-            assert!(shortfall.is_none());
+            let (interfaces, incomplete) = parsed(&text);
+            assert!(incomplete.is_none());
             let text = String::from_utf8(text).unwrap();
             assert_eq!(interfaces.iter().map(name).collect::<Vec<_>>(), names(&text));
         }

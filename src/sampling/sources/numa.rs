@@ -2,30 +2,30 @@
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::counters::{Filling, Keys, Layout, Order};
-use super::folders::{Folders, Kind};
-use super::{Entry, Opening, Unavailable};
-use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
+use super::counters::{CounterKeys, CounterLayout, CounterOrder, CounterWriter};
+use super::numbered_dirs::{NumberedDirKind, NumberedDirs};
+use super::{OpenContext, SourceSpec, Unavailable};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{Numa, NumaArgs, NumaNode};
 
 const DIRECTORY: &str = "sys/devices/system/node";
-const KIND: Kind<3> = Kind {
+const DIR_KIND: NumberedDirKind<3> = NumberedDirKind {
     directory: DIRECTORY,
     prefix: "node",
     suffix: "",
     files: ["meminfo", "numastat", "vmstat"],
-    folders_max: 1024, // Linux is built for at most as many
-    hint: ": this kernel knows no nodes (CONFIG_NUMA)",
+    dirs_max: 1024, // Linux supports no more
+    hint: ": this kernel was built without NUMA support (CONFIG_NUMA)",
 };
-/// Of the files of the kind. The lines of the first begin with the node.
-const LAYOUTS: [Layout; 3] = [
-    Layout::Lines { section: b"meminfo:", skip: 2 },
-    Layout::Lines { section: b"numastat:", skip: 0 },
-    Layout::Lines { section: b"vmstat:", skip: 0 },
+/// Layouts of these files. Lines of the first begin with the node.
+const LAYOUTS: [CounterLayout; 3] = [
+    CounterLayout::Lines { section: b"meminfo:", skip: 2 },
+    CounterLayout::Lines { section: b"numastat:", skip: 0 },
+    CounterLayout::Lines { section: b"vmstat:", skip: 0 },
 ];
 
-/// Include and exclude speak of nodes, such as `node0`.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match nodes, such as `node0`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "numa",
     root: "flatcap.host.Numa",
     schema: include_bytes!("../../../generated/host/numa.bfbs"),
@@ -36,10 +36,10 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    Ok(Opened::built(NumaSampler {
-        folders: Folders::open(opening, KIND)?,
-        keys: Keys::of(ENTRY.schema, "flatcap.host.NumaNode", &Selection::default()),
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    Ok(OpenedSampler::built(NumaSampler {
+        dirs: NumberedDirs::open(context, DIR_KIND)?,
+        keys: CounterKeys::of(SPEC.schema, "flatcap.host.NumaNode", &NameFilter::default()),
         orders: Default::default(),
         nodes: Vec::new(),
     }))
@@ -47,40 +47,40 @@ fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
 
 #[derive(Debug)]
 struct NumaSampler {
-    folders: Folders<3>,
-    keys: Keys,
-    orders: [Order; 3],   // all nodes have the same lines
-    nodes: Vec<NumaNode>, // reused
+    dirs: NumberedDirs<3>,
+    keys: CounterKeys,
+    orders: [CounterOrder; 3], // all nodes have the same lines
+    nodes: Vec<NumaNode>,      // reused
 }
 
 impl Sampler for NumaSampler {
     fn read(&mut self) -> Result<(), ReadError> {
-        self.folders.read()
+        self.dirs.read()
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let Self { folders, keys, orders, nodes } = self;
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let Self { dirs, keys, orders, nodes } = self;
         nodes.clear();
-        let mut shortfall = folders.shortfall();
-        for folder in folders.folders() {
+        let mut incomplete = dirs.incomplete();
+        for folder in dirs.dirs() {
             let mut node = NumaNode::default();
-            let mut filling = Filling::new(keys, &mut node.0);
+            let mut writer = CounterWriter::new(keys, &mut node.0);
             for ((content, layout), order) in folder.contents().into_iter().zip(LAYOUTS).zip(&mut *orders) {
                 if let Some(content) = content {
-                    // A name that the schema does not have is passed over.
-                    filling.file(layout, order, content, |_, _, _| Shortfall::NONE);
+                    // Names that the schema does not have are skipped.
+                    writer.read_file(layout, order, content, |_, _, _| Incomplete::NONE);
                 }
             }
-            // What was ever there is missed when it is gone.
-            shortfall |= filling.shortfall | Shortfall::MISSING.unless(filling.found >= folder.present);
-            folder.present = filling.found.max(folder.present);
+            // A value that was ever present counts as missing when it is gone.
+            incomplete |= writer.incomplete | Incomplete::MISSING.unless(writer.found >= folder.found_max);
+            folder.found_max = writer.found.max(folder.found_max);
             node.set_node(folder.number);
             nodes.push(node);
         }
         let nodes = builder.create_vector(nodes);
         let root = Numa::create(builder, &NumaArgs { nodes: Some(nodes) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
@@ -91,18 +91,18 @@ mod tests {
 
     use super::*;
     use crate::sampling::sources::counters::VALUE_BYTES;
-    use crate::sampling::sources::tests::{captured, opened, sampled, sampled_under};
+    use crate::sampling::sources::tests::{captured_host, open_sampler, sample_this_host, sample_under};
     use crate::sampling::sources::text::ABSENT;
 
-    /// What a node has, by `origin`.
+    /// Returns the values of a node, by `origin`.
     fn values(node: &NumaNode) -> BTreeMap<String, u64> {
-        let origins = Keys::of(ENTRY.schema, "flatcap.host.NumaNode", &Selection::default()).origins();
+        let origins = CounterKeys::of(SPEC.schema, "flatcap.host.NumaNode", &NameFilter::default()).origins();
         let places = node.0.chunks_exact(VALUE_BYTES);
         let values = places.map(|place| u64::from_le_bytes(place.try_into().unwrap()));
         origins.into_iter().zip(values).skip(1).filter(|(_, value)| *value != ABSENT).collect()
     }
 
-    /// The same by a parser that knows nothing of ours. The events of vmstat are those of numastat.
+    /// The same by an independent parser. The events of vmstat are those of numastat.
     fn naive(folder: &Path) -> BTreeMap<String, u64> {
         let mut values = BTreeMap::new();
         for (file, skip) in [("meminfo", 2), ("numastat", 0), ("vmstat", 0)] {
@@ -132,7 +132,8 @@ mod tests {
         numa.nodes().iter().map(|node| (node.node(), node.mem_total())).collect()
     }
 
-    // Goal: each value is in its place, of each file, and no field has the origin of another. Method: a tree by hand.
+    // Proves that each value of each file ends up in its field, and that no two fields have the
+    // same origin.
     #[test]
     fn every_value_is_in_its_place() {
         let folder = tempfile::tempdir().unwrap();
@@ -140,22 +141,22 @@ mod tests {
         let files =
             [("meminfo", meminfo), ("numastat", "numa_hit 4\n"), ("vmstat", "nr_free_pages 5\nnuma_hit 6\n")];
         write(folder.path(), "node10", &files);
-        let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
+        let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
         let numa = flatbuffers::root::<Numa<'_>>(&payload).unwrap();
         let node = numa.nodes().get(0);
-        assert!(shortfall.is_none());
+        assert!(incomplete.is_none());
         assert_eq!(
             (node.node(), node.mem_total(), node.active_anon(), node.huge_pages_free()),
             (10, 1, 2, 3)
         );
         assert_eq!((node.numa_hit(), node.nr_free_pages(), node.mem_free()), (4, 5, ABSENT));
-        let origins = Keys::of(ENTRY.schema, "flatcap.host.NumaNode", &Selection::default()).origins();
+        let origins = CounterKeys::of(SPEC.schema, "flatcap.host.NumaNode", &NameFilter::default()).origins();
         assert_eq!(origins.len() * VALUE_BYTES, size_of::<NumaNode>());
         assert_eq!(origins.iter().collect::<std::collections::BTreeSet<_>>().len(), origins.len());
     }
 
-    // Goal: nodes come and go without a restart, are never mixed up, and what is gone of one that stays is missed. Method: a
-    // tree that changes between samples.
+    // Proves that nodes come and go without a restart and are never confused, and that a value that
+    // disappears from a node is marked as missing.
     #[test]
     fn nodes_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
@@ -166,33 +167,33 @@ mod tests {
         total("node0", 1);
         total("node2", 3);
         write(folder.path(), "power", &[]);
-        let mut sampler = opened(&ENTRY, "exclude = [\"node5\"]", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "exclude = [\"node5\"]", folder.path()).unwrap();
         let mut sample = || {
             let mut builder = FlatBufferBuilder::new();
             builder.force_defaults(true);
             sampler.read().unwrap();
-            let shortfall = sampler.build(0, &mut builder);
-            (numbers(builder.finished_data()), shortfall)
+            let incomplete = sampler.build(0, &mut builder);
+            (numbers(builder.finished_data()), incomplete)
         };
-        assert_eq!(sample(), (vec![(0, 1), (2, 3)], Shortfall::NONE));
+        assert_eq!(sample(), (vec![(0, 1), (2, 3)], Incomplete::NONE));
         total("node1", 2);
         total("node5", 9);
-        assert_eq!(sample(), (vec![(0, 1), (1, 2), (2, 3)], Shortfall::NONE));
+        assert_eq!(sample(), (vec![(0, 1), (1, 2), (2, 3)], Incomplete::NONE));
         std::fs::remove_dir_all(folder.path().join(DIRECTORY).join("node0")).unwrap();
-        assert_eq!(sample(), (vec![(1, 2), (2, 3)], Shortfall::NONE));
+        assert_eq!(sample(), (vec![(1, 2), (2, 3)], Incomplete::NONE));
         total("node0", 4);
-        assert_eq!(sample(), (vec![(0, 4), (1, 2), (2, 3)], Shortfall::NONE));
+        assert_eq!(sample(), (vec![(0, 4), (1, 2), (2, 3)], Incomplete::NONE));
         write(folder.path(), "node1", &[("meminfo", "Node 1 MemFree: 7")]);
-        assert_eq!(sample(), (vec![(0, 4), (1, ABSENT), (2, 3)], Shortfall::CUT | Shortfall::MISSING));
+        assert_eq!(sample(), (vec![(0, 4), (1, ABSENT), (2, 3)], Incomplete::CUT | Incomplete::MISSING));
     }
 
-    // Goal: captured hosts are read whole, none is left out. Method: a naive parser beside ours, over all their nodes.
+    // Proves that all nodes of captured hosts are read, as by a naive parser.
     #[test]
     fn captured_hosts_are_read() {
         for archive in ["procfs", "node-exporter"] {
-            let Some(folder) = captured(archive, &[DIRECTORY]) else { continue };
-            let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
-            assert!(shortfall.is_none(), "{archive} {shortfall}");
+            let Some(folder) = captured_host(archive, &[DIRECTORY]) else { continue };
+            let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
+            assert!(incomplete.is_none(), "{archive} {incomplete}");
             let numa = flatbuffers::root::<Numa<'_>>(&payload).unwrap();
             assert!(numa.nodes().len() >= 2);
             for node in &numa.nodes() {
@@ -202,15 +203,15 @@ mod tests {
         }
     }
 
-    // Goal: all values of this host are read, none is left out. Method: the names that a naive parser finds, and values that
-    // do not change.
+    // Proves that all values of this host are read: the names that a naive parser finds, and values
+    // that do not change.
     #[test]
     fn agrees_with_this_host() {
-        if let Err(missing) = opened(&ENTRY, "", Path::new("/")) {
-            println!("passed over: {missing}");
+        if let Err(missing) = open_sampler(&SPEC, "", Path::new("/")) {
+            println!("skipped: {missing}");
             return;
         }
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let numa = flatbuffers::root::<Numa<'_>>(&payload).unwrap();
         for node in &numa.nodes() {
             let expected = naive(&Path::new("/").join(DIRECTORY).join(format!("node{}", node.node())));

@@ -6,20 +6,20 @@ use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
 use super::threads::CountedProcesses;
-use super::{Entry, Opening, Unavailable, host_file};
+use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::config::PerfEvent;
 use crate::os::host::HostFile;
-use crate::os::perf::{Count, CounterGroup, EventCode, Where, open_more_files};
-use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
+use crate::os::perf::{CountTarget, CounterGroup, CounterValue, EventCode, raise_open_files_to_max};
+use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{CoreCount, CountedEvent, Perf, PerfArgs, ProcessCount};
 
 const PARANOID: &str = "proc/sys/kernel/perf_event_paranoid";
 const ONLINE: &str = "sys/devices/system/cpu/online";
-const WITHOUT: &str = ": this kernel has no performance counters (CONFIG_PERF_EVENTS)";
-/// Most cores; Linux is built for at most as many.
+const NO_PERF_HINT: &str = ": this kernel has no performance counters (CONFIG_PERF_EVENTS)";
+/// Maximum number of cores; Linux supports no more.
 const CORES_MAX: usize = 8192;
-/// Hardware events in one group: a group counts only when all of it fits into a processor's counters, of which most have
-/// at least four and the kernel's watchdog holds one.
+/// Hardware events in one group. A group counts only if all its events fit into the processor's
+/// counters: most processors have at least four, and the kernel's watchdog holds one.
 const HARDWARE_GROUP_MAX: usize = 4;
 
 const HARDWARE: u32 = 0;
@@ -27,57 +27,57 @@ const SOFTWARE: u32 = 1;
 const CACHE: u32 = 3;
 const MISSES: u64 = 1 << 16;
 
-/// `include` and `exclude` match the names of the events. Each event on each core is an open file.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match names of events. Each event on each core is an open file.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "perf",
     root: "flatcap.host.Perf",
     schema: include_bytes!("../../../generated/host/perf.bfbs"),
     files: &[PARANOID, ONLINE],
-    refresh: "at once",
+    refresh: "immediately",
     selects: "events, such as cycles",
     needs: &["CAP_PERFMON"],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let paranoid = host_file(opening.host, PARANOID, WITHOUT)?;
-    let online = host_file(opening.host, ONLINE, "")?;
-    let Some(config) = opening.config.perf.as_ref() else {
+fn open(opening_incomplete: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let paranoid = host_file(opening_incomplete.host, PARANOID, NO_PERF_HINT)?;
+    let online = host_file(opening_incomplete.host, ONLINE, "")?;
+    let Some(config) = opening_incomplete.config.perf.as_ref() else {
         return Err(Unavailable::of(ErrorKind::InvalidInput.into()));
     };
-    let selection = opening.selection();
+    let selection = opening_incomplete.selection();
     let wanted: Vec<PerfEvent> =
-        config.events.iter().copied().filter(|event| selection.wants(event.as_str().as_bytes())).collect();
-    open_more_files();
+        config.events.iter().copied().filter(|event| selection.matches(event.as_str().as_bytes())).collect();
+    raise_open_files_to_max();
     let mut cores = Vec::new();
-    list(online.content(), &mut cores);
+    parse_core_list(online.content(), &mut cores);
     let Some(first) = cores.first() else {
         return Err(Unavailable { file: ONLINE, error: ErrorKind::InvalidData.into(), hint: "" });
     };
-    let events = countable(&wanted, Where::Core(*first), paranoid.content())?;
-    let processes = CountedProcesses::open(opening.host, &config.processes)?;
+    let events = countable(&wanted, CountTarget::Core(*first), paranoid.content())?;
+    let processes = CountedProcesses::open(opening_incomplete.host, &config.processes)?;
     let mut sampler = PerfSampler {
         online,
-        listed: Vec::new(),
+        listed_content: Vec::new(),
         numbers: cores,
-        groups: layout(&events),
+        groups: group_events(&events),
         events,
         cores: Vec::new(),
-        opening: Shortfall::NONE,
+        opening_incomplete: Incomplete::NONE,
         processes,
         rows: Vec::new(),
         process_rows: Vec::new(),
     };
-    sampler.follow_cores();
-    Ok(Opened::built(sampler))
+    sampler.update_cores();
+    Ok(OpenedSampler::built(sampler))
 }
 
-/// The events that the kernel counts here; the others are told in one line.
-fn countable(wanted: &[PerfEvent], at: Where, paranoid: &[u8]) -> Result<Vec<PerfEvent>, Unavailable> {
+/// Returns the events that the kernel counts here, and logs the others in one line.
+fn countable(wanted: &[PerfEvent], at: CountTarget, paranoid: &[u8]) -> Result<Vec<PerfEvent>, Unavailable> {
     let mut events = Vec::new();
     let mut refused: Vec<(&str, io::Error)> = Vec::new();
     for event in wanted {
-        match CounterGroup::open(at, code(*event)) {
+        match CounterGroup::open(at, event_code(*event)) {
             Ok(_) => events.push(*event),
             Err(error) => refused.push((event.as_str(), error)),
         }
@@ -86,7 +86,7 @@ fn countable(wanted: &[PerfEvent], at: Where, paranoid: &[u8]) -> Result<Vec<Per
     let names = names.join(", ");
     if !events.is_empty() {
         if !refused.is_empty() {
-            tracing::info!(source = "perf", "this host does not count {names}: left out");
+            tracing::info!(source = "perf", "this host cannot count {names}: skipped");
         }
         return Ok(events);
     }
@@ -97,32 +97,32 @@ fn countable(wanted: &[PerfEvent], at: Where, paranoid: &[u8]) -> Result<Vec<Per
     if error.kind() != ErrorKind::PermissionDenied {
         return Err(Unavailable::of(io::Error::new(
             error.kind(),
-            format!("this host does not count {names}: {error}"),
+            format!("this host cannot count {names}: {error}"),
         )));
     }
     let level = String::from_utf8_lossy(paranoid.trim_ascii()).into_owned();
     Err(Unavailable::of(io::Error::new(
         error.kind(),
         format!(
-            "perf_event_open: {error}: counting on whole cores needs CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), or \
-             kernel.perf_event_paranoid of at most 0, which is {level}"
+            "perf_event_open: {error}: counting on whole cores needs CAP_PERFMON \
+             (CAP_SYS_ADMIN before Linux 5.8), or kernel.perf_event_paranoid at most 0; it is {level}"
         ),
     )))
 }
 
-/// Which events, by their places in the list, count together: hardware a few at a time, software all at once and never taking
-/// turns.
-fn layout(events: &[PerfEvent]) -> Vec<Vec<usize>> {
-    let is_software = |at: &usize| events.get(*at).is_some_and(|event| code(*event).kind == SOFTWARE);
+/// Returns which events count together, by their indices in the list: a few hardware events per
+/// group, and all software events in one group, which is never multiplexed.
+fn group_events(events: &[PerfEvent]) -> Vec<Vec<usize>> {
+    let is_software = |at: &usize| events.get(*at).is_some_and(|event| event_code(*event).kind == SOFTWARE);
     let (software, hardware): (Vec<usize>, Vec<usize>) = (0..events.len()).partition(is_software);
     let hardware = hardware.chunks(HARDWARE_GROUP_MAX).map(<[usize]>::to_vec);
     hardware.chain((!software.is_empty()).then_some(software)).collect()
 }
 
-/// Opens groups as they are laid out. A group that the processor cannot hold is split; an event that cannot be counted here
-/// is left out, and with it the reason told.
+/// Opens groups according to their layout. A group that the processor cannot hold is split. An
+/// event that cannot be counted here is skipped, and its error is returned.
 pub(super) fn open_groups(
-    at: Where,
+    at: CountTarget,
     events: &[PerfEvent],
     layout: &[Vec<usize>],
 ) -> (Vec<(CounterGroup, Vec<usize>)>, Option<io::Error>) {
@@ -131,7 +131,7 @@ pub(super) fn open_groups(
     for together in layout {
         let mut is_new = true;
         for place in together {
-            let Some(event) = events.get(*place).map(|event| code(*event)) else { continue };
+            let Some(event) = events.get(*place).map(|event| event_code(*event)) else { continue };
             let joined = match groups.last_mut().filter(|_| !is_new) {
                 Some((group, places)) => group.add(event).map(|()| places.push(*place)),
                 None => Err(ErrorKind::InvalidInput.into()),
@@ -156,9 +156,12 @@ pub(super) fn open_groups(
     (groups, refusal)
 }
 
-/// Reads groups into the places of their events; false if one could not be read.
-pub(super) fn read_groups(groups: &[(CounterGroup, Vec<usize>)], counts: &mut [Option<Count>]) -> bool {
-    let mut are_read = true;
+/// Reads groups into the counts of their events. Returns false if a group could not be read.
+pub(super) fn read_groups(
+    groups: &[(CounterGroup, Vec<usize>)],
+    counts: &mut [Option<CounterValue>],
+) -> bool {
+    let mut all_read = true;
     for (group, places) in groups {
         let mut places = places.iter();
         let read = group.read(|count| {
@@ -166,20 +169,20 @@ pub(super) fn read_groups(groups: &[(CounterGroup, Vec<usize>)], counts: &mut [O
                 *place = Some(count);
             }
         });
-        are_read &= read.is_ok();
+        all_read &= read.is_ok();
     }
-    are_read
+    all_read
 }
 
 #[derive(Debug)]
 struct PerfSampler {
     online: HostFile,
-    listed: Vec<u8>,   // the list of cores that `cores` was made of
-    numbers: Vec<u32>, // reused
+    listed_content: Vec<u8>, // the list from which `cores` was made
+    numbers: Vec<u32>,       // reused
     events: Vec<PerfEvent>,
     groups: Vec<Vec<usize>>,
-    cores: Vec<Core>, // in the order of their numbers
-    opening: Shortfall,
+    cores: Vec<CountedCore>, // in the order of their numbers
+    opening_incomplete: Incomplete,
     processes: CountedProcesses,
     rows: Vec<CoreCount>,            // reused
     process_rows: Vec<ProcessCount>, // reused
@@ -187,38 +190,38 @@ struct PerfSampler {
 
 /// The counters of one core.
 #[derive(Debug)]
-struct Core {
+struct CountedCore {
     number: u32,
     groups: Vec<(CounterGroup, Vec<usize>)>,
-    counts: Vec<Option<Count>>, // one an event, of the last reading
-    are_read: bool,
+    counts: Vec<Option<CounterValue>>, // one per event, of the last read
+    is_complete: bool,
 }
 
 impl Sampler for PerfSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         self.online.read().map_err(|error| ReadError { file: ONLINE, error })?;
-        if self.online.content() != self.listed {
-            self.follow_cores();
+        if self.online.content() != self.listed_content {
+            self.update_cores();
         }
         for core in &mut self.cores {
             core.counts.fill(None);
-            core.are_read = read_groups(&core.groups, &mut core.counts);
+            core.is_complete = read_groups(&core.groups, &mut core.counts);
         }
         self.processes.read(&self.events, &self.groups);
         Ok(())
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let mut shortfall = self.opening | self.processes.shortfall();
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let mut incomplete = self.opening_incomplete | self.processes.incomplete();
         self.rows.clear();
         for core in &self.cores {
-            shortfall |= Shortfall::MISSING.unless(core.are_read);
+            incomplete |= Incomplete::MISSING.unless(core.is_complete);
             for (event, count) in self.events.iter().zip(&core.counts) {
-                let [value, time_enabled, time_running, scaled] = columns(*count, &mut shortfall);
+                let [value, time_enabled, time_running, scaled] = scaled_columns(*count, &mut incomplete);
                 let number = u64::from(core.number);
                 self.rows.push(CoreCount::new(
                     number,
-                    counted(*event),
+                    schema_event(*event),
                     value,
                     time_enabled,
                     time_running,
@@ -229,11 +232,11 @@ impl Sampler for PerfSampler {
         self.process_rows.clear();
         for (process, name, counts) in self.processes.counts() {
             for (event, count) in self.events.iter().zip(counts) {
-                let [value, time_enabled, time_running, scaled] = columns(*count, &mut shortfall);
+                let [value, time_enabled, time_running, scaled] = scaled_columns(*count, &mut incomplete);
                 self.process_rows.push(ProcessCount::new(
                     process,
                     name,
-                    counted(*event),
+                    schema_event(*event),
                     value,
                     time_enabled,
                     time_running,
@@ -245,56 +248,58 @@ impl Sampler for PerfSampler {
         let processes = Some(builder.create_vector(&self.process_rows));
         let root = Perf::create(builder, &PerfArgs { cores, processes });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
 impl PerfSampler {
-    /// Opens counters on cores that came, and closes those of cores that went.
-    fn follow_cores(&mut self) {
-        self.listed.clear();
-        self.listed.extend_from_slice(self.online.content());
-        let is_whole = list(&self.listed, &mut self.numbers);
-        let Self { numbers, cores, events, groups, opening, .. } = self;
-        *opening = Shortfall::UNREADABLE.unless(is_whole);
+    /// Opens counters on new cores, and closes those of removed cores.
+    fn update_cores(&mut self) {
+        self.listed_content.clear();
+        self.listed_content.extend_from_slice(self.online.content());
+        let is_whole = parse_core_list(&self.listed_content, &mut self.numbers);
+        let Self { numbers, cores, events, groups, opening_incomplete, .. } = self;
+        *opening_incomplete = Incomplete::UNREADABLE.unless(is_whole);
         cores.retain(|core| numbers.contains(&core.number));
         for number in numbers {
             if let Err(place) = cores.binary_search_by_key(number, |core| core.number) {
-                let (groups, refusal) = open_groups(Where::Core(*number), events, groups);
-                *opening |= refusal.map_or(Shortfall::NONE, |error| reason(&error));
+                let (groups, refusal) = open_groups(CountTarget::Core(*number), events, groups);
+                *opening_incomplete |= refusal.map_or(Incomplete::NONE, |error| incomplete_reason(&error));
                 let counts = vec![None; events.len()];
-                cores.insert(place, Core { number: *number, groups, counts, are_read: true });
+                cores.insert(place, CountedCore { number: *number, groups, counts, is_complete: true });
             }
         }
     }
 }
 
-/// What a sample lacks where a counter could not be opened.
-pub(super) fn reason(error: &io::Error) -> Shortfall {
+/// Returns the reason for which a sample is incomplete if a counter could not be opened.
+pub(super) fn incomplete_reason(error: &io::Error) -> Incomplete {
     match error.kind() {
-        ErrorKind::PermissionDenied => Shortfall::DENIED,
+        ErrorKind::PermissionDenied => Incomplete::DENIED,
         // Too many open files.
-        _ if matches!(error.raw_os_error(), Some(23 | 24)) => Shortfall::TOO_MANY,
-        _ => Shortfall::MISSING,
+        _ if matches!(error.raw_os_error(), Some(23 | 24)) => Incomplete::TOO_MANY,
+        _ => Incomplete::MISSING,
     }
 }
 
-/// Value, time enabled, time running and scaled value. An event that had no turn has no value.
-fn columns(count: Option<Count>, shortfall: &mut Shortfall) -> [u64; 4] {
-    let Some(Count { value, time_enabled, time_running }) = count else { return [ABSENT; 4] };
+/// Returns value, time enabled, time running and scaled value. An event that never ran has no
+/// value.
+fn scaled_columns(count: Option<CounterValue>, incomplete: &mut Incomplete) -> [u64; 4] {
+    let Some(CounterValue { value, time_enabled, time_running }) = count else { return [ABSENT; 4] };
     let scaled = if time_running == time_enabled {
         Some(value)
     } else {
         let scaled = u128::from(value) * u128::from(time_enabled);
         scaled.checked_div(u128::from(time_running)).and_then(|scaled| u64::try_from(scaled).ok())
     };
-    let had_turn = time_running > 0 || time_enabled == 0;
-    *shortfall |= Shortfall::UNREADABLE.unless(had_turn && scaled.is_some());
-    [if had_turn { value } else { ABSENT }, time_enabled, time_running, scaled.unwrap_or(ABSENT)]
+    let has_run = time_running > 0 || time_enabled == 0;
+    *incomplete |= Incomplete::UNREADABLE.unless(has_run && scaled.is_some());
+    [if has_run { value } else { ABSENT }, time_enabled, time_running, scaled.unwrap_or(ABSENT)]
 }
 
-/// Reads a list such as `0-3,5,7-8`. False if it is none, or names more cores than there can be; what was read until then holds.
-fn list(content: &[u8], numbers: &mut Vec<u32>) -> bool {
+/// Parses a list such as `0-3,5,7-8`. Returns false if it is invalid or names more cores than Linux
+/// supports; `numbers` then has the part before that.
+fn parse_core_list(content: &[u8], numbers: &mut Vec<u32>) -> bool {
     numbers.clear();
     let (mut lines, cut) = text::whole_lines(content);
     let number = |text: &[u8]| text::number(text).and_then(|number| u32::try_from(number).ok());
@@ -315,8 +320,8 @@ fn list(content: &[u8], numbers: &mut Vec<u32>) -> bool {
     cut.is_none()
 }
 
-/// The kernel's numbers of an event: `include/uapi/linux/perf_event.h`.
-fn code(event: PerfEvent) -> EventCode {
+/// Returns the kernel's numbers of an event (`include/uapi/linux/perf_event.h`).
+fn event_code(event: PerfEvent) -> EventCode {
     let (kind, config) = match event {
         PerfEvent::Cycles => (HARDWARE, 0),
         PerfEvent::Instructions => (HARDWARE, 1),
@@ -337,7 +342,8 @@ fn code(event: PerfEvent) -> EventCode {
         PerfEvent::MajorFaults => (SOFTWARE, 6),
         PerfEvent::AlignmentFaults => (SOFTWARE, 7),
         PerfEvent::EmulationFaults => (SOFTWARE, 8),
-        // The cache in bits 0 to 7, reads in 8 to 15, misses in 16 to 23.
+        // Bits 0 to 7: the cache. Bits 8 to 15: the operation, 0 for reads. Bits 16 to 23: the
+        // result, 1 for misses.
         PerfEvent::L1DcacheLoads => (CACHE, 0),
         PerfEvent::L1DcacheLoadMisses => (CACHE, MISSES),
         PerfEvent::L1IcacheLoadMisses => (CACHE, 1 | MISSES),
@@ -350,8 +356,8 @@ fn code(event: PerfEvent) -> EventCode {
     EventCode { kind, config }
 }
 
-/// The schema has the events in the order of the configuration.
-fn counted(event: PerfEvent) -> CountedEvent {
+/// The schema lists the events in the order of the configuration.
+fn schema_event(event: PerfEvent) -> CountedEvent {
     CountedEvent(event as u64)
 }
 
@@ -360,67 +366,70 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::sampling::sources::tests::{opened, sampled_under};
+    use crate::sampling::sources::tests::{open_sampler, sample_under};
 
     fn rows(payload: &[u8]) -> Vec<CoreCount> {
         flatbuffers::root::<Perf<'_>>(payload).unwrap().cores().iter().copied().collect()
     }
 
-    /// Whether this host lets us count.
-    fn is_here() -> bool {
-        let opened = opened(&ENTRY, "events = [\"context-switches\"]", Path::new("/"));
+    /// Returns whether this host allows counting.
+    fn can_count() -> bool {
+        let opened = open_sampler(&SPEC, "events = [\"context-switches\"]", Path::new("/"));
         if let Err(missing) = &opened {
-            println!("passed over: {missing}");
+            println!("skipped: {missing}");
         }
         opened.is_ok()
     }
 
-    // Goal: each event of the configuration has its name in the schema. Method: all of them, by their words.
+    // Proves that each event of the configuration has its name in the schema.
     #[test]
     fn events_have_the_names_of_the_schema() {
         for event in PerfEvent::ALL {
-            let name = counted(*event).variant_name().unwrap().to_lowercase();
+            let name = schema_event(*event).variant_name().unwrap().to_lowercase();
             assert_eq!(event.as_str().replace('-', ""), name);
         }
         assert_eq!(CountedEvent::ENUM_MAX + 1, PerfEvent::ALL.len() as u64);
     }
 
-    // Goal: counts are scaled without overflow, and no turn is no value. Method: by hand.
+    // Proves that counts are scaled without overflow, and that an event that never ran has no
+    // value.
     #[test]
     fn counts_are_scaled() {
         let columns = |value, time_enabled, time_running| {
-            let mut shortfall = Shortfall::NONE;
-            let columns = columns(Some(Count { value, time_enabled, time_running }), &mut shortfall);
-            (columns, shortfall)
+            let mut incomplete = Incomplete::NONE;
+            let columns =
+                scaled_columns(Some(CounterValue { value, time_enabled, time_running }), &mut incomplete);
+            (columns, incomplete)
         };
-        assert_eq!(columns(10, 7, 7), ([10, 7, 7, 10], Shortfall::NONE));
-        assert_eq!(columns(10, 9, 3), ([10, 9, 3, 30], Shortfall::NONE));
-        assert_eq!(columns(0, 0, 0), ([0, 0, 0, 0], Shortfall::NONE));
-        assert_eq!(columns(0, 9, 0), ([ABSENT, 9, 0, ABSENT], Shortfall::UNREADABLE));
+        assert_eq!(columns(10, 7, 7), ([10, 7, 7, 10], Incomplete::NONE));
+        assert_eq!(columns(10, 9, 3), ([10, 9, 3, 30], Incomplete::NONE));
+        assert_eq!(columns(0, 0, 0), ([0, 0, 0, 0], Incomplete::NONE));
+        assert_eq!(columns(0, 9, 0), ([ABSENT, 9, 0, ABSENT], Incomplete::UNREADABLE));
         let large = u64::MAX / 3;
         assert_eq!(columns(large, 2 << 60, 1 << 60).0[3], large * 2);
         assert_eq!(
             columns(large, 4 << 60, 1 << 60),
-            ([large, 4 << 60, 1 << 60, ABSENT], Shortfall::UNREADABLE)
+            ([large, 4 << 60, 1 << 60, ABSENT], Incomplete::UNREADABLE)
         );
     }
 
-    // Goal: lists of cores are read exactly, and never more than there can be. Method: by hand, damaged and hostile ones.
+    // Proves that lists of cores are read exactly and limited in length, including damaged and
+    // hostile lists.
     #[test]
     fn lists_of_cores_are_read() {
         let mut numbers = Vec::new();
-        assert!(list(b"0-2,5,7-8\n", &mut numbers));
+        assert!(parse_core_list(b"0-2,5,7-8\n", &mut numbers));
         assert_eq!(numbers, [0, 1, 2, 5, 7, 8]);
-        assert!(list(b"3\n", &mut numbers) && numbers == [3]);
+        assert!(parse_core_list(b"3\n", &mut numbers) && numbers == [3]);
         for wrong in
             [&b""[..], b"\n", b"0-", b"x\n", b"2-1\n", b"1,1\n", b"0-99999999\n", b"0-1", b"4294967296\n"]
         {
-            assert!(!list(wrong, &mut numbers), "{wrong:?}");
+            assert!(!parse_core_list(wrong, &mut numbers), "{wrong:?}");
             assert!(numbers.len() <= 2);
         }
     }
 
-    // Goal: hardware events count a few together, software events all. Method: the default and some more.
+    // Proves that hardware events are grouped a few at a time, and software events all together.
     #[test]
     fn groups_fit_processors() {
         let events = [
@@ -432,14 +441,14 @@ mod tests {
             PerfEvent::LlcLoads,
             PerfEvent::PageFaults,
         ];
-        assert_eq!(layout(&events), [vec![0, 2, 3, 4], vec![5], vec![1, 6]]);
+        assert_eq!(group_events(&events), [vec![0, 2, 3, 4], vec![5], vec![1, 6]]);
     }
 
-    // Goal: what is counted on this host agrees with /proc/stat. Method: context switches of all cores between two samples,
-    // between two readings of the file around them, and between two within.
+    // Proves that context switches counted on this host agree with /proc/stat, read around and
+    // between two samples.
     #[test]
     fn agrees_with_proc_stat() {
-        if !is_here() {
+        if !can_count() {
             return;
         }
         let naive = || -> u64 {
@@ -447,11 +456,11 @@ mod tests {
             text.lines().find_map(|line| line.strip_prefix("ctxt ")).unwrap().trim().parse().unwrap()
         };
         let keys = "events = [\"context-switches\", \"task-clock\"]";
-        let mut sampler = opened(&ENTRY, keys, Path::new("/")).unwrap();
+        let mut sampler = open_sampler(&SPEC, keys, Path::new("/")).unwrap();
         let mut total = || {
             let mut builder = FlatBufferBuilder::new();
             sampler.read().unwrap();
-            assert_eq!(sampler.build(0, &mut builder), Shortfall::NONE);
+            assert_eq!(sampler.build(0, &mut builder), Incomplete::NONE);
             let rows = rows(builder.finished_data());
             assert_eq!(rows.len() % 2, 0);
             assert!(
@@ -474,21 +483,22 @@ mod tests {
         let counted = end - begin;
         assert!(counted > 100, "{counted}");
         assert!(counted <= outer_end - outer_begin, "{counted} {}", outer_end - outer_begin);
-        // Switches to and from a core's idle task are counted as the file counts them; a few may be under way.
+        // Switches to and from a core's idle task are counted as in the file; a few may be under
+        // way.
         assert!(counted + 50 >= inner_end - inner_begin, "{counted} {}", inner_end - inner_begin);
     }
 
-    // Goal: what this host cannot count is left out, and cores come and go. Method: all events there are; a list of cores of
-    // our own that changes between samples.
+    // Proves that events that this host cannot count are skipped, and that cores come and go in a
+    // list that changes between samples.
     #[test]
     fn cores_come_and_go() {
-        if !is_here() {
+        if !can_count() {
             return;
         }
         let words: Vec<String> =
             PerfEvent::ALL.iter().map(|event| format!("\"{}\"", event.as_str())).collect();
         let keys = format!("events = [{}]\nexclude = [\"cpu-*\"]", words.join(", "));
-        let (payload, _) = sampled_under(&ENTRY, &keys, Path::new("/"));
+        let (payload, _) = sample_under(&SPEC, &keys, Path::new("/"));
         let counted: Vec<CountedEvent> = rows(&payload).iter().map(CoreCount::event).collect();
         assert!(counted.contains(&CountedEvent::PageFaults) && !counted.contains(&CountedEvent::CpuClock));
 
@@ -499,28 +509,28 @@ mod tests {
         let online = |text: &str| std::fs::write(folder.path().join(ONLINE), text).unwrap();
         std::fs::write(folder.path().join(PARANOID), "2\n").unwrap();
         online("0\n");
-        let mut sampler = opened(&ENTRY, "events = [\"task-clock\"]", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "events = [\"task-clock\"]", folder.path()).unwrap();
         let mut sample = || {
             let mut builder = FlatBufferBuilder::new();
             sampler.read().unwrap();
-            let shortfall = sampler.build(0, &mut builder);
+            let incomplete = sampler.build(0, &mut builder);
             let rows = rows(builder.finished_data());
-            (rows.iter().map(CoreCount::core).collect::<Vec<_>>(), rows[0].time_enabled(), shortfall)
+            (rows.iter().map(CoreCount::core).collect::<Vec<_>>(), rows[0].time_enabled(), incomplete)
         };
-        let (cores, before, shortfall) = sample();
-        assert_eq!((cores, shortfall), (vec![0], Shortfall::NONE));
-        // A core that does not exist cannot be counted on: its values are absent and marked.
+        let (cores, before, incomplete) = sample();
+        assert_eq!((cores, incomplete), (vec![0], Incomplete::NONE));
+        // A core that does not exist cannot be counted: its values are absent and marked.
         online("0,4095\n");
-        let (cores, after, shortfall) = sample();
-        assert_eq!((cores, shortfall), (vec![0, 4095], Shortfall::MISSING));
-        assert!(after > before, "the counters of a core that stays go on");
+        let (cores, after, incomplete) = sample();
+        assert_eq!((cores, incomplete), (vec![0, 4095], Incomplete::MISSING));
+        assert!(after > before, "a core that stays keeps its counters");
         online("0\n");
         assert_eq!(sample().0, [0]);
         online("0-x\n");
-        let (cores, _, shortfall) = {
+        let (cores, _, incomplete) = {
             online("0,x\n");
             sample()
         };
-        assert_eq!((cores, shortfall), (vec![0], Shortfall::UNREADABLE));
+        assert_eq!((cores, incomplete), (vec![0], Incomplete::UNREADABLE));
     }
 }

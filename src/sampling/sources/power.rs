@@ -1,112 +1,115 @@
-//! `power`: energy meters, batteries and adapters, from `/sys/class/powercap` and `/sys/class/power_supply`.
+//! `power`: energy meters, batteries and adapters, from `/sys/class/powercap` and
+//! `/sys/class/power_supply`.
 
 use std::io::{Error, ErrorKind};
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::devices::{self, Key, Listing, OneNumber, Place};
-use super::{Entry, Opening, Unavailable};
+use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
+use super::{OpenContext, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
-use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{EnergyZone, Power, PowerArgs, PowerSupply};
 
 const FILES: [&str; 2] = ["sys/class/powercap", "sys/class/power_supply"];
-const HINT: &str = ", nor is there any in /sys/class/power_supply: virtual machines have neither, other hosts drivers (intel_rapl_msr)";
-const HINT_DENIED: &str =
-    ": since Linux 5.10 energy_uj is for root alone: give CAP_DAC_READ_SEARCH, or change the file's mode";
-const ZONES: Place = Place {
+const HINT: &str = ", and no supply in /sys/class/power_supply: usual on virtual machines; \
+     other hosts need drivers (intel_rapl_msr)";
+const HINT_DENIED: &str = ": since Linux 5.10 only root may read energy_uj: \
+     grant CAP_DAC_READ_SEARCH, or change the mode of the file";
+const ZONE_CLASS: DeviceClass = DeviceClass {
     path: FILES[0],
     // A zone is named after its control type and its numbers: intel-rapl:0:0.
     is_device: |name| name.contains(&b':'),
     devices_max: 1024,
 };
-const SUPPLIES: Place = Place { path: FILES[1], is_device: |_| true, devices_max: 256 };
+const SUPPLY_CLASS: DeviceClass = DeviceClass { path: FILES[1], is_device: |_| true, devices_max: 256 };
 
-/// Patterns of its configuration match the names of directories: `intel-rapl:0`, `BAT0`.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match the names of directories: `intel-rapl:0`, `BAT0`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "power",
     root: "flatcap.host.Power",
     schema: include_bytes!("../../../generated/host/power.bfbs"),
     files: &FILES,
-    refresh: "energy each millisecond, batteries each second to each minute",
+    refresh: "energy every millisecond, batteries every second to every minute",
     selects: "zones and supplies, such as intel-rapl:0 and BAT0",
     needs: &["CAP_DAC_READ_SEARCH"],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let listing = |place| Listing::open(opening.host, place, opening.config.period);
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let listing = |place| DeviceListing::open(context.host, place, context.config.period);
     let unavailable = |error, hint| Unavailable { file: FILES[0], error, hint };
-    let (zones, supplies) = match (listing(ZONES), listing(SUPPLIES)) {
+    let (zones, supplies) = match (listing(ZONE_CLASS), listing(SUPPLY_CLASS)) {
         (Err(error), Err(_)) => return Err(unavailable(error, HINT)),
         (zones, supplies) => (zones.ok(), supplies.ok()),
     };
     let mut sampler = PowerSampler {
-        zones: Devices { listing: zones, open: Vec::new() },
-        supplies: Devices { listing: supplies, open: Vec::new() },
-        selection: opening.selection(),
+        zones: PowerDevices { listing: zones, open: Vec::new() },
+        supplies: PowerDevices { listing: supplies, open: Vec::new() },
+        selection: context.selection(),
         zone_samples: Vec::new(),
         supply_samples: Vec::new(),
     };
     sampler.zones.open_new(&sampler.selection, zone);
     sampler.supplies.open_new(&sampler.selection, supply);
     if sampler.zones.is_empty() && sampler.supplies.is_empty() {
-        return Err(unavailable(devices::empty("no zone"), HINT));
+        return Err(unavailable(devices::none_found("no zone"), HINT));
     }
     let zones = &sampler.zones.open;
-    let are_denied = !zones.is_empty() && zones.iter().all(|zone| zone.device.energy.is_denied());
-    if are_denied && sampler.supplies.open.is_empty() {
+    let all_denied = !zones.is_empty() && zones.iter().all(|zone| zone.device.energy.is_denied());
+    if all_denied && sampler.supplies.open.is_empty() {
         return Err(unavailable(Error::from(ErrorKind::PermissionDenied), HINT_DENIED));
     }
-    Ok(Opened::built(sampler))
+    Ok(OpenedSampler::built(sampler))
 }
 
 #[derive(Debug)]
 struct PowerSampler {
-    zones: Devices<Zone>,
-    supplies: Devices<Supply>,
-    selection: Selection,
+    zones: PowerDevices<PowerZone>,
+    supplies: PowerDevices<Supply>,
+    selection: NameFilter,
     zone_samples: Vec<EnergyZone>,    // reused
     supply_samples: Vec<PowerSupply>, // reused
 }
 
-/// The devices of one class; it may be missing.
+/// The devices of one class, which may be missing.
 #[derive(Debug)]
-struct Devices<Device> {
-    listing: Option<Listing>,
-    open: Vec<Held<Device>>, // ascending by name
+struct PowerDevices<Device> {
+    listing: Option<DeviceListing>,
+    open: Vec<OpenDevice<Device>>, // ascending by name
 }
 
 #[derive(Debug)]
-struct Held<Device> {
-    key: Key,
+struct OpenDevice<Device> {
+    key: DeviceKey,
     device: Device,
 }
 
-impl<Device> Devices<Device> {
+impl<Device> PowerDevices<Device> {
     fn is_empty(&self) -> bool {
-        self.listing.as_ref().is_none_or(Listing::is_empty)
+        self.listing.as_ref().is_none_or(DeviceListing::is_empty)
     }
 
-    fn shortfall(&self) -> Shortfall {
-        self.listing.as_ref().map_or(Shortfall::NONE, Listing::shortfall)
+    fn incomplete(&self) -> Incomplete {
+        self.listing.as_ref().map_or(Incomplete::NONE, DeviceListing::incomplete)
     }
 
-    fn open_new(&mut self, selection: &Selection, open: fn(&HostDirectory, &[u8]) -> Device) {
+    fn open_new(&mut self, selection: &NameFilter, open: fn(&HostDirectory, &[u8]) -> Device) {
         let Self { listing: Some(listing), open: opened } = self else { return };
         opened.retain(|one| listing.keeps(&one.key));
         listing.each_new(|directory, key| {
-            if selection.wants(key.name.bytes()) {
-                opened.push(Held { key, device: open(directory, key.name.bytes()) });
+            if selection.matches(key.name.bytes()) {
+                opened.push(OpenDevice { key, device: open(directory, key.name.bytes()) });
             }
         });
         opened.sort_unstable_by_key(|one| one.key.name);
     }
 
-    /// Lists the class again if that is due, then reads each device; `read` says whether it is gone.
+    /// Lists the class again if that is due, then reads each device; `read` returns whether it is
+    /// gone.
     fn read(
         &mut self,
-        selection: &Selection,
+        selection: &NameFilter,
         open: fn(&HostDirectory, &[u8]) -> Device,
         read: fn(&mut Device) -> bool,
     ) -> Result<(), ReadError> {
@@ -125,45 +128,46 @@ impl<Device> Devices<Device> {
 }
 
 #[derive(Debug)]
-struct Zone {
+struct PowerZone {
     name: [u8; 32],
-    energy: OneNumber,
+    energy: NumberFile,
     energy_max: u64,
-    power: OneNumber,
+    power: NumberFile,
 }
 
-fn zone(directory: &HostDirectory, name: &[u8]) -> Zone {
-    Zone {
-        name: devices::words(directory, &[name, b"/name"]).unwrap_or_default(),
-        energy: OneNumber::open(directory, &[name, b"/energy_uj"]),
-        energy_max: OneNumber::once(directory, &[name, b"/max_energy_range_uj"]),
-        power: OneNumber::open(directory, &[name, b"/power_uw"]),
+fn zone(directory: &HostDirectory, name: &[u8]) -> PowerZone {
+    PowerZone {
+        name: devices::read_line(directory, &[name, b"/name"]).unwrap_or_default(),
+        energy: NumberFile::open(directory, &[name, b"/energy_uj"]),
+        energy_max: NumberFile::read_once(directory, &[name, b"/max_energy_range_uj"]),
+        power: NumberFile::open(directory, &[name, b"/power_uw"]),
     }
 }
 
-impl Zone {
+impl PowerZone {
     fn read(&mut self) -> bool {
         self.energy.read();
         self.power.read();
         self.energy.is_gone() || self.power.is_gone()
     }
 
-    fn sample(&self, zone: &[u8], shortfall: &mut Shortfall) -> EnergyZone {
-        let energy = self.energy.unsigned(shortfall);
-        let power = self.power.unsigned(shortfall);
+    fn sample(&self, zone: &[u8], incomplete: &mut Incomplete) -> EnergyZone {
+        let energy = self.energy.unsigned(incomplete);
+        let power = self.power.unsigned(incomplete);
         let error = self.energy.error();
-        EnergyZone::new(&devices::fitted(zone), &self.name, energy, self.energy_max, power, error)
+        EnergyZone::new(&devices::truncated(zone), &self.name, energy, self.energy_max, power, error)
     }
 }
 
 #[derive(Debug)]
 struct Supply {
     kind: [u8; 16],
-    status: OneNumber, // words
-    numbers: [OneNumber; PROPERTIES.len()],
+    status: NumberFile, // text
+    numbers: [NumberFile; PROPERTIES.len()],
 }
 
-/// The numbers of a supply, in the order of the schema; each has those that its driver knows.
+/// The numbers of a supply, in the order of the schema; a supply has those that its driver
+/// provides.
 const PROPERTIES: [&[u8]; 14] = [
     b"/online",
     b"/present",
@@ -183,41 +187,42 @@ const PROPERTIES: [&[u8]; 14] = [
 
 fn supply(directory: &HostDirectory, name: &[u8]) -> Supply {
     Supply {
-        kind: devices::words(directory, &[name, b"/type"]).unwrap_or_default(),
-        status: OneNumber::open(directory, &[name, b"/status"]),
-        numbers: PROPERTIES.map(|property| OneNumber::open(directory, &[name, property])),
+        kind: devices::read_line(directory, &[name, b"/type"]).unwrap_or_default(),
+        status: NumberFile::open(directory, &[name, b"/status"]),
+        numbers: PROPERTIES.map(|property| NumberFile::open(directory, &[name, property])),
     }
 }
 
 impl Supply {
-    /// Gone is what says so in each of its files: one that says it in some is a bay without its battery.
+    /// Returns whether the supply is gone: each of its files then reports that. A bay without its
+    /// battery reports it in some files only.
     fn read(&mut self) -> bool {
         self.status.read();
-        let mut are_gone = true;
+        let mut all_gone = true;
         for number in &mut self.numbers {
             number.read();
-            are_gone &= number.is_gone() || !number.is_there();
+            all_gone &= number.is_gone() || !number.exists();
         }
-        are_gone && self.numbers.iter().any(OneNumber::is_gone)
+        all_gone && self.numbers.iter().any(NumberFile::is_gone)
     }
 
-    fn sample(&self, supply: &[u8], shortfall: &mut Shortfall) -> PowerSupply {
-        let mut lacks = Shortfall::NONE;
+    fn sample(&self, supply: &[u8], incomplete: &mut Incomplete) -> PowerSupply {
+        let mut lacks = Incomplete::NONE;
         let [online, present, capacity, cycles, signed @ ..] = &self.numbers;
         let [online, present, capacity, cycles] =
             [online, present, capacity, cycles].map(|number| number.unsigned(&mut lacks));
         let signed = signed.each_ref().map(|number| number.signed(&mut lacks));
         let [energy, energy_full, energy_design, charge, charge_full, charge_design, rest @ ..] = signed;
         let [voltage, current, power, temperature] = rest;
-        let status = self.status.words(&mut lacks);
-        // A bay without its battery has nothing else to tell.
+        let status = self.status.text(&mut lacks);
+        // A bay without its battery has no other values.
         if present != 0 {
-            *shortfall |= lacks;
+            *incomplete |= lacks;
         }
         let numbers = self.numbers.iter().chain([&self.status]);
-        let error = numbers.map(OneNumber::error).find(|error| *error != 0).unwrap_or(0);
+        let error = numbers.map(NumberFile::error).find(|error| *error != 0).unwrap_or(0);
         PowerSupply::new(
-            &devices::fitted(supply),
+            &devices::truncated(supply),
             &self.kind,
             &status,
             online,
@@ -241,24 +246,24 @@ impl Supply {
 
 impl Sampler for PowerSampler {
     fn read(&mut self) -> Result<(), ReadError> {
-        self.zones.read(&self.selection, zone, Zone::read)?;
+        self.zones.read(&self.selection, zone, PowerZone::read)?;
         self.supplies.read(&self.selection, supply, Supply::read)
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let mut shortfall = self.zones.shortfall() | self.supplies.shortfall();
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let mut incomplete = self.zones.incomplete() | self.supplies.incomplete();
         self.zone_samples.clear();
         let zones = self.zones.open.iter();
-        self.zone_samples.extend(zones.map(|one| one.device.sample(one.key.name.bytes(), &mut shortfall)));
+        self.zone_samples.extend(zones.map(|one| one.device.sample(one.key.name.bytes(), &mut incomplete)));
         self.supply_samples.clear();
         let supplies = self.supplies.open.iter();
         self.supply_samples
-            .extend(supplies.map(|one| one.device.sample(one.key.name.bytes(), &mut shortfall)));
+            .extend(supplies.map(|one| one.device.sample(one.key.name.bytes(), &mut incomplete)));
         let zones = builder.create_vector(&self.zone_samples);
         let supplies = builder.create_vector(&self.supply_samples);
         let root = Power::create(builder, &PowerArgs { zones: Some(zones), supplies: Some(supplies) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
@@ -268,14 +273,15 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::sampling::sources::tests::{captured, opened, planted, sampled_under, shown};
+    use crate::sampling::sources::tests::{captured_host, fixed_text, host_with, open_sampler, sample_under};
     use crate::sampling::sources::text::ABSENT;
 
     fn power(payload: &[u8]) -> Power<'_> {
         flatbuffers::root::<Power<'_>>(payload).unwrap()
     }
 
-    /// A laptop: a package with its cores and memory, two batteries, of which one is out, and an adapter.
+    /// Creates a laptop: a package with its cores and memory, an adapter, and two batteries, of
+    /// which one is removed.
     fn laptop() -> tempfile::TempDir {
         let mut files: Vec<(String, String)> = Vec::new();
         let mut add =
@@ -306,19 +312,19 @@ mod tests {
         add("power_supply/AC/online", "1");
         let files: Vec<(&str, &str)> =
             files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-        planted(&files)
+        host_with(&files)
     }
 
-    // Goal: every value is in its place, with its sign. Method: a laptop with all values different.
+    // Proves that every value ends up in its field, with its sign.
     #[test]
     fn every_value_is_in_its_place() {
         let host = laptop();
-        let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
-        assert_eq!(shortfall, Shortfall::NONE);
+        let (payload, incomplete) = sample_under(&SPEC, "", host.path());
+        assert_eq!(incomplete, Incomplete::NONE);
         let zones = power(&payload).zones().iter();
         let zones = zones.map(|zone| {
             let numbers = (zone.energy(), zone.energy_max(), zone.power(), zone.error());
-            (shown(zone.zone()), shown(zone.name()), numbers)
+            (fixed_text(zone.zone()), fixed_text(zone.name()), numbers)
         });
         let numbers = |at: u64| (240_422_366_267 + at, 262_143_328_850 + at, ABSENT, 0);
         let expected = [
@@ -328,7 +334,9 @@ mod tests {
         ];
         assert_eq!(zones.collect::<Vec<_>>(), expected);
         let supplies = power(&payload).supplies();
-        let names = supplies.iter().map(|one| (shown(one.supply()), shown(one.type_()), shown(one.status())));
+        let names = supplies
+            .iter()
+            .map(|one| (fixed_text(one.supply()), fixed_text(one.type_()), fixed_text(one.status())));
         let name =
             |name: &str, kind: &str, status: &str| (name.to_owned(), kind.to_owned(), status.to_owned());
         let expected =
@@ -346,38 +354,38 @@ mod tests {
         assert!(adapter.voltage_now().is_nan());
 
         let keys = "include = [\"intel-rapl:?\", \"BAT*\"]\nexclude = [\"BAT1\"]";
-        let (payload, _) = sampled_under(&ENTRY, keys, host.path());
+        let (payload, _) = sample_under(&SPEC, keys, host.path());
         assert_eq!((power(&payload).zones().len(), power(&payload).supplies().len()), (1, 1));
     }
 
-    // Goal: a value that is none is absent and marked, unless the battery is out. Method: words and cuts in a laptop.
+    // Proves that invalid values are absent and marked, unless the battery is removed.
     #[test]
     fn damaged_values_are_marked() {
         for (path, content, expected) in [
-            ("powercap/intel-rapl:0/energy_uj", "12", Shortfall::CUT),
-            ("powercap/intel-rapl:0/energy_uj", "-1\n", Shortfall::UNREADABLE),
-            ("power_supply/BAT0/power_now", "x\n", Shortfall::UNREADABLE),
-            ("power_supply/BAT0/status", "Char", Shortfall::CUT),
-            ("power_supply/BAT1/capacity", "?\n", Shortfall::NONE),
+            ("powercap/intel-rapl:0/energy_uj", "12", Incomplete::CUT),
+            ("powercap/intel-rapl:0/energy_uj", "-1\n", Incomplete::UNREADABLE),
+            ("power_supply/BAT0/power_now", "x\n", Incomplete::UNREADABLE),
+            ("power_supply/BAT0/status", "Char", Incomplete::CUT),
+            ("power_supply/BAT1/capacity", "?\n", Incomplete::NONE),
         ] {
             let host = laptop();
             fs::write(host.path().join("sys/class").join(path), content).unwrap();
-            let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
-            assert_eq!(shortfall, expected, "{path}");
+            let (payload, incomplete) = sample_under(&SPEC, "", host.path());
+            assert_eq!(incomplete, expected, "{path}");
             assert_eq!((power(&payload).zones().len(), power(&payload).supplies().len()), (3, 3));
         }
     }
 
-    // Goal: batteries and zones come and go. Method: a tree that changes between samples; a module that is loaded anew.
+    // Proves that batteries and zones come and go.
     #[test]
     fn devices_come_and_go() {
         let host = laptop();
         let class = host.path().join("sys/class");
-        let mut sampler = opened(&ENTRY, "period = \"1s\"", host.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "period = \"1s\"", host.path()).unwrap();
         let mut counts = || {
             sampler.read().unwrap();
             let mut builder = FlatBufferBuilder::new();
-            assert_eq!(sampler.build(0, &mut builder), Shortfall::NONE);
+            assert_eq!(sampler.build(0, &mut builder), Incomplete::NONE);
             let power = power(builder.finished_data());
             (power.zones().len(), power.supplies().len())
         };
@@ -391,10 +399,10 @@ mod tests {
         assert_eq!(counts(), (2, 3));
     }
 
-    // Goal: energy that is for root alone is said to be, in whole or in part. Method: files without rights; root may read them all the
-    // same, and has nothing to see here.
+    // Proves that energy that only root may read is reported, with and without other supplies.
+    // Skipped for root, who may read it.
     #[test]
-    fn denied_energy_is_said() {
+    fn denied_energy_is_reported() {
         let host = laptop();
         let class = host.path().join("sys/class");
         for zone in ["intel-rapl:0", "intel-rapl:0:0", "intel-rapl:0:1"] {
@@ -402,40 +410,43 @@ mod tests {
             fs::set_permissions(file, fs::Permissions::from_mode(0o000)).unwrap();
         }
         if fs::read(class.join("powercap/intel-rapl:0/energy_uj")).is_ok() {
-            println!("passed over: this user may read everything");
+            println!("skipped: this user may read everything");
             return;
         }
-        let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
-        assert_eq!(shortfall, Shortfall::DENIED);
+        let (payload, incomplete) = sample_under(&SPEC, "", host.path());
+        assert_eq!(incomplete, Incomplete::DENIED);
         let zone = *power(&payload).zones().get(0);
         assert_eq!((zone.energy(), zone.energy_max(), zone.error()), (ABSENT, 262_143_328_850, 13));
         fs::remove_dir_all(class.join("power_supply")).unwrap();
-        let error = opened(&ENTRY, "", host.path()).unwrap_err().to_string();
+        let error = open_sampler(&SPEC, "", host.path()).unwrap_err().to_string();
         assert_eq!(error, format!("/sys/class/powercap: permission denied{HINT_DENIED}"));
     }
 
-    // Goal: a host with neither says so. Method: empty directories.
+    // Proves that a host without zones and supplies is reported.
     #[test]
-    fn a_host_without_power_says_so() {
-        let host = planted(&[("sys/class/powercap/intel-rapl/enabled", "1\n")]);
+    fn a_host_without_power_is_reported() {
+        let host = host_with(&[("sys/class/powercap/intel-rapl/enabled", "1\n")]);
         fs::create_dir(host.path().join("sys/class/power_supply")).unwrap();
-        let error = opened(&ENTRY, "", host.path()).unwrap_err().to_string();
+        let error = open_sampler(&SPEC, "", host.path()).unwrap_err().to_string();
         assert_eq!(error, format!("/sys/class/powercap: no zone{HINT}"));
     }
 
-    // Goal: captured hosts are read whole, links too. Method: what their files say.
+    // Proves that captured hosts are read completely, links included.
     #[test]
     fn captured_hosts_are_read() {
         for (archive, zones, energy) in [("procfs", 3, 49_450_000.0), ("node-exporter", 2, 36_580_000.0)] {
-            let Some(host) = captured(archive, &["sys"]) else { return };
-            let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
-            assert_eq!(shortfall, Shortfall::NONE);
+            let Some(host) = captured_host(archive, &["sys"]) else { return };
+            let (payload, incomplete) = sample_under(&SPEC, "", host.path());
+            assert_eq!(incomplete, Incomplete::NONE);
             let sample = power(&payload);
             assert_eq!((sample.zones().len(), sample.supplies().len()), (zones, 2));
-            assert_eq!(shown(sample.zones().get(0).name()), "package-0");
+            assert_eq!(fixed_text(sample.zones().get(0).name()), "package-0");
             assert_eq!(sample.zones().get(0).energy(), 240_422_366_267);
             let battery = sample.supplies().get(1);
-            assert_eq!((shown(battery.status()).as_str(), battery.energy_now()), ("Discharging", energy));
+            assert_eq!(
+                (fixed_text(battery.status()).as_str(), battery.energy_now()),
+                ("Discharging", energy)
+            );
             assert_eq!((battery.present(), sample.supplies().get(0).online()), (1, 0));
         }
     }

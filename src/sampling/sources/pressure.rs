@@ -1,64 +1,65 @@
-//! `pressure`: how long tasks were held up for want of processors, memory, I/O and by interrupts, from /proc/pressure.
+//! `pressure`: how long tasks waited for processors, memory and I/O, or were delayed by interrupts,
+//! from /proc/pressure.
 
 use flatbuffers::FlatBufferBuilder;
 
 use super::text;
-use super::{Entry, Opening, Unavailable, host_file};
-use crate::os::host::{HostFile, Records};
-use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
+use super::{OpenContext, SourceSpec, Unavailable, host_file};
+use crate::os::host::{HostFile, RecordStructure};
+use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{Pressure, PressureArgs, PressureLine};
 
-/// In the order of the schema. Interrupts are there since Linux 6.1, where the kernel accounts for them.
+/// In the order of the schema. `irq` exists since Linux 6.1, if the kernel accounts for interrupts.
 const FILES: [&str; 4] =
     ["proc/pressure/cpu", "proc/pressure/memory", "proc/pressure/io", "proc/pressure/irq"];
 const IRQ: usize = 3;
 const HINT: &str = ": this kernel has no pressure stall information (CONFIG_PSI, boot parameter psi=1)";
 
-/// Include and exclude speak of resources: `cpu`, `memory`, `io`, `irq`.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match resources: `cpu`, `memory`, `io`, `irq`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "pressure",
     root: "flatcap.host.Pressure",
     schema: include_bytes!("../../../generated/host/pressure.bfbs"),
     files: &FILES,
-    refresh: "totals 25 to 30 times a second, averages each 2 s",
+    refresh: "totals 25 to 30 times a second, averages every 2 s",
     selects: "resources: cpu, memory, io, irq",
     needs: &[],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let selection = opening.selection();
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let selection = context.selection();
     let mut files = [const { None }; 4];
     for (index, (path, file)) in FILES.into_iter().zip(&mut files).enumerate() {
         let resource = path.rsplit('/').next().unwrap_or_default();
-        if !selection.wants(resource.as_bytes()) {
+        if !selection.matches(resource.as_bytes()) {
             continue;
         }
-        match host_file(opening.host, path, HINT) {
-            Ok(opened) => *file = Some((path, opened.of_records(Records::One))),
+        match host_file(context.host, path, HINT) {
+            Ok(opened) => *file = Some((path, opened.with_records(RecordStructure::One))),
             Err(_) if index == IRQ => {}
             Err(unavailable) => return Err(unavailable),
         }
     }
-    Ok(Opened::built(PressureSampler { files, seen: Default::default() }))
+    Ok(OpenedSampler::built(PressureSampler { files, seen: Default::default() }))
 }
 
 #[derive(Debug)]
 struct PressureSampler {
-    files: [Option<(&'static str, HostFile)>; 4], // in the order of FILES; those not wanted or not there are none
-    seen: [Seen; 4],
+    files: [Option<(&'static str, HostFile)>; 4], // in the order of FILES; none if unwanted
+    seen: [LinesSeen; 4],
 }
 
-/// Which lines a file ever had.
+/// The lines that a file has ever had.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct LinesSeen {
     some: bool,
     full: bool,
 }
 
 /// The lines of one file.
 #[derive(Debug, Default, PartialEq)]
-struct Lines {
+struct PressureLines {
     some: Option<PressureLine>,
     full: Option<PressureLine>,
 }
@@ -71,15 +72,15 @@ impl Sampler for PressureSampler {
         Ok(())
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let mut shortfall = Shortfall::NONE;
-        let mut lines = [const { Lines { some: None, full: None } }; 4];
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let mut incomplete = Incomplete::NONE;
+        let mut lines = [const { PressureLines { some: None, full: None } }; 4];
         for ((file, lines), seen) in self.files.iter().zip(&mut lines).zip(&mut self.seen) {
             let Some((_, file)) = file else { continue };
             let (parsed, lacks) = parse(file.content());
-            // A line that was ever there is missed when it is gone.
-            let are_there = (parsed.some.is_some() || !seen.some) && (parsed.full.is_some() || !seen.full);
-            shortfall |= lacks | Shortfall::MISSING.unless(are_there);
+            // A line that was ever present counts as missing when it is gone.
+            let all_present = (parsed.some.is_some() || !seen.some) && (parsed.full.is_some() || !seen.full);
+            incomplete |= lacks | Incomplete::MISSING.unless(all_present);
             seen.some |= parsed.some.is_some();
             seen.full |= parsed.full.is_some();
             *lines = parsed;
@@ -98,92 +99,93 @@ impl Sampler for PressureSampler {
             },
         );
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-fn parse(content: &[u8]) -> (Lines, Shortfall) {
-    let (lines, mut shortfall) = text::whole_lines(content);
-    let mut parsed = Lines::default();
+fn parse(content: &[u8]) -> (PressureLines, Incomplete) {
+    let (lines, mut incomplete) = text::whole_lines(content);
+    let mut parsed = PressureLines::default();
     for line in lines {
         let mut fields = text::fields(line);
         let place = match fields.next() {
             Some(b"some") => &mut parsed.some,
             Some(b"full") => &mut parsed.full,
             _ => {
-                shortfall |= Shortfall::UNREADABLE;
+                incomplete |= Incomplete::UNREADABLE;
                 continue;
             }
         };
-        // A value behind another key is none.
+        // A value after another key is invalid.
         let mut value = |key: &[u8]| fields.next().map(|field| field.strip_prefix(key).unwrap_or_default());
         let [avg10, avg60, avg300] =
-            [&b"avg10="[..], b"avg60=", b"avg300="].map(|key| text::fraction(value(key), &mut shortfall));
-        let total = text::value(value(b"total="), &mut shortfall);
+            [&b"avg10="[..], b"avg60=", b"avg300="].map(|key| text::fraction(value(key), &mut incomplete));
+        let total = text::value(value(b"total="), &mut incomplete);
         *place = Some(PressureLine::new(avg10, avg60, avg300, total));
     }
-    shortfall |= Shortfall::CUT.unless(parsed.some.is_some() || parsed.full.is_some());
-    (parsed, shortfall)
+    incomplete |= Incomplete::CUT.unless(parsed.some.is_some() || parsed.full.is_some());
+    (parsed, incomplete)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, opened};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, open_sampler};
     use crate::sampling::sources::text::ABSENT;
 
     const TEXT: &[u8] =
         b"some avg10=0.10 avg60=2.00 avg300=3.85 total=15\nfull avg10=0.20 avg60=3.00 avg300=4.95 total=25\n";
 
-    // Goal: every value is in its place, and a line that is not there stays absent. Method: files with one and two lines.
+    // Proves that every value ends up in its field, and that a line that does not exist stays
+    // absent.
     #[test]
     fn every_value_is_in_its_place() {
         let some = PressureLine::new(0.1, 2.0, 3.85, 15);
         let full = PressureLine::new(0.2, 3.0, 4.95, 25);
-        assert_eq!(parse(TEXT), (Lines { some: Some(some), full: Some(full) }, Shortfall::NONE));
+        assert_eq!(parse(TEXT), (PressureLines { some: Some(some), full: Some(full) }, Incomplete::NONE));
         let one_line = TEXT.split_inclusive(|byte| *byte == b'\n').next().unwrap();
-        assert_eq!(parse(one_line), (Lines { some: Some(some), full: None }, Shortfall::NONE));
+        assert_eq!(parse(one_line), (PressureLines { some: Some(some), full: None }, Incomplete::NONE));
     }
 
-    // Goal: damaged text never panics and a cut file is never called whole. Method: every cut, every byte replaced.
+    // Proves that damaged text never panics and a cut file is always marked.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(TEXT, |text| {
-            let (lines, shortfall) = parse(text);
-            shortfall.is_none() && lines.some.is_some() && lines.full.is_some()
+        assert_damage_is_marked(TEXT, |text| {
+            let (lines, incomplete) = parse(text);
+            incomplete.is_none() && lines.some.is_some() && lines.full.is_some()
         });
-        let (lines, shortfall) = parse(b"some avg10=x avg60=2.00 avg300=3.85 total=-1\n");
+        let (lines, incomplete) = parse(b"some avg10=x avg60=2.00 avg300=3.85 total=-1\n");
         let some = lines.some.unwrap();
         assert!(some.avg10().is_nan() && some.total() == ABSENT);
-        assert_eq!(shortfall, Shortfall::UNREADABLE);
-        assert_eq!(parse(b"some avg10=1.00 avg60=2.00 avg300=3.85\n").1, Shortfall::CUT);
-        assert_eq!(parse(b"none avg10=1.00\n").1, Shortfall::UNREADABLE | Shortfall::CUT);
+        assert_eq!(incomplete, Incomplete::UNREADABLE);
+        assert_eq!(parse(b"some avg10=1.00 avg60=2.00 avg300=3.85\n").1, Incomplete::CUT);
+        assert_eq!(parse(b"none avg10=1.00\n").1, Incomplete::UNREADABLE | Incomplete::CUT);
     }
 
-    // Goal: resources are chosen by name, so that a host may lack those that nobody wants; a line that was there and is gone
-    // is missed. Method: a tree that changes between two samples.
+    // Proves that resources are selected by name, so that a host may lack unwanted ones, and that a
+    // line that disappears is marked as missing.
     #[test]
     fn resources_are_chosen_and_lines_missed() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("proc/pressure")).unwrap();
         std::fs::write(folder.path().join(FILES[1]), TEXT).unwrap();
-        let mut sampler = opened(&ENTRY, "include = [\"mem*\"]", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "include = [\"mem*\"]", folder.path()).unwrap();
         let mut sample = || {
             let mut builder = FlatBufferBuilder::new();
             builder.force_defaults(true);
             sampler.read().unwrap();
             (sampler.build(0, &mut builder), builder.finished_data().to_vec())
         };
-        let (shortfall, payload) = sample();
+        let (incomplete, payload) = sample();
         let pressure = flatbuffers::root::<Pressure<'_>>(&payload).unwrap();
-        assert!(pressure.memory_full().is_some() && pressure.cpu_some().is_none() && shortfall.is_none());
+        assert!(pressure.memory_full().is_some() && pressure.cpu_some().is_none() && incomplete.is_none());
         let one_line = TEXT.split_inclusive(|byte| *byte == b'\n').next().unwrap();
         std::fs::write(folder.path().join(FILES[1]), one_line).unwrap();
-        assert_eq!(sample().0, Shortfall::MISSING);
-        assert!(opened(&ENTRY, "exclude = [\"io\"]", folder.path()).is_err());
+        assert_eq!(sample().0, Incomplete::MISSING);
+        assert!(open_sampler(&SPEC, "exclude = [\"io\"]", folder.path()).is_err());
     }
 
-    // Goal: a captured host is read whole. Method: each of its files.
+    // Proves that a captured host is read completely.
     #[test]
     fn captured_hosts_are_read() {
         for path in FILES {

@@ -1,57 +1,60 @@
-//! `schedstat`: how long tasks ran and how long they waited for their turn, by core, from /proc/schedstat.
+//! `schedstat`: how long tasks ran and how long they waited for a processor, by core, from
+//! /proc/schedstat.
 
 use std::io::{Error, ErrorKind};
 
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
-use super::{Entry, Opening, Unavailable, host_file};
+use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{CoreSchedule, Schedstat, SchedstatArgs};
 
 const FILE: &str = "proc/schedstat";
 const HINT: &str = ": this kernel was built without scheduler statistics (CONFIG_SCHEDSTATS)";
-const HINT_VERSION: &str = ": 15 to 17 are known";
-/// Most cores in one sample; Linux is built for at most as many.
+const VERSION_HINT: &str = ": 15 to 17 are supported";
+/// Maximum number of cores in one sample; Linux supports no more.
 const CORES_MAX: usize = 8192;
-/// Versions whose lines of cores are alike: Linux 2.6.39 and later. Another one may mean anything.
+/// Versions with the same lines of cores: Linux 2.6.39 and later. In another version they may mean
+/// anything.
 const VERSIONS: std::ops::RangeInclusive<u64> = 15..=17;
 const COUNTERS: usize = 9;
 
-/// Patterns of its configuration match cores by their names in the file: `cpu0`.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match cores by their names in the file: `cpu0`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "schedstat",
     root: "flatcap.host.Schedstat",
     schema: include_bytes!("../../../generated/host/schedstat.bfbs"),
     files: &[FILE],
-    refresh: "at each switch of tasks",
+    refresh: "at each task switch",
     selects: "cores, such as cpu0",
     needs: &[],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let file = host_file(opening.host, FILE, HINT)?;
-    let mut sampler = SchedstatSampler { file, cores: Vec::new(), chosen: Chosen::new(opening.selection()) };
-    let (head, _) = parse(sampler.file.content(), &mut sampler.cores, &mut sampler.chosen);
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let file = host_file(context.host, FILE, HINT)?;
+    let mut sampler =
+        SchedstatSampler { file, cores: Vec::new(), filter: CachedNameFilter::new(context.selection()) };
+    let (head, _) = parse(sampler.file.content(), &mut sampler.cores, &mut sampler.filter);
     if !VERSIONS.contains(&head.version) {
-        let error = Error::new(ErrorKind::InvalidData, "a version of the file that is not known");
-        return Err(Unavailable { file: FILE, error, hint: HINT_VERSION });
+        let error = Error::new(ErrorKind::InvalidData, "unsupported version");
+        return Err(Unavailable { file: FILE, error, hint: VERSION_HINT });
     }
-    Ok(Opened::built(sampler))
+    Ok(OpenedSampler::built(sampler))
 }
 
 #[derive(Debug)]
 struct SchedstatSampler {
     file: HostFile,
     cores: Vec<CoreSchedule>, // reused
-    chosen: Chosen,
+    filter: CachedNameFilter,
 }
 
-/// What stands in front of the cores.
+/// The lines before the cores.
 #[derive(Debug, PartialEq)]
-struct Head {
+struct SchedstatHeader {
     version: u64,
     timestamp: u64,
 }
@@ -61,30 +64,35 @@ impl Sampler for SchedstatSampler {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let (Head { version, timestamp }, shortfall) =
-            parse(self.file.content(), &mut self.cores, &mut self.chosen);
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let (SchedstatHeader { version, timestamp }, incomplete) =
+            parse(self.file.content(), &mut self.cores, &mut self.filter);
         let cores = builder.create_vector(&self.cores);
         let root = Schedstat::create(builder, &SchedstatArgs { version, timestamp, cores: Some(cores) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-/// Reads everything that is there; says what is not. No line is believed unless the version is known.
-fn parse(content: &[u8], cores: &mut Vec<CoreSchedule>, chosen: &mut Chosen) -> (Head, Shortfall) {
+/// Parses all values present, and returns the reasons for which others are missing. No line of a
+/// core is used unless the version is supported.
+fn parse(
+    content: &[u8],
+    cores: &mut Vec<CoreSchedule>,
+    filter: &mut CachedNameFilter,
+) -> (SchedstatHeader, Incomplete) {
     cores.clear();
-    let (lines, mut shortfall) = text::whole_lines(content);
-    let mut head = Head { version: ABSENT, timestamp: ABSENT };
+    let (lines, mut incomplete) = text::whole_lines(content);
+    let mut head = SchedstatHeader { version: ABSENT, timestamp: ABSENT };
     let mut place = 0;
     for line in lines {
         let mut fields = text::fields(line);
         match fields.next() {
-            Some(b"version") => head.version = text::value(fields.next(), &mut shortfall),
-            Some(b"timestamp") => head.timestamp = text::value(fields.next(), &mut shortfall),
+            Some(b"version") => head.version = text::value(fields.next(), &mut incomplete),
+            Some(b"timestamp") => head.timestamp = text::value(fields.next(), &mut incomplete),
             Some(name) if name.starts_with(b"cpu") => {
-                if VERSIONS.contains(&head.version) && chosen.wants(place, name) {
-                    shortfall |= push_core(cores, name, fields);
+                if VERSIONS.contains(&head.version) && filter.matches(place, name) {
+                    incomplete |= push_core(cores, name, fields);
                 }
                 place += 1;
             }
@@ -92,78 +100,78 @@ fn parse(content: &[u8], cores: &mut Vec<CoreSchedule>, chosen: &mut Chosen) -> 
         }
     }
     if head.version != ABSENT && !VERSIONS.contains(&head.version) {
-        shortfall |= Shortfall::UNREADABLE;
+        incomplete |= Incomplete::UNREADABLE;
     }
     let is_there = head.version != ABSENT && head.timestamp != ABSENT && place > 0;
-    (head, shortfall | Shortfall::CUT.unless(is_there))
+    (head, incomplete | Incomplete::CUT.unless(is_there))
 }
 
 fn push_core<'a>(
     cores: &mut Vec<CoreSchedule>,
     name: &[u8],
     mut fields: impl Iterator<Item = &'a [u8]>,
-) -> Shortfall {
-    let Some(core) = name.strip_prefix(b"cpu").and_then(text::number) else { return Shortfall::UNREADABLE };
+) -> Incomplete {
+    let Some(core) = name.strip_prefix(b"cpu").and_then(text::number) else { return Incomplete::UNREADABLE };
     if cores.len() == CORES_MAX {
-        return Shortfall::TOO_MANY;
+        return Incomplete::TOO_MANY;
     }
-    // The second one is 0 since Linux 2.6.23.
-    let ([yields, _, schedules, to_idle, wake_ups, local, run_time, wait_time, timeslices], mut shortfall) =
+    // The second counter is 0 since Linux 2.6.23.
+    let ([yields, _, schedules, to_idle, wake_ups, local, run_time, wait_time, timeslices], mut incomplete) =
         text::numbers::<COUNTERS>(fields.by_ref());
-    // A tenth one would make another order of the first nine thinkable.
-    shortfall |= Shortfall::UNREADABLE.unless(fields.next().is_none());
+    // A tenth counter could mean that the first nine have another order.
+    incomplete |= Incomplete::UNREADABLE.unless(fields.next().is_none());
     cores.push(CoreSchedule::new(
         core, yields, schedules, to_idle, wake_ups, local, run_time, wait_time, timeslices,
     ));
-    shortfall
+    incomplete
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, opened, sampled_under};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, open_sampler, sample_under};
 
     const TEXT: &[u8] = b"version 15\ntimestamp 14\ncpu0 1 0 3 4 5 6 7 8 9\n\
         domain0 00000000,00000003 212 210 186\ncpu3 11 0 13 14 15 16 17 18 19\n";
 
-    fn whole(text: &[u8], cores: &mut Vec<CoreSchedule>) -> (Head, Shortfall) {
-        parse(text, cores, &mut Chosen::default())
+    fn parse_all(text: &[u8], cores: &mut Vec<CoreSchedule>) -> (SchedstatHeader, Incomplete) {
+        parse(text, cores, &mut CachedNameFilter::default())
     }
 
-    // Goal: every value is in its place, for each version. Method: values all different; domains as each version has them.
+    // Proves that every value ends up in its field, for each version.
     #[test]
     fn every_value_is_in_its_place() {
         let mut cores = Vec::new();
         for (version, domain) in [("15", "domain0 03"), ("16", "domain0 03"), ("17", "domain0 MC 03")] {
             let text = String::from_utf8(TEXT.to_vec()).unwrap();
             let text = text.replace("15\n", &format!("{version}\n")).replace("domain0", domain);
-            let (head, shortfall) = whole(text.as_bytes(), &mut cores);
+            let (head, incomplete) = parse_all(text.as_bytes(), &mut cores);
             assert_eq!((head.timestamp, head.version.to_string().as_str()), (14, version));
-            assert_eq!(shortfall, Shortfall::NONE);
+            assert_eq!(incomplete, Incomplete::NONE);
             assert_eq!(cores.len(), 2);
             assert_eq!(cores[0], CoreSchedule::new(0, 1, 3, 4, 5, 6, 7, 8, 9));
             assert_eq!(cores[1], CoreSchedule::new(3, 11, 13, 14, 15, 16, 17, 18, 19));
         }
     }
 
-    // Goal: damaged text never panics, and a cut file is never called whole. Method: every cut, every byte replaced. A file
-    // that ends after its first core looks like that of a host with one core: the cores are counted.
+    // Proves that damaged text never panics and a cut file is always marked. A file that ends after
+    // its first core looks like that of a host with one core, so the cores are counted.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(TEXT, |text| {
+        assert_damage_is_marked(TEXT, |text| {
             let mut cores = Vec::new();
-            whole(text, &mut cores).1.is_none() && cores.len() == 2
+            parse_all(text, &mut cores).1.is_none() && cores.len() == 2
         });
         let mut cores = Vec::new();
-        let (_, shortfall) =
-            whole(b"version 15\ntimestamp 1\ncpu0 1 x 99999999999999999999 4 5 6\n", &mut cores);
-        assert_eq!(shortfall, Shortfall::UNREADABLE | Shortfall::CUT);
+        let (_, incomplete) =
+            parse_all(b"version 15\ntimestamp 1\ncpu0 1 x 99999999999999999999 4 5 6\n", &mut cores);
+        assert_eq!(incomplete, Incomplete::UNREADABLE | Incomplete::CUT);
         assert_eq!(cores[0], CoreSchedule::new(0, 1, ABSENT, 4, 5, 6, ABSENT, ABSENT, ABSENT));
-        let (_, shortfall) = whole(b"version 15\ntimestamp 1\ncpu0 1 2 3 4 5 6 7 8 9 10\n", &mut cores);
-        assert_eq!(shortfall, Shortfall::UNREADABLE);
+        let (_, incomplete) = parse_all(b"version 15\ntimestamp 1\ncpu0 1 2 3 4 5 6 7 8 9 10\n", &mut cores);
+        assert_eq!(incomplete, Incomplete::UNREADABLE);
     }
 
-    // Goal: numbers of a version that is not known are not taken for something. Method: versions around the known ones; open.
+    // Proves that unsupported versions are refused and their numbers are not used.
     #[test]
     fn other_versions_are_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -171,42 +179,42 @@ mod tests {
         for version in ["14", "18", "x"] {
             let text = String::from_utf8(TEXT.to_vec()).unwrap().replace("15\n", &format!("{version}\n"));
             let mut cores = Vec::new();
-            let (_, shortfall) = whole(text.as_bytes(), &mut cores);
-            assert!(cores.is_empty() && !shortfall.is_none(), "{version}");
+            let (_, incomplete) = parse_all(text.as_bytes(), &mut cores);
+            assert!(cores.is_empty() && !incomplete.is_none(), "{version}");
             std::fs::write(folder.path().join(FILE), text).unwrap();
-            let error = opened(&ENTRY, "", folder.path()).unwrap_err().to_string();
-            assert_eq!(error, "/proc/schedstat: a version of the file that is not known: 15 to 17 are known");
+            let error = open_sampler(&SPEC, "", folder.path()).unwrap_err().to_string();
+            assert_eq!(error, "/proc/schedstat: unsupported version: 15 to 17 are supported");
         }
     }
 
-    // Goal: cores come and go, and patterns leave some out. Method: a file that changes between two samples.
+    // Proves that cores come and go, and that patterns skip some.
     #[test]
     fn cores_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("proc")).unwrap();
         std::fs::write(folder.path().join(FILE), TEXT).unwrap();
-        let mut sampler = opened(&ENTRY, "exclude = [\"cpu1\"]", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "exclude = [\"cpu1\"]", folder.path()).unwrap();
         let one = b"version 15\ntimestamp 15\ncpu1 2 0 2 2 2 2 2 2 2\ncpu3 21 0 23 24 25 26 27 28 29\n";
         for (text, expected) in [(TEXT, vec![0, 3]), (&one[..], vec![3]), (TEXT, vec![0, 3])] {
             std::fs::write(folder.path().join(FILE), text).unwrap();
             sampler.read().unwrap();
             let mut builder = FlatBufferBuilder::new();
-            assert_eq!(sampler.build(0, &mut builder), Shortfall::NONE);
+            assert_eq!(sampler.build(0, &mut builder), Incomplete::NONE);
             let sample = flatbuffers::root::<Schedstat<'_>>(builder.finished_data()).unwrap();
             let cores: Vec<u64> = sample.cores().iter().map(CoreSchedule::core).collect();
             assert_eq!(cores, expected);
         }
     }
 
-    // Goal: a captured host is read whole. Method: a naive parser beside ours, through the sampler.
+    // Proves that a captured host is read completely, as by a naive parser.
     #[test]
     fn a_captured_host_is_read() {
         let Some(captured) = fixture("./proc/schedstat") else { return };
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("proc")).unwrap();
         std::fs::write(folder.path().join(FILE), &captured).unwrap();
-        let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
-        assert_eq!(shortfall, Shortfall::NONE);
+        let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
+        assert_eq!(incomplete, Incomplete::NONE);
         let sample = flatbuffers::root::<Schedstat<'_>>(&payload).unwrap();
         let text = String::from_utf8(captured).unwrap();
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();

@@ -3,23 +3,25 @@
 use flatbuffers::FlatBufferBuilder;
 
 use super::text;
-use super::{Entry, Opening, Unavailable, host_file};
+use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{Slab, SlabArgs, SlabCache};
 
 const FILE: &str = "proc/slabinfo";
-const HINT: &str = ": only root may read it (capability CAP_DAC_READ_SEARCH), and not every kernel has it";
-/// Most caches in one sample; kernels have some 200, each with control groups or file systems some more.
+const HINT: &str = ": only root or CAP_DAC_READ_SEARCH may read it, and not every kernel has it";
+/// Maximum number of caches in one sample; kernels have about 200, and more with control groups or
+/// some file systems.
 const CACHES_MAX: usize = 8192;
 const VERSION: &[u8] = b"slabinfo - version: 2.1";
-/// What follows a name and its numbers.
+/// The text after a name and its numbers.
 const TUNABLES: &[u8] = b" : tunables";
-const NUMBERS: usize = 5;
+const NUMBER_COUNT: usize = 5;
 
-/// Include and exclude speak of caches. The kernel holds the mutex of all caches while it prints the file: nobody can make or remove
-/// a cache meanwhile, while objects come and go as ever.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match caches. The kernel holds the mutex of all caches while it prints
+/// the file: no cache can be created or destroyed meanwhile, while objects are allocated and freed
+/// as usual.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "slab",
     root: "flatcap.host.Slab",
     schema: include_bytes!("../../../generated/host/slab.bfbs"),
@@ -30,15 +32,19 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let file = host_file(opening.host, FILE, HINT)?;
-    Ok(Opened::built(SlabSampler { file, chosen: Chosen::new(opening.selection()), caches: Vec::new() }))
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let file = host_file(context.host, FILE, HINT)?;
+    Ok(OpenedSampler::built(SlabSampler {
+        file,
+        filter: CachedNameFilter::new(context.selection()),
+        caches: Vec::new(),
+    }))
 }
 
 #[derive(Debug)]
 struct SlabSampler {
     file: HostFile,
-    chosen: Chosen,
+    filter: CachedNameFilter,
     caches: Vec<SlabCache>, // reused
 }
 
@@ -47,40 +53,41 @@ impl Sampler for SlabSampler {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let shortfall = parse(self.file.content(), &mut self.chosen, &mut self.caches);
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let incomplete = parse(self.file.content(), &mut self.filter, &mut self.caches);
         let caches = builder.create_vector(&self.caches);
         let root = Slab::create(builder, &SlabArgs { caches: Some(caches) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-/// `NAME 375 532 576 28 4 : tunables 0 0 0 : slabdata 19 19 0`, behind two lines of heading.
-fn parse(content: &[u8], chosen: &mut Chosen, caches: &mut Vec<SlabCache>) -> Shortfall {
+/// Parses lines of the form `NAME 375 532 576 28 4 : tunables 0 0 0 : slabdata 19 19 0`, after two
+/// heading lines.
+fn parse(content: &[u8], filter: &mut CachedNameFilter, caches: &mut Vec<SlabCache>) -> Incomplete {
     caches.clear();
-    let (mut lines, mut shortfall) = text::whole_lines(content);
-    // The columns of another version are not known.
+    let (mut lines, mut incomplete) = text::whole_lines(content);
+    // The columns of other versions are unknown.
     if lines.next() != Some(VERSION) {
-        return shortfall | Shortfall::UNREADABLE;
+        return incomplete | Incomplete::UNREADABLE;
     }
     for (at, line) in lines.filter(|line| !line.starts_with(b"#")).enumerate() {
-        // A name may have colons and, on old kernels, spaces.
+        // A name may contain colons and, on old kernels, spaces.
         let Some(end) = line.windows(TUNABLES.len()).position(|window| window == TUNABLES) else {
-            shortfall |= Shortfall::UNREADABLE;
+            incomplete |= Incomplete::UNREADABLE;
             continue;
         };
         let (front, rest) = line.split_at(end);
         let (name, counts) = split_numbers(front);
-        if !chosen.wants(at, name) {
+        if !filter.matches(at, name) {
             continue;
         }
         let Some(name) = text::name::<64>(name) else {
-            shortfall |= Shortfall::UNREADABLE;
+            incomplete |= Incomplete::UNREADABLE;
             continue;
         };
         if caches.len() == CACHES_MAX {
-            shortfall |= Shortfall::TOO_MANY;
+            incomplete |= Incomplete::TOO_MANY;
             break;
         }
         let ([active_objects, objects, object_size, objects_per_slab, pages_per_slab], lacks) =
@@ -97,16 +104,16 @@ fn parse(content: &[u8], chosen: &mut Chosen, caches: &mut Vec<SlabCache>) -> Sh
             active_slabs,
             slabs,
         ));
-        // The last one, of which nothing is recorded, shows that the line is whole.
-        shortfall |= lacks | lacks_more | Shortfall::CUT.unless(fields.next().is_some());
+        // The last field, which is not recorded, shows that the line is complete.
+        incomplete |= lacks | lacks_more | Incomplete::CUT.unless(fields.next().is_some());
     }
-    shortfall
+    incomplete
 }
 
-/// A name, and the last five fields behind it.
+/// Splits a name from the last five fields after it.
 fn split_numbers(front: &[u8]) -> (&[u8], &[u8]) {
     let mut name = front.trim_ascii_end();
-    for _ in 0..NUMBERS {
+    for _ in 0..NUMBER_COUNT {
         let end = name.iter().rposition(|byte| *byte == b' ').unwrap_or(0);
         name = name.get(..end).unwrap_or_default().trim_ascii_end();
     }
@@ -120,7 +127,9 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, opened, sampled, sampled_under};
+    use crate::sampling::sources::tests::{
+        assert_damage_is_marked, fixture, open_sampler, sample_this_host, sample_under,
+    };
     use crate::sampling::sources::text::ABSENT;
 
     const TEXT: &[u8] = b"slabinfo - version: 2.1\n# name <active_objs>\n\
@@ -131,17 +140,17 @@ mod tests {
         cache.name().iter().take_while(|byte| *byte != 0).map(char::from).collect()
     }
 
-    fn parsed(text: &[u8]) -> (Vec<SlabCache>, Shortfall) {
+    fn parsed(text: &[u8]) -> (Vec<SlabCache>, Incomplete) {
         let mut caches = Vec::new();
-        let shortfall = parse(text, &mut Chosen::default(), &mut caches);
-        (caches, shortfall)
+        let incomplete = parse(text, &mut CachedNameFilter::default(), &mut caches);
+        (caches, incomplete)
     }
 
-    // Goal: every value is in its place, with strange names. Method: a file with all values different.
+    // Proves that every value ends up in its field, also after unusual names.
     #[test]
     fn every_value_is_in_its_place() {
-        let (caches, shortfall) = parsed(TEXT);
-        assert!(shortfall.is_none());
+        let (caches, incomplete) = parsed(TEXT);
+        assert!(incomplete.is_none());
         assert_eq!(caches.iter().map(name).collect::<Vec<_>>(), ["iwl_cmd_pool:0000:04:00.0", "two words"]);
         let cache = caches[1];
         assert_eq!((cache.active_objects(), cache.objects(), cache.object_size()), (21, 22, 23));
@@ -149,44 +158,44 @@ mod tests {
         assert_eq!((cache.active_slabs(), cache.slabs()), (29, 30));
     }
 
-    // Goal: damaged text never panics, a cut file is never called whole, each damage has its reason. Method: every cut,
-    // every byte replaced, and one of each kind.
+    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
+    // has its reason.
     #[test]
     fn damaged_text_is_marked() {
-        assert_composed(TEXT, |text| {
-            let (caches, shortfall) = parsed(text);
-            shortfall.is_none() && caches.len() == 2
+        assert_damage_is_marked(TEXT, |text| {
+            let (caches, incomplete) = parsed(text);
+            incomplete.is_none() && caches.len() == 2
         });
         let with = |line: &str| parsed(format!("slabinfo - version: 2.1\n{line}\n").as_bytes());
-        assert_eq!(with("a 1 2 3 4 5 : tunables 6 7 8 : slabdata 9 10").1, Shortfall::CUT);
-        let (caches, shortfall) = with("a 1 -2 3 4 5 : tunables 6 7 8 : slabdata x 10 11");
+        assert_eq!(with("a 1 2 3 4 5 : tunables 6 7 8 : slabdata 9 10").1, Incomplete::CUT);
+        let (caches, incomplete) = with("a 1 -2 3 4 5 : tunables 6 7 8 : slabdata x 10 11");
         assert_eq!((caches[0].objects(), caches[0].active_slabs()), (ABSENT, ABSENT));
-        assert_eq!(shortfall, Shortfall::UNREADABLE);
-        assert_eq!(with("a 1 2 3 4 5").1, Shortfall::UNREADABLE);
+        assert_eq!(incomplete, Incomplete::UNREADABLE);
+        assert_eq!(with("a 1 2 3 4 5").1, Incomplete::UNREADABLE);
         let long = "x".repeat(64);
         assert_eq!(
             with(&format!("{long} 1 2 3 4 5 : tunables 6 7 8 : slabdata 9 10 11")).1,
-            Shortfall::UNREADABLE
+            Incomplete::UNREADABLE
         );
-        assert_eq!(parsed(b"slabinfo - version: 3.0\n").1, Shortfall::UNREADABLE);
+        assert_eq!(parsed(b"slabinfo - version: 3.0\n").1, Incomplete::UNREADABLE);
         let line = "a 1 2 3 4 5 : tunables 6 7 8 : slabdata 9 10 11\n".repeat(CACHES_MAX + 1);
-        let (caches, shortfall) = with(&line);
-        assert_eq!((caches.len(), shortfall), (CACHES_MAX, Shortfall::TOO_MANY));
+        let (caches, incomplete) = with(&line);
+        assert_eq!((caches.len(), incomplete), (CACHES_MAX, Incomplete::TOO_MANY));
     }
 
-    // Goal: caches are chosen by name. Method: a tree.
+    // Proves that caches are selected by name.
     #[test]
     fn caches_are_chosen() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("proc")).unwrap();
         std::fs::write(folder.path().join(FILE), TEXT).unwrap();
-        let (payload, shortfall) = sampled_under(&ENTRY, "include = [\"iwl*\"]", folder.path());
+        let (payload, incomplete) = sample_under(&SPEC, "include = [\"iwl*\"]", folder.path());
         let slab = flatbuffers::root::<Slab<'_>>(&payload).unwrap();
         assert_eq!(slab.caches().iter().map(name).collect::<Vec<_>>(), ["iwl_cmd_pool:0000:04:00.0"]);
-        assert!(shortfall.is_none());
+        assert!(incomplete.is_none());
     }
 
-    // Goal: live and captured hosts are read whole, cache by cache. Method: a naive parser beside ours.
+    // Proves that all caches of this host and of captured hosts are read, as by a naive parser.
     #[test]
     fn agrees_with_a_naive_reading() {
         let naive = |text: &str| -> Vec<(String, u64, u64)> {
@@ -199,21 +208,21 @@ mod tests {
         let seen = |cache: &SlabCache| (name(cache), cache.object_size(), cache.objects_per_slab());
         if let Some(text) = fixture("./proc/slabinfo") {
             let text = String::from_utf8(text).unwrap().replace("Mode: 644\n", "");
-            let (caches, shortfall) = parsed(text.as_bytes());
-            assert!(shortfall.is_none());
+            let (caches, incomplete) = parsed(text.as_bytes());
+            assert!(incomplete.is_none());
             assert_eq!(caches.iter().map(seen).collect::<Vec<_>>(), naive(&text));
         }
-        if let Err(missing) = opened(&ENTRY, "", Path::new("/")) {
-            println!("passed over: {missing}");
+        if let Err(missing) = open_sampler(&SPEC, "", Path::new("/")) {
+            println!("skipped: {missing}");
             return;
         }
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let slab = flatbuffers::root::<Slab<'_>>(&payload).unwrap();
         let live = std::fs::read_to_string("/proc/slabinfo").unwrap();
         assert_eq!(slab.caches().iter().map(seen).collect::<Vec<_>>(), naive(&live));
     }
 
-    // Goal: another reader of the same file agrees. Method: `vmstat -m` from procps; sizes do not change.
+    // Proves agreement with `vmstat -m` of procps on sizes, which do not change.
     #[test]
     fn agrees_with_vmstat() {
         let output = Command::new("vmstat").args(["-m", "-n"]).output();
@@ -227,13 +236,13 @@ mod tests {
                 Some((*words.first()?, words.get(3)?.parse().ok()?))
             })
             .collect();
-        if theirs.is_empty() || opened(&ENTRY, "", Path::new("/")).is_err() {
-            println!("passed over: no vmstat -m");
+        if theirs.is_empty() || open_sampler(&SPEC, "", Path::new("/")).is_err() {
+            println!("skipped: no vmstat -m");
             return;
         }
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let slab = flatbuffers::root::<Slab<'_>>(&payload).unwrap();
-        // vmstat cuts long names.
+        // vmstat truncates long names.
         let found = slab
             .caches()
             .iter()

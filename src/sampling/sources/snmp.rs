@@ -1,26 +1,27 @@
-//! `snmp`: counters of IP, ICMP, TCP, UDP and UDP-Lite, from /proc/net/snmp and, for IPv6, /proc/net/snmp6.
+//! `snmp`: counters of IP, ICMP, TCP, UDP and UDP-Lite, from /proc/net/snmp and, for IPv6,
+//! /proc/net/snmp6.
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::counters::{Keyed, Keys, Layout, Part};
-use super::network::of_namespace;
+use super::counters::{CounterFile, CounterKeys, CounterLayout, CounterSet};
+use super::network::namespace_path;
 use super::text;
-use super::{Entry, Opening, Unavailable};
-use crate::os::host::Records;
-use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
+use super::{OpenContext, SourceSpec, Unavailable};
+use crate::os::host::RecordStructure;
+use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{IcmpMessages, Snmp, SnmpArgs, SnmpCounters};
 
 const SNMP: &str = "proc/net/snmp";
 const SNMP6: &str = "proc/net/snmp6";
-/// Most types of ICMP messages: each protocol version has 256.
+/// Maximum number of ICMP message types: each protocol version has 256.
 const TYPES_MAX: usize = 512;
-/// The field of those types, as a selection may name it.
+/// Name of the field of these types in a selection.
 const TYPES: &[u8] = b"icmp_types";
 const BYTES: usize = size_of::<SnmpCounters>();
 
-/// Include and exclude speak of fields, such as `tcp_in_errs` and `icmp_types`. A host without IPv6 lacks the second file: its fields
-/// are absent.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match fields, such as `tcp_in_errs` and `icmp_types`. A host without
+/// IPv6 lacks the second file: its fields are absent.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "snmp",
     root: "flatcap.host.Snmp",
     schema: include_bytes!("../../../generated/host/snmp.bfbs"),
@@ -31,33 +32,33 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let selection = opening.selection();
-    let parts = [
-        Part {
-            path: of_namespace(opening.host, SNMP, "proc/1/net/snmp"),
-            layout: Layout::Headed,
-            records: Records::One,
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let selection = context.selection();
+    let files = [
+        CounterFile {
+            path: namespace_path(context.host, SNMP, "proc/1/net/snmp"),
+            layout: CounterLayout::Headed,
+            records: RecordStructure::One,
             is_optional: false,
         },
-        Part {
-            path: of_namespace(opening.host, SNMP6, "proc/1/net/snmp6"),
-            layout: Layout::Lines { section: b"", skip: 0 },
-            records: Records::One,
+        CounterFile {
+            path: namespace_path(context.host, SNMP6, "proc/1/net/snmp6"),
+            layout: CounterLayout::Lines { section: b"", skip: 0 },
+            records: RecordStructure::One,
             is_optional: true,
         },
     ];
-    let keys = Keys::of(ENTRY.schema, "flatcap.host.SnmpCounters", &selection);
-    Ok(Opened::built(SnmpSampler {
-        counters: Keyed::open(opening.host, &parts, keys)?,
+    let keys = CounterKeys::of(SPEC.schema, "flatcap.host.SnmpCounters", &selection);
+    Ok(OpenedSampler::built(SnmpSampler {
+        counters: CounterSet::open(context.host, &files, keys)?,
         types: Vec::new(),
-        are_types_wanted: selection.wants(TYPES),
+        are_types_wanted: selection.matches(TYPES),
     }))
 }
 
 #[derive(Debug)]
 struct SnmpSampler {
-    counters: Keyed,
+    counters: CounterSet,
     types: Vec<IcmpMessages>, // reused
     are_types_wanted: bool,
 }
@@ -67,47 +68,48 @@ impl Sampler for SnmpSampler {
         self.counters.read()
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let Self { counters, types, are_types_wanted } = self;
         types.clear();
         let mut filled = SnmpCounters([0; BYTES]);
-        let shortfall = counters.fill(&mut filled.0, |section, name, value| {
-            if *are_types_wanted { icmp_type(section, name, value, types) } else { Shortfall::NONE }
+        let incomplete = counters.fill(&mut filled.0, |section, name, value| {
+            if *are_types_wanted { icmp_type(section, name, value, types) } else { Incomplete::NONE }
         });
         let types = builder.create_vector(types);
         let root = Snmp::create(builder, &SnmpArgs { counters: Some(&filled), icmp_types: Some(types) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-/// Adds the messages of one type, if it is that: `IcmpMsg: InType3`, `Icmp6OutType135`. Any other name is passed over.
-fn icmp_type(section: &[u8], name: &[u8], value: Option<&[u8]>, types: &mut Vec<IcmpMessages>) -> Shortfall {
+/// Adds the messages of one type, if the name is one: `IcmpMsg: InType3`, `Icmp6OutType135`. Other
+/// names are skipped.
+fn icmp_type(section: &[u8], name: &[u8], value: Option<&[u8]>, types: &mut Vec<IcmpMessages>) -> Incomplete {
     let (version, name) = match (section, name.strip_prefix(b"Icmp6")) {
         (b"IcmpMsg:", _) => (4, name),
         (b"", Some(name)) => (6, name),
-        _ => return Shortfall::NONE,
+        _ => return Incomplete::NONE,
     };
     let (is_received, number) = match (name.strip_prefix(b"InType"), name.strip_prefix(b"OutType")) {
         (Some(number), _) => (true, number),
         (None, Some(number)) => (false, number),
-        (None, None) => return Shortfall::NONE,
+        (None, None) => return Incomplete::NONE,
     };
-    let Some(number) = text::number(number) else { return Shortfall::UNREADABLE };
-    let mut shortfall = Shortfall::NONE;
-    let count = text::value(value, &mut shortfall);
+    let Some(number) = text::number(number) else { return Incomplete::UNREADABLE };
+    let mut incomplete = Incomplete::NONE;
+    let count = text::value(value, &mut incomplete);
     let known = types.iter().position(|one| one.version() == version && one.type_() == number);
     let index = known.unwrap_or(types.len());
     if known.is_none() && types.len() < TYPES_MAX {
-        // The kernel leaves out a direction that it has seen nothing of.
+        // The kernel omits a direction without messages.
         types.push(IcmpMessages::new(version, number, 0, 0));
     }
     match types.get_mut(index) {
         Some(one) if is_received => one.set_received(count),
         Some(one) => one.set_sent(count),
-        None => shortfall |= Shortfall::TOO_MANY,
+        None => incomplete |= Incomplete::TOO_MANY,
     }
-    shortfall
+    incomplete
 }
 
 #[cfg(test)]
@@ -116,9 +118,9 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::sampling::Selection;
+    use crate::sampling::NameFilter;
     use crate::sampling::sources::counters::VALUE_BYTES;
-    use crate::sampling::sources::tests::{assert_composed, fixture, sampled, sampled_under};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_this_host, sample_under};
 
     const TEXT: &str = "Ip: Forwarding DefaultTTL InReceives\nIp: 2 64 3\nIcmp: InMsgs\nIcmp: 4\n\
         IcmpMsg: InType3 OutType3 OutType8\nIcmpMsg: 5 6 7\nTcp: RtoMin MaxConn ActiveOpens\nTcp: 8 -1 9\n";
@@ -139,9 +141,10 @@ mod tests {
         snmp.icmp_types().iter().map(|one| (one.version(), one.type_(), one.received(), one.sent())).collect()
     }
 
-    /// All that a payload has, by `origin`.
+    /// Returns all values of a payload, by `origin`.
     fn values(snmp: &Snmp<'_>) -> BTreeMap<String, i64> {
-        let origins = Keys::of(ENTRY.schema, "flatcap.host.SnmpCounters", &Selection::default()).origins();
+        let origins =
+            CounterKeys::of(SPEC.schema, "flatcap.host.SnmpCounters", &NameFilter::default()).origins();
         let places = snmp.counters().0.chunks_exact(VALUE_BYTES);
         let mut values: BTreeMap<String, i64> = origins
             .into_iter()
@@ -170,7 +173,7 @@ mod tests {
         values
     }
 
-    /// The same by a parser that knows nothing of ours.
+    /// The same by an independent parser.
     fn naive(snmp: &str, snmp6: &str) -> BTreeMap<String, i64> {
         let lines: Vec<Vec<&str>> = snmp.lines().map(|line| line.split_whitespace().collect()).collect();
         let mut values = BTreeMap::new();
@@ -186,13 +189,13 @@ mod tests {
         values
     }
 
-    // Goal: every value is in its place, one may be negative, types of messages have both directions. Method: files with all
-    // values different.
+    // Proves that every value ends up in its field, one of them negative, and that types of
+    // messages have both directions.
     #[test]
     fn every_value_is_in_its_place() {
         let folder = tree(TEXT, Some(TEXT6));
-        let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
-        assert!(shortfall.is_none());
+        let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
+        assert!(incomplete.is_none());
         let snmp = flatbuffers::root::<Snmp<'_>>(&payload).unwrap();
         assert_eq!(values(&snmp), naive(TEXT, TEXT6));
         assert_eq!(types(&snmp), [(4, 3, 5, 6), (4, 8, 0, 7), (6, 135, 11, 0)]);
@@ -206,63 +209,63 @@ mod tests {
         assert_eq!((counters.udp_in_datagrams(), counters.tcp_in_segs()), (text::ABSENT, text::ABSENT));
     }
 
-    // Goal: without the second file the host is whole; what nobody wants is absent. Method: trees and patterns.
+    // Proves that a host without the second file is complete, and that unwanted values are absent.
     #[test]
     fn fields_are_chosen() {
         let folder = tree(TEXT, None);
-        let (payload, shortfall) =
-            sampled_under(&ENTRY, "exclude = [\"icmp*\", \"tcp_max_conn\"]", folder.path());
-        assert!(shortfall.is_none());
+        let (payload, incomplete) =
+            sample_under(&SPEC, "exclude = [\"icmp*\", \"tcp_max_conn\"]", folder.path());
+        assert!(incomplete.is_none());
         let snmp = flatbuffers::root::<Snmp<'_>>(&payload).unwrap();
         let counters = snmp.counters();
         assert!(types(&snmp).is_empty() && counters.tcp_max_conn().is_nan());
         assert_eq!((counters.icmp_in_msgs(), counters.tcp_rto_min()), (text::ABSENT, 8));
     }
 
-    // Goal: damaged text never panics, and a cut file is never called whole. Method: every cut, every byte replaced, of the
-    // lines of types.
+    // Proves that damaged text never panics and a cut file is always marked, in lines of message
+    // types.
     #[test]
     fn damaged_text_is_marked() {
         let text = b"IcmpMsg: InType3 OutType3\nIcmpMsg: 5 6\n";
-        assert_composed(text, |text| {
+        assert_damage_is_marked(text, |text| {
             let mut types = Vec::new();
             let mut bytes = [0; BYTES];
-            let keys = Keys::of(ENTRY.schema, "flatcap.host.SnmpCounters", &Selection::default());
-            let mut filling = crate::sampling::sources::counters::Filling::new(&keys, &mut bytes);
-            let mut order = crate::sampling::sources::counters::Order::default();
-            filling.file(Layout::Headed, &mut order, text, |section, name, value| {
+            let keys = CounterKeys::of(SPEC.schema, "flatcap.host.SnmpCounters", &NameFilter::default());
+            let mut writer = crate::sampling::sources::counters::CounterWriter::new(&keys, &mut bytes);
+            let mut order = crate::sampling::sources::counters::CounterOrder::default();
+            writer.read_file(CounterLayout::Headed, &mut order, text, |section, name, value| {
                 icmp_type(section, name, value, &mut types)
             });
-            filling.shortfall.is_none() && types.len() == 1
+            writer.incomplete.is_none() && types.len() == 1
         });
         let mut types = Vec::new();
         for number in 0..TYPES_MAX {
             let name = format!("Icmp6InType{number}");
             assert!(icmp_type(b"", name.as_bytes(), Some(b"1"), &mut types).is_none());
         }
-        assert_eq!(icmp_type(b"", b"Icmp6InType999", Some(b"1"), &mut types), Shortfall::TOO_MANY);
-        assert_eq!(icmp_type(b"", b"Icmp6InTypeX", Some(b"1"), &mut types), Shortfall::UNREADABLE);
-        assert_eq!(icmp_type(b"", b"Icmp6InType1", None, &mut types), Shortfall::CUT);
+        assert_eq!(icmp_type(b"", b"Icmp6InType999", Some(b"1"), &mut types), Incomplete::TOO_MANY);
+        assert_eq!(icmp_type(b"", b"Icmp6InTypeX", Some(b"1"), &mut types), Incomplete::UNREADABLE);
+        assert_eq!(icmp_type(b"", b"Icmp6InType1", None, &mut types), Incomplete::CUT);
     }
 
-    // Goal: all values of captured hosts are read, none is left out. Method: a naive parser beside ours.
+    // Proves that all values of captured hosts are read, as by a naive parser.
     #[test]
     fn captured_hosts_are_read() {
         let (Some(snmp), Some(snmp6)) = (fixture("26231/net/snmp"), fixture("26231/net/snmp6")) else {
             return;
         };
-        // The archive left the file's mode behind its content.
+        // The archive has the mode of each file after its content.
         let [snmp, snmp6] =
             [snmp, snmp6].map(|text| String::from_utf8(text).unwrap().replace("Mode: 644\n", ""));
         let folder = tree(&snmp, Some(&snmp6));
-        let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
-        assert!(shortfall.is_none());
+        let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
+        assert!(incomplete.is_none());
         let ours = values(&flatbuffers::root::<Snmp<'_>>(&payload).unwrap());
         assert_eq!(ours, naive(&snmp, &snmp6));
     }
 
-    // Goal: all values of this host are read, none is left out, and none is another's. Method: the files before and after,
-    // by a naive parser; counters lie between.
+    // Proves that all values of this host are read and go to their names: counters are between
+    // those that a naive parser finds before and after.
     #[test]
     fn agrees_with_this_host() {
         let read = || {
@@ -272,18 +275,18 @@ mod tests {
             )
         };
         let before = read();
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let after = read();
         let ours = values(&flatbuffers::root::<Snmp<'_>>(&payload).unwrap());
         for (name, last) in after {
             let (first, ours) = (before.get(&name).copied().unwrap_or(0), ours.get(&name).copied());
-            // A gauge may go both ways.
+            // A gauge may go up and down.
             let fits = ours.is_some_and(|ours| (first..=last).contains(&ours) || name == "Tcp:CurrEstab");
             assert!(fits, "{name}: {first} {ours:?} {last}");
         }
     }
 
-    // Goal: another reader of the same files agrees. Method: `nstat -az` from iproute2, before and after.
+    // Proves agreement with `nstat` of iproute2, run before and after.
     #[test]
     fn agrees_with_nstat() {
         let read = || -> Option<BTreeMap<String, u64>> {
@@ -295,8 +298,8 @@ mod tests {
             });
             Some(pairs.collect())
         };
-        let (Some(before), payload, Some(after)) = (read(), sampled(&ENTRY), read()) else {
-            println!("passed over: no nstat");
+        let (Some(before), payload, Some(after)) = (read(), sample_this_host(&SPEC), read()) else {
+            println!("skipped: no nstat");
             return;
         };
         let ours = values(&flatbuffers::root::<Snmp<'_>>(&payload).unwrap());

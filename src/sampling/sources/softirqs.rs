@@ -3,19 +3,19 @@
 use flatbuffers::FlatBufferBuilder;
 
 use super::text;
-use super::{Entry, Opening, Unavailable, host_file};
+use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Chosen, Opened, ReadError, Sampler, Shortfall};
+use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{CoreSoftirqs, Softirqs, SoftirqsArgs};
 
 const FILE: &str = "proc/softirqs";
-/// Most cores in one sample; Linux is built for at most as many.
+/// Maximum number of cores in one sample; Linux supports no more.
 const CORES_MAX: usize = 8192;
 
-/// Puts a count into its place.
-type Set = fn(&mut CoreSoftirqs, u64);
-/// The kinds by the names of their lines. A kind that a later kernel adds is passed over.
-const KINDS: [(&[u8], Set); 11] = [
+/// Sets a count in its field.
+type SetCount = fn(&mut CoreSoftirqs, u64);
+/// The kinds, by the names of their lines. Kinds that a later kernel adds are skipped.
+const KINDS: [(&[u8], SetCount); 11] = [
     (b"HI", CoreSoftirqs::set_hi),
     (b"TIMER", CoreSoftirqs::set_timer),
     (b"NET_TX", CoreSoftirqs::set_net_tx),
@@ -29,8 +29,8 @@ const KINDS: [(&[u8], Set); 11] = [
     (b"RCU", CoreSoftirqs::set_rcu),
 ];
 
-/// Patterns of its configuration match cores by their names in the file: `CPU0`.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match cores by their names in the file: `CPU0`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "softirqs",
     root: "flatcap.host.Softirqs",
     schema: include_bytes!("../../../generated/host/softirqs.bfbs"),
@@ -41,25 +41,26 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let file = host_file(opening.host, FILE, "")?;
-    let cores = Cores { chosen: Chosen::new(opening.selection()), ..Cores::default() };
-    Ok(Opened::built(SoftirqsSampler { file, cores, kinds: 0 }))
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let file = host_file(context.host, FILE, "")?;
+    let cores =
+        SoftirqColumns { filter: CachedNameFilter::new(context.selection()), ..SoftirqColumns::default() };
+    Ok(OpenedSampler::built(SoftirqsSampler { file, cores, kinds: 0 }))
 }
 
 #[derive(Debug)]
 struct SoftirqsSampler {
     file: HostFile,
-    cores: Cores, // reused
-    kinds: u32,   // bit k: the kind KINDS[k] was there
+    cores: SoftirqColumns, // reused
+    kinds: u32,            // bit k: KINDS[k] was present
 }
 
 /// The columns of the file.
 #[derive(Debug, Default)]
-struct Cores {
+struct SoftirqColumns {
     counts: Vec<CoreSoftirqs>,
-    wanted: Vec<bool>, // one a column
-    chosen: Chosen,
+    wanted: Vec<bool>, // one per column
+    filter: CachedNameFilter,
 }
 
 impl Sampler for SoftirqsSampler {
@@ -67,27 +68,28 @@ impl Sampler for SoftirqsSampler {
         self.file.read().map_err(|error| ReadError { file: FILE, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let (kinds, mut shortfall) = parse(self.file.content(), &mut self.cores);
-        shortfall |= Shortfall::MISSING.unless(kinds & self.kinds == self.kinds);
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let (kinds, mut incomplete) = parse(self.file.content(), &mut self.cores);
+        incomplete |= Incomplete::MISSING.unless(kinds & self.kinds == self.kinds);
         self.kinds |= kinds;
         let cores = builder.create_vector(&self.cores.counts);
         let root = Softirqs::create(builder, &SoftirqsArgs { cores: Some(cores) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-/// Reads everything that is there; says which kinds were, and what was not.
-fn parse(content: &[u8], cores: &mut Cores) -> (u32, Shortfall) {
-    let (mut lines, mut shortfall) = text::whole_lines(content);
+/// Parses all values present. Returns the kinds found, and the reasons for which values are
+/// missing.
+fn parse(content: &[u8], cores: &mut SoftirqColumns) -> (u32, Incomplete) {
+    let (mut lines, mut incomplete) = text::whole_lines(content);
     let head = columns(lines.next().unwrap_or_default(), cores);
-    shortfall |= head;
+    incomplete |= head;
     let mut kinds = 0;
     for line in lines {
         let mut fields = text::fields(line);
         let Some(name) = fields.next().and_then(|name| name.strip_suffix(b":")) else {
-            shortfall |= Shortfall::UNREADABLE;
+            incomplete |= Incomplete::UNREADABLE;
             continue;
         };
         let Some((kind, (_, set))) = KINDS.iter().enumerate().find(|(_, (known, _))| *known == name) else {
@@ -95,35 +97,35 @@ fn parse(content: &[u8], cores: &mut Cores) -> (u32, Shortfall) {
         };
         kinds |= 1 << kind;
         for core in &mut cores.counts {
-            set(core, text::value(fields.next(), &mut shortfall));
+            set(core, text::value(fields.next(), &mut incomplete));
         }
-        // More counts than cores: whose they are cannot be told.
-        shortfall |= Shortfall::UNREADABLE.unless(fields.next().is_none() || !head.is_none());
+        // More counts than cores cannot be assigned to them.
+        incomplete |= Incomplete::UNREADABLE.unless(fields.next().is_none() || !head.is_none());
     }
-    shortfall |= Shortfall::CUT.unless(kinds != 0 && !cores.counts.is_empty());
+    incomplete |= Incomplete::CUT.unless(kinds != 0 && !cores.counts.is_empty());
     let mut wanted = cores.wanted.iter();
     cores.counts.retain(|_| wanted.next().is_some_and(|is_wanted| *is_wanted));
-    (kinds, shortfall)
+    (kinds, incomplete)
 }
 
-/// Reads the numbers of the cores; none is believed where one is none.
-fn columns(line: &[u8], cores: &mut Cores) -> Shortfall {
+/// Parses the numbers of the cores. If one is invalid, all are discarded.
+fn columns(line: &[u8], cores: &mut SoftirqColumns) -> Incomplete {
     cores.counts.clear();
     cores.wanted.clear();
     for (place, name) in text::fields(line).enumerate() {
         let Some(core) = name.strip_prefix(b"CPU").and_then(text::number) else {
             cores.counts.clear();
-            return Shortfall::UNREADABLE;
+            return Incomplete::UNREADABLE;
         };
         if place == CORES_MAX {
-            return Shortfall::TOO_MANY;
+            return Incomplete::TOO_MANY;
         }
-        let mut counts = CoreSoftirqs([0xFF; size_of::<CoreSoftirqs>()]); // ABSENT in every place
+        let mut counts = CoreSoftirqs([0xFF; size_of::<CoreSoftirqs>()]); // ABSENT in every counter
         counts.set_core(core);
         cores.counts.push(counts);
-        cores.wanted.push(cores.chosen.wants(place, name));
+        cores.wanted.push(cores.filter.matches(place, name));
     }
-    Shortfall::NONE
+    Incomplete::NONE
 }
 
 #[cfg(test)]
@@ -131,7 +133,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, opened, sampled, sampled_under};
+    use crate::sampling::sources::tests::{
+        assert_damage_is_marked, fixture, open_sampler, sample_this_host, sample_under,
+    };
     use crate::sampling::sources::text::ABSENT;
 
     const TEXT: &[u8] =
@@ -139,7 +143,7 @@ mod tests {
         NET_RX: 4 24\n BLOCK: 5 25\n IRQ_POLL: 6 26\n LATER: 9 9\n TASKLET: 7 27\n SCHED: 8 28\n\
         HRTIMER: 9 29\n    RCU: 10 30\n";
 
-    /// Values by kind, one a core, as a second reader sees them.
+    /// Values by kind, one per core, as a naive parser finds them.
     fn naive(text: &str) -> BTreeMap<String, Vec<u64>> {
         let lines = text.lines().skip(1).map(|line| line.split_once(':').unwrap());
         lines
@@ -151,8 +155,8 @@ mod tests {
     }
 
     fn by_kind(cores: &[CoreSoftirqs]) -> BTreeMap<String, Vec<u64>> {
-        type Get = fn(&CoreSoftirqs) -> u64;
-        let kinds: [(&str, Get); 10] = [
+        type GetCount = fn(&CoreSoftirqs) -> u64;
+        let kinds: [(&str, GetCount); 10] = [
             ("HI", CoreSoftirqs::hi),
             ("TIMER", CoreSoftirqs::timer),
             ("NET_TX", CoreSoftirqs::net_tx),
@@ -167,62 +171,62 @@ mod tests {
         kinds.map(|(name, get)| (name.to_owned(), cores.iter().map(get).collect())).into()
     }
 
-    // Goal: every value is in its place, whatever the order of the kinds. Method: all different, forwards and backwards.
+    // Proves that every value ends up in its field, whatever the order of the kinds.
     #[test]
     fn every_value_is_in_its_place() {
-        let mut cores = Cores::default();
+        let mut cores = SoftirqColumns::default();
         let text = String::from_utf8(TEXT.to_vec()).unwrap();
         let (head, lines) = text.split_once('\n').unwrap();
         let backwards: Vec<&str> = lines.lines().rev().collect();
         let backwards = format!("{head}\n{}\n", backwards.join("\n")).replace("IRQ_POLL", "BLOCK_IOPOLL");
         for text in [text.as_str(), &backwards] {
-            assert_eq!(parse(text.as_bytes(), &mut cores).1, Shortfall::NONE);
+            assert_eq!(parse(text.as_bytes(), &mut cores).1, Incomplete::NONE);
             assert_eq!(cores.counts[0], CoreSoftirqs::new(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
             assert_eq!(cores.counts[1], CoreSoftirqs::new(3, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30));
         }
     }
 
-    // Goal: damaged text never panics, and a cut file is never called whole. Method: every cut, every byte replaced; lines
-    // with a count more and less.
+    // Proves that damaged text never panics, and that cut files and lines with a count too many or
+    // too few are always marked.
     #[test]
     fn damaged_text_is_marked() {
-        let all = parse(TEXT, &mut Cores::default()).0;
-        assert_composed(TEXT, |text| {
-            let (kinds, shortfall) = parse(text, &mut Cores::default());
-            shortfall.is_none() && kinds == all
+        let all = parse(TEXT, &mut SoftirqColumns::default()).0;
+        assert_damage_is_marked(TEXT, |text| {
+            let (kinds, incomplete) = parse(text, &mut SoftirqColumns::default());
+            incomplete.is_none() && kinds == all
         });
-        let mut cores = Cores::default();
-        let (_, shortfall) = parse(b" CPU0 CPU1\n HI: 1\n RCU: 1 2 3\n", &mut cores);
-        assert_eq!(shortfall, Shortfall::CUT | Shortfall::UNREADABLE);
+        let mut cores = SoftirqColumns::default();
+        let (_, incomplete) = parse(b" CPU0 CPU1\n HI: 1\n RCU: 1 2 3\n", &mut cores);
+        assert_eq!(incomplete, Incomplete::CUT | Incomplete::UNREADABLE);
         assert_eq!((cores.counts[0].hi(), cores.counts[1].hi(), cores.counts[1].rcu()), (1, ABSENT, 2));
-        let (_, shortfall) = parse(b" CPU0 CPUx\n HI: 1 2\n", &mut cores);
-        assert!(cores.counts.is_empty() && shortfall == Shortfall::UNREADABLE | Shortfall::CUT);
+        let (_, incomplete) = parse(b" CPU0 CPUx\n HI: 1 2\n", &mut cores);
+        assert!(cores.counts.is_empty() && incomplete == Incomplete::UNREADABLE | Incomplete::CUT);
     }
 
-    // Goal: patterns leave cores out, and the others keep their counts. Method: the first of two columns left out.
+    // Proves that patterns skip cores, and that the others keep their counts.
     #[test]
     fn patterns_leave_cores_out() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("proc")).unwrap();
         std::fs::write(folder.path().join(FILE), TEXT).unwrap();
-        let (payload, shortfall) = sampled_under(&ENTRY, "exclude = [\"CPU0\"]", folder.path());
-        assert_eq!(shortfall, Shortfall::NONE);
+        let (payload, incomplete) = sample_under(&SPEC, "exclude = [\"CPU0\"]", folder.path());
+        assert_eq!(incomplete, Incomplete::NONE);
         let sample = flatbuffers::root::<Softirqs<'_>>(&payload).unwrap();
         assert_eq!(sample.cores().len(), 1);
         assert_eq!((sample.cores().get(0).core(), sample.cores().get(0).rcu()), (3, 30));
     }
 
-    // Goal: a kind that goes is marked, one that never was is not. Method: a file that loses a line between two samples.
+    // Proves that a kind that disappears is marked, and that one that never existed is not.
     #[test]
     fn a_lost_kind_is_marked() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("proc")).unwrap();
         std::fs::write(folder.path().join(FILE), "CPU0\nHI: 1\nRCU: 2\n").unwrap();
-        let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "", folder.path()).unwrap();
         for (text, expected) in [
-            ("CPU0\nHI: 1\nRCU: 2\n", Shortfall::NONE),
-            ("CPU0\nHI: 1\n", Shortfall::MISSING),
-            ("CPU0 CPU1\nHI: 1 2\nRCU: 2 3\n", Shortfall::NONE),
+            ("CPU0\nHI: 1\nRCU: 2\n", Incomplete::NONE),
+            ("CPU0\nHI: 1\n", Incomplete::MISSING),
+            ("CPU0 CPU1\nHI: 1 2\nRCU: 2 3\n", Incomplete::NONE),
         ] {
             std::fs::write(folder.path().join(FILE), text).unwrap();
             sampler.read().unwrap();
@@ -230,11 +234,11 @@ mod tests {
         }
     }
 
-    // Goal: agreement with a second reading of this host. Method: a naive parser before and after; counters only grow.
+    // Proves agreement with a naive parser of this host, run before and after: counters only grow.
     #[test]
     fn agrees_with_a_naive_reading() {
         let before = naive(&std::fs::read_to_string("/proc/softirqs").unwrap());
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let after = naive(&std::fs::read_to_string("/proc/softirqs").unwrap());
         let sample = flatbuffers::root::<Softirqs<'_>>(&payload).unwrap();
         let cores: Vec<CoreSoftirqs> = sample.cores().iter().copied().collect();
@@ -246,12 +250,12 @@ mod tests {
         }
     }
 
-    // Goal: a captured host is read whole. Method: a naive parser beside ours.
+    // Proves that a captured host is read completely, as by a naive parser.
     #[test]
     fn a_captured_host_is_read() {
         let Some(text) = fixture(FILE) else { return };
-        let mut cores = Cores::default();
-        assert_eq!(parse(&text, &mut cores).1, Shortfall::NONE);
+        let mut cores = SoftirqColumns::default();
+        assert_eq!(parse(&text, &mut cores).1, Incomplete::NONE);
         assert_eq!(by_kind(&cores.counts), naive(std::str::from_utf8(&text).unwrap()));
     }
 }

@@ -1,24 +1,25 @@
-//! `softnet`: packets of each core's backlog, from `/proc/net/softnet_stat`.
+//! `softnet`: packets in each core's backlog, from `/proc/net/softnet_stat`.
 
 use flatbuffers::FlatBufferBuilder;
 
 use super::text::{self, ABSENT};
-use super::{Entry, Opening, Unavailable, host_file};
+use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
-use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
+use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{Softnet, SoftnetArgs, SoftnetCore};
 
-/// The same in each network namespace.
+/// Has the same content in each network namespace.
 const FILE: &str = "proc/net/softnet_stat";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/softnet_stat";
-/// Most cores in one sample; Linux is built for at most as many.
+/// Maximum number of cores in one sample; Linux supports no more.
 const CORES_MAX: usize = 8192;
-/// Columns that are known, and how many kernels print: since 6.4, 5.10, 3.11, 2.6.35 and before.
+/// Number of supported columns, and the numbers that kernels print: since 6.4, 5.10, 3.11, 2.6.35
+/// and before.
 const COLUMNS: usize = 15;
 const COLUMNS_OF_KERNELS: [usize; 5] = [COLUMNS, 13, 11, 10, 9];
 
-/// Include and exclude speak of nothing.
-pub(super) const ENTRY: Entry = Entry {
+/// There is nothing to choose with `include` and `exclude`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "softnet",
     root: "flatcap.host.Softnet",
     schema: include_bytes!("../../../generated/host/softnet.bfbs"),
@@ -29,9 +30,13 @@ pub(super) const ENTRY: Entry = Entry {
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
-    let path = super::network::of_namespace(opening.host, FILE, FILE_OF_ANOTHER_ROOT);
-    Ok(Opened::built(SoftnetSampler { path, file: host_file(opening.host, path, "")?, cores: Vec::new() }))
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
+    let path = super::network::namespace_path(context.host, FILE, FILE_OF_ANOTHER_ROOT);
+    Ok(OpenedSampler::built(SoftnetSampler {
+        path,
+        file: host_file(context.host, path, "")?,
+        cores: Vec::new(),
+    }))
 }
 
 #[derive(Debug)]
@@ -46,46 +51,46 @@ impl Sampler for SoftnetSampler {
         self.file.read().map_err(|error| ReadError { file: self.path, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let shortfall = parse(self.file.content(), &mut self.cores);
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let incomplete = parse(self.file.content(), &mut self.cores);
         let cores = builder.create_vector(&self.cores);
         let root = Softnet::create(builder, &SoftnetArgs { cores: Some(cores) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-fn parse(content: &[u8], cores: &mut Vec<SoftnetCore>) -> Shortfall {
+fn parse(content: &[u8], cores: &mut Vec<SoftnetCore>) -> Incomplete {
     cores.clear();
-    let (lines, mut shortfall) = text::whole_lines(content);
+    let (lines, mut incomplete) = text::whole_lines(content);
     for line in lines {
         if cores.len() == CORES_MAX {
-            shortfall |= Shortfall::TOO_MANY;
+            incomplete |= Incomplete::TOO_MANY;
             break;
         }
         let (core, lacks) = core(line);
         cores.push(core);
-        shortfall |= lacks;
+        incomplete |= lacks;
     }
-    shortfall
+    incomplete
 }
 
-/// One core and what it lacks.
-fn core(line: &[u8]) -> (SoftnetCore, Shortfall) {
+/// Parses one core. Returns the reasons for which it is incomplete, too.
+fn core(line: &[u8]) -> (SoftnetCore, Incomplete) {
     let mut columns = [ABSENT; COLUMNS];
-    let mut given = 0;
-    let mut shortfall = Shortfall::NONE;
+    let mut count = 0;
+    let mut incomplete = Incomplete::NONE;
     for field in text::fields(line) {
-        // Columns that a later kernel adds behind are passed over.
-        if let Some(place) = columns.get_mut(given) {
+        // Columns that a later kernel appends are skipped.
+        if let Some(place) = columns.get_mut(count) {
             let value = text::hexadecimal(field);
-            shortfall |= Shortfall::UNREADABLE.unless(value.is_some());
+            incomplete |= Incomplete::UNREADABLE.unless(value.is_some());
             *place = value.unwrap_or(ABSENT);
         }
-        given += 1;
+        count += 1;
     }
-    shortfall |= Shortfall::CUT.unless(COLUMNS_OF_KERNELS.contains(&given.min(COLUMNS)));
-    // The fourth to the eighth are no longer used.
+    incomplete |= Incomplete::CUT.unless(COLUMNS_OF_KERNELS.contains(&count.min(COLUMNS)));
+    // The fourth to the eighth column are no longer used.
     let [processed, dropped, time_squeeze, _, _, _, _, _, cpu_collision, received_rps, flow_limit, rest @ ..] =
         columns;
     let [backlog, core, input_queue, process_queue] = rest;
@@ -101,27 +106,28 @@ fn core(line: &[u8]) -> (SoftnetCore, Shortfall) {
         input_queue,
         process_queue,
     );
-    (core, shortfall)
+    (core, incomplete)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture, sampled};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, sample_this_host};
 
-    fn parsed(text: &[u8]) -> (Vec<SoftnetCore>, Shortfall) {
+    fn parsed(text: &[u8]) -> (Vec<SoftnetCore>, Incomplete) {
         let mut cores = Vec::new();
-        let shortfall = parse(text, &mut cores);
-        (cores, shortfall)
+        let incomplete = parse(text, &mut cores);
+        (cores, incomplete)
     }
 
-    // Goal: every value is in its place, for each generation of kernels. Method: columns equal to their place.
+    // Proves that every value ends up in its field, for each generation of kernels: each column
+    // equals its position.
     #[test]
     fn every_value_is_in_its_place() {
         for count in COLUMNS_OF_KERNELS.into_iter().chain([18]) {
             let columns: Vec<String> = (1..=count).map(|at| format!("{at:08x}")).collect();
-            let (cores, shortfall) = parsed(format!("{}\n", columns.join(" ")).as_bytes());
-            assert!(shortfall.is_none());
+            let (cores, incomplete) = parsed(format!("{}\n", columns.join(" ")).as_bytes());
+            assert!(incomplete.is_none());
             let since = |column: usize| if count >= column { column as u64 } else { ABSENT };
             let core = cores[0];
             assert_eq!((core.processed(), core.dropped(), core.time_squeeze()), (1, 2, 3));
@@ -131,24 +137,24 @@ mod tests {
         }
     }
 
-    // Goal: damaged text never panics, a cut file is never called whole, each damage has its reason. Method: every cut,
-    // every byte replaced, and one of each kind.
+    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
+    // has its reason.
     #[test]
     fn damaged_text_is_marked() {
         let text = b"00000001 00000002 00000003 00000004 00000005 00000006 00000007 00000008 00000009\n";
-        assert_composed(text, |text| {
-            let (cores, shortfall) = parsed(text);
-            shortfall.is_none() && cores.len() == 1
+        assert_damage_is_marked(text, |text| {
+            let (cores, incomplete) = parsed(text);
+            incomplete.is_none() && cores.len() == 1
         });
-        let (cores, shortfall) = parsed(b"1 -2 3 4 5 6 7 8 9 10000000000000000\n");
+        let (cores, incomplete) = parsed(b"1 -2 3 4 5 6 7 8 9 10000000000000000\n");
         assert_eq!((cores[0].dropped(), cores[0].received_rps()), (ABSENT, ABSENT));
-        assert_eq!(shortfall, Shortfall::UNREADABLE);
-        assert_eq!(parsed(b"1 2 3 4 5 6 7 8\n").1, Shortfall::CUT);
-        let (cores, shortfall) = parsed(&b"1 2 3 4 5 6 7 8 9\n".repeat(CORES_MAX + 1));
-        assert_eq!((cores.len(), shortfall), (CORES_MAX, Shortfall::TOO_MANY));
+        assert_eq!(incomplete, Incomplete::UNREADABLE);
+        assert_eq!(parsed(b"1 2 3 4 5 6 7 8\n").1, Incomplete::CUT);
+        let (cores, incomplete) = parsed(&b"1 2 3 4 5 6 7 8 9\n".repeat(CORES_MAX + 1));
+        assert_eq!((cores.len(), incomplete), (CORES_MAX, Incomplete::TOO_MANY));
     }
 
-    // Goal: live and captured hosts are read whole, core by core. Method: a naive parser beside ours.
+    // Proves that all cores of this host and of captured hosts are read, as by a naive parser.
     #[test]
     fn agrees_with_a_naive_reading() {
         let naive = |text: &str| -> Vec<Vec<u64>> {
@@ -157,7 +163,7 @@ mod tests {
             };
             text.lines().map(line).collect()
         };
-        let payload = sampled(&ENTRY);
+        let payload = sample_this_host(&SPEC);
         let softnet = flatbuffers::root::<Softnet<'_>>(&payload).unwrap();
         let live = naive(&std::fs::read_to_string("/proc/net/softnet_stat").unwrap());
         assert_eq!(softnet.cores().len(), live.len());
@@ -166,8 +172,8 @@ mod tests {
             assert_eq!(ours.core(), theirs.get(12).copied().unwrap_or(ABSENT));
         }
         if let Some(text) = fixture("net/softnet_stat") {
-            let (cores, shortfall) = parsed(&text);
-            assert!(shortfall.is_none());
+            let (cores, incomplete) = parsed(&text);
+            assert!(incomplete.is_none());
             let naive = naive(std::str::from_utf8(&text).unwrap());
             assert_eq!(cores.len(), naive.len());
             for (ours, theirs) in cores.iter().zip(&naive) {

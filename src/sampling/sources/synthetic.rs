@@ -1,8 +1,9 @@
-//! `synthetic`: made-up values, a function of the sequence number, so that a reader can check them.
+//! `synthetic`: generated values, a function of the sequence number, so that a reader can verify
+//! them.
 
-use super::OWN;
-use crate::frame::{FrameTemplate, List, Slot, model};
-use crate::sampling::{FixedSampler, ReadError, Shortfall};
+use super::OWN_SCHEMA;
+use crate::frame::{FrameTemplate, TemplateField, TemplateList, frame_template};
+use crate::sampling::{FixedSampler, Incomplete, ReadError};
 use crate::schema::synthetic as wire;
 
 /// Full name of the root table of three scalars.
@@ -14,7 +15,7 @@ pub const SCHEMA: &[u8] = include_bytes!("../../../generated/synthetic.bfbs");
 
 /// The increment of splitmix64: 2^64 divided by the golden ratio, odd.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Samples of one period of the triangle.
+/// Samples in one period of the triangle wave.
 const WAVE_SAMPLES: u64 = 1000;
 
 /// The values of one sample of the point shape.
@@ -22,13 +23,13 @@ const WAVE_SAMPLES: u64 = 1000;
 pub struct PointValues {
     /// The sequence number.
     pub counter: u64,
-    /// A triangle between 0 and 1.
+    /// A triangle wave between 0 and 1.
     pub wave: f64,
     /// `value(seed, seq, 0)`.
     pub noise: u64,
 }
 
-/// What the point shape holds at `seq`.
+/// Returns the values of the point shape at `seq`.
 pub fn point(seed: u64, seq: u64) -> PointValues {
     const HALF: u64 = WAVE_SAMPLES / 2;
     #[allow(clippy::cast_precision_loss, reason = "at most 500")]
@@ -36,7 +37,7 @@ pub fn point(seed: u64, seq: u64) -> PointValues {
     PointValues { counter: seq, wave, noise: value(seed, seq, 0) }
 }
 
-/// The value of field `index` at `seq` (schemas/synthetic.fbs has the formula).
+/// Returns the value of field `index` at `seq`; schemas/synthetic.fbs has the formula.
 pub fn value(seed: u64, seq: u64, index: u64) -> u64 {
     let row = mix(seed.wrapping_add(seq.wrapping_mul(GOLDEN)));
     mix(row.wrapping_add(index.wrapping_mul(GOLDEN)))
@@ -51,82 +52,82 @@ fn mix(z: u64) -> u64 {
 
 /// The sampler of `synthetic`.
 #[derive(Debug)]
-pub struct Synthetic {
+pub struct SyntheticSampler {
     seed: u64,
-    model: FrameTemplate,
-    shape: Shape,
+    template: FrameTemplate,
+    shape: SyntheticShape,
 }
 
 #[derive(Debug)]
-enum Shape {
-    Point { counter: Slot<u64>, wave: Slot<f64>, noise: Slot<u64> },
-    Wide { values: List, padding: List },
+enum SyntheticShape {
+    Point { counter: TemplateField<u64>, wave: TemplateField<f64>, noise: TemplateField<u64> },
+    Wide { values: TemplateList, padding: TemplateList },
 }
 
-impl Synthetic {
-    /// Three scalars a sample.
+impl SyntheticSampler {
+    /// Creates a source of three scalars per sample.
     ///
     /// # Panics
-    /// Never: schema and paths are our own.
+    /// Never: schema and paths are flatcap's own.
     pub fn point(seed: u64) -> Self {
-        let model = model((SCHEMA, POINT_ROOT), &["counter", "wave", "noise"], |builder| {
+        let template = frame_template((SCHEMA, POINT_ROOT), &["counter", "wave", "noise"], |builder| {
             wire::Point::create(builder, &wire::PointArgs::default())
         });
-        let shape = Shape::Point {
-            counter: model.slot("counter").expect(OWN),
-            wave: model.slot("wave").expect(OWN),
-            noise: model.slot("noise").expect(OWN),
+        let shape = SyntheticShape::Point {
+            counter: template.field("counter").expect(OWN_SCHEMA),
+            wave: template.field("wave").expect(OWN_SCHEMA),
+            noise: template.field("noise").expect(OWN_SCHEMA),
         };
-        Self { seed, model, shape }
+        Self { seed, template, shape }
     }
 
-    /// `fields` values and `padding` bytes a sample.
+    /// Creates a source of `fields` values and `padding` bytes per sample.
     ///
     /// # Panics
-    /// Never: schema and paths are our own.
+    /// Never: schema and paths are flatcap's own.
     pub fn wide(seed: u64, fields: u32, padding: u32) -> Self {
-        let model = model((SCHEMA, WIDE_ROOT), &["values[]", "padding[]"], |builder| {
+        let template = frame_template((SCHEMA, WIDE_ROOT), &["values[]", "padding[]"], |builder| {
             let padding = builder.create_vector(&vec![0_u8; padding as usize]);
             let values = builder.create_vector(&vec![0_u64; fields as usize]);
             wire::Wide::create(builder, &wire::WideArgs { values: Some(values), padding: Some(padding) })
         });
-        let shape = Shape::Wide {
-            values: model.list("values[]").expect(OWN),
-            padding: model.list("padding[]").expect(OWN),
+        let shape = SyntheticShape::Wide {
+            values: template.list("values[]").expect(OWN_SCHEMA),
+            padding: template.list("padding[]").expect(OWN_SCHEMA),
         };
-        Self { seed, model, shape }
+        Self { seed, template, shape }
     }
 }
 
-impl FixedSampler for Synthetic {
+impl FixedSampler for SyntheticSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         Ok(())
     }
 
-    fn model(&self) -> &FrameTemplate {
-        &self.model
+    fn template(&self) -> &FrameTemplate {
+        &self.template
     }
 
-    fn patch(&mut self, seq: u64, payload: &mut [u8]) -> Shortfall {
+    fn patch(&mut self, seq: u64, payload: &mut [u8]) -> Incomplete {
         match &self.shape {
-            Shape::Point { counter, wave, noise } => {
+            SyntheticShape::Point { counter, wave, noise } => {
                 let values = point(self.seed, seq);
-                let mut patch = self.model.patch(payload);
+                let mut patch = self.template.patch(payload);
                 patch.set(*counter, values.counter);
                 patch.set(*wave, values.wave);
                 patch.set(*noise, values.noise);
             }
-            Shape::Wide { values, padding } => {
-                let (places, _) = self.model.patch(payload).elements(values).as_chunks_mut();
+            SyntheticShape::Wide { values, padding } => {
+                let (places, _) = self.template.patch(payload).elements(values).as_chunks_mut();
                 for (place, index) in places.iter_mut().zip(0..) {
                     *place = value(self.seed, seq, index).to_le_bytes();
                 }
-                for (place, index) in self.model.patch(payload).elements(padding).iter_mut().zip(0..) {
+                for (place, index) in self.template.patch(payload).elements(padding).iter_mut().zip(0..) {
                     [*place, ..] = value(self.seed, seq, index).to_le_bytes();
                 }
             }
         }
-        Shortfall::NONE
+        Incomplete::NONE
     }
 }
 
@@ -134,7 +135,7 @@ impl FixedSampler for Synthetic {
 mod tests {
     use super::*;
 
-    // Goal: the generator is splitmix64 and no relative of it. Method: its published first outputs for the seed 1234567.
+    // Proves that the generator is splitmix64, by its published first outputs for the seed 1234567.
     #[test]
     fn known_answers_of_splitmix64() {
         let outputs = [1, 2, 3].map(|step: u64| mix(1_234_567_u64.wrapping_add(step.wrapping_mul(GOLDEN))));
@@ -144,18 +145,18 @@ mod tests {
         );
     }
 
-    // Goal: samples hold what the functions say. Method: build both shapes and read them back.
+    // Proves that samples hold the values of the functions, in both shapes.
     #[test]
     fn samples_hold_the_values() {
-        let (mut narrow, mut wide) = (Synthetic::point(7), Synthetic::wide(7, 3, 5));
+        let (mut narrow, mut wide) = (SyntheticSampler::point(7), SyntheticSampler::wide(7, 3, 5));
         for seq in [0, 1, 499, 500, 1_000_000] {
-            let mut payload = narrow.model().payload().to_vec();
+            let mut payload = narrow.template().payload().to_vec();
             narrow.patch(seq, &mut payload);
             let read = flatbuffers::root::<wire::Point<'_>>(&payload).unwrap();
             let expected = point(7, seq);
             assert_eq!((read.counter(), read.noise()), (seq, expected.noise));
             assert_eq!(read.wave().to_bits(), expected.wave.to_bits());
-            let mut payload = wide.model().payload().to_vec();
+            let mut payload = wide.template().payload().to_vec();
             wide.patch(seq, &mut payload);
             let read = flatbuffers::root::<wire::Wide<'_>>(&payload).unwrap();
             let values: Vec<u64> = read.values().iter().collect();

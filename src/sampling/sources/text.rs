@@ -1,33 +1,34 @@
-//! Bytes of /proc to lines, fields and numbers, without allocation and without ever guessing.
+//! Splits the bytes of /proc into lines, fields and numbers, without allocation and without
+//! guessing.
 
 use super::cursor::leading_number;
-use crate::sampling::Shortfall;
+use crate::sampling::Incomplete;
 
-/// Stands for a value that is not there or cannot be read: schemas mark such fields `absent: "max"`.
+/// Marks a value that is missing or cannot be read: schemas mark such fields `absent: "max"`.
 pub(super) const ABSENT: u64 = u64::MAX;
 
-/// The lines of a file that end in a newline, and `CUT` unless all do and there are some. What follows the last newline was cut off: its
-/// last number may lack digits, so none of it is believed.
-pub(super) fn whole_lines(content: &[u8]) -> (impl Iterator<Item = &[u8]>, Shortfall) {
+/// Returns the lines of a file that end in a newline, and `CUT` if the file is empty or does not
+/// end in one. Bytes after the last newline are ignored: the last number there may lack digits.
+pub(super) fn whole_lines(content: &[u8]) -> (impl Iterator<Item = &[u8]>, Incomplete) {
     let end = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let (whole, rest) = content.split_at(end);
     let lines = whole.strip_suffix(b"\n").unwrap_or_default().split(|byte| *byte == b'\n');
-    let shortfall = Shortfall::CUT.unless(rest.is_empty() && !whole.is_empty());
-    (lines.filter(|line| !line.is_empty()), shortfall)
+    let incomplete = Incomplete::CUT.unless(rest.is_empty() && !whole.is_empty());
+    (lines.filter(|line| !line.is_empty()), incomplete)
 }
 
-/// The fields of a line, separated by spaces or tabs.
+/// Returns the fields of a line, separated by spaces or tabs.
 pub(super) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|field| !field.is_empty())
 }
 
-/// A number of digits alone that fits and does not stand for "absent".
+/// Parses a number of decimal digits only that fits and is not `ABSENT`.
 pub(super) fn number(field: &[u8]) -> Option<u64> {
-    leading_number(field).filter(|(_, behind)| behind.is_empty()).map(|(value, _)| value)
+    leading_number(field).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
 }
 
-/// A number of hexadecimal digits alone, in small letters as the kernel writes them, that fits and does not stand for
-/// "absent".
+/// Parses a number of lower-case hexadecimal digits only, as the kernel writes them, that fits and
+/// is not `ABSENT`.
 pub(super) fn hexadecimal(field: &[u8]) -> Option<u64> {
     if field.is_empty() || field.len() > 2 * size_of::<u64>() {
         return None;
@@ -45,7 +46,8 @@ pub(super) fn hexadecimal(field: &[u8]) -> Option<u64> {
         .filter(|value| *value != ABSENT)
 }
 
-/// A whole number that may be negative, as a fraction that holds it exactly: only fractions can be absent and negative.
+/// Parses an integer that may be negative as a fraction that holds it exactly: only fractions can
+/// be both absent and negative.
 #[expect(clippy::cast_precision_loss, reason = "numbers that would lose digits are refused")]
 pub(super) fn signed(field: &[u8]) -> Option<f64> {
     let digits = field.strip_prefix(b"-").unwrap_or(field);
@@ -53,13 +55,14 @@ pub(super) fn signed(field: &[u8]) -> Option<f64> {
     Some(if digits.len() < field.len() { -magnitude } else { magnitude })
 }
 
-/// A decimal fraction such as `12.34`; no signs, exponents or words.
+/// Parses a decimal fraction such as `12.34`; no signs, exponents or words.
 pub(super) fn decimal(field: &[u8]) -> Option<f64> {
     if let Some((whole, [b'.', fraction @ ..])) = leading_number(field)
         && let Some((fraction, [])) = leading_number(fraction).filter(|_| fraction.len() == 2)
         && let Ok(hundredths) = u32::try_from(whole.saturating_mul(100).saturating_add(fraction))
     {
-        // As the kernel writes averages. Both numbers are exact, so the quotient is the nearest one there is.
+        // The kernel writes averages this way. Both numbers are exact, so the quotient is the
+        // nearest fraction.
         return Some(f64::from(hundredths) / 100.0);
     }
     let plain = field.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
@@ -67,38 +70,38 @@ pub(super) fn decimal(field: &[u8]) -> Option<f64> {
     text.parse().ok()
 }
 
-/// Reads fields into places, one after the other. A place that got no number is marked absent: `CUT` where there was no
-/// field, `UNREADABLE` where it was none.
+/// Parses fields as numbers, in order. A number is absent with `CUT` if there is no field, and with
+/// `UNREADABLE` if the field is invalid.
 pub(super) fn numbers<'a, const COUNT: usize>(
     mut fields: impl Iterator<Item = &'a [u8]>,
-) -> ([u64; COUNT], Shortfall) {
-    let mut shortfall = Shortfall::NONE;
-    let values = [(); COUNT].map(|()| value(fields.next(), &mut shortfall));
-    (values, shortfall)
+) -> ([u64; COUNT], Incomplete) {
+    let mut incomplete = Incomplete::NONE;
+    let values = [(); COUNT].map(|()| value(fields.next(), &mut incomplete));
+    (values, incomplete)
 }
 
-/// The number of a field; absent, with the reason added to `shortfall`, where there is none.
+/// Returns the number of a field; absent, with the reason added to `incomplete`, if there is none.
 #[inline]
-pub(super) fn value(field: Option<&[u8]>, shortfall: &mut Shortfall) -> u64 {
+pub(super) fn value(field: Option<&[u8]>, incomplete: &mut Incomplete) -> u64 {
     field.and_then(number).unwrap_or_else(|| {
-        *shortfall |= if field.is_some() { Shortfall::UNREADABLE } else { Shortfall::CUT };
+        *incomplete |= if field.is_some() { Incomplete::UNREADABLE } else { Incomplete::CUT };
         ABSENT
     })
 }
 
-/// The fraction of a field; not a number, with the reason added to `shortfall`, where there is none.
-pub(super) fn fraction(field: Option<&[u8]>, shortfall: &mut Shortfall) -> f64 {
+/// Returns the fraction of a field; NaN, with the reason added to `incomplete`, if there is none.
+pub(super) fn fraction(field: Option<&[u8]>, incomplete: &mut Incomplete) -> f64 {
     field.and_then(decimal).unwrap_or_else(|| {
-        *shortfall |= if field.is_some() { Shortfall::UNREADABLE } else { Shortfall::CUT };
+        *incomplete |= if field.is_some() { Incomplete::UNREADABLE } else { Incomplete::CUT };
         f64::NAN
     })
 }
 
-/// A name in an array of fixed size, ended by zero bytes; none if it does not fit.
+/// Returns a name in an array of fixed size, padded with zero bytes; none if it does not fit.
 pub(super) fn name<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     let mut name = [0; BYTES];
     name.get_mut(..text.len())?.copy_from_slice(text);
-    // The last byte is the end.
+    // The last byte must be zero.
     (text.len() < BYTES).then_some(name)
 }
 
@@ -108,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    // Goal: numbers are read exactly or not at all. Method: edges, and words that look like numbers.
+    // Proves that numbers are read exactly or not at all.
     #[test]
     fn numbers_are_exact_or_absent() {
         assert_eq!(number(b"0"), Some(0));
@@ -133,18 +136,18 @@ mod tests {
         }
     }
 
-    // Goal: a line without its end is not believed. Method: content with and without the last newline.
+    // Proves that a line without its newline is ignored.
     #[test]
     fn a_cut_line_is_left_out() {
         let (lines, lacks) = whole_lines(b"a 1\nb 2\n");
-        assert_eq!((lines.collect::<Vec<_>>(), lacks), (vec![&b"a 1"[..], b"b 2"], Shortfall::NONE));
+        assert_eq!((lines.collect::<Vec<_>>(), lacks), (vec![&b"a 1"[..], b"b 2"], Incomplete::NONE));
         let (lines, lacks) = whole_lines(b"a 1\nb 2");
-        assert_eq!((lines.collect::<Vec<_>>(), lacks), (vec![&b"a 1"[..]], Shortfall::CUT));
+        assert_eq!((lines.collect::<Vec<_>>(), lacks), (vec![&b"a 1"[..]], Incomplete::CUT));
         let (lines, lacks) = whole_lines(b"");
-        assert_eq!((lines.count(), lacks), (0, Shortfall::CUT));
+        assert_eq!((lines.count(), lacks), (0, Incomplete::CUT));
     }
 
-    // Goal: names fit with their end, or are refused. Method: around the size.
+    // Proves that names fit with their terminating zero byte or are refused.
     #[test]
     fn names_keep_their_end() {
         assert_eq!(name::<4>(b"abc"), Some(*b"abc\0"));
@@ -153,14 +156,14 @@ mod tests {
     }
 
     proptest! {
-        // Goal: any fraction is read as the standard library reads it. Method: random ones, with one to four digits.
+        // Proves that any fraction is read as by the standard library.
         #[test]
         fn fractions_agree_with_the_standard_library(whole in 0..u64::from(u32::MAX), fraction in "[0-9]{1,4}") {
             let text = format!("{whole}.{fraction}");
             prop_assert_eq!(decimal(text.as_bytes()), text.parse().ok());
         }
 
-        // Goal: any number is read as the standard library reads it. Method: random numbers.
+        // Proves that any number is read as by the standard library.
         #[test]
         fn numbers_agree_with_the_standard_library(value in 0..u64::MAX) {
             prop_assert_eq!(number(value.to_string().as_bytes()), Some(value));

@@ -2,60 +2,61 @@
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::devices::{self, Key, Listing, OneNumber, Place};
-use super::{Entry, Opening, Unavailable};
+use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
+use super::{OpenContext, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
-use crate::sampling::{Opened, ReadError, Sampler, Selection, Shortfall};
+use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{Thermal, ThermalArgs, ThermalZone};
 
 const DIRECTORY: &str = "sys/class/thermal";
-const HINT: &str = ": virtual machines and some hosts have none; their kernel measures no temperatures";
-const PLACE: Place = Place {
+const HINT: &str = ": usual on virtual machines and on hosts whose kernel measures no temperatures";
+const DEVICE_CLASS: DeviceClass = DeviceClass {
     path: DIRECTORY,
     is_device: |name| devices::is_numbered(name, ZONE),
-    // More than any host has; a reading asks each.
+    // More than any host has; each is read at each sample.
     devices_max: 1024,
 };
 const ZONE: &[u8] = b"thermal_zone";
 
-/// Patterns of its configuration match the types of zones: `x86_pkg_temp`.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match the types of zones: `x86_pkg_temp`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "thermal",
     root: "flatcap.host.Thermal",
     schema: include_bytes!("../../../generated/host/thermal.bfbs"),
     files: &[DIRECTORY],
-    refresh: "by zone: some at each reading, others each 2 s",
+    refresh: "depends on the zone: some at each read, others every 2 s",
     selects: "types of zones, such as x86_pkg_temp",
     needs: &[],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let unavailable = |error| Unavailable { file: DIRECTORY, error, hint: HINT };
-    let listing = Listing::open(opening.host, PLACE, opening.config.period).map_err(unavailable)?;
+    let listing =
+        DeviceListing::open(context.host, DEVICE_CLASS, context.config.period).map_err(unavailable)?;
     if listing.is_empty() {
-        return Err(unavailable(devices::empty("no thermal zone")));
+        return Err(unavailable(devices::none_found("no thermal zone")));
     }
     let mut sampler =
-        ThermalSampler { listing, selection: opening.selection(), zones: Vec::new(), samples: Vec::new() };
+        ThermalSampler { listing, selection: context.selection(), zones: Vec::new(), samples: Vec::new() };
     sampler.open_new();
-    Ok(Opened::built(sampler))
+    Ok(OpenedSampler::built(sampler))
 }
 
 #[derive(Debug)]
 struct ThermalSampler {
-    listing: Listing,
-    selection: Selection,
-    zones: Vec<Zone>,          // ascending by number
-    samples: Vec<ThermalZone>, // reused
+    listing: DeviceListing,
+    selection: NameFilter,
+    zones: Vec<ThermalZoneFile>, // ascending by number
+    samples: Vec<ThermalZone>,   // reused
 }
 
 #[derive(Debug)]
-struct Zone {
-    key: Key,
+struct ThermalZoneFile {
+    key: DeviceKey,
     number: u64,
     kind: [u8; 32],
-    temperature: OneNumber,
+    temperature: NumberFile,
 }
 
 impl ThermalSampler {
@@ -67,16 +68,16 @@ impl ThermalSampler {
     }
 }
 
-/// Opens a zone, unless it is not wanted.
-fn zone(directory: &HostDirectory, key: Key, selection: &Selection) -> Option<Zone> {
+/// Opens a zone, if it is wanted.
+fn zone(directory: &HostDirectory, key: DeviceKey, selection: &NameFilter) -> Option<ThermalZoneFile> {
     let name = key.name.bytes();
-    let number = devices::number_behind(name, ZONE)?;
-    let kind: [u8; 32] = devices::words(directory, &[name, b"/type"]).unwrap_or_default();
-    if !selection.wants(devices::until_end(&kind)) {
+    let number = devices::number_after(name, ZONE)?;
+    let kind: [u8; 32] = devices::read_line(directory, &[name, b"/type"]).unwrap_or_default();
+    if !selection.matches(devices::until_zero(&kind)) {
         return None;
     }
-    let temperature = OneNumber::open(directory, &[name, b"/temp"]);
-    Some(Zone { key, number, kind, temperature })
+    let temperature = NumberFile::open(directory, &[name, b"/temp"]);
+    Some(ThermalZoneFile { key, number, kind, temperature })
 }
 
 impl Sampler for ThermalSampler {
@@ -93,45 +94,45 @@ impl Sampler for ThermalSampler {
         Ok(())
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let mut shortfall = self.listing.shortfall();
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let mut incomplete = self.listing.incomplete();
         self.samples.clear();
         self.samples.extend(self.zones.iter().map(|zone| {
-            let temperature = zone.temperature.signed(&mut shortfall);
+            let temperature = zone.temperature.signed(&mut incomplete);
             ThermalZone::new(zone.number, &zone.kind, temperature, zone.temperature.error())
         }));
         let zones = builder.create_vector(&self.samples);
         let root = Thermal::create(builder, &ThermalArgs { zones: Some(zones) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{captured, opened, planted, sampled_under, shown};
+    use crate::sampling::sources::tests::{captured_host, fixed_text, host_with, open_sampler, sample_under};
 
-    type Rows = Vec<(u64, String, f64)>;
+    type ZoneRows = Vec<(u64, String, f64)>;
 
-    fn rows(payload: &[u8]) -> Rows {
+    fn rows(payload: &[u8]) -> ZoneRows {
         let sample = flatbuffers::root::<Thermal<'_>>(payload).unwrap();
         let zones = sample.zones().iter();
-        zones.map(|zone| (zone.zone(), shown(zone.type_()), zone.temperature())).collect()
+        zones.map(|zone| (zone.zone(), fixed_text(zone.type_()), zone.temperature())).collect()
     }
 
-    fn sample(sampler: &mut dyn Sampler) -> (Rows, Shortfall) {
+    fn sample(sampler: &mut dyn Sampler) -> (ZoneRows, Incomplete) {
         sampler.read().unwrap();
         let mut builder = FlatBufferBuilder::new();
-        let shortfall = sampler.build(0, &mut builder);
-        (rows(builder.finished_data()), shortfall)
+        let incomplete = sampler.build(0, &mut builder);
+        (rows(builder.finished_data()), incomplete)
     }
 
-    // Goal: every zone in its place, in the order of numbers, negative values too, and patterns match types. Method: zones 2 and 10,
-    // one below zero, a cooling device beside them.
+    // Proves that zones are ordered by number, that values may be negative, and that patterns match
+    // types.
     #[test]
     fn every_value_is_in_its_place() {
-        let host = planted(&[
+        let host = host_with(&[
             ("sys/class/thermal/thermal_zone10/type", "acpitz\n"),
             ("sys/class/thermal/thermal_zone10/temp", "-44000\n"),
             ("sys/class/thermal/thermal_zone2/type", "x86_pkg_temp\n"),
@@ -139,75 +140,75 @@ mod tests {
             ("sys/class/thermal/cooling_device0/type", "Processor\n"),
         ]);
         let expected = [(2, "x86_pkg_temp".to_owned(), 49_925.0), (10, "acpitz".to_owned(), -44_000.0)];
-        let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
-        assert_eq!((rows(&payload), shortfall), (expected.to_vec(), Shortfall::NONE));
-        let (payload, _) = sampled_under(&ENTRY, "exclude = [\"x86_*\"]", host.path());
+        let (payload, incomplete) = sample_under(&SPEC, "", host.path());
+        assert_eq!((rows(&payload), incomplete), (expected.to_vec(), Incomplete::NONE));
+        let (payload, _) = sample_under(&SPEC, "exclude = [\"x86_*\"]", host.path());
         assert_eq!(rows(&payload), expected[1..]);
     }
 
-    // Goal: a value that is cut, no number or away is absent and marked, and the others stay. Method: contents of one zone.
+    // Proves that a value that is cut or not a number is absent and marked, while the others stay.
     #[test]
     fn damaged_values_are_marked() {
         let path = "sys/class/thermal/thermal_zone0/temp";
         for (content, expected) in [
-            ("48", Shortfall::CUT),
-            ("", Shortfall::CUT),
-            ("warm\n", Shortfall::UNREADABLE),
-            ("99999999999999999999\n", Shortfall::UNREADABLE),
+            ("48", Incomplete::CUT),
+            ("", Incomplete::CUT),
+            ("warm\n", Incomplete::UNREADABLE),
+            ("99999999999999999999\n", Incomplete::UNREADABLE),
         ] {
-            let host = planted(&[
+            let host = host_with(&[
                 (path, content),
                 ("sys/class/thermal/thermal_zone1/type", "b\n"),
                 ("sys/class/thermal/thermal_zone1/temp", "1\n"),
             ]);
-            let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
+            let (payload, incomplete) = sample_under(&SPEC, "", host.path());
             let rows = rows(&payload);
-            assert_eq!((shortfall, rows[1].2), (expected, 1.0), "{content:?}");
+            assert_eq!((incomplete, rows[1].2), (expected, 1.0), "{content:?}");
             assert!(rows[0].2.is_nan());
         }
     }
 
-    // Goal: zones come and go without a restart. Method: a tree that changes between samples.
+    // Proves that zones come and go without a restart.
     #[test]
     fn zones_come_and_go() {
-        let host = planted(&[
+        let host = host_with(&[
             ("sys/class/thermal/thermal_zone0/type", "a\n"),
             ("sys/class/thermal/thermal_zone0/temp", "1\n"),
         ]);
         let class = host.path().join(DIRECTORY);
-        let mut sampler = opened(&ENTRY, "period = \"1s\"", host.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "period = \"1s\"", host.path()).unwrap();
         let row = |zone, kind: &str, value| (zone, kind.to_owned(), value);
-        assert_eq!(sample(&mut *sampler), (vec![row(0, "a", 1.0)], Shortfall::NONE));
+        assert_eq!(sample(&mut *sampler), (vec![row(0, "a", 1.0)], Incomplete::NONE));
         std::fs::create_dir(class.join("thermal_zone1")).unwrap();
         std::fs::write(class.join("thermal_zone1/type"), "b\n").unwrap();
         std::fs::write(class.join("thermal_zone1/temp"), "2\n").unwrap();
         let both = vec![row(0, "a", 1.0), row(1, "b", 2.0)];
-        assert_eq!(sample(&mut *sampler), (both, Shortfall::NONE));
+        assert_eq!(sample(&mut *sampler), (both, Incomplete::NONE));
         std::fs::remove_dir_all(class.join("thermal_zone0")).unwrap();
-        assert_eq!(sample(&mut *sampler), (vec![row(1, "b", 2.0)], Shortfall::NONE));
+        assert_eq!(sample(&mut *sampler), (vec![row(1, "b", 2.0)], Incomplete::NONE));
     }
 
-    // Goal: a host without zones says so. Method: an empty directory.
+    // Proves that a host without zones is reported.
     #[test]
-    fn a_host_without_zones_says_so() {
-        let host = planted(&[("sys/class/thermal/cooling_device0/type", "Processor\n")]);
-        let error = opened(&ENTRY, "", host.path()).unwrap_err().to_string();
+    fn a_host_without_zones_is_reported() {
+        let host = host_with(&[("sys/class/thermal/cooling_device0/type", "Processor\n")]);
+        let error = open_sampler(&SPEC, "", host.path()).unwrap_err().to_string();
         assert_eq!(error, format!("/{DIRECTORY}: no thermal zone{HINT}"));
     }
 
-    // Goal: captured hosts are read whole. Method: what their files say.
+    // Proves that captured hosts are read completely.
     #[test]
     fn captured_hosts_are_read() {
-        if let Some(host) = captured("procfs", &[DIRECTORY]) {
-            let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
+        if let Some(host) = captured_host("procfs", &[DIRECTORY]) {
+            let (payload, incomplete) = sample_under(&SPEC, "", host.path());
             let expected = [(0, "bcm2835_thermal".to_owned(), 49_925.0), (1, "acpitz".to_owned(), -44_000.0)];
-            assert_eq!((rows(&payload), shortfall), (expected.to_vec(), Shortfall::NONE));
+            assert_eq!((rows(&payload), incomplete), (expected.to_vec(), Incomplete::NONE));
         }
-        if let Some(host) = captured("node-exporter", &[DIRECTORY, "sys/devices/virtual/thermal"]) {
-            let (payload, shortfall) = sampled_under(&ENTRY, "", host.path());
+        if let Some(host) = captured_host("node-exporter", &[DIRECTORY, "sys/devices/virtual/thermal"]) {
+            let (payload, incomplete) = sample_under(&SPEC, "", host.path());
             assert_eq!(
-                (rows(&payload), shortfall),
-                (vec![(0, "cpu-thermal".to_owned(), 12_376.0)], Shortfall::NONE)
+                (rows(&payload), incomplete),
+                (vec![(0, "cpu-thermal".to_owned(), 12_376.0)], Incomplete::NONE)
             );
         }
     }

@@ -1,77 +1,77 @@
-//! Counters of chosen processes, thread by thread: what `perf` does on request.
+//! Counters of chosen processes, thread by thread, for `perf`.
 
 use std::ffi::CStr;
 use std::io::{self, ErrorKind, Write as _};
 
-use super::perf::{open_groups, read_groups, reason};
+use super::perf::{incomplete_reason, open_groups, read_groups};
 use super::{Unavailable, devices, text};
 use crate::config::PerfEvent;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::host::{HostDirectory, HostRoot};
-use crate::os::perf::{Count, CounterGroup, Where};
-use crate::sampling::Shortfall;
+use crate::os::perf::{CountTarget, CounterGroup, CounterValue};
+use crate::sampling::Incomplete;
 
 const PROC: &str = "proc";
-/// Most processes that are counted at once.
+/// Maximum number of processes counted at once.
 const PROCESSES_MAX: usize = 64;
-/// Most threads of one process that are counted.
+/// Maximum number of threads counted in one process.
 const THREADS_MAX: usize = 256;
-/// How often new processes of a chosen name are looked for: each time all names are read.
-const LOOK_EVERY_NS: u64 = NS_PER_S;
+/// Interval between searches for new processes of a chosen name, each of which reads all names.
+const SEARCH_INTERVAL_NS: u64 = NS_PER_S;
 const NAME_BYTES: usize = 16;
-/// The kernel's own threads have longer names than the schema has room for.
+/// Longest name in /proc: the kernel's own threads have longer names than the schema allows.
 const COMM_BYTES: usize = 64;
 
-/// The processes that the configuration names, as far as they are there.
+/// The processes that the configuration names, if they exist.
 #[derive(Debug)]
 pub(super) struct CountedProcesses {
-    /// Processes of the host; none where none is asked for.
+    /// Processes of the host; none if no process is chosen.
     directory: Option<HostDirectory>,
     numbers: Vec<u32>,   // chosen by number
     names: Vec<Vec<u8>>, // chosen by name
-    processes: Vec<Process>,
-    looked_ns: u64,
+    processes: Vec<CountedProcess>,
+    searched_ns: u64,
     present: Vec<u32>, // reused
-    shortfall: Shortfall,
+    incomplete: Incomplete,
 }
 
 #[derive(Debug)]
-struct Process {
+struct CountedProcess {
     number: u32,
     name: [u8; NAME_BYTES],
-    tasks: HostDirectory, // of this process and no later one of the same number
-    threads: Vec<Thread>,
-    ended: Vec<Option<Count>>,  // what ended threads counted, one an event
-    counts: Vec<Option<Count>>, // the sum of all threads
-    opening: Shortfall,
+    tasks: HostDirectory, // of this process, not of a later one with its number
+    threads: Vec<CountedThread>,
+    ended: Vec<Option<CounterValue>>,  // sums of ended threads, one per event
+    counts: Vec<Option<CounterValue>>, // the sum of all threads
+    opening_incomplete: Incomplete,
     is_gone: bool,
 }
 
 #[derive(Debug)]
-struct Thread {
+struct CountedThread {
     number: u32,
     groups: Vec<(CounterGroup, Vec<usize>)>,
-    counts: Vec<Option<Count>>,
+    counts: Vec<Option<CounterValue>>,
 }
 
 impl CountedProcesses {
-    /// Opens what is needed to find them.
+    /// Opens what is needed to find the processes.
     pub(super) fn open(host: &HostRoot, chosen: &[String]) -> Result<Self, Unavailable> {
         let mut this = Self {
             directory: None,
             numbers: Vec::new(),
             names: Vec::new(),
             processes: Vec::new(),
-            looked_ns: 0,
+            searched_ns: 0,
             present: Vec::new(),
-            shortfall: Shortfall::NONE,
+            incomplete: Incomplete::NONE,
         };
         if chosen.is_empty() {
             return Ok(this);
         }
-        if !host.is_own() {
-            // The kernel takes numbers of the caller's own namespace.
-            let message = "processes can be counted only where host_root is \"/\"";
+        if !host.is_own_root() {
+            // The kernel expects numbers of the caller's own namespace.
+            let message = "processes can be counted only if host_root is \"/\"";
             return Err(Unavailable::of(io::Error::new(ErrorKind::Unsupported, message)));
         }
         this.directory =
@@ -85,44 +85,45 @@ impl CountedProcesses {
         Ok(this)
     }
 
-    /// Reads the counters of all of them; looks for new ones now and then, and for new threads each time.
+    /// Reads the counters of all processes. Looks for new processes once a second, and for new
+    /// threads at each sample.
     pub(super) fn read(&mut self, events: &[PerfEvent], layout: &[Vec<usize>]) {
         if self.directory.is_none() {
             return;
         }
         let now = monotonic_ns();
-        if self.looked_ns == 0 || now - self.looked_ns >= LOOK_EVERY_NS {
-            self.looked_ns = now;
-            self.look(events.len());
+        if self.searched_ns == 0 || now - self.searched_ns >= SEARCH_INTERVAL_NS {
+            self.searched_ns = now;
+            self.find_processes(events.len());
         }
         for process in &mut self.processes {
-            process.follow_threads(events, layout, &mut self.present);
+            process.update_threads(events, layout, &mut self.present);
             process.read();
         }
         self.processes.retain(|process| !process.is_gone);
     }
 
-    /// What is lacking of the last reading.
-    pub(super) fn shortfall(&self) -> Shortfall {
-        self.processes.iter().fold(self.shortfall, |all, process| all | process.opening)
+    /// Returns the reasons for which the last read was incomplete.
+    pub(super) fn incomplete(&self) -> Incomplete {
+        self.processes.iter().fold(self.incomplete, |all, process| all | process.opening_incomplete)
     }
 
-    /// Number, name and counts of each.
-    pub(super) fn counts(&self) -> impl Iterator<Item = (u64, &[u8; NAME_BYTES], &[Option<Count>])> {
+    /// Returns number, name and counts of each process.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (u64, &[u8; NAME_BYTES], &[Option<CounterValue>])> {
         self.processes
             .iter()
             .map(|process| (u64::from(process.number), &process.name, process.counts.as_slice()))
     }
 
     /// Finds chosen processes that are not counted yet.
-    fn look(&mut self, events: usize) {
-        let Self { directory, numbers, names, processes, present, shortfall, .. } = self;
+    fn find_processes(&mut self, events: usize) {
+        let Self { directory, numbers, names, processes, present, incomplete, .. } = self;
         let Some(directory) = directory else { return };
-        *shortfall = Shortfall::NONE;
+        *incomplete = Incomplete::NONE;
         present.clear();
         let listed = directory.list(|name| present.extend(number(name)));
         if listed.is_err() {
-            *shortfall = Shortfall::MISSING;
+            *incomplete = Incomplete::MISSING;
             return;
         }
         for found in present.iter() {
@@ -132,25 +133,25 @@ impl CountedProcesses {
             }
             let name = comm(directory, *found);
             let is_named =
-                |name: &[u8; COMM_BYTES]| names.iter().any(|chosen| chosen == devices::until_end(name));
+                |name: &[u8; COMM_BYTES]| names.iter().any(|chosen| chosen == devices::until_zero(name));
             if !is_chosen && !name.as_ref().is_some_and(is_named) {
                 continue;
             }
             if processes.len() == PROCESSES_MAX {
-                *shortfall |= Shortfall::TOO_MANY;
+                *incomplete |= Incomplete::TOO_MANY;
                 return;
             }
-            // One that ended meanwhile is none.
+            // A process that ended meanwhile is skipped.
             let tasks = with_path(*found, "task", |path| directory.directory(path));
             if let (Some(name), Some(tasks)) = (name, tasks) {
-                processes.push(Process {
+                processes.push(CountedProcess {
                     number: *found,
-                    name: devices::fitted(devices::until_end(&name)),
+                    name: devices::truncated(devices::until_zero(&name)),
                     tasks,
                     threads: Vec::new(),
                     ended: vec![None; events],
                     counts: vec![None; events],
-                    opening: Shortfall::NONE,
+                    opening_incomplete: Incomplete::NONE,
                     is_gone: false,
                 });
             }
@@ -158,16 +159,16 @@ impl CountedProcesses {
     }
 }
 
-impl Process {
-    /// Opens counters in new threads, and adds up those of ended ones.
-    fn follow_threads(&mut self, events: &[PerfEvent], layout: &[Vec<usize>], present: &mut Vec<u32>) {
+impl CountedProcess {
+    /// Opens counters for new threads, and adds up those of ended threads.
+    fn update_threads(&mut self, events: &[PerfEvent], layout: &[Vec<usize>], present: &mut Vec<u32>) {
         present.clear();
         let listed = self.tasks.list(|name| present.extend(number(name)));
         if listed.is_err() || present.is_empty() {
             self.is_gone = true;
             return;
         }
-        let Self { threads, ended, opening, .. } = self;
+        let Self { threads, ended, opening_incomplete, .. } = self;
         threads.retain_mut(|thread| {
             let is_there = present.contains(&thread.number);
             if !is_there {
@@ -177,20 +178,20 @@ impl Process {
             }
             is_there
         });
-        // A thread that ended before its counters were open lacks nothing that could be had.
-        *opening = Shortfall::NONE;
+        // Threads that could not be opened are tried again. Those that ended since no longer count.
+        *opening_incomplete = Incomplete::NONE;
         for number in present.iter() {
             if threads.iter().any(|thread| thread.number == *number) {
                 continue;
             }
             if threads.len() == THREADS_MAX {
-                *opening |= Shortfall::TOO_MANY;
+                *opening_incomplete |= Incomplete::TOO_MANY;
                 break;
             }
-            let (groups, refusal) = open_groups(Where::Thread(*number), events, layout);
-            *opening |= refusal.map_or(Shortfall::NONE, |error| reason(&error));
+            let (groups, refusal) = open_groups(CountTarget::Thread(*number), events, layout);
+            *opening_incomplete |= refusal.map_or(Incomplete::NONE, |error| incomplete_reason(&error));
             if !groups.is_empty() {
-                threads.push(Thread { number: *number, groups, counts: vec![None; events.len()] });
+                threads.push(CountedThread { number: *number, groups, counts: vec![None; events.len()] });
             }
         }
     }
@@ -204,19 +205,19 @@ impl Process {
     }
 }
 
-impl Thread {
+impl CountedThread {
     fn read(&mut self) {
         self.counts.fill(None);
-        // What cannot be read is none, and adds nothing.
+        // Counters that cannot be read add nothing.
         read_groups(&self.groups, &mut self.counts);
     }
 }
 
-fn add(sum: &mut [Option<Count>], counts: &[Option<Count>]) {
+fn add(sum: &mut [Option<CounterValue>], counts: &[Option<CounterValue>]) {
     for (sum, count) in sum.iter_mut().zip(counts) {
         let Some(count) = count else { continue };
         let so_far = sum.unwrap_or_default();
-        *sum = Some(Count {
+        *sum = Some(CounterValue {
             value: so_far.value.saturating_add(count.value),
             time_enabled: so_far.time_enabled.saturating_add(count.time_enabled),
             time_running: so_far.time_running.saturating_add(count.time_running),
@@ -224,12 +225,12 @@ fn add(sum: &mut [Option<Count>], counts: &[Option<Count>]) {
     }
 }
 
-/// The number of a process or thread, if the entry is one.
+/// Parses the number of a process or thread; none for other entries.
 fn number(name: &CStr) -> Option<u32> {
     text::number(name.to_bytes()).and_then(|number| u32::try_from(number).ok())
 }
 
-/// Calls with the path of a process's file below /proc.
+/// Calls `call` with the path of a process's file below /proc.
 fn with_path<T>(number: u32, file: &str, call: impl FnOnce(&CStr) -> io::Result<T>) -> Option<T> {
     let mut path = [0_u8; 32];
     write!(&mut path[..], "{number}/{file}").ok()?;
@@ -237,11 +238,11 @@ fn with_path<T>(number: u32, file: &str, call: impl FnOnce(&CStr) -> io::Result<
     call(CStr::from_bytes_until_nul(&path).ok()?).ok()
 }
 
-/// A process's name, ended by zero bytes.
+/// Returns the name of a process, padded with zero bytes.
 fn comm(directory: &HostDirectory, number: u32) -> Option<[u8; COMM_BYTES]> {
-    let file = with_path(number, "comm", |path| directory.short_file(path))?;
+    let file = with_path(number, "comm", |path| directory.open_small_file(path))?;
     let mut buffer = [0; COMM_BYTES];
-    Some(devices::fitted(file.read(&mut buffer).ok()?.trim_ascii_end()))
+    Some(devices::truncated(file.read(&mut buffer).ok()?.trim_ascii_end()))
 }
 
 #[cfg(test)]
@@ -253,8 +254,8 @@ mod tests {
 
     use super::*;
     use crate::sampling::Sampler;
-    use crate::sampling::sources::perf::ENTRY;
-    use crate::sampling::sources::tests::opened;
+    use crate::sampling::sources::perf::SPEC;
+    use crate::sampling::sources::tests::open_sampler;
     use crate::schema::host::{CountedEvent, Perf};
 
     /// Number, event and value of each row.
@@ -271,16 +272,15 @@ mod tests {
         child.wait().unwrap();
     }
 
-    // Goal: a process is counted while it runs, by number and by name, and forgotten when it ends. Method: one that works,
-    // one that sleeps.
+    // Proves that a process is counted while it runs, and forgotten when it ends.
     #[test]
     fn processes_are_counted() {
         let busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let keys = format!("events = [\"task-clock\", \"page-faults\"]\nprocesses = [\"{}\"]", busy.id());
-        let mut sampler = match opened(&ENTRY, &keys, Path::new("/")) {
+        let mut sampler = match open_sampler(&SPEC, &keys, Path::new("/")) {
             Ok(sampler) => sampler,
             Err(missing) => {
-                println!("passed over: {missing}");
+                println!("skipped: {missing}");
                 end(busy);
                 return;
             }
@@ -299,10 +299,10 @@ mod tests {
         assert!(rows(&mut *sampler).is_empty());
     }
 
-    // Goal: threads that ended stay in the sum. Method: counts of an ended thread and of one that lives, by hand.
+    // Proves that counts of ended threads stay in the sum.
     #[test]
     fn ended_threads_stay_in_the_sum() {
-        let count = |value| Some(Count { value, time_enabled: 10 * value, time_running: 5 * value });
+        let count = |value| Some(CounterValue { value, time_enabled: 10 * value, time_running: 5 * value });
         let mut sum = [None, count(7), None];
         add(&mut sum, &[count(3), count(4), None]);
         assert_eq!(sum, [count(3), count(11), None]);

@@ -1,4 +1,5 @@
-//! FlatBuffers as they are usually made: built field by field in a reused builder, read by the generated accessors.
+//! FlatBuffers as usually written: built field by field in a reused builder, read by the generated
+//! accessors.
 
 use std::marker::PhantomData;
 
@@ -11,7 +12,7 @@ use super::messages::{Kind, Message, Side};
 use super::shootout_generated::shootout as schema;
 use super::sink::{Fields, Sink};
 
-/// Fields in structures.
+/// Fields in structs.
 pub struct Structures<R> {
     builder: FlatBufferBuilder<'static>,
     root: PhantomData<R>,
@@ -23,15 +24,15 @@ pub struct Flat<R> {
     root: PhantomData<R>,
 }
 
-/// How a payload's root is got.
+/// Access to a payload's root.
 pub trait Root {
     fn root<'b, T: Follow<'b, Inner = T> + Verifiable + 'b>(payload: &'b [u8]) -> T;
 }
 
-/// Behind the verifier.
+/// With verification.
 pub struct Verified;
 
-/// As it stands there.
+/// Without verification.
 pub struct Unverified;
 
 impl Root for Verified {

@@ -1,10 +1,10 @@
-//! FlatBuffers by template: a model for each kind of message is built once, then copied and patched; a payload that has a
-//! model's shape is read where the model has its fields.
+//! FlatBuffers by template: a template for each kind of message is built once, then copied and
+//! patched. A payload of a template's shape is read at the template's field positions.
 
 use std::marker::PhantomData;
 
 use flatbuffers::FlatBufferBuilder;
-use flatcap::stream::{DefaultFramer, FrameTemplate, Scalar, Slot, View};
+use flatcap::stream::{DefaultFramer, FrameTemplate, Scalar, TemplateField, TemplateView};
 
 use super::Format;
 use super::built::{build_flat, build_structure, level_update, side, trade};
@@ -15,36 +15,36 @@ use super::sink::{Fields, Sink};
 
 const SCHEMA: &[u8] = include_bytes!("../../generated/shootout.bfbs");
 
-/// Fields in structures: a model for each kind, and one slot, which is the structure.
+/// Fields in structs: a template for each kind, and one field, the struct.
 pub struct Structures<S> {
     level_update: FrameTemplate,
-    update_slot: Slot<[u8; size_of::<LevelUpdate>()]>,
+    update_slot: TemplateField<[u8; size_of::<LevelUpdate>()]>,
     trade: FrameTemplate,
-    trade_slot: Slot<[u8; size_of::<Trade>()]>,
+    trade_slot: TemplateField<[u8; size_of::<Trade>()]>,
     shape: PhantomData<S>,
 }
 
-/// How a payload is taken for a message of its kind.
+/// The check that a payload is a message of its kind.
 pub trait Shape {
-    fn view<'p>(template: &'p FrameTemplate, payload: &'p [u8]) -> Option<View<'p>>;
+    fn view<'p>(template: &'p FrameTemplate, payload: &'p [u8]) -> Option<TemplateView<'p>>;
 }
 
-/// By comparing it with the model.
+/// Compares the payload with the template.
 pub struct Compared;
 
-/// By its length, as SBE does it by the number in its header.
+/// Uses only the length, as SBE uses the number in its header.
 pub struct Trusted;
 
 impl Shape for Compared {
     #[inline]
-    fn view<'p>(template: &'p FrameTemplate, payload: &'p [u8]) -> Option<View<'p>> {
+    fn view<'p>(template: &'p FrameTemplate, payload: &'p [u8]) -> Option<TemplateView<'p>> {
         template.view(payload)
     }
 }
 
 impl Shape for Trusted {
     #[inline]
-    fn view<'p>(template: &'p FrameTemplate, payload: &'p [u8]) -> Option<View<'p>> {
+    fn view<'p>(template: &'p FrameTemplate, payload: &'p [u8]) -> Option<TemplateView<'p>> {
         template.view_trusted(payload)
     }
 }
@@ -54,8 +54,8 @@ impl<S> Structures<S> {
         let of = |kind, path| FrameTemplate::new(&zero(kind, build_structure), SCHEMA, &[path]).unwrap();
         let level_update = of(Kind::LevelUpdate(Side::Buy), "level_update");
         let trade = of(Kind::Trade { id: 0 }, "trade");
-        let update_slot = level_update.slot("level_update").unwrap();
-        let trade_slot = trade.slot("trade").unwrap();
+        let update_slot = level_update.field("level_update").unwrap();
+        let trade_slot = trade.field("trade").unwrap();
         Self { level_update, update_slot, trade, trade_slot, shape: PhantomData }
     }
 }
@@ -93,7 +93,7 @@ impl<S: Shape> Format for Structures<S> {
     }
 }
 
-/// A message that is a model: no value matters, but every field is there.
+/// Creates a message for a template: its values do not matter, but it has every field.
 fn zero(kind: Kind, build: fn(&Message, &mut FlatBufferBuilder<'_>)) -> Vec<u8> {
     let message = Message { timestamp: 0, sequence: 0, symbol: [0; 8], price: 0, size: 0, flags: 0, kind };
     let mut builder = FlatBufferBuilder::new();
@@ -102,27 +102,28 @@ fn zero(kind: Kind, build: fn(&Message, &mut FlatBufferBuilder<'_>)) -> Vec<u8> 
     builder.finished_data().to_vec()
 }
 
-/// Fields in the table itself: a model for each kind, and a slot for each field.
+/// Fields in the table itself: a template for each kind, and a template field for each field.
 pub struct Flat<S> {
     level_update: Model<u8>,
     trade: Model<i64>,
     shape: PhantomData<S>,
 }
 
-/// A template and where its fields stand; `T` is the type of the field that the kind alone has.
+/// A template and the positions of its fields; `T` is the type of the field that only this kind
+/// has.
 struct Model<T> {
     template: FrameTemplate,
     slots: Slots<T>,
 }
 
 struct Slots<T> {
-    timestamp: Slot<i64>,
-    sequence: Slot<u64>,
-    symbol: Slot<[u8; 8]>,
-    price: Slot<i64>,
-    size: Slot<u32>,
-    flags: Slot<u8>,
-    own: Slot<T>,
+    timestamp: TemplateField<i64>,
+    sequence: TemplateField<u64>,
+    symbol: TemplateField<[u8; 8]>,
+    price: TemplateField<i64>,
+    size: TemplateField<u32>,
+    flags: TemplateField<u8>,
+    own: TemplateField<T>,
 }
 
 impl<S> Flat<S> {
@@ -139,15 +140,15 @@ impl<T: Scalar> Model<T> {
     fn new(finished: &[u8], own: &str) -> Self {
         let paths = ["timestamp", "sequence", "symbol", "price", "size", "flags", own];
         let schema = (SCHEMA, "shootout.FlatMessage");
-        let template = FrameTemplate::of_root(finished, schema, &paths).unwrap();
+        let template = FrameTemplate::with_root(finished, schema, &paths).unwrap();
         let slots = Slots {
-            timestamp: template.slot("timestamp").unwrap(),
-            sequence: template.slot("sequence").unwrap(),
-            symbol: template.slot("symbol").unwrap(),
-            price: template.slot("price").unwrap(),
-            size: template.slot("size").unwrap(),
-            flags: template.slot("flags").unwrap(),
-            own: template.slot(own).unwrap(),
+            timestamp: template.field("timestamp").unwrap(),
+            sequence: template.field("sequence").unwrap(),
+            symbol: template.field("symbol").unwrap(),
+            price: template.field("price").unwrap(),
+            size: template.field("size").unwrap(),
+            flags: template.field("flags").unwrap(),
+            own: template.field(own).unwrap(),
         };
         Self { template, slots }
     }
@@ -173,9 +174,9 @@ impl<T: Scalar> Model<T> {
     }
 }
 
-/// A message of a kind.
+/// A message of one kind.
 struct OneOf<'v, T> {
-    view: View<'v>,
+    view: TemplateView<'v>,
     slots: &'v Slots<T>,
 }
 

@@ -1,5 +1,6 @@
-//! Cap'n Proto by the crate capnp, unpacked and packed, both without allocating: messages are built in one small segment
-//! that is used again and again, and read where they stand, or where they are unpacked to.
+//! Cap'n Proto by the crate capnp, unpacked and packed, both without allocations: messages are
+//! built in one small, reused segment, and read in place, or in the buffer that they are unpacked
+//! to.
 
 use capnp::message::{Builder, ReaderOptions, ReaderSegments, SingleSegmentAllocator};
 use capnp::{Word, serialize, serialize_packed};
@@ -9,13 +10,13 @@ use super::messages::{Kind, Message, Side};
 use super::shootout_capnp::{self, message};
 use super::sink::{Fields, Sink};
 
-/// More than the longest message has: a pointer and six words, and packed at worst an eighth more.
+/// Longer than any message: a pointer and six words, and packed at worst an eighth more.
 const SEGMENT_WORDS: usize = 16;
 
-/// Segment table and segment as they are in memory. The segment is the builder's; the library copies it out.
+/// Segment table and segment as in memory. The segment is the builder's; the library copies it out.
 pub struct Unpacked(SingleSegmentAllocator<'static>);
 
-/// The same without its zeros.
+/// The same in packed form.
 pub struct Packed(SingleSegmentAllocator<'static>, Vec<Word>);
 
 impl Unpacked {
@@ -30,7 +31,7 @@ impl Packed {
     }
 }
 
-/// Leaked: a bench has one of them, and one that borrows itself is not worth it.
+/// Leaked: a bench creates only one, and a self-referential struct is not worth it.
 fn segment() -> SingleSegmentAllocator<'static> {
     SingleSegmentAllocator::new(Word::words_to_bytes_mut(Word::allocate_zeroed_vec(SEGMENT_WORDS).leak()))
 }

@@ -1,11 +1,12 @@
-//! The payloads of a stream in memory, one deframed behind the other.
+//! The payloads of a stream in memory, deframed one after the other.
 //!
-//! `SliceReader` does this too, and expects each frame to be as long as the one before: best for the frames of one source. Here
-//! every fourth frame is of another kind and length, and a wrong guess costs more than it saves.
+//! `SliceReader` does this, too, but predicts that each frame is as long as the one before, which
+//! is best for frames of one source. Here every fourth frame is of another kind and length, and a
+//! wrong prediction costs more than the right ones save.
 
-use flatcap::stream::{DefaultDeframer, SliceDeframer, Step};
+use flatcap::stream::{DefaultDeframer, DeframeStatus, SliceDeframer};
 
-/// What is left of the stream.
+/// The rest of the stream.
 pub struct Frames<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for Frames<'a> {
@@ -13,7 +14,7 @@ impl<'a> Iterator for Frames<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
-        let Ok(Step::Frame(frame)) = DefaultDeframer::new().deframe(self.0) else { return None };
+        let Ok(DeframeStatus::Frame(frame)) = DefaultDeframer::new().deframe(self.0) else { return None };
         self.0 = self.0.get(frame.bytes().len()..)?;
         Some(frame.payload())
     }

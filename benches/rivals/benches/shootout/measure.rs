@@ -1,4 +1,5 @@
-//! How long each row takes: all rows in turns, message by message as near as a clock allows, and all messages together.
+//! Measures each row: all rows in turns, messages in groups as small as the clock allows, and all
+//! messages together.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -9,18 +10,18 @@ use super::Format;
 use super::messages::Message;
 use super::sink::{Copies, Sum, Tally, of_messages};
 
-/// Messages timed together. One takes a few nanoseconds, reading the clock some 20, and it waits for what is under way: so
-/// neither can be told apart for one message alone. A tail is one of groups: what stops a group for a
-/// microsecond shows as 16 ns a message.
+/// Messages timed together. One takes a few nanoseconds, but reading the clock some 20, and it
+/// waits for instructions in flight, so single messages cannot be timed. Quantiles are of groups:
+/// an interruption of a group for a microsecond appears as 16 ns per message.
 pub const GROUP: usize = 64;
 
-/// Each row's turns. Medians are those of the rounds.
+/// Turns of each row. Medians are over rounds.
 pub const ROUNDS: usize = 21;
 
-/// A place for any message of any format, with its framing.
+/// Enough for any message of any format with its framing.
 const MESSAGE_BYTES_MAX: usize = 160;
 
-/// One row of the table, under way.
+/// The measurements of one row.
 pub struct Row {
     pub name: &'static str,
     pub format: Box<dyn AnyFormat>,
@@ -33,9 +34,9 @@ pub struct Row {
     pub sum: Times,
 }
 
-/// Nanoseconds a message.
+/// Nanoseconds per message.
 pub struct Times {
-    /// Picoseconds a message, of groups, all rounds.
+    /// Picoseconds per message, of groups, over all rounds.
     groups: Histogram<u64>,
     /// All messages of a round.
     totals: Vec<f64>,
@@ -46,12 +47,12 @@ impl Times {
         Self { groups: Histogram::new(3).unwrap(), totals: Vec::new() }
     }
 
-    /// At a quantile of the groups.
+    /// Returns a quantile of the groups.
     pub fn at(&self, quantile: f64) -> f64 {
         self.groups.value_at_quantile(quantile) as f64 / 1000.0
     }
 
-    /// Median of the rounds.
+    /// Returns the median of the rounds.
     pub fn total(&self) -> f64 {
         let mut totals = self.totals.clone();
         totals.sort_by(f64::total_cmp);
@@ -68,7 +69,7 @@ impl Times {
     }
 }
 
-/// A format of which nothing but its work is known.
+/// A format as a trait object.
 pub trait AnyFormat {
     fn write(&mut self, messages: &[Message], room: &mut [u8]) -> usize;
     fn tally(&mut self, stream: &[u8], count: usize, tally: &mut Tally) -> usize;
@@ -101,18 +102,18 @@ impl Row {
     }
 }
 
-/// What all rows share.
+/// Data shared by all rows.
 struct Course<'m> {
     messages: &'m [Message],
-    /// What each row must find.
+    /// The expected result of each row.
     tally: Tally,
     sum: Sum,
-    /// What reading the clock adds to a group.
+    /// The cost of reading the clock, included in each group.
     clock: Duration,
 }
 
-/// Runs all rows in turns. Each round begins with another row and goes the other way, so that none always finds what the
-/// same one left in the caches.
+/// Runs all rows in turns. Each round begins with another row and reverses the order, so that no
+/// row always finds the caches of the same predecessor.
 pub fn measure(messages: &[Message], rows: &mut [Row], rounds: usize) {
     let course = Course {
         messages,
@@ -140,12 +141,12 @@ pub fn measure(messages: &[Message], rows: &mut [Row], rounds: usize) {
 }
 
 impl Course<'_> {
-    /// Everything that was written is read back.
+    /// Checks that all messages written are read back.
     fn check(&self, row: &mut Row, room: &mut [u8]) {
         row.length = row.format.write(self.messages, room);
         let mut copies = Copies::default();
         assert_eq!(row.format.copies(&room[..row.length], self.messages.len(), &mut copies), row.length);
-        assert!(copies.0 == self.messages, "{}: not what was written", row.name);
+        assert!(copies.0 == self.messages, "{}: the messages read differ from those written", row.name);
     }
 
     fn write(&self, row: &mut Row, room: &mut [u8]) {
@@ -172,11 +173,11 @@ impl Course<'_> {
         let start = processor_time();
         assert_eq!(row.format.tally(black_box(stream), self.messages.len(), tally), row.length);
         row.read.add_total(processor_time() - start, self.messages.len());
-        assert!(*tally == self.tally, "{}: another tally", row.name);
+        assert!(*tally == self.tally, "{}: the aggregation differs", row.name);
 
         tally.restart();
         self.in_groups(stream, &mut row.read, |rest, count| row.format.tally(rest, count, tally));
-        assert!(*tally == self.tally, "{}: another tally", row.name);
+        assert!(*tally == self.tally, "{}: the aggregation differs", row.name);
     }
 
     fn sum(&self, row: &mut Row, room: &[u8]) {
@@ -185,11 +186,11 @@ impl Course<'_> {
         let start = processor_time();
         assert_eq!(row.format.sum(black_box(stream), self.messages.len(), &mut sum), row.length);
         row.sum.add_total(processor_time() - start, self.messages.len());
-        assert_eq!(sum, self.sum, "{}: another sum", row.name);
+        assert_eq!(sum, self.sum, "{}: the sum differs", row.name);
 
         let mut sum = Sum::default();
         self.in_groups(stream, &mut row.sum, |rest, count| row.format.sum(rest, count, &mut sum));
-        assert_eq!(sum, self.sum, "{}: another sum", row.name);
+        assert_eq!(sum, self.sum, "{}: the sum differs", row.name);
     }
 
     fn in_groups(&self, stream: &[u8], times: &mut Times, mut read: impl FnMut(&[u8], usize) -> usize) {
@@ -205,13 +206,13 @@ impl Course<'_> {
     }
 }
 
-/// What the thread has had of a processor. Totals are of this time: other work on the machine then costs caches alone.
+/// CPU time of this thread, used for totals: other load then affects them only through caches.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
 }
 
-/// The median of the times between two readings of the clock.
+/// The median time between two clock reads.
 fn clock_cost() -> Duration {
     let mut times: Vec<Duration> = (0..10_001)
         .map(|_| {

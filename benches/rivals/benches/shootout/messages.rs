@@ -1,4 +1,5 @@
-//! The messages that all formats are given: trades and price level updates of IEX DEEP 1.0, out of a pcap capture.
+//! The messages given to all formats: trades and price level updates of IEX DEEP 1.0, from a pcap
+//! capture.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,7 +15,7 @@ pub struct Message {
     /// Nanoseconds since 1970-01-01 UTC.
     pub timestamp: i64,
     pub sequence: u64,
-    /// ASCII, filled up with spaces.
+    /// ASCII, padded with spaces.
     pub symbol: [u8; 8],
     /// In 1/10000 US dollar.
     pub price: i64,
@@ -23,7 +24,7 @@ pub struct Message {
     pub kind: Kind,
 }
 
-/// What a message is about, with the field that it alone has.
+/// The kind of a message, with its specific field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     LevelUpdate(Side),
@@ -36,13 +37,13 @@ pub enum Side {
     Sell,
 }
 
-// Of a little-endian pcap file, Ethernet, IPv4 without options, UDP, and IEX-TP 1.25.
+// Header sizes of a little-endian pcap file, Ethernet, IPv4 without options, UDP, and IEX-TP 1.25.
 const FILE_HEADER_BYTES: usize = 24;
 const PACKET_HEADER_BYTES: usize = 16;
 const NETWORK_BYTES: usize = 14 + 20 + 8;
 const SEGMENT_HEADER_BYTES: usize = 40;
 
-/// The trades and price level updates of a capture, up to where it ends or is cut.
+/// The trades and price level updates of a capture, up to its end or a truncated record.
 pub fn of_capture(capture: &[u8]) -> Vec<Message> {
     let mut messages = Vec::new();
     let mut rest = capture.get(FILE_HEADER_BYTES..).unwrap_or_default();
@@ -88,13 +89,13 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().unwrap()
 }
 
-/// The capture of real data, unpacked; none where it is absent, and one line that says so.
+/// The capture of real data, decompressed; if it is missing, prints one line and returns none.
 pub fn real_capture() -> Option<Vec<u8>> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("FLATCAP_SHARED_DATA").map_or(beside, PathBuf::from);
     let path = folder.join("iex/DEEP10.pcap.gz");
     let Ok(file) = File::open(&path) else {
-        println!("passed over, for want of it: {}", path.display());
+        println!("skipped, not found: {}", path.display());
         return None;
     };
     let mut capture = Vec::new();
@@ -102,7 +103,8 @@ pub fn real_capture() -> Option<Vec<u8>> {
     Some(capture)
 }
 
-/// A capture in the real one's shape, so that anyone has one: about as many messages of the two kinds, of many more symbols.
+/// A generated capture of the real one's shape, available everywhere: about as many messages of the
+/// two kinds, but of many more symbols.
 pub fn made_up_capture() -> Vec<u8> {
     let packets = iex::packets(&Shape::real(Feed::Deep, 392_000, 1));
     iex::capture(&packets, Form::Pcap, Wrapping::default())

@@ -1,4 +1,4 @@
-//! What is done with the messages that are read: the same for each format, which decides nothing but how a field is got.
+//! Processes the messages read. It is the same for each format; only the field access differs.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::messages::{Kind, Message, Side};
 
-/// The fields that every message has, each read when it is asked for.
+/// The fields of every message, each read on request.
 pub trait Fields {
     fn timestamp(&self) -> i64;
     fn sequence(&self) -> u64;
@@ -22,7 +22,8 @@ pub trait Sink {
     fn trade(&mut self, fields: &impl Fields, id: impl FnOnce() -> i64);
 }
 
-/// What the published comparison asks for: per symbol the count and volume of trades, the highest bid, the lowest ask.
+/// The aggregation of the published comparison: per symbol the count and volume of trades, the
+/// highest bid, the lowest ask.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Tally(HashMap<u64, OfSymbol, FxBuildHasher>);
 
@@ -45,12 +46,13 @@ impl Tally {
         self.0.len()
     }
 
-    /// Forgets what was counted and keeps the symbols, so that each turn finds the map as the one before did.
+    /// Resets the counts but keeps the symbols, so that each turn finds the same map.
     pub fn restart(&mut self) {
         self.0.values_mut().for_each(|of| *of = OfSymbol::default());
     }
 
-    // Not inlined: the same instructions for every format, however much of them the compiler would take into its loop.
+    // Not inlined, so that every format runs the same instructions, independent of the compiler's
+    // choice.
 
     #[inline(never)]
     fn quoted(&mut self, symbol: [u8; 8], side: Side, price: i64) {
@@ -72,7 +74,7 @@ impl Tally {
 impl Sink for Tally {
     #[inline]
     fn level_update(&mut self, fields: &impl Fields, side: Side) {
-        // A size of zero takes a level away: it is no bid and no ask.
+        // A size of zero removes a level: it is neither a bid nor an ask.
         if fields.size() > 0 {
             self.quoted(fields.symbol(), side, fields.price());
         }
@@ -84,7 +86,7 @@ impl Sink for Tally {
     }
 }
 
-/// The sum of every field: reading and nothing else.
+/// The sum of every field: only reading.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Sum(u64);
 
@@ -111,7 +113,7 @@ impl Sink for Sum {
     }
 }
 
-/// The messages again, to be compared with those that were written.
+/// Copies of the messages, for comparison with those written.
 #[derive(Debug, Default)]
 pub struct Copies(pub Vec<Message>);
 
@@ -165,7 +167,7 @@ impl Fields for Message {
     }
 }
 
-/// What a sink makes of the messages themselves, without any format.
+/// Applies a sink to the messages themselves, without any format.
 pub fn of_messages<S: Sink>(messages: &[Message], mut sink: S) -> S {
     for message in messages {
         match message.kind {

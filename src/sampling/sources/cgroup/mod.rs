@@ -1,4 +1,5 @@
-//! `cgroup`: control groups of version 2, with their time, memory, I/O, tasks and pressure, from /sys/fs/cgroup.
+//! `cgroup`: control groups (version 2) with their CPU time, memory, I/O, tasks and pressure, from
+//! /sys/fs/cgroup.
 
 mod tree;
 mod values;
@@ -7,90 +8,91 @@ use std::io::ErrorKind;
 
 use flatbuffers::FlatBufferBuilder;
 
-use self::tree::{GROUPS_MAX, Group, Tree};
-use self::values::{FILE_COUNT, Reader, VALUE_COUNT};
+use self::tree::{CgroupTree, ControlGroup, GROUPS_MAX};
+use self::values::{CgroupFileReader, FILE_COUNT, VALUE_COUNT};
 use super::text::ABSENT;
-use super::{Entry, Opening, Unavailable};
+use super::{OpenContext, SourceSpec, Unavailable};
 use crate::os::clock::monotonic_ns;
+use crate::os::directory_handle::DirectoryHandle;
 use crate::os::host::HostRoot;
-use crate::os::host_node::HostNode;
-use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
+use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{Cgroup, CgroupArgs, CgroupCounters};
 
 const DIRECTORY: &str = "sys/fs/cgroup";
-/// Where the unified tree is mounted beside those of version 1.
+/// Mount point of the unified tree on hosts that also mount version 1.
 const HYBRID: &str = "sys/fs/cgroup/unified";
-/// Every group of version 2 has this file, the root too.
-const MARK: &str = "cgroup.controllers";
-const NONE_HINT: &str = ": this host has no control groups mounted there";
-const V1_HINT: &str = ": only control groups of version 1 are mounted there; boot with systemd.unified_cgroup_hierarchy=1 \
-     for version 2";
-/// The tree is listed so often, and when a group turned out to be gone.
+/// A file that every version 2 group has, the root included.
+const CONTROLLERS_FILE: &str = "cgroup.controllers";
+const NOT_MOUNTED_HINT: &str = ": no control groups are mounted there";
+const V1_HINT: &str = ": only control groups of version 1 are mounted there; boot with \
+     systemd.unified_cgroup_hierarchy=1 for version 2";
+/// Interval between listings of the tree.
 const LIST_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// Bytes of a row: number, path and the path's length in front of the values.
+/// Layout of a row: inode, path and length of the path, then the values.
 const PATH_BYTES: usize = 256;
 const PATH_AT: usize = 8;
 const LENGTH_AT: usize = PATH_AT + PATH_BYTES;
 const VALUES_AT: usize = LENGTH_AT + 8;
 const ROW_BYTES: usize = VALUES_AT + VALUE_COUNT * 8;
 const _: () = assert!(size_of::<CgroupCounters>() == ROW_BYTES);
-// All groups fit a frame of the default `frame_max`, with room for its envelope.
+// All groups fit into a frame of the default `frame_max`, with space for its envelope.
 const _: () = assert!(GROUPS_MAX * ROW_BYTES + (64 << 10) <= 16 << 20);
 
-/// `include` and `exclude` match a group's path below the root, without a leading slash; the root's is `/`.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match a group's path below the root, without a leading slash; the root
+/// itself is `/`.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "cgroup",
     root: "flatcap.host.Cgroup",
     schema: include_bytes!("../../../../generated/host/cgroup.bfbs"),
     files: &[DIRECTORY, "sys/fs/cgroup/**/{cgroup.events,cpu.stat,memory.*,io.stat,pids.*,*.pressure}"],
-    refresh: "time, tasks and pages at once or in batches; memory.stat every 2 s where nobody reads it; new groups are found once a second",
+    refresh: "time, tasks and pages immediately or in batches; memory.stat every 2 s unless it is read; new groups are found once a second",
     selects: "paths below the root, such as system.slice/*; the root itself is /",
     needs: &[],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let unavailable = |error, hint| Unavailable { file: DIRECTORY, error, hint };
-    let depth = opening.config.cgroup.map_or(0, |cgroup| cgroup.depth);
-    let root = root(opening.host)?;
-    let tree = Tree::new(root, depth, opening.selection()).map_err(|error| unavailable(error, ""))?;
-    Ok(Opened::built(CgroupSampler {
+    let depth = context.config.cgroup.map_or(0, |cgroup| cgroup.depth);
+    let root = root(context.host)?;
+    let tree = CgroupTree::new(root, depth, context.selection()).map_err(|error| unavailable(error, ""))?;
+    Ok(OpenedSampler::built(CgroupSampler {
         tree,
         listed_ns: monotonic_ns(),
-        reader: Reader::default(),
+        reader: CgroupFileReader::default(),
         rows: Vec::new(),
     }))
 }
 
-/// The root of the unified tree.
-fn root(host: &HostRoot) -> Result<HostNode, Unavailable> {
+/// Opens the root of the unified tree.
+fn root(host: &HostRoot) -> Result<DirectoryHandle, Unavailable> {
     let unavailable = |error, hint| Unavailable { file: DIRECTORY, error, hint };
-    let is_unified = |path: &str| host.open(&format!("{path}/{MARK}")).is_ok();
-    let open = |path| HostNode::open(&host.path(path)).map_err(|error| unavailable(error, ""));
-    HostNode::open(&host.path(DIRECTORY)).map_err(|error| unavailable(error, NONE_HINT))?;
+    let is_unified = |path: &str| host.open(&format!("{path}/{CONTROLLERS_FILE}")).is_ok();
+    let open = |path| DirectoryHandle::open(&host.path(path)).map_err(|error| unavailable(error, ""));
+    DirectoryHandle::open(&host.path(DIRECTORY)).map_err(|error| unavailable(error, NOT_MOUNTED_HINT))?;
     if is_unified(DIRECTORY) {
         return open(DIRECTORY);
     }
     if is_unified(HYBRID) {
         tracing::info!(
-            "the controllers of this host's control groups are of version 1: of the unified tree only processor time and \
-             pressure are recorded"
+            "the control group controllers of this host are version 1: only CPU time and pressure \
+             are recorded from the unified tree"
         );
         return open(HYBRID);
     }
     let is_version_1 = ["cpu", "memory", "cpu,cpuacct", "systemd", "pids"]
         .iter()
         .any(|name| host.directory(&format!("{DIRECTORY}/{name}")).is_ok());
-    let hint = if is_version_1 { V1_HINT } else { NONE_HINT };
+    let hint = if is_version_1 { V1_HINT } else { NOT_MOUNTED_HINT };
     Err(unavailable(ErrorKind::Unsupported.into(), hint))
 }
 
 #[derive(Debug)]
 struct CgroupSampler {
-    tree: Tree,
+    tree: CgroupTree,
     listed_ns: u64,
-    reader: Reader,
+    reader: CgroupFileReader,
     rows: Vec<CgroupCounters>, // reused
 }
 
@@ -105,33 +107,33 @@ impl Sampler for CgroupSampler {
         Ok(())
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
         let Self { tree, reader, rows, .. } = self;
-        let mut shortfall = tree.shortfall();
+        let mut incomplete = tree.incomplete();
         rows.clear();
         tree.for_each(|group, raw| {
             let (row, lacks) = row(group, raw, reader);
             rows.push(row);
-            shortfall |= lacks;
+            incomplete |= lacks;
         });
         let groups = builder.create_vector(&self.rows);
         let root =
             Cgroup::create(builder, &CgroupArgs { count: self.tree.count() as u64, groups: Some(groups) });
         builder.finish_minimal(root);
-        shortfall
+        incomplete
     }
 }
 
-fn row(group: &mut Group, raw: &[u8], reader: &mut Reader) -> (CgroupCounters, Shortfall) {
+fn row(group: &mut ControlGroup, raw: &[u8], reader: &mut CgroupFileReader) -> (CgroupCounters, Incomplete) {
     let mut values = [ABSENT; VALUE_COUNT];
-    let mut shortfall = Shortfall::NONE;
-    let mut most = group.most;
+    let mut incomplete = Incomplete::NONE;
+    let mut values_max = group.values_max;
     for file in 0..FILE_COUNT {
-        if let Some(most) = most.get_mut(file) {
-            shortfall |= reader.read(file, group.content(file, raw), &mut values, most);
+        if let Some(values_max) = values_max.get_mut(file) {
+            incomplete |= reader.read(file, group.content(file, raw), &mut values, values_max);
         }
     }
-    group.most = most;
+    group.values_max = values_max;
 
     let mut bytes = [0; ROW_BYTES];
     let mut place = |at: usize, value: &[u8]| {
@@ -141,16 +143,16 @@ fn row(group: &mut Group, raw: &[u8], reader: &mut Reader) -> (CgroupCounters, S
     };
     let path = group.path();
     place(0, &group.id.to_le_bytes());
-    place(PATH_AT, ending(path));
+    place(PATH_AT, path_suffix(path));
     place(LENGTH_AT, &(path.len() as u64).to_le_bytes());
     for (index, value) in values.iter().enumerate() {
         place(VALUES_AT + index * 8, &value.to_le_bytes());
     }
-    (CgroupCounters(bytes), shortfall)
+    (CgroupCounters(bytes), incomplete)
 }
 
-/// As much of a path's end as fits in front of a zero byte, and no half of a character.
-fn ending(path: &[u8]) -> &[u8] {
+/// Returns as much of a path's end as fits before a zero byte, without cutting a character.
+fn path_suffix(path: &[u8]) -> &[u8] {
     let first = path.len().saturating_sub(PATH_BYTES - 1);
     let is_inside = |at: &usize| path.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
     let start = if first == 0 { 0 } else { (first..first + 4).find(|at| !is_inside(at)).unwrap_or(first) };
@@ -166,15 +168,15 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::os::event::Event;
-    use crate::sampling::sources::tests::{opened, sampled_under};
+    use crate::os::wake_event::WakeEvent;
+    use crate::sampling::sources::tests::{open_sampler, sample_under};
 
-    /// A tree of version 2 with a few groups.
+    /// Creates a version 2 tree with a few groups.
     fn tree() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join(DIRECTORY);
         fs::create_dir_all(&root).unwrap();
-        fs::write(root.join(MARK), "cpu memory\n").unwrap();
+        fs::write(root.join(CONTROLLERS_FILE), "cpu memory\n").unwrap();
         fs::write(root.join("cpu.stat"), "usage_usec 1\nuser_usec 2\nsystem_usec 3\n").unwrap();
         for path in ["b.slice", "a.slice", "a.slice/x.service", "a.slice/x.service/deep", "a-b.slice"] {
             group(&root.join(path), path.len());
@@ -187,7 +189,7 @@ mod tests {
         fs::write(path.join("memory.current"), format!("{current}\n")).unwrap();
     }
 
-    fn shown(payload: &[u8]) -> Vec<(String, u64)> {
+    fn memory_by_path(payload: &[u8]) -> Vec<(String, u64)> {
         let cgroup = flatbuffers::root::<Cgroup<'_>>(payload).unwrap();
         cgroup.groups().iter().map(|group| (path(group), group.memory_current())).collect()
     }
@@ -197,31 +199,32 @@ mod tests {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    fn next(sampler: &mut dyn Sampler) -> (Vec<u8>, Shortfall) {
+    fn next(sampler: &mut dyn Sampler) -> (Vec<u8>, Incomplete) {
         let mut builder = FlatBufferBuilder::new();
         builder.force_defaults(true);
         sampler.read().unwrap();
-        let shortfall = sampler.build(0, &mut builder);
-        (builder.finished_data().to_vec(), shortfall)
+        let incomplete = sampler.build(0, &mut builder);
+        (builder.finished_data().to_vec(), incomplete)
     }
 
     fn wait_for_listing() {
-        Event::new().wait_until(monotonic_ns() + LIST_INTERVAL_NS + 50_000_000);
+        WakeEvent::new().wait_until(monotonic_ns() + LIST_INTERVAL_NS + 50_000_000);
     }
 
-    // Goal: a file that is there and cannot be opened is marked in each sample that lacks it. Method: a link that leads to itself.
+    // Proves that a file that exists but cannot be opened (a link to itself) is marked in each
+    // sample.
     #[test]
     fn a_refusal_is_marked_each_time() {
         let folder = tree();
         let path = folder.path().join(DIRECTORY).join("b.slice");
         std::os::unix::fs::symlink("cpu.stat", path.join("cpu.stat")).unwrap();
-        let mut sampler = opened(&ENTRY, "include = [\"b.slice\"]", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "include = [\"b.slice\"]", folder.path()).unwrap();
         for _ in 0..3 {
-            assert_eq!(next(&mut *sampler).1, Shortfall::UNREADABLE);
+            assert_eq!(next(&mut *sampler).1, Incomplete::UNREADABLE);
         }
     }
 
-    // Goal: every value is in its place. Method: a group of all files, each value another one.
+    // Proves that every value ends up in its field, in a group that has all files.
     #[test]
     fn every_value_is_in_its_place() {
         let folder = tree();
@@ -250,9 +253,9 @@ mod tests {
             let text = format!("some avg10=0.00 total={some}\nfull avg10=0.00 total={}\n", some + 1);
             fs::write(path.join(format!("{name}.pressure")), text).unwrap();
         }
-        let (payload, shortfall) = sampled_under(&ENTRY, "include = [\"b.slice\"]", folder.path());
+        let (payload, incomplete) = sample_under(&SPEC, "include = [\"b.slice\"]", folder.path());
         let cgroup = flatbuffers::root::<Cgroup<'_>>(&payload).unwrap();
-        assert_eq!((cgroup.count(), cgroup.groups().len(), shortfall), (6, 1, Shortfall::NONE));
+        assert_eq!((cgroup.count(), cgroup.groups().len(), incomplete), (6, 1, Incomplete::NONE));
         let found = cgroup.groups().get(0);
         assert_eq!((found.id(), found.path_length()), (fs::metadata(&path).unwrap().ino(), 7));
         assert_eq!((found.populated(), found.frozen()), (1, 0));
@@ -281,13 +284,14 @@ mod tests {
         assert_eq!((found.memory_full(), found.io_some(), found.io_full()), (32, 41, 42));
     }
 
-    // Goal: a group comes before those below it, as deep as is asked for, and patterns choose by path. Method: a small tree.
+    // Proves that a group precedes its descendants, that `depth` limits them, and that patterns
+    // match paths.
     #[test]
     fn depth_and_patterns_choose() {
         let folder = tree();
         let paths = |keys| {
-            let (payload, _) = sampled_under(&ENTRY, keys, folder.path());
-            shown(&payload).into_iter().map(|(path, _)| path).collect::<Vec<_>>()
+            let (payload, _) = sample_under(&SPEC, keys, folder.path());
+            memory_by_path(&payload).into_iter().map(|(path, _)| path).collect::<Vec<_>>()
         };
         let all = ["", "a-b.slice", "a.slice", "a.slice/x.service", "a.slice/x.service/deep", "b.slice"];
         assert_eq!(paths(""), all);
@@ -297,26 +301,26 @@ mod tests {
         assert_eq!(paths("include = [\"/\"]"), [""]);
     }
 
-    // Goal: groups come and go without a restart, one made again under its old name is another, and a cut file is marked.
-    // Method: change the tree between samples, more than a listing apart.
+    // Proves that groups come and go without a restart, that a new group of an old name is another
+    // group, and that a cut file is marked.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a directory of the host gets another name")]
     fn groups_come_and_go() {
         let folder = tree();
         let root = folder.path().join(DIRECTORY);
-        let mut sampler = opened(&ENTRY, "include = [\"*.slice\"]", folder.path()).unwrap();
-        let (before, shortfall) = next(&mut *sampler);
-        assert_eq!(shortfall, Shortfall::NONE);
-        // The number of the old one must not be free for the new one.
+        let mut sampler = open_sampler(&SPEC, "include = [\"*.slice\"]", folder.path()).unwrap();
+        let (before, incomplete) = next(&mut *sampler);
+        assert_eq!(incomplete, Incomplete::NONE);
+        // The inode of the old group must not be free for the new one.
         fs::rename(root.join("b.slice"), folder.path().join("aside")).unwrap();
         group(&root.join("b.slice"), 70);
         group(&root.join("c.slice"), 80);
         fs::remove_dir_all(root.join("a-b.slice")).unwrap();
         wait_for_listing();
-        let (after, shortfall) = next(&mut *sampler);
+        let (after, incomplete) = next(&mut *sampler);
         let expected =
             [("a.slice", 7), ("b.slice", 70), ("c.slice", 80)].map(|(path, value)| (path.to_owned(), value));
-        assert_eq!((shown(&after), shortfall), (expected.to_vec(), Shortfall::NONE));
+        assert_eq!((memory_by_path(&after), incomplete), (expected.to_vec(), Incomplete::NONE));
         let id = |payload: &[u8]| {
             let cgroup = flatbuffers::root::<Cgroup<'_>>(payload).unwrap();
             cgroup.groups().iter().find(|group| path(group) == "b.slice").unwrap().id()
@@ -324,24 +328,25 @@ mod tests {
         assert_ne!(id(&before), id(&after));
 
         fs::write(root.join("c.slice/memory.current"), "8").unwrap();
-        let (cut, shortfall) = next(&mut *sampler);
-        assert_eq!((shown(&cut)[2].1, shortfall), (ABSENT, Shortfall::CUT | Shortfall::MISSING));
+        let (cut, incomplete) = next(&mut *sampler);
+        assert_eq!((memory_by_path(&cut)[2].1, incomplete), (ABSENT, Incomplete::CUT | Incomplete::MISSING));
     }
 
-    // Goal: odd and long paths are kept apart and never cut within a character; a thousand groups are read. Method: build them.
+    // Proves that odd and long paths are kept apart and never cut within a character, and that a
+    // thousand groups are read.
     #[test]
     fn odd_trees_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join(DIRECTORY);
         group(&root.join(OsStr::from_bytes(b"odd\xFF\xFEname")), 1);
-        fs::write(root.join(MARK), "").unwrap();
+        fs::write(root.join(CONTROLLERS_FILE), "").unwrap();
         let mut long = root.clone();
         (0..6).for_each(|_| long.push("\u{e4}".repeat(60)));
         group(&long, 2);
         (0..1000).for_each(|number| group(&root.join(format!("many/{number:04}")), number));
-        let (payload, shortfall) = sampled_under(&ENTRY, "depth = 64", folder.path());
+        let (payload, incomplete) = sample_under(&SPEC, "depth = 64", folder.path());
         let cgroup = flatbuffers::root::<Cgroup<'_>>(&payload).unwrap();
-        assert_eq!((cgroup.groups().len(), shortfall), (1002, Shortfall::NONE));
+        assert_eq!((cgroup.groups().len(), incomplete), (1002, Incomplete::NONE));
         let found: Vec<_> = cgroup.groups().iter().map(|group| (path(group), group.path_length())).collect();
         assert_eq!(found[0], ("many/0000".to_owned(), 9));
         let cut = found.iter().find(|(_, length)| *length > 255).unwrap();
@@ -349,62 +354,64 @@ mod tests {
         let mut all = cgroup.groups().iter();
         let odd = all.find(|group| group.path().iter().nth(3) == Some(0xFF)).unwrap();
         assert_eq!((odd.memory_current(), odd.path_length()), (1, 9));
-        assert_eq!(ending(&[b'x'; 300]).len(), 255);
+        assert_eq!(path_suffix(&[b'x'; 300]).len(), 255);
     }
 
-    // Goal: what is missing is told. Method: trees of version 1, of nothing, and both versions side by side.
+    // Proves that the error of a host with version 1 or without groups names what is missing, and
+    // that a host with both versions uses the unified tree.
     #[test]
-    fn version_1_is_told() {
+    fn missing_version_2_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join(DIRECTORY);
         fs::create_dir_all(&root).unwrap();
-        let error = || opened(&ENTRY, "", folder.path()).unwrap_err().to_string();
-        assert!(error().contains("no control groups mounted"), "{}", error());
+        let error = || open_sampler(&SPEC, "", folder.path()).unwrap_err().to_string();
+        assert!(error().contains("no control groups are mounted"), "{}", error());
         fs::create_dir(root.join("memory")).unwrap();
         assert!(error().contains("only control groups of version 1"), "{}", error());
         group(&root.join("unified/a"), 5);
-        fs::write(root.join("unified").join(MARK), "").unwrap();
-        let (payload, _) = sampled_under(&ENTRY, "", folder.path());
-        assert_eq!(shown(&payload), [("a".to_owned(), 5)]);
+        fs::write(root.join("unified").join(CONTROLLERS_FILE), "").unwrap();
+        let (payload, _) = sample_under(&SPEC, "", folder.path());
+        assert_eq!(memory_by_path(&payload), [("a".to_owned(), 5)]);
     }
 
-    // Goal: the groups of this host agree with a naive reading, and one that is removed is left out at once. Method: a group of
-    // our own where the host lets us, and cpu.stat read before and after.
+    // Proves that the groups of this host agree with cpu.stat read before and after, and that a
+    // removed group is skipped at once. Creates a group of its own if the host allows that.
     #[test]
     fn agrees_with_this_host() {
         let mount = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-        let Some(mount) = mount.iter().map(Path::new).find(|path| path.join(MARK).exists()) else {
-            return println!("passed over: no control groups of version 2");
+        let Some(mount) = mount.iter().map(Path::new).find(|path| path.join(CONTROLLERS_FILE).exists())
+        else {
+            return println!("skipped: no control groups of version 2");
         };
         let usage = || -> u64 {
             let text = fs::read_to_string(mount.join("cpu.stat")).unwrap();
             text.lines().next().unwrap().strip_prefix("usage_usec ").unwrap().parse().unwrap()
         };
         let before = usage();
-        let (payload, shortfall) = sampled_under(&ENTRY, "depth = 0", Path::new("/"));
+        let (payload, incomplete) = sample_under(&SPEC, "depth = 0", Path::new("/"));
         let cgroup = flatbuffers::root::<Cgroup<'_>>(&payload).unwrap();
-        assert_eq!(shortfall, Shortfall::NONE);
+        assert_eq!(incomplete, Incomplete::NONE);
         assert!((before..=usage()).contains(&cgroup.groups().get(0).cpu_usage()));
 
         let own = mount.join(format!("flatcap-test-{}", std::process::id()));
         if let Err(error) = fs::create_dir(&own) {
-            return println!("passed over: {error}");
+            return println!("skipped: {error}");
         }
         let name = own.file_name().unwrap().to_str().unwrap().to_owned();
         let begin = monotonic_ns();
-        let mut sampler = opened(&ENTRY, &format!("include = [\"{name}\"]"), Path::new("/")).unwrap();
+        let mut sampler = open_sampler(&SPEC, &format!("include = [\"{name}\"]"), Path::new("/")).unwrap();
         let ids = |payload: &[u8]| -> Vec<u64> {
             let cgroup = flatbuffers::root::<Cgroup<'_>>(payload).unwrap();
             cgroup.groups().iter().map(CgroupCounters::id).collect()
         };
-        let (payload, shortfall) = next(&mut *sampler);
+        let (payload, incomplete) = next(&mut *sampler);
         let inode = fs::metadata(&own).unwrap().ino();
-        assert_eq!((ids(&payload), shortfall), (vec![inode], Shortfall::NONE));
+        assert_eq!((ids(&payload), incomplete), (vec![inode], Incomplete::NONE));
         fs::remove_dir(&own).unwrap();
         fs::create_dir(&own).unwrap();
-        let (payload, shortfall) = next(&mut *sampler);
-        assert!(!ids(&payload).contains(&inode) && shortfall == Shortfall::NONE, "the old one is gone");
-        // On a busy machine all of this may have taken as long as until the next listing.
+        let (payload, incomplete) = next(&mut *sampler);
+        assert!(!ids(&payload).contains(&inode) && incomplete == Incomplete::NONE, "the old one is gone");
+        // On a busy machine this may have taken until the next listing.
         let is_early = monotonic_ns() - begin < LIST_INTERVAL_NS;
         assert!(ids(&payload).is_empty() || !is_early, "the new one is not yet listed");
         wait_for_listing();

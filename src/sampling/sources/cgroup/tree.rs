@@ -1,6 +1,7 @@
-//! Which control groups there are, with their open files, kept from sample to sample.
+//! The control groups of the host and their open files, kept from sample to sample.
 //!
-//! A group is its directory, by inode: the files of one that was removed fail, and one that has its name later is another.
+//! A group is identified by the inode of its directory: the files of a removed group fail, and a
+//! later group of the same name is another group.
 
 use std::cmp::Ordering;
 use std::ffi::CStr;
@@ -8,84 +9,84 @@ use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 
 use super::values::{FILE_COUNT, FILES};
-use crate::os::host_node::{HostNode, ShortFile, allow_open_files};
-use crate::sampling::{Selection, Shortfall};
+use crate::os::directory_handle::{DirectoryHandle, FileHandle, raise_open_files_limit};
+use crate::sampling::{Incomplete, NameFilter};
 
-/// Most groups of the tree that are looked at, and most of a sample: 16,384 are 11 MB of a frame.
+/// Maximum number of groups in the tree, and in a sample: 16,384 are 11 MB of a frame.
 pub(super) const GROUPS_MAX: usize = 16_384;
-/// A longer file counts as cut. The longest, `io.stat`, has some 100 bytes a device.
+/// A longer file counts as cut. The longest, `io.stat`, has about 100 bytes per device.
 const FILE_BYTES_MAX: usize = 64 << 10;
-/// Entries of a directory come in portions that fit here.
+/// Buffer for directory entries, which are read in portions.
 const LISTING_BYTES: usize = 32 << 10;
-/// A longer path the kernel would not open.
+/// The kernel opens no longer path.
 const PATH_BYTES_MAX: usize = 4096;
-/// A file that a group does not have is asked for again at one listing in this many.
+/// A file that a group lacks is tried again at one listing in this many.
 const ABSENT_LISTINGS: usize = 4;
-/// Files that are opened beside those of groups.
+/// Open files that the recorder needs for other purposes.
 const OTHER_FILES: usize = 256;
-/// Share of the open files that may be kept here; processes have another half.
-const SHARE: usize = 4;
-/// The kernel says so of a file whose group, or whose controller there, is gone.
+/// One in this many of the allowed open files may be kept open here; the process source has half.
+const OPEN_FILES_SHARE: usize = 4;
+/// Error of a file whose group, or whose controller there, is gone.
 const ENODEV: i32 = 19;
-/// The group's pressure accounting is off.
+/// Error of a pressure file if pressure accounting is off for the group.
 const EOPNOTSUPP: i32 = 95;
-/// The process, or the whole host, has as many files open as it may.
+/// The process, or the whole host, has reached its limit of open files.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
-/// The tree.
+/// The tree of control groups.
 #[derive(Debug)]
-pub(super) struct Tree {
-    root: HostNode,
+pub(super) struct CgroupTree {
+    root: DirectoryHandle,
     depth_max: u32,
-    selection: Selection,
-    groups: Vec<Group>,
+    selection: NameFilter,
+    groups: Vec<ControlGroup>,
     free: Vec<usize>,
-    order: Vec<usize>, // of groups: by path, a group before those below it
-    next: Vec<usize>,  // the order to come; empty between listings
-    old_at: usize,     // how far the old order is dealt with, during a listing
+    order: Vec<usize>,      // of groups: by path, a group before its descendants
+    next_order: Vec<usize>, // the next order; empty between listings
+    old_order_at: usize,    // position in the old order during a listing
     names: Vec<u8>,
-    children: Vec<Child>,
+    children: Vec<ListedChild>,
     path: Vec<u8>,
     listing: Vec<MaybeUninit<u8>>,
     raw: Vec<u8>,
-    used: usize,
-    kept: usize,
-    kept_max: usize,
+    raw_used: usize,
+    files_open: usize,
+    files_open_max: usize,
     listings: usize,
-    listing_shortfall: Shortfall,
-    shortfall: Shortfall,
+    listing_incomplete: Incomplete,
+    incomplete: Incomplete,
 }
 
-/// One group.
+/// One control group.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ControlGroup {
     /// Inode of its directory.
     pub(super) id: u64,
-    /// As its parent lists it; some file systems number a directory in two ways.
+    /// Inode as listed by the parent; some file systems number a directory in two ways.
     listed_inode: u64,
-    /// From the root, ended by a zero byte; `.` for the root.
+    /// Path from the root, ended by a zero byte; `.` for the root.
     path: Vec<u8>,
-    node: Option<HostNode>, // none where too many are open
-    files: [Option<ShortFile>; FILE_COUNT],
-    is_absent: [bool; FILE_COUNT], // when it was last asked for
+    node: Option<DirectoryHandle>, // none if too many files are open
+    files: [Option<FileHandle>; FILE_COUNT],
+    is_absent: [bool; FILE_COUNT], // at the last attempt to open it
     is_wanted: bool,
     is_read: bool,
     at: usize,
     lengths: [Option<usize>; FILE_COUNT],
-    /// How many values each file had at most.
-    pub(super) most: [usize; FILE_COUNT],
+    /// Largest number of values that each file has had.
+    pub(super) values_max: [usize; FILE_COUNT],
 }
 
-/// A directory that was listed; its name lies in `names`.
+/// A listed directory; its name is in `names`.
 #[derive(Debug, Clone, Copy)]
-struct Child {
+struct ListedChild {
     at: usize,
     length: usize,
     inode: u64,
 }
 
-impl Group {
+impl ControlGroup {
     fn empty() -> Self {
         Self {
             id: 0,
@@ -98,17 +99,17 @@ impl Group {
             is_read: false,
             at: 0,
             lengths: [None; FILE_COUNT],
-            most: [0; FILE_COUNT],
+            values_max: [0; FILE_COUNT],
         }
     }
 
-    /// Its path without the root's `.` and without the zero byte.
+    /// Returns the path without the root's `.` and without the zero byte.
     pub(super) fn path(&self) -> &[u8] {
         let path = self.path.strip_suffix(b"\0").unwrap_or(&self.path);
         if path == b"." { b"" } else { path }
     }
 
-    /// What was read of a file, if it was there.
+    /// Returns the content read from a file; none if the group lacks the file.
     pub(super) fn content<'a>(&self, file: usize, raw: &'a [u8]) -> Option<&'a [u8]> {
         let before: usize = self.lengths.iter().take(file).flatten().sum();
         let length = self.lengths.get(file).copied().flatten()?;
@@ -120,8 +121,8 @@ impl Group {
     }
 }
 
-impl Tree {
-    pub(super) fn new(root: HostNode, depth_max: u32, selection: Selection) -> io::Result<Self> {
+impl CgroupTree {
+    pub(super) fn new(root: DirectoryHandle, depth_max: u32, selection: NameFilter) -> io::Result<Self> {
         let mut tree = Self {
             root,
             depth_max,
@@ -129,38 +130,38 @@ impl Tree {
             groups: Vec::new(),
             free: Vec::new(),
             order: Vec::new(),
-            next: Vec::new(),
-            old_at: 0,
+            next_order: Vec::new(),
+            old_order_at: 0,
             names: Vec::new(),
             children: Vec::new(),
             path: Vec::new(),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES],
             raw: Vec::new(),
-            used: 0,
-            kept: 0,
-            kept_max: allow_open_files(0) / SHARE,
+            raw_used: 0,
+            files_open: 0,
+            files_open_max: raise_open_files_limit(0) / OPEN_FILES_SHARE,
             listings: 0,
-            listing_shortfall: Shortfall::NONE,
-            shortfall: Shortfall::NONE,
+            listing_incomplete: Incomplete::NONE,
+            incomplete: Incomplete::NONE,
         };
         tree.list()?;
-        // The two orders take turns.
-        tree.next.reserve(tree.order.capacity());
+        // Both orders need this memory, since they are swapped at each listing.
+        tree.next_order.reserve(tree.order.capacity());
         Ok(tree)
     }
 
-    /// Groups that were listed.
+    /// Returns the number of listed groups.
     pub(super) fn count(&self) -> usize {
         self.order.len()
     }
 
-    /// What the last [`read`](Self::read) lacked.
-    pub(super) fn shortfall(&self) -> Shortfall {
-        self.shortfall | self.listing_shortfall
+    /// Returns the reasons for which the last [`read`](Self::read) was incomplete.
+    pub(super) fn incomplete(&self) -> Incomplete {
+        self.incomplete | self.listing_incomplete
     }
 
-    /// Calls with each group that was read, in order, and the buffer that holds what was.
-    pub(super) fn for_each(&mut self, mut call: impl FnMut(&mut Group, &[u8])) {
+    /// Calls `call` with each group that was read, in order, and the buffer with its content.
+    pub(super) fn for_each(&mut self, mut call: impl FnMut(&mut ControlGroup, &[u8])) {
         for index in &self.order {
             if let Some(group) = self.groups.get_mut(*index).filter(|group| group.is_read) {
                 call(group, &self.raw);
@@ -168,52 +169,53 @@ impl Tree {
         }
     }
 
-    /// Brings the order up to what is there now.
+    /// Lists the tree again and updates the order.
     pub(super) fn list(&mut self) -> io::Result<()> {
-        self.listing_shortfall = Shortfall::NONE;
+        self.listing_incomplete = Incomplete::NONE;
         self.listings = self.listings.wrapping_add(1);
-        self.old_at = 0;
+        self.old_order_at = 0;
         self.names.clear();
         self.children.clear();
         self.path.clear();
         self.path.extend_from_slice(b".\0");
         let inode = self.root.ownership()?.inode;
         self.walk(inode, 0);
-        while let Some(gone) = self.order.get(self.old_at).copied() {
+        while let Some(gone) = self.order.get(self.old_order_at).copied() {
             self.release(gone);
-            self.old_at += 1;
+            self.old_order_at += 1;
         }
-        std::mem::swap(&mut self.order, &mut self.next);
-        self.next.clear();
+        std::mem::swap(&mut self.order, &mut self.next_order);
+        self.next_order.clear();
         Ok(())
     }
 
-    /// Takes the group at `path` into the next order, and those below it. Recursion ends at `depth_max`, at most 64.
+    /// Adds the group at `path` and its descendants to the next order. Recursion ends at
+    /// `depth_max`, which is at most 64.
     fn walk(&mut self, inode: u64, depth: u32) {
-        if self.next.len() >= GROUPS_MAX {
-            self.listing_shortfall |= Shortfall::TOO_MANY;
+        if self.next_order.len() >= GROUPS_MAX {
+            self.listing_incomplete |= Incomplete::TOO_MANY;
             return;
         }
-        let index = match self.known(inode) {
+        let index = match self.find_listed(inode) {
             Some(index) => index,
             None => match self.add(inode) {
                 Ok(index) => index,
                 Err(error) => {
-                    self.listing_shortfall |= reason(&error);
+                    self.listing_incomplete |= incomplete_reason(&error);
                     return;
                 }
             },
         };
-        self.next.push(index);
+        self.next_order.push(index);
         if depth >= self.depth_max {
             return;
         }
         let first = self.children.len();
         if let Err(error) = self.list_children(index) {
-            self.listing_shortfall |= reason(&error);
+            self.listing_incomplete |= incomplete_reason(&error);
         }
         let Self { names, children, .. } = self;
-        let name = |child: &Child| names.get(child.at..child.at + child.length);
+        let name = |child: &ListedChild| names.get(child.at..child.at + child.length);
         if let Some(children) = children.get_mut(first..) {
             children.sort_unstable_by(|left, right| name(left).cmp(&name(right)));
         }
@@ -233,7 +235,7 @@ impl Tree {
             if self.path.len() <= PATH_BYTES_MAX {
                 self.walk(child.inode, depth + 1);
             } else {
-                self.listing_shortfall |= Shortfall::TOO_MANY;
+                self.listing_incomplete |= Incomplete::TOO_MANY;
             }
             self.path.truncate(length - 1);
             self.path.push(0);
@@ -248,23 +250,25 @@ impl Tree {
         }
     }
 
-    /// The group of the old order that has this path, if it still is the same; groups in front of it are gone.
-    fn known(&mut self, inode: u64) -> Option<usize> {
-        while let Some(index) = self.order.get(self.old_at).copied() {
+    /// Returns the group of the old order that has this path and inode. Releases the groups before
+    /// it, which are gone.
+    fn find_listed(&mut self, inode: u64) -> Option<usize> {
+        while let Some(index) = self.order.get(self.old_order_at).copied() {
             let group = self.groups.get_mut(index)?;
             match by_path(&group.path, &self.path) {
                 Ordering::Greater => return None,
                 Ordering::Equal if group.listed_inode == inode => {
-                    // A controller may have been switched on: some groups are asked at each listing.
+                    // A controller may have been enabled since: some groups are tried again at each
+                    // listing.
                     if index % ABSENT_LISTINGS == self.listings % ABSENT_LISTINGS {
                         group.is_absent = [false; FILE_COUNT];
                     }
-                    self.old_at += 1;
+                    self.old_order_at += 1;
                     return Some(index);
                 }
                 _ => {
                     self.release(index);
-                    self.old_at += 1;
+                    self.old_order_at += 1;
                 }
             }
         }
@@ -273,10 +277,10 @@ impl Tree {
 
     fn add(&mut self, listed_inode: u64) -> io::Result<usize> {
         let path = CStr::from_bytes_with_nul(&self.path).map_err(|_| ErrorKind::InvalidInput)?;
-        let node = self.root.node(path)?;
+        let node = self.root.open_directory(path)?;
         let id = node.ownership()?.inode;
         let index = self.free.pop().unwrap_or_else(|| {
-            self.groups.push(Group::empty());
+            self.groups.push(ControlGroup::empty());
             self.free.reserve(self.groups.len());
             self.groups.len() - 1
         });
@@ -285,24 +289,26 @@ impl Tree {
         group.path.clear();
         group.path.extend_from_slice(&self.path);
         (group.id, group.listed_inode) = (id, listed_inode);
-        // The root's name in patterns is a slash.
+        // Patterns match the root by a slash.
         let name = if group.path().is_empty() { b"/" } else { group.path() };
-        group.is_wanted = self.selection.wants(name);
-        if self.kept >= self.kept_max {
-            self.kept_max = allow_open_files(SHARE * (FILE_COUNT + 1) * (count + OTHER_FILES)) / SHARE;
+        group.is_wanted = self.selection.matches(name);
+        if self.files_open >= self.files_open_max {
+            self.files_open_max =
+                raise_open_files_limit(OPEN_FILES_SHARE * (FILE_COUNT + 1) * (count + OTHER_FILES))
+                    / OPEN_FILES_SHARE;
         }
-        if self.kept < self.kept_max {
+        if self.files_open < self.files_open_max {
             group.node = Some(node);
-            self.kept += 1;
+            self.files_open += 1;
         }
         Ok(index)
     }
 
     fn release(&mut self, index: usize) {
         let Some(group) = self.groups.get_mut(index) else { return };
-        self.kept -= group.open_files() + usize::from(group.node.is_some());
+        self.files_open -= group.open_files() + usize::from(group.node.is_some());
         let path = std::mem::take(&mut group.path);
-        *group = Group { path, ..Group::empty() };
+        *group = ControlGroup { path, ..ControlGroup::empty() };
         self.free.push(index);
     }
 
@@ -313,130 +319,131 @@ impl Tree {
         let node = if let Some(node) = &group.node {
             node
         } else {
-            opened = reopened(root, group)?;
+            opened = reopen(root, group)?;
             &opened
         };
         let mut is_too_many = false;
-        node.directories(listing, |name, inode| {
+        node.for_each_directory(listing, |name, inode| {
             if children.len() < 2 * GROUPS_MAX {
                 let name = name.to_bytes();
-                children.push(Child { at: names.len(), length: name.len(), inode });
+                children.push(ListedChild { at: names.len(), length: name.len(), inode });
                 names.extend_from_slice(name);
             } else {
                 is_too_many = true;
             }
         })?;
-        self.listing_shortfall |= Shortfall::TOO_MANY.unless(!is_too_many);
+        self.listing_incomplete |= Incomplete::TOO_MANY.unless(!is_too_many);
         Ok(())
     }
 
-    /// Reads all groups that are wanted.
+    /// Reads all wanted groups.
     pub(super) fn read(&mut self) {
-        self.used = 0;
-        self.shortfall = Shortfall::NONE;
+        self.raw_used = 0;
+        self.incomplete = Incomplete::NONE;
         for at in 0..self.order.len() {
             let Some(index) = self.order.get(at).copied() else { break };
             if self.groups.get(index).is_some_and(|group| group.is_wanted)
                 && let Err(error) = self.read_group(index)
             {
-                self.shortfall |= reason(&error);
+                self.incomplete |= incomplete_reason(&error);
             }
         }
     }
 
-    /// Reads one group. One that is gone is left out: none of its files is there.
+    /// Reads one group. A group that is gone has no files and is skipped.
     fn read_group(&mut self, index: usize) -> io::Result<()> {
-        let Self { root, groups, raw, used, kept, kept_max, shortfall, .. } = self;
+        let Self { root, groups, raw, raw_used, files_open, files_open_max, incomplete, .. } = self;
         let Some(group) = groups.get_mut(index) else { return Ok(()) };
         group.is_read = false;
-        group.at = *used;
+        group.at = *raw_used;
         group.lengths = [None; FILE_COUNT];
         let opened;
         let node = if let Some(node) = &group.node {
             node
         } else {
-            opened = reopened(root, group)?;
+            opened = reopen(root, group)?;
             &opened
         };
-        let mut lacks = Shortfall::NONE;
+        let mut lacks = Incomplete::NONE;
         let places = FILES.iter().zip(&mut group.files).zip(&mut group.is_absent).zip(&mut group.lengths);
         for (((name, file), is_absent), length) in places {
             if *is_absent {
                 continue;
             }
-            let end = *used + FILE_BYTES_MAX;
+            let end = *raw_used + FILE_BYTES_MAX;
             if raw.len() < end {
                 raw.resize(end.max(2 * raw.len()), 0);
             }
-            let room = raw.get_mut(*used..end).unwrap_or_default();
-            match read_file(file, node, name, room, kept) {
+            let buffer = raw.get_mut(*raw_used..end).unwrap_or_default();
+            match read_file(file, node, name, buffer, files_open) {
                 Ok(bytes) => {
-                    lacks |= Shortfall::CUT.unless(bytes < FILE_BYTES_MAX);
+                    lacks |= Incomplete::CUT.unless(bytes < FILE_BYTES_MAX);
                     *length = Some(bytes);
-                    *used += bytes;
+                    *raw_used += bytes;
                     group.is_read = true;
                 }
                 Err(error) => {
                     let is_off = error.raw_os_error() == Some(EOPNOTSUPP);
                     let is_gone = error.raw_os_error() == Some(ENODEV);
-                    // What is refused is asked for, and marked, each time.
+                    // A refused file is tried again, and marked, at each sample.
                     *is_absent = is_off || is_gone || error.kind() == ErrorKind::NotFound;
                     let was_there = file.take().is_some();
-                    *kept -= usize::from(was_there);
-                    lacks |= if is_gone { Shortfall::MISSING } else { Shortfall::NONE };
-                    lacks |= if is_off { Shortfall::NONE } else { reason(&error) };
+                    *files_open -= usize::from(was_there);
+                    lacks |= if is_gone { Incomplete::MISSING } else { Incomplete::NONE };
+                    lacks |= if is_off { Incomplete::NONE } else { incomplete_reason(&error) };
                 }
             }
-            // Beyond the number of files that may be kept open, they are opened at each sample.
-            if *kept > *kept_max {
-                *kept -= usize::from(file.take().is_some());
+            // Beyond the number of files that may be kept open, files are opened at each sample.
+            if *files_open > *files_open_max {
+                *files_open -= usize::from(file.take().is_some());
             }
         }
-        // Of a group that went nothing is missing.
-        *shortfall |= if group.is_read { lacks } else { Shortfall::NONE };
+        // A group that is gone does not make the sample incomplete.
+        *incomplete |= if group.is_read { lacks } else { Incomplete::NONE };
         Ok(())
     }
 }
 
 fn read_file(
-    file: &mut Option<ShortFile>,
-    node: &HostNode,
+    file: &mut Option<FileHandle>,
+    node: &DirectoryHandle,
     name: &CStr,
-    room: &mut [u8],
-    kept: &mut usize,
+    buffer: &mut [u8],
+    files_open: &mut usize,
 ) -> io::Result<usize> {
     if file.is_none() {
-        *file = Some(node.file(name)?);
-        *kept += 1;
+        *file = Some(node.open_file(name)?);
+        *files_open += 1;
     }
-    file.as_ref().map_or(Ok(0), |file| file.read(room))
+    file.as_ref().map_or(Ok(0), |file| file.read(buffer))
 }
 
-/// The group's directory by its path, if it still is the same one.
-fn reopened(root: &HostNode, group: &Group) -> io::Result<HostNode> {
+/// Opens the group's directory by its path, if it still is the same directory.
+fn reopen(root: &DirectoryHandle, group: &ControlGroup) -> io::Result<DirectoryHandle> {
     let path = CStr::from_bytes_with_nul(&group.path).map_err(|_| ErrorKind::InvalidInput)?;
-    let node = root.node(path)?;
+    let node = root.open_directory(path)?;
     if node.ownership()?.inode == group.id { Ok(node) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-/// Why a group is left out; one that went meanwhile is none.
-fn reason(error: &io::Error) -> Shortfall {
+/// Returns the reason for which a group is skipped; none if it is gone.
+fn incomplete_reason(error: &io::Error) -> Incomplete {
     match (error.kind(), error.raw_os_error()) {
-        (ErrorKind::NotFound, _) | (_, Some(ENODEV)) => Shortfall::NONE,
-        (ErrorKind::PermissionDenied, _) => Shortfall::DENIED,
-        (_, Some(ENFILE | EMFILE)) => Shortfall::TOO_MANY,
-        _ => Shortfall::UNREADABLE,
+        (ErrorKind::NotFound, _) | (_, Some(ENODEV)) => Incomplete::NONE,
+        (ErrorKind::PermissionDenied, _) => Incomplete::DENIED,
+        (_, Some(ENFILE | EMFILE)) => Incomplete::TOO_MANY,
+        _ => Incomplete::UNREADABLE,
     }
 }
 
-/// A group before those below it, and these before its neighbours: a slash and the end come before any other byte.
+/// Orders groups by path: a group precedes its descendants, and these precede its siblings. So a
+/// slash and the end sort before any other byte.
 fn by_path(left: &[u8], right: &[u8]) -> Ordering {
     let key = |byte: &u8| match *byte {
         0 => 0_u16,
         b'/' => 1,
         byte => u16::from(byte) + 1,
     };
-    // The root is before all.
+    // The root comes first.
     match (left == b".\0", right == b".\0") {
         (true, true) => Ordering::Equal,
         (true, false) => Ordering::Less,

@@ -1,11 +1,11 @@
-//! The texts of one control group: which file holds which values, and how it is read.
+//! The files of one control group: which values each file holds and how it is parsed.
 
 use std::ffi::CStr;
 
-use crate::sampling::Shortfall;
+use crate::sampling::Incomplete;
 use crate::sampling::sources::text::{self, ABSENT};
 
-/// The files that are read of each group.
+/// The files that are read for each group.
 pub(super) const FILES: [&CStr; FILE_COUNT] = [
     c"cgroup.events",
     c"cpu.stat",
@@ -22,10 +22,10 @@ pub(super) const FILES: [&CStr; FILE_COUNT] = [
 ];
 pub(super) const FILE_COUNT: usize = 12;
 
-/// What is in each file, in the order of the schema.
-const KINDS: [Kind; FILE_COUNT] = [
-    Kind::Keyed(&[b"populated", b"frozen"]),
-    Kind::Keyed(&[
+/// The format of each file, in the order of the schema.
+const FORMATS: [CgroupFileFormat; FILE_COUNT] = [
+    CgroupFileFormat::Keyed(&[b"populated", b"frozen"]),
+    CgroupFileFormat::Keyed(&[
         b"usage_usec",
         b"user_usec",
         b"system_usec",
@@ -33,10 +33,10 @@ const KINDS: [Kind; FILE_COUNT] = [
         b"nr_throttled",
         b"throttled_usec",
     ]),
-    Kind::Number,
-    Kind::Number,
-    Kind::Keyed(&[b"low", b"high", b"max", b"oom", b"oom_kill"]),
-    Kind::Keyed(&[
+    CgroupFileFormat::Number,
+    CgroupFileFormat::Number,
+    CgroupFileFormat::Keyed(&[b"low", b"high", b"max", b"oom", b"oom_kill"]),
+    CgroupFileFormat::Keyed(&[
         b"anon",
         b"file",
         b"kernel",
@@ -60,35 +60,35 @@ const KINDS: [Kind; FILE_COUNT] = [
         b"pgscan",
         b"pgsteal",
     ]),
-    Kind::Devices(&[b"rbytes", b"wbytes", b"rios", b"wios", b"dbytes", b"dios"]),
-    Kind::Number,
-    Kind::Limit,
-    Kind::Pressure,
-    Kind::Pressure,
-    Kind::Pressure,
+    CgroupFileFormat::Devices(&[b"rbytes", b"wbytes", b"rios", b"wios", b"dbytes", b"dios"]),
+    CgroupFileFormat::Number,
+    CgroupFileFormat::Limit,
+    CgroupFileFormat::Pressure,
+    CgroupFileFormat::Pressure,
+    CgroupFileFormat::Pressure,
 ];
 
-/// Most lines of a file that are read.
+/// Maximum number of lines read from a file.
 const LINES_MAX: usize = 1024;
-/// Values of all files together.
+/// Number of values of all files together.
 pub(super) const VALUE_COUNT: usize = 51;
 
-/// How a file is written.
+/// Format of a file.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
-    /// A name and a number a line. Kernels differ in which they have.
+enum CgroupFileFormat {
+    /// A name and a number per line. Kernels differ in the names they have.
     Keyed(&'static [&'static [u8]]),
     /// One number.
     Number,
-    /// One number, or `max` for none.
+    /// One number, or `max` for no limit.
     Limit,
-    /// A device a line with `name=number`, to be added up.
+    /// A line per device with `name=number` pairs, which are summed over devices.
     Devices(&'static [&'static [u8]]),
-    /// `some` and `full`, of which the totals count.
+    /// The lines `some` and `full`, of which only the totals are read.
     Pressure,
 }
 
-impl Kind {
+impl CgroupFileFormat {
     fn values(self) -> usize {
         match self {
             Self::Keyed(keys) | Self::Devices(keys) => keys.len(),
@@ -98,46 +98,48 @@ impl Kind {
     }
 }
 
-/// Reads the files of groups. It remembers which line had which name: groups of one kernel are alike.
+/// Parses the files of groups. Remembers which line had which name, since all groups of a kernel
+/// have the same lines.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct CgroupFileReader {
     orders: [Vec<Option<usize>>; FILE_COUNT],
 }
 
-impl Reader {
-    /// The values of one file into their places of `values`. An absent file leaves them absent. `most` is how many the
-    /// group's file had at most.
+impl CgroupFileReader {
+    /// Parses one file into its part of `values`. An absent file leaves its values absent. `most`
+    /// is the largest number of values that this group's file has had.
     pub(super) fn read(
         &mut self,
         file: usize,
         content: Option<&[u8]>,
         values: &mut [u64; VALUE_COUNT],
-        most: &mut usize,
-    ) -> Shortfall {
-        let Some(kind) = KINDS.get(file) else { return Shortfall::NONE };
-        let first: usize = KINDS.iter().take(file).map(|kind| kind.values()).sum();
-        let Some(places) = values.get_mut(first..first + kind.values()) else { return Shortfall::NONE };
+        values_max: &mut usize,
+    ) -> Incomplete {
+        let Some(format) = FORMATS.get(file) else { return Incomplete::NONE };
+        let first: usize = FORMATS.iter().take(file).map(|format| format.values()).sum();
+        let Some(places) = values.get_mut(first..first + format.values()) else { return Incomplete::NONE };
         places.fill(ABSENT);
-        let Some(content) = content else { return Shortfall::NONE };
-        let shortfall = match kind {
-            Kind::Keyed(keys) => {
-                self.orders.get_mut(file).map_or(Shortfall::NONE, |order| keyed(content, keys, order, places))
-            }
-            Kind::Number => number(content, places, false),
-            Kind::Limit => number(content, places, true),
-            Kind::Devices(keys) => devices(content, keys, places),
-            Kind::Pressure => pressure(content, places),
+        let Some(content) = content else { return Incomplete::NONE };
+        let incomplete = match format {
+            CgroupFileFormat::Keyed(keys) => self
+                .orders
+                .get_mut(file)
+                .map_or(Incomplete::NONE, |order| keyed(content, keys, order, places)),
+            CgroupFileFormat::Number => number(content, places, false),
+            CgroupFileFormat::Limit => number(content, places, true),
+            CgroupFileFormat::Devices(keys) => devices(content, keys, places),
+            CgroupFileFormat::Pressure => pressure(content, places),
         };
         let found = places.iter().filter(|value| **value != ABSENT).count();
-        // A limit may be lifted.
-        let is_less = found < *most && !matches!(kind, Kind::Limit);
-        *most = found.max(*most);
-        shortfall | Shortfall::MISSING.unless(!is_less)
+        // A limit may be lifted, which makes its value absent.
+        let is_less = found < *values_max && !matches!(format, CgroupFileFormat::Limit);
+        *values_max = found.max(*values_max);
+        incomplete | Incomplete::MISSING.unless(!is_less)
     }
 }
 
-fn keyed(content: &[u8], keys: &[&[u8]], order: &mut Vec<Option<usize>>, places: &mut [u64]) -> Shortfall {
-    let (lines, mut shortfall) = text::whole_lines(content);
+fn keyed(content: &[u8], keys: &[&[u8]], order: &mut Vec<Option<usize>>, places: &mut [u64]) -> Incomplete {
+    let (lines, mut incomplete) = text::whole_lines(content);
     for (at, line) in lines.take(LINES_MAX).enumerate() {
         let mut fields = text::fields(line);
         let name = fields.next().unwrap_or_default();
@@ -148,120 +150,121 @@ fn keyed(content: &[u8], keys: &[&[u8]], order: &mut Vec<Option<usize>>, places:
         if last.and_then(|index| keys.get(index)).is_none_or(|key| *key != name) {
             *last = keys.iter().position(|key| *key == name);
         }
-        // A name that the schema does not have is passed over.
+        // Names that the schema does not have are skipped.
         if let Some(place) = last.and_then(|index| places.get_mut(index)) {
-            *place = text::value(fields.next(), &mut shortfall);
+            *place = text::value(fields.next(), &mut incomplete);
         }
     }
-    shortfall
+    incomplete
 }
 
-fn number(content: &[u8], places: &mut [u64], is_limit: bool) -> Shortfall {
-    let (mut lines, mut shortfall) = text::whole_lines(content);
+fn number(content: &[u8], places: &mut [u64], is_limit: bool) -> Incomplete {
+    let (mut lines, mut incomplete) = text::whole_lines(content);
     let line = lines.next();
     if let Some(place) = places.first_mut()
         && !(is_limit && line == Some(b"max"))
     {
-        *place = text::value(line, &mut shortfall);
+        *place = text::value(line, &mut incomplete);
     }
-    shortfall | Shortfall::UNREADABLE.unless(lines.next().is_none())
+    incomplete | Incomplete::UNREADABLE.unless(lines.next().is_none())
 }
 
-/// Sums over devices. A group that did no I/O yet has an empty file; a device that it did not use, a line of a name alone.
-fn devices(content: &[u8], keys: &[&[u8]], places: &mut [u64]) -> Shortfall {
+/// Sums over devices. A group without I/O has an empty file; a device without I/O has a line with
+/// its name only.
+fn devices(content: &[u8], keys: &[&[u8]], places: &mut [u64]) -> Incomplete {
     places.fill(0);
     let (lines, cut) = text::whole_lines(content);
-    let mut shortfall = if content.is_empty() { Shortfall::NONE } else { cut };
+    let mut incomplete = if content.is_empty() { Incomplete::NONE } else { cut };
     for line in lines.take(LINES_MAX) {
         let mut found = 0;
         for field in text::fields(line).skip(1) {
             let mut halves = field.splitn(2, |byte| *byte == b'=');
             let name = halves.next().unwrap_or_default();
             let Some(index) = keys.iter().position(|key| *key == name) else { continue };
-            let value = text::value(halves.next(), &mut shortfall);
+            let value = text::value(halves.next(), &mut incomplete);
             found += 1;
             if let Some(place) = places.get_mut(index) {
-                // One value that cannot be read makes its sum unknown.
+                // One unreadable value makes its sum unknown.
                 let is_known = *place != ABSENT && value != ABSENT;
                 let sum = if is_known { place.checked_add(value) } else { None };
-                shortfall |= Shortfall::UNREADABLE.unless(!is_known || sum.is_some());
+                incomplete |= Incomplete::UNREADABLE.unless(!is_known || sum.is_some());
                 *place = sum.unwrap_or(ABSENT);
             }
         }
-        shortfall |= Shortfall::CUT.unless(found == 0 || found == keys.len());
+        incomplete |= Incomplete::CUT.unless(found == 0 || found == keys.len());
     }
-    if !shortfall.is_none() {
-        // A device that is cut off would make its sums too small.
+    if !incomplete.is_none() {
+        // A line that is cut off would make the sums too small.
         places.fill(ABSENT);
     }
-    shortfall
+    incomplete
 }
 
-fn pressure(content: &[u8], places: &mut [u64]) -> Shortfall {
-    let (lines, mut shortfall) = text::whole_lines(content);
+fn pressure(content: &[u8], places: &mut [u64]) -> Incomplete {
+    let (lines, mut incomplete) = text::whole_lines(content);
     for line in lines.take(LINES_MAX) {
         let mut fields = text::fields(line);
         let index = match fields.next() {
             Some(b"some") => 0,
             Some(b"full") => 1,
             _ => {
-                shortfall |= Shortfall::UNREADABLE;
+                incomplete |= Incomplete::UNREADABLE;
                 continue;
             }
         };
         let total = fields.find_map(|field| field.strip_prefix(b"total="));
         if let Some(place) = places.get_mut(index) {
-            *place = text::value(total, &mut shortfall);
+            *place = text::value(total, &mut incomplete);
         }
     }
-    shortfall
+    incomplete
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::assert_composed;
+    use crate::sampling::sources::tests::assert_damage_is_marked;
 
-    fn read(file: usize, content: &[u8]) -> (Vec<u64>, Shortfall) {
+    fn read(file: usize, content: &[u8]) -> (Vec<u64>, Incomplete) {
         let mut values = [0; VALUE_COUNT];
-        let shortfall = Reader::default().read(file, Some(content), &mut values, &mut 0);
-        let first: usize = KINDS.iter().take(file).map(|kind| kind.values()).sum();
-        (values[first..first + KINDS[file].values()].to_vec(), shortfall)
+        let incomplete = CgroupFileReader::default().read(file, Some(content), &mut values, &mut 0);
+        let first: usize = FORMATS.iter().take(file).map(|format| format.values()).sum();
+        (values[first..first + FORMATS[file].values()].to_vec(), incomplete)
     }
 
     fn at(name: &CStr) -> usize {
         FILES.iter().position(|file| *file == name).unwrap()
     }
 
-    // Goal: every value has its place. Method: count them.
+    // Proves that the formats have as many values as the schema.
     #[test]
     fn every_value_has_a_place() {
-        assert_eq!(KINDS.iter().map(|kind| kind.values()).sum::<usize>(), VALUE_COUNT);
+        assert_eq!(FORMATS.iter().map(|format| format.values()).sum::<usize>(), VALUE_COUNT);
     }
 
-    // Goal: every kind of file is read as the kernel writes it, other kernels' too. Method: by hand.
+    // Proves that each format is parsed as the kernel writes it, including other kernels' variants.
     #[test]
     fn each_kind_is_read() {
         let cpu = b"usage_usec 6\nuser_usec 4\nsystem_usec 2\nnice_usec 9\ncore_sched.force_idle_usec 0\n";
         let expected = vec![6, 4, 2, ABSENT, ABSENT, ABSENT];
-        assert_eq!(read(at(c"cpu.stat"), cpu), (expected, Shortfall::NONE));
-        assert_eq!(read(at(c"memory.current"), b"123\n"), (vec![123], Shortfall::NONE));
-        assert_eq!(read(at(c"pids.max"), b"max\n"), (vec![ABSENT], Shortfall::NONE));
-        assert_eq!(read(at(c"pids.max"), b"77\n"), (vec![77], Shortfall::NONE));
-        assert_eq!(read(at(c"pids.current"), b"max\n"), (vec![ABSENT], Shortfall::UNREADABLE));
+        assert_eq!(read(at(c"cpu.stat"), cpu), (expected, Incomplete::NONE));
+        assert_eq!(read(at(c"memory.current"), b"123\n"), (vec![123], Incomplete::NONE));
+        assert_eq!(read(at(c"pids.max"), b"max\n"), (vec![ABSENT], Incomplete::NONE));
+        assert_eq!(read(at(c"pids.max"), b"77\n"), (vec![77], Incomplete::NONE));
+        assert_eq!(read(at(c"pids.current"), b"max\n"), (vec![ABSENT], Incomplete::UNREADABLE));
         let io = b"8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6 cost.vrate=100.00\n259:1 \n\
             253:0 rbytes=10 wbytes=20 rios=30 wios=40 dbytes=50 dios=60\n";
-        assert_eq!(read(at(c"io.stat"), io), (vec![11, 22, 33, 44, 55, 66], Shortfall::NONE));
-        assert_eq!(read(at(c"io.stat"), b""), (vec![0; 6], Shortfall::NONE));
+        assert_eq!(read(at(c"io.stat"), io), (vec![11, 22, 33, 44, 55, 66], Incomplete::NONE));
+        assert_eq!(read(at(c"io.stat"), b""), (vec![0; 6], Incomplete::NONE));
         let pressure = b"some avg10=0.10 avg60=0.20 avg300=0.30 total=4\n\
             full avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
-        assert_eq!(read(at(c"cpu.pressure"), pressure), (vec![4, 5], Shortfall::NONE));
+        assert_eq!(read(at(c"cpu.pressure"), pressure), (vec![4, 5], Incomplete::NONE));
         let some = b"some avg10=0.10 avg60=0.20 avg300=0.30 total=4\n";
-        assert_eq!(read(at(c"cpu.pressure"), some), (vec![4, ABSENT], Shortfall::NONE));
+        assert_eq!(read(at(c"cpu.pressure"), some), (vec![4, ABSENT], Incomplete::NONE));
     }
 
-    // Goal: damaged text never panics, a cut one is never called whole, a number too large is absent, and a sum over devices is
-    // never too small. Method: every cut, every byte replaced.
+    // Proves that damaged text never panics, a cut text is always marked, a number too large is
+    // absent, and a sum over devices is never too small.
     #[test]
     fn damaged_text_is_marked() {
         let io = b"8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n";
@@ -275,28 +278,28 @@ mod tests {
             (c"io.pressure", pressure),
         ];
         for (name, content) in cases {
-            assert_composed(content, |content| {
-                let (values, shortfall) = read(at(name), content);
+            assert_damage_is_marked(content, |content| {
+                let (values, incomplete) = read(at(name), content);
                 let is_all = values.iter().all(|value| *value != ABSENT) || name == c"pids.max";
-                shortfall.is_none() && is_all && !content.is_empty()
+                incomplete.is_none() && is_all && !content.is_empty()
             });
         }
         let huge = b"8:0 rbytes=18446744073709551614 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n";
         let twice = [&huge[..], &huge[..]].concat();
-        assert_eq!(read(at(c"io.stat"), &twice).1, Shortfall::UNREADABLE);
-        let (values, shortfall) = read(at(c"memory.events"), b"low 18446744073709551616\nhigh 2\n");
-        assert_eq!((values[0], values[1], shortfall), (ABSENT, 2, Shortfall::UNREADABLE));
+        assert_eq!(read(at(c"io.stat"), &twice).1, Incomplete::UNREADABLE);
+        let (values, incomplete) = read(at(c"memory.events"), b"low 18446744073709551616\nhigh 2\n");
+        assert_eq!((values[0], values[1], incomplete), (ABSENT, 2, Incomplete::UNREADABLE));
     }
 
-    // Goal: a line that was there and is gone is marked. Method: one less than before.
+    // Proves that a line that disappears is marked as missing.
     #[test]
     fn a_line_that_goes_is_marked() {
-        let mut reader = Reader::default();
+        let mut reader = CgroupFileReader::default();
         let mut values = [0; VALUE_COUNT];
-        let mut most = 0;
+        let mut values_max = 0;
         let file = at(c"memory.events");
         let all = b"low 1\nhigh 2\n";
-        assert_eq!(reader.read(file, Some(all), &mut values, &mut most), Shortfall::NONE);
-        assert_eq!(reader.read(file, Some(b"high 2\n"), &mut values, &mut most), Shortfall::MISSING);
+        assert_eq!(reader.read(file, Some(all), &mut values, &mut values_max), Incomplete::NONE);
+        assert_eq!(reader.read(file, Some(b"high 2\n"), &mut values, &mut values_max), Incomplete::MISSING);
     }
 }

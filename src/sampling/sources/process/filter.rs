@@ -1,35 +1,36 @@
-//! Which processes are recorded: by name, by user, by control group.
+//! Selects the processes to record: by name, by user, by control group.
 
 use std::io::{self, ErrorKind};
 
 use super::stat::NAME_BYTES;
-use super::table::Slot;
-use crate::config::{Pattern, Process};
+use super::table::ProcessSlot;
+use crate::config::{Pattern, ProcessConfig};
 use crate::os::host::HostRoot;
-use crate::sampling::Selection;
+use crate::sampling::NameFilter;
 use crate::sampling::sources::text;
 
-/// The users' names.
+/// The file with the names of users.
 pub(super) const PASSWD: &str = "etc/passwd";
-/// Most users whose names are known.
+/// Maximum number of users whose names are read.
 const USERS_MAX: usize = 1 << 16;
 
-/// What the configuration asks for. What it says of a process is kept with the process, until that has another name, user or
-/// group.
+/// The filter of the configuration. Its decision on a process is kept until that has another name,
+/// user or group.
 #[derive(Debug)]
-pub(super) struct Filter {
-    names: Selection,
+pub(super) struct ProcessFilter {
+    names: NameFilter,
     users: Vec<Pattern>,
     groups: Vec<Pattern>,
     known_users: Vec<(u64, String)>,
 }
 
-impl Filter {
-    /// Reads the users' names where they are asked for; a host without them has numbers alone. A name that nobody has is said.
+impl ProcessFilter {
+    /// Reads the names of users if the configuration has any; a host without that file has numbers
+    /// only. Logs configured names that no user has.
     ///
     /// # Errors
-    /// Names are all that is asked for, and nobody has one of them: nothing would ever be recorded.
-    pub(super) fn new(names: Selection, config: &Process, host: &HostRoot) -> io::Result<Self> {
+    /// All configured users are names that no user has: no process would ever be recorded.
+    pub(super) fn new(names: NameFilter, config: &ProcessConfig, host: &HostRoot) -> io::Result<Self> {
         let mut known_users = Vec::new();
         if !config.users.is_empty()
             && let Ok(mut file) = host.open(PASSWD)
@@ -41,7 +42,7 @@ impl Filter {
         if !missing.is_empty() {
             let users = missing.join(", ");
             if missing.len() == config.users.len() {
-                let error = format!("no user {users} there; correct users, or write the user's number");
+                let error = format!("no such user: {users}; correct `users`, or use numeric user ids");
                 return Err(io::Error::new(ErrorKind::NotFound, error));
             }
             tracing::warn!(
@@ -53,31 +54,31 @@ impl Filter {
         Ok(Self { names, users: config.users.clone(), groups: config.cgroups.clone(), known_users })
     }
 
-    /// Whether a process is recorded.
+    /// Returns whether a process is recorded.
     #[inline]
-    pub(super) fn wants(&self, slot: &mut Slot, name: &[u8; NAME_BYTES]) -> bool {
-        if self.names.is_everything() && self.users.is_empty() && self.groups.is_empty() {
+    pub(super) fn wants(&self, slot: &mut ProcessSlot, name: &[u8; NAME_BYTES]) -> bool {
+        if self.names.matches_all() && self.users.is_empty() && self.groups.is_empty() {
             return true;
         }
-        let judged = Some((*name, slot.user));
-        if slot.judged != judged {
-            slot.is_wanted = self.judge(slot, name);
-            slot.judged = judged;
+        let decided_for = Some((*name, slot.user));
+        if slot.decided_for != decided_for {
+            slot.is_wanted = self.decide(slot, name);
+            slot.decided_for = decided_for;
         }
         slot.is_wanted
     }
 
-    fn judge(&self, slot: &Slot, name: &[u8]) -> bool {
-        if !self.names.wants(until_zero(name)) {
+    fn decide(&self, slot: &ProcessSlot, name: &[u8]) -> bool {
+        if !self.names.matches(until_zero(name)) {
             return false;
         }
-        let fits = |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.fits(name));
+        let fits = |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
         let is_user = self.users.is_empty() || fits(&self.users, &slot.user.to_string()) || {
             let mut known = self.known_users.iter().filter(|(user, _)| *user == slot.user);
             known.any(|(_, name)| fits(&self.users, name))
         };
         let group = slot.texts.as_ref().map(|texts| until_zero(&texts.group)).unwrap_or_default();
-        // A path that is not UTF-8, or of no group at all, fits no pattern.
+        // A path that is not UTF-8, or a missing group, matches no pattern.
         let is_group =
             || std::str::from_utf8(group).is_ok_and(|group| !group.is_empty() && fits(&self.groups, group));
         is_user && (self.groups.is_empty() || is_group())
@@ -88,7 +89,8 @@ fn until_zero(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// What is plainly a name, and nobody's. Anything else may fit a number.
+/// Returns the patterns that can only be names and that no user has. Other patterns may match a
+/// number.
 fn missing_users<'p>(patterns: &'p [Pattern], known: &[(u64, String)]) -> Vec<&'p str> {
     let is_name = |text: &&str| {
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -98,7 +100,7 @@ fn missing_users<'p>(patterns: &'p [Pattern], known: &[(u64, String)]) -> Vec<&'
     patterns.iter().map(Pattern::as_str).filter(is_name).filter(|name| !is_known(name)).collect()
 }
 
-/// Numbers and names of passwd(5).
+/// Parses numbers and names of passwd(5).
 fn users(content: &[u8]) -> impl Iterator<Item = (u64, String)> {
     content.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b':');
@@ -112,16 +114,16 @@ fn users(content: &[u8]) -> impl Iterator<Item = (u64, String)> {
 mod tests {
     use super::*;
 
-    // Goal: names of users are read, and lines that are none passed over. Method: a small file.
+    // Proves that names of users are read and invalid lines are skipped.
     #[test]
     fn users_have_names() {
         let content = b"root:x:0:0:root:/root:/bin/sh\n# none\nbad:x:y:0::\nftp:x:14:50::/:\n";
         assert_eq!(users(content).collect::<Vec<_>>(), [(0, "root".to_owned()), (14, "ftp".to_owned())]);
     }
 
-    // Goal: only what is plainly a name can be nobody's. Method: each kind of pattern.
+    // Proves that only patterns that can only be names are reported as unknown.
     #[test]
-    fn names_that_nobody_has() {
+    fn unknown_names_are_found() {
         let patterns = ["root", "roots", "r?ot*", "12", "[ab]", "{x,y}", "a\\b", "7up"];
         let patterns = patterns.map(|text| Pattern::new(text).unwrap());
         assert_eq!(missing_users(&patterns, &[(0, "root".to_owned())]), ["roots", "7up"]);

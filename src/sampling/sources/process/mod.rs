@@ -1,35 +1,35 @@
-//! `process`: each process with its time, memory, I/O, threads and faults, from /proc/PID, and how processes ended, from the
-//! kernel's process events.
+//! `process`: each process with its time, memory, I/O, threads and faults, from /proc/PID, and
+//! exits of processes, from the kernel's process events.
 
+mod events;
 mod filter;
 mod stat;
 mod table;
 mod texts;
-mod told;
 
 use std::cmp::Reverse;
 use std::io::ErrorKind;
 
 use flatbuffers::FlatBufferBuilder;
 
-use self::filter::Filter;
+use self::events::{EXITS_MAX, ProcessMonitor};
+use self::filter::ProcessFilter;
 use self::stat::Stat;
-use self::table::{Slot, Table};
-use self::texts::Details;
-use self::told::{EXITS_MAX, Told};
+use self::table::{ProcessSlot, ProcessTable};
+use self::texts::RequestedTexts;
 use super::text::ABSENT;
-use super::{Entry, Opening, Unavailable};
+use super::{OpenContext, SourceSpec, Unavailable};
 use crate::config::ProcessRank;
 use crate::os::clock::monotonic_ns;
 use crate::os::host::page_bytes;
-use crate::sampling::{Opened, ReadError, Sampler, Shortfall};
+use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExit, ProcessGroup};
 
 const DIRECTORY: &str = "proc";
-/// Most processes in one sample: with all their texts they fit a frame of the default `frame_max`. Those of the lowest pids are
-/// recorded; `top` chooses better.
+/// Maximum number of processes in one sample: with all their texts they fit into a frame of the
+/// default `frame_max`. The processes with the lowest pids are recorded; `top` chooses better.
 const RECORDED_MAX: usize = 16_384;
-/// What a frame has beside them.
+/// Space in a frame for everything else.
 const FRAME_EXTRA_BYTES: usize = 64 << 10;
 const _: () = assert!(
     RECORDED_MAX * (size_of::<ProcessCounters>() + size_of::<CommandLine>() + size_of::<ProcessGroup>())
@@ -37,50 +37,48 @@ const _: () = assert!(
         + FRAME_EXTRA_BYTES
         <= 16 << 20
 );
-/// Where the kernel tells of each fork, processes are listed so often all the same.
+/// Interval between listings if the kernel reports each fork.
 const LIST_INTERVAL_NS: u64 = 8_000_000_000;
 
-/// `include` and `exclude` match the process's name, as the kernel cuts it.
-pub(super) const ENTRY: Entry = Entry {
+/// `include` and `exclude` match the name of the process, as the kernel cuts it.
+pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "process",
     root: "flatcap.host.Process",
     schema: include_bytes!("../../../../generated/host/process.bfbs"),
     files: &[DIRECTORY, "proc/PID/stat", "proc/PID/io", "proc/PID/cgroup", "proc/PID/cmdline"],
-    refresh: "times with each scheduler tick, 100 to 1,000 times a second; counts as they happen",
+    refresh: "times at each scheduler tick, 100 to 1,000 times a second; counts as they happen",
     selects: "names, as the kernel cuts them to 15 bytes",
     needs: &[
         "CAP_SYS_PTRACE (I/O of others' processes)",
-        "CAP_NET_ADMIN (ends of processes, before Linux 6.6)",
+        "CAP_NET_ADMIN (exits of processes, before Linux 6.6)",
     ],
     open,
 };
 
-fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
+fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let unavailable = |error, hint| Unavailable { file: DIRECTORY, error, hint };
-    let Some(config) = &opening.config.process else {
+    let Some(config) = &context.config.process else {
         return Err(unavailable(ErrorKind::InvalidInput.into(), ""));
     };
-    let details = Details {
+    let details = RequestedTexts {
         groups: config.cgroup_paths || !config.cgroups.is_empty(),
         command_lines: config.command_lines,
     };
-    let told = Told::listen(opening.host);
-    let table = Table::open(opening.host, details, told.is_some()).map_err(|error| unavailable(error, ""))?;
+    let events = ProcessMonitor::subscribe(context.host);
+    let table = ProcessTable::open(context.host, details, events.is_some())
+        .map_err(|error| unavailable(error, ""))?;
     if table.order().is_empty() {
         return Err(unavailable(
             ErrorKind::NotFound.into(),
             ": it has no processes; mount the proc file system there",
         ));
     }
-    let filter = Filter::new(opening.selection(), config, opening.host).map_err(|error| Unavailable {
-        file: filter::PASSWD,
-        error,
-        hint: "",
-    })?;
-    let room = table.room();
-    Ok(Opened::built(ProcessSampler {
+    let filter = ProcessFilter::new(context.selection(), config, context.host)
+        .map_err(|error| Unavailable { file: filter::PASSWD, error, hint: "" })?;
+    let reserved = table.reserved();
+    Ok(OpenedSampler::built(ProcessSampler {
         table,
-        told,
+        events,
         listed_ns: 0,
         filter,
         top: usize::try_from(config.top).unwrap_or(0),
@@ -88,8 +86,8 @@ fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
         shows_groups: config.cgroup_paths,
         shows_command_lines: config.command_lines,
         page_bytes: page_bytes(),
-        rows: Vec::with_capacity(room),
-        ranking: Vec::with_capacity(room),
+        rows: Vec::with_capacity(reserved),
+        ranking: Vec::with_capacity(reserved),
         chosen: Vec::new(),
         command_lines: Vec::new(),
         groups: Vec::new(),
@@ -98,10 +96,10 @@ fn open(opening: &Opening<'_>) -> Result<Opened, Unavailable> {
 
 #[derive(Debug)]
 struct ProcessSampler {
-    table: Table,
-    told: Option<Told>,
+    table: ProcessTable,
+    events: Option<ProcessMonitor>,
     listed_ns: u64,
-    filter: Filter,
+    filter: ProcessFilter,
     top: usize, // 0: all
     by: ProcessRank,
     shows_groups: bool,
@@ -109,13 +107,13 @@ struct ProcessSampler {
     page_bytes: u64,
     // Reused.
     rows: Vec<ProcessCounters>,
-    ranking: Vec<Rank>, // one a row
+    ranking: Vec<Rank>, // one per row
     chosen: Vec<ProcessCounters>,
     command_lines: Vec<CommandLine>,
     groups: Vec<ProcessGroup>,
 }
 
-/// What a row is ranked by, and whose it is.
+/// The value that a row is ranked by, and its process.
 #[derive(Debug, Clone, Copy)]
 struct Rank {
     value: u64,
@@ -126,26 +124,27 @@ struct Rank {
 impl Sampler for ProcessSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         let now_ns = monotonic_ns();
-        // A list costs a third of what all the reads do. It is not needed where the kernel tells of each fork.
-        let is_told = self.told.as_mut().is_some_and(|told| told.take(&mut self.table));
-        let must_list = !is_told || now_ns.saturating_sub(self.listed_ns) >= LIST_INTERVAL_NS;
+        // Listing costs a third of what all the reads do, and is not needed if the kernel reports
+        // each fork.
+        let has_all_events = self.events.as_mut().is_some_and(|told| told.drain(&mut self.table));
+        let must_list = !has_all_events || now_ns.saturating_sub(self.listed_ns) >= LIST_INTERVAL_NS;
         if must_list {
             self.listed_ns = now_ns;
         }
         self.table.read(now_ns, must_list).map_err(|error| ReadError { file: DIRECTORY, error })
     }
 
-    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Shortfall {
-        let mut shortfall = self.fill() | self.table.shortfall();
-        shortfall |= self.choose();
+    fn build(&mut self, _seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete {
+        let mut incomplete = self.fill() | self.table.incomplete();
+        incomplete |= self.choose();
         self.fill_texts();
         let is_all = self.ranking.len() == self.rows.len();
         let processes = builder.create_vector(if is_all { &self.rows } else { &self.chosen });
-        let exits = self.told.as_ref().map(Told::exits).unwrap_or_default();
+        let exits = self.events.as_ref().map(ProcessMonitor::exits).unwrap_or_default();
         let exits = builder.create_vector(exits);
         let command_lines = builder.create_vector(&self.command_lines);
         let groups = builder.create_vector(&self.groups);
-        let events = self.told.as_ref().map(Told::counters);
+        let events = self.events.as_ref().map(ProcessMonitor::counters);
         let root = Process::create(
             builder,
             &ProcessArgs {
@@ -158,65 +157,66 @@ impl Sampler for ProcessSampler {
             },
         );
         builder.finish_minimal(root);
-        self.told.as_ref().map_or(shortfall, |told| shortfall | told.shortfall())
+        self.events.as_ref().map_or(incomplete, |told| incomplete | told.incomplete())
     }
 }
 
 impl ProcessSampler {
-    /// A row for each process that is asked for.
-    fn fill(&mut self) -> Shortfall {
+    /// Fills a row for each wanted process.
+    fn fill(&mut self) -> Incomplete {
         let Self { table, filter, by, page_bytes, rows, ranking, .. } = self;
         rows.clear();
         ranking.clear();
-        let mut shortfall = Shortfall::NONE;
+        let mut incomplete = Incomplete::NONE;
         for index in 0..table.order().len() {
-            let Some(known) = table.order().get(index).copied() else { break };
-            let Some((slot, content)) = table.get(known) else { continue };
-            let (stat, lacks) = stat::stat(content.stat, known.pid);
+            let Some(process) = table.order().get(index).copied() else { break };
+            let Some((slot, content)) = table.get(process) else { continue };
+            let (stat, lacks) = stat::stat(content.stat, process.pid);
             let Some(stat) = stat else {
-                shortfall |= lacks;
+                incomplete |= lacks;
                 continue;
             };
             if slot.start != stat.start {
-                // Another process than the one in the last sample.
+                // Another process than in the last sample.
                 (slot.start, slot.totals) = (stat.start, [0; 2]);
             }
             slot.is_wanted = filter.wants(slot, &stat.name);
             if !slot.is_wanted {
                 continue;
             }
-            shortfall |= lacks | Shortfall::DENIED.unless(!content.is_io_denied);
+            incomplete |= lacks | Incomplete::DENIED.unless(!content.is_io_denied);
             let mut io = [ABSENT; 7];
             if let Some(content) = content.io {
                 let (values, lacks) = stat::io(content);
                 io = values;
-                shortfall |= lacks;
+                incomplete |= lacks;
             }
-            ranking.push(Rank { value: rank(*by, slot, &stat, &io), row: rows.len(), slot: known.slot });
-            rows.push(row(known.pid, slot.user, &stat, &io, *page_bytes));
+            ranking.push(Rank { value: rank(*by, slot, &stat, &io), row: rows.len(), slot: process.slot });
+            rows.push(row(process.pid, slot.user, &stat, &io, *page_bytes));
         }
-        shortfall
+        incomplete
     }
 
-    /// Keeps the first by rank, in the order of pids. The chosen are left empty where all rows are.
-    fn choose(&mut self) -> Shortfall {
+    /// Keeps the rows with the highest rank, in the order of pids. `chosen` is left empty if all
+    /// rows are kept.
+    fn choose(&mut self) -> Incomplete {
         let Self { top, rows, ranking, chosen, .. } = self;
         if (1..ranking.len()).contains(top) {
             ranking.select_nth_unstable_by_key(*top - 1, |rank| (Reverse(rank.value), rank.row));
             ranking.truncate(*top);
             ranking.sort_unstable_by_key(|rank| rank.row);
         }
-        let shortfall = Shortfall::TOO_MANY.unless(ranking.len() <= RECORDED_MAX);
+        let incomplete = Incomplete::TOO_MANY.unless(ranking.len() <= RECORDED_MAX);
         ranking.truncate(RECORDED_MAX);
         chosen.clear();
         if ranking.len() == rows.len() {
-            return shortfall;
+            return incomplete;
         }
         chosen.extend(ranking.iter().filter_map(|rank| rows.get(rank.row)));
-        shortfall
+        incomplete
     }
 
-    /// Command lines and groups of those that were chosen.
+    /// Fills the command lines and groups of the chosen processes.
     fn fill_texts(&mut self) {
         let Self { table, ranking, rows, command_lines, groups, .. } = self;
         command_lines.clear();
@@ -239,21 +239,21 @@ impl ProcessSampler {
     }
 }
 
-/// What a process is ranked by; what could not be read ranks last.
-fn rank(by: ProcessRank, slot: &mut Slot, stat: &Stat, io: &[u64; 7]) -> u64 {
-    let known = |value: u64| if value == ABSENT { 0 } else { value };
+/// Returns the value that a process is ranked by. Unreadable values rank last.
+fn rank(by: ProcessRank, slot: &mut ProcessSlot, stat: &Stat, io: &[u64; 7]) -> u64 {
+    let value_or_zero = |value: u64| if value == ABSENT { 0 } else { value };
     let [.., read, written, _] = *io;
     let totals = [
-        known(stat.user_time).saturating_add(known(stat.system_time)),
-        known(read).saturating_add(known(written)),
+        value_or_zero(stat.user_time).saturating_add(value_or_zero(stat.system_time)),
+        value_or_zero(read).saturating_add(value_or_zero(written)),
     ];
     let [cpu_before, io_before] = std::mem::replace(&mut slot.totals, totals);
     let [cpu, io] = totals;
     match by {
         ProcessRank::Cpu => cpu.saturating_sub(cpu_before),
         ProcessRank::Io => io.saturating_sub(io_before),
-        ProcessRank::Memory => known(stat.resident_pages),
-        ProcessRank::Threads => known(stat.threads),
+        ProcessRank::Memory => value_or_zero(stat.resident_pages),
+        ProcessRank::Threads => value_or_zero(stat.threads),
     }
 }
 
@@ -293,10 +293,11 @@ mod tests {
 
     use super::*;
     use crate::os::clock::monotonic_ns;
-    use crate::os::event::Event;
-    use crate::sampling::sources::tests::{opened, sampled_under};
+    use crate::os::wake_event::WakeEvent;
+    use crate::sampling::sources::tests::{open_sampler, sample_under};
 
-    /// A process of a tree: pid, name, ticks, resident pages, threads, start, bytes read from storage.
+    /// Creates a process of a tree; `values` are ticks, resident pages, threads, start, and bytes
+    /// read from storage.
     fn process(root: &Path, pid: u32, name: &str, values: [u64; 5]) {
         let [ticks, pages, threads, start, read] = values;
         let folder = root.join(format!("proc/{pid}"));
@@ -323,20 +324,20 @@ mod tests {
         folder
     }
 
-    fn next(sampler: &mut dyn Sampler) -> (Vec<u8>, Shortfall) {
+    fn next(sampler: &mut dyn Sampler) -> (Vec<u8>, Incomplete) {
         let mut builder = FlatBufferBuilder::new();
         builder.force_defaults(true);
         sampler.read().unwrap();
-        let shortfall = sampler.build(0, &mut builder);
-        (builder.finished_data().to_vec(), shortfall)
+        let incomplete = sampler.build(0, &mut builder);
+        (builder.finished_data().to_vec(), incomplete)
     }
 
-    fn shown(payload: &[u8]) -> Process<'_> {
+    fn payload_of(payload: &[u8]) -> Process<'_> {
         flatbuffers::root::<Process<'_>>(payload).unwrap()
     }
 
     fn pids(payload: &[u8]) -> Vec<u64> {
-        shown(payload).processes().iter().map(ProcessCounters::pid).collect()
+        payload_of(payload).processes().iter().map(ProcessCounters::pid).collect()
     }
 
     fn text(bytes: impl IntoIterator<Item = u8>) -> String {
@@ -345,16 +346,17 @@ mod tests {
     }
 
     fn wait_ns(ns: u64) {
-        Event::new().wait_until(monotonic_ns() + ns);
+        WakeEvent::new().wait_until(monotonic_ns() + ns);
     }
 
-    // Goal: every value is in its place, processes rise by pid, and texts come only where asked for. Method: a small tree.
+    // Proves that every value ends up in its field, that processes are ordered by pid, and that
+    // texts are recorded only on request.
     #[test]
     fn every_value_is_in_its_place() {
         let folder = tree();
-        let (payload, shortfall) = sampled_under(&ENTRY, "", folder.path());
-        assert_eq!((pids(&payload), shortfall), (vec![7, 30, 100], Shortfall::NONE));
-        let found = shown(&payload);
+        let (payload, incomplete) = sample_under(&SPEC, "", folder.path());
+        assert_eq!((pids(&payload), incomplete), (vec![7, 30, 100], Incomplete::NONE));
+        let found = payload_of(&payload);
         assert!(found.command_lines().is_empty() && found.groups().is_empty() && found.events().is_none());
         assert_eq!(found.count(), 3);
         let large = found.processes().get(2);
@@ -368,19 +370,20 @@ mod tests {
         assert_eq!((large.written_to_storage(), large.cancelled_writes()), (0, 7));
 
         let keys = "command_lines = true\ncgroup_paths = true\ninclude = [\"large\"]";
-        let (payload, _) = sampled_under(&ENTRY, keys, folder.path());
-        let found = shown(&payload);
+        let (payload, _) = sample_under(&SPEC, keys, folder.path());
+        let found = payload_of(&payload);
         let (line, group) = (found.command_lines().get(0), found.groups().get(0));
         assert_eq!((line.pid(), line.start(), line.length()), (100, 60, 23));
         assert_eq!(text(line.text()), "/bin/large --password x");
         assert_eq!((group.pid(), text(group.path())), (100, "/large.slice/x".to_owned()));
     }
 
-    // Goal: name, user, group and rank choose. Method: each of them on a small tree; then what changed between two samples ranks.
+    // Proves that name, user, group and rank choose processes, and that ranks use the change
+    // between two samples.
     #[test]
     fn processes_are_chosen() {
         let folder = tree();
-        let chosen = |keys: &str| pids(&sampled_under(&ENTRY, keys, folder.path()).0);
+        let chosen = |keys: &str| pids(&sample_under(&SPEC, keys, folder.path()).0);
         assert_eq!(chosen("include = [\"*a*\"]\nexclude = [\"large\"]"), [30]);
         assert_eq!(chosen("cgroups = [\"/busy.slice/*\", \"/old\"]"), [7]);
         let user = std::os::unix::fs::MetadataExt::uid(&fs::metadata(folder.path()).unwrap());
@@ -390,56 +393,60 @@ mod tests {
         fs::write(folder.path().join("etc/passwd"), format!("own:x:{user}:0::/:\n")).unwrap();
         assert_eq!(chosen("users = [\"o?n\"]"), [7, 30, 100]);
         assert_eq!(chosen("users = [\"own\", \"nobody-at-all\"]"), [7, 30, 100]);
-        let nobody = opened(&ENTRY, "users = [\"nobody-at-all\", \"nor-me\"]", folder.path()).unwrap_err();
+        let nobody =
+            open_sampler(&SPEC, "users = [\"nobody-at-all\", \"nor-me\"]", folder.path()).unwrap_err();
         let expected =
-            "/etc/passwd: no user nobody-at-all, nor-me there; correct users, or write the user's number";
+            "/etc/passwd: no such user: nobody-at-all, nor-me; correct `users`, or use numeric user ids";
         assert_eq!(nobody.to_string(), expected);
         for (by, expected) in
             [("cpu", [7, 100]), ("memory", [30, 100]), ("io", [30, 100]), ("threads", [30, 100])]
         {
             assert_eq!(chosen(&format!("top = 2\nby = \"{by}\"")), expected, "{by}");
         }
-        let mut sampler = opened(&ENTRY, "top = 1", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "top = 1", folder.path()).unwrap();
         assert_eq!(pids(&next(&mut *sampler).0), [7]);
         process(folder.path(), 30, "small", [4, 2, 30, 100, 9]);
         assert_eq!(pids(&next(&mut *sampler).0), [30]);
     }
 
-    // Goal: processes come and go without a restart, a pid that is used again is another process, and damage is marked. Method:
-    // change the tree between samples.
+    // Proves that processes come and go without a restart, that a reused pid is another process,
+    // and that damage is marked.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a file of the host goes")]
     fn processes_come_and_go() {
         let folder = tree();
-        let mut sampler = opened(&ENTRY, "", folder.path()).unwrap();
+        let mut sampler = open_sampler(&SPEC, "", folder.path()).unwrap();
         assert_eq!(pids(&next(&mut *sampler).0), [7, 30, 100]);
         fs::remove_dir_all(folder.path().join("proc/30")).unwrap();
         process(folder.path(), 8, "new", [0; 5]);
         assert_eq!(pids(&next(&mut *sampler).0), [7, 8, 100]);
         process(folder.path(), 7, "other", [1, 1, 1, 51, 1]);
-        let (payload, shortfall) = next(&mut *sampler);
-        assert_eq!((shown(&payload).processes().get(0).start(), shortfall), (51, Shortfall::NONE));
+        let (payload, incomplete) = next(&mut *sampler);
+        assert_eq!((payload_of(&payload).processes().get(0).start(), incomplete), (51, Incomplete::NONE));
         fs::write(folder.path().join("proc/8/stat"), "8 (new) S 1 1").unwrap();
-        let (payload, shortfall) = next(&mut *sampler);
-        assert_eq!((pids(&payload), shortfall), (vec![7, 100], Shortfall::CUT));
+        let (payload, incomplete) = next(&mut *sampler);
+        assert_eq!((pids(&payload), incomplete), (vec![7, 100], Incomplete::CUT));
         fs::write(folder.path().join("proc/7/io"), "rchar: 1\nwchar: -2\n").unwrap();
-        let (payload, shortfall) = next(&mut *sampler);
-        let first = shown(&payload).processes().get(0);
+        let (payload, incomplete) = next(&mut *sampler);
+        let first = payload_of(&payload).processes().get(0);
         assert_eq!(
             (first.read_by_calls(), first.written_by_calls(), first.read_calls()),
             (1, ABSENT, ABSENT)
         );
-        assert_eq!(shortfall, Shortfall::CUT | Shortfall::UNREADABLE);
+        assert_eq!(incomplete, Incomplete::CUT | Incomplete::UNREADABLE);
         // A kernel without I/O accounting.
         process(folder.path(), 8, "new", [0; 5]);
         fs::remove_file(folder.path().join("proc/100/io")).unwrap();
-        let mut sampler = opened(&ENTRY, "include = [\"large\"]", folder.path()).unwrap();
-        let (payload, shortfall) = next(&mut *sampler);
-        assert_eq!((shown(&payload).processes().get(0).read_calls(), shortfall), (ABSENT, Shortfall::NONE));
+        let mut sampler = open_sampler(&SPEC, "include = [\"large\"]", folder.path()).unwrap();
+        let (payload, incomplete) = next(&mut *sampler);
+        assert_eq!(
+            (payload_of(&payload).processes().get(0).read_calls(), incomplete),
+            (ABSENT, Incomplete::NONE)
+        );
     }
 
-    // Goal: this host agrees with a naive reading. Method: our own process field by field; every process that was there before
-    // and after is there.
+    // Proves agreement with /proc of this host: the test's own process field by field, and every
+    // process present before and after.
     #[test]
     fn agrees_with_this_host() {
         let listed = || -> BTreeSet<u64> {
@@ -447,9 +454,9 @@ mod tests {
             entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok()).collect()
         };
         let before = listed();
-        let (payload, _) = sampled_under(&ENTRY, "", Path::new("/"));
+        let (payload, _) = sample_under(&SPEC, "", Path::new("/"));
         let stayed: Vec<u64> = before.intersection(&listed()).copied().collect();
-        let found = shown(&payload);
+        let found = payload_of(&payload);
         let found_pids: BTreeSet<u64> = pids(&payload).into_iter().collect();
         assert!(stayed.iter().all(|pid| found_pids.contains(pid)), "{stayed:?} {found_pids:?}");
         let own =
@@ -469,7 +476,7 @@ mod tests {
         assert!(own.read_calls() <= calls && own.read_calls() > 0);
     }
 
-    /// A process that sleeps, once it has its name.
+    /// Starts a process that sleeps, and waits until it has its name.
     fn sleeper() -> Child {
         let child = Command::new("sleep").arg("600").spawn().unwrap();
         let name = || fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap();
@@ -479,60 +486,61 @@ mod tests {
         child
     }
 
-    fn told(sampler: &mut dyn Sampler, pid: u32) -> Option<(u64, u64, u64)> {
+    fn recorded_exit(sampler: &mut dyn Sampler, pid: u32) -> Option<(u64, u64, u64)> {
         let (payload, _) = next(sampler);
-        let mut exits = shown(&payload).exits().iter();
+        let mut exits = payload_of(&payload).exits().iter();
         let found = exits.find(|exit| exit.pid() == u64::from(pid))?;
         Some((found.start(), found.exit_code(), found.signal()))
     }
 
-    // Goal: ends are told with code or signal and the start of the process, and a process that came and went unseen has none.
-    // Method: children of all three kinds, where the kernel tells.
+    // Proves that exits are recorded with code or signal and with the start of the process, which
+    // is absent if no sample has seen it. Skipped if the kernel sends no process events.
     #[test]
-    fn ends_are_told() {
-        let mut sampler = opened(&ENTRY, "", Path::new("/")).unwrap();
+    fn exits_are_recorded() {
+        let mut sampler = open_sampler(&SPEC, "", Path::new("/")).unwrap();
         let (payload, _) = next(&mut *sampler);
-        let Some(before) = shown(&payload).events().copied() else {
-            return println!("passed over: no process events here");
+        let Some(before) = payload_of(&payload).events().copied() else {
+            return println!("skipped: no process events here");
         };
         let mut child = sleeper();
         let pid = child.id();
         let (payload, _) = next(&mut *sampler);
-        let mut all = shown(&payload).processes().iter();
+        let mut all = payload_of(&payload).processes().iter();
         let start = all.find(|process| process.pid() == u64::from(pid)).unwrap().start();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(told(&mut *sampler, pid), Some((start, ABSENT, 9)));
-        assert_eq!(told(&mut *sampler, pid), None, "told once");
+        assert_eq!(recorded_exit(&mut *sampler, pid), Some((start, ABSENT, 9)));
+        assert_eq!(recorded_exit(&mut *sampler, pid), None, "reported once");
         let mut brief = Command::new("sh").args(["-c", "exit 5"]).spawn().unwrap();
         brief.wait().unwrap();
-        assert_eq!(told(&mut *sampler, brief.id()), Some((ABSENT, 5, ABSENT)));
+        assert_eq!(recorded_exit(&mut *sampler, brief.id()), Some((ABSENT, 5, ABSENT)));
         let (payload, _) = next(&mut *sampler);
-        let after = shown(&payload).events().copied().unwrap();
+        let after = payload_of(&payload).events().copied().unwrap();
         assert!(after.forks() >= before.forks() + 2 && after.exits() >= before.exits() + 2);
         assert!(after.execs() >= before.execs() + 2 && after.overruns() == 0);
         assert!(!pids(&payload).contains(&pid.into()));
     }
 
-    // Goal: a pid that is used again while its files are open is another process. Method: ask the kernel for the pid, where it lets
-    // us; others fork meanwhile, so that it takes some attempts.
+    // Proves that a pid reused while its files are open is another process. The test asks the
+    // kernel for the pid; forks of others may take it, so it may need several attempts.
     #[test]
     fn a_pid_used_again_is_another_process() {
-        let mut sampler = opened(&ENTRY, "include = [\"sleep\"]", Path::new("/")).unwrap();
+        let mut sampler = open_sampler(&SPEC, "include = [\"sleep\"]", Path::new("/")).unwrap();
         let start = |payload: &[u8], pid: u32| {
-            let mut all = shown(payload).processes().iter();
+            let mut all = payload_of(payload).processes().iter();
             all.find(|process| process.pid() == u64::from(pid)).map(ProcessCounters::start)
         };
         for _ in 0..50 {
             let mut first = sleeper();
             let pid = first.id();
             let before = start(&next(&mut *sampler).0, pid).unwrap();
-            // The kernel tells the start of a process in ticks of 10 ms: within one, the two would be the same.
-            Event::new().wait_until(monotonic_ns() + 30_000_000);
+            // The kernel reports the start of a process in ticks of 10 ms: within one, both would
+            // be equal.
+            WakeEvent::new().wait_until(monotonic_ns() + 30_000_000);
             first.kill().unwrap();
             first.wait().unwrap();
             if let Err(error) = fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()) {
-                return println!("passed over: {error}");
+                return println!("skipped: {error}");
             }
             let mut second = sleeper();
             let is_again = second.id() == pid;
@@ -544,6 +552,6 @@ mod tests {
                 return;
             }
         }
-        println!("passed over: somebody else got the pid each time");
+        println!("skipped: another process got the pid each time");
     }
 }

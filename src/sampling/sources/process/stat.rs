@@ -1,12 +1,12 @@
-//! The texts of one process: /proc/PID/stat, io and cgroup.
+//! Parses the files of one process: /proc/PID/stat, io and cgroup.
 
-use crate::sampling::Shortfall;
+use crate::sampling::Incomplete;
 use crate::sampling::sources::text::{self, ABSENT};
 
-/// Longest name, the zero byte behind it included.
+/// Longest name, its terminating zero byte included.
 pub(super) const NAME_BYTES: usize = 64;
 
-/// What `stat` says, as far as it is recorded.
+/// The recorded fields of `stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) name: [u8; NAME_BYTES],
@@ -23,7 +23,7 @@ pub(super) struct Stat {
     pub(super) io_delay: u64,
 }
 
-/// Fields of `stat` behind the name, by their place there.
+/// Indices of fields of `stat` after the name.
 const PARENT: usize = 1;
 const MINOR_FAULTS: usize = 7;
 const MAJOR_FAULTS: usize = 9;
@@ -35,19 +35,20 @@ const VIRTUAL_SIZE: usize = 20;
 const RESIDENT: usize = 21;
 const IO_DELAY: usize = 39;
 
-/// Reads `stat`. None where not even the name is there. A text that names another pid is marked.
-pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Shortfall) {
-    // A text without its end may end in a number without its last digits.
-    let Some(content) = content.strip_suffix(b"\n") else { return (None, Shortfall::CUT) };
+/// Parses `stat`. Returns none if not even the name is there. A text with another pid is marked.
+pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Incomplete) {
+    // A text without its newline may lack the last digits of a number.
+    let Some(content) = content.strip_suffix(b"\n") else { return (None, Incomplete::CUT) };
     let open = content.iter().position(|byte| *byte == b'(');
-    // A name may hold anything, a closing bracket too; behind it there are only a letter and numbers.
+    // A name may contain anything, closing parentheses too; after it there are only a letter and
+    // numbers.
     let close = content.iter().rposition(|byte| *byte == b')');
-    let (Some(open), Some(close)) = (open, close) else { return (None, Shortfall::CUT) };
+    let (Some(open), Some(close)) = (open, close) else { return (None, Incomplete::CUT) };
     let number = content.get(..open).unwrap_or_default().strip_suffix(b" ").and_then(text::number);
     let name = content.get(open + 1..close).and_then(text::name::<NAME_BYTES>);
-    let Some(name) = name else { return (None, Shortfall::UNREADABLE) };
+    let Some(name) = name else { return (None, Incomplete::UNREADABLE) };
 
-    let mut shortfall = Shortfall::UNREADABLE.unless(number == Some(pid.into()));
+    let mut incomplete = Incomplete::UNREADABLE.unless(number == Some(pid.into()));
     let mut state = 0;
     let mut values = [ABSENT; IO_DELAY + 1];
     let mut found = 0;
@@ -58,16 +59,16 @@ pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Shortfall) {
         if at == 0 {
             match field {
                 [letter] if letter.is_ascii_alphabetic() => state = *letter,
-                _ => shortfall |= Shortfall::UNREADABLE,
+                _ => incomplete |= Incomplete::UNREADABLE,
             }
-        } else if is_kept(at)
+        } else if is_recorded(at)
             && let Some(place) = values.get_mut(at)
         {
-            *place = text::value(Some(field), &mut shortfall);
+            *place = text::value(Some(field), &mut incomplete);
         }
     }
-    // Fields that a later kernel adds behind are passed over.
-    shortfall |= Shortfall::CUT.unless(found == IO_DELAY + 1);
+    // Fields that a later kernel appends are skipped.
+    incomplete |= Incomplete::CUT.unless(found == IO_DELAY + 1);
     let value = |at: usize| values.get(at).copied().unwrap_or(ABSENT);
     let stat = Stat {
         name,
@@ -83,11 +84,11 @@ pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Shortfall) {
         resident_pages: value(RESIDENT),
         io_delay: value(IO_DELAY),
     };
-    (Some(stat), shortfall)
+    (Some(stat), incomplete)
 }
 
-/// Others hold numbers with signs and numbers of no use.
-fn is_kept(at: usize) -> bool {
+/// Returns whether a field is recorded. Other fields may be negative, or are of no use.
+fn is_recorded(at: usize) -> bool {
     matches!(
         at,
         PARENT
@@ -107,39 +108,41 @@ fn is_kept(at: usize) -> bool {
 const IO_KEYS: [&[u8]; 7] =
     [b"rchar", b"wchar", b"syscr", b"syscw", b"read_bytes", b"write_bytes", b"cancelled_write_bytes"];
 
-/// What `io` says, in the order of [`IO_KEYS`].
-pub(super) fn io(content: &[u8]) -> ([u64; IO_KEYS.len()], Shortfall) {
+/// Parses `io`, in the order of [`IO_KEYS`].
+pub(super) fn io(content: &[u8]) -> ([u64; IO_KEYS.len()], Incomplete) {
     let mut values = [ABSENT; IO_KEYS.len()];
-    let (lines, mut shortfall) = text::whole_lines(content);
+    let (lines, mut incomplete) = text::whole_lines(content);
     let mut found = 0;
     for (at, line) in lines.enumerate() {
         let mut halves = line.splitn(2, |byte| *byte == b':');
         let (name, value) = (halves.next().unwrap_or_default(), halves.next());
-        // One comparison a line, as long as the kernel keeps its order.
+        // One comparison per line, as long as the kernel keeps its order.
         let index = IO_KEYS.get(at).filter(|key| **key == name).map(|_| at);
         let index = index.or_else(|| IO_KEYS.iter().position(|key| *key == name));
         if let Some(place) = index.and_then(|index| values.get_mut(index)) {
             *place =
-                text::value(value.map(|value| value.strip_prefix(b" ").unwrap_or(value)), &mut shortfall);
+                text::value(value.map(|value| value.strip_prefix(b" ").unwrap_or(value)), &mut incomplete);
             found += 1;
         }
     }
-    shortfall |= Shortfall::CUT.unless(found == IO_KEYS.len());
-    (values, shortfall)
+    incomplete |= Incomplete::CUT.unless(found == IO_KEYS.len());
+    (values, incomplete)
 }
 
-/// The path in the unified tree, by the line `0::PATH`. None where the process is in none.
-pub(super) fn unified_group(content: &[u8]) -> (Option<&[u8]>, Shortfall) {
-    let (mut lines, shortfall) = text::whole_lines(content);
-    (lines.find_map(|line| line.strip_prefix(b"0::")), shortfall)
+/// Returns the path in the unified tree, from the line `0::PATH`; none if the process is in no
+/// group.
+pub(super) fn unified_group(content: &[u8]) -> (Option<&[u8]>, Incomplete) {
+    let (mut lines, incomplete) = text::whole_lines(content);
+    (lines.find_map(|line| line.strip_prefix(b"0::")), incomplete)
 }
 
-/// As much of a text as fits in front of a zero byte, and no half of a character.
-pub(super) fn beginning<const BYTES: usize>(whole: &[u8]) -> [u8; BYTES] {
+/// Returns as much of a text's start as fits before a zero byte, without cutting a character.
+pub(super) fn text_prefix<const BYTES: usize>(whole: &[u8]) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     let mut length = whole.len().min(BYTES - 1);
     if length < whole.len() {
-        // A byte that continues a character has 10 in front. Other encodings are cut where they are.
+        // Continuation bytes of UTF-8 begin with the bits 10. Text in other encodings is cut
+        // anywhere.
         let start = (length.saturating_sub(3)..=length)
             .rev()
             .find(|at| whole.get(*at).is_none_or(|byte| byte & 0xC0 != 0x80));
@@ -154,7 +157,7 @@ pub(super) fn beginning<const BYTES: usize>(whole: &[u8]) -> [u8; BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::sources::tests::{assert_composed, fixture};
+    use crate::sampling::sources::tests::{assert_damage_is_marked, fixture};
 
     /// Field N of `proc_pid_stat(5)` holds N.
     fn line(name: &[u8]) -> Vec<u8> {
@@ -162,12 +165,12 @@ mod tests {
         [b"7 (", name, b") S ", rest.join(" ").as_bytes(), b"\n"].concat()
     }
 
-    // Goal: every value is in its place, whatever the name holds. Method: fields equal to their number, hostile names.
+    // Proves that every value ends up in its field, whatever the name contains.
     #[test]
     fn every_value_is_in_its_place() {
         let names: [&[u8]; 7] = [b"sh", b"", b"a b", b"a) R 1 2 (b", b"x\ny", b"((()))", b"\xFF\xFE) S 1"];
         for name in names {
-            let (found, shortfall) = stat(&line(name), 7);
+            let (found, incomplete) = stat(&line(name), 7);
             let expected = Stat {
                 name: text::name(name).unwrap(),
                 state: b'S',
@@ -182,77 +185,77 @@ mod tests {
                 resident_pages: 24,
                 io_delay: 42,
             };
-            assert_eq!((found, shortfall), (Some(expected), Shortfall::NONE), "{name:?}");
+            assert_eq!((found, incomplete), (Some(expected), Incomplete::NONE), "{name:?}");
         }
-        assert_eq!(stat(&line(b"sh"), 8).1, Shortfall::UNREADABLE, "another process's text");
-        assert_eq!(stat(&line(&[b'x'; 64]), 7), (None, Shortfall::UNREADABLE), "a name that does not fit");
+        assert_eq!(stat(&line(b"sh"), 8).1, Incomplete::UNREADABLE, "another process's text");
+        assert_eq!(stat(&line(&[b'x'; 64]), 7), (None, Incomplete::UNREADABLE), "a name that does not fit");
         let content = b"rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\n\
             cancelled_write_bytes: 7\n";
-        assert_eq!(io(content), ([1, 2, 3, 4, 5, 6, 7], Shortfall::NONE));
+        assert_eq!(io(content), ([1, 2, 3, 4, 5, 6, 7], Incomplete::NONE));
         let content = b"new: 9\nwchar: 2\nrchar: 1\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\n\
             cancelled_write_bytes: 7\n";
-        assert_eq!(io(content), ([1, 2, 3, 4, 5, 6, 7], Shortfall::NONE));
-        assert_eq!(unified_group(b"9:cpu:/x\n0::/a/b:c\n"), (Some(&b"/a/b:c"[..]), Shortfall::NONE));
-        assert_eq!(unified_group(b"9:cpu:/x\n"), (None, Shortfall::NONE));
+        assert_eq!(io(content), ([1, 2, 3, 4, 5, 6, 7], Incomplete::NONE));
+        assert_eq!(unified_group(b"9:cpu:/x\n0::/a/b:c\n"), (Some(&b"/a/b:c"[..]), Incomplete::NONE));
+        assert_eq!(unified_group(b"9:cpu:/x\n"), (None, Incomplete::NONE));
     }
 
-    // Goal: damaged text never panics and a cut one is never called whole; numbers too large are absent. Method: every cut,
-    // every byte replaced.
+    // Proves that damaged text never panics, a cut text is always marked, and numbers too large are
+    // absent.
     #[test]
     fn damaged_text_is_marked() {
         for name in [&b"sh"[..], b"a) S 1 2\n("] {
-            assert_composed(&line(name), |content| {
-                let (found, shortfall) = stat(content, 7);
-                found.is_some() && shortfall.is_none()
+            assert_damage_is_marked(&line(name), |content| {
+                let (found, incomplete) = stat(content, 7);
+                found.is_some() && incomplete.is_none()
             });
         }
         let content = b"rchar: 11\nwchar: 22\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\n\
             cancelled_write_bytes: 7\n";
-        assert_composed(content, |content| io(content).1.is_none());
+        assert_damage_is_marked(content, |content| io(content).1.is_none());
         let large = String::from_utf8(line(b"sh")).unwrap().replace(" 14 ", " 99999999999999999999 ");
-        let (found, shortfall) = stat(large.as_bytes(), 7);
-        assert_eq!((found.unwrap().user_time, shortfall), (ABSENT, Shortfall::UNREADABLE));
+        let (found, incomplete) = stat(large.as_bytes(), 7);
+        assert_eq!((found.unwrap().user_time, incomplete), (ABSENT, Incomplete::UNREADABLE));
         let odd = String::from_utf8(line(b"sh")).unwrap().replace(") S ", ") SS ");
-        assert_eq!(stat(odd.as_bytes(), 7).1, Shortfall::UNREADABLE);
+        assert_eq!(stat(odd.as_bytes(), 7).1, Incomplete::UNREADABLE);
     }
 
-    // Goal: a cut text keeps its characters. Method: cuts before, in and behind one of several bytes.
+    // Proves that a text is cut between characters.
     #[test]
     fn texts_are_cut_between_characters() {
-        assert_eq!(beginning::<4>(b"ab"), *b"ab\0\0");
-        assert_eq!(beginning::<4>(b"abcd"), *b"abc\0");
-        assert_eq!(beginning::<4>("ab\u{e4}".as_bytes()), *b"ab\0\0");
-        assert_eq!(beginning::<4>("a\u{20ac}".as_bytes()), *b"a\0\0\0");
-        assert_eq!(beginning::<5>("a\u{20ac}".as_bytes()), *b"a\xE2\x82\xAC\0");
-        assert_eq!(beginning::<4>(&[0x80; 9]), [0x80, 0x80, 0x80, 0]);
+        assert_eq!(text_prefix::<4>(b"ab"), *b"ab\0\0");
+        assert_eq!(text_prefix::<4>(b"abcd"), *b"abc\0");
+        assert_eq!(text_prefix::<4>("ab\u{e4}".as_bytes()), *b"ab\0\0");
+        assert_eq!(text_prefix::<4>("a\u{20ac}".as_bytes()), *b"a\0\0\0");
+        assert_eq!(text_prefix::<5>("a\u{20ac}".as_bytes()), *b"a\xE2\x82\xAC\0");
+        assert_eq!(text_prefix::<4>(&[0x80; 9]), [0x80, 0x80, 0x80, 0]);
     }
 
-    // Goal: captured hosts are read whole. Method: each of their processes, beside a naive reading.
+    // Proves that captured processes are read completely, as by a naive parser.
     #[test]
     fn captured_processes_are_read() {
         for pid in [26231_u32, 26232, 584, 27079] {
             if let Some(content) = fixture(&format!("proc/{pid}/stat")) {
-                let (found, shortfall) = stat(&content, pid);
+                let (found, incomplete) = stat(&content, pid);
                 let text = String::from_utf8(content).unwrap();
                 let words: Vec<&str> = text.rsplit_once(") ").unwrap().1.split_whitespace().collect();
                 let found = found.unwrap();
                 // Some of them were put together from several processes.
                 let is_own = text.starts_with(&format!("{pid} "));
-                assert_eq!(shortfall, Shortfall::UNREADABLE.unless(is_own), "{text}");
+                assert_eq!(incomplete, Incomplete::UNREADABLE.unless(is_own), "{text}");
                 assert_eq!(found.start.to_string(), words[19]);
                 assert_eq!(found.resident_pages.to_string(), words[21]);
                 assert_eq!(char::from(found.state).to_string(), words[0]);
             }
         }
         if let Some(content) = fixture("proc/26231/io") {
-            let (values, shortfall) = io(&content);
+            let (values, incomplete) = io(&content);
             let text = String::from_utf8(content).unwrap();
-            // One of its counters is below zero, which the kernel never prints.
+            // One of its counters is negative, which the kernel never prints.
             for (line, value) in text.lines().zip(values) {
                 let expected = line.split_once(": ").unwrap().1.parse().unwrap_or(ABSENT);
                 assert_eq!(value, expected, "{line}");
             }
-            assert_eq!(shortfall, Shortfall::UNREADABLE.unless(!text.contains('-')));
+            assert_eq!(incomplete, Incomplete::UNREADABLE.unless(!text.contains('-')));
         }
     }
 }

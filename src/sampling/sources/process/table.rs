@@ -1,135 +1,138 @@
-//! Which processes there are, with their open files, kept from sample to sample: a sample costs one read a file.
+//! The processes of the host and their open files, kept from sample to sample: a sample costs one
+//! read per file.
 //!
-//! A file that is kept open belongs to the process it was opened for: once that is gone its reads fail, and whoever has the same
-//! pid then gets files of its own.
+//! An open file belongs to the process for which it was opened. Once that process is gone, reads
+//! fail, and a later process with the same pid gets files of its own.
 
 use std::io::{self, ErrorKind};
 
+use super::events::ExitState;
 use super::stat::NAME_BYTES;
-use super::texts::{DETAIL_BYTES_MAX, Details, Texts, with_path};
-use super::told::End;
+use super::texts::{DETAIL_BYTES_MAX, ProcessTexts, RequestedTexts, with_path};
+use crate::os::directory_handle::{DirectoryHandle, FileHandle, raise_open_files_limit};
 use crate::os::host::{HostDirectory, HostRoot};
-use crate::os::host_node::{HostNode, ShortFile, allow_open_files};
-use crate::sampling::Shortfall;
+use crate::sampling::Incomplete;
 use crate::sampling::sources::text::{self, ABSENT};
 
-/// Most processes that are looked at. Linux allows 32,768 unless told otherwise.
+/// Maximum number of processes. Linux allows 32,768 by default.
 pub(super) const PROCESSES_MAX: usize = 1 << 16;
-/// Longest `stat` and `io`: a name and 52 numbers of 20 digits, 7 lines.
+/// Longest `stat` and `io`: a name and 52 numbers of 20 digits; 7 lines.
 const STAT_BYTES_MAX: usize = 2048;
 const IO_BYTES_MAX: usize = 512;
-/// User, control group and command line change rarely and are looked at so often, or a little more.
+/// User, control group and command line change rarely and are read again after about this time.
 const DETAIL_INTERVAL_NS: u64 = 1_000_000_000;
-/// So often where the kernel tells of a change, and nothing is asked for of which it does not.
-const TOLD_INTERVAL_NS: u64 = 8 * DETAIL_INTERVAL_NS;
-/// Processes that were found together do not stay together: they are spread over half the interval in so many steps.
+/// The same interval if the kernel reports changes and reports all those that are needed.
+const EVENT_DETAIL_INTERVAL_NS: u64 = 8 * DETAIL_INTERVAL_NS;
+/// Details of processes found together are not read together: they are spread over half the
+/// interval in this many steps.
 const DETAIL_SPREAD: u64 = 16;
-/// After more forks than these between two samples all processes are listed anew.
-const BORN_MAX: usize = 4096;
-/// Memory is taken for so many processes more than twice those that there are.
-const SPARE_PROCESSES: usize = 256;
-/// Files that are opened beside those of processes.
+/// After this many forks between two samples, all processes are listed again.
+const FORKS_MAX: usize = 4096;
+/// Memory is reserved for twice the number of processes at the start, plus this many.
+const RESERVED_EXTRA: usize = 256;
+/// Open files that the recorder needs for other purposes.
 const OTHER_FILES: usize = 256;
-/// The process, or the whole host, has as many files open as it may.
+/// The process, or the whole host, has reached its limit of open files.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
-/// All processes.
+
+/// The table of all processes.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ProcessTable {
     listing: HostDirectory,
-    proc: HostNode,
-    details: Details,
-    order: Vec<Known>, // by rising pid
-    next: Vec<Known>,  // the order to come; empty between samples
+    proc: DirectoryHandle,
+    details: RequestedTexts,
+    order: Vec<ListedProcess>,      // by ascending pid
+    next_order: Vec<ListedProcess>, // the next order; empty between samples
     listed: Vec<u32>,
-    born: Vec<u32>, // since the last sample, as the kernel told
-    departed: Vec<Departed>,
-    slots: Vec<Slot>,
+    forked_pids: Vec<u32>, // since the last sample, as reported by the kernel
+    departed: Vec<DepartedProcess>,
+    slots: Vec<ProcessSlot>,
     free: Vec<usize>,
     raw: Vec<u8>,
-    used: usize, // of raw
+    raw_used: usize, // bytes of `raw`
     detail: Vec<u8>,
-    kept: usize, // files that are open; at most `kept_max` between samples
-    kept_max: usize,
+    files_open: usize, // open files; at most `files_open_max` between samples
+    files_open_max: usize,
     detail_interval_ns: u64,
-    shortfall: Shortfall,
+    incomplete: Incomplete,
 }
 
-/// A process and its place among the slots.
+/// A process and the index of its slot.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct ListedProcess {
     pub(super) pid: u32,
     pub(super) slot: usize,
 }
 
-/// A process that is no longer listed, until the kernel has told of its end.
+/// A process that is no longer listed, until the kernel has reported its exit.
 #[derive(Debug, Clone, Copy)]
-struct Departed {
+struct DepartedProcess {
     pid: u32,
     start: u64,
 }
 
-/// What is kept of one process.
+/// State kept for one process.
 #[derive(Debug)]
-pub(super) struct Slot {
-    stat: Option<ShortFile>,
-    io: Option<ShortFile>,
-    reading: Reading,
+pub(super) struct ProcessSlot {
+    stat: Option<FileHandle>,
+    io: Option<FileHandle>,
+    content: ContentSpan,
     is_io_denied: bool,
     detail_due_ns: u64,
-    end: End,
-    is_gone: bool, // its files said so at the last sample
-    /// When it started, as the last sample said.
+    exit: ExitState,
+    is_gone: bool, // its files reported that at the last sample
+    /// Its start, as of the last sample.
     pub(super) start: u64,
-    /// Its user's number.
+    /// Number of its user.
     pub(super) user: u64,
-    /// Whether the last sample recorded it. What is not recorded is looked at when its details are.
+    /// Whether the last sample recorded it. Otherwise it is read only when its details are due.
     pub(super) is_wanted: bool,
-    /// What that was decided on.
-    pub(super) judged: Option<([u8; NAME_BYTES], u64)>,
-    /// Processor time and bytes to and from storage at the last sample.
+    /// The name and user for which that was decided.
+    pub(super) decided_for: Option<([u8; NAME_BYTES], u64)>,
+    /// CPU time, and bytes read from and written to storage, at the last sample.
     pub(super) totals: [u64; 2],
-    /// Group and command line, where asked for.
-    pub(super) texts: Option<Box<Texts>>,
+    /// Group and command line, if requested.
+    pub(super) texts: Option<Box<ProcessTexts>>,
 }
 
-/// Where a reading lies in the table's buffer.
+/// Position of a process's content in the table's buffer.
 #[derive(Debug, Clone, Copy, Default)]
-struct Reading {
+struct ContentSpan {
     at: usize,
     stat: usize, // 0: not read
     io: usize,   // follows stat
 }
 
-/// What was read of one process.
+/// Content read for one process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Content<'a> {
+pub(super) struct ProcessContent<'a> {
     pub(super) stat: &'a [u8],
-    /// None where it could not be read.
+    /// None if it could not be read.
     pub(super) io: Option<&'a [u8]>,
     pub(super) is_io_denied: bool,
 }
 
-impl Slot {
+impl ProcessSlot {
     fn new() -> Self {
         Self {
             stat: None,
             io: None,
-            reading: Reading::default(),
+            content: ContentSpan::default(),
             is_io_denied: false,
             detail_due_ns: 0,
-            end: End::NotTold,
+            exit: ExitState::NotReported,
             is_gone: false,
             start: ABSENT,
             user: ABSENT,
             is_wanted: true,
-            judged: None,
+            decided_for: None,
             totals: [0; 2],
             texts: None,
         }
     }
 
-    /// Forgets the process and keeps the memory. Returns how many files that closes.
+    /// Forgets the process but keeps its memory. Returns how many files were closed.
     fn clear(&mut self) -> usize {
         let open = usize::from(self.stat.is_some()) + usize::from(self.io.is_some());
         let texts = self.texts.take();
@@ -138,39 +141,40 @@ impl Slot {
     }
 }
 
-impl Table {
-    /// `is_told` is whether the kernel tells of changes.
-    pub(super) fn open(host: &HostRoot, details: Details, is_told: bool) -> io::Result<Self> {
-        let is_told = is_told && !details.groups && !details.command_lines;
+impl ProcessTable {
+    /// Opens the table. `has_events` is whether the kernel reports changes.
+    pub(super) fn open(host: &HostRoot, details: RequestedTexts, has_events: bool) -> io::Result<Self> {
+        let has_events = has_events && !details.groups && !details.command_lines;
         let mut table = Self {
             listing: host.directory("proc")?,
-            proc: HostNode::open(&host.path("proc"))?,
+            proc: DirectoryHandle::open(&host.path("proc"))?,
             details,
             order: Vec::new(),
-            next: Vec::new(),
+            next_order: Vec::new(),
             listed: Vec::new(),
-            born: Vec::with_capacity(BORN_MAX),
+            forked_pids: Vec::with_capacity(FORKS_MAX),
             departed: Vec::new(),
             slots: Vec::new(),
             free: Vec::new(),
             raw: Vec::new(),
-            used: 0,
+            raw_used: 0,
             detail: vec![0; DETAIL_BYTES_MAX],
-            kept: 0,
-            kept_max: allow_open_files(0) / 2,
-            detail_interval_ns: if is_told { TOLD_INTERVAL_NS } else { DETAIL_INTERVAL_NS },
-            shortfall: Shortfall::NONE,
+            files_open: 0,
+            files_open_max: raise_open_files_limit(0) / 2,
+            detail_interval_ns: if has_events { EVENT_DETAIL_INTERVAL_NS } else { DETAIL_INTERVAL_NS },
+            incomplete: Incomplete::NONE,
         };
         table.list()?;
         table.reserve();
         Ok(table)
     }
 
-    /// Takes memory for twice as many processes as there are, and some: below, none is taken later.
+    /// Reserves memory for twice as many processes as there are, and some more. Up to that number,
+    /// nothing is allocated later.
     fn reserve(&mut self) {
-        let count = self.room();
+        let count = self.reserved();
         self.order.reserve(count);
-        self.next.reserve(count);
+        self.next_order.reserve(count);
         self.listed.reserve(count);
         self.departed.reserve(count);
         self.slots.reserve(count);
@@ -178,136 +182,142 @@ impl Table {
         self.raw.resize(count * (STAT_BYTES_MAX + IO_BYTES_MAX) / 4, 0);
     }
 
-    /// For how many processes memory is taken at the start.
-    pub(super) fn room(&self) -> usize {
-        2 * self.order.len() + SPARE_PROCESSES
+    /// Returns the number of processes for which memory is reserved at the start.
+    pub(super) fn reserved(&self) -> usize {
+        2 * self.order.len() + RESERVED_EXTRA
     }
 
-    /// Reads all processes whose turn it is. Unless they are listed anew, they are those of the last sample and those
-    /// that were [`forked`](Self::forked) since.
+    /// Reads all processes that are due. Unless they are listed again, these are the processes of
+    /// the last sample and those that [`forked`](Self::forked) since.
     pub(super) fn read(&mut self, now_ns: u64, must_list: bool) -> io::Result<()> {
-        self.shortfall = Shortfall::NONE;
+        self.incomplete = Incomplete::NONE;
         self.departed.clear();
-        if must_list || self.born.len() == BORN_MAX {
+        if must_list || self.forked_pids.len() == FORKS_MAX {
             self.list()?;
         } else {
-            self.follow();
+            self.apply_events();
         }
-        self.born.clear();
-        self.shortfall |= Shortfall::TOO_MANY.unless(self.order.len() < PROCESSES_MAX);
-        self.used = 0;
+        self.forked_pids.clear();
+        self.incomplete |= Incomplete::TOO_MANY.unless(self.order.len() < PROCESSES_MAX);
+        self.raw_used = 0;
         for index in 0..self.order.len() {
-            if let Some(known) = self.order.get(index).copied() {
-                self.read_process(known, now_ns);
+            if let Some(process) = self.order.get(index).copied() {
+                self.read_process(process, now_ns);
             }
         }
-        // Ends that were not told yet are looked up by pid.
+        // Exits not reported yet are looked up by pid.
         self.departed.sort_unstable_by_key(|departed| departed.pid);
         Ok(())
     }
 
-    /// All processes that were listed, by rising pid.
-    pub(super) fn order(&self) -> &[Known] {
+    /// Returns all listed processes, by ascending pid.
+    pub(super) fn order(&self) -> &[ListedProcess] {
         &self.order
     }
 
-    /// How many of them there were at the last [`read`](Self::read): one that was told of may have ended before.
+    /// Returns how many of them existed at the last [`read`](Self::read): a reported process may
+    /// have ended before.
     pub(super) fn count(&self) -> usize {
-        let is_there = |known: &&Known| self.slots.get(known.slot).is_some_and(|slot| !slot.is_gone);
+        let is_there =
+            |process: &&ListedProcess| self.slots.get(process.slot).is_some_and(|slot| !slot.is_gone);
         self.order.iter().filter(is_there).count()
     }
 
-    /// What the last [`read`](Self::read) lacked.
-    pub(super) fn shortfall(&self) -> Shortfall {
-        self.shortfall
+    /// Returns the reasons for which the last [`read`](Self::read) was incomplete.
+    pub(super) fn incomplete(&self) -> Incomplete {
+        self.incomplete
     }
 
-    /// What is kept of a process, and what was read of it; none where that was nothing.
-    pub(super) fn get(&mut self, known: Known) -> Option<(&mut Slot, Content<'_>)> {
-        let slot = self.slots.get_mut(known.slot)?;
-        let Reading { at, stat, io } = slot.reading;
+    /// Returns the state and the content of a process; none if nothing was read.
+    pub(super) fn get(&mut self, process: ListedProcess) -> Option<(&mut ProcessSlot, ProcessContent<'_>)> {
+        let slot = self.slots.get_mut(process.slot)?;
+        let ContentSpan { at, stat, io } = slot.content;
         let (stat, io) = self.raw.get(at..at + stat + io)?.split_at_checked(stat)?;
         let is_io_denied = slot.is_io_denied;
         let io = (!io.is_empty()).then_some(io);
-        (!stat.is_empty()).then_some((slot, Content { stat, io, is_io_denied }))
+        (!stat.is_empty()).then_some((slot, ProcessContent { stat, io, is_io_denied }))
     }
 
-    /// What is kept of a process.
-    pub(super) fn slot(&self, index: usize) -> Option<&Slot> {
+    /// Returns the state of a process.
+    pub(super) fn slot(&self, index: usize) -> Option<&ProcessSlot> {
         self.slots.get(index)
     }
 
-    /// The kernel told of a new process.
+    /// Handles a new process, reported by the kernel.
     pub(super) fn forked(&mut self, pid: u32) {
-        if self.born.len() < BORN_MAX {
-            self.born.push(pid);
+        if self.forked_pids.len() < FORKS_MAX {
+            self.forked_pids.push(pid);
         }
     }
 
-    /// The kernel told that a process ended. Returns when it had started, where it was in a sample.
-    pub(super) fn ended(&mut self, pid: u32) -> u64 {
-        let told = Departed { pid, start: ABSENT };
+    /// Handles an exit, reported by the kernel. Returns the start of the process if it was in a
+    /// sample.
+    pub(super) fn exited(&mut self, pid: u32) -> u64 {
+        let reported = DepartedProcess { pid, start: ABSENT };
         if let Ok(at) = self.departed.binary_search_by_key(&pid, |departed| departed.pid)
             && let Some(departed) = self.departed.get_mut(at)
             && departed.start != ABSENT
         {
-            return std::mem::replace(departed, told).start;
+            return std::mem::replace(departed, reported).start;
         }
-        match self.known(pid) {
-            Some(slot) if slot.end != End::Told => {
-                let is_doubtful = std::mem::replace(&mut slot.end, End::Told) == End::Doubtful;
+        match self.slot_of(pid) {
+            Some(slot) if slot.exit != ExitState::Reported => {
+                let is_uncertain =
+                    std::mem::replace(&mut slot.exit, ExitState::Reported) == ExitState::Uncertain;
                 slot.detail_due_ns = 0;
-                if is_doubtful { ABSENT } else { slot.start }
+                if is_uncertain { ABSENT } else { slot.start }
             }
             _ => ABSENT,
         }
     }
 
-    /// How many processes were told of since the last sample.
-    pub(super) fn born(&self) -> usize {
-        self.born.len()
+    /// Returns the number of processes reported since the last sample.
+    pub(super) fn fork_count(&self) -> usize {
+        self.forked_pids.len()
     }
 
-    /// The kernel told that a process runs another program after it told of its end, when so many processes had been told of. Says
-    /// whether it is the same process: one that a thread beside the first has it run, by which the first one ends.
-    pub(super) fn lives(&mut self, pid: u32, born_before: usize) -> bool {
-        let since = self.born.get(born_before..).unwrap_or_default();
-        if self.born.len() == BORN_MAX || since.contains(&pid) {
+    /// Handles an exec, reported by the kernel after an exit of the same pid; `born_before` forks
+    /// were reported before that exit. Returns whether it is the same process: if a thread other
+    /// than the first runs a program, the first one ends.
+    pub(super) fn survives_exec(&mut self, pid: u32, forks_before: usize) -> bool {
+        let since = self.forked_pids.get(forks_before..).unwrap_or_default();
+        if self.forked_pids.len() == FORKS_MAX || since.contains(&pid) {
             return false;
         }
-        if let Some(slot) = self.known(pid).filter(|slot| slot.end == End::Told) {
-            slot.end = End::NotTold;
+        if let Some(slot) = self.slot_of(pid).filter(|slot| slot.exit == ExitState::Reported) {
+            slot.exit = ExitState::NotReported;
         }
         true
     }
 
-    /// The kernel told that a process has another program, user or name: it may be another one's to record.
+    /// Handles another program, user or name of a process, reported by the kernel: the filter may
+    /// decide differently now.
     pub(super) fn changed(&mut self, pid: u32) {
-        if let Some(slot) = self.known(pid) {
+        if let Some(slot) = self.slot_of(pid) {
             slot.detail_due_ns = 0;
         }
     }
 
-    /// Events were lost: no end told before the next sample is taken for that of a known process, and every process may
-    /// have changed.
-    pub(super) fn doubt(&mut self) {
+    /// Handles lost events: exits reported before the next sample are not assigned to known
+    /// processes, and every process may have changed.
+    pub(super) fn events_lost(&mut self) {
         self.departed.clear();
-        for known in &self.order {
-            if let Some(slot) = self.slots.get_mut(known.slot) {
-                if slot.end == End::NotTold {
-                    slot.end = End::Doubtful;
+        for process in &self.order {
+            if let Some(slot) = self.slots.get_mut(process.slot) {
+                if slot.exit == ExitState::NotReported {
+                    slot.exit = ExitState::Uncertain;
                 }
                 slot.detail_due_ns = 0;
             }
         }
     }
 
-    fn known(&mut self, pid: u32) -> Option<&mut Slot> {
-        let at = self.order.binary_search_by_key(&pid, |known| known.pid).ok()?;
+    fn slot_of(&mut self, pid: u32) -> Option<&mut ProcessSlot> {
+        let at = self.order.binary_search_by_key(&pid, |process| process.pid).ok()?;
         self.slots.get_mut(self.order.get(at)?.slot)
     }
 
-    /// Brings the order up to what is there now.
+    /// Lists the processes and updates the order.
     fn list(&mut self) -> io::Result<()> {
         let listed = &mut self.listed;
         listed.clear();
@@ -318,179 +328,187 @@ impl Table {
                 listed.push(pid);
             }
         })?;
-        // The kernel lists by rising pid; a file system that holds a captured tree need not.
+        // The kernel lists by ascending pid; a file system with a captured tree need not.
         if !listed.is_sorted() {
             listed.sort_unstable();
         }
-        listed.dedup(); // 07 and 7, which only a captured tree can have
+        listed.dedup(); // 07 and 7, possible only in a captured tree
         self.reconcile();
         Ok(())
     }
 
-    /// Brings the order up to what was told: those that went leave, those that came join.
-    fn follow(&mut self) {
-        let Self { listed, born, order, slots, .. } = self;
-        let is_there = |known: &&Known| slots.get(known.slot).is_some_and(|slot| !slot.is_gone);
-        if born.is_empty() && order.iter().all(|known| is_there(&known)) {
+    /// Updates the order from events: removes processes that are gone, and adds new ones.
+    fn apply_events(&mut self) {
+        let Self { listed, forked_pids, order, slots, .. } = self;
+        let is_there = |process: &&ListedProcess| slots.get(process.slot).is_some_and(|slot| !slot.is_gone);
+        if forked_pids.is_empty() && order.iter().all(|process| is_there(&process)) {
             return;
         }
         listed.clear();
-        listed.extend(order.iter().filter(is_there).map(|known| known.pid).chain(born.iter().copied()));
+        listed.extend(
+            order.iter().filter(is_there).map(|process| process.pid).chain(forked_pids.iter().copied()),
+        );
         listed.sort_unstable();
         listed.dedup();
         listed.truncate(PROCESSES_MAX);
         self.reconcile();
     }
 
-    /// Makes the order that of `listed`, which rises.
+    /// Makes `listed`, which ascends, the order.
     fn reconcile(&mut self) {
         let listed = std::mem::take(&mut self.listed);
         let order = std::mem::take(&mut self.order);
         let mut old = order.iter().copied().peekable();
         for pid in listed.iter().copied() {
-            while let Some(gone) = old.next_if(|known| known.pid < pid) {
+            while let Some(gone) = old.next_if(|process| process.pid < pid) {
                 self.release(gone);
             }
-            let known = old.next_if(|known| known.pid == pid);
-            let known = known.unwrap_or_else(|| Known { pid, slot: self.take_slot() });
-            self.next.push(known);
+            let process = old.next_if(|known| known.pid == pid);
+            let process = process.unwrap_or_else(|| ListedProcess { pid, slot: self.take_slot() });
+            self.next_order.push(process);
         }
         for gone in old {
             self.release(gone);
         }
         self.listed = listed;
-        self.order = std::mem::replace(&mut self.next, order);
-        self.next.clear();
+        self.order = std::mem::replace(&mut self.next_order, order);
+        self.next_order.clear();
     }
 
     fn take_slot(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::new());
-            // So many can be free at once.
+            self.slots.push(ProcessSlot::new());
+            // All slots may be free at once.
             self.free.reserve(self.slots.len().saturating_sub(self.free.len()));
             self.slots.len() - 1
         })
     }
 
-    fn release(&mut self, gone: Known) {
-        self.forget(gone);
+    fn release(&mut self, gone: ListedProcess) {
+        self.clear_slot(gone);
         self.free.push(gone.slot);
     }
 
-    /// The process is gone; its slot is as new.
-    fn forget(&mut self, gone: Known) {
+    /// Clears the slot of a process that is gone.
+    fn clear_slot(&mut self, gone: ListedProcess) {
         let Some(slot) = self.slots.get_mut(gone.slot) else { return };
-        if slot.end == End::NotTold && slot.start != ABSENT {
-            self.departed.push(Departed { pid: gone.pid, start: slot.start });
+        if slot.exit == ExitState::NotReported && slot.start != ABSENT {
+            self.departed.push(DepartedProcess { pid: gone.pid, start: slot.start });
         }
-        self.kept -= slot.clear();
+        self.files_open -= slot.clear();
     }
 
-    fn read_process(&mut self, known: Known, now_ns: u64) {
-        let was_open = self.slots.get(known.slot).is_some_and(|slot| slot.stat.is_some());
-        let mut result = self.read_files(known, now_ns);
+    fn read_process(&mut self, process: ListedProcess, now_ns: u64) {
+        let was_open = self.slots.get(process.slot).is_some_and(|slot| slot.stat.is_some());
+        let mut result = self.read_files(process, now_ns);
         if was_open && result.as_ref().is_err_and(is_gone) {
-            // Somebody else may have this pid by now.
-            self.forget(known);
-            result = self.read_files(known, now_ns);
+            // Another process may have this pid by now.
+            self.clear_slot(process);
+            result = self.read_files(process, now_ns);
         }
         if let Err(error) = result {
-            self.forget(known);
-            if let Some(slot) = self.slots.get_mut(known.slot) {
+            self.clear_slot(process);
+            if let Some(slot) = self.slots.get_mut(process.slot) {
                 slot.is_gone = is_gone(&error);
             }
-            self.shortfall |= match error.kind() {
-                _ if is_gone(&error) => Shortfall::NONE,
-                ErrorKind::PermissionDenied => Shortfall::DENIED,
-                _ if matches!(error.raw_os_error(), Some(ENFILE | EMFILE)) => Shortfall::TOO_MANY,
-                _ => Shortfall::UNREADABLE,
+            self.incomplete |= match error.kind() {
+                _ if is_gone(&error) => Incomplete::NONE,
+                ErrorKind::PermissionDenied => Incomplete::DENIED,
+                _ if matches!(error.raw_os_error(), Some(ENFILE | EMFILE)) => Incomplete::TOO_MANY,
+                _ => Incomplete::UNREADABLE,
             };
         }
-        // What goes beyond the number of files that this process may keep open is opened at each sample.
-        if self.kept > self.kept_max {
-            self.kept_max = allow_open_files(4 * self.kept + OTHER_FILES) / 2;
+        // Beyond the number of files that may be kept open, files are opened at each sample.
+        if self.files_open > self.files_open_max {
+            self.files_open_max = raise_open_files_limit(4 * self.files_open + OTHER_FILES) / 2;
         }
-        if self.kept > self.kept_max
-            && let Some(slot) = self.slots.get_mut(known.slot)
+        if self.files_open > self.files_open_max
+            && let Some(slot) = self.slots.get_mut(process.slot)
         {
-            self.kept -= usize::from(slot.stat.take().is_some()) + usize::from(slot.io.take().is_some());
-            // Without its files nothing tells whether this pid is another one's next time: its user is asked for again, too.
+            self.files_open -=
+                usize::from(slot.stat.take().is_some()) + usize::from(slot.io.take().is_some());
+            // Without open files, nothing shows whether this pid belongs to another process next
+            // time, so its user is read again, too.
             slot.detail_due_ns = 0;
         }
     }
 
-    /// Reads one process. `stat` is opened first and read last, by which everything between belongs to the same process.
-    fn read_files(&mut self, known: Known, now_ns: u64) -> io::Result<()> {
-        let Self { slots, proc, raw, used, detail, kept, details, detail_interval_ns, .. } = self;
-        let Some(slot) = slots.get_mut(known.slot) else { return Ok(()) };
-        slot.reading = Reading::default();
+    /// Reads one process. `stat` is opened first and read last, so everything in between belongs to
+    /// the same process.
+    fn read_files(&mut self, process: ListedProcess, now_ns: u64) -> io::Result<()> {
+        let Self { slots, proc, raw, raw_used, detail, files_open, details, detail_interval_ns, .. } = self;
+        let Some(slot) = slots.get_mut(process.slot) else { return Ok(()) };
+        slot.content = ContentSpan::default();
         slot.is_gone = false;
-        // One that ended is asked until its parent has waited for it, and its files tell that it is gone.
-        let is_due = now_ns >= slot.detail_due_ns || slot.end == End::Told;
+        // A process that ended is read until its parent has waited for it, when its files report
+        // that it is gone.
+        let is_due = now_ns >= slot.detail_due_ns || slot.exit == ExitState::Reported;
         if !is_due && !slot.is_wanted {
             return Ok(());
         }
-        let stat_file = open_once(&mut slot.stat, proc, known.pid, "/stat", kept)?;
+        let stat_file = open_once(&mut slot.stat, proc, process.pid, "/stat", files_open)?;
         if is_due {
-            let spread = u64::from(known.pid) % DETAIL_SPREAD * (*detail_interval_ns / 2 / DETAIL_SPREAD);
+            let spread = u64::from(process.pid) % DETAIL_SPREAD * (*detail_interval_ns / 2 / DETAIL_SPREAD);
             slot.detail_due_ns = now_ns + *detail_interval_ns - spread;
-            slot.user = with_path(known.pid, "", |path| proc.ownership_of(path))?.user.into();
+            slot.user = with_path(process.pid, "", |path| proc.ownership_of(path))?.user.into();
             slot.is_io_denied = false;
             if details.groups || details.command_lines {
-                let texts = slot.texts.get_or_insert_with(Texts::empty);
-                if texts.read(proc, known.pid, detail, *details)? {
-                    slot.judged = None;
+                let texts = slot.texts.get_or_insert_with(ProcessTexts::empty);
+                if texts.read(proc, process.pid, detail, *details)? {
+                    slot.decided_for = None;
                 }
             }
         }
 
-        let end = *used + STAT_BYTES_MAX + IO_BYTES_MAX;
+        let end = *raw_used + STAT_BYTES_MAX + IO_BYTES_MAX;
         if raw.len() < end {
             raw.resize(end.max(2 * raw.len()), 0);
         }
-        let room = raw.get_mut(*used..end).unwrap_or_default();
-        let (_, io_room) = room.split_at_mut(STAT_BYTES_MAX);
+        let buffer = raw.get_mut(*raw_used..end).unwrap_or_default();
+        let (_, io_buffer) = buffer.split_at_mut(STAT_BYTES_MAX);
         let mut io_bytes = 0;
         if !slot.is_io_denied {
-            match open_once(&mut slot.io, proc, known.pid, "/io", kept).and_then(|io| io.read(io_room)) {
+            match open_once(&mut slot.io, proc, process.pid, "/io", files_open)
+                .and_then(|io| io.read(io_buffer))
+            {
                 Ok(length) => io_bytes = length,
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                     slot.is_io_denied = true;
-                    *kept -= usize::from(slot.io.take().is_some());
+                    *files_open -= usize::from(slot.io.take().is_some());
                 }
-                // A kernel that does not account for I/O has no such file.
+                // A kernel without I/O accounting has no such file.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
-        let (stat_room, _) = room.split_at_mut(STAT_BYTES_MAX);
-        let stat_bytes = stat_file.read(stat_room)?;
-        room.copy_within(STAT_BYTES_MAX..STAT_BYTES_MAX + io_bytes, stat_bytes);
-        if slot.end == End::Doubtful {
-            slot.end = End::NotTold;
+        let (stat_buffer, _) = buffer.split_at_mut(STAT_BYTES_MAX);
+        let stat_bytes = stat_file.read(stat_buffer)?;
+        buffer.copy_within(STAT_BYTES_MAX..STAT_BYTES_MAX + io_bytes, stat_bytes);
+        if slot.exit == ExitState::Uncertain {
+            slot.exit = ExitState::NotReported;
         }
-        slot.reading = Reading { at: *used, stat: stat_bytes, io: io_bytes };
-        *used += stat_bytes + io_bytes;
+        slot.content = ContentSpan { at: *raw_used, stat: stat_bytes, io: io_bytes };
+        *raw_used += stat_bytes + io_bytes;
         Ok(())
     }
 }
 
-/// A file that is opened unless it is open.
+/// Returns a file, and opens it first if it is not open.
 fn open_once<'a>(
-    file: &'a mut Option<ShortFile>,
-    proc: &HostNode,
+    file: &'a mut Option<FileHandle>,
+    proc: &DirectoryHandle,
     pid: u32,
     name: &str,
-    kept: &mut usize,
-) -> io::Result<&'a ShortFile> {
+    files_open: &mut usize,
+) -> io::Result<&'a FileHandle> {
     if file.is_none() {
-        *file = Some(with_path(pid, name, |path| proc.file(path))?);
-        *kept += 1;
+        *file = Some(with_path(pid, name, |path| proc.open_file(path))?);
+        *files_open += 1;
     }
     file.as_ref().ok_or_else(|| ErrorKind::NotFound.into())
 }
 
-/// Whether a process ended, as its files tell it.
+/// Returns whether a process ended, as reported by its files.
 fn is_gone(error: &io::Error) -> bool {
     const ESRCH: i32 = 3;
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
@@ -503,7 +521,7 @@ mod tests {
 
     use super::*;
 
-    const DETAILS: Details = Details { groups: false, command_lines: false };
+    const DETAILS: RequestedTexts = RequestedTexts { groups: false, command_lines: false };
 
     fn process(root: &Path, pid: u32) {
         let folder = root.join(format!("proc/{pid}"));
@@ -511,13 +529,12 @@ mod tests {
         fs::write(folder.join("stat"), format!("{pid} (x) S 1\n")).unwrap();
     }
 
-    // Goal: a process that was told of and ended before it could be read is none that is there. Method: a fork of a pid that nobody
-    // has, beside one that has come.
+    // Proves that a reported process that ended before it could be read is not counted.
     #[test]
-    fn who_ended_before_is_not_counted() {
+    fn an_ended_process_is_not_counted() {
         let folder = tempfile::tempdir().unwrap();
         process(folder.path(), 7);
-        let mut table = Table::open(&HostRoot::new(folder.path()), DETAILS, true).unwrap();
+        let mut table = ProcessTable::open(&HostRoot::new(folder.path()), DETAILS, true).unwrap();
         table.read(1, true).unwrap();
         assert_eq!(table.count(), 1);
         process(folder.path(), 8);
@@ -528,16 +545,15 @@ mod tests {
         assert_eq!((table.order().len(), table.count()), (4, 2));
     }
 
-    // Goal: where no file may be kept open, a pid that is used again has its new user at once. Method: a limit of none, and a
-    // folder that gets another owner.
+    // Proves that a reused pid has its new user at once if no file may be kept open.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a process of the test's own host ends")]
-    fn a_user_is_never_the_one_before() {
+    fn a_reused_pid_has_its_new_user() {
         let folder = tempfile::tempdir().unwrap();
         process(folder.path(), 7);
-        let mut table = Table::open(&HostRoot::new(folder.path()), DETAILS, false).unwrap();
-        let user = |table: &mut Table, now_ns| {
-            (table.kept, table.kept_max) = (usize::MAX / 8, 0);
+        let mut table = ProcessTable::open(&HostRoot::new(folder.path()), DETAILS, false).unwrap();
+        let user = |table: &mut ProcessTable, now_ns| {
+            (table.files_open, table.files_open_max) = (usize::MAX / 8, 0);
             table.read(now_ns, true).unwrap();
             table.get(table.order()[0]).unwrap().0.user
         };
@@ -545,7 +561,7 @@ mod tests {
         fs::remove_dir_all(folder.path().join("proc/7")).unwrap();
         process(folder.path(), 7);
         if std::os::unix::fs::chown(folder.path().join("proc/7"), Some(4711), None).is_err() {
-            return println!("passed over: only root gives files away");
+            return println!("skipped: only root can change the owner of a file");
         }
         assert_ne!(own, 4711);
         assert_eq!(user(&mut table, 2), 4711);

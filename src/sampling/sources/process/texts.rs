@@ -1,77 +1,77 @@
-//! The texts of a process that come only where asked for: its control group and its command line.
+//! Texts of a process that are read only on request: its control group and its command line.
 
 use std::ffi::CStr;
 use std::io::{self, ErrorKind, Write};
 
 use super::stat;
-use crate::os::host_node::HostNode;
+use crate::os::directory_handle::DirectoryHandle;
 use crate::sampling::sources::text::{self, ABSENT};
 
-/// How much of `cmdline` and `cgroup` is read.
+/// Bytes read of `cmdline` and `cgroup`.
 pub(super) const DETAIL_BYTES_MAX: usize = 4096;
-/// Longest text of a process in a sample, the zero byte behind it included.
+/// Longest text of a process in a sample, its terminating zero byte included.
 pub(super) const TEXT_BYTES: usize = 256;
 
-/// What is looked at beside `stat` and `io`.
+/// The texts that are requested.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Details {
+pub(super) struct RequestedTexts {
     pub(super) groups: bool,
     pub(super) command_lines: bool,
 }
 
 /// Texts of a process.
 #[derive(Debug)]
-pub(super) struct Texts {
+pub(super) struct ProcessTexts {
     pub(super) group: [u8; TEXT_BYTES],
     pub(super) command_line: [u8; TEXT_BYTES],
     pub(super) command_line_length: u64,
 }
 
-impl Texts {
-    /// Nothing was read yet.
+impl ProcessTexts {
+    /// Creates texts before the first read.
     pub(super) fn empty() -> Box<Self> {
         Box::new(Self { group: [0; TEXT_BYTES], command_line: [0; TEXT_BYTES], command_line_length: ABSENT })
     }
 
-    /// Reads what is asked for. Says whether the group is another one than before.
+    /// Reads the requested texts. Returns whether the group has changed.
     pub(super) fn read(
         &mut self,
-        proc: &HostNode,
+        proc: &DirectoryHandle,
         pid: u32,
         buffer: &mut [u8],
-        details: Details,
+        details: RequestedTexts,
     ) -> io::Result<bool> {
-        let mut is_moved = false;
+        let mut has_moved = false;
         if details.groups {
-            let length = Self::content(proc, pid, "/cgroup", buffer)?;
+            let length = Self::read_file(proc, pid, "/cgroup", buffer)?;
             let (path, _) = stat::unified_group(buffer.get(..length).unwrap_or_default());
-            // A path that does not fit is none: cut, it would be another group's.
+            // A path that does not fit is discarded: cut, it would be another group's.
             let path = path.and_then(text::name).unwrap_or([0; TEXT_BYTES]);
-            is_moved = path != self.group;
+            has_moved = path != self.group;
             self.group = path;
         }
         if details.command_lines {
-            let length = Self::content(proc, pid, "/cmdline", buffer)?;
+            let length = Self::read_file(proc, pid, "/cmdline", buffer)?;
             let words = buffer.get_mut(..length).unwrap_or_default();
             let end = words.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
             let words = words.get_mut(..end).unwrap_or_default();
             words.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
-            self.command_line = stat::beginning(words);
+            self.command_line = stat::text_prefix(words);
             self.command_line_length = words.len() as u64;
         }
-        Ok(is_moved)
+        Ok(has_moved)
     }
 
-    /// The length of a file's content; 0 where this kernel has no such file or may not show it.
-    fn content(proc: &HostNode, pid: u32, name: &str, buffer: &mut [u8]) -> io::Result<usize> {
-        match with_path(pid, name, |path| proc.file(path)).and_then(|file| file.read(buffer)) {
+    /// Returns the length of a file's content; 0 if this kernel lacks the file or denies access.
+    fn read_file(proc: &DirectoryHandle, pid: u32, name: &str, buffer: &mut [u8]) -> io::Result<usize> {
+        match with_path(pid, name, |path| proc.open_file(path)).and_then(|file| file.read(buffer)) {
             Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotFound) => Ok(0),
             result => result,
         }
     }
 }
 
-/// Calls with the path of a process's file below /proc.
+/// Calls `call` with the path of a process's file below /proc.
 pub(super) fn with_path<T>(pid: u32, name: &str, call: impl FnOnce(&CStr) -> io::Result<T>) -> io::Result<T> {
     let mut path = [0_u8; 32];
     let mut rest = path.as_mut_slice();

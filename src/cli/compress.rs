@@ -1,0 +1,367 @@
+//! `compress`: compresses sealed segments on demand.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::error::CliError;
+use super::{ExitStatus, human};
+use crate::block::{Codec, CompressionOptions, Layout};
+use crate::compress::{
+    self, CompressError, CompressJob, CompressSkipReason, NamedSourceCompression, ReplaceMode, WorkSlice,
+    compress_segment, remove_leftovers,
+};
+use crate::config::{
+    COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, SourceCompressionConfig, format_size, parse_size,
+};
+use crate::daemon::DaemonError;
+use crate::os::signal::SignalWatch;
+use crate::os::storage::{self, DataDirectory, DataDirectoryError, ReadAt, Storage};
+use crate::os::wake_event::WakeEvent;
+use crate::segment::{SealState, SegmentError, SegmentName, SegmentReader};
+
+/// Compress sealed segments: rewrite them as compressed blocks, which read back byte for byte.
+/// `record` does the same in the background.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Sealed segments, or directories of segments. No recorder may use the directory.
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Codec: none, lz4, snappy, zstd:1 to zstd:19, brotli:0 to brotli:11.
+    #[arg(long, value_name = "CODEC", default_value_t = CompressConfig::default().codec)]
+    codec: Codec,
+    /// Layout of samples in a block: row, or columnar, which stores the same value of successive
+    /// samples together.
+    #[arg(long, value_name = "LAYOUT", default_value_t = CompressConfig::default().layout)]
+    layout: Layout,
+    /// Compress this source differently; can be repeated.
+    #[arg(long = "source", value_name = "NAME=CODEC/LAYOUT")]
+    sources: Vec<SourceCompressionConfig>,
+    /// Uncompressed size of a block, from 64KiB to 16MiB.
+    #[arg(long, value_name = "SIZE", default_value_t = BlockSize(CompressConfig::default().block_size))]
+    block_size: BlockSize,
+    /// Print one JSON object instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Uncompressed bytes of frames in a block, as `block_size` in the configuration.
+#[derive(Debug, Clone, Copy)]
+struct BlockSize(usize);
+
+impl FromStr for BlockSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bytes = parse_size(text).map_err(|error| error.to_string())?;
+        let fitting = usize::try_from(bytes).ok().filter(|_| COMPRESS_BLOCK_SIZE_RANGE.contains(&bytes));
+        let (least, most) = (COMPRESS_BLOCK_SIZE_RANGE.start(), COMPRESS_BLOCK_SIZE_RANGE.end());
+        let refused = || format!("write a size from {} to {}", format_size(*least), format_size(*most));
+        fitting.map(Self).ok_or_else(refused)
+    }
+}
+
+impl fmt::Display for BlockSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&format_size(self.0 as u64))
+    }
+}
+
+/// The segments of one directory to compress.
+struct TargetDirectory {
+    path: PathBuf,
+    names: Option<Vec<SegmentName>>, // `None`: all sealed ones
+}
+
+#[derive(Debug, Default, Serialize)]
+struct CompressReport {
+    segments: Vec<CompressRow>,
+    raw_bytes: u64,
+    stored_bytes: u64,
+    stopped: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct CompressRow {
+    path: PathBuf,
+    outcome: &'static str,
+    raw_bytes: Option<u64>,
+    stored_bytes: Option<u64>,
+    reason: Option<String>,
+    #[serde(skip)]
+    is_damage: bool,
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    let folders = target_directories(&args.paths)?;
+    let mut directories = Vec::new();
+    for folder in &folders {
+        let directory = lock_directory(&folder.path)?;
+        let io = |error| SegmentError::Io { path: folder.path.clone(), error };
+        remove_leftovers(&directory).map_err(io)?;
+        let names = match &folder.names {
+            Some(names) => names.clone(),
+            None => compress::sealed_segments(&directory).map_err(io)?,
+        };
+        directories.push((directory, names));
+    }
+    check_sources(&args.sources, &directories)?;
+    let stop = Arc::new(WakeEvent::new());
+    let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
+    let bar = progress_bar(&directories);
+    let report = compress_all(args, &directories, &bar, &stop);
+    bar.finish_and_clear();
+    if args.json {
+        serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        print(&report, out)?;
+    }
+    let failed: Vec<&CompressRow> = report.segments.iter().filter(|row| row.outcome == "failed").collect();
+    for row in &failed {
+        writeln!(io::stderr(), "flatcap: {}", row.reason.as_deref().unwrap_or_default())?;
+    }
+    if report.stopped {
+        writeln!(io::stderr(), "flatcap: stopped by a signal: the remaining segments are unchanged")?;
+    }
+    Ok(if report.stopped || !failed.is_empty() {
+        ExitStatus::Failed
+    } else if report.segments.iter().any(|row| row.is_damage) {
+        ExitStatus::DataLoss
+    } else {
+        ExitStatus::Done
+    })
+}
+
+/// Groups the arguments by directory, in their order, each directory once.
+fn target_directories(paths: &[PathBuf]) -> Result<Vec<TargetDirectory>, CliError> {
+    let mut folders: Vec<TargetDirectory> = Vec::new();
+    for path in paths {
+        let metadata = std::fs::metadata(path);
+        let metadata = metadata.map_err(|error| SegmentError::Io { path: path.clone(), error })?;
+        let (folder, name) = if metadata.is_dir() {
+            (path.clone(), None)
+        } else {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            (parent.unwrap_or(Path::new(".")).to_owned(), Some(sealed_name(path)?))
+        };
+        // Different spellings of a directory are one, since each directory is locked once.
+        let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let known = folders.iter_mut().find(|known| canonical(&known.path) == canonical(&folder));
+        match (known, name) {
+            (None, name) => {
+                folders.push(TargetDirectory { path: folder, names: name.map(|name| vec![name]) });
+            }
+            (Some(known), None) => known.names = None,
+            (Some(TargetDirectory { names: Some(names), .. }), Some(name)) if !names.contains(&name) => {
+                names.push(name);
+            }
+            (Some(_), Some(_)) => {}
+        }
+    }
+    for folder in folders.iter().filter(|folder| folder.names.is_none()) {
+        let names = storage::file_names(&folder.path);
+        let names = names.map_err(|error| SegmentError::Io { path: folder.path.clone(), error })?;
+        if !names.iter().any(|name| SegmentName::parse(name).is_some()) {
+            // Checked before the lock, so that no lock file is created in a foreign directory.
+            return Err(CliError::NoSegments(vec![folder.path.clone()]));
+        }
+    }
+    Ok(folders)
+}
+
+/// Parses the name of a sealed segment. Other files must not be rewritten.
+fn sealed_name(path: &Path) -> Result<SegmentName, CliError> {
+    let shown = path.display();
+    match path.file_name().and_then(|name| SegmentName::parse(name.to_str()?)) {
+        Some(name) if name.state == SealState::Sealed => Ok(name),
+        Some(_) => Err(CliError::Usage(format!(
+            "{shown}: this segment is still open; wait until its recorder seals it, or run flatcap recover if the \
+             recorder was killed"
+        ))),
+        None => Err(CliError::Usage(format!(
+            "{shown}: not the name of a sealed segment (NNNNNNNNNN-YYYYMMDDTHHMMSSZ-RUN.bin); only files that a \
+             recorder named are rewritten"
+        ))),
+    }
+}
+
+fn lock_directory(path: &Path) -> Result<DataDirectory, CliError> {
+    DataDirectory::open_existing(path).map_err(|error| match error {
+        DataDirectoryError::InUse { path } => CliError::InUseByRecorder(path),
+        error @ DataDirectoryError::Unusable { .. } => DaemonError::from(error).into(),
+    })
+}
+
+/// Checks the names of `--source`: a misspelt one would have no effect without an error.
+fn check_sources(
+    sources: &[SourceCompressionConfig],
+    directories: &[(DataDirectory, Vec<SegmentName>)],
+) -> Result<(), CliError> {
+    if sources.is_empty() {
+        return Ok(());
+    }
+    let mut known = BTreeSet::new();
+    for (directory, names) in directories {
+        for name in names {
+            let name = name.to_string();
+            let reader = directory
+                .open(&name)
+                .map(|file| SegmentReader::over(Path::new(&name), file as Arc<dyn ReadAt>));
+            // An unreadable segment is reported when it is compressed.
+            let Ok(Ok(reader)) = reader else { continue };
+            let header = reader.footer().map_or(reader.header(), |footer| &footer.header);
+            known.extend(header.sources.iter().map(|source| source.name.clone()));
+        }
+    }
+    for source in sources {
+        if !known.contains(&source.name) {
+            let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let name = &source.name;
+            return Err(CliError::Usage(format!(
+                "--source {source}: no segment has a source {name}; they have {known}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn compress_all(
+    args: &Args,
+    directories: &[(DataDirectory, Vec<SegmentName>)],
+    bar: &ProgressBar,
+    stop: &WakeEvent,
+) -> CompressReport {
+    let source_options = |source: &SourceCompressionConfig| CompressionOptions {
+        layout: source.layout.unwrap_or(args.layout),
+        codec: source.codec,
+    };
+    let compression = NamedSourceCompression {
+        general: CompressionOptions { layout: args.layout, codec: args.codec },
+        sources: args.sources.iter().map(|source| (source.name.clone(), source_options(source))).collect(),
+    };
+    let mut report = CompressReport::default();
+    let mut finished_bytes = 0; // bytes of finished segments, for the progress bar
+    for (directory, names) in directories {
+        for name in names {
+            let path = directory.path().join(name.to_string());
+            let bytes = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
+            bar.set_message(name.to_string());
+            let mut pace = |slice: WorkSlice| {
+                bar.inc(slice.raw_bytes);
+                !stop.is_set()
+            };
+            let result = compress_segment(
+                &mut CompressJob {
+                    storage: directory,
+                    compression: &compression,
+                    block_bytes: args.block_size.0,
+                    min_free: 0,
+                    replace_mode: ReplaceMode::ExchangeOrReplace,
+                    after_slice: &mut pace,
+                },
+                *name,
+            );
+            report.add(path, result);
+            if report.stopped || stop.is_set() {
+                report.stopped = true;
+                return report;
+            }
+            // A finished segment counts as a whole, even if it was skipped or took more bytes.
+            finished_bytes += 2 * bytes;
+            bar.set_position(finished_bytes);
+        }
+    }
+    report
+}
+
+impl CompressReport {
+    fn add(&mut self, path: PathBuf, result: Result<compress::CompressOutcome, CompressError>) {
+        let mut row = CompressRow {
+            path,
+            outcome: "skipped",
+            raw_bytes: None,
+            stored_bytes: None,
+            reason: None,
+            is_damage: false,
+        };
+        match result {
+            Ok(compress::CompressOutcome::Compressed { raw_bytes, stored_bytes }) => {
+                row.outcome = "compressed";
+                (row.raw_bytes, row.stored_bytes) = (Some(raw_bytes), Some(stored_bytes));
+                self.raw_bytes += raw_bytes;
+                self.stored_bytes += stored_bytes;
+            }
+            Ok(compress::CompressOutcome::Skipped(left)) => {
+                if let CompressSkipReason::AlreadyCompressed { raw_bytes, stored_bytes } = left {
+                    (row.raw_bytes, row.stored_bytes) = (Some(raw_bytes), Some(stored_bytes));
+                }
+                row.is_damage = left.is_damage();
+                row.reason = Some(left.to_string());
+            }
+            Ok(compress::CompressOutcome::Stopped) => {
+                self.stopped = true;
+                return;
+            }
+            Err(error) => {
+                row.outcome = "failed";
+                row.reason = Some(error.to_string());
+            }
+        }
+        self.segments.push(row);
+    }
+}
+
+/// Returns the progress bar, which is hidden if standard error is not a terminal.
+fn progress_bar(directories: &[(DataDirectory, Vec<SegmentName>)]) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let length = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let lengths = directories.iter().flat_map(|(directory, names)| {
+        names.iter().map(move |name| length(directory.path().join(name.to_string())))
+    });
+    // Each byte is compressed, and then compared.
+    let bar = ProgressBar::new(lengths.sum::<u64>() * 2);
+    match ProgressStyle::with_template("{wide_bar} {percent}% {binary_bytes_per_sec} {msg} {eta}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn print(report: &CompressReport, out: &mut dyn Write) -> io::Result<()> {
+    for row in &report.segments {
+        let path = row.path.display();
+        match (row.outcome, row.raw_bytes, row.stored_bytes, &row.reason) {
+            ("compressed", Some(raw), Some(stored), _) => {
+                let share = human::percent(stored, raw);
+                writeln!(
+                    out,
+                    "compressed: {path}: {} became {} ({share})",
+                    human::bytes(raw),
+                    human::bytes(stored)
+                )?;
+            }
+            ("skipped", _, _, Some(reason)) => writeln!(out, "skipped: {path}: {reason}")?,
+            _ => {}
+        }
+    }
+    let compressed = report.segments.iter().filter(|row| row.outcome == "compressed").count();
+    let (raw, stored) = (report.raw_bytes, report.stored_bytes);
+    if compressed == 0 {
+        return writeln!(out, "nothing compressed");
+    }
+    writeln!(
+        out,
+        "{compressed} segment(s) compressed: {} became {} ({})",
+        human::bytes(raw),
+        human::bytes(stored),
+        human::percent(stored, raw)
+    )
+}

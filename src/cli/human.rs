@@ -1,0 +1,138 @@
+//! Formats numbers and names for people.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+/// Returns a text from a file, escaped for a terminal. Control characters could move the cursor,
+/// set the title or forge a line; they are escaped as in Rust (`\u{1b}`, `\n`), and so are
+/// characters that change the writing direction.
+pub(super) fn escaped(text: &str) -> Cow<'_, str> {
+    let is_unsafe = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unsafe(c) { plain.extend(c.escape_default()) } else { plain.push(c) }
+    }
+    Cow::Owned(plain)
+}
+
+/// Returns names from files, escaped and separated by commas.
+pub(super) fn escaped_list(names: &BTreeSet<String>) -> String {
+    names.iter().map(|name| escaped(name)).collect::<Vec<_>>().join(", ")
+}
+
+/// Formats nanoseconds with three digits and a unit: `1.23us`, `45.6ms`, `7.89s`.
+pub(super) fn latency(ns: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "three digits for people")]
+    let value = ns as f64;
+    let (value, unit) = match ns {
+        0..1_000 => return format!("{ns}ns"),
+        1_000..1_000_000 => (value / 1e3, "us"),
+        1_000_000..1_000_000_000 => (value / 1e6, "ms"),
+        _ => (value / 1e9, "s"),
+    };
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.decimals$}{unit}")
+}
+
+/// Formats bytes with a binary unit: `999 B`, `1.5 MiB`.
+pub(super) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    #[allow(clippy::cast_precision_loss, reason = "one decimal for people")]
+    let mut value = bytes as f64 / 1024.0;
+    let mut units = UNITS.iter();
+    let mut unit = units.next();
+    while value >= 1023.95 {
+        value /= 1024.0;
+        unit = units.next();
+    }
+    format!("{value:.1} {}", unit.unwrap_or(&"EiB"))
+}
+
+/// Formats a share: `1.2%`; `0.0%` if `whole` is 0.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "one decimal for people")]
+    let share = if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    format!("{:.1}%", share * 100.0)
+}
+
+/// Formats a rate with about three digits: `1000`, `99.9`, `0.20`.
+pub(super) fn hertz(hz: f64) -> String {
+    let decimals = match hz {
+        1000.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    format!("{hz:.decimals$}")
+}
+
+/// Returns the rate of a period in nanoseconds; `None` for a period of 0.
+pub(super) fn asked_hz(period_ns: u64) -> Option<f64> {
+    #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+    let period_ns = (period_ns > 0).then_some(period_ns as f64)?;
+    Some(1e9 / period_ns)
+}
+
+/// Formats wall-clock nanoseconds as date and time in a zone, to the microsecond.
+pub(super) fn local_time(wall_ns: i64, zone: &TimeZone) -> String {
+    Timestamp::from_nanosecond(wall_ns.into()).map_or_else(
+        |_| wall_ns.to_string(),
+        |stamp| stamp.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S%.6f").to_string(),
+    )
+}
+
+/// Formats nanoseconds as seconds, minutes and hours: `9.5s`, `3m07s`, `2h05m`.
+pub(super) fn elapsed(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    match seconds {
+        0..60 => format!("{seconds}.{}s", ns / 100_000_000 % 10),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that each unit starts where the previous one ends.
+    #[test]
+    fn units_change_where_they_should() {
+        assert_eq!(
+            [0, 999, 1000, 9994, 9995, 99_960].map(latency),
+            ["0ns", "999ns", "1.00us", "9.99us", "10.0us", "100us"].map(String::from)
+        );
+        assert_eq!([1_500_000, 2_000_000_000].map(latency), ["1.50ms", "2.00s"].map(String::from));
+        assert_eq!(
+            [0, 1023, 1024, 1_048_575, 1 << 20, u64::MAX].map(bytes),
+            ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "1.0 MiB", "16.0 EiB"].map(String::from)
+        );
+        assert_eq!(
+            [59_990_000_000, 187_000_000_000, 7_500_000_000_000].map(elapsed),
+            ["59.9s", "3m07s", "2h05m"].map(String::from)
+        );
+        assert_eq!(local_time(1_700_000_000_000_001_000, &TimeZone::UTC), "2023-11-14 22:13:20.000001");
+    }
+
+    // Proves that no name can move a terminal's cursor or forge a line, and that harmless names
+    // stay unchanged.
+    #[test]
+    fn names_are_fit_for_a_terminal() {
+        assert_eq!(escaped("\x1b]0;x\x07\r\n\u{9b}2J"), "\\u{1b}]0;x\\u{7}\\r\\n\\u{9b}2J");
+        assert_eq!(escaped("a\u{202e}b"), "a\\u{202e}b");
+        for harmless in ["cpu", "tick \u{e4}\u{4e2d}", "file.a-b", "a\\b"] {
+            assert!(matches!(escaped(harmless), Cow::Borrowed(text) if text == harmless), "{harmless}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Rate limit of log lines per call site: a burst, then none until the window ends. Takes the time
+//! as an argument.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Lines that one call site may log in [`WINDOW_NS`]. At the start, one call site logs a line for
+/// each source that the host lacks, which may be this many.
+pub(super) const BURST: u32 = 50;
+/// Length of a window: ten seconds, in nanoseconds, from a call site's first line.
+pub(super) const WINDOW_NS: u64 = 10_000_000_000;
+
+/// The windows of all call sites that logged in the last ten seconds. One per process; the number
+/// of call sites in the program bounds its size.
+#[derive(Debug)]
+pub(super) struct RateLimit<Site>(HashMap<Site, RateWindow>);
+
+#[derive(Debug)]
+struct RateWindow {
+    begin_ns: u64,
+    allowed: u32, // at most BURST
+    suppressed: u64,
+}
+
+impl<Site: Hash + Eq + Copy> RateLimit<Site> {
+    pub(super) fn new() -> Self {
+        Self(HashMap::new())
+    }
+
+    /// Counts a line of this call site and returns whether it may be logged.
+    pub(super) fn allows(&mut self, site: Site, now_ns: u64) -> bool {
+        let window = self.0.entry(site).or_insert(RateWindow { begin_ns: now_ns, allowed: 0, suppressed: 0 });
+        if now_ns.saturating_sub(window.begin_ns) >= WINDOW_NS && window.suppressed == 0 {
+            (window.begin_ns, window.allowed) = (now_ns, 0);
+        }
+        // A window with suppressed lines stays until they are reported.
+        if window.allowed < BURST {
+            window.allowed += 1;
+            return true;
+        }
+        window.suppressed = window.suppressed.saturating_add(1);
+        false
+    }
+
+    /// Removes the windows that have ended. Returns the call sites with suppressed lines, and their
+    /// number.
+    pub(super) fn close(&mut self, now_ns: u64) -> Vec<(Site, u64)> {
+        let mut closed = Vec::new();
+        self.0.retain(|site, window| {
+            let is_open = now_ns.saturating_sub(window.begin_ns) < WINDOW_NS;
+            if !is_open && window.suppressed > 0 {
+                closed.push((*site, window.suppressed));
+            }
+            is_open
+        });
+        closed
+    }
+
+    /// Returns whether no window is open.
+    pub(super) fn is_idle(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a burst passes, that later lines are suppressed and counted, that other call
+    // sites are not affected, and that the next window starts anew.
+    #[test]
+    fn a_burst_passes() {
+        let mut limit = RateLimit::new();
+        let passed = (0..200).filter(|step| limit.allows("a", *step)).count();
+        assert_eq!(passed, 50);
+        assert!(limit.allows("b", 100));
+        assert_eq!(limit.close(WINDOW_NS - 1), []);
+        assert!(!limit.allows("a", WINDOW_NS + 5), "not reported yet");
+        assert_eq!(limit.close(WINDOW_NS + 5), [("a", 151)]);
+        assert!(!limit.is_idle(), "the window of b started later");
+        assert!(limit.allows("a", WINDOW_NS + 6));
+        assert_eq!(limit.close(3 * WINDOW_NS), []);
+        assert!(limit.is_idle());
+    }
+
+    // Proves that one line a second is never suppressed.
+    #[test]
+    fn slow_lines_pass() {
+        let mut limit = RateLimit::new();
+        for second in 0..3600 {
+            assert!(limit.allows((), second * 1_000_000_000));
+            if second % 100 == 0 {
+                assert_eq!(limit.close(second * 1_000_000_000), []);
+            }
+        }
+    }
+}

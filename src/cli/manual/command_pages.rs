@@ -1,0 +1,98 @@
+//! Pages of section 1: flatcap and one page per verb, from the definition of the arguments and
+//! deploy/man/.
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use jiff::civil::Date;
+
+use super::ManPage;
+use super::roff::wrap;
+use crate::cli::Cli;
+
+/// Text of the verbs that send a command to the running recorder.
+const REMOTE_VERBS: &str = include_str!("../../../deploy/man/flatcap-orders.1");
+
+/// Text of all imports.
+const IMPORT: &str = include_str!("../../../deploy/man/flatcap-import.1");
+
+/// Text of each verb's page after its options. A verb that is not listed has [`STATUS`].
+const PROSE: [(&str, &str); 22] = [
+    ("flatcap", include_str!("../../../deploy/man/flatcap.1")),
+    ("check-config", include_str!("../../../deploy/man/flatcap-check-config.1")),
+    ("dump", include_str!("../../../deploy/man/flatcap-dump.1")),
+    ("export", include_str!("../../../deploy/man/flatcap-export.1")),
+    ("flush", REMOTE_VERBS),
+    ("import", IMPORT),
+    ("import-iex-deep", IMPORT),
+    ("import-iex-tops", IMPORT),
+    ("import-lobster", IMPORT),
+    ("import-stream", include_str!("../../../deploy/man/flatcap-import-stream.1")),
+    ("info", include_str!("../../../deploy/man/flatcap-info.1")),
+    ("log-level", REMOTE_VERBS),
+    ("mark", REMOTE_VERBS),
+    ("record", include_str!("../../../deploy/man/flatcap-record.1")),
+    ("recover", include_str!("../../../deploy/man/flatcap-recover.1")),
+    ("reload", REMOTE_VERBS),
+    ("replay", include_str!("../../../deploy/man/flatcap-replay.1")),
+    ("rotate", REMOTE_VERBS),
+    ("compress", include_str!("../../../deploy/man/flatcap-compress.1")),
+    ("sources", include_str!("../../../deploy/man/flatcap-sources.1")),
+    ("status", include_str!("../../../deploy/man/flatcap-status.1")),
+    ("verify", include_str!("../../../deploy/man/flatcap-verify.1")),
+];
+
+/// The exit status of every verb, as in flatcap(1).
+const STATUS: &str = ".SH EXIT STATUS\n0 done; 1 failed; 2 wrong usage or configuration;\n\
+    3 done, but something is wrong with the data.\n";
+
+pub(super) fn pages(date: Date) -> Vec<ManPage> {
+    // The text after the help of all verbs has a section of its own.
+    let mut program = Cli::command().disable_help_subcommand(true).after_help(None);
+    program.build();
+    let mut pages = Vec::new();
+    add(&mut pages, &program, date);
+    pages
+}
+
+/// Adds a page for `command` and, recursively, for each of its verbs.
+fn add(pages: &mut Vec<ManPage>, command: &Command, date: Date) {
+    // The `help` verb that clap adds duplicates --help.
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
+    verbs.for_each(|verb| add(pages, verb, date));
+    pages.push(page(command, date));
+}
+
+fn page(command: &Command, date: Date) -> ManPage {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    let verb = name.strip_prefix("flatcap-").unwrap_or(name);
+    let prose = PROSE.iter().find(|(of, _)| *of == verb).map_or(STATUS, |(_, prose)| prose);
+    let whole = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    // The line that apropos prints: the first part of the sentence.
+    let short =
+        whole.split([':', ';', ',']).next().and_then(|part| part.split(". ").next()).unwrap_or_default();
+    let man = Man::new(command.clone().about(short.to_owned()).long_about(whole.clone()))
+        .title(name.to_uppercase())
+        .date(date.to_string())
+        .source(concat!("flatcap ", env!("CARGO_PKG_VERSION")));
+    let mut made = Vec::new();
+    man.render(&mut made).expect("writing to memory does not fail");
+    // clap_mangen has no specific name for the text after the help.
+    let made = String::from_utf8_lossy(&made).replace(".SH EXTRA\n", ".SH NOTES\n");
+    ManPage { file: format!("{name}.1"), text: wrap(&format!("{made}{prose}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that each verb in the table exists and that its page has the exit status.
+    #[test]
+    fn prose_is_for_verbs_that_there_are() {
+        let pages = pages(jiff::civil::date(2026, 1, 2));
+        for (name, text) in PROSE {
+            let file = if name == "flatcap" { "flatcap.1".to_owned() } else { format!("flatcap-{name}.1") };
+            assert!(pages.iter().any(|page| page.file == file), "{name}");
+            assert!(text.contains(".SH EXIT STATUS\n"), "{name}: no exit status");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `rotate`, `mark`, `reload`, `flush`, `log-level`: commands to the running recorder. Each prints
+//! the recorder's answer.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::ExitStatus;
+use super::error::CliError;
+use crate::control::{Client, ClientError, MARK_BYTES_MAX};
+
+/// Help of the filter. Not a doc comment, because a doc comment would need backticks, which the
+/// help shows.
+const FILTER_HELP: &str =
+    "Filter as in FLATCAP_LOG: off, error, warn, info, debug, trace, or \"info,flatcap::recorder=debug\"";
+
+/// The recorder to talk to.
+#[derive(Debug, clap::Args)]
+pub(super) struct RecorderSocket {
+    /// Control socket of the running recorder [default: /run/flatcap/control.sock, else that of
+    /// this user's recording].
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl RecorderSocket {
+    /// Connects to the recorder.
+    pub(super) fn connect(&self) -> Result<Client, CliError> {
+        Ok(Client::find(self.socket.as_deref())?)
+    }
+}
+
+/// Seal the open segment and start the next one.
+#[derive(Debug, clap::Args)]
+pub(super) struct RotateArgs {
+    #[command(flatten)]
+    recorder: RecorderSocket,
+}
+
+/// Write a line of text into the recording, with the time; `flatcap dump` prints it on standard
+/// error.
+#[derive(Debug, clap::Args)]
+pub(super) struct MarkArgs {
+    /// Text to write: one line, at most 4096 bytes.
+    #[arg(value_name = "TEXT")]
+    text: String,
+    #[command(flatten)]
+    recorder: RecorderSocket,
+}
+
+/// Make the running recorder read its configuration again and apply the changes.
+#[derive(Debug, clap::Args)]
+pub(super) struct ReloadArgs {
+    #[command(flatten)]
+    recorder: RecorderSocket,
+}
+
+/// Make the running recorder write and sync all samples so far.
+#[derive(Debug, clap::Args)]
+pub(super) struct FlushArgs {
+    #[command(flatten)]
+    recorder: RecorderSocket,
+}
+
+/// Change the running recorder's log filter until it exits.
+#[derive(Debug, clap::Args)]
+pub(super) struct LogLevelArgs {
+    #[arg(value_name = "FILTER", help = FILTER_HELP)]
+    filter: String,
+    #[command(flatten)]
+    recorder: RecorderSocket,
+}
+
+pub(super) fn rotate(args: &RotateArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    print_answer(args.recorder.connect()?.rotate(), out)
+}
+
+pub(super) fn mark(args: &MarkArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    // The recorder validates the text. One that is too long for a request is rejected here.
+    if args.text.len() > MARK_BYTES_MAX {
+        let bytes = args.text.len();
+        return Err(CliError::Usage(format!("TEXT has {bytes} bytes; write at most {MARK_BYTES_MAX}")));
+    }
+    print_answer(args.recorder.connect()?.mark(&args.text), out)
+}
+
+pub(super) fn reload(args: &ReloadArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    print_answer(args.recorder.connect()?.reload(), out)
+}
+
+pub(super) fn flush(args: &FlushArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    print_answer(args.recorder.connect()?.flush(), out)
+}
+
+pub(super) fn log_level(args: &LogLevelArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    print_answer(args.recorder.connect()?.set_log(&args.filter), out)
+}
+
+fn print_answer(answer: Result<String, ClientError>, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+    writeln!(out, "{}", answer?)?;
+    Ok(ExitStatus::Done)
+}

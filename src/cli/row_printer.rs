@@ -1,0 +1,276 @@
+//! Prints samples as JSON lines, CSV, a table, or lines of name=value.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use jiff::tz::TimeZone;
+
+use super::error::CliError;
+use super::{hex_rows, human};
+use crate::schema::{
+    CompiledSchema, DecodeError, FieldValue, FlatColumn, FlatColumns, FlatRow, JsonWriter, Rates,
+    append_json_value,
+};
+use crate::segment::SampleView;
+
+/// Smallest width of a table column. Most values fit, so that rows line up.
+const COLUMN_WIDTH_MIN: usize = 10;
+
+/// Decodes the payloads of one source.
+pub(super) struct RowDecoder {
+    pub(super) name: String,
+    pub(super) plan: CompiledSchema,
+    pub(super) rates: Rates,
+    pub(super) row: FlatRow, // reused
+}
+
+/// The output format and its destination.
+#[allow(clippy::large_enum_variant, reason = "there is only one in the program")]
+pub(super) enum Printer<'a> {
+    /// No output: only collects the columns.
+    Widths(&'a mut FlatColumns),
+    Jsonl {
+        out: &'a mut dyn Write,
+        line: Vec<u8>,
+    },
+    Csv {
+        writer: csv::Writer<&'a mut dyn Write>,
+        columns: &'a FlatColumns,
+        has_opaque: bool, // adds a column for payloads without a schema
+        cell: Vec<u8>,
+    },
+    Table {
+        out: &'a mut dyn Write,
+        zone: TimeZone,
+        heading: Option<TableHeading>,
+    },
+    /// Rows of several sources, which share no columns.
+    Pairs {
+        out: &'a mut dyn Write,
+        zone: TimeZone,
+        columns: BTreeMap<String, FlatColumns>,
+    },
+}
+
+/// The current table heading, which is printed again when it changes.
+pub(super) struct TableHeading {
+    pub(super) source: String,
+    pub(super) columns: FlatColumns,
+}
+
+/// Why a sample was not printed.
+pub(super) enum PrintError {
+    Output(io::Error),
+    Payload(DecodeError),
+}
+
+impl From<io::Error> for PrintError {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<DecodeError> for PrintError {
+    fn from(error: DecodeError) -> Self {
+        Self::Payload(error)
+    }
+}
+
+impl Printer<'_> {
+    /// Prints the header line, if the format has one.
+    pub(super) fn print_header(&mut self) -> Result<(), CliError> {
+        if let Self::Csv { writer, columns, has_opaque, .. } = self {
+            let stamps = ["source", "seq", "mono_ns", "wall_ns", "duration_ns", "flags"];
+            let names = stamps.into_iter().chain(columns.as_slice().iter().map(FlatColumn::path));
+            let names = names.chain(has_opaque.then_some(hex_rows::PAYLOAD_COLUMN));
+            writer.write_record(names).map_err(csv_error)?;
+        }
+        Ok(())
+    }
+
+    /// Flushes the output.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Widths(_) => Ok(()),
+            Self::Jsonl { out, .. } | Self::Table { out, .. } | Self::Pairs { out, .. } => out.flush(),
+            Self::Csv { writer, .. } => writer.flush(),
+        }
+    }
+
+    /// Prints one sample.
+    pub(super) fn print(
+        &mut self,
+        decoder: &mut RowDecoder,
+        sample: &SampleView<'_>,
+        rate: bool,
+    ) -> Result<(), PrintError> {
+        if let Self::Jsonl { out, line } = self {
+            return json_line(out, line, decoder, sample, rate);
+        }
+        decode_row(decoder, sample, rate)?;
+        match self {
+            Self::Widths(columns) => columns.add(&decoder.plan, &decoder.row)?,
+            Self::Csv { writer, columns, has_opaque, cell } => {
+                let bytes = has_opaque.then_some(FieldValue::Absent);
+                write_csv_fields(
+                    writer,
+                    &decoder.name,
+                    sample,
+                    columns.align(&decoder.row).chain(bytes),
+                    cell,
+                )?;
+                writer.write_record(None::<&[u8]>).map_err(csv_error)?;
+            }
+            Self::Table { out, zone, heading } => table_row(*out, zone, heading, decoder, sample)?,
+            Self::Pairs { out, zone, columns } => pairs_row(*out, zone, columns, decoder, sample)?,
+            Self::Jsonl { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+/// Decodes a payload into its source's row.
+fn decode_row(decoder: &mut RowDecoder, sample: &SampleView<'_>, rate: bool) -> Result<(), DecodeError> {
+    let RowDecoder { plan, rates, row, .. } = decoder;
+    if rate {
+        plan.walk(sample.payload, &mut rates.replace_counters(row))
+    } else {
+        row.fill(plan, sample.payload)
+    }
+}
+
+fn json_line(
+    out: &mut dyn Write,
+    line: &mut Vec<u8>,
+    decoder: &mut RowDecoder,
+    sample: &SampleView<'_>,
+    rate: bool,
+) -> Result<(), PrintError> {
+    begin_json(line, &decoder.name, sample)?;
+    if rate {
+        let mut json = JsonWriter::new(line);
+        decoder.plan.walk(sample.payload, &mut decoder.rates.replace_counters(&mut json))?;
+    } else {
+        decoder.plan.append_json(sample.payload, line)?;
+    }
+    line.extend_from_slice(b"}\n");
+    Ok(out.write_all(line)?)
+}
+
+/// Writes the start of a JSON line, up to its data.
+pub(super) fn begin_json(line: &mut Vec<u8>, name: &str, sample: &SampleView<'_>) -> io::Result<()> {
+    line.clear();
+    line.extend_from_slice(b"{\"source\":");
+    append_json_value(FieldValue::Text(name), line);
+    let SampleView { seq, mono_ns, wall_ns, duration_ns, flags, .. } = *sample;
+    write!(
+        line,
+        ",\"seq\":{seq},\"mono_ns\":{mono_ns},\"wall_ns\":{wall_ns},\"duration_ns\":{duration_ns},\"flags\":{flags},\"data\":"
+    )
+}
+
+/// Writes the fields of a CSV row: stamps and values.
+pub(super) fn write_csv_fields<'v>(
+    writer: &mut csv::Writer<&mut dyn Write>,
+    name: &str,
+    sample: &SampleView<'_>,
+    values: impl Iterator<Item = FieldValue<'v>>,
+    cell: &mut Vec<u8>,
+) -> io::Result<()> {
+    writer.write_field(&*human::escaped(name)).map_err(csv_error)?;
+    let stamps = [
+        FieldValue::Unsigned(sample.seq),
+        FieldValue::Unsigned(sample.mono_ns),
+        FieldValue::Signed(sample.wall_ns),
+        FieldValue::Unsigned(sample.duration_ns.into()),
+        FieldValue::Unsigned(sample.flags.into()),
+    ];
+    for value in stamps.into_iter().chain(values) {
+        print_plain(value, cell);
+        writer.write_field(&cell).map_err(csv_error)?;
+    }
+    Ok(())
+}
+
+/// Prints one line per sample, and a heading when the source or its columns change.
+fn table_row(
+    out: &mut dyn Write,
+    zone: &TimeZone,
+    heading: &mut Option<TableHeading>,
+    decoder: &RowDecoder,
+    sample: &SampleView<'_>,
+) -> Result<(), PrintError> {
+    let same = heading.as_ref().filter(|heading| heading.source == decoder.name);
+    let known = same.map_or(0, |heading| heading.columns.as_slice().len());
+    if same.is_none() {
+        *heading = Some(TableHeading { source: decoder.name.clone(), columns: FlatColumns::new() });
+    }
+    let Some(TableHeading { columns, .. }) = heading else { return Ok(()) };
+    columns.add(&decoder.plan, &decoder.row)?;
+    if columns.as_slice().len() != known {
+        write!(out, "{:<26} {:<10} {:>8}", "time", "source", "seq")?;
+        for column in columns.as_slice() {
+            write!(out, "  {:>COLUMN_WIDTH_MIN$}", column.path())?;
+        }
+        writeln!(out)?;
+    }
+    let (time, name) = (human::local_time(sample.wall_ns, zone), human::escaped(&decoder.name));
+    write!(out, "{time:<26} {name:<10} {:>8}", sample.seq)?;
+    let mut cell = Vec::new();
+    for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
+        print_plain(value, &mut cell);
+        if cell.is_empty() {
+            cell.push(b'-');
+        }
+        let width = column.path().len().max(COLUMN_WIDTH_MIN);
+        write!(out, "  {:>width$}", String::from_utf8_lossy(&cell))?;
+    }
+    Ok(writeln!(out)?)
+}
+
+/// Prints one line per sample of name=value; absent values are skipped.
+fn pairs_row(
+    out: &mut dyn Write,
+    zone: &TimeZone,
+    columns: &mut BTreeMap<String, FlatColumns>,
+    decoder: &RowDecoder,
+    sample: &SampleView<'_>,
+) -> Result<(), PrintError> {
+    if !columns.contains_key(&decoder.name) {
+        columns.insert(decoder.name.clone(), FlatColumns::new());
+    }
+    let Some(columns) = columns.get_mut(&decoder.name) else { return Ok(()) };
+    columns.add(&decoder.plan, &decoder.row)?;
+    let (time, name) = (human::local_time(sample.wall_ns, zone), human::escaped(&decoder.name));
+    write!(out, "{time} {name} seq={}", sample.seq)?;
+    let mut cell = Vec::new();
+    for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
+        print_plain(value, &mut cell);
+        if !cell.is_empty() {
+            write!(out, " {}={}", column.path(), String::from_utf8_lossy(&cell))?;
+        }
+    }
+    Ok(writeln!(out)?)
+}
+
+/// Writes a value as plain text; nothing for an absent one.
+fn print_plain(value: FieldValue<'_>, cell: &mut Vec<u8>) {
+    cell.clear();
+    match value {
+        FieldValue::Absent => {}
+        // Control characters from a file must not reach a terminal.
+        FieldValue::Text(text) => {
+            cell.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b'?' } else { byte }));
+        }
+        FieldValue::Float(number) if !number.is_finite() => {}
+        FieldValue::Float32(number) if !number.is_finite() => {}
+        other => append_json_value(other, cell),
+    }
+}
+
+pub(super) fn csv_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
+    }
+}

@@ -1,0 +1,92 @@
+//! Block boundaries, decided by the kinds and lengths of frames, one frame at a time.
+
+use crate::segment::FrameKind;
+
+/// Poorly compressible data is slow to decompress, and a seek decompresses a whole block. So a
+/// block is stored in at most about one part in this many of the limit...
+const STORED_FRACTION: u64 = 8;
+/// ...but has at least this many raw bytes, or the limit.
+const LIMIT_MIN: usize = 1 << 20;
+
+/// Returns the limit of the next block, assuming that its frames compress like those of the last
+/// one. `limit` is the limit of all blocks.
+pub(super) fn next_limit(limit: usize, raw_bytes: u64, stored_bytes: u64) -> usize {
+    let stored_max = limit as u64 / STORED_FRACTION;
+    let fitting = raw_bytes.saturating_mul(stored_max) / stored_bytes.max(1);
+    usize::try_from(fitting).unwrap_or(limit).clamp(LIMIT_MIN.min(limit), limit)
+}
+
+/// Whether a block of `filled` bytes ends before a frame: because it does not fit, or because the
+/// footer starts a block of its own, so that opening a compressed segment decompresses nothing
+/// else.
+pub(super) fn ends_before(kind: FrameKind, bytes: usize, filled: usize, limit: usize) -> bool {
+    filled > 0 && (filled.saturating_add(bytes) > limit || kind == FrameKind::Footer)
+}
+
+/// Whether a block of `filled` bytes ends after a frame. The header has a block of its own. After
+/// an Index frame begins an interval of which a nearly full block would get only the start.
+pub(super) fn ends_after(kind: FrameKind, filled: usize, limit: usize) -> bool {
+    match kind {
+        FrameKind::Header => true,
+        FrameKind::Index => filled >= limit - limit / 4,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use FrameKind::{Footer, Header, Index, Telemetry, Trailer};
+
+    use super::*;
+
+    // Proves that well compressible data gets blocks of the whole limit, and other data shorter
+    // ones, down to the minimum.
+    #[test]
+    fn poorly_compressible_data_has_short_blocks() {
+        const MIB: u64 = 1 << 20;
+        for (raw_bytes, stored_bytes, expected) in [
+            (4 * MIB, MIB / 20, 4 * MIB),
+            (4 * MIB, MIB / 2, 4 * MIB),
+            (4 * MIB, MIB, 2 * MIB),
+            (2 * MIB, MIB / 2, 2 * MIB),
+            (4 * MIB, 4 * MIB, MIB),
+            (300, 400, MIB),
+            (300, 0, 4 * MIB),
+            (u64::MAX, 1, 4 * MIB),
+        ] {
+            let next = next_limit(4 << 20, raw_bytes, stored_bytes) as u64;
+            assert_eq!(next, expected, "{raw_bytes} as {stored_bytes}");
+        }
+        assert_eq!(next_limit(64 << 10, 100, 100), 64 << 10);
+    }
+
+    /// Returns the lengths of the blocks made of these frames.
+    fn blocks(frames: &[(FrameKind, usize)], limit: usize) -> Vec<usize> {
+        let (mut blocks, mut filled) = (Vec::new(), 0);
+        for (kind, bytes) in frames {
+            if ends_before(*kind, *bytes, filled, limit) {
+                blocks.push(std::mem::take(&mut filled));
+            }
+            filled += bytes;
+            if ends_after(*kind, filled, limit) {
+                blocks.push(std::mem::take(&mut filled));
+            }
+        }
+        blocks.push(filled);
+        blocks
+    }
+
+    // Proves that header and footer get blocks of their own, that only a block of one frame exceeds
+    // the limit, and that an Index frame ends a nearly full block.
+    #[test]
+    fn blocks_end_where_they_should() {
+        let samples = |count: usize| vec![(Telemetry, 10); count];
+        let ends = [(Footer, 50), (Trailer, 5)];
+        let with = |inner: &[(FrameKind, usize)]| [&[(Header, 70)], inner, &ends].concat();
+        assert_eq!(blocks(&with(&samples(25)), 100), [70, 100, 100, 50, 55]);
+        assert_eq!(blocks(&with(&[(Telemetry, 500), (Telemetry, 1)]), 100), [70, 500, 1, 55]);
+        let indexed = [samples(7), vec![(Index, 5)], samples(3), vec![(Index, 5)], samples(1)].concat();
+        assert_eq!(blocks(&with(&indexed), 100), [70, 75, 45, 55]);
+        assert_eq!(blocks(&with(&[]), 100), [70, 55]);
+    }
+}

@@ -1,0 +1,30 @@
+//! Compression of sealed segments: each is rewritten as compressed blocks, compared with the
+//! original, and put in its place (docs/ARCHITECTURE.md).
+//!
+//! Never: blocks or delays a recording; removes a byte before the compressed segment is compared
+//! with it and on disk.
+
+mod backlog;
+mod block_boundaries;
+mod compare;
+mod compressor;
+mod named_options;
+mod outcome;
+mod rewrite;
+mod sealed_segments;
+mod throttle;
+mod worker;
+
+#[cfg(test)]
+mod crashes;
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
+mod worker_tests;
+
+pub use named_options::NamedSourceCompression;
+pub use outcome::{CompressError, CompressOutcome, CompressSkipReason};
+pub use rewrite::{CompressJob, ReplaceMode, WorkSlice, compress_segment};
+pub use sealed_segments::{remove_leftovers, sealed_segments};
+pub use throttle::CompressionBudget;
+pub use worker::{CompressSettings, CompressWorker, CompressWorkerHandle, new_worker};

@@ -1,0 +1,23 @@
+//! Compression options by source name. Source ids differ between segments.
+
+use crate::block::{CompressionOptions, SourceCompression};
+use crate::segment::SegmentHeader;
+
+/// The compression options of all segments.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NamedSourceCompression {
+    /// Options of all frames without others.
+    pub general: CompressionOptions,
+    /// Options of some sources, by full name. The first entry of a name counts.
+    pub sources: Vec<(String, CompressionOptions)>,
+}
+
+impl NamedSourceCompression {
+    /// Returns the options for the segment with this header.
+    pub fn for_segment(&self, header: &SegmentHeader) -> SourceCompression {
+        let options =
+            |name: &str| self.sources.iter().find(|(known, _)| known == name).map(|(_, options)| *options);
+        let sources = header.sources.iter().filter_map(|source| Some((source.id, options(&source.name)?)));
+        SourceCompression { general: self.general, sources: sources.collect() }
+    }
+}

@@ -1,0 +1,126 @@
+//! Results of compressing a segment, and the reasons to leave one as it is.
+
+use std::fmt;
+use std::io;
+
+use crate::block::RAW_BYTES_MAX;
+use crate::segment::SegmentName;
+
+/// The result of compressing a segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CompressOutcome {
+    /// The segment is compressed.
+    Compressed {
+        /// Bytes of the segment as it was recorded.
+        raw_bytes: u64,
+        /// Bytes of its file now.
+        stored_bytes: u64,
+    },
+    /// The segment is left as it is.
+    Skipped(CompressSkipReason),
+    /// Compression was asked to stop. The segment is left as it is.
+    Stopped,
+}
+
+/// Why a segment is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CompressSkipReason {
+    /// It is compressed already.
+    AlreadyCompressed {
+        /// Bytes of the segment as it was recorded.
+        raw_bytes: u64,
+        /// Bytes of its file.
+        stored_bytes: u64,
+    },
+    /// Less than a tenth would be saved.
+    SavesTooLittle {
+        /// Raw bytes compressed in the attempt.
+        raw_bytes: u64,
+        /// Their length after compression.
+        stored_bytes: u64,
+    },
+    /// It has no footer: it is being written, or was cut off.
+    Unsealed,
+    /// Some bytes are not as they were written.
+    Damaged {
+        /// Offset of the damage.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// It cannot be read as a segment, for this reason.
+    Unreadable(String),
+    /// It has a frame that is too long for a block.
+    FrameTooLong {
+        /// Offset of the frame.
+        offset: u64,
+        /// Length of the frame, in bytes.
+        bytes: u64,
+    },
+    /// It was removed meanwhile.
+    Removed,
+    /// The file system has too little free space for the compressed file.
+    TooLittleSpace {
+        /// Free bytes.
+        available: u64,
+        /// Bytes that have to stay free.
+        min_free: u64,
+    },
+    /// The disk has no space left for the compressed file.
+    DiskFull,
+    /// The file system cannot exchange two names.
+    NoExchange,
+}
+
+impl CompressSkipReason {
+    /// Whether the segment itself is damaged.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Unreadable(_) | Self::Unsealed)
+    }
+}
+
+impl fmt::Display for CompressSkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AlreadyCompressed { .. } => f.write_str("it is already compressed"),
+            Self::SavesTooLittle { raw_bytes, stored_bytes } => write!(
+                f,
+                "compression saves too little: {raw_bytes} bytes became {stored_bytes}; try another codec or layout"
+            ),
+            Self::Unsealed => {
+                f.write_str("it has no footer: it is being written, or flatcap recover has to seal it")
+            }
+            Self::Damaged { offset, what } => write!(
+                f,
+                "it is damaged at offset {offset}: {what}; flatcap recover rewrites it without the damaged range"
+            ),
+            Self::Unreadable(error) => write!(f, "it cannot be read: {error}"),
+            Self::FrameTooLong { offset, bytes } => write!(
+                f,
+                "a frame of {bytes} bytes at offset {offset} is too long for a block: at most {RAW_BYTES_MAX} bytes"
+            ),
+            Self::Removed => f.write_str("it was removed meanwhile"),
+            Self::TooLittleSpace { available, min_free } => write!(
+                f,
+                "too little free space for its compressed file: {available} bytes are free, and min_free is {min_free}"
+            ),
+            Self::DiskFull => f.write_str("no space for its compressed file: the disk or a quota is full"),
+            Self::NoExchange => f.write_str(
+                "the file system cannot exchange two file names; run flatcap compress while no recorder is running",
+            ),
+        }
+    }
+}
+
+/// Compressing a segment has failed. It is as it was, or compressed and complete.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot compress {name}: {step}: {error}")]
+pub struct CompressError {
+    /// The segment.
+    pub name: SegmentName,
+    /// The step that failed.
+    pub step: &'static str,
+    /// The error of the storage or the codec.
+    #[source]
+    pub error: io::Error,
+}

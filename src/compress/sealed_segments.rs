@@ -1,0 +1,85 @@
+//! Finds the segments to compress, by their names.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+
+use crate::os::storage::{FileEntry, Storage};
+use crate::segment::{SealState, SegmentName, SideFile};
+
+/// Returns the sealed segments of a directory, oldest first, without those under recovery.
+///
+/// # Errors
+/// The directory cannot be listed.
+pub fn sealed_segments(storage: &dyn Storage) -> io::Result<Vec<SegmentName>> {
+    let entries = storage.entries()?;
+    Ok(sealed_names(entries.iter().map(|entry| entry.name.as_str())))
+}
+
+fn sealed_names<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<SegmentName> {
+    let asides = names.clone().filter_map(SegmentName::parse_side_file);
+    let recovering: BTreeSet<String> = asides
+        .filter(|(_, aside)| *aside == SideFile::Recovering)
+        .map(|(name, _)| name.to_string())
+        .collect();
+    let mut chosen: Vec<SegmentName> = names
+        .filter(|name| !recovering.contains(*name))
+        .filter_map(SegmentName::parse)
+        .filter(|name| name.state == SealState::Sealed)
+        .collect();
+    chosen.sort_unstable_by_key(|name| (name.number, name.run_id));
+    chosen
+}
+
+/// Removes the temporary files of a killed compression and returns how many. The caller must hold
+/// the directory's lock, and must not have begun to compress.
+///
+/// # Errors
+/// The directory cannot be listed, or a file cannot be removed.
+pub fn remove_leftovers(storage: &dyn Storage) -> io::Result<usize> {
+    let is_left = |entry: &FileEntry| {
+        SegmentName::parse_side_file(&entry.name).is_some_and(|(_, aside)| aside == SideFile::Compressing)
+    };
+    let left: Vec<FileEntry> = storage.entries()?.into_iter().filter(is_left).collect();
+    if !left.is_empty() {
+        // One may be the raw file whose name the compressed one has taken. That rename has to be on
+        // disk first.
+        storage.sync_directory()?;
+    }
+    let mut removed = 0;
+    for entry in left {
+        match storage.remove(&entry.name) {
+            // Retention was faster.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            result => {
+                result?;
+                removed += 1;
+            }
+        }
+    }
+    Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that exactly the sealed segments are found, oldest first, whichever run wrote them.
+    #[test]
+    fn closed_segments_are_chosen() {
+        let name = |number, run_id, state| SegmentName { number, created_s: 1_700_000_000, run_id, state };
+        let (old, new) = (name(3, 9, SealState::Sealed), name(4, 2, SealState::Sealed));
+        let mended = name(5, 2, SealState::Sealed);
+        let open = name(6, 2, SealState::Active).to_string();
+        let names = [
+            new.to_string(),
+            mended.to_string(),
+            mended.side_file(SideFile::Recovering),
+            old.side_file(SideFile::Compressing),
+            old.side_file(SideFile::Cut),
+            open,
+            "notes.bin".to_owned(),
+            old.to_string(),
+        ];
+        assert_eq!(sealed_names(names.iter().map(String::as_str)), [old, new]);
+    }
+}

@@ -1,0 +1,124 @@
+//! Settings of the compression of sealed segments.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::default;
+use super::keyword::Keyword;
+use super::source::{CpuShare, SourceName};
+use super::text_source::is_instance_name;
+use crate::block::{Codec, Layout};
+
+/// How sealed segments are rewritten as compressed blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompressConfig {
+    /// Whether they are compressed at all.
+    pub enabled: bool,
+    /// Codec for segments while they are recorded; `None` records them uncompressed.
+    pub while_recording: Option<Codec>,
+    /// Codec of the blocks.
+    pub codec: Codec,
+    /// Layout of frames in a block.
+    pub layout: Layout,
+    /// Uncompressed bytes of frames in a block, 64 KiB to 16 MiB.
+    pub block_size: usize,
+    /// Share of one core that compression may use, 0.1 % to 100 %.
+    pub cpu_budget: CpuShare,
+    /// Bytes per second that compression may read and write together, 64 KiB to 64 GiB.
+    pub io_budget: u64,
+    /// Sources with a codec or layout of their own, at most [`COMPRESS_SOURCES_MAX`].
+    pub sources: Vec<SourceCompressionConfig>,
+}
+
+/// Largest number of sources with a codec or layout of their own.
+pub const COMPRESS_SOURCES_MAX: usize = 256;
+
+/// The compression of one source: `NAME=CODEC/LAYOUT`, or `NAME=CODEC` for the general layout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceCompressionConfig {
+    /// The full name of the source, as in `info`.
+    pub name: String,
+    /// Codec of its blocks.
+    pub codec: Codec,
+    /// Layout of its frames in a block; `None` for the general layout.
+    pub layout: Option<Layout>,
+}
+
+impl FromStr for SourceCompressionConfig {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, way) = text
+            .split_once('=')
+            .filter(|(name, _)| !name.is_empty())
+            .ok_or_else(|| format!("{text:?} is not NAME=CODEC/LAYOUT, such as process=zstd:9/row"))?;
+        let (codec, layout) = match way.split_once('/') {
+            Some((codec, layout)) => (codec, Some(layout.parse::<Layout>()?)),
+            None => (way, None),
+        };
+        Ok(Self { name: name.to_owned(), codec: codec.parse()?, layout })
+    }
+}
+
+impl fmt::Display for SourceCompressionConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.codec)?;
+        self.layout.map_or(Ok(()), |layout| write!(f, "/{layout}"))
+    }
+}
+
+impl SourceCompressionConfig {
+    /// Returns whether a configuration can have a source of this name.
+    pub(super) fn names_a_source(&self) -> bool {
+        match self.name.split_once('.') {
+            None => SourceName::find(&self.name).is_some_and(|name| !name.has_instances()),
+            Some((name, instance)) => {
+                SourceName::find(name).is_some_and(SourceName::has_instances) && is_instance_name(instance)
+            }
+        }
+    }
+}
+
+impl Default for CompressConfig {
+    fn default() -> Self {
+        Self {
+            enabled: default::COMPRESS,
+            while_recording: default::COMPRESS_WHILE_RECORDING,
+            codec: default::COMPRESS_CODEC,
+            layout: default::COMPRESS_LAYOUT,
+            block_size: usize::try_from(default::COMPRESS_BLOCK_SIZE).unwrap_or(usize::MAX),
+            cpu_budget: default::COMPRESS_CPU_BUDGET,
+            io_budget: default::COMPRESS_IO_BUDGET,
+            sources: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a setting is printed as it was parsed, and that an invalid one is rejected with a
+    // reason.
+    #[test]
+    fn source_compression_is_parsed() {
+        for text in ["cpu=zstd:3/row", "file.raid=none", "process=brotli:11/columnar"] {
+            let way: SourceCompressionConfig = text.parse().unwrap();
+            assert_eq!((way.to_string().as_str(), way.names_a_source()), (text, true));
+        }
+        for text in ["imported=lz4", "file=lz4", "cpu.x=lz4", "file.A b=lz4", "command.=lz4"] {
+            assert!(!text.parse::<SourceCompressionConfig>().unwrap().names_a_source(), "{text}");
+        }
+        for (text, what) in [
+            ("cpu", "is not NAME=CODEC/LAYOUT"),
+            ("=zstd", "is not NAME=CODEC/LAYOUT"),
+            ("cpu=zstd:20", "from 1 to 19"),
+            ("cpu=gzip", "is not a codec"),
+            ("cpu=lz4/rows", "is not a layout"),
+            ("cpu=lz4/", "is not a layout"),
+        ] {
+            let told = text.parse::<SourceCompressionConfig>().unwrap_err();
+            assert!(told.contains(what), "{text}: {told}");
+        }
+    }
+}

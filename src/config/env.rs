@@ -1,0 +1,453 @@
+//! Settings from environment variables: `FLATCAP_STORAGE__SEGMENT_SIZE=64MiB`. The name is the
+//! table and the key in capitals, with two underscores for each dot.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::diagnostics::{Diagnostics, KnownKey, joined, nearest};
+use super::error::{ConfigError, ConfigLocation, Problem};
+use super::expected_value::ExpectedValue;
+use super::file::FILE_BYTES_MAX;
+use super::input_texts::{EnvVariable, InputTexts};
+use super::merge::merge_over;
+use super::parse::known_keys;
+use super::renamed::renamed;
+use super::source::SourceName;
+
+/// The prefix of all variables that are settings.
+pub const VARIABLE_PREFIX: &str = "FLATCAP_";
+/// Largest number of settings from the environment; one more is an error.
+pub const VARIABLES_MAX: usize = 256;
+/// Variables of flatcap that are not settings.
+const FOREIGN_VARIABLES: [&str; 1] = ["FLATCAP_LOG"];
+/// Replaces the dot of a key's full name in the name of a variable.
+const DOT: &str = "__";
+
+/// Adds the variables that are settings to `texts`, in the order of their names. `bytes_left`
+/// is the number of bytes that all texts may still have; it is reduced by those added.
+///
+/// # Errors
+/// A variable that is not UTF-8, too many variables, or too many bytes.
+pub(super) fn add(
+    texts: &mut InputTexts,
+    variables: &[(OsString, OsString)],
+    bytes_left: &mut usize,
+) -> Result<(), Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    let mut variables: Vec<_> =
+        variables.iter().map(|(name, value)| (name.to_string_lossy(), value)).collect();
+    variables.retain(|(name, _)| name.starts_with(VARIABLE_PREFIX) && !is_foreign(name));
+    variables.sort();
+    for (count, (name, value)) in variables.into_iter().enumerate() {
+        let mut reject = |problem| {
+            let place = ConfigLocation::Variable(name.to_string());
+            errors.push(ConfigError { location: place, key: None, value: None, problem });
+        };
+        let Some(value) = value.to_str() else {
+            reject(Problem::VariableNotUtf8);
+            continue;
+        };
+        if count >= VARIABLES_MAX {
+            reject(Problem::TooManyVariables { limit: VARIABLES_MAX });
+            break;
+        }
+        let Some(remaining) = bytes_left.checked_sub(name.len() + value.len()) else {
+            reject(Problem::AllTooLarge { limit: FILE_BYTES_MAX as u64 });
+            break;
+        };
+        *bytes_left = remaining;
+        texts.add_variable(&name, value);
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// Returns the variables as a TOML tree and reports those that name no setting. `files` has the
+/// instances that the files define.
+pub(super) fn tree<'t>(
+    walk: &mut Diagnostics<'t>,
+    texts: &'t InputTexts,
+    files: &DeTable<'_>,
+) -> DeTable<'t> {
+    let mut tree = DeTable::new();
+    if texts.variables().next().is_none() {
+        return tree;
+    }
+    let keys = known_keys();
+    let mut seen = BTreeSet::new();
+    for variable in texts.variables() {
+        let setting = if seen.insert(variable.name) {
+            EnvKey::of(variable.name, &keys, files)
+        } else {
+            Err(Problem::Duplicate)
+        };
+        match setting {
+            Ok(setting) => {
+                if let Some(value) = value(walk, &variable, &setting) {
+                    merge_over(&mut tree, nested(&setting, &variable, value));
+                }
+            }
+            Err(problem) => walk.reject_text(variable.name_span.start, problem),
+        }
+    }
+    tree
+}
+
+/// Returns whether a variable is not a setting: one that Kubernetes sets in each container for a
+/// service named `flatcap` (`FLATCAP_SERVICE_HOST`, `FLATCAP_PORT_9598_TCP_ADDR`), or one of
+/// flatcap's own. No table has such a name, and none of these variables has two underscores in a
+/// row.
+fn is_foreign(name: &str) -> bool {
+    let of_service = ["FLATCAP_SERVICE_", "FLATCAP_PORT_"].iter().any(|start| name.starts_with(start));
+    FOREIGN_VARIABLES.contains(&name) || name == "FLATCAP_PORT" || (of_service && !name.contains(DOT))
+}
+
+/// The key that a variable sets.
+#[derive(Debug, PartialEq, Eq)]
+struct EnvKey<'k> {
+    table: String,
+    key: &'static str,
+    wanted: &'k ExpectedValue,
+}
+
+impl<'k> EnvKey<'k> {
+    fn of(name: &str, keys: &'k [KnownKey], files: &DeTable<'_>) -> Result<Self, Problem> {
+        let keys = || keys.iter().filter(|known| !matches!(known.expected, ExpectedValue::Table(_)));
+        for kind in SourceName::ALL.iter().filter(|name| name.has_instances()) {
+            let kind = kind.as_str();
+            let Some((instance, key)) = instance_and_key(name, kind) else { continue };
+            let table = format!("source.{kind}.name");
+            let known = keys().find(|known| known.table == table && capitals(known.key) == key);
+            if let Some(KnownKey { key, expected: wanted, .. }) = known {
+                let table = format!("source.{kind}.{}", instance_of(instance, kind, files)?);
+                return Ok(EnvKey { table, key, wanted });
+            }
+        }
+        match keys().find(|known| variable_of(&known.table, known.key) == name) {
+            Some(known) => Ok(EnvKey { table: known.table.clone(), key: known.key, wanted: &known.expected }),
+            None => match renamed_variable(name) {
+                Some(new) => Err(Problem::Renamed { new }),
+                None => Err(Problem::UnknownVariable { near: near(name, keys()) }),
+            },
+        }
+    }
+}
+
+/// Returns the name of the variable for a key.
+fn variable_of(table: &str, key: &str) -> String {
+    format!("{VARIABLE_PREFIX}{}", capitals(&joined(table, key).replace('.', DOT)))
+}
+
+/// Returns the variable for a setting whose table or key was renamed.
+fn renamed_variable(name: &str) -> Option<String> {
+    let setting = name.strip_prefix(VARIABLE_PREFIX)?.to_ascii_lowercase();
+    let (table, key) = setting.split_once(DOT)?;
+    renamed(table, key).map(|(table, key)| variable_of(table, &key))
+}
+
+fn capitals(text: &str) -> String {
+    text.to_ascii_uppercase()
+}
+
+/// Splits the name of a variable into instance and key, if it is one of an instance of `kind`. A
+/// key never has two underscores in a row; the name of an instance may.
+fn instance_and_key<'n>(name: &'n str, kind: &str) -> Option<(&'n str, &'n str)> {
+    let start = format!("{}{DOT}", variable_of("source", kind));
+    let (instance, key) = name.strip_prefix(&start)?.rsplit_once(DOT)?;
+    let is_written_so = !instance.is_empty() && !instance.contains(|c: char| c.is_ascii_lowercase());
+    is_written_so.then_some((instance, key))
+}
+
+/// Returns the name of the instance that a variable means: the lower-case name if a file defines
+/// it; else the name in a file that differs only in dashes; else the lower-case name, as a new
+/// instance.
+///
+/// # Errors
+/// [`Problem::AmbiguousVariable`] if several instances differ only in dashes.
+fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String, Problem> {
+    let name = instance.to_ascii_lowercase();
+    let instances = files
+        .get("source")
+        .and_then(|sources| sources.get_ref().get(kind))
+        .and_then(|instances| instances.get_ref().as_table());
+    let names = instances.into_iter().flat_map(|instances| instances.keys());
+    let mut names: Vec<String> =
+        names.map(|key| key.get_ref().to_string()).filter(|known| known.replace('-', "_") == name).collect();
+    if names.contains(&name) {
+        return Ok(name);
+    }
+    match names.len() {
+        0 => Ok(name),
+        1 => Ok(names.remove(0)),
+        _ => Err(Problem::AmbiguousVariable { names }),
+    }
+}
+
+/// Returns the most similar variable. One underscore instead of two is the most common mistake.
+fn near<'k>(name: &str, keys: impl Iterator<Item = &'k KnownKey>) -> Option<String> {
+    let instances = ["file", "command"].map(|kind| (format!("source.{kind}.name"), kind));
+    let candidates: Vec<String> = keys
+        .map(|known| {
+            let of_instance = instances.iter().find(|(table, _)| *table == known.table);
+            match of_instance.and_then(|(_, kind)| Some((kind, instance_and_key(name, kind)?.0))) {
+                Some((kind, instance)) => variable_of(&format!("source.{kind}.{instance}"), known.key),
+                None => variable_of(&known.table, known.key),
+            }
+        })
+        .collect();
+    let single = |name: &str| capitals(name).replace(DOT, "_");
+    let slip = candidates.iter().find(|candidate| single(candidate) == single(name));
+    // Without the common prefix, which would make all names similar.
+    let short = |name: &str| name.get(VARIABLE_PREFIX.len()..).unwrap_or_default().to_ascii_lowercase();
+    let known: Vec<String> = candidates.iter().map(|candidate| short(candidate)).collect();
+    let similar = || nearest(&short(name), known.iter().map(String::as_str));
+    slip.cloned().or_else(|| similar().map(|near| format!("{VARIABLE_PREFIX}{}", capitals(&near))))
+}
+
+/// Parses the value for its key: numbers, lists and booleans as in a file, everything else as a
+/// string without quotes.
+fn value<'t>(
+    walk: &mut Diagnostics<'t>,
+    variable: &EnvVariable<'t>,
+    setting: &EnvKey<'_>,
+) -> Option<DeValue<'t>> {
+    let found = match setting.wanted {
+        ExpectedValue::Flag | ExpectedValue::Number(_) => "a string",
+        ExpectedValue::Numbers(_)
+        | ExpectedValue::Patterns
+        | ExpectedValue::Keywords(_)
+        | ExpectedValue::Processes
+        | ExpectedValue::Compression
+        | ExpectedValue::Command => "not a list",
+        _ => return Some(DeValue::String(Cow::Borrowed(variable.value))),
+    };
+    let parsed = DeValue::parse(variable.value).map(Spanned::into_inner);
+    if parsed.is_err() {
+        let key = format!("[{}] {}", setting.table, setting.key);
+        let problem = Problem::WrongType { found, expected: setting.wanted.clone() };
+        walk.reject_value(variable.value_span.clone(), key, problem);
+    }
+    parsed.ok()
+}
+
+/// Returns a tree with one value.
+fn nested<'t>(setting: &EnvKey<'_>, variable: &EnvVariable<'t>, value: DeValue<'t>) -> DeTable<'t> {
+    let entry = |name: String, value: Spanned<DeValue<'t>>| {
+        DeTable::from_iter([(Spanned::new(variable.name_span.clone(), Cow::Owned(name)), value)])
+    };
+    let value = Spanned::new(variable.value_span.clone(), value);
+    let innermost = entry(setting.key.to_owned(), value);
+    setting.table.rsplit('.').fold(innermost, |inner, name| {
+        entry(name.to_owned(), Spanned::new(variable.name_span.clone(), DeValue::Table(inner)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, ConfigErrors, Layers};
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
+        let variables = pairs.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Layers::defaults().with_variables(variables).read().map(|layered| layered.config)
+    }
+
+    fn errors(pairs: &[(&str, &str)]) -> String {
+        read(pairs).map_or_else(|errors| errors.to_string(), |_| "no error".to_owned())
+    }
+
+    #[test]
+    fn every_key_has_a_variable_of_its_own() {
+        // Proves that each key has a variable name of its own, which maps back to the key and is
+        // never taken for a foreign variable.
+        let keys: Vec<KnownKey> = known_keys();
+        let mut names = BTreeSet::new();
+        let none = DeTable::new();
+        for known in keys.iter().filter(|known| !matches!(known.expected, ExpectedValue::Table(_))) {
+            let name = variable_of(&known.table, known.key);
+            assert!(names.insert(name.clone()), "{name}");
+            assert!(!is_foreign(&name), "{name}");
+            let setting = EnvKey::of(&name, &keys, &none).unwrap();
+            assert_eq!((setting.table.as_str(), setting.key), (known.table.as_str(), known.key));
+        }
+        assert!(names.len() > 200, "{}", names.len());
+        assert!(
+            names.contains("FLATCAP_STORAGE__SEGMENT_SIZE") && names.contains("FLATCAP_SOURCE__CPU__PERIOD")
+        );
+    }
+
+    #[test]
+    fn values_are_what_their_keys_take() {
+        // Proves that each type of value is parsed; a string that looks like a number stays a
+        // string.
+        let config = read(&[
+            ("FLATCAP_RECORDER__DATA_DIR", "5"),
+            ("FLATCAP_RECORDER__LOCK_MEMORY", "true"),
+            ("FLATCAP_CONTROL__METRICS_LISTEN", "9598"),
+            ("FLATCAP_STORAGE__SEGMENT_SIZE", "64MiB"),
+            ("FLATCAP_GROUP__FAST__CPUS", "[3, 1]"),
+            ("FLATCAP_GROUP__FAST__PRIORITY", "0x10"),
+            ("FLATCAP_SOURCE__DISK__INCLUDE", "[\"sd*\", 'nvme*']"),
+            ("FLATCAP_SOURCE__COMMAND__X_Y__COMMAND", "[\"/bin/x\", \"a b\"]"),
+            ("FLATCAP_SOURCE__FILE__A__PATH", "/a \"b\" = #c\n"),
+        ])
+        .unwrap();
+        assert_eq!((config.recorder.data_dir.to_str(), config.recorder.lock_memory), (Some("5"), true));
+        assert_eq!(config.control.metrics_listen.unwrap().to_string(), "127.0.0.1:9598");
+        assert_eq!(config.storage.segment_size, 64 << 20);
+        assert_eq!((config.groups.fast.cpus.as_slice(), config.groups.fast.priority), (&[1, 3][..], 16));
+        let disk = config.sources.iter().find(|source| source.full_name() == "disk").unwrap();
+        assert!(disk.include[1].matches("nvme0"));
+        let names: Vec<_> = config.sources.iter().filter(|source| source.instance.is_some()).collect();
+        assert_eq!([names[0].full_name(), names[1].full_name()], ["file.a", "command.x_y"]);
+        let crate::config::TextOrigin::File(path) = &names[0].text_source.as_ref().unwrap().origin else {
+            panic!()
+        };
+        assert_eq!(path.to_str(), Some("/a \"b\" = #c\n"));
+    }
+
+    #[test]
+    fn wrong_values_are_reported_with_the_variable() {
+        // Proves the full message of each kind of mistake.
+        for (name, value, expected) in [
+            (
+                "FLATCAP_RECORDER__LOCK_MEMORY",
+                "yes",
+                "[recorder] lock_memory = yes: wrong type: a string; write true or false without quotes",
+            ),
+            (
+                "FLATCAP_RECORDER__LOCK_MEMORY",
+                "1",
+                "[recorder] lock_memory = 1: wrong type: a number without quotes; write true or false without quotes",
+            ),
+            (
+                "FLATCAP_GROUP__FAST__PRIORITY",
+                "",
+                "[group.fast] priority = : wrong type: a string; write a whole number without quotes, from 0 to 99",
+            ),
+            (
+                "FLATCAP_GROUP__FAST__CPUS",
+                "0-3",
+                "[group.fast] cpus = 0-3: wrong type: not a list; write a list such as [0, 1] of whole numbers from 0 to 1023",
+            ),
+            (
+                "FLATCAP_GROUP__FAST__CPUS",
+                "[0,\n1]\n[recorder]",
+                "[group.fast] cpus = [0,\\n1]\\n[recorder]: wrong type: not a list; write a list such as [0, 1] of whole numbers from 0 to 1023",
+            ),
+            (
+                "FLATCAP_SOURCE__CPU__PERIOD",
+                "10",
+                "[source.cpu] period = 10: no unit; write a number with ns, us, ms, s, m, h or d, from 50us to 1h",
+            ),
+            (
+                "FLATCAP_SOURCE__CPU__PERIOD",
+                "\"10ms\"",
+                "[source.cpu] period = \"10ms\": no number before the unit; write a number with ns, us, ms, s, m, h or d, from 50us to 1h",
+            ),
+            (
+                "FLATCAP_RECORDER__HOST_ROOT",
+                "",
+                "[recorder] host_root = : not a path: empty, or contains a zero byte; write a path in quotes",
+            ),
+        ] {
+            assert_eq!(errors(&[(name, value)]), format!("environment variable {name}: {expected}"));
+        }
+        assert_eq!(
+            errors(&[("FLATCAP_STORAGE__FRAME_MAX", "1GiB")]).split_once(": too").unwrap().0,
+            "built-in default: [recorder] memory_max"
+        );
+    }
+
+    #[test]
+    fn unknown_variables_are_not_ignored() {
+        // Proves that each misspelt name is an error, with the most similar name if there is one.
+        for (name, near) in [
+            ("FLATCAP_STORAGE_SEGMENT_SIZE", Some("FLATCAP_STORAGE__SEGMENT_SIZE")),
+            ("FLATCAP_SOURCE_CPU_PERIOD", Some("FLATCAP_SOURCE__CPU__PERIOD")),
+            ("FLATCAP_SOURCE__CPU__PEROID", Some("FLATCAP_SOURCE__CPU__PERIOD")),
+            ("FLATCAP_storage__segment_size", Some("FLATCAP_STORAGE__SEGMENT_SIZE")),
+            ("FLATCAP_SOURCE__FILE__RAID__PTH", Some("FLATCAP_SOURCE__FILE__RAID__PATH")),
+            ("FLATCAP_SOURCE__FILE__raid__PATH", None),
+            ("FLATCAP_SEGMENT_SIZE", None),
+            ("FLATCAP_", None),
+            ("FLATCAP_STORAGE", None),
+            ("FLATCAP_LOGS", None),
+            ("FLATCAP_X\u{1b}[1m\u{e9}", None),
+        ] {
+            let text = errors(&[(name, "1")]);
+            let shown = name.replace('\u{1b}', "\\u{1b}");
+            assert!(text.starts_with(&format!("environment variable {shown}: no such setting; ")), "{text}");
+            if let Some(near) = near {
+                assert!(text.ends_with(&format!("did you mean {near}?")), "{text}");
+            }
+        }
+        let kubernetes = [
+            "FLATCAP_PORT",
+            "FLATCAP_PORT_9598_TCP_ADDR",
+            "FLATCAP_SERVICE_HOST",
+            "FLATCAP_SERVICE_PORT_METRICS",
+        ];
+        assert_eq!(errors(&kubernetes.map(|name| (name, "tcp://10.0.0.1:9598"))), "no error");
+        assert_eq!(errors(&[("FLATCAP_LOG", "debug"), ("flatcap_x", "1"), ("XFLATCAP_Y", "1")]), "no error");
+    }
+
+    #[test]
+    fn instances_are_found_by_their_names_in_capitals() {
+        // Proves which instance of a file a variable sets, with dashes too, and that an ambiguous
+        // name is an error.
+        let name = |files: &str, instance: &str| {
+            let tree = DeTable::parse(files).unwrap().into_inner();
+            instance_of(instance, "file", &tree).unwrap_or_else(|problem| problem.to_string())
+        };
+        let of = |instance| {
+            let names = ["disk-heat", "a_b", "a-b", "c_d-e", "c-d_e"];
+            name(&names.map(|name| format!("[source.file.{name}]\n")).concat(), instance)
+        };
+        assert_eq!([of("DISK_HEAT"), of("A_B"), of("NEW_ONE")], ["disk-heat", "a_b", "new_one"]);
+        assert_eq!(of("C_D_E"), "ambiguous: matches the instances c-d_e and c_d-e; set the value in a file");
+        assert_eq!(name("source = 5", "X"), "x");
+        assert_eq!(name("source.file = [1]", "X"), "x");
+        for (name, expected) in [
+            ("FLATCAP_SOURCE__FILE__A__B__PATH", Some(("A__B", "PATH"))),
+            ("FLATCAP_SOURCE__FILE___X__PATH", Some(("_X", "PATH"))),
+            ("FLATCAP_SOURCE__FILE__X___PATH", Some(("X_", "PATH"))),
+            ("FLATCAP_SOURCE__FILE____PATH", None),
+            ("FLATCAP_SOURCE__FILESYSTEM__PERIOD", None),
+        ] {
+            assert_eq!(instance_and_key(name, "file"), expected, "{name}");
+        }
+        let wrong = format!("FLATCAP_SOURCE__FILE__{}__PATH", "A".repeat(33));
+        assert!(
+            errors(&[(&wrong, "/a")]).contains("not a valid name; write 1 to 32 of"),
+            "{}",
+            errors(&[(&wrong, "/a")])
+        );
+    }
+
+    fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
+        pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+
+    #[test]
+    fn many_variables_are_refused() {
+        // Proves the limits on the number and the size of variables, and that a name given twice is
+        // an error.
+        let many = |count: usize| -> Vec<(String, String)> {
+            (0..count).map(|at| (format!("FLATCAP_SOURCE__FILE__N{at}__PERIOD"), "1s".to_owned())).collect()
+        };
+        let text = errors(&borrowed(&many(VARIABLES_MAX + 50)));
+        assert_eq!(text.matches("more than 256 variables set the configuration").count(), 1, "{text}");
+        assert!(errors(&borrowed(&many(VARIABLES_MAX))).contains("more than 64 instances"));
+        let long = "x".repeat(FILE_BYTES_MAX);
+        assert!(
+            errors(&[("FLATCAP_RECORDER__DATA_DIR", &long)])
+                .contains("exceeds the limit of 1MiB for all files and variables together")
+        );
+        let twice = [("FLATCAP_RECORDER__DATA_DIR", "/a"), ("FLATCAP_RECORDER__DATA_DIR", "/b")];
+        assert_eq!(errors(&twice), "environment variable FLATCAP_RECORDER__DATA_DIR: given twice; keep one");
+    }
+}

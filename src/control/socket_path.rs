@@ -1,0 +1,90 @@
+//! The path of the control socket: one rule for the recorder and its clients.
+
+use std::path::{Path, PathBuf};
+
+use crate::os::local_socket;
+use crate::os::shared_memory::{default_directory, is_private_directory};
+
+/// The socket of the system service.
+const SERVICE_SOCKET: &str = "/run/flatcap/control.sock";
+/// The socket's name in the runtime directory of a service.
+const NAME: &str = "control.sock";
+/// Several recordings of a user share a directory, so each socket has the run id in its name.
+const PREFIX: &str = "control-";
+const SUFFIX: &str = ".sock";
+
+/// The socket path of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketPath {
+    /// The path.
+    pub path: PathBuf,
+    /// The directory if it is this user's own: it is created if missing, and stale sockets in it
+    /// are removed.
+    pub own_directory: Option<PathBuf>,
+}
+
+impl SocketPath {
+    /// Returns the configured path; if that is empty, a path in the service's runtime directory, or
+    /// else one in the user's own directory with the run id in its name.
+    pub fn of(configured: &Path, run_id: u64) -> Self {
+        if !configured.as_os_str().is_empty() {
+            return Self { path: configured.to_owned(), own_directory: None };
+        }
+        let directory = default_directory();
+        if is_runtime_directory(&directory) {
+            return Self { path: directory.join(NAME), own_directory: None };
+        }
+        let path = directory.join(format!("{PREFIX}{run_id:016x}{SUFFIX}"));
+        Self { path, own_directory: Some(directory) }
+    }
+}
+
+/// Whether this is the name of a run's socket in a user's own directory.
+pub fn is_socket_of_a_run(name: &str) -> bool {
+    let run = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX));
+    run.is_some_and(|run| run.len() == 16 && run.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Returns the paths at which a running recorder may be found, and a description of them for error
+/// messages.
+pub(super) fn candidates() -> (Vec<PathBuf>, String) {
+    let directory = default_directory();
+    if is_runtime_directory(&directory) {
+        // Called by the service itself or by a test: only its own recorder.
+        let path = directory.join(NAME);
+        let description = path.display().to_string();
+        return (vec![path], description);
+    }
+    let mut paths = vec![PathBuf::from(SERVICE_SOCKET)];
+    // Anyone can create a directory of that name in /dev/shm and answer there.
+    if is_private_directory(&directory) {
+        paths.extend(local_socket::list_sockets(&directory, is_socket_of_a_run));
+    }
+    let description = format!("{SERVICE_SOCKET}, {}", directory.join(format!("{PREFIX}*{SUFFIX}")).display());
+    (paths, description)
+}
+
+/// Whether the directory is `$RUNTIME_DIRECTORY`, which belongs to one service. The other default
+/// belongs to a user.
+fn is_runtime_directory(directory: &Path) -> bool {
+    std::env::var_os("RUNTIME_DIRECTORY")
+        .is_some_and(|paths| std::env::split_paths(&paths).any(|path| path == directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a configured path is used as it is, and that socket names of runs are recognized.
+    #[test]
+    fn socket_names_are_recognized() {
+        let place = SocketPath::of(Path::new("/a/b.sock"), 7);
+        assert_eq!(place, SocketPath { path: "/a/b.sock".into(), own_directory: None });
+        assert!(is_socket_of_a_run("control-00000000000000af.sock"));
+        for name in
+            ["control.sock", "control-af.sock", "control-00000000000000ag.sock", "x-00000000000000af.sock"]
+        {
+            assert!(!is_socket_of_a_run(name), "{name}");
+        }
+    }
+}

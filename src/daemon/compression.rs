@@ -1,0 +1,71 @@
+//! The thread that compresses sealed segments while recording continues.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::settings::compression_plan;
+use crate::compress::{CompressWorker, CompressWorkerHandle, new_worker};
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::os::clock::monotonic_ns;
+use crate::os::storage::Storage;
+use crate::os::thread;
+
+/// Longest time that the end of a run waits for the thread. A block of a slow codec may take longer
+/// and is then abandoned: the next start removes its temporary file.
+const STOP_MAX_NS: u64 = 1_000_000_000;
+
+/// The compressor and the link that notifies it of new segments.
+#[derive(Debug)]
+pub(super) struct CompressionThread {
+    link: CompressWorkerHandle,
+    thread: JoinHandle<()>,
+    sealed: u64, // segments sealed by this run as of the last update
+}
+
+/// Creates a compressor that has not started, and the link to it.
+pub(super) fn prepare(
+    config: &Config,
+    storage: Arc<dyn Storage>,
+    metrics: &Metrics,
+) -> (CompressWorkerHandle, CompressWorker) {
+    new_worker(
+        compression_plan(config),
+        storage,
+        Arc::clone(&metrics.compression),
+        Arc::clone(&metrics.directory),
+    )
+}
+
+impl CompressionThread {
+    /// Starts the thread.
+    pub(super) fn start(link: CompressWorkerHandle, worker: CompressWorker) -> io::Result<Self> {
+        let thread = thread::spawn("compression", move || worker.run())?;
+        Ok(Self { link, thread, sealed: 0 })
+    }
+
+    /// Notifies the compressor of segments sealed since the last call.
+    pub(super) fn update(&mut self, metrics: &Metrics) {
+        let sealed = metrics.recorder.segments_sealed.get();
+        if std::mem::replace(&mut self.sealed, sealed) != sealed {
+            self.link.notify();
+        }
+        // Before old segments are removed for space, sealed ones are compressed.
+        self.link.set_urgent(metrics.directory.is_space_low.get() == 1);
+    }
+
+    /// Asks the thread to end.
+    pub(super) fn stop(&self) {
+        self.link.stop();
+    }
+
+    /// Waits for the thread, up to a limit. Calls `meanwhile` with the time while it waits.
+    pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
+        self.stop();
+        if thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
+            // The panic hook has reported a panic of the thread; its segment stays as it is.
+            let _panicked = self.thread.join();
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Keeps the whole recorder within its CPU budget: updates the CPU governor and publishes its cap.
+
+use crate::config::{CpuShare, RecorderConfig};
+use crate::metrics::Metrics;
+use crate::os::clock::process_cpu_ns;
+use crate::sampling::{Allowance, CpuGovernor, CpuUsage, GOVERN_INTERVAL_NS};
+
+/// The CPU governor and its schedule: one update per second.
+#[derive(Debug)]
+pub(super) struct CpuBudgetWatch {
+    governor: CpuGovernor,
+    budget: CpuShare,
+    next_ns: u64,
+    is_logged: bool, // logged that the budget cannot be kept
+}
+
+impl CpuBudgetWatch {
+    /// Creates a watch over these sources.
+    pub(super) fn new(recorder: &RecorderConfig, metrics: &Metrics) -> Self {
+        let budget = recorder.cpu_budget;
+        let governor = CpuGovernor::new(budget.basis_points(), metrics.sources.len());
+        Self { governor, budget, next_ns: 0, is_logged: false }
+    }
+
+    /// Changes the budget. The cap stays until the next update.
+    pub(super) fn set_budget(&mut self, budget: CpuShare) {
+        if budget != self.budget {
+            self.governor.set_budget(budget.basis_points());
+            (self.budget, self.is_logged) = (budget, false);
+        }
+    }
+
+    /// Updates the cap if one second has passed. While `is_recovering`, CPU time does not count:
+    /// recovery is temporary, and no reason to record less of the time after a crash.
+    pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, is_recovering: bool) {
+        if now_ns < self.next_ns {
+            return;
+        }
+        self.next_ns = now_ns + GOVERN_INTERVAL_NS;
+        let sources_ns = metrics.sources.iter().map(|source| source.spent.get()).sum();
+        let process_ns = process_cpu_ns();
+        let spent = CpuUsage { now_ns, process_ns, sources_ns };
+        if is_recovering {
+            self.governor.skip_interval(spent);
+            return;
+        }
+        let demands = metrics.sources.iter().map(|source| source.demand.get());
+        let allowance = self.governor.update(spent, demands);
+        metrics.source_cap.set(match allowance {
+            Allowance::All => 0,
+            Allowance::Cap(cap) => cap,
+            Allowance::Nothing => 1,
+        });
+        if allowance == Allowance::Nothing && !self.is_logged {
+            self.is_logged = true;
+            let overhead = self.governor.overhead() / 100_000;
+            tracing::warn!(
+                "[recorder] cpu_budget = \"{}\": the recorder alone, without any source, takes {}.{:02}%; every source is read at its \
+                 longest stride; raise cpu_budget, or record less",
+                self.budget,
+                overhead / 100,
+                overhead % 100
+            );
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The memory that holds samples until they are written. It survives a kill of the process if
+//! `run_dir` has enough free space.
+
+use std::io;
+use std::sync::Arc;
+
+use super::error::{DaemonError, cannot_start};
+use super::recovery::RecoveryThread;
+use super::run::RunStorage;
+use super::settings::{anonymous_arena, kept_arena, run_dir};
+use crate::config::Config;
+use crate::os::clock::monotonic_ns;
+use crate::slab::{Arena, CrashedRun};
+
+/// Longest time that a start waits for the memory of a killed run to be recovered and removed if
+/// there is not enough space for both. Sampling then begins in any case. Recovering the memory
+/// usually takes some ten milliseconds.
+const SPACE_WAIT_MAX_NS: u64 = 1_000_000_000;
+
+/// The memory of a run that is about to start.
+pub(super) struct RunMemory {
+    pub(super) arena: Arena,
+    /// Whether it survives a kill of the process.
+    pub(super) is_kept: bool,
+    /// The recovery of earlier runs, if it had to start before this one.
+    pub(super) recovery: Option<RecoveryThread>,
+}
+
+/// Allocates the memory in `run_dir`, or in anonymous memory if that fails. If `run_dir` is full,
+/// first recovers earlier runs, which removes their memory, and tries once more.
+pub(super) fn allocate_memory(
+    config: &Config,
+    place: &RunStorage,
+    run_id: u64,
+) -> Result<RunMemory, DaemonError> {
+    let run_dir = run_dir(config);
+    // The recovery reports a directory that cannot be read.
+    let _ignored = CrashedRun::remove_blank(&run_dir);
+    let mut recovery = None;
+    let mut kept = kept_arena(config, run_id, place.directory);
+    if kept.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
+        let storage = Arc::clone(&place.storage);
+        let early = RecoveryThread::start(storage, run_id, run_dir.clone(), place.directory)
+            .map_err(cannot_start("the recovery of earlier runs"))?;
+        early.wait_until(monotonic_ns() + SPACE_WAIT_MAX_NS);
+        recovery = Some(early);
+        kept = kept_arena(config, run_id, place.directory);
+    }
+    match kept {
+        Ok(arena) => Ok(RunMemory { arena, is_kept: true, recovery }),
+        Err(error) => {
+            tracing::warn!(
+                run_dir = %run_dir.display(),
+                %error,
+                "cannot keep unwritten samples in run_dir: if this process is killed, its last samples are lost"
+            );
+            Ok(RunMemory { arena: anonymous_arena(config)?, is_kept: false, recovery })
+        }
+    }
+}

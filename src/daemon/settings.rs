@@ -1,0 +1,270 @@
+//! Derives the settings of each module from the configuration.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::{DaemonError, cannot_start};
+use super::run::GroupShared;
+use crate::block::{Codec, CompressionOptions};
+use crate::compress::{self, CompressionBudget, NamedSourceCompression};
+use crate::config::{
+    Config, GroupName, LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX, SourceCompressionConfig, SyncSetting,
+};
+use crate::metrics::GroupMetrics;
+use crate::os::clock::ClockReading;
+use crate::os::host::{HostIdentity, HostRoot, boot_id_number};
+use crate::os::{shared_memory, storage};
+use crate::recorder::{MinFree, RetentionLimits, RunPlan, SyncPolicy};
+use crate::segment::{Attachment, LiveCompressor, SegmentHeader, SourceInfo};
+use crate::slab::{
+    self, Arena, Geometry, OnFull, Owner, QueueReceiver, QueueSender, Slab, SlabPool, SlabProducerSettings,
+    slab_queue,
+};
+use crate::stream::ChecksumKind;
+
+/// Largest `frame_max` for which segments can be compressed while recording: a block must hold one
+/// batch of frames, which may contain two of this size.
+const COMPRESS_FRAME_MAX: u32 = 32 << 20;
+
+/// Allocates memory for the slabs that survives a kill of the process.
+///
+/// # Errors
+/// As [`Arena::kept`].
+pub(super) fn kept_arena(config: &Config, run_id: u64, directory: (u64, u64)) -> io::Result<Arena> {
+    let frame_max = config.storage.frame_max;
+    let owner = Owner { run_id, directory, checksum: checksum(config), frame_max, boot: boot_id_number() };
+    Arena::file_backed(&run_dir(config), geometry(config), &owner)
+}
+
+/// Allocates anonymous memory for the slabs, which ends with the process.
+pub(super) fn anonymous_arena(config: &Config) -> Result<Arena, DaemonError> {
+    Arena::anonymous(geometry(config)).map_err(cannot_start("the slabs"))
+}
+
+/// The slabs, and the sequence numbers of as many sources as a run can have.
+fn geometry(config: &Config) -> Geometry {
+    let memory = config.memory();
+    Geometry {
+        sources: count(RUN_SOURCES_MAX),
+        slabs: count(memory.slabs()),
+        slab_bytes: count(memory.slab_bytes),
+        large_slabs: count(LARGE_SLABS),
+        large_slab_bytes: count(memory.large_slab_bytes),
+    }
+}
+
+/// Returns the directory of the segments.
+pub fn data_dir(config: &Config) -> PathBuf {
+    let given = &config.recorder.data_dir;
+    if given.as_os_str().is_empty() { storage::default_directory() } else { given.clone() }
+}
+
+/// Returns the directory that holds samples until they are written.
+pub fn run_dir(config: &Config) -> PathBuf {
+    let given = &config.recorder.run_dir;
+    if given.as_os_str().is_empty() { shared_memory::default_directory() } else { given.clone() }
+}
+
+/// Removes a run's memory, which holds nothing that is not in its files.
+pub(super) fn remove_memory(config: &Config, run_id: u64) {
+    shared_memory::remove_if_exists(&run_dir(config).join(slab::arena_file_name(run_id)));
+}
+
+/// Creates one queue for each of these groups.
+#[allow(clippy::type_complexity, reason = "two lists, one for each end")]
+pub(super) fn queues(
+    config: &Config,
+    memory: &MemoryBudget,
+    groups: impl Iterator<Item = GroupName>,
+) -> (Vec<QueueSender<Box<Slab>>>, Vec<QueueReceiver<Box<Slab>>>) {
+    groups.map(|name| slab_queue(count(memory.queue_of(name)), on_full(config, name))).unzip()
+}
+
+/// Asserts that there is one slab for each place that can hold one, so that a slab is free as long
+/// as any queue has space.
+pub(super) fn assert_slabs(pool: &SlabPool, queues: &[QueueReceiver<Box<Slab>>], memory: &MemoryBudget) {
+    let waiting: usize = queues.iter().map(QueueReceiver::capacity).sum();
+    let of_group = 2; // the open one, and the one that the recorder is reading
+    let needed = waiting + of_group * queues.len() + count(memory.writing);
+    assert!(pool.free() >= needed, "{} slabs for {needed} places", pool.free());
+}
+
+pub(super) fn on_full(config: &Config, group: GroupName) -> OnFull {
+    match config.groups.get(group).on_full {
+        crate::config::OnFull::DropNewest => OnFull::DropNewest,
+        crate::config::OnFull::DropOldest => OnFull::DropOldest,
+        crate::config::OnFull::Block => OnFull::Block,
+    }
+}
+
+pub(super) fn producer_settings(
+    config: &Config,
+    shared: &GroupShared,
+    queue: QueueSender<Box<Slab>>,
+    counters: &Arc<GroupMetrics>,
+) -> SlabProducerSettings {
+    SlabProducerSettings {
+        pool: Arc::clone(&shared.pool),
+        queue,
+        ledger: Arc::clone(&shared.ledger),
+        wake: Arc::clone(&shared.wake),
+        checksum: checksum(config),
+        frame_max: config.storage.frame_max,
+        flush_interval_ns: nanoseconds(config.buffering.flush_interval),
+        sequence_counters: Arc::clone(&shared.begun),
+        sources: shared.sources,
+        metrics: Arc::clone(counters),
+        stop: Arc::clone(&shared.stop),
+    }
+}
+
+pub(super) fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> SegmentHeader {
+    // A slab waits for its flush interval, for the next poll of the recorder, and in a backlog for
+    // the slabs before it. A healthy run stays below twice the sum of the two. The footer has the
+    // actual maximum.
+    let reorder_window = (config.buffering.flush_interval + config.buffering.poll_interval) * 2;
+    let clocks = ClockReading::now();
+    SegmentHeader {
+        segment: 0,
+        run_id,
+        host: HostIdentity::read(&HostRoot::new(&config.recorder.host_root)),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        checksum: checksum(config),
+        frame_max: config.storage.frame_max,
+        clocks,
+        reorder_window_ns: nanoseconds(reorder_window),
+        sources,
+        clock_table: vec![clocks],
+    }
+}
+
+pub(super) fn run_plan(config: &Config, memory: &MemoryBudget, header: SegmentHeader) -> RunPlan {
+    let attachment = Attachment {
+        name: "flatcap.toml".to_owned(),
+        media_type: "application/toml".to_owned(),
+        mono_ns: header.clocks.mono_ns,
+        wall_ns: header.clocks.wall_ns,
+        content: config.to_toml_redacted().into_bytes(),
+    };
+    RunPlan {
+        compression: compress_while_recording(config, &header),
+        header,
+        attachments: vec![attachment],
+        segment_bytes: config.storage.segment_size,
+        segment_age_ns: nanoseconds(config.storage.segment_age),
+        sync: match config.storage.sync {
+            SyncSetting::Never => SyncPolicy::Never,
+            SyncSetting::Interval(interval) => SyncPolicy::Interval(nanoseconds(interval)),
+            SyncSetting::Always => SyncPolicy::Always,
+        },
+        preallocate: config.storage.preallocate,
+        poll_interval_ns: nanoseconds(config.buffering.poll_interval),
+        batch_slabs: count(memory.writing),
+    }
+}
+
+pub(super) fn retention(config: &Config) -> RetentionLimits {
+    RetentionLimits {
+        bytes: config.storage.retain_bytes,
+        age_ns: nanoseconds(config.storage.retain_age),
+        min_free: match config.storage.min_free {
+            crate::config::MinFree::Size(bytes) => MinFree::Bytes(bytes),
+            crate::config::MinFree::Percent(percent) => MinFree::BasisPoints(u16::from(percent) * 100),
+        },
+        min_bytes: config.storage.retain_min,
+    }
+}
+
+/// Returns how segments are compressed while recording, if enabled.
+fn compress_while_recording(config: &Config, header: &SegmentHeader) -> Option<LiveCompressor> {
+    let codec = config.compress.while_recording?;
+    if config.storage.frame_max > COMPRESS_FRAME_MAX {
+        tracing::warn!(
+            "segments are not compressed while recording: [compress] while_recording needs a frame_max of at most 32MiB, since a block holds whole frames"
+        );
+        return None;
+    }
+    let mut options = compression_plan(config).compression.for_segment(header);
+    options.general.codec = codec;
+    // Sources that are not worth compressing later are not compressed now either.
+    options
+        .sources
+        .iter_mut()
+        .filter(|(_, way)| way.codec != Codec::None)
+        .for_each(|(_, way)| way.codec = codec);
+    Some(LiveCompressor::new(options, header))
+}
+
+/// Returns how sealed segments are compressed.
+pub(super) fn compression_plan(config: &Config) -> compress::CompressSettings {
+    let compress = &config.compress;
+    let general = CompressionOptions { layout: compress.layout, codec: compress.codec };
+    let options = |source: &SourceCompressionConfig| CompressionOptions {
+        layout: source.layout.unwrap_or(compress.layout),
+        codec: source.codec,
+    };
+    compress::CompressSettings {
+        enabled: compress.enabled,
+        compression: NamedSourceCompression {
+            general,
+            sources: compress.sources.iter().map(|source| (source.name.clone(), options(source))).collect(),
+        },
+        block_bytes: compress.block_size,
+        budget: CompressionBudget {
+            cpu_basis_points: compress.cpu_budget.basis_points(),
+            io_bytes: compress.io_budget,
+        },
+    }
+}
+
+pub(super) fn checksum(config: &Config) -> ChecksumKind {
+    use crate::config::ChecksumSetting;
+    match config.storage.checksum {
+        ChecksumSetting::Xxh3 => ChecksumKind::Xxh3,
+        ChecksumSetting::Crc32 => ChecksumKind::Crc32,
+        ChecksumSetting::Crc16 => ChecksumKind::Crc16,
+        ChecksumSetting::None => ChecksumKind::None,
+    }
+}
+
+/// Converts a size or count. The conversion cannot fail: the platform has 64 bits, and the
+/// configuration limits the values.
+pub(super) fn count(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// Converts a duration. The durations of the configuration are at most days.
+pub(super) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorder::LOSS_BYTES;
+    use crate::slab::{LossLedger, SlabProducer};
+
+    // Proves that the configuration counts for each slab exactly the memory that a slab takes.
+    #[test]
+    fn slabs_take_what_is_counted() {
+        for bytes in [1, 64, 16 << 10, 64 << 10, 256 << 10, 4 << 20, 1 << 30] {
+            assert_eq!(
+                MemoryBudget::slab_index_bytes(bytes as u64),
+                Slab::overhead_bytes(bytes) as u64,
+                "{bytes}"
+            );
+        }
+    }
+
+    // Proves that the configuration counts for losses and gaps exactly the memory that they take.
+    #[test]
+    fn losses_take_what_is_counted() {
+        let (of_source, of_slab) = LOSS_BYTES;
+        let growing = count(RUN_SOURCES_MAX) * GroupName::ALL.len() * SlabProducer::SOURCE_BYTES;
+        let taken = LossLedger::BYTES + 7 * of_source + growing;
+        assert_eq!(MemoryBudget::losses_bytes(7), (taken as u64).next_multiple_of(1 << 10));
+        assert_eq!(MemoryBudget::gaps_bytes(), of_slab as u64);
+    }
+}

@@ -1,0 +1,111 @@
+//! Why values of a sample are absent, as in the frame's flags (docs/FORMAT.md, "Telemetry frame").
+
+use std::fmt;
+use std::ops::{BitOr, BitOrAssign};
+
+/// The reasons why a sample is incomplete; empty for most. Values that could not be read are absent
+/// in the payload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Incomplete(u16);
+
+impl Incomplete {
+    /// The sample is complete.
+    pub const NONE: Self = Self(0);
+    /// A file ended in the middle of a line, or had fewer lines or fields than it must have.
+    pub const CUT: Self = Self(1 << 1);
+    /// A value is not a number, or too large for its field.
+    pub const UNREADABLE: Self = Self(1 << 2);
+    /// A file or a line that was there at an earlier sample is gone.
+    pub const MISSING: Self = Self(1 << 3);
+    /// There are more items than the source's limit. Those beyond are skipped.
+    pub const TOO_MANY: Self = Self(1 << 4);
+    /// The kernel refused access to a part.
+    pub const DENIED: Self = Self(1 << 5);
+
+    /// Bit 0 of a frame's flags: the sample is incomplete. Higher bits are the reasons.
+    const INCOMPLETE: u16 = 1;
+
+    const REASONS: [(Self, &'static str); 5] = [
+        (Self::CUT, "cut"),
+        (Self::UNREADABLE, "unreadable"),
+        (Self::MISSING, "missing"),
+        (Self::TOO_MANY, "too-many"),
+        (Self::DENIED, "denied"),
+    ];
+
+    /// Returns these reasons, or none if `is_whole`.
+    #[inline]
+    #[must_use]
+    pub fn unless(self, is_whole: bool) -> Self {
+        if is_whole { Self::NONE } else { self }
+    }
+
+    /// Whether the sample is complete.
+    #[inline]
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns the frame flags.
+    #[inline]
+    pub fn flags(self) -> u16 {
+        if self.is_none() { 0 } else { self.0 | Self::INCOMPLETE }
+    }
+
+    /// Reads frame flags. Ignores bits that this build does not know.
+    pub fn of_flags(flags: u16) -> Self {
+        Self::REASONS
+            .iter()
+            .filter(|(one, _)| flags & one.0 != 0)
+            .fold(Self::NONE, |all, (one, _)| all | *one)
+    }
+
+    /// Returns the name of each reason.
+    pub fn reasons(self) -> impl Iterator<Item = &'static str> {
+        Self::REASONS.iter().filter(move |(one, _)| self.0 & one.0 != 0).map(|(_, word)| *word)
+    }
+}
+
+impl BitOr for Incomplete {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Incomplete {
+    #[inline]
+    fn bitor_assign(&mut self, other: Self) {
+        *self = *self | other;
+    }
+}
+
+impl fmt::Display for Incomplete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, word) in self.reasons().enumerate() {
+            write!(f, "{}{word}", if at > 0 { ", " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that all combinations of reasons survive the frame flags, and that unknown bits are
+    // ignored.
+    #[test]
+    fn reasons_survive_the_flags() {
+        assert_eq!(Incomplete::NONE.flags(), 0);
+        for bits in (0..64_u16).map(|bits| bits & !1) {
+            let incomplete = Incomplete::of_flags(bits);
+            assert_eq!(Incomplete::of_flags(incomplete.flags() | 0xFF00), incomplete);
+            assert_eq!(incomplete.flags() & 1 == 1, bits != 0);
+        }
+        assert_eq!((Incomplete::CUT | Incomplete::DENIED).to_string(), "cut, denied");
+        assert_eq!(Incomplete::CUT.unless(true), Incomplete::NONE);
+    }
+}

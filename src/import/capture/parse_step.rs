@@ -1,0 +1,38 @@
+//! The result of parsing a capture at one offset.
+
+use std::ops::Range;
+
+/// The result of parsing a capture at one offset.
+#[derive(Debug)]
+pub(super) enum ParseStep {
+    /// At least this many bytes are needed.
+    Need(usize),
+    /// Something without a packet, of this length.
+    Skip(u64),
+    /// A packet.
+    Packet(PacketLocation),
+    /// A complete block whose packet cannot be read.
+    Unreadable {
+        /// Length of the block.
+        end: usize,
+        /// The problem.
+        what: &'static str,
+    },
+    /// Nothing valid; the reason.
+    Damaged(&'static str),
+}
+
+/// A packet and its location.
+#[derive(Debug)]
+pub(super) struct PacketLocation {
+    /// Capture time in nanoseconds since 1970, UTC.
+    pub(super) wall_ns: i64,
+    /// Its `LINKTYPE_`.
+    pub(super) link: u32,
+    /// The range of its bytes.
+    pub(super) range: Range<usize>,
+    /// The end of its record.
+    pub(super) end: usize,
+    /// Whether it was longer than the captured bytes.
+    pub(super) is_cut: bool,
+}

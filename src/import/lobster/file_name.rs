@@ -1,0 +1,137 @@
+//! Parses LOBSTER's file names: the only source of symbol, date and, for messages, levels.
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+
+use super::RowKind;
+use super::row::LEVELS_MAX;
+
+/// Maximum length of a symbol, in bytes; a name with a longer one is not LOBSTER's.
+const SYMBOL_BYTES_MAX: usize = 32;
+/// The exchange's time zone for hosts without a time zone database: the rule since 2007, before
+/// which LOBSTER has no data.
+const NEW_YORK_SINCE_2007: &str = "EST5EDT,M3.2.0,M11.1.0";
+
+/// The parts of a name: `SYMBOL_DATE_BEGIN_END_KIND_LEVELS.csv`, or without begin and end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LobsterName {
+    /// The part common to a pair of files: symbol, date, begin, end, levels.
+    pub(super) day: String,
+    pub(super) symbol: String,
+    pub(super) date: Date,
+    /// The kind of rows. Used only for empty files.
+    pub(super) kind: RowKind,
+    /// Number of levels of the book that the messages are about.
+    pub(super) levels: usize,
+}
+
+impl LobsterName {
+    /// Parses a file name without directories. Returns `None` if it does not have LOBSTER's form.
+    pub(super) fn parse(file: &str) -> Option<Self> {
+        let stem = file.strip_suffix(".gz").unwrap_or(file).strip_suffix(".csv")?;
+        let (rest, levels) = stem.rsplit_once('_')?;
+        let levels: usize = levels.parse().ok().filter(|levels| (1..=LEVELS_MAX).contains(levels))?;
+        let (day, kind) = rest.rsplit_once('_')?;
+        let kind = match kind {
+            "message" => RowKind::Message,
+            "orderbook" => RowKind::OrderBook(levels),
+            _ => return None,
+        };
+        let is_time = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let mut parts = day.rsplitn(4, '_');
+        let named =
+            match [parts.next()?, parts.next()?, parts.next().unwrap_or(""), parts.next().unwrap_or("")] {
+                [end, begin, date, symbol] if is_time(end) && is_time(begin) => (symbol, date),
+                [date, ..] => (day.strip_suffix(date)?.strip_suffix('_')?, date),
+            };
+        let (symbol, date) = (named.0, parse_date(named.1)?);
+        is_symbol(symbol).then(|| Self {
+            day: format!("{day}_{levels}"),
+            symbol: symbol.to_owned(),
+            date,
+            kind,
+            levels,
+        })
+    }
+}
+
+/// Returns whether a text can be a symbol, which becomes part of source and file names.
+pub(super) fn is_symbol(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'\\');
+    (1..=SYMBOL_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) && !text.starts_with('.')
+}
+
+/// Parses a date of the form 2012-06-21 whose midnight fits a frame's time.
+fn parse_date(text: &str) -> Option<Date> {
+    let is_plain = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    let date: Date = text.parse().ok().filter(|_| is_plain)?;
+    midnight_ns(date).map(|_| date)
+}
+
+/// Returns midnight in the exchange's time zone, in nanoseconds since 1970, UTC; `None` if that is
+/// out of range.
+pub(super) fn midnight_ns(date: Date) -> Option<i64> {
+    let zone = TimeZone::get("America/New_York").or_else(|_| TimeZone::posix(NEW_YORK_SINCE_2007)).ok()?;
+    let midnight = date.to_zoned(zone).ok()?.timestamp().as_nanosecond();
+    // Two days later must still fit into 64 bits.
+    i64::try_from(midnight).ok().filter(|midnight| midnight.checked_add(2 * 86_400_000_000_000).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that LOBSTER's names are parsed and other, also hostile, names are rejected.
+    #[test]
+    fn names_are_read() {
+        let name = LobsterName::parse("AAPL_2012-06-21_34200000_57600000_message_10.csv").unwrap();
+        assert_eq!((name.symbol.as_str(), name.date.to_string().as_str()), ("AAPL", "2012-06-21"));
+        assert_eq!(name.kind, RowKind::Message);
+        let book = LobsterName::parse("AAPL_2012-06-21_34200000_57600000_orderbook_10.csv.gz").unwrap();
+        assert_eq!((book.kind, &book.day), (RowKind::OrderBook(10), &name.day));
+        let deeper = LobsterName::parse("AAPL_2012-06-21_34200000_57600000_orderbook_50.csv").unwrap();
+        assert_ne!(deeper.day, name.day);
+        let short = LobsterName::parse("INTC_2012-06-21_message_10.csv").unwrap();
+        assert_eq!((short.symbol.as_str(), short.day.as_str()), ("INTC", "INTC_2012-06-21_10"));
+        assert_eq!(LobsterName::parse("BRK.B_2012-06-21_0_1_message_1.csv").unwrap().symbol, "BRK.B");
+        assert_eq!(LobsterName::parse("A_B_2012-06-21_0_1_message_1.csv").unwrap().symbol, "A_B");
+        for other in [
+            "",
+            ".csv",
+            "message.csv",
+            "_message_10.csv",
+            "AAPL_2012-06-21_34200000_57600000_message_10",
+            "AAPL_2012-06-21_34200000_57600000_message_10.txt",
+            "AAPL_2012-06-21_34200000_57600000_trades_10.csv",
+            "AAPL_2012-06-21_34200000_57600000_message_0.csv",
+            "AAPL_2012-06-21_34200000_57600000_message_x.csv",
+            "AAPL_2012-06-31_34200000_57600000_message_10.csv",
+            "AAPL_20120621_34200000_57600000_message_10.csv",
+            "AAPL_9999-06-21_34200000_57600000_message_10.csv",
+            "_2012-06-21_34200000_57600000_message_10.csv",
+            "A\nB_2012-06-21_0_1_message_10.csv",
+            "../../x_2012-06-21_0_1_message_10.csv",
+        ] {
+            assert_eq!(LobsterName::parse(other), None, "{other}");
+        }
+    }
+
+    // Proves that midnight is the exchange's in summer and winter, with and without a time zone
+    // database: compares the rule with the database on every day of eighteen years.
+    #[test]
+    fn midnight_is_the_exchanges() {
+        const HOUR_NS: i64 = 3_600_000_000_000;
+        let midnight = |text: &str| midnight_ns(text.parse().unwrap());
+        assert_eq!(midnight("2012-06-21"), Some(1_340_251_200_000_000_000)); // 04:00 UTC
+        assert_eq!(midnight("2012-01-03").unwrap() % (24 * HOUR_NS), 5 * HOUR_NS);
+        assert_eq!(midnight("9999-01-01"), None);
+        assert_eq!(midnight("1500-01-01"), None);
+        let rule = TimeZone::posix(NEW_YORK_SINCE_2007).unwrap();
+        let mut date: Date = "2008-01-01".parse().unwrap();
+        while date.year() < 2026 {
+            let by_rule = date.to_zoned(rule.clone()).unwrap().timestamp().as_nanosecond();
+            assert_eq!(midnight_ns(date).map(i128::from), Some(by_rule), "{date}");
+            date = date.tomorrow().unwrap();
+        }
+    }
+}

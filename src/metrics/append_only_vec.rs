@@ -1,0 +1,88 @@
+//! A vector of fixed capacity that one thread appends to while others read it, without a lock.
+
+use std::sync::OnceLock;
+
+/// An append-only vector. Readers see a prefix of initialized elements; an element never moves or
+/// goes away.
+#[derive(Debug)]
+pub struct AppendOnlyVec<T>(Box<[OnceLock<T>]>);
+
+impl<T> AppendOnlyVec<T> {
+    /// Creates a vector with these elements and the given capacity, or their number if that is
+    /// more.
+    pub fn new(first: impl IntoIterator<Item = T>, capacity: usize) -> Self {
+        let mut slots: Vec<_> = first.into_iter().map(OnceLock::from).collect();
+        let length = capacity.max(slots.len());
+        slots.resize_with(length, OnceLock::new);
+        Self(slots.into_boxed_slice())
+    }
+
+    /// Appends an element. Only for one thread at a time.
+    ///
+    /// # Errors
+    /// Returns the element if the vector is full.
+    pub fn push(&self, value: T) -> Result<(), T> {
+        match self.0.iter().find(|slot| slot.get().is_none()) {
+            Some(slot) => slot.set(value),
+            None => Err(value),
+        }
+    }
+
+    /// Returns the element at `index`, if there is one.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.0.get(index)?.get()
+    }
+
+    /// Returns the elements in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        // Elements are set in order: a reader that sees one sees all before it.
+        self.0.iter().map_while(OnceLock::get)
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.get(0).is_none()
+    }
+
+    /// Maximum number of elements.
+    pub fn capacity(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that elements are appended in order, are visible, and never exceed the capacity.
+    #[test]
+    fn places_are_taken_in_order() {
+        let slots = AppendOnlyVec::new(["a", "b"], 4);
+        assert_eq!((slots.len(), slots.capacity(), slots.is_empty()), (2, 4, false));
+        assert_eq!([slots.push("c"), slots.push("d"), slots.push("e")], [Ok(()), Ok(()), Err("e")]);
+        assert_eq!(slots.iter().copied().collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+        assert_eq!([slots.get(1), slots.get(4)], [Some(&"b"), None]);
+        assert!(AppendOnlyVec::<u8>::new([], 0).is_empty());
+    }
+
+    // Proves that a reader beside the writer sees a growing prefix of complete values.
+    #[test]
+    fn a_reader_sees_a_prefix() {
+        let slots = AppendOnlyVec::new([], 1000);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..1000_usize).for_each(|value| slots.push(Box::new(value)).unwrap()));
+            let mut seen = 0;
+            while seen < 1000 {
+                let values: Vec<usize> = slots.iter().map(|value| **value).collect();
+                assert!(values.len() >= seen && values.iter().copied().eq(0..values.len()));
+                seen = values.len();
+            }
+        });
+    }
+}

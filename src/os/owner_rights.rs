@@ -1,0 +1,139 @@
+//! Assumes the file access rights of a directory's owner, for root, for single calls.
+//!
+//! Root can do anything anywhere, but the owner of a directory decides what its names refer to. So
+//! in another user's directory root acts with that user's rights: nothing there can lead it to a
+//! file that the user could not change anyway, and the files that it creates belong to the user.
+
+use std::io::{self, ErrorKind};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use rustix::fs::Stat;
+use rustix::process::{Gid, geteuid, getgroups};
+use rustix::thread::set_thread_groups;
+
+/// An argument that changes nothing: setfsuid(2) and setfsgid(2) then only return the current
+/// value.
+const QUERY: u32 = u32::MAX;
+
+/// The file access rights of a user other than root: the user and one group, without supplementary
+/// groups.
+#[derive(Debug, Clone)]
+pub(super) struct OwnerRights {
+    user: u32,
+    group: u32,
+    own_groups: Arc<[Gid]>, // of this process, to be restored
+}
+
+/// The rights are in force for this thread until this value is dropped.
+#[derive(Debug)]
+#[must_use = "the rights are in force while this value lives"]
+pub(super) struct AssumedRights<'a> {
+    rights: &'a OwnerRights,
+    before: (u32, u32), // user and group
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl OwnerRights {
+    /// Returns the rights of the owner of a file or directory. Returns `None` if this process needs
+    /// only its own: it is not root, or root is the owner.
+    ///
+    /// # Errors
+    /// Any error of the underlying system call.
+    pub(super) fn of_owner(status: &Stat) -> io::Result<Option<Self>> {
+        if !geteuid().is_root() || status.st_uid == 0 {
+            return Ok(None);
+        }
+        let own_groups = getgroups()?.into();
+        Ok(Some(Self { user: status.st_uid, group: status.st_gid, own_groups }))
+    }
+
+    /// Assumes the rights for the calling thread, for all access by path or name. While the user is
+    /// set, the kernel drops all file-related capabilities; it restores them afterwards.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if root may not act as this user: in a container without `CAP_SETUID` and
+    /// `CAP_SETGID`, or one that does not map the user.
+    pub(super) fn assume(&self) -> io::Result<AssumedRights<'_>> {
+        let before = (set_fs_user(QUERY), set_fs_group(QUERY));
+        let taken = AssumedRights { rights: self, before, _of_this_thread: PhantomData };
+        // Supplementary groups and group first: the change of user does not affect the right to
+        // change them, but an error then leaves less to undo.
+        let groups = set_thread_groups(&[]);
+        set_fs_group(self.group);
+        set_fs_user(self.user);
+        let is_in_force = (set_fs_user(QUERY), set_fs_group(QUERY)) == (self.user, self.group);
+        if groups.is_ok() && is_in_force {
+            return Ok(taken);
+        }
+        drop(taken);
+        let user = self.user;
+        Err(io::Error::new(
+            ErrorKind::PermissionDenied,
+            format!(
+                "it belongs to user {user}; root acts there with that user's rights, which this process may not assume; run flatcap as user {user}"
+            ),
+        ))
+    }
+}
+
+impl Drop for AssumedRights<'_> {
+    fn drop(&mut self) {
+        set_fs_user(self.before.0);
+        set_fs_group(self.before.1);
+        // Fails only if the kernel is out of memory, and then leaves fewer rights than before,
+        // never more.
+        let _fewer = set_thread_groups(&self.rights.own_groups);
+    }
+}
+
+/// Sets the user for the calling thread's file access (setfsuid(2)). Returns the previous one.
+///
+/// Does not set the effective user: that user could then slow down this thread
+/// (`sched_setaffinity(2)`), and the thread would lose capabilities unrelated to files.
+#[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
+fn set_fs_user(user: u32) -> u32 {
+    // SAFETY: the call takes a number, touches no memory of this process, and changes only the
+    // calling thread.
+    unsafe { libc::setfsuid(user) }.cast_unsigned()
+}
+
+/// Sets the group for the calling thread's file access (setfsgid(2)). Returns the previous one.
+#[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
+fn set_fs_group(group: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { libc::setfsgid(group) }.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::*;
+
+    // Proves that the assumed rights are those of the owner, for this thread alone, and root's
+    // again afterwards. Needs root.
+    #[test]
+    fn rights_are_taken_and_given_back() {
+        let Some(folder) = super::super::directory::foreign_folder() else { return };
+        let secret = tempfile::NamedTempFile::new().unwrap();
+        let status = rustix::fs::stat(folder.path()).unwrap();
+        let rights = OwnerRights::of_owner(&status).unwrap().unwrap();
+        let groups = getgroups().unwrap();
+        {
+            let _taken = rights.assume().unwrap();
+            assert_eq!(getgroups().unwrap(), []);
+            assert_eq!(std::fs::read(secret.path()).unwrap_err().kind(), ErrorKind::PermissionDenied);
+            std::fs::write(folder.path().join("a"), "a").unwrap();
+            let beside = std::thread::scope(|scope| scope.spawn(|| std::fs::read(secret.path())).join());
+            assert!(beside.unwrap().is_err(), "a thread inherits the rights it is started under");
+        }
+        std::fs::set_permissions(secret.path(), std::fs::Permissions::from_mode(0o000)).unwrap();
+        assert_eq!(std::fs::read(secret.path()).unwrap(), b"", "root again");
+        assert_eq!(getgroups().unwrap(), groups);
+        let made = std::fs::metadata(folder.path().join("a")).unwrap();
+        assert_eq!((made.uid(), made.gid()), (status.st_uid, status.st_gid));
+        let own = rustix::fs::stat("/").unwrap();
+        assert!(OwnerRights::of_owner(&own).unwrap().is_none(), "root's own directory");
+    }
+}

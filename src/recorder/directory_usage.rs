@@ -1,0 +1,244 @@
+//! Accounting of the data directory: its files and free space as of the last scan, and the bytes
+//! granted since. Touches no file.
+//!
+//! A scan that fails leaves the previous numbers. So a scan error never stops a write: the limits
+//! are kept by the last known numbers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use super::retention::{
+    DirectorySnapshot, EvictionPlan, RetentionLimits, Shortage, StoredFile, plan_eviction,
+};
+use crate::os::clock::NS_PER_S;
+use crate::os::storage::{DiskSpace, FileEntry, StorageFile};
+use crate::segment::{SealState, SegmentName, SideFile};
+
+/// Retry interval of a file that could not be removed: often enough for an operator who changes its
+/// rights, and rare compared with the removal of other files.
+const REMOVAL_RETRY_NS: u64 = 60 * NS_PER_S;
+
+/// The identity of a segment: number and run.
+type SegmentKey = (u64, u64);
+
+#[derive(Debug)]
+pub(super) struct DirectoryUsage {
+    pub(super) limits: RetentionLimits,
+    /// The wall time from which ages are computed, in seconds since 1970; set by the recorder.
+    pub(super) wall_s: i64,
+    pub(super) removed: u64,
+    /// When segments of this process were begun: the wall clock used for their names may be set.
+    begun_ns: BTreeMap<SegmentKey, u64>,
+    entries: Vec<FileEntry>,
+    space: Option<DiskSpace>, // none before the first scan
+    pending: u64,             // granted, and perhaps not used yet
+    /// The reserve file, once opened.
+    pub(super) reserve_file: Option<Arc<dyn StorageFile>>,
+    /// False if the file system cannot reserve, and once the run ends.
+    pub(super) may_reserve: bool,
+    /// Files that cannot be removed, and when to retry.
+    unremovable: BTreeMap<String, u64>,
+}
+
+/// The file that reserves free space for later segments, so that no other program takes it.
+pub(super) const RESERVE_NAME: &str = "flatcap.reserve";
+
+/// The files to remove, and what is still missing after that.
+pub(super) struct EvictionDecision {
+    pub(super) plan: EvictionPlan,
+    pub(super) shortage: Option<Shortage>,
+}
+
+impl DirectoryUsage {
+    pub(super) fn new(limits: RetentionLimits) -> Self {
+        Self {
+            limits,
+            wall_s: 0,
+            removed: 0,
+            begun_ns: BTreeMap::new(),
+            entries: Vec::new(),
+            space: None,
+            pending: 0,
+            reserve_file: None,
+            may_reserve: true,
+            unremovable: BTreeMap::new(),
+        }
+    }
+
+    /// Applies the result of a scan. Returns its first error; a part that failed keeps its previous
+    /// numbers.
+    pub(super) fn update(
+        &mut self,
+        entries: io::Result<Vec<FileEntry>>,
+        space: io::Result<DiskSpace>,
+    ) -> io::Result<()> {
+        let entries = entries.map(|entries| {
+            self.unremovable.retain(|name, _| entries.iter().any(|entry| entry.name == *name));
+            self.entries = entries;
+        });
+        let space = space.map(|space| self.space = Some(space));
+        entries.and(space)
+    }
+
+    /// Returns the space of the file system as last seen, minus the bytes granted since.
+    pub(super) fn space(&self) -> Option<DiskSpace> {
+        let space = self.space?;
+        Some(DiskSpace { available: space.available.saturating_sub(self.pending), ..space })
+    }
+
+    /// Returns all files except the reserve. Files known to be unremovable are not marked
+    /// removable.
+    pub(super) fn files(&self, now_ns: u64) -> Vec<StoredFile> {
+        let is_stuck = |name| self.unremovable.get(name).is_some_and(|retry_ns| now_ns < *retry_ns);
+        // A reserve that cannot be truncated counts as an ordinary file.
+        let is_reserve = |entry: &&FileEntry| entry.name == RESERVE_NAME && !is_stuck(RESERVE_NAME);
+        let mut files: Vec<StoredFile> = self
+            .entries
+            .iter()
+            .filter(|entry| !is_reserve(entry))
+            .map(|entry| self.stored_file(entry, now_ns))
+            .collect();
+        for file in &mut files {
+            if is_stuck(&file.name) {
+                (file.removable, file.is_ours) = (None, false);
+            }
+        }
+        files
+    }
+
+    /// Bytes of the reserve.
+    pub(super) fn reserve(&self) -> u64 {
+        let is_reserve =
+            |entry: &&FileEntry| entry.name == RESERVE_NAME && !self.unremovable.contains_key(RESERVE_NAME);
+        self.entries.iter().find(is_reserve).map_or(0, |entry| entry.allocated)
+    }
+
+    /// Returns a snapshot that counts all granted bytes as used.
+    pub(super) fn snapshot<'a>(&self, files: &'a [StoredFile]) -> DirectorySnapshot<'a> {
+        // A file system that was never seen is not assumed to be full.
+        let space = self.space().unwrap_or(DiskSpace { total: 0, available: u64::MAX });
+        DirectorySnapshot { files, reserve: self.reserve(), space }
+    }
+
+    /// Decides what to remove so that `more` bytes fit.
+    pub(super) fn decide(&self, files: &[StoredFile], more: u64) -> EvictionDecision {
+        // Granted bytes that are not used yet count like requested ones.
+        let more = more.saturating_add(self.pending);
+        let space = self.space.unwrap_or(DiskSpace { total: 0, available: u64::MAX });
+        let stock = DirectorySnapshot { space, ..self.snapshot(files) };
+        match plan_eviction(stock, &self.limits, more) {
+            Ok(choice) => EvictionDecision { plan: choice, shortage: None },
+            // No space can be made, but files that are too old are removed anyway.
+            Err(shortage) => {
+                let limits = RetentionLimits { age_ns: self.limits.age_ns, ..RetentionLimits::NONE };
+                let choice = plan_eviction(stock, &limits, 0).unwrap_or_default();
+                EvictionDecision { plan: choice, shortage: Some(shortage) }
+            }
+        }
+    }
+
+    /// Records the new size of the reserve.
+    pub(super) fn note_reserved(&mut self, bytes: u64) {
+        let before = self.reserve();
+        self.note_created(RESERVE_NAME, 0);
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == RESERVE_NAME) {
+            entry.allocated = bytes;
+        }
+        if let Some(space) = &mut self.space {
+            space.available = space.available.saturating_add(before).saturating_sub(bytes);
+        }
+    }
+
+    /// Forgets everything: the path leads to another directory now.
+    pub(super) fn reset(&mut self) {
+        (self.entries, self.space, self.reserve_file) = (Vec::new(), None, None);
+        self.unremovable.clear();
+    }
+
+    /// Records that a file is gone, whether removed by us or by another process.
+    pub(super) fn note_removed(&mut self, name: &str) {
+        if let Some(index) = self.entries.iter().position(|entry| entry.name == name) {
+            let freed = self.entries.swap_remove(index).allocated;
+            if let Some(space) = &mut self.space {
+                space.available = space.available.saturating_add(freed);
+            }
+        }
+        if let Some(name) = SegmentName::parse(name) {
+            self.begun_ns.remove(&key(name));
+        }
+        self.unremovable.remove(name);
+    }
+
+    /// Records that a file cannot be removed. Returns whether this is new.
+    pub(super) fn note_unremovable(&mut self, name: &str, now_ns: u64) -> bool {
+        self.unremovable.insert(name.to_owned(), now_ns.saturating_add(REMOVAL_RETRY_NS)).is_none()
+    }
+
+    pub(super) fn note_created(&mut self, name: &str, now_ns: u64) {
+        if let Some(name) = SegmentName::parse(name) {
+            self.begun_ns.insert(key(name), now_ns);
+        }
+        if self.entries.iter().all(|entry| entry.name != name) {
+            // Not listed yet, so its inode is unknown.
+            self.entries.push(FileEntry {
+                name: name.to_owned(),
+                allocated: 0,
+                identity: FileEntry::UNKNOWN,
+            });
+        }
+    }
+
+    pub(super) fn note_renamed(&mut self, from: &str, to: &str) {
+        self.entries.retain(|entry| entry.name != to);
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == from) {
+            to.clone_into(&mut entry.name);
+        }
+    }
+
+    /// Grants bytes that are about to be used.
+    pub(super) fn grant(&mut self, bytes: u64) {
+        self.pending = self.pending.saturating_add(bytes);
+    }
+
+    /// Ends a grant of `granted` bytes, of which this file used `taken`.
+    pub(super) fn settle(&mut self, name: &str, granted: u64, taken: u64) {
+        self.pending = self.pending.saturating_sub(granted);
+        // A scan in between may have seen these bytes; they count twice until the next scan.
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
+            entry.allocated = entry.allocated.saturating_add(taken);
+        }
+        if let Some(space) = &mut self.space {
+            space.available = space.available.saturating_sub(taken);
+        }
+    }
+
+    /// Describes a file from its name and the recorded times.
+    fn stored_file(&self, entry: &FileEntry, now_ns: u64) -> StoredFile {
+        let sealed = SegmentName::parse(&entry.name).filter(|name| name.state == SealState::Sealed);
+        let segment = sealed.or_else(|| {
+            let (name, aside) = SegmentName::parse_side_file(&entry.name)?;
+            (aside != SideFile::Recovering).then_some(name)
+        });
+        let age_ns = segment.and_then(|name| {
+            if let Some(begun_ns) = self.begun_ns.get(&key(name)) {
+                return Some(now_ns.saturating_sub(*begun_ns));
+            }
+            let age_s = u64::try_from(self.wall_s.checked_sub(name.created_s)?).ok()?;
+            Some(age_s.saturating_mul(NS_PER_S))
+        });
+        let is_ours =
+            SegmentName::parse(&entry.name).is_some() || SegmentName::parse_side_file(&entry.name).is_some();
+        StoredFile {
+            name: entry.name.clone(),
+            allocated: entry.allocated,
+            is_ours,
+            removable: segment,
+            age_ns,
+        }
+    }
+}
+
+fn key(name: SegmentName) -> SegmentKey {
+    (name.number, name.run_id)
+}

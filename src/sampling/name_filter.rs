@@ -1,0 +1,116 @@
+//! The `include` and `exclude` patterns of a source, applied to the names of its devices or other
+//! items.
+
+use crate::config::{Pattern, SourceConfig};
+
+/// The `include` and `exclude` patterns of a source.
+#[derive(Debug, Clone, Default)]
+pub struct NameFilter {
+    include: Vec<Pattern>,
+    exclude: Vec<Pattern>,
+}
+
+impl NameFilter {
+    /// Returns the patterns of a source.
+    pub fn of(source: &SourceConfig) -> Self {
+        Self { include: source.include.clone(), exclude: source.exclude.clone() }
+    }
+
+    /// Whether every name matches, so that callers can skip the check.
+    pub fn matches_all(&self) -> bool {
+        self.include.is_empty() && self.exclude.is_empty()
+    }
+
+    /// Whether `include` has a pattern that is exactly this name: required for items that are not
+    /// recorded by default.
+    pub fn includes_exactly(&self, name: &[u8]) -> bool {
+        let name = std::str::from_utf8(name).unwrap_or_default();
+        self.include.iter().any(|pattern| pattern.as_str() == name)
+    }
+
+    /// Whether a name is selected. A name that is not UTF-8 matches no pattern.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        if self.matches_all() {
+            return true;
+        }
+        let fits = |patterns: &[Pattern]| {
+            std::str::from_utf8(name).is_ok_and(|name| patterns.iter().any(|pattern| pattern.matches(name)))
+        };
+        (self.include.is_empty() || fits(&self.include)) && !fits(&self.exclude)
+    }
+}
+
+/// A name filter that caches its result for each position of a file: one comparison per line while
+/// the kernel keeps its order.
+#[derive(Debug, Default)]
+pub struct CachedNameFilter {
+    filter: NameFilter,
+    cache: Vec<(Vec<u8>, bool)>,
+}
+
+impl CachedNameFilter {
+    /// Creates a filter with an empty cache.
+    pub fn new(selection: NameFilter) -> Self {
+        Self { filter: selection, cache: Vec::new() }
+    }
+
+    /// Whether `name`, at this position of the file, is selected. Allocates only if the position
+    /// had another name last time.
+    #[inline]
+    pub fn matches(&mut self, position: usize, name: &[u8]) -> bool {
+        if self.filter.matches_all() {
+            return true;
+        }
+        match self.cache.get(position) {
+            Some((known, is_wanted)) if known == name => *is_wanted,
+            _ => self.update(position, name),
+        }
+    }
+
+    #[cold]
+    fn update(&mut self, place: usize, name: &[u8]) -> bool {
+        let is_wanted = self.filter.matches(name);
+        if self.cache.len() <= place {
+            self.cache.resize(place + 1, (Vec::new(), false));
+        }
+        if let Some((known, result)) = self.cache.get_mut(place) {
+            known.clear();
+            known.extend_from_slice(name);
+            *result = is_wanted;
+        }
+        is_wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(include: &[&str], exclude: &[&str]) -> NameFilter {
+        let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text).unwrap()).collect();
+        NameFilter { include: patterns(include), exclude: patterns(exclude) }
+    }
+
+    // Proves that exclude wins over include and that an empty include selects everything.
+    #[test]
+    fn exclude_wins() {
+        assert!(selection(&[], &[]).matches(b"sda"));
+        assert!(selection(&["sd*"], &[]).matches(b"sda") && !selection(&["sd*"], &[]).matches(b"dm-0"));
+        assert!(
+            !selection(&["sd*"], &["sda"]).matches(b"sda") && selection(&["sd*"], &["sda"]).matches(b"sdb")
+        );
+        assert!(
+            selection(&["sda"], &[]).includes_exactly(b"sda")
+                && !selection(&["sd*"], &["sda"]).includes_exactly(b"sda")
+        );
+        assert!(selection(&[], &["sd*"]).matches(b"\xFF") && !selection(&["*"], &[]).matches(b"\xFF"));
+    }
+
+    // Proves that a cached result is never used for another name at the same position.
+    #[test]
+    fn the_cache_follows_moved_names() {
+        let mut chosen = CachedNameFilter::new(selection(&[], &["b"]));
+        assert!(chosen.matches(0, b"a") && !chosen.matches(1, b"b"));
+        assert!(!chosen.matches(0, b"b") && chosen.matches(1, b"c") && chosen.matches(0, b"a"));
+    }
+}

@@ -1,0 +1,388 @@
+//! Flattens a payload into columns: nested fields become `a.b`, list elements `a.0.b`.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use super::compiled::{CompiledSchema, Field, MetricKind};
+use super::error::{DecodeError, DecodeFault};
+use super::value::{FieldValue, PathStep, Visitor};
+
+/// Largest number of columns of one table. A payload that needs more is rejected
+/// ([`DecodeFault::TooManyColumns`]).
+pub const COLUMNS_MAX: usize = 1 << 16;
+
+/// One payload as a row of cells, in the order of the schema. Buffers are reused between payloads.
+///
+/// A row may only be used with the compiled schema that filled it. The key of a cell is its path as
+/// field positions and element indices, so keys sort in the order of the schema, `a.2.x` before
+/// `a.10.x`.
+#[derive(Debug, Default)]
+pub struct FlatRow {
+    /// Path to the current value.
+    path: Vec<usize>,
+    /// The keys of all cells, concatenated; ascending.
+    keys: Vec<usize>,
+    /// The texts of all cells, concatenated.
+    texts: String,
+    cells: Vec<FlatCell>,
+}
+
+#[derive(Debug)]
+struct FlatCell {
+    /// Range in `keys`.
+    key: Range<usize>,
+    value: CellValue,
+}
+
+#[derive(Debug)]
+enum CellValue {
+    Plain(FieldValue<'static>),
+    /// Range in `texts`.
+    Text(Range<usize>),
+}
+
+impl FlatRow {
+    /// Creates an empty row.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Replaces the cells by those of a payload.
+    ///
+    /// # Errors
+    /// As [`CompiledSchema::walk`]; the row is then empty.
+    pub fn fill(&mut self, schema: &CompiledSchema, payload: &[u8]) -> Result<(), DecodeError> {
+        let walked = schema.walk(payload, self);
+        if walked.is_err() {
+            self.clear();
+        }
+        walked
+    }
+
+    /// Removes all cells and keeps the buffers.
+    pub fn clear(&mut self) {
+        self.path.clear();
+        self.keys.clear();
+        self.texts.clear();
+        self.cells.clear();
+    }
+
+    /// Returns the number of cells.
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Returns whether there are no cells.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// Iterates over the values of all cells, in order.
+    pub fn values(&self) -> impl Iterator<Item = FieldValue<'_>> {
+        self.cells.iter().map(|cell| self.value_of(cell))
+    }
+
+    fn key(&self, cell: usize) -> Option<&[usize]> {
+        self.keys.get(self.cells.get(cell)?.key.clone())
+    }
+
+    fn value_of(&self, cell: &FlatCell) -> FieldValue<'_> {
+        match &cell.value {
+            CellValue::Plain(value) => *value,
+            CellValue::Text(range) => FieldValue::Text(self.texts.get(range.clone()).unwrap_or_default()),
+        }
+    }
+
+    fn enter(&mut self, step: PathStep<'_>) {
+        match step {
+            PathStep::Root => self.clear(),
+            PathStep::Field(field) => self.path.push(field.index()),
+            PathStep::Element(_, index) => self.path.push(index),
+        }
+    }
+}
+
+impl Visitor for FlatRow {
+    fn begin_object(&mut self, step: PathStep<'_>) {
+        self.enter(step);
+    }
+
+    fn end_object(&mut self) {
+        self.path.pop();
+    }
+
+    fn begin_list(&mut self, step: PathStep<'_>, _length: usize) {
+        self.enter(step);
+    }
+
+    fn end_list(&mut self) {
+        self.path.pop();
+    }
+
+    fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
+        if let PathStep::Field(field) = step
+            && value == FieldValue::Absent
+            && !field.is_single()
+        {
+            return;
+        }
+        self.enter(step);
+        let start = self.keys.len();
+        self.keys.extend_from_slice(&self.path);
+        self.path.pop();
+        let value = match value {
+            FieldValue::Text(text) => {
+                let start = self.texts.len();
+                self.texts.push_str(text);
+                CellValue::Text(start..self.texts.len())
+            }
+            FieldValue::Unsigned(number) => CellValue::Plain(FieldValue::Unsigned(number)),
+            FieldValue::Signed(number) => CellValue::Plain(FieldValue::Signed(number)),
+            FieldValue::Float32(number) => CellValue::Plain(FieldValue::Float32(number)),
+            FieldValue::Float(number) => CellValue::Plain(FieldValue::Float(number)),
+            FieldValue::Bool(truth) => CellValue::Plain(FieldValue::Bool(truth)),
+            FieldValue::Absent => CellValue::Plain(FieldValue::Absent),
+        };
+        self.cells.push(FlatCell { key: start..self.keys.len(), value });
+    }
+}
+
+/// One column.
+#[derive(Debug, Clone)]
+pub struct FlatColumn {
+    key: Box<[usize]>,
+    path: String,
+    unit: Option<Box<str>>,
+    metric_kind: MetricKind,
+}
+
+impl FlatColumn {
+    /// Returns the names and indices from the root, joined by dots.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns the unit of the field.
+    pub fn unit(&self) -> Option<&str> {
+        self.unit.as_deref()
+    }
+
+    /// Returns the metric kind of the field.
+    pub fn metric_kind(&self) -> MetricKind {
+        self.metric_kind
+    }
+
+    fn new(schema: &CompiledSchema, key: &[usize]) -> Self {
+        let mut path = String::new();
+        let mut object = Some(schema.root);
+        let mut last: Option<&Field> = None;
+        for step in key {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            // A step is a field while an object is open, otherwise an index; only a list of objects
+            // opens an object again.
+            if let Some(field) = object.and_then(|object| schema.object(object).fields.get(*step)) {
+                path.push_str(field.name());
+                object = if field.is_list() { None } else { field.nested() };
+                last = Some(field);
+            } else {
+                path.push_str(&step.to_string());
+                object = last.and_then(Field::nested);
+            }
+        }
+        let unit = last.and_then(Field::unit).map(Into::into);
+        Self {
+            key: key.into(),
+            path,
+            unit,
+            metric_kind: last.map_or(MetricKind::Unknown, Field::metric_kind),
+        }
+    }
+}
+
+/// The columns of all rows of a table, in the order of the schema.
+///
+/// Rows whose lists differ in length need two passes: [`add`](Self::add) for each row, then
+/// [`align`](Self::align) for each row.
+#[derive(Debug, Clone, Default)]
+pub struct FlatColumns {
+    /// Ascending by key, without duplicates.
+    columns: Vec<FlatColumn>,
+}
+
+impl FlatColumns {
+    /// Creates a table without columns.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns all columns so far.
+    pub fn as_slice(&self) -> &[FlatColumn] {
+        &self.columns
+    }
+
+    /// Adds the columns of a row that are still missing; allocates only then. The schema must be
+    /// the one that filled the row, and the same for all rows.
+    ///
+    /// # Errors
+    /// `TooManyColumns` above [`COLUMNS_MAX`]; the columns are then unchanged.
+    pub fn add(&mut self, schema: &CompiledSchema, row: &FlatRow) -> Result<(), DecodeError> {
+        let missing = self.missing(row).count();
+        if missing == 0 {
+            return Ok(());
+        }
+        if missing > COLUMNS_MAX.saturating_sub(self.columns.len()) {
+            return Err(DecodeError { path: String::new(), offset: 0, fault: DecodeFault::TooManyColumns });
+        }
+        let added: Vec<_> = self.missing(row).map(|key| FlatColumn::new(schema, key)).collect();
+        self.columns.extend(added);
+        // Two ascending runs, which the sort merges.
+        self.columns.sort_by(|left, right| left.key.cmp(&right.key));
+        Ok(())
+    }
+
+    /// Iterates over the row's values for each column, absent where the row has none.
+    pub fn align<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = FieldValue<'r>> {
+        let mut next = 0;
+        self.columns.iter().map(move |column| {
+            while let Some(key) = row.key(next) {
+                match key.cmp(&column.key) {
+                    Ordering::Less => next += 1,
+                    Ordering::Equal => {
+                        next += 1;
+                        return row.cells.get(next - 1).map_or(FieldValue::Absent, |cell| row.value_of(cell));
+                    }
+                    Ordering::Greater => break,
+                }
+            }
+            FieldValue::Absent
+        })
+    }
+
+    /// Returns the keys of a row that have no column, ascending.
+    fn missing<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = &'r [usize]> {
+        let mut columns = self.columns.iter().peekable();
+        (0..row.len()).filter_map(|cell| row.key(cell)).filter(move |key| {
+            while columns.next_if(|column| *column.key < **key).is_some() {}
+            columns.peek().is_none_or(|column| *column.key != **key)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flatbuffers::FlatBufferBuilder;
+
+    use super::super::fixtures::{MARKED_PAYLOAD, SHAPES_PAYLOAD, marked, shapes};
+    use super::*;
+
+    fn row(plan: &CompiledSchema, payload: &[u8]) -> FlatRow {
+        let mut row = FlatRow::new();
+        row.fill(plan, payload).unwrap();
+        row
+    }
+
+    fn paths(columns: &FlatColumns) -> Vec<&str> {
+        columns.as_slice().iter().map(FlatColumn::path).collect()
+    }
+
+    /// Builds a payload of Shapes with only numbers and words.
+    fn lists(numbers: &[u64], words: &[&str]) -> Vec<u8> {
+        let mut builder = FlatBufferBuilder::new();
+        let numbers = builder.create_vector(numbers);
+        let words: Vec<_> = words.iter().map(|word| builder.create_string(word)).collect();
+        let words = builder.create_vector(&words);
+        let start = builder.start_table();
+        builder.push_slot_always(4 + 2 * 7, numbers);
+        builder.push_slot_always(4 + 2 * 13, words);
+        let root = builder.end_table(start);
+        builder.finish(root, None);
+        builder.finished_data().to_vec()
+    }
+
+    #[test]
+    fn a_payload_becomes_columns_in_the_order_of_the_schema() {
+        // Proves the paths, values and attributes of the columns of a payload with lists of tables.
+        let plan = marked();
+        let row = row(&plan, MARKED_PAYLOAD);
+        let mut columns = FlatColumns::new();
+        columns.add(&plan, &row).unwrap();
+        let expected = "total.user total.system cores.0.id cores.0.times.user cores.0.times.system \
+            cores.0.states.0 cores.0.states.1 cores.0.states.2 cores.1.id causes unit.name unit.heat unit.small \
+            note raw.0 raw.1 load state odd";
+        assert_eq!(paths(&columns).join(" "), expected);
+        let values: Vec<_> = columns.align(&row).collect();
+        assert_eq!(values, row.values().collect::<Vec<_>>());
+        assert_eq!(values[..3], [FieldValue::Unsigned(10), FieldValue::Absent, FieldValue::Unsigned(0)]);
+        assert_eq!(values[5..8], [FieldValue::Text("On"), FieldValue::Absent, FieldValue::Unsigned(9)]);
+        assert_eq!(values[10], FieldValue::Text("eth0"));
+        let user = &columns.as_slice()[3];
+        assert_eq!((user.unit(), user.metric_kind()), (Some("ns"), MetricKind::Counter));
+    }
+
+    #[test]
+    fn columns_are_those_of_the_widest_rows_in_the_order_of_elements() {
+        // Proves that columns of later, wider rows are inserted in order, 10 after 9, for rows that
+        // grow, shrink and change texts.
+        let plan = shapes().select(&["numbers", "words", "last"]).unwrap();
+        let payloads =
+            [lists(&[], &["a"]), lists(&[5; 11], &[]), lists(&[6, 7], &["b", "c"]), lists(&[], &[])];
+        let mut columns = FlatColumns::new();
+        let mut reused = FlatRow::new();
+        for payload in &payloads {
+            reused.fill(&plan, payload).unwrap();
+            columns.add(&plan, &reused).unwrap();
+        }
+        let mut expected: Vec<_> = (0..11).map(|index| format!("numbers.{index}")).collect();
+        expected.extend(["words.0", "words.1", "last"].map(str::to_owned));
+        assert_eq!(paths(&columns), expected);
+        for payload in &payloads {
+            reused.fill(&plan, payload).unwrap();
+            let there = columns.align(&reused).filter(|value| *value != FieldValue::Absent);
+            assert_eq!(there.collect::<Vec<_>>(), reused.values().collect::<Vec<_>>());
+        }
+        reused.fill(&plan, &payloads[2]).unwrap();
+        let values: Vec<_> = columns.align(&reused).collect();
+        assert_eq!(values[..3], [FieldValue::Unsigned(6), FieldValue::Unsigned(7), FieldValue::Absent]);
+        assert_eq!(values[11..], [FieldValue::Text("b"), FieldValue::Text("c"), FieldValue::Unsigned(0)]);
+    }
+
+    #[test]
+    fn absent_objects_and_lists_have_no_columns_but_single_values_do() {
+        // Proves that omitted objects and lists have no columns, while omitted single values do.
+        let mut builder = FlatBufferBuilder::new();
+        let start = builder.start_table();
+        let root = builder.end_table(start);
+        builder.finish(root, None);
+        for (plan, expected) in [(shapes(), "maybe text last"), (marked(), "causes note load state odd")] {
+            let mut columns = FlatColumns::new();
+            columns.add(&plan, &row(&plan, builder.finished_data())).unwrap();
+            assert_eq!(paths(&columns).join(" "), expected);
+        }
+    }
+
+    #[test]
+    fn a_row_that_the_columns_do_not_know_is_aligned_as_far_as_they_go() {
+        // Proves that a row with more cells than columns is aligned to the columns there are.
+        let plan = shapes().select(&["numbers", "last"]).unwrap();
+        let mut columns = FlatColumns::new();
+        columns.add(&plan, &row(&plan, &lists(&[1], &[]))).unwrap();
+        let longer = row(&plan, &lists(&[1, 2, 3], &[]));
+        let values: Vec<_> = columns.align(&longer).collect();
+        assert_eq!(values, [FieldValue::Unsigned(1), FieldValue::Unsigned(0)]);
+    }
+
+    #[test]
+    fn columns_have_a_limit_and_failures_leave_nothing_behind() {
+        // Proves that columns are limited and that a failure leaves no partial row.
+        let plan = shapes().select(&["numbers"]).unwrap();
+        let mut row = row(&plan, &lists(&vec![0; COLUMNS_MAX + 1], &[]));
+        let mut columns = FlatColumns::new();
+        let error = columns.add(&plan, &row).unwrap_err();
+        assert_eq!((error.fault, columns.as_slice().len()), (DecodeFault::TooManyColumns, 0));
+        let cut = &SHAPES_PAYLOAD[..SHAPES_PAYLOAD.len() - 64];
+        assert!(row.fill(&shapes(), cut).is_err());
+        assert!(row.is_empty());
+    }
+}

@@ -1,0 +1,171 @@
+//! Finds the locations and kinds of all numbers in a payload, for compression that does not need
+//! their names.
+
+use std::ops::Range;
+
+use super::bytes::{
+    BoxedDecodeError, UOFFSET_BYTES, decode_error, field_offset, follow, read_length, vtable,
+};
+use super::compile::DEPTH_MAX;
+use super::compiled::{CompiledObject, CompiledSchema, ElementType, Field, FieldType};
+use super::error::DecodeFault;
+use super::value::ScalarType;
+
+/// Largest number of values, objects and texts in a payload; none are returned for one with more.
+/// Offsets may be shared, so a short payload can expand without end.
+pub const NUMERIC_FIELDS_MAX: usize = 1 << 16;
+
+/// The kind of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NumericKind {
+    /// An unsigned integer or a bool.
+    Unsigned,
+    /// An integer in two's complement.
+    Signed,
+    /// An IEEE 754 number.
+    Float,
+}
+
+/// A number in a payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NumericField {
+    /// Range of its bytes.
+    pub bytes: Range<usize>,
+    /// Its kind.
+    pub kind: NumericKind,
+}
+
+struct NumericFieldFinder<'s> {
+    schema: &'s CompiledSchema,
+    count: usize,
+    payload: &'s [u8],
+    found: Vec<NumericField>,
+}
+
+type DecodeResult = Result<(), BoxedDecodeError>;
+
+pub(super) fn numeric_fields(schema: &CompiledSchema, payload: &[u8]) -> Option<Vec<NumericField>> {
+    let mut finder = NumericFieldFinder { schema, count: 0, payload, found: Vec::new() };
+    let root = schema.object(schema.root);
+    follow(payload, 0).and_then(|at| finder.object(root, at, 0)).ok()?;
+    Some(finder.found)
+}
+
+impl<'s> NumericFieldFinder<'s> {
+    fn count_one(&mut self, at: usize) -> DecodeResult {
+        self.count += 1;
+        if self.count > NUMERIC_FIELDS_MAX {
+            Err(decode_error(at, DecodeFault::TooManyValues))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn scalar(&mut self, scalar: ScalarType, at: usize) -> DecodeResult {
+        let number = match scalar {
+            ScalarType::I8 | ScalarType::I16 | ScalarType::I32 | ScalarType::I64 => NumericKind::Signed,
+            ScalarType::F32 | ScalarType::F64 => NumericKind::Float,
+            _ => NumericKind::Unsigned,
+        };
+        self.count_one(at)?;
+        self.found.push(NumericField { bytes: at..at.saturating_add(scalar.size()), kind: number });
+        Ok(())
+    }
+
+    fn object(&mut self, object: &'s CompiledObject, at: usize, depth: usize) -> DecodeResult {
+        if depth >= DEPTH_MAX {
+            return Err(decode_error(at, DecodeFault::TooDeep));
+        }
+        self.count_one(at)?;
+        if object.struct_bytes.is_some() {
+            return object
+                .fields
+                .iter()
+                .try_for_each(|field| self.field(field, at.saturating_add(field.at.into()), depth));
+        }
+        let table = vtable(self.payload, at)?;
+        for field in &object.fields {
+            let offset = field_offset(table, field.at);
+            if offset != 0 {
+                self.field(field, at.saturating_add(offset), depth)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn field(&mut self, field: &'s Field, at: usize, depth: usize) -> DecodeResult {
+        match field.value_type {
+            FieldType::Scalar(scalar) => self.scalar(scalar, at),
+            // A string has no numbers.
+            FieldType::String => self.count_one(at),
+            FieldType::Object(object) => self.nested(object, at, depth),
+            FieldType::Vector(element) => {
+                let at = follow(self.payload, at)?;
+                let length = read_length(self.payload, at)?;
+                self.list(element, at.saturating_add(UOFFSET_BYTES), length, depth)
+            }
+            FieldType::Array(element, length) => self.list(element, at, length.into(), depth),
+        }
+    }
+
+    fn nested(&mut self, object: usize, at: usize, depth: usize) -> DecodeResult {
+        let plan = self.schema;
+        let object = plan.object(object);
+        let at = if object.struct_bytes.is_some() { at } else { follow(self.payload, at)? };
+        self.object(object, at, depth + 1)
+    }
+
+    fn list(&mut self, element: ElementType, at: usize, length: usize, depth: usize) -> DecodeResult {
+        let stride = match element {
+            ElementType::Scalar(scalar) => scalar.size(),
+            ElementType::String => UOFFSET_BYTES,
+            ElementType::Object(object) => self.schema.object(object).struct_bytes.unwrap_or(UOFFSET_BYTES),
+        };
+        for index in 0..length {
+            let at = at.saturating_add(index.saturating_mul(stride));
+            match element {
+                ElementType::Scalar(scalar) => self.scalar(scalar, at)?,
+                ElementType::String => self.count_one(at)?,
+                ElementType::Object(object) => self.nested(object, at, depth)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{MARKED_PAYLOAD, SHAPES_PAYLOAD, marked, recursive, shapes};
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_where_a_projection_reads() {
+        // Proves that numbers are found with their kinds, where a projection reads them, through
+        // structs, tables and lists.
+        let cases = [
+            (marked(), MARKED_PAYLOAD, "total.user", NumericKind::Unsigned),
+            (marked(), MARKED_PAYLOAD, "cores.0.times.user", NumericKind::Unsigned),
+            (shapes(), SHAPES_PAYLOAD, "points.1.y", NumericKind::Float),
+            (shapes(), SHAPES_PAYLOAD, "point.x", NumericKind::Signed),
+        ];
+        for (plan, payload, path, number) in cases {
+            let reach = plan.project(&[path]).unwrap().accessed_bytes(payload).unwrap();
+            let spots = plan.numeric_fields(payload).unwrap();
+            let spot = spots.iter().find(|spot| spot.bytes == reach.values[0]);
+            assert_eq!(spot.map(|spot| spot.kind), Some(number), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_has_none() {
+        // Proves that bytes that do not fit the schema are safe: cuts of a payload, and another
+        // schema.
+        for length in 0..SHAPES_PAYLOAD.len() {
+            if let Some(spots) = shapes().numeric_fields(&SHAPES_PAYLOAD[..length]) {
+                assert!(spots.len() <= NUMERIC_FIELDS_MAX);
+            }
+            drop(recursive().numeric_fields(&SHAPES_PAYLOAD[..length]));
+        }
+        assert_eq!(marked().numeric_fields(&[]), None);
+    }
+}

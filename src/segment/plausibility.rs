@@ -1,0 +1,76 @@
+//! Plausibility: which frame can follow which. Decides what a reader accepts after damage, where
+//! bytes that look like frames may be part of a payload (docs/FORMAT.md, "Damage").
+
+use super::control_frames::{ClockSync, Gap};
+use super::footer::{Footer, Trailer};
+use super::frame_kind::{FrameKind, SampleView};
+use super::header::{CLOCKS_MAX, SegmentHeader, SourceInfo};
+use super::index::IndexFrame;
+use super::reader::SegmentReader;
+use crate::stream::SliceDeframer;
+
+impl SegmentReader {
+    /// Returns whether a frame found at `offset` by a search can follow the frames read before.
+    /// Payloads may contain frames themselves.
+    pub(super) fn can_follow(&self, offset: u64, payload: &[u8]) -> bool {
+        let footer = self.footer.as_ref();
+        match FrameKind::of(payload) {
+            Some(FrameKind::Telemetry) => {
+                SampleView::read(payload).is_some_and(|sample| self.sample_can_follow(&sample))
+            }
+            Some(FrameKind::Gap) => Gap::decode(payload).is_some_and(|gap| {
+                let latest = self.latest.iter().find(|latest| latest.source == gap.source);
+                latest.is_none_or(|latest| gap.first > latest.seq) && gap.first >= self.next_seq(gap.source)
+            }),
+            Some(FrameKind::Index) => {
+                IndexFrame::decode(payload).is_some_and(|index| index.entry.end() == offset)
+            }
+            Some(FrameKind::Header) => {
+                // A replay of several runs is one stream, never sealed.
+                footer.is_none()
+                    && SegmentHeader::decode(payload).is_ok_and(|header| header.run_id != self.header.run_id)
+            }
+            Some(FrameKind::Footer) if footer.is_some() => Some(offset) == self.footer_offset,
+            Some(FrameKind::Footer) => Footer::decode(payload)
+                .is_ok_and(|footer| footer.bytes == offset && footer.header.is_same_segment(&self.header)),
+            Some(FrameKind::Trailer) => Trailer::decode(payload).is_some_and(|trailer| {
+                let footer_bytes = self.deframer.header_bytes() as u64 + u64::from(trailer.footer_length);
+                let footer_offset = self.footer_offset.unwrap_or(trailer.footer_offset);
+                trailer.run_id == self.header.run_id
+                    && trailer.segment == self.header.segment
+                    && footer_offset.checked_add(footer_bytes) == Some(offset)
+            }),
+            Some(FrameKind::Descriptor) => footer.is_none_or(|footer| {
+                SourceInfo::decode(payload)
+                    .is_some_and(|source| footer.header.source(source.id) == Some(&source))
+            }),
+            Some(FrameKind::ClockSync) => footer.is_none_or(|footer| {
+                let table = &footer.header.clock_table;
+                table.len() >= CLOCKS_MAX
+                    || ClockSync::decode(payload).is_some_and(|sync| table.contains(&sync.clocks))
+            }),
+            Some(FrameKind::Marker | FrameKind::Attachment) => true,
+            Some(FrameKind::Unknown(_)) | None => false,
+        }
+    }
+
+    /// Returns whether a sample's number and time follow those of its source's last one, and are
+    /// within the footer's range.
+    fn sample_can_follow(&self, sample: &SampleView<'_>) -> bool {
+        let latest = self.latest.iter().find(|latest| latest.source == sample.source);
+        let follows_latest =
+            latest.is_none_or(|latest| sample.seq > latest.seq && sample.mono_ns >= latest.mono_ns);
+        let totals = self
+            .footer
+            .as_ref()
+            .and_then(|footer| footer.totals.iter().find(|totals| totals.source == sample.source));
+        let is_counted = totals.is_none_or(|totals| {
+            totals.span.is_some_and(|span| (span.first_seq..=span.last_seq).contains(&sample.seq))
+        });
+        follows_latest && is_counted && sample.seq >= self.next_seq(sample.source)
+    }
+
+    fn next_seq(&self, source: u16) -> u64 {
+        self.header.source(source).map_or(0, |source| source.next_seq)
+    }
+}
