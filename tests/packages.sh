@@ -170,10 +170,12 @@ purged() { # With foreign files in the directory, and with a running recorder.
     inside "$root" getent passwd flatcap | grep -q /srv/elsewhere || failed "the existing account was changed"
     quietly inside "$root" flatcap record --quiet --config /etc/flatcap/flatcap.toml --for 1s
     [ -n "$(one "$data/*Z-*.bin")" ] || failed "nothing was recorded"
+    # A killed run leaves its reserved space.
+    touch "$data/flatcap.reserve"
     quietly inside "$root" dpkg --purge flatcap
     [ -z "$(one "$data/*Z-*.bin")" ] || failed "recordings outlive a purge"
     there "$data/notes.txt" "$data/0000000001-not-ours.bin" "$data/kept" || failed "a file that is not flatcap's is gone"
-    gone "$data/flatcap.lock" "$data"/*.compressing "$data"/.*.partial "$data/flatcap.last-good.toml" "$root/etc/flatcap" || failed "the lock or /etc/flatcap outlives a purge"
+    gone "$data/flatcap.lock" "$data"/*.compressing "$data"/.*.partial "$data/flatcap.last-good.toml" "$data/flatcap.reserve" "$root/etc/flatcap" || failed "the lock or /etc/flatcap outlives a purge"
     inside "$root" getent passwd flatcap >/dev/null || failed "the account is gone"
     passed "a purge removes recordings and configuration, and nothing that is not flatcap's"
 
