@@ -14,7 +14,12 @@ fn markers(rig: &Rig) -> Vec<String> {
         return texts;
     }
     for path in [rig.segments("bin"), rig.segments("active")].concat() {
-        let mut reader = SegmentReader::open(&path).unwrap();
+        let mut reader = match SegmentReader::open(&path) {
+            Ok(reader) => reader,
+            // It has no header yet, or was sealed since it was listed.
+            Err(_) if path.extension().is_some_and(|ending| ending == "active") => continue,
+            Err(error) => panic!("{error}"),
+        };
         while let Some(Advance::Frame(at)) = reader.advance().unwrap() {
             if at.kind == FrameKind::Marker {
                 texts.push(Marker::decode(reader.payload(at)).unwrap().text);
