@@ -13,6 +13,7 @@ pub(super) fn width_of(joined: u64) -> u32 {
     u64::BITS - joined.leading_zeros()
 }
 
+// A constant width makes word index and shift of each position constants in an unrolled loop.
 /// Calls a function with the bit width as a compile-time constant.
 macro_rules! by_width {
     (@one $function:ident, $known:literal, ($($argument:expr),*)) => { $function::<$known>($($argument),*) };
@@ -53,6 +54,7 @@ fn pack_known<const WIDTH: usize>(chunk: &Chunk, count: usize, out: &mut Vec<u8>
     if WIDTH == 0 {
         return;
     }
+    // The length of the loop is fixed. Later integers are 0, and `take` cuts their words off.
     for (at, value) in chunk.iter().enumerate() {
         let (word, shift) = (at * WIDTH / 64, at * WIDTH % 64);
         if let Some(low) = words.get_mut(word) {
@@ -61,6 +63,7 @@ fn pack_known<const WIDTH: usize>(chunk: &Chunk, count: usize, out: &mut Vec<u8>
         if shift + WIDTH > 64
             && let Some(high) = words.get_mut(word + 1)
         {
+            // `shift` is above 0 here, as a width is at most 64: no shift by 64.
             *high |= value >> (64 - shift);
         }
     }
@@ -78,6 +81,7 @@ fn unpack_known<const WIDTH: usize>(bytes: &[u8], chunk: &mut Chunk) {
     for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *word = u64::from_le_bytes(*bytes);
     }
+    // A width of 0 has returned above: it would shift by 64 here.
     let mask = u64::MAX >> (64 - WIDTH);
     for (at, value) in chunk.iter_mut().enumerate() {
         let (word, shift) = (at * WIDTH / 64, at * WIDTH % 64);

@@ -74,6 +74,7 @@ impl<'o> BlockBuilder<'o> {
     ) -> io::Result<usize> {
         let data_bytes = self.data_bytes();
         let Self { out, start } = self;
+        // The lists come last: they are complete only when all parts are compressed.
         let groups_at = align(out, start);
         out.extend_from_slice(&offset(groups.len())?.to_le_bytes());
         for group in groups {
@@ -97,11 +98,13 @@ impl<'o> BlockBuilder<'o> {
             DATA_AT,
             CHECKSUM_AT,
         ];
+        // Writing beyond a slice fails, so a wrong PREFIX_BYTES is an error and no corrupt block.
         let mut front = out.get_mut(start..start + PREFIX_BYTES).unwrap_or_default();
         front.write_all(&u32::from(TABLE_AT).to_le_bytes())?;
         front.write_all(b"FCBK")?;
         vtable.iter().try_for_each(|number| front.write_all(&number.to_le_bytes()))?;
         front.write_all(&[0; 2])?;
+        // The offset from a table to its vtable counts backwards. The vtable begins at 8.
         front.write_all(&u32::from(TABLE_AT - 8).to_le_bytes())?;
         front.write_all(&numbers.raw_offset.to_le_bytes())?;
         front.write_all(&numbers.raw_bytes.to_le_bytes())?;

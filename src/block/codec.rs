@@ -80,6 +80,7 @@ impl Codec {
     /// Returns the codec's number in a block (docs/FORMAT.md, section 11).
     pub(super) fn number(self) -> u8 {
         match self {
+            // Levels have no number: decompression does not need them.
             Self::None => 0,
             Self::Lz4 => 1,
             Self::Snappy => 2,
@@ -128,6 +129,7 @@ impl PartCompressor {
                     brotli::CompressorWriter::new(&mut self.output, 4096, u32::from(quality), BROTLI_WINDOW);
                 writer.write_all(bytes)?;
                 writer.flush()?;
+                // Only dropping the writer ends the stream. It hides errors, but a vector has none.
                 drop(writer);
                 &self.output
             }
@@ -155,6 +157,7 @@ impl PartCompressor {
         Ok(match compressed {
             Ok(_) if out.len() - start < bytes.len() => self.codec.number(),
             other => {
+                // Before `?`, so that an error leaves nothing in `out`.
                 out.truncate(start);
                 other?;
                 out.extend_from_slice(bytes);
@@ -178,6 +181,7 @@ impl PartCompressor {
                 Codec::None.number()
             }
             _ => {
+                // These codecs find matches across the whole part, so they need it in one piece.
                 let mut all = std::mem::take(&mut self.gathered);
                 all.clear();
                 rows.for_each(|row| append(&mut all, row));
@@ -268,6 +272,7 @@ impl PartDecompressor {
     ) -> Result<(), BlockError> {
         const BROKEN: BlockError = BlockError::Part("is not valid data of its codec");
         match number {
+            // LZ4, Snappy and Brotli write into a slice, so the vector needs its length before.
             0 | 3 => out.clear(),
             _ => out.resize(raw_bytes, 0),
         }
@@ -307,6 +312,7 @@ impl PartDecompressor {
             4 => {
                 let mut reader = brotli::Decompressor::new(stored, 4096);
                 reader.read_exact(out).map_err(|_| BROKEN)?;
+                // `read_exact` stops at the stated length, with or without an end of the stream.
                 if !matches!(reader.read(&mut [0]), Ok(0)) {
                     return Err(BlockError::Part("decompresses to more bytes than it states"));
                 }

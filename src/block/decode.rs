@@ -71,6 +71,8 @@ impl BlockDecoder {
         let block = CheckedBlock::open(payload)?;
         let mut parts = PartReader::new(&mut self.decompressor, &block)?;
         let order = block.group_order(&mut parts)?;
+        // Lengths and directories of all groups come first, so that wrong sums are found before any
+        // payload or column is decompressed.
         let groups =
             block.groups.iter().map(|group| open_group(group, &mut parts)).collect::<Result<Vec<_>, _>>()?;
         let mut frames = std::mem::take(&mut self.reused.frames);
@@ -154,6 +156,7 @@ impl Block {
             if buffer.len() == frame_bytes {
                 self.rebuild(frame, buffer);
             } else {
+                // A checksum covers the whole frame, so a part of it cannot be made alone.
                 whole.clear();
                 whole.resize(frame_bytes, 0);
                 self.rebuild(frame, &mut whole);
@@ -180,6 +183,7 @@ impl Block {
             }
             Some(DecodedGroup::Payloads(bytes)) => {
                 let payload = bytes.get(at..at + to.len().saturating_sub(header_bytes)).unwrap_or_default();
+                // Always fits: `locate_frames` has made the offsets from these lengths.
                 let _fits = self.checksum.frame_into(to, payload);
             }
             Some(DecodedGroup::Matrix(decoded)) => {
@@ -204,6 +208,7 @@ pub(super) struct CheckedBlock<'a> {
 
 impl<'a> CheckedBlock<'a> {
     pub(super) fn open(payload: &'a [u8]) -> Result<Self, BlockError> {
+        // A Block is one table with vectors of structs: low limits suffice.
         let options = VerifierOptions { max_depth: 4, max_tables: 4, ..VerifierOptions::default() };
         let block = flatbuffers::root_with_opts::<wire::Block<'_>>(&options, payload)
             .map_err(|_| BlockError::Block("is not a valid FlatBuffer"))?;
@@ -268,6 +273,7 @@ impl<'a> CheckedBlock<'a> {
                 .get_mut(usize::from(*group))
                 .ok_or(BlockError::Block("assigns a frame to a group that does not exist"))? += 1;
         }
+        // Later loops number rows by counting frames: equal counts keep them within a matrix.
         if counts.iter().zip(self.groups).any(|(count, group)| *count != group.frames()) {
             return Err(BlockError::Block("assigns a wrong number of frames to a group"));
         }
@@ -440,6 +446,7 @@ impl<'a> PartReader<'a> {
         'a: 'r,
     {
         let (part, stored) = self.stored(number)?;
+        // With other lengths a part without codec is malformed, which `decompress` reports.
         if part.codec() == 0 && part.bytes() == part.stored_bytes() {
             return Ok(stored);
         }
@@ -451,6 +458,8 @@ impl<'a> PartReader<'a> {
     fn stored(&mut self, number: usize) -> Result<(wire::BlockPart, &'a [u8]), BlockError> {
         let (part, start) =
             *self.list.get(number).ok_or(BlockError::Group("refers to a part that does not exist"))?;
+        // Groups may name the same part: each use is charged, or a few bytes could be read any
+        // number of times.
         self.bytes_left = self
             .bytes_left
             .checked_sub(u64::from(part.bytes()))
@@ -472,6 +481,7 @@ impl<'a> PartReader<'a> {
             return Err(BlockError::Group("has no rows, or more than a matrix or its block may have"));
         }
         let decoded = DecodedMatrix::open(&self.decompressed(group.first_part() as usize)?, rows, row_bytes)?;
+        // Charged before `fill` takes eight bytes for each value of a column.
         let columns = (decoded.columns().len() + decoded.raw_ranges().len()) as u64;
         let left = self.columns_left.checked_sub(columns);
         self.columns_left =

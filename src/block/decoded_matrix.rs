@@ -89,6 +89,7 @@ impl DecodedMatrix {
     }
 
     fn column_buckets(&self) -> usize {
+        // `buckets` ends with the number of columns, so it is never empty.
         self.buckets.len() - 1
     }
 
@@ -140,6 +141,7 @@ impl DecodedMatrix {
         &mut self,
         mut bucket: impl FnMut(usize) -> Result<Vec<u8>, BlockError>,
     ) -> Result<(), BlockError> {
+        // One pass finds all leaders: `read_directory` refuses leaders that follow a column.
         let mut needed = self.selected.clone();
         for (column, _) in self
             .columns
@@ -184,6 +186,7 @@ impl DecodedMatrix {
             self.raw_ranges.iter_mut().enumerate().filter(|(_, range_data)| range_data.is_selected)
         {
             range_data.bytes = bucket(lane_buckets + number)?;
+            // No underflow: `PartReader::matrix` refuses a matrix without rows.
             if range_data.bytes.len() != (self.rows - 1) * range_data.range.bytes as usize {
                 return Err(BlockError::Group("has a raw range that does not have the length its rows need"));
             }
@@ -206,6 +209,7 @@ impl DecodedMatrix {
         let mut rest = bytes;
         for number in columns {
             let Some(column) = self.columns.get(number) else { return Err(LENGTH) };
+            // `bytes` is empty if no needed column has bytes of its own: nothing can be split then.
             let own = if column.follows == FOLLOWS_NONE && !bytes.is_empty() {
                 let (own, after) = rest.split_at_checked(column.bytes as usize).ok_or(LENGTH)?;
                 rest = after;
@@ -223,6 +227,7 @@ impl DecodedMatrix {
             } else {
                 let leader =
                     self.value_columns.get(usize::from(column.follows)).copied().flatten().ok_or(LENGTH)?;
+                // A leader has a lower number, so its values are decoded and lie in `before`.
                 let leader = before.get(leader * self.rows..).unwrap_or_default();
                 let difference = value_at(&self.first, column.field)
                     .wrapping_sub(leader.first().copied().unwrap_or_default());
@@ -259,6 +264,7 @@ impl DecodedMatrix {
             let value =
                 self.values.get(patch.first_value + number).copied().unwrap_or_default().to_le_bytes();
             let rest = to.get_mut(patch.at..).unwrap_or_default();
+            // Most columns have 8 or 4 bytes, for which a copy of constant length is enough.
             match patch.bytes {
                 8 => {
                     if let Some(field) = rest.first_chunk_mut() {

@@ -19,6 +19,9 @@ const SAMPLE_ROWS: usize = 1024;
 /// Most distinct values in the sample. A column with [`VALUES_MAX`] equally likely values has about
 /// 900 of them in 1,024 rows.
 const SAMPLE_VALUES_MAX: usize = 960;
+// A sample does not tell 17 to 300 values from text. Forecasting their number by Heaps' law made
+// such words up to 2.5 times smaller, but records of 100 B took 2.6 times as long, and a third more
+// bytes with zstd:3.
 /// A number of values that counts as few however many rows there are.
 const FEW_VALUES_MAX: usize = 16;
 /// The field type of dictionary indices.
@@ -26,9 +29,12 @@ const INDEX_FIELD: FieldRef = FieldRef { at: 0, bytes: 2, kind: ValueType::Unsig
 
 /// Returns a column in dictionary encoding, or `None` if it has too many distinct values.
 pub(super) fn encode(column: &[u64], field: FieldRef) -> Option<Vec<u8>> {
+    // A column shorter than the sample is collected at once, so its sample is empty.
     let sample = column.get(..SAMPLE_ROWS).unwrap_or_default();
     DistinctValues::collect(sample, SAMPLE_VALUES_MAX)?;
     let mut distinct = DistinctValues::collect(column, VALUES_MAX.min(column.len() / ROWS_PER_VALUE_MIN))?;
+    // In order, readings of a converter are nearly its counts, and so are their indices: 6.6 bits a
+    // value with pco, where Parquet's dictionary and zstd:3 take 11.4.
     distinct.sort();
     let mut own = Vec::new();
     let encoding = encoding_choice::encode_without_dictionary(&distinct.values, field, &mut own);
@@ -78,6 +84,7 @@ fn take_encoding(bytes: &mut &[u8]) -> Result<ColumnEncoding, BlockError> {
     let (number, rest) = bytes.split_first().ok_or(CODING)?;
     *bytes = rest;
     ColumnEncoding::from_number(*number)
+        // Nested dictionaries would recurse as deep as a malformed block is long.
         .filter(|encoding| *encoding != ColumnEncoding::Dictionary)
         .ok_or(CODING)
 }
@@ -95,6 +102,7 @@ impl DistinctValues {
     fn collect(column: &[u64], limit: usize) -> Option<Self> {
         // At least twice as many slots as values, so that a free one always exists.
         let bits = width_of(2 * limit as u64);
+        // Callers have 32 rows or more, so `limit` is above 0 and `shift` below 64.
         let mut distinct = Self { slots: vec![0; 1 << bits], shift: u64::BITS - bits, values: Vec::new() };
         for value in column {
             let at = distinct.slot(*value);
@@ -126,6 +134,7 @@ impl DistinctValues {
     /// Returns the slot of a value, or the free slot for it.
     #[inline]
     fn slot(&self, value: u64) -> usize {
+        // Only the upper bits of the product depend on all bits of the value.
         let hash = value.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift;
         let mut at = usize::try_from(hash).unwrap_or_default();
         loop {

@@ -93,12 +93,14 @@ pub(super) fn value_at(row: &[u8], field: FieldRef) -> u64 {
 /// Returns the first column of each bucket, then the number of columns.
 pub(super) fn buckets(columns: &[BlockColumn]) -> Vec<usize> {
     let mut starts = Vec::new();
+    // Full, so that the first column begins a bucket.
     let mut bytes = BUCKET_BYTES;
     for (number, column) in columns.iter().enumerate() {
         if bytes >= BUCKET_BYTES {
             starts.push(number);
             bytes = 0;
         }
+        // Lengths may come from a malformed block.
         bytes = bytes.saturating_add(column.bytes);
     }
     starts.push(columns.len());
@@ -133,11 +135,14 @@ pub(super) fn write_directory(
         end = column.field.at + u32::from(column.field.bytes);
     }
     for column in columns {
+        // FOLLOWS_NONE wraps to 0, so that a column without a leader takes one byte.
         put_varint(u64::from(column.follows.wrapping_add(1)), out);
     }
     for column in columns {
         put_varint(u64::from(column.bytes), out);
     }
+    // The first row lies within the bounds, so neither difference is negative. Both are short if a
+    // column varies little.
     let key = |column: &BlockColumn| column.field.key(value_at(first, column.field));
     for column in columns {
         put_varint(key(column).wrapping_sub(column.lowest), out);
@@ -162,6 +167,7 @@ pub(super) fn read_directory(mut bytes: &[u8], first: &[u8]) -> Result<MatrixDir
     for number in 0..columns.len() {
         let follows = take_varint(&mut rest).ok_or(END)?.wrapping_sub(1);
         let follows = u16::try_from(follows & 0xFFFF).unwrap_or(FOLLOWS_NONE);
+        // Columns further on have FOLLOWS_NONE until they are read, so the number is compared too.
         let leader = columns.get(usize::from(follows)).filter(|column| column.follows == FOLLOWS_NONE);
         if follows != FOLLOWS_NONE && (usize::from(follows) >= number || leader.is_none()) {
             return Err(BlockError::Column(
@@ -175,6 +181,7 @@ pub(super) fn read_directory(mut bytes: &[u8], first: &[u8]) -> Result<MatrixDir
     }
     for column in &mut columns {
         let key = column.field.key(value_at(first, column.field));
+        // Not checked, as wrong bounds can only make a reader skip a group (docs/FORMAT.md).
         column.lowest = key.wrapping_sub(take_varint(&mut rest).ok_or(END)?);
     }
     for column in &mut columns {
@@ -196,6 +203,7 @@ fn read_raw_ranges(bytes: &mut &[u8], first: &[u8]) -> Result<Vec<RawRange>, Blo
     let mut raw_ranges = Vec::new();
     let mut end = 0_u64;
     for _ in 0..count {
+        // Counted from the end of the last range: ranges are in order and cannot overlap.
         let at = end.saturating_add(take_varint(bytes).ok_or(END)?);
         let length = take_varint(bytes).ok_or(END)?;
         end = at.saturating_add(length);
@@ -222,6 +230,7 @@ fn read_columns(bytes: &mut &[u8], first: &[u8]) -> Result<Vec<BlockColumn>, Blo
     let mut columns = Vec::with_capacity(count);
     let mut end = 0_u64;
     for (form, encoding) in forms.iter().zip(encodings) {
+        // Counted from the end of the last column: columns are in order and cannot overlap.
         let at = end.saturating_add(take_varint(&mut rest).ok_or(END)?);
         let kind =
             ValueType::from_number(form >> 4).ok_or(BlockError::Column("has an unknown value type"))?;

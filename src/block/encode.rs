@@ -229,6 +229,8 @@ impl BlockEncoder {
                     let (at, length) = list.rows.get(number).copied().unwrap_or_default();
                     run.bytes.get(at as usize..(at + length) as usize).unwrap_or_default()
                 };
+                // Offsets are those of the first row. Rows that have their fields elsewhere cost
+                // size but stay exact: columns are bytes at an offset.
                 let fields = self.fields(source, payload(0));
                 let rows = list.rows.len();
                 self.encoded.codec = Some(codec);
@@ -250,6 +252,7 @@ impl BlockEncoder {
             GroupKey::Mixed(_) => {
                 self.parts.add_lengths(list, table)?;
                 if run.has_only_payloads && self.grouper.groups.len() == 1 {
+                    // The only group has all payloads in order: they need no gathering.
                     self.parts.add(codec, run.bytes, table)?;
                 } else {
                     self.parts.add_rows(list, 0, run.bytes, table)?;
@@ -262,6 +265,7 @@ impl BlockEncoder {
                 (wire::BlockLayout::Frames, 0, 0)
             }
         };
+        // Only a matrix is sure to have frames of one source. `distribute_common` shares the rest.
         if layout == wire::BlockLayout::Matrix
             && let Some(size) = self.sizes.iter_mut().find(|size| size.source == source)
         {

@@ -45,6 +45,7 @@ impl ColumnEncoding {
 
     /// Returns the smallest of our own encodings and its size in bytes. Nothing is written.
     pub(super) fn smallest(values: &[u64]) -> (Self, usize) {
+        // `ALL` has the order of these sizes. `zip` ends after the four encodings of our own.
         let fewest =
             Self::ALL.into_iter().zip(size_estimate::encoded_sizes(values)).min_by_key(|(_, bytes)| *bytes);
         fewest.unwrap_or((Self::Plain, 0))
@@ -95,6 +96,7 @@ impl SignedRange {
 
     #[inline]
     pub(super) fn add(&mut self, number: u64) {
+        // Signed, as differences lie around 0: unsigned, -1 would be far above 1.
         self.lowest = self.lowest.min(number.cast_signed());
         self.highest = self.highest.max(number.cast_signed());
     }
@@ -104,6 +106,7 @@ impl SignedRange {
     }
 
     pub(super) fn width(&self) -> u32 {
+        // The difference may exceed an i64, but not a u64: it wraps to the right bits.
         width_of(self.highest.wrapping_sub(self.lowest).cast_unsigned())
     }
 }
@@ -131,12 +134,14 @@ fn encode_chunks(mut numbers: impl Iterator<Item = u64>, count: usize, out: &mut
     let (mut bases, mut packed) = (Vec::new(), Vec::new());
     for at in 0..chunks {
         let (mut chunk, mut range, mut filled): (Chunk, _, _) = ([0; CHUNK], SignedRange::new(), 0);
+        // The chunk comes first in `zip`: when it is full, no number is taken and lost.
         for (slot, number) in chunk.iter_mut().zip(&mut numbers) {
             *slot = number;
             range.add(number);
             filled += 1;
         }
         let lowest = range.lowest();
+        // The rest of the chunk stays 0, as `pack` requires.
         let joined = chunk.iter_mut().take(filled).fold(0, |joined, number| {
             *number = number.wrapping_sub(lowest);
             joined | *number
@@ -161,12 +166,14 @@ fn decode_chunks(bytes: &[u8], values: &mut [u64]) -> Result<(), BlockError> {
     }
     let lengths = widths.iter().zip(values.chunks(CHUNK));
     let sum = lengths.map(|(width, values)| packed_bytes(values.len(), u32::from(*width))).sum::<usize>();
+    // The length of the bases is not stored: they are what the packed values leave.
     let bases_bytes = rest.len().checked_sub(sum).ok_or(BlockError::Column("ends before its values"))?;
     let (mut bases, mut packed) = rest.split_at(bases_bytes);
     let mut chunk = [0; CHUNK];
     for (width, values) in widths.iter().zip(values.chunks_mut(CHUNK)) {
         let base = unzigzag(take_varint(&mut bases).ok_or(BlockError::Column("has a truncated base"))?);
         let bytes = packed_bytes(values.len(), u32::from(*width));
+        // Never too short: `packed` has the sum of these lengths.
         let (own, after) = packed.split_at_checked(bytes).unwrap_or((packed, &[]));
         packed = after;
         unpack(own, u32::from(*width), &mut chunk);
@@ -230,6 +237,7 @@ fn unzigzag(number: u64) -> u64 {
 
 #[inline]
 pub(super) fn varint_bytes(number: u64) -> usize {
+    // 0 takes a byte too.
     width_of(number | 1).div_ceil(7) as usize
 }
 
@@ -246,6 +254,7 @@ pub(super) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
 #[inline]
 pub(super) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
+    // At most ten bytes. What the tenth has beyond bit 63 is dropped.
     for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first()?;
         *bytes = rest;

@@ -71,6 +71,7 @@ pub(super) fn encode_without_dictionary(
     out: &mut Vec<u8>,
 ) -> ColumnEncoding {
     let (encoding, bytes) = ColumnEncoding::smallest(column);
+    // Lower limits than those of noise: a dictionary has few values, and its indices few bits.
     let is_worth = column.len() >= ROWS_MIN / 4 && 2 * bytes >= column.len();
     let numeric = if is_worth { try_numeric(column, field, encoding, bytes) } else { None };
     append_smaller(column, numeric, (encoding, bytes), out)
@@ -118,6 +119,7 @@ fn try_numeric(
 ) -> Option<NumericTrial> {
     let sample = column.get(..SAMPLE_ROWS).unwrap_or(column);
     let in_all = |bytes: usize| bytes.saturating_mul(column.len()) / sample.len().max(1);
+    // Both sizes come from the same rows, so that a sample unlike the rest favours neither.
     let own_bytes =
         if sample.len() < column.len() { in_all(ColumnEncoding::smallest(sample).1) } else { bytes };
     let attempt = |numbers, order| {
@@ -125,12 +127,16 @@ fn try_numeric(
         Some(NumericTrial {
             numbers,
             order,
+            // The header does not grow with the rows.
             bytes: header_bytes + in_all(encoded_sample.len() - header_bytes),
             encoded_sample,
         })
     };
+    // How far differences spread decides on the order, which saves a trial of the other one.
     let [low, high] = if encoding == ColumnEncoding::DeltaOfDelta { [1, 2] } else { [0, 1] };
     let order = if spread(sample, high) < spread(sample, low) { high } else { low };
+    // Text is tried too: without that, log lines in columns took 26,308 instead of 13,868 bytes if
+    // there was no codec.
     let integers = attempt(PcoType::Integers, order)?;
     // Text may look like floats, but does not get smaller as such.
     let may_be_float = field.kind == ValueType::Float || is_float(column, field.bytes) && !is_text(column);
@@ -158,6 +164,7 @@ fn spread(column: &[u64], order: usize) -> u64 {
     }
     // The first ones are values, not differences.
     let numbers = numbers.get(order..).unwrap_or_default();
+    // The sum of many i64 exceeds an i64; their mean does not.
     let sum: i128 = numbers.iter().map(|number| i128::from(*number)).sum();
     let mean = i64::try_from(sum / numbers.len().max(1) as i128).unwrap_or_default();
     numbers.iter().map(|number| u64::from(width_of(number.abs_diff(mean)))).sum()
@@ -165,6 +172,8 @@ fn spread(column: &[u64], order: usize) -> u64 {
 
 /// Whether values look like IEEE 754 numbers: zero, or finite and neither huge nor tiny.
 pub(super) fn is_float(column: &[u64], bytes: u8) -> bool {
+    // Magnitudes of 2^-255 to 2^257 (f64) and 2^-63 to 2^65 (f32). The exponent of small integers
+    // is 0, that of infinities and NaNs the highest: both are outside.
     column.iter().take(TYPE_SAMPLE_ROWS).all(|value| match bytes {
         8 => *value == 0 || (0x300..0x500).contains(&(value >> 52 & 0x7FF)),
         4 => *value == 0 || (0x40..0xC0).contains(&(value >> 23 & 0xFF)),

@@ -118,6 +118,7 @@ impl FrameGrouper {
             if is_block(payload) {
                 return Err(nested_block(at));
             }
+            // A frame with a wrong checksum may state a wrong source.
             let source = if is_intact { source_of(payload) } else { None };
             let offset = at + header_bytes;
             self.add(
@@ -148,6 +149,7 @@ impl FrameGrouper {
             let bytes = *length as usize;
             let (payload, after) = rest.split_at_checked(bytes).unwrap_or_default();
             if is_block(payload) {
+                // Where the frame would begin: payloads have no headers.
                 return Err(nested_block(at + self.order.len() * header_bytes));
             }
             let frame = FrameInfo { offset: at, bytes, source: source_of(payload), is_intact: true };
@@ -178,6 +180,7 @@ impl FrameGrouper {
             SameGroup::All => (usize::MAX, None),
         };
         let (first, mut rest) = (group.rows.len(), bytes);
+        // A loop of its own for what needs no lookup: 3 ns less for each payload than `add`.
         for length in lengths.iter().take(capacity) {
             let Some((payload, after)) = rest.split_at_checked(*length as usize) else { break };
             let Ok(offset) = u32::try_from(at) else { break };
@@ -251,6 +254,7 @@ impl FrameGrouper {
         }
         if let (Some(source), GroupKey::Mixed(_)) = (frame.source, group.key) {
             let frame_bytes = (header_bytes + frame.bytes) as u64;
+            // Frames of a source often follow each other, so the map waits for the next source.
             match &mut self.latest_sum {
                 Some((running, sum)) if *running == source => *sum += frame_bytes,
                 other => {
@@ -285,6 +289,8 @@ impl FrameGrouper {
 
     /// Returns the group of a shape. Creates it if necessary.
     fn find_group(&mut self, mut key: GroupKey, options: CompressionOptions) -> usize {
+        // Frames with wrong checksums need their headers, so they join no mixed group. Their group,
+        // mixed ones and successors of full ones may exceed the limit: readers allow 65,536.
         if self.groups.len() >= GROUPS_MAX && !self.by_key.contains_key(&key) && key != GroupKey::BadChecksum
         {
             key = GroupKey::Mixed(options);
@@ -296,6 +302,7 @@ impl FrameGrouper {
             number = next;
         }
         if number == next {
+            // A group is its own successor until another one follows it.
             self.groups.push(FrameGroup { key, options, rows: std::mem::take(&mut self.spare_rows), next });
         }
         if let Some(group) = self.groups.get_mut(self.last) {
@@ -309,6 +316,8 @@ impl FrameGrouper {
         if let Some((source, sum)) = self.latest_sum.take() {
             *self.sums.entry(source).or_default() += sum;
         }
+        // Before groups are merged, as mixed groups have no source. Mixed frames were counted in
+        // `add` and `add_run`.
         for group in &self.groups {
             if let GroupKey::Rows { source, row_bytes } = group.key {
                 let sum = group.rows.len() * (header_bytes + row_bytes as usize);

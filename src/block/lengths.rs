@@ -7,6 +7,7 @@ pub(super) fn encode(lengths: impl Iterator<Item = u32> + Clone, out: &mut Vec<u
     let bounds = lengths.clone().fold((u32::MAX, 0), |(lowest, highest): (u32, u32), length| {
         (lowest.min(length), highest.max(length))
     });
+    // Without any length the lowest is still u32::MAX: the smaller bound makes it 0.
     let (lowest, highest) = (bounds.0.min(bounds.1), bounds.1);
     let above = lengths.map(|length| length - lowest);
     out.clear();

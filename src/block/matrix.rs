@@ -15,6 +15,8 @@ use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT};
 
 /// Rows by which to decide whether a word is one value of eight bytes or two of four.
 const HALVES_SAMPLE_ROWS: usize = 256;
+// Tiles, a hash in four chains and counting by AVX-512 made columns 1.5 times as fast
+// (docs/BENCHMARKS.md).
 /// Bytes of rows that are transposed at a time (so that they stay in the first-level cache), and
 /// the most rows of such a tile.
 const TILE_BYTES: usize = 16 << 10;
@@ -80,6 +82,7 @@ impl KnownFields {
 
     /// Whether a field lies at the word with this offset: all of the word, or half of it.
     pub(super) fn has_any(&self, at: u32) -> bool {
+        // Without a schema no word after the envelope needs a lookup.
         at <= self.last && [(at, 8), (at, 4), (at + 4, 4)].iter().any(|key| self.kinds.contains_key(key))
     }
 
@@ -118,6 +121,8 @@ impl MatrixEncoder {
         for (number, field) in self.fields.iter().enumerate() {
             let values = self.values(number, rows);
             let (mut column, hash) = measure_column(*field, fields.has(*field), values);
+            // Equal hashes prove nothing, so all rows are compared. Only columns that follow none
+            // are leaders: readers refuse others.
             let leader = shapes.get(&(hash, field.bytes)).copied();
             if let Some(leader) = leader.filter(|leader| self.differ_by_constant(*leader, number, rows)) {
                 column.follows = u16::try_from(leader).unwrap_or(FOLLOWS_NONE);
@@ -158,6 +163,8 @@ impl MatrixEncoder {
         self.changed_bits.resize(words, 0);
         self.words_outside.clear();
         self.words_outside.push(0..words);
+        // The first rows decide. With that and small trials, of 2,300 kinds of rows in six codecs
+        // one block was 6.8 % larger than by all rows, and no other more than 3 %.
         let sampled = raw_ranges::sampled_rows(row_bytes).min(rows);
         self.add_changed_bits(1..sampled, row);
         let all = RowSet { count: rows, row, changed_bits: &self.changed_bits };
@@ -208,6 +215,8 @@ impl MatrixEncoder {
             let (low, high) = (fields.field_at(at, 4), fields.field_at(at + 4, 4));
             let (has_low, has_high) = (*changed_bits << 32 != 0, *changed_bits >> 32 != 0);
             let sample = || (0..rows.min(HALVES_SAMPLE_ROWS)).map(|number| value_at(row(number), field));
+            // The schema decides before a sample does: a filter can use only the bounds of a column
+            // that is exactly its field.
             if bytes < 8 || fields.has(field) {
                 self.fields.push(field);
             } else if !has_low
@@ -282,6 +291,7 @@ fn add_changed_words(first: &[u8], rows: &[&[u8]], from: usize, changed_bits: &m
             *changed_bits = all;
             continue;
         }
+        // The last words of a range are fewer than that, or the last one of a row is not whole.
         for (word, changed_bits) in (word..).zip(changed_bits) {
             let field = FieldRef {
                 at: u32::try_from(8 * word).unwrap_or(u32::MAX),

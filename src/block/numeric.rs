@@ -46,6 +46,7 @@ pub(super) fn encode(values: &[u64], numbers: PcoType, order: usize) -> Option<(
     let config = ChunkConfig::default()
         .with_compression_level(LEVEL)
         .with_delta_spec(delta)
+        // A column is one page, whatever the default of the library is: `read` opens just one.
         .with_paging_spec(PagingSpec::Exact(vec![values.len()]));
     match numbers {
         PcoType::Integers => write(values, &config),

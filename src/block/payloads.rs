@@ -108,6 +108,7 @@ impl BlockDecoder {
         let mut parts = PartReader::new(decompressor, &block)?;
         parts.lengths_into(group, &mut spare.compressed_lengths, &mut spare.lengths)?;
         let bytes = parts.borrow(group.first_part() as usize + 1, &mut spare.bytes)?;
+        // The same checks as those of `locate_frames`, without a list of frames.
         let sum: u64 = spare.lengths.iter().map(|length| u64::from(*length)).sum();
         if sum != bytes.len() as u64 || sum + block.frame_headers_bytes() != block.raw_bytes as u64 {
             return Err(LENGTH);
@@ -134,6 +135,7 @@ impl Block {
             DecodedGroup::Matrix(decoded) => decoded.first().to_vec(),
             _ => Vec::new(),
         };
+        // One row for each matrix is patched from frame to frame, so constants are copied once.
         let mut rows: Vec<Vec<u8>> = self.groups.iter().map(first).collect();
         let header_bytes = self.checksum.frame_bytes(0);
         let mut skipped = 0;

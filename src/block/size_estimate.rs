@@ -23,12 +23,15 @@ struct SizeEstimate {
 
 impl SizeEstimate {
     fn new(values: &[u64]) -> Self {
+        // The first value counts as no change. Written, it is a difference to 0 that may widen the
+        // first chunk of deltas, or eight bytes of the sparse encoding: no estimate has these.
         Self { bytes: [0; 4], previous_value: values.first().copied().unwrap_or_default(), previous_delta: 0 }
     }
 
     /// Adds whole chunks. With AVX-512 (eight values at a time) this takes a quarter of the time:
     /// 0.46 instead of 1.9 ns a value (docs/BENCHMARKS.md).
     fn add_chunks(&mut self, chunks: &[Chunk]) {
+        // AVX-512CD counts leading zeros of vectors, which `width_of` needs.
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512cd") {
             // SAFETY: the line above has found the processor features that the function needs.

@@ -28,6 +28,7 @@ pub(super) fn distribute_common(sizes: &mut [SourceSize], raw_bytes: u64, stored
     for size in sizes {
         // No overflow: both factors are below 2^28 in blocks we write, and within the limits in
         // others.
+        // A malformed block may state 0 raw bytes.
         size.stored_bytes += common.saturating_mul(size.raw_bytes) / raw_bytes.max(1);
     }
 }

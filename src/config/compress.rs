@@ -52,6 +52,7 @@ impl FromStr for SourceCompressionConfig {
             .split_once('=')
             .filter(|(name, _)| !name.is_empty())
             .ok_or_else(|| format!("{text:?} is not NAME=CODEC/LAYOUT, such as process=zstd:9/row"))?;
+        // Without a layout the general one applies, even if another text changes it later.
         let (codec, layout) = match way.split_once('/') {
             Some((codec, layout)) => (codec, Some(layout.parse::<Layout>()?)),
             None => (way, None),
@@ -70,6 +71,8 @@ impl fmt::Display for SourceCompressionConfig {
 impl SourceCompressionConfig {
     /// Returns whether a configuration can have a source of this name.
     pub(super) fn names_a_source(&self) -> bool {
+        // An instance need not exist: another text may define it, and `compress` is read before the
+        // sources.
         match self.name.split_once('.') {
             None => SourceName::find(&self.name).is_some_and(|name| !name.has_instances()),
             Some((name, instance)) => {

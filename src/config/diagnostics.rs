@@ -97,6 +97,7 @@ impl<'t> Diagnostics<'t> {
 
     /// Reports a problem of `key`, which is or belongs at `offset`.
     pub(super) fn reject_at(&mut self, offset: usize, key: &str, problem: Problem) {
+        // The key comes with its table here, each of which may be long.
         let key = Some(shortened(key, 2 * KEY_CHARS_MAX));
         self.findings.push(ConfigFinding { offset: Some(offset), key, value: None, problem });
     }
@@ -113,6 +114,8 @@ impl<'t> Diagnostics<'t> {
 
     /// Reports a problem of a value. A default value is not shown, except by the problem itself.
     pub(super) fn reject<T>(&mut self, given: &ParsedValue<T>, problem: Problem) {
+        // The text as written, for the operator to search for. The span is one of the concatenated
+        // texts, so this works for any file and variable.
         let value = given.span.clone().map(|span| shortened(self.texts.text(span), VALUE_CHARS_MAX));
         self.findings.push(ConfigFinding {
             offset: given.offset(),
@@ -145,12 +148,14 @@ impl<'t> Diagnostics<'t> {
     /// Returns the problems of a text that no other text can fix.
     pub(super) fn into_local_findings(mut self) -> Findings {
         // Suggestions are made only for errors that are kept, which bounds the cost of a hostile
-        // file.
+        // file. They are sorted before the cut, so that the first ones of the file are kept.
         self.unknown.sort_by_key(|unknown| unknown.offset);
         let uncounted = self.unknown.len().saturating_sub(ERRORS_MAX);
         self.unknown.truncate(ERRORS_MAX);
         let explained: Vec<ConfigFinding> =
             self.unknown.iter().map(|unknown| self.explain(unknown)).collect();
+        // Another text may settle a conflict between keys, so only the merged tree is judged for
+        // those.
         self.findings.retain(|found| !found.problem.is_cross_key());
         self.findings.extend(explained);
         Findings { found: self.findings, uncounted }
@@ -158,6 +163,7 @@ impl<'t> Diagnostics<'t> {
 
     /// Returns the conflicts between keys, which may be in several texts.
     pub(super) fn into_cross_key_findings(mut self) -> Findings {
+        // All other problems were found in the text that has them; the merged tree repeats some.
         self.findings.retain(|found| found.problem.is_cross_key());
         Findings { found: self.findings, uncounted: 0 }
     }
@@ -165,6 +171,7 @@ impl<'t> Diagnostics<'t> {
     fn explain(&self, unknown: &UnknownKey) -> ConfigFinding {
         let is_table = |known: &&KnownKey| matches!(known.expected, ExpectedValue::Table(_));
         let siblings = self.known.iter().filter(|known| known.table == unknown.table);
+        // Only tables at the top level were renamed.
         let new_name = match (unknown.is_table, unknown.table.as_str()) {
             (true, "") => renamed(&unknown.key, ""),
             (true, _) => None,
@@ -183,6 +190,7 @@ impl<'t> Diagnostics<'t> {
         } else {
             let keys: Vec<&str> = siblings.filter(|known| !is_table(known)).map(|known| known.key).collect();
             let home = self.known.iter().find(|known| known.key == unknown.key && !is_table(known));
+            // A key that another table has is in the wrong place, not misspelt.
             let near = if home.is_some() { None } else { nearest(&unknown.key, keys.iter().copied()) };
             Problem::UnknownKey {
                 near,
@@ -209,6 +217,8 @@ impl Findings {
     /// Adds other findings. Keeps at most [`ERRORS_MAX`] and counts the rest.
     pub(super) fn add(&mut self, others: Self) {
         self.found.extend(others.found);
+        // Cut after each text, so that many hostile texts take no more memory than one. An offset
+        // is also a position among the texts, so the order is that of the layers.
         self.found.sort_by_key(|found| found.offset.unwrap_or(usize::MAX));
         self.uncounted += others.uncounted + self.found.len().saturating_sub(ERRORS_MAX);
         self.found.truncate(ERRORS_MAX);
@@ -241,9 +251,11 @@ impl<T> ParsedValue<T> {
 
 /// Returns the most similar name among `known`, if it is similar enough.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    // The cost of a comparison grows with the product of both lengths.
     if name.chars().count() > KEY_CHARS_MAX {
         return None;
     }
+    // All known names are in lower case, so capitals are no difference.
     let name = name.to_lowercase();
     known
         .map(|candidate| (strsim::jaro_winkler(&name, candidate), candidate))
@@ -259,6 +271,7 @@ pub(super) fn joined(table: &str, key: &str) -> String {
 
 /// Returns a key as written in TOML: bare if possible, else in quotes.
 fn key_text(key: &str) -> String {
+    // Without quotes, a key that contains a dot would read as a table and a key.
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !key.is_empty() && key.chars().all(is_bare) {
         shortened(key, KEY_CHARS_MAX)
@@ -275,6 +288,7 @@ fn shortened(text: &str, chars_max: usize) -> String {
             short.push_str("...");
             break;
         }
+        // A newline would end the line of the message; an escape sequence would reach the terminal.
         if c.is_control() {
             short.extend(c.escape_default());
         } else {

@@ -23,8 +23,10 @@ pub const VARIABLE_PREFIX: &str = "FLATCAP_";
 /// Largest number of settings from the environment; one more is an error.
 pub const VARIABLES_MAX: usize = 256;
 /// Variables of flatcap that are not settings.
+// The log filter is set before the configuration is read, so it is no setting.
 const FOREIGN_VARIABLES: [&str; 1] = ["FLATCAP_LOG"];
 /// Replaces the dot of a key's full name in the name of a variable.
+// One underscore does not separate: many keys contain one.
 const DOT: &str = "__";
 
 /// Adds the variables that are settings to `texts`, in the order of their names. `bytes_left`
@@ -38,9 +40,12 @@ pub(super) fn add(
     bytes_left: &mut usize,
 ) -> Result<(), Vec<ConfigError>> {
     let mut errors = Vec::new();
+    // A name that is not UTF-8 is converted all the same: as no setting has it, it is reported, not
+    // ignored.
     let mut variables: Vec<_> =
         variables.iter().map(|(name, value)| (name.to_string_lossy(), value)).collect();
     variables.retain(|(name, _)| name.starts_with(VARIABLE_PREFIX) && !is_foreign(name));
+    // The environment has no order of its own; sorted, errors come in the same order each time.
     variables.sort();
     for (count, (name, value)) in variables.into_iter().enumerate() {
         let mut reject = |problem| {
@@ -51,6 +56,7 @@ pub(super) fn add(
             reject(Problem::VariableNotUtf8);
             continue;
         };
+        // One error stands for all that follow, here and below.
         if count >= VARIABLES_MAX {
             reject(Problem::TooManyVariables { limit: VARIABLES_MAX });
             break;
@@ -73,12 +79,14 @@ pub(super) fn tree<'t>(
     files: &DeTable<'_>,
 ) -> DeTable<'t> {
     let mut tree = DeTable::new();
+    // `known_keys` parses a configuration, which most calls can do without.
     if texts.variables().next().is_none() {
         return tree;
     }
     let keys = known_keys();
     let mut seen = BTreeSet::new();
     for variable in texts.variables() {
+        // The kernel accepts a name twice, and programs disagree which one counts.
         let setting = if seen.insert(variable.name) {
             EnvKey::of(variable.name, &keys, files)
         } else {
@@ -115,7 +123,9 @@ struct EnvKey<'k> {
 
 impl<'k> EnvKey<'k> {
     fn of(name: &str, keys: &'k [KnownKey], files: &DeTable<'_>) -> Result<Self, Problem> {
+        // A table has no value of its own, so no variable names one.
         let keys = || keys.iter().filter(|known| !matches!(known.expected, ExpectedValue::Table(_)));
+        // Instances first: in `keys` they all have the name `name`, which must not match literally.
         for kind in SourceName::ALL.iter().filter(|name| name.has_instances()) {
             let kind = kind.as_str();
             let Some((instance, key)) = instance_and_key(name, kind) else { continue };
@@ -157,6 +167,8 @@ fn capitals(text: &str) -> String {
 fn instance_and_key<'n>(name: &'n str, kind: &str) -> Option<(&'n str, &'n str)> {
     let start = format!("{}{DOT}", variable_of("source", kind));
     let (instance, key) = name.strip_prefix(&start)?.rsplit_once(DOT)?;
+    // Names of instances are lower case. A lower-case letter in a variable would be a second
+    // spelling of the same one.
     let is_written_so = !instance.is_empty() && !instance.contains(|c: char| c.is_ascii_lowercase());
     is_written_so.then_some((instance, key))
 }
@@ -169,6 +181,7 @@ fn instance_and_key<'n>(name: &'n str, kind: &str) -> Option<(&'n str, &'n str)>
 /// [`Problem::AmbiguousVariable`] if several instances differ only in dashes.
 fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String, Problem> {
     let name = instance.to_ascii_lowercase();
+    // Shells do not accept a dash in the name of a variable, so an underscore also means a dash.
     let instances = files
         .get("source")
         .and_then(|sources| sources.get_ref().get(kind))
@@ -189,6 +202,7 @@ fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String
 /// Returns the most similar variable. One underscore instead of two is the most common mistake.
 fn near<'k>(name: &str, keys: impl Iterator<Item = &'k KnownKey>) -> Option<String> {
     let instances = ["file", "command"].map(|kind| (format!("source.{kind}.name"), kind));
+    // The candidates for an instance carry the name from the variable, so that only keys differ.
     let candidates: Vec<String> = keys
         .map(|known| {
             let of_instance = instances.iter().find(|(table, _)| *table == known.table);
@@ -214,6 +228,7 @@ fn value<'t>(
     variable: &EnvVariable<'t>,
     setting: &EnvKey<'_>,
 ) -> Option<DeValue<'t>> {
+    // The key decides what a value is, not its look: a directory called `5` needs no quotes.
     let found = match setting.wanted {
         ExpectedValue::Flag | ExpectedValue::Number(_) => "a string",
         ExpectedValue::Numbers(_)

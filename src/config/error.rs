@@ -59,6 +59,8 @@ impl Problem {
     /// Returns whether the problem involves several settings, one of which another file may set.
     /// Such a problem is not reported for one file alone.
     pub(super) fn is_cross_key(&self) -> bool {
+        // A new variant that involves two keys belongs here. Otherwise a file is blamed for what
+        // another one corrects.
         matches!(
             self,
             Self::Missing { .. }
@@ -364,6 +366,7 @@ pub enum Problem {
         /// The limit in effect.
         memory_max: u64,
         /// The memory needed with the shortest queue.
+        // Boxed, because the budget would make every `Problem` as large as itself.
         memory: Box<MemoryBudget>,
         /// The smallest sufficient limit, in whole MiB.
         least: u64,

@@ -104,6 +104,7 @@ impl ExpectedValue {
 
 impl fmt::Display for ExpectedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Ranges are those that the check used, so a message cannot contradict it.
         let limits = self.limits().unwrap_or_default();
         match self {
             Self::Duration(_) => write!(f, "write a number with ns, us, ms, s, m, h or d, {limits}"),

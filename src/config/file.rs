@@ -58,6 +58,7 @@ impl ConfigFile {
         let in_file = |problem| error(path, problem);
         let unreadable = |error| in_file(Problem::Unreadable(error));
         let file = open(path).map_err(unreadable)?;
+        // Kind, owner and mode are those of the opened file: the path may lead elsewhere by now.
         let kind = file.metadata().map_err(unreadable)?.file_type();
         if let Some(found) = non_regular_kind(kind) {
             return Err(in_file(Problem::NotAFile { found }));
@@ -66,6 +67,7 @@ impl ConfigFile {
         let mut bytes = Vec::new();
         // One byte more than the limit, to detect a file that exceeds it.
         let limit = FILE_BYTES_MAX as u64 + 1;
+        // The size in the metadata is no substitute, since the file may grow.
         file.take(limit).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() > FILE_BYTES_MAX {
             return Err(in_file(Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 }));
@@ -75,6 +77,7 @@ impl ConfigFile {
             .ok_or_else(|| in_file(Problem::AllTooLarge { limit: FILE_BYTES_MAX as u64 }))?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let offset = error.utf8_error().valid_up_to();
+            // Everything before that byte is valid, so line and column can be counted.
             let before = error.as_bytes().get(..offset).and_then(|valid| std::str::from_utf8(valid).ok());
             let place = line_and_column(&path.display().to_string(), before.unwrap_or_default(), offset);
             Box::new(ConfigError {
@@ -108,22 +111,27 @@ impl DropIns {
         for entry in entries {
             let name = entry.map_err(unreadable)?.file_name();
             let bytes = name.as_bytes();
+            // Editors write locks and backups under hidden names, some of which end in .toml.
             if bytes.starts_with(b".") {
                 continue;
             }
             if bytes.ends_with(b".toml") {
+                // Stops here, because a wrong directory may have any number of files.
                 if names.len() == DROP_INS_MAX {
                     return Err(error(folder, Problem::TooManyFiles { limit: DROP_INS_MAX }));
                 }
                 names.push(name);
                 continue;
             }
+            // Sorted and cut as it grows: the first names are the same each time, and memory is
+            // bounded.
             others.insert(name);
             if others.len() > SKIPPED_MAX {
                 others.pop_last();
                 more += 1;
             }
         }
+        // `read_dir` has no order. Bytes, not a locale, so that all hosts read in the same order.
         names.sort();
         let paths = others.into_iter().map(|name| folder.join(name)).collect();
         let passed_over = SkippedFiles { paths, more };
@@ -152,6 +160,7 @@ fn non_regular_kind(kind: FileType) -> Option<&'static str> {
 /// file.
 fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
     let rights = |metadata: &Metadata| OwnerAndMode { owner: metadata.uid(), mode: metadata.mode() & 0o7777 };
+    // Links are resolved: who can write to the directory of the real file can replace it.
     let whole = path.canonicalize()?;
     Ok(Provenance {
         path: path.to_owned(),

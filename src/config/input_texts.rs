@@ -45,6 +45,7 @@ impl InputTexts {
 
     /// Adds a variable.
     pub(super) fn add_variable(&mut self, name: &str, value: &str) {
+        // Name and value are one text, so that an error may point at either.
         self.add(name, &format!("{name}={value}"), Some(name.len() + 1));
     }
 
@@ -72,6 +73,7 @@ impl InputTexts {
     pub(super) fn variables(&self) -> impl Iterator<Item = EnvVariable<'_>> {
         self.inputs.iter().filter_map(|piece| {
             let start = piece.value_start?;
+            // `start - 1` is the equals sign that `add_variable` wrote.
             let (name_span, value_span) = (piece.span.start..start - 1, start..piece.span.end);
             let (name, value) = (self.text(name_span.clone()), self.text(value_span.clone()));
             Some(EnvVariable { name, value, name_span, value_span })
@@ -80,6 +82,7 @@ impl InputTexts {
 
     /// Returns the text of a span.
     pub(super) fn text(&self, span: Range<usize>) -> &str {
+        // A wrong span costs the quotation in a message, never a panic.
         self.whole.get(span).unwrap_or_default()
     }
 
@@ -89,10 +92,13 @@ impl InputTexts {
         let at = offset.and_then(|offset| self.position(offset));
         let first = self.inputs.first().filter(|piece| piece.value_start.is_none());
         match (offset, at.and_then(|at| self.inputs.get(at))) {
+            // The name suffices as a location: a variable has no lines.
             (Some(_), Some(piece)) if piece.value_start.is_some() => {
                 ConfigLocation::Variable(piece.name.clone())
             }
             (Some(offset), Some(piece)) => {
+                // `position` found a text that begins at or before the offset, so this does not
+                // underflow.
                 line_and_column(&piece.name, self.text(piece.span.clone()), offset - piece.span.start)
             }
             _ => first.map_or(ConfigLocation::Default, |file| ConfigLocation::File(file.name.clone())),
@@ -102,6 +108,8 @@ impl InputTexts {
     /// Returns whether the value at `offset` overrides the one at `under`: it is in a later file,
     /// or in a variable while the other is in a file.
     pub(super) fn overrides(&self, offset: usize, under: usize) -> bool {
+        // All variables together are one layer. They come after the files, so their indices are at
+        // least the number of files.
         let files = self.files().count();
         let layer = |offset| self.position(offset).map(|at| at.min(files));
         layer(offset) > layer(under)
@@ -109,11 +117,13 @@ impl InputTexts {
 
     /// Returns the index of the file at an offset; `None` for a variable.
     pub(super) fn file_at(&self, offset: usize) -> Option<usize> {
+        // Files come before variables, so the index is also one into the files that were read.
         let at = self.position(offset)?;
         self.inputs.get(at).filter(|piece| piece.value_start.is_none()).map(|_| at)
     }
 
     fn position(&self, offset: usize) -> Option<usize> {
+        // A newline follows each text, so no two texts begin at the same offset, even empty ones.
         self.inputs.partition_point(|piece| piece.span.start <= offset).checked_sub(1)
     }
 }

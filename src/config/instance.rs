@@ -22,6 +22,7 @@ pub(super) fn instance(
         SourceName::Command => command(table),
         _ => file(table),
     };
+    // Without a format an error was reported, so nothing uses the incomplete source.
     let format = format(table);
     source.text_source = format.map(|format| TextSource { origin, format });
     (source, written)
@@ -43,6 +44,7 @@ fn command(table: &mut TableReader<'_, '_>) -> TextOrigin {
         table.reject_missing(&words, ExpectedValue::Command);
     }
     let timeout = table.duration("timeout", default::TIMEOUT, &default::TIMEOUT_RANGE).value;
+    // Which file defines the command is known only after the layers are merged.
     TextOrigin::Command(CommandSpec { argv: words.value, timeout, defined_in: None })
 }
 
@@ -51,6 +53,7 @@ fn format(table: &mut TableReader<'_, '_>) -> Option<ValueFormat> {
     let format = table.keyword("format", default::FORMAT);
     let expression = table.expression("pattern");
     if format.value == FormatKeyword::Pairs {
+        // A rejected format has its default value here, for which the pattern is not to blame.
         if format.is_valid && expression.is_set() && !table.is_overridden(&expression, &format) {
             table.reject(&expression, Problem::RegexOnly);
         }

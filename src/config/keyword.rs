@@ -20,6 +20,7 @@ pub(super) trait Keyword: Copy + 'static {
 }
 
 /// Defines an enum with one keyword per variant, with `ALL`, `as_str` and [`Keyword`].
+// A macro, because enum, list of values and keywords would otherwise be three lists to keep equal.
 macro_rules! keywords {
     (
         $(#[$about:meta])*

@@ -94,8 +94,10 @@ impl Layers {
     /// at once, each with its file and line or its variable.
     pub fn read(&self) -> Result<LoadedConfig, ConfigErrors> {
         let mut unread = Vec::new();
+        // One limit for all texts, so that many drop-ins do not multiply it.
         let mut bytes_left = FILE_BYTES_MAX;
         let (files, passed_over) = self.read_files(&mut bytes_left, &mut unread);
+        // The order of the texts is that of precedence.
         let mut texts = InputTexts::default();
         for file in &files {
             texts.add_file(&file.path.display().to_string(), &file.text);
@@ -104,6 +106,7 @@ impl Layers {
             unread.extend(errors);
         }
         let ResolvedConfig { mut config, value_offsets: written } = resolve(&texts, unread)?;
+        // A command from a variable has no file whose owner and mode could be checked.
         set_command_files(&mut config, |key| {
             let at = texts.file_at(*written.get(key)?)?;
             files.get(at).map(|file| file.provenance.clone())
@@ -122,10 +125,12 @@ impl Layers {
         let Some(file) = &self.file else { return Default::default() };
         let folder = (!self.without_drop_ins).then(|| file.with_file_name(DROP_IN_DIRECTORY));
         let drop_ins = folder.map_or_else(|| Ok(DropIns::default()), |folder| DropIns::list(&folder));
+        // The other files are read all the same, so that their errors are reported too.
         let drop_ins = drop_ins.unwrap_or_else(|error| {
             unread.push(*error);
             DropIns::default()
         });
+        // The link itself is looked at: one that leads nowhere is a mistake, not a missing file.
         let is_skipped =
             self.file_is_optional && file.symlink_metadata().is_err_and(|error| is_absent(&error));
         let first = (!is_skipped).then_some(file);
@@ -152,6 +157,8 @@ impl ValueLocations {
     /// Returns the location of a key's value, safe for a comment. `key` is `table.key`.
     pub(super) fn of(&self, key: &str) -> Option<String> {
         Some(match self.0.get(key)? {
+            // A newline in the name of a file would end the comment and add a line to the
+            // configuration.
             ConfigLocation::Line { file, line, .. } => format!("{}:{line}", printable(file)),
             ConfigLocation::Variable(name) => printable(name),
             other => other.to_string(),

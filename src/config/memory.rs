@@ -115,6 +115,7 @@ impl Config {
 impl MemoryBudget {
     fn of(config: &Config) -> Self {
         let in_use = config.enabled_sources().count() as u64;
+        // Spare sources are given up one by one before a small `memory_max` is refused.
         let with_spare = (0..=SPARE_SOURCES).rev().map(|spare| Self::of_sources(config, in_use + spare));
         // If not even the sources in use fit, the sum exceeds the limit, which validation reports.
         let least = with_spare
@@ -122,7 +123,9 @@ impl MemoryBudget {
             .find(|least| least.sum_bytes() <= config.recorder.memory_max)
             .unwrap_or_else(|| Self::of_sources(config, in_use));
         let rest = config.recorder.memory_max.saturating_sub(least.sum_bytes());
+        // Each further slab needs an index too.
         let each = least.slab_bytes.saturating_add(Self::slab_index_bytes(least.slab_bytes));
+        // The shortest queues of all groups have 12 slabs together, so this does not underflow.
         let more = (rest / each).min(QUEUE_SLABS_MAX - least.queued());
         Self { queues: divide_slabs(more, rates(config)), ..least }
     }
@@ -130,6 +133,7 @@ impl MemoryBudget {
     /// Returns the smallest memory for this number of sources.
     fn of_sources(config: &Config, sources: u64) -> Self {
         let groups = GroupName::ALL.len() as u64;
+        // Never 0 after validation, but the fields of `Config` are public.
         let slab_bytes = (config.buffering.slab_size as u64).max(1);
         let large_slab_bytes = u64::from(config.storage.frame_max) + FRAME_HEADER_BYTES;
         Self {
@@ -248,9 +252,11 @@ fn rates(config: &Config) -> [u64; GroupName::ALL.len()] {
 /// Returns the largest number of slabs that a group queues in 1,000 s if none fills up early: one
 /// per tick, and at most one per flush interval. 0 for a group without sources, else at least 1.
 fn slab_rate(config: &Config, group: GroupName) -> u64 {
+    // In 1,000 s, so that most slow sources have a rate in whole numbers.
     let per_1000_s = |period: Duration| {
         u64::try_from(Duration::from_secs(1000).as_nanos() / period.as_nanos().max(1)).unwrap_or(u64::MAX)
     };
+    // The shortest period gives 2 x 10^7 a source, so the sum does not overflow.
     let ticks = config.sources_of(group).map(|source| per_1000_s(source.period).max(1)).sum::<u64>();
     ticks.min(per_1000_s(config.buffering.flush_interval))
 }
@@ -258,9 +264,11 @@ fn slab_rate(config: &Config, group: GroupName) -> u64 {
 /// Returns the length of each queue: the minimum, and `more` slabs divided by rate. The busiest
 /// group gets the remainder of the division.
 fn divide_slabs<const GROUPS: usize>(more: u64, rates: [u64; GROUPS]) -> [u64; GROUPS] {
+    // Without any source all rates are 0.
     let sum = rates.iter().sum::<u64>().max(1);
     // At most 4,096 slabs times 3 x 10^7.
     let mut queues = rates.map(|rate| QUEUE_SLABS_MIN + more * rate / sum);
+    // Each share was rounded down, so `given` is at most `more`.
     let given: u64 = rates.iter().map(|rate| more * rate / sum).sum();
     if let Some((queue, _)) = queues.iter_mut().zip(rates).max_by_key(|(_, rate)| *rate) {
         *queue += more - given;

@@ -11,6 +11,8 @@ pub(super) fn merge_over<'t>(under: &mut DeTable<'t>, over: DeTable<'t>) {
         let below = under.get_mut(name).map(Spanned::get_mut);
         let span = value.span();
         let value = match (below, value.into_inner()) {
+            // Lists are replaced like single values: a later text could not remove an item
+            // otherwise.
             (Some(DeValue::Table(below)), DeValue::Table(above)) => {
                 merge_over(below, above);
                 continue;
@@ -26,6 +28,7 @@ pub(super) fn merge_over<'t>(under: &mut DeTable<'t>, over: DeTable<'t>) {
 /// Adds `by` to all spans of a tree, which turns spans within one text into spans of the
 /// concatenated texts. Items of lists keep theirs, since their spans are never used.
 pub(super) fn shifted(tree: DeTable<'_>, by: usize) -> DeTable<'_> {
+    // The sums do not overflow: all texts together have little more than `FILE_BYTES_MAX` bytes.
     let entries = tree.into_iter().map(|(key, value)| {
         let span = value.span();
         let value = match value.into_inner() {

@@ -87,11 +87,14 @@ pub(super) struct ResolvedConfig {
 pub(super) fn resolve(texts: &InputTexts, unread: Vec<ConfigError>) -> Result<ResolvedConfig, ConfigErrors> {
     let mut findings = Findings::default();
     let mut merged = DeTable::new();
+    // A text that is missing may have the key that settles a conflict.
     let mut is_whole = unread.is_empty();
     for (start, text) in texts.files() {
         let mut walk = Diagnostics::new(texts);
         match syntax::parse(&mut walk, start, text) {
             Some(tree) => {
+                // Read for its errors alone, those of overridden values included: without that,
+                // removing a drop-in could bring an old mistake to light.
                 TableReader::root(&mut walk, tree.clone(), config);
                 merge_over(&mut merged, tree);
             }
@@ -100,6 +103,7 @@ pub(super) fn resolve(texts: &InputTexts, unread: Vec<ConfigError>) -> Result<Re
         findings.add(walk.into_local_findings());
     }
     let mut walk = Diagnostics::new(texts);
+    // After the files, because a variable may mean an instance that they define.
     let tree = env::tree(&mut walk, texts, &merged);
     TableReader::root(&mut walk, tree.clone(), config);
     merge_over(&mut merged, tree);
@@ -119,6 +123,8 @@ pub(super) fn resolve(texts: &InputTexts, unread: Vec<ConfigError>) -> Result<Re
 
 /// Returns all keys; those of instances under the names `file.name` and `command.name`.
 pub(super) fn known_keys() -> Vec<KnownKey> {
+    // The reader registers each key that it looks for, so there is no second list to maintain.
+    // Instances have keys only if there is one.
     let tables = "[source.file.name]\n[source.command.name]\n";
     let texts = InputTexts::of_file("", tables);
     let mut walk = Diagnostics::new(&texts);
@@ -129,6 +135,7 @@ pub(super) fn known_keys() -> Vec<KnownKey> {
 }
 
 fn config(root: &mut TableReader<'_, '_>) -> Config {
+    // In the order of config/flatcap.toml: messages list tables and keys in the order of the calls.
     let (recorder, memory_max) = root.table("recorder", recorder);
     let (buffering, slab_size) = root.table("buffering", buffering);
     let (storage, frame_max) = root.table("storage", storage);
@@ -186,18 +193,22 @@ fn buffering(table: &mut TableReader<'_, '_>) -> (BufferingConfig, ParsedValue<u
         table.duration("flush_interval", default::FLUSH_INTERVAL, &default::FLUSH_INTERVAL_RANGE).value;
     let poll_interval =
         table.duration("poll_interval", default::POLL_INTERVAL, &default::POLL_INTERVAL_RANGE).value;
+    // The range ends at 4 MiB, so this cannot fail.
     let bytes = usize::try_from(slab_size.value).unwrap_or(usize::MAX);
     (BufferingConfig { slab_size: bytes, flush_interval, poll_interval }, slab_size)
 }
 
 fn storage(table: &mut TableReader<'_, '_>) -> (StorageConfig, ParsedValue<u64>) {
     let checksum = table.keyword("checksum", default::CHECKSUM).value;
+    // Defaults below depend on this size: otherwise a small or large segment would turn them into
+    // errors that no text contains.
     let segment_size = table.size("segment_size", default::SEGMENT_SIZE, &default::SEGMENT_SIZE_RANGE);
     let segment_age = table.duration("segment_age", default::SEGMENT_AGE, &default::SEGMENT_AGE_RANGE).value;
     let sync = table.keyword("sync", default::SYNC);
     let sync_interval =
         table.duration("sync_interval", default::SYNC_INTERVAL, &default::SYNC_INTERVAL_RANGE);
     let is_unused = sync.value != SyncKeyword::Interval && !table.is_overridden(&sync_interval, &sync);
+    // A rejected `sync` has its default value here, from which nothing follows.
     if sync.is_valid && is_unused && sync_interval.is_set() {
         table.reject(&sync_interval, Problem::IntervalUnused { sync: sync.value.as_str() });
     }
@@ -230,6 +241,7 @@ fn storage(table: &mut TableReader<'_, '_>) -> (StorageConfig, ParsedValue<u64>)
         retain_min: retain_min.value,
         retain_age,
         min_free,
+        // Cannot fail, as the range ends at 1 GiB.
         frame_max: u32::try_from(frame_max.value).unwrap_or(u32::MAX),
     };
     (storage, frame_max)
@@ -266,6 +278,7 @@ fn group(table: &mut TableReader<'_, '_>, group: &GroupConfig) -> GroupConfig {
     let priority = table.number("priority", group.priority.into(), &default::PRIORITY_RANGE);
     let cpus = table.numbers("cpus", &default::CPUS_RANGE).value;
     GroupConfig {
+        // Neither conversion can fail, as both ranges end far below the limits of the types.
         priority: u8::try_from(priority.value).unwrap_or(u8::MAX),
         cpus: cpus.into_iter().filter_map(|cpu| u32::try_from(cpu).ok()).collect(),
         timing: table.keyword("timing", group.timing).value,
@@ -280,6 +293,7 @@ fn source(table: &mut TableReader<'_, '_>, name: SourceName) -> (SourceConfig, P
         source.synthetic = Some(synthetic);
         written.payload = Some(payload);
     }
+    // Only the keys of this source are looked for; those of others are unknown here and reported.
     source.process = source.process.map(|_| process(table));
     source.cgroup = source.cgroup.map(|cgroup| {
         let depth = table.number("depth", cgroup.depth.into(), &default::CGROUP_DEPTH_RANGE).value;
@@ -304,6 +318,7 @@ pub(super) fn common(
     let budget = table.cpu_share("budget", source.budget, &default::BUDGET_RANGE).value;
     let [include, exclude] = ["include", "exclude"].map(|key| {
         let given = table.patterns(key);
+        // Empty lists are accepted: config/flatcap.toml has them for every source.
         if !given.value.is_empty() && !source.name.has_filters() {
             table.reject(&given, Problem::NoChoice);
             return Vec::new();
@@ -348,6 +363,7 @@ fn process(table: &mut TableReader<'_, '_>) -> ProcessConfig {
     let cgroups = table.patterns("cgroups").value;
     let top = table.number("top", default::PROCESS_TOP.into(), &default::PROCESS_TOP_RANGE).value;
     let by = table.keyword("by", default::PROCESS_BY).value;
+    // Off by default, because a command line may hold a password.
     let command_lines = table.flag("command_lines", false).value;
     let cgroup_paths = table.flag("cgroup_paths", false).value;
     let top = u32::try_from(top).unwrap_or(u32::MAX);

@@ -21,7 +21,10 @@ impl Pattern {
         if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
             return Err(format!("a pattern has 1 to {PATTERN_BYTES_MAX} bytes"));
         }
+        // `*` also matches slashes, since control groups and mount points are paths. globset's own
+        // default for backslashes depends on the platform.
         let glob = GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build();
+        // The kind alone: the whole message repeats the pattern.
         glob.map(|glob| Self(glob.compile_matcher())).map_err(|error| error.kind().to_string())
     }
 
@@ -38,6 +41,7 @@ impl Pattern {
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
+        // Compiled patterns cannot be compared; with fixed options the text determines the pattern.
         self.as_str() == other.as_str()
     }
 }

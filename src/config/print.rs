@@ -52,6 +52,7 @@ const SECRET_WORDS: [&str; 6] = ["password", "passphrase", "secret", "token", "c
 /// Returns a line of a configuration without its secret, if it has one. A comment may have one too.
 fn redacted(line: &str) -> String {
     let names_secret = |text: &str| SECRET_WORDS.iter().any(|word| text.to_lowercase().contains(word));
+    // Each line has a whole key: `quoted` escapes newlines, so no value continues on the next one.
     match line.split_once(" = ") {
         // An argument may be the name of a secret or the secret itself, so only the program is
         // kept.
@@ -107,6 +108,7 @@ impl TomlWriter<'_> {
         self.quoted("segment_size", &format_size(storage.segment_size));
         self.quoted("segment_age", &format_duration(storage.segment_age));
         self.quoted("sync", storage.sync.keyword().as_str());
+        // As a key, the interval would be an error beside another `sync`.
         match storage.sync {
             SyncSetting::Interval(interval) => self.quoted("sync_interval", &format_duration(interval)),
             SyncSetting::Never | SyncSetting::Always => {
@@ -260,6 +262,8 @@ fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
+            // TOML forbids control characters in strings. They end at U+009F, so four digits
+            // suffice.
             c if c.is_control() => quoted.extend(format!("\\u{:04X}", u32::from(c)).chars()),
             c => quoted.push(c),
         }

@@ -1,6 +1,7 @@
 //! Tables and keys that development versions used under other names. An error names the new one.
 
 /// Old table and key, new table and key. A table itself has the key "".
+// Old keys are listed under the old table and under the new one, since a file may be half renamed.
 const RENAMED: [(&str, &str, &str, &str); 10] = [
     ("agent", "", "recorder", ""),
     ("handover", "", "buffering", ""),
@@ -18,6 +19,7 @@ const RENAMED: [(&str, &str, &str, &str); 10] = [
 /// found by its table.
 pub(super) fn renamed(table: &str, key: &str) -> Option<(&'static str, String)> {
     let find = |key: &str| RENAMED.iter().find(|(old, old_key, ..)| (*old, *old_key) == (table, key));
+    // The entry of the key comes first: in a renamed table it may have another name too.
     if let Some((_, _, new, new_key)) = find(key) {
         return Some((new, (*new_key).to_owned()));
     }

@@ -36,7 +36,10 @@ impl Config {
                 errors.push(error(argument, problem));
             }
         }
+        // After a wrong argument these checks would report its consequences.
         if errors.is_empty() {
+            // Of all rules between keys, only these depend on sources and periods. At least one
+            // source is enabled here.
             let checks = [
                 ("[recorder] memory_max", validate::memory(&selected)),
                 ("[source.synthetic] payload", validate::synthetic_frame(&selected)),
@@ -61,6 +64,7 @@ impl Config {
     }
 
     fn select(&mut self, argument: &str) -> Result<(), Problem> {
+        // No name of a source or instance contains this character.
         let (word, period) = match argument.split_once('@') {
             Some((word, period)) => (word, Some(period)),
             None => (argument, None),
@@ -71,6 +75,7 @@ impl Config {
             near: nearest(word, known.iter().map(AsRef::as_ref)),
             known: known.iter().map(ToString::to_string).collect(),
         })?;
+        // All sources were disabled before, so an enabled one was named already.
         if source.enabled {
             return Err(Problem::DuplicateSource);
         }

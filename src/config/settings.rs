@@ -251,6 +251,8 @@ impl Default for Config {
 }
 
 impl Default for RecorderConfig {
+    // Empty paths stand for defaults that depend on the environment, which this module does not
+    // read.
     fn default() -> Self {
         Self {
             data_dir: PathBuf::new(),

@@ -179,6 +179,7 @@ pub struct CgroupConfig {
 }
 
 /// A share of one core's time.
+// An integer, so that configurations can be compared and shares print exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuShare(u32);
 
@@ -379,6 +380,7 @@ impl SourceConfig {
         // Reading a command line takes the lock of the process's memory, which may be held for
         // long.
         let takes_locks = self.process.as_ref().is_some_and(|process| process.command_lines);
+        // Before the period: a fast source that blocks would stop all others of its thread.
         if self.name.may_block() || takes_locks {
             GroupName::Blocking
         } else if self.period <= GROUP_FAST_PERIOD_MAX {

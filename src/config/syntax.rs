@@ -9,6 +9,7 @@ use super::error::Problem;
 use super::merge::shifted;
 
 /// The parser's message for a duplicate key or table; the tree keeps the first one.
+// The parser gives errors no kind, so they are known by their messages.
 const DUPLICATE: &str = "duplicate key";
 /// Messages after which the parser skips the values that follow.
 const HIDING_ERRORS: [&str; 2] = ["key with no value", "unclosed table"];
@@ -21,6 +22,7 @@ const PARSES_MAX: usize = 5;
 /// because further errors on the same line mostly follow from the first.
 pub(super) fn parse<'t>(walk: &mut Diagnostics<'t>, start: usize, text: &'t str) -> Option<DeTable<'t>> {
     let (tree, errors) = DeTable::parse_recoverable(text);
+    // Except for duplicates the tree is whole, so its other mistakes can be reported as well.
     if errors.iter().all(|error| error.message() == DUPLICATE) {
         for error in &errors {
             let span = error.span().unwrap_or_default();
@@ -53,12 +55,14 @@ pub(super) fn parse<'t>(walk: &mut Diagnostics<'t>, start: usize, text: &'t str)
 
 /// Adds the first error of each line that has none yet. The key is the offset of the line.
 fn note(broken: &mut BTreeMap<usize, (usize, String)>, text: &str, mut errors: Vec<Error>) {
+    // After a broken table header, keys of two tables may look like duplicates in one.
     errors.retain(|error| error.message() != DUPLICATE);
     errors.sort_by_key(|error| error.span().unwrap_or_default().start);
     for error in errors {
         let offset = error.span().unwrap_or_default().start;
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        // The first error of a line wins, also over those of a later parse of changed lines.
         broken.entry(line_start).or_insert_with(|| (offset, error.message().to_owned()));
     }
 }

@@ -48,6 +48,7 @@ impl TableReader<'_, '_> {
             for text in texts(value, &wanted)? {
                 let bad = |reason| Problem::BadCompression { reason, wanted: wanted.clone() };
                 let way: SourceCompressionConfig = text.parse().map_err(bad)?;
+                // A misspelt name would otherwise silently leave the source with the general codec.
                 if !way.names_a_source() {
                     let known: Vec<String> =
                         SourceName::ALL.iter().map(|name| name.as_str().to_owned()).collect();

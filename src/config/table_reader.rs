@@ -53,6 +53,7 @@ impl<'t> TableReader<'_, 't> {
             DeValue::Table(entries) => Ok(entries),
             other => Err(wrong_type(&other, wanted)),
         });
+        // Read even if the table is missing: that registers its keys, and gives each its default.
         let mut table = TableReader {
             diagnostics: &mut *self.diagnostics,
             path,
@@ -70,6 +71,7 @@ impl<'t> TableReader<'_, 't> {
         mut read: impl FnMut(&mut TableReader<'_, 't>, String) -> T,
     ) -> Vec<T> {
         let mut instances = Vec::new();
+        // Any name may be used here, so none is left for `finish` to report as unknown.
         for (key, value) in std::mem::take(&mut self.entries) {
             let name: String = key.get_ref().clone().into_owned();
             let DeValue::Table(entries) = value.into_inner() else {
@@ -84,6 +86,7 @@ impl<'t> TableReader<'_, 't> {
                 self.diagnostics.reject_key(key.span(), Problem::BadInstanceName);
                 continue;
             }
+            // Before the table is read, so that the limit bounds the work and the errors.
             if instances.len() == INSTANCES_MAX {
                 self.diagnostics.reject_key(key.span(), Problem::TooManyInstances { limit: INSTANCES_MAX });
                 break;
@@ -168,6 +171,7 @@ impl<'t> TableReader<'_, 't> {
     /// Takes a list of patterns; empty by default.
     pub(super) fn patterns(&mut self, key: &'static str) -> ParsedValue<Vec<Pattern>> {
         self.take(key, ExpectedValue::Patterns, Vec::new(), |value, wanted| match value {
+            // Counted first, because each pattern is compiled.
             DeValue::Array(items) if items.len() > PATTERNS_MAX => Err(Problem::TooLarge { wanted }),
             DeValue::Array(items) => items
                 .into_iter()
@@ -219,6 +223,7 @@ impl<'t> TableReader<'_, 't> {
             let DeValue::Array(items) = value else { return Err(wrong_type(&value, wanted)) };
             let numbers = items.into_iter().map(|item| whole(&item.into_inner(), range, wanted.clone()));
             let mut numbers: Vec<u64> = numbers.collect::<Result<_, _>>()?;
+            // Sorted, so that the same numbers in another order are an equal configuration.
             numbers.sort_unstable();
             match numbers.windows(2).find(|pair| pair.first() == pair.last()) {
                 Some(pair) => {
@@ -249,6 +254,8 @@ impl<'t> TableReader<'_, 't> {
     /// Takes a path that the system could open: not empty, without a zero byte.
     pub(super) fn path(&mut self, key: &'static str, default: PathBuf) -> ParsedValue<PathBuf> {
         self.take(key, ExpectedValue::Path, default, |value, wanted| match value {
+            // System calls end a path at a zero byte; the error would come only when the path is
+            // used.
             DeValue::String(text) if text.is_empty() || text.contains('\0') => {
                 Err(Problem::BadPath { wanted })
             }
@@ -292,9 +299,11 @@ impl<'t> TableReader<'_, 't> {
         self.take(key, ExpectedValue::SocketAddress, None, |value, wanted| match value {
             DeValue::String(text) if text.is_empty() => Ok(None),
             DeValue::String(text) => {
+                // `parse` alone would accept a plus sign before the port.
                 let is_port = text.bytes().all(|byte| byte.is_ascii_digit());
                 let port = || text.parse().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok();
                 let address = if is_port { port() } else { text.parse().ok() };
+                // The kernel would choose a free port for 0, which no scraper could know.
                 let address = address.filter(|address| address.port() != 0);
                 address.map(Some).ok_or(Problem::BadSocketAddress { wanted })
             }
@@ -361,6 +370,8 @@ impl<'t> TableReader<'_, 't> {
 
     /// Reports a missing required key.
     pub(super) fn reject_missing<T>(&mut self, given: &ParsedValue<T>, wanted: ExpectedValue) {
+        // A missing key has no location, so the name of its table stands for it. Only instances
+        // have required keys, so the 0 is never used.
         self.diagnostics.reject_at(self.name_offset.unwrap_or(0), &given.key, Problem::Missing { wanted });
     }
 
@@ -382,6 +393,8 @@ impl<'t> TableReader<'_, 't> {
         default: T,
         parse: impl FnOnce(DeValue<'t>, ExpectedValue) -> Result<T, Problem>,
     ) -> ParsedValue<T> {
+        // Before the key is looked up: suggestions and variables need the keys that no text has,
+        // too.
         self.diagnostics.note_known(KnownKey { table: self.path.clone(), key, expected: wanted.clone() });
         let is_table = matches!(wanted, ExpectedValue::Table(_));
         let mut given = ParsedValue {
@@ -400,6 +413,7 @@ impl<'t> TableReader<'_, 't> {
         if !is_table {
             self.diagnostics.note_value(joined(&self.path, key), value.span().start);
         }
+        // After an error the default remains, so that everything else is still checked.
         match parse(value.into_inner(), wanted) {
             Ok(value) => given.value = value,
             Err(problem) => {
@@ -427,6 +441,8 @@ impl<'t> TableReader<'_, 't> {
 fn whole(value: &DeValue<'_>, range: &RangeInclusive<u64>, wanted: ExpectedValue) -> Result<u64, Problem> {
     match value {
         DeValue::Integer(digits) if digits.as_str().starts_with('-') => Err(Problem::TooSmall { wanted }),
+        // The parser keeps the digits as text: a number of more than 64 bits is too large, not
+        // malformed.
         DeValue::Integer(digits) => match u64::from_str_radix(digits.as_str(), digits.radix()) {
             Ok(number) => within(number, range, wanted),
             Err(_) if digits.as_str().is_empty() => {
@@ -442,6 +458,7 @@ fn whole(value: &DeValue<'_>, range: &RangeInclusive<u64>, wanted: ExpectedValue
 fn basis_points(text: &str) -> Result<u32, UnitError> {
     let number = text.strip_suffix('%').ok_or(UnitError::NoUnit)?.trim_end_matches(' ');
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "00"));
+    // No floating point, so that each share is exact. `parse` alone would accept a plus sign.
     let is_plain = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !is_plain(whole) || !is_plain(fraction) {
         return Err(UnitError::NoNumber);
@@ -451,6 +468,7 @@ fn basis_points(text: &str) -> Result<u32, UnitError> {
         return Err(UnitError::NotWhole { smallest: "hundredths of a percent" });
     }
     let fraction: u32 = format!("{fraction:0<2}").parse().map_err(|_| UnitError::NoNumber)?;
+    // Only too many digits fail here; saturated, they are reported as above the range.
     let whole: u32 = whole.parse().unwrap_or(u32::MAX);
     Ok(whole.saturating_mul(100).saturating_add(fraction))
 }

@@ -105,16 +105,19 @@ impl Expression {
         if text.is_empty() || text.len() > EXPRESSION_BYTES_MAX {
             return Err(format!("an expression has 1 to {EXPRESSION_BYTES_MAX} bytes"));
         }
+        // Over bytes, because files and the output of programs need not be UTF-8.
         let regex = RegexBuilder::new(text)
             .unicode(false)
             .multi_line(true)
             .size_limit(COMPILED_BYTES_MAX)
             .build()
             .map_err(|error| reason(&error))?;
+        // A misspelt name would make the group count by its position instead.
         if let Some(other) = regex.capture_names().flatten().find(|name| !matches!(*name, "name" | "value")) {
             return Err(format!("the group \"{other}\" is neither \"name\" nor \"value\""));
         }
         let named = |wanted: &str| regex.capture_names().position(|name| name == Some(wanted));
+        // Group 0, the whole match, always exists, so the subtraction does not underflow.
         let (name, value) = match (named("name"), named("value"), regex.captures_len() - 1) {
             (name, Some(value), _) => (name, value),
             (None, None, 1) => (None, 1),
@@ -160,6 +163,7 @@ fn reason(error: &regex::Error) -> String {
 
 impl PartialEq for Expression {
     fn eq(&self, other: &Self) -> bool {
+        // Compiled expressions cannot be compared; with fixed options the text determines them.
         self.as_str() == other.as_str()
     }
 }
@@ -178,6 +182,8 @@ impl ValueFormat {
 /// Returns whether an instance may have this name, which is used on command lines, in files and in
 /// `--source NAME@PERIOD`.
 pub(super) fn is_instance_name(name: &str) -> bool {
+    // No capitals, as names of variables are in capitals and are converted to lower case. No dot
+    // and no @, which separate an instance from its kind and its period.
     let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
     (1..=INSTANCE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_fit)
 }

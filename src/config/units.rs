@@ -44,6 +44,7 @@ pub enum UnitError {
 }
 
 /// The name of a unit and its size in the smallest unit.
+// 128 bits, because a `Duration` has 64 bits of seconds and thus more of nanoseconds.
 type Unit = (&'static str, u128);
 
 /// Units of time in nanoseconds, smallest first.
@@ -118,6 +119,7 @@ fn split(text: &str) -> Result<(&str, &str), UnitError> {
     if text.starts_with('-') {
         return Err(UnitError::Negative);
     }
+    // An exponent or an underscore ends the number and is reported as an unknown unit.
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     if number.is_empty() {
@@ -139,7 +141,9 @@ fn scaled(number: &str, scale: u128, smallest: &'static str) -> Result<u128, Uni
     }
     let whole = whole.trim_start_matches('0');
     let whole = if whole.is_empty() { 0 } else { whole.parse().map_err(|_error| UnitError::Overflow)? };
+    // Integers alone: in floating point 0.1 s would not be exactly 100 ms.
     let whole = scale.checked_mul(whole).ok_or(UnitError::Overflow)?;
+    // Zeros at the end change no value, and would otherwise exceed 128 bits.
     let fraction = fraction.trim_end_matches('0');
     if fraction.is_empty() {
         return Ok(whole);
@@ -172,6 +176,7 @@ fn size_unit_error(unit: &str) -> UnitError {
 
 fn formatted(units: &[Unit], value: u128, zero_unit: &str) -> String {
     let exact = units.iter().rev().find(|unit| value.is_multiple_of(unit.1));
+    // 0 is a multiple of every unit, so the largest one would be printed.
     match exact {
         Some((name, scale)) if value > 0 => format!("{}{name}", value / scale),
         _ => format!("0{zero_unit}"),

@@ -13,6 +13,7 @@ const FIELD_BYTES: u64 = 8;
 
 /// Reports conflicts between tables. A value that was rejected before causes no second error.
 pub(super) fn across_tables(root: &mut TableReader<'_, '_>, config: &Config, written: &ParsedKeys) {
+    // A rejected value was replaced by its default, from which nothing follows.
     let are_enabled_sound = written.sources.iter().all(|source| source.enabled.is_valid);
     let has_source = config.enabled_sources().next().is_some();
     if are_enabled_sound && !has_source {
@@ -67,6 +68,7 @@ pub(super) fn synthetic_frame(config: &Config) -> Result<(), Problem> {
     else {
         return Ok(());
     };
+    // Both are numbers of 32 bits, so neither product nor sum exceeds 64.
     let frame = u64::from(fields) * FIELD_BYTES + u64::from(payload_bytes) + SYNTHETIC_EXTRA_BYTES;
     let frame_max = u64::from(config.storage.frame_max);
     if frame <= frame_max { Ok(()) } else { Err(Problem::FrameTooLarge { frame, frame_max }) }

@@ -49,11 +49,15 @@ impl AccessTracker<'_> {
 
     fn table(&mut self, fields: &[ProjectedField], at: usize) -> Result<(), BoxedDecodeError> {
         let own = vtable(self.payload, at)?;
+        // `own` is a part of the payload, so the difference of the addresses is its offset and does
+        // not underflow.
         let start = own.as_ptr().addr() - self.payload.as_ptr().addr();
         self.accessed.structure.push(at..at + UOFFSET_BYTES);
+        // The whole vtable counts: its length, too, decides which fields are absent.
         self.accessed.structure.push(start..start + own.len());
         for field in fields {
             let offset = field_offset(own, field.at);
+            // An absent field reads as its default, which no byte outside the vtable affects.
             if offset != 0 {
                 self.access(&field.access, at.saturating_add(offset))
                     .map_err(|failure| failure.or_path(&field.path))?;
@@ -73,6 +77,8 @@ impl AccessTracker<'_> {
                 let at = self.follow(at)?;
                 let length = read_length(self.payload, at)?;
                 self.accessed.structure.push(at..at + UOFFSET_BYTES);
+                // An element after the end is absent. The length alone decides that, and is
+                // recorded above.
                 elements.iter().filter(|element| element.index < length).try_for_each(|element| {
                     let at = at
                         .saturating_add(UOFFSET_BYTES)
@@ -85,6 +91,8 @@ impl AccessTracker<'_> {
 
     fn leaf(&mut self, leaf: &ProjectedScalar, at: usize) -> Result<(), BoxedDecodeError> {
         let at = at.saturating_add(leaf.at);
+        // Offsets saturate: a sum that overflows is past the end of any payload and is rejected
+        // here.
         let end = at.saturating_add(leaf.scalar.size());
         if end > self.payload.len() {
             return Err(out_of_bounds(at).or_path(&leaf.path));

@@ -5,6 +5,7 @@ use std::fmt;
 use super::error::{DecodeError, DecodeFault};
 
 /// Length of an offset, and of the length field of a list.
+// Offsets of 64 bits do not occur: `compile` rejects schemas that have them.
 pub(super) const UOFFSET_BYTES: usize = 4;
 
 /// Returns the N bytes at `at`. No offset overflows or panics.
@@ -17,6 +18,7 @@ pub(super) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N
 #[inline]
 pub(super) fn follow(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeError> {
     let offset = read_length(payload, at)?;
+    // Offsets are unsigned and lead only forward, so a chain of tables cannot be circular.
     at.checked_add(offset).ok_or_else(|| out_of_bounds(at))
 }
 
@@ -24,6 +26,7 @@ pub(super) fn follow(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeErro
 #[inline]
 pub(super) fn read_length(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeError> {
     let word = bytes_at(payload, at).map(u32::from_le_bytes);
+    // `try_from` cannot fail on 64-bit targets; a cast would truncate silently on narrower ones.
     word.and_then(|word| usize::try_from(word).ok()).ok_or_else(|| out_of_bounds(at))
 }
 
@@ -31,11 +34,15 @@ pub(super) fn read_length(payload: &[u8], at: usize) -> Result<usize, BoxedDecod
 #[inline]
 pub(super) fn vtable(payload: &[u8], at: usize) -> Result<&[u8], BoxedDecodeError> {
     let back = bytes_at(payload, at).map(i32::from_le_bytes).ok_or_else(|| out_of_bounds(at))?;
+    // The offset is signed and is subtracted, because a shared vtable may be on either side of a
+    // table. `unsigned_abs` does not overflow for `i32::MIN`.
     let distance = usize::try_from(back.unsigned_abs()).unwrap_or(usize::MAX);
     let start = if back < 0 { at.checked_add(distance) } else { at.checked_sub(distance) };
     let found = start.and_then(|start| {
         let length = usize::from(bytes_at(payload, start).map(u16::from_le_bytes)?);
         let vtable = payload.get(start..)?.get(..length)?;
+        // Entries have two bytes. The table's own length, the second field, is not used: each read
+        // of a value is checked against the payload.
         (length >= UOFFSET_BYTES && length.is_multiple_of(2)).then_some(vtable)
     });
     found.ok_or_else(|| decode_error(at, DecodeFault::Vtable))
@@ -45,6 +52,7 @@ pub(super) fn vtable(payload: &[u8], at: usize) -> Result<&[u8], BoxedDecodeErro
 /// after the last field that is present.
 #[inline]
 pub(super) fn field_offset(vtable: &[u8], at: u16) -> usize {
+    // A slot after the end of the vtable is an omitted field, not damage: writers trim the vtable.
     bytes_at(vtable, at.into()).map_or(0, u16::from_le_bytes).into()
 }
 

@@ -28,6 +28,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const STRUCT_BYTES_MAX: usize = 1 << 20;
 
 /// Limits of the verifier, for schemas that share and nest tables as much as they can.
+// The verifier counts tables and bytes at each use, so sharing may add up to more than the length
+// of a valid file. The limits bound what a hostile file can make of that.
 const VERIFIER: VerifierOptions = VerifierOptions {
     max_depth: 8, // Schema, Object or Service, Field or Call, Type, KeyValue
     max_tables: 1 << 18,
@@ -40,6 +42,8 @@ const FIRST_SLOT: u16 = 4;
 
 /// Verifies a binary schema and its number of objects.
 pub(super) fn open(bfbs: &[u8]) -> Result<Schema<'_>, SchemaError> {
+    // The cheap checks come first: the verifier never sees more than the limit, and a file of
+    // another kind is not reported as damaged. The verifier itself ignores the identifier.
     if bfbs.len() > SCHEMA_BYTES_MAX {
         return Err(SchemaError::TooLarge { bytes: bfbs.len(), limit: SCHEMA_BYTES_MAX });
     }
@@ -48,6 +52,7 @@ pub(super) fn open(bfbs: &[u8]) -> Result<Schema<'_>, SchemaError> {
     }
     let schema = flatbuffers::root_with_opts::<Schema<'_>>(&VERIFIER, bfbs)
         .map_err(|error| SchemaError::Damaged { error })?;
+    // Limited here, because indices of objects are searched linearly below.
     at_most(schema.objects().len(), OBJECTS_MAX, "tables and structs")?;
     Ok(schema)
 }
@@ -55,6 +60,8 @@ pub(super) fn open(bfbs: &[u8]) -> Result<Schema<'_>, SchemaError> {
 pub(super) fn compile(bfbs: &[u8], root: &str) -> Result<CompiledSchema, SchemaError> {
     let schema = open(bfbs)?;
     let objects = schema.objects();
+    // No binary search: the verifier does not prove that a forged schema is sorted by name. A
+    // struct cannot be a root, since the root is reached through a vtable.
     let found = (0..objects.len()).find(|index| {
         let object = objects.get(*index);
         object.name() == root && !object.is_struct()
@@ -75,6 +82,8 @@ pub(super) fn compile(bfbs: &[u8], root: &str) -> Result<CompiledSchema, SchemaE
     while let Some(index) = compiler.reached.get(compiled_objects.len()) {
         compiled_objects.push(compiler.object(objects.get(*index))?);
     }
+    // A chain of tables that use the next one several times multiplies the paths, so limits on
+    // objects and fields do not bound them. Paths need all objects, so they are checked last.
     let mut paths_left = PATHS_MAX;
     check_paths(&compiled_objects, 0, &mut Vec::new(), &mut paths_left)?;
     Ok(CompiledSchema { objects: compiled_objects, enums: compiler.enums, root: 0 })
@@ -128,6 +137,7 @@ impl<'b> SchemaCompiler<'b> {
         let struct_bytes = struct_bytes(object)?;
         let fields = object.fields();
         self.fields = self.fields.saturating_add(fields.len());
+        // Before the fields are collected, which takes memory for each.
         at_most(self.fields, FIELDS_MAX, "fields")?;
         // The schema sorts fields by name.
         let mut by_id: Vec<_> = fields.iter().collect();
@@ -136,11 +146,15 @@ impl<'b> SchemaCompiler<'b> {
         if by_id.iter().zip(by_id.iter().skip(1)).any(|(left, right)| left.id() == right.id()) {
             return Err(context.invalid("two fields with one id"));
         }
+        // Paths and JSON keys must be unique. A forged schema is not sorted, so the names are
+        // sorted here.
         let mut names: Vec<_> = by_id.iter().map(reflection::Field::name).collect();
         names.sort_unstable();
         if names.iter().zip(names.iter().skip(1)).any(|(left, right)| left == right) {
             return Err(context.invalid("two fields with one name"));
         }
+        // Leaving deprecated fields out moves no other field: slots come from `offset`, not from
+        // the position.
         let mut compiled = Vec::with_capacity(by_id.len());
         for field in by_id.into_iter().filter(|field| !field.deprecated()) {
             let context =
@@ -155,11 +169,14 @@ impl<'b> SchemaCompiler<'b> {
         field: reflection::Field<'b>,
         context: &FieldContext<'_>,
     ) -> Result<Field, SchemaError> {
+        // Read as 32 bits, such an offset would lead to a wrong location.
         if field.offset64() {
             return Err(context.unsupported("an offset of 64 bits"));
         }
         let resolved = self.resolve_type(field.type_(), context)?;
         let at = field.offset();
+        // In a table `offset` is a slot of two bytes in the vtable, in a struct the offset of the
+        // value. A field that ends within its struct cannot reach into the next element of a list.
         match context.struct_bytes {
             None if at < FIRST_SLOT || !at.is_multiple_of(2) => {
                 return Err(context.invalid("an impossible slot in the vtable"));
@@ -169,6 +186,7 @@ impl<'b> SchemaCompiler<'b> {
             }
             _ => {}
         }
+        // In a list, attributes apply to each element.
         let scalar = match resolved.kind {
             FieldType::Scalar(scalar)
             | FieldType::Vector(ElementType::Scalar(scalar))
@@ -177,6 +195,8 @@ impl<'b> SchemaCompiler<'b> {
         };
         let attributes = field.attributes();
         let attribute = |key| attribute(attributes, key);
+        // Without effect on types that have no such value: their values are read as they are, and
+        // the schema is not rejected.
         let absent = match attribute("absent") {
             Some("max") => scalar.and_then(ScalarType::unsigned_max).map(FieldValue::Unsigned),
             Some("min") => scalar.and_then(ScalarType::signed_min).map(FieldValue::Signed),
@@ -184,6 +204,7 @@ impl<'b> SchemaCompiler<'b> {
         };
         let is_bytes = scalar == Some(ScalarType::U8) && !matches!(resolved.kind, FieldType::Scalar(_));
         let unit = attribute("unit").filter(|unit| !unit.is_empty());
+        // A unit may contain any characters, unlike a name; only its length is limited.
         if unit.is_some_and(|unit| unit.len() > NAME_BYTES_MAX) {
             return Err(context.invalid("its unit is too long"));
         }
@@ -249,6 +270,7 @@ impl<'b> SchemaCompiler<'b> {
         r#type: reflection::Type<'b>,
         context: &FieldContext<'_>,
     ) -> Result<(ElementType, usize, String, Option<usize>), SchemaError> {
+        // The base type of an enum is its integer; `enumeration` finds the enum.
         if let Some(scalar) = scalar(base) {
             let (name, enumeration) = self.enumeration(r#type, context)?;
             let name = name.unwrap_or(scalar.name()).to_owned();
@@ -261,11 +283,14 @@ impl<'b> SchemaCompiler<'b> {
             }
             BaseType::Obj => {
                 let objects = self.schema.objects();
+                // The verifier checks offsets, not indices, and `get` panics on an index out of
+                // range.
                 let index = usize::try_from(r#type.index()).ok().filter(|index| *index < objects.len());
                 let index = index.ok_or_else(|| context.invalid("its type is not in the schema"))?;
                 let object = objects.get(index);
                 let name = checked_full_name(object.name())?;
                 let bytes = struct_bytes(object)?;
+                // A table is reached through an offset, which a struct cannot hold.
                 if in_struct && bytes.is_none() {
                     return Err(context.invalid("a table inside a struct"));
                 }
@@ -273,6 +298,8 @@ impl<'b> SchemaCompiler<'b> {
                 Ok((element, bytes.unwrap_or(OFFSET_BYTES), name.to_owned(), None))
             }
             BaseType::String => Err(context.invalid("a string inside a struct")),
+            // The type of a union says how the bytes of another field are read, so neither can be
+            // decoded by itself.
             BaseType::UType | BaseType::Union => Err(context.unsupported("a union")),
             BaseType::Vector64 => Err(context.unsupported("a vector with a length of 64 bits")),
             _ => Err(context.unsupported("its type")),
@@ -285,6 +312,7 @@ impl<'b> SchemaCompiler<'b> {
         r#type: reflection::Type<'b>,
         context: &FieldContext<'_>,
     ) -> Result<(Option<&'b str>, Option<usize>), SchemaError> {
+        // An index of -1 means that the type is no enum.
         let Ok(index) = usize::try_from(r#type.index()) else {
             return Ok((None, None));
         };
@@ -297,18 +325,23 @@ impl<'b> SchemaCompiler<'b> {
         if found.is_union() {
             return Err(context.unsupported("a union"));
         }
+        // A combination of flags has no name, so flags stay numbers.
         if attribute(found.attributes(), "bit_flags").is_some() {
             return Ok((Some(name), None));
         }
         let position = position_or_push(&mut self.enums_reached, index);
+        // Both lists grow together, so a position at the end of `enums` is that of a new enum.
         if position == self.enums.len() {
             let values = found.values();
             self.enum_values = self.enum_values.saturating_add(values.len());
             at_most(self.enum_values, ENUM_VALUES_MAX, "values of enums")?;
+            // The count is limited before memory is taken for the names.
             let mut entries = Vec::with_capacity(values.len());
             for value in values {
                 entries.push((value.value(), checked_name(value.name(), name)?.into()));
             }
+            // The lookup is a binary search. The sort is stable, so of several names the first one
+            // is kept.
             entries.sort_by_key(|(value, _)| *value);
             entries.dedup_by_key(|(value, _)| *value);
             self.enums.push(EnumNames { entries: entries.into() });
@@ -337,6 +370,7 @@ fn check_paths(
         let what = "a struct that contains itself";
         return Err(SchemaError::Invalid { object: object.name.to_string(), field: String::new(), what });
     }
+    // This bounds the recursion, and with it the stack.
     if open_objects.len() >= DEPTH_MAX {
         return Err(SchemaError::TooDeep { object: object.name.to_string(), limit: DEPTH_MAX });
     }
@@ -354,6 +388,7 @@ fn check_paths(
 
 /// Returns the position of the index in the list, appending it if it is new.
 fn position_or_push(reached: &mut Vec<usize>, index: usize) -> usize {
+    // Linear: types are few, and a forged schema causes at most one search per field.
     reached.iter().position(|known| *known == index).unwrap_or_else(|| {
         reached.push(index);
         reached.len() - 1
@@ -365,6 +400,7 @@ fn struct_bytes(object: reflection::Object<'_>) -> Result<Option<usize>, SchemaE
     if !object.is_struct() {
         return Ok(None);
     }
+    // The size is the stride of lists: with 0, a list of any length would fit into a payload.
     match usize::try_from(object.bytesize()) {
         Ok(bytes) if (1..=STRUCT_BYTES_MAX).contains(&bytes) => Ok(Some(bytes)),
         _ => Err(SchemaError::Invalid {
@@ -395,6 +431,7 @@ fn scalar(base: BaseType) -> Option<ScalarType> {
 /// Returns the value of a field that its table omits. flatc 25.12.19 writes 0 for unsigned defaults
 /// above `i64::MAX`, so a schema should not have such defaults.
 fn default(field: reflection::Field<'_>, kind: FieldType) -> FieldValue<'static> {
+    // An omitted object, list or text is absent; only scalars have defaults.
     let FieldType::Scalar(scalar) = kind else {
         return FieldValue::Absent;
     };
@@ -430,6 +467,7 @@ fn metric_kind(attribute: Option<&str>) -> MetricKind {
 
 fn attribute<'b>(attributes: Option<OffsetVector<'b, KeyValue<'b>>>, key: &str) -> Option<&'b str> {
     let found = attributes?.iter().find(|attribute| attribute.key() == key)?;
+    // An attribute without a value, such as `identity`, is present with an empty one.
     Some(found.value().unwrap_or_default())
 }
 
@@ -537,8 +575,8 @@ mod tests {
         let compile = |bfbs: &[u8], root| CompiledSchema::compile(bfbs, root).unwrap_err().to_string();
         assert_eq!(compile(SHAPES, "flatcap.test.None"), "the schema has no table flatcap.test.None");
         assert_eq!(compile(SHAPES, "flatcap.test.Point"), "the schema has no table flatcap.test.Point");
-        assert_eq!(compile(b"", "R"), "not a binary schema: the identifier BFBS is missing");
-        assert_eq!(compile(SHAPES_PAYLOAD, "R"), "not a binary schema: the identifier BFBS is missing");
+        assert_eq!(compile(b"", "R"), "not a binary schema (.bfbs): identifier BFBS is missing");
+        assert_eq!(compile(SHAPES_PAYLOAD, "R"), "not a binary schema (.bfbs): identifier BFBS is missing");
         let long = vec![0; SCHEMA_BYTES_MAX + 1];
         assert_eq!(compile(&long, "R"), "the schema has 1048577 bytes, the limit is 1048576");
     }

@@ -101,6 +101,7 @@ impl CompiledSchema {
     pub fn append_json(&self, payload: &[u8], output: &mut Vec<u8>) -> Result<(), DecodeError> {
         let length = output.len();
         let walked = self.walk(payload, &mut JsonWriter::new(output));
+        // The visitor wrote the values before the fault.
         if walked.is_err() {
             output.truncate(length);
         }
@@ -146,9 +147,12 @@ pub(super) fn interpret<'n>(
     enumeration: Option<usize>,
     raw: FieldValue<'static>,
 ) -> FieldValue<'n> {
+    // Defaults come here too: a default that equals the value for absence means absent. Absence
+    // takes precedence over a name.
     if absent.is_some() && absent == Some(raw) {
         return FieldValue::Absent;
     }
+    // A value without a name stays a number, so that nothing is lost.
     let name = enumeration.and_then(|index| enums.get(index)).and_then(|names| names.of(raw));
     name.map_or(raw, FieldValue::Text)
 }
@@ -341,6 +345,8 @@ impl<'p> Iterator for LeafFields<'p> {
                 self.path.push('.');
             }
             self.path.push_str(&field.name);
+            // A table inside itself would expand without end. Everything else is bounded by
+            // `PATHS_MAX`.
             match field.nested() {
                 Some(object) if self.open.iter().all(|open| open.object != object) => {
                     self.open.push(OpenObject { object, next: 0, path_length: self.path.len() });

@@ -23,6 +23,8 @@ pub const ENVELOPE_BYTES: usize = PAYLOAD_LENGTH_AT + 4;
 /// Bytes of the `FrameHeader`.
 pub const HEADER_BYTES: usize = size_of::<FrameHeader>();
 
+// The format is frozen, so a changed `FrameHeader` must not compile. It has fields of 64 bits, for
+// which FlatBuffers requires an offset that is a multiple of 8.
 const _: () = assert!(HEADER_BYTES == 32);
 const _: () = assert!(HEADER_AT.is_multiple_of(8) && ENVELOPE_BYTES == 64);
 
@@ -34,12 +36,14 @@ pub const PREFIX: [u8; ENVELOPE_BYTES] = prefix();
 const fn prefix() -> [u8; ENVELOPE_BYTES] {
     let mut bytes = [0; ENVELOPE_BYTES];
     bytes[ROOT] = (TABLE - ROOT) as u8;
+    // A `for` loop is not allowed in a constant function.
     let mut at = 0;
     while at < 4 {
         bytes[IDENTIFIER + at] = b"FCTF"[at];
         at += 1;
     }
     bytes[VTABLE] = (TABLE - VTABLE) as u8;
+    // The table ends after the offset of the vector, so the length is no part of it.
     bytes[VTABLE + 2] = (PAYLOAD_LENGTH_AT - TABLE) as u8;
     bytes[VTABLE + 4] = (HEADER_AT - TABLE) as u8;
     bytes[VTABLE + 6] = (PAYLOAD_OFFSET - TABLE) as u8;
@@ -59,6 +63,8 @@ pub fn split(payload: &[u8]) -> Option<(FrameHeader, &[u8])> {
     let (shape_front, shape_rest) = PREFIX.split_first_chunk::<HEADER_AT>()?;
     let shape_offset = shape_rest.get(HEADER_BYTES..)?.first_chunk::<4>()?;
     let length = u32::from_le_bytes(*length.first_chunk()?);
+    // The header is not compared: its fields are plain numbers and have no invalid bits. The length
+    // must be exact, because bytes after the vector would otherwise be dropped.
     let is_so = front == shape_front && offset == shape_offset && length as usize == body.len();
     is_so.then_some((FrameHeader(*header), body))
 }

@@ -17,7 +17,7 @@ pub enum SchemaError {
         limit: usize,
     },
     /// Not a binary schema: the output of `flatc --binary --schema` has the identifier BFBS.
-    #[error("not a binary schema: the identifier BFBS is missing")]
+    #[error("not a binary schema (.bfbs): identifier BFBS is missing")]
     NotSchema,
     /// Damaged, or not written by flatc.
     #[error("the schema is damaged")]

@@ -95,6 +95,8 @@ impl FlatRow {
 
     fn enter(&mut self, step: PathStep<'_>) {
         match step {
+            // Each walk begins at the root, so nothing of an earlier payload remains, even if it
+            // failed.
             PathStep::Root => self.clear(),
             PathStep::Field(field) => self.path.push(field.index()),
             PathStep::Element(_, index) => self.path.push(index),
@@ -108,6 +110,7 @@ impl Visitor for FlatRow {
     }
 
     fn end_object(&mut self) {
+        // The root pushed no step; its end pops from an empty path, which has no effect.
         self.path.pop();
     }
 
@@ -120,6 +123,8 @@ impl Visitor for FlatRow {
     }
 
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
+        // As a cell, an absent object or list would add a column `a` beside the columns `a.b` of
+        // other rows.
         if let PathStep::Field(field) = step
             && value == FieldValue::Absent
             && !field.is_single()
@@ -130,6 +135,8 @@ impl Visitor for FlatRow {
         let start = self.keys.len();
         self.keys.extend_from_slice(&self.path);
         self.path.pop();
+        // Each variant is built anew, which turns the borrowed type into a `'static` one. Texts are
+        // copied to one shared buffer, so that a reused row does not allocate.
         let value = match value {
             FieldValue::Text(text) => {
                 let start = self.texts.len();
@@ -228,6 +235,8 @@ impl FlatColumns {
     /// # Errors
     /// `TooManyColumns` above [`COLUMNS_MAX`]; the columns are then unchanged.
     pub fn add(&mut self, schema: &CompiledSchema, row: &FlatRow) -> Result<(), DecodeError> {
+        // Counted before any column is built: a row with too many costs no memory and changes
+        // nothing.
         let missing = self.missing(row).count();
         if missing == 0 {
             return Ok(());
@@ -244,6 +253,7 @@ impl FlatColumns {
 
     /// Iterates over the row's values for each column, absent where the row has none.
     pub fn align<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = FieldValue<'r>> {
+        // Cells and columns are both ascending by key, so one pass over each suffices.
         let mut next = 0;
         self.columns.iter().map(move |column| {
             while let Some(key) = row.key(next) {

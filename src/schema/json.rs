@@ -23,6 +23,7 @@ impl<'o> JsonWriter<'o> {
             PathStep::Root | PathStep::Element(_, 0) => {}
             PathStep::Field(field) => {
                 // After the brace of an object that has just begun there is no comma.
+                // A text that ends in a brace is no trap: its last byte is the closing quote.
                 if self.output.last() != Some(&b'{') {
                     self.output.push(b',');
                 }
@@ -67,6 +68,7 @@ pub fn append_json_value(value: FieldValue<'_>, output: &mut Vec<u8>) {
         FieldValue::Unsigned(number) => append(&number, output),
         FieldValue::Signed(number) => append(&number, output),
         FieldValue::Float32(number) => append(&number, output),
+        // serde_json writes NaN and infinity, which JSON lacks, as null.
         FieldValue::Float(number) => append(&number, output),
         FieldValue::Bool(truth) => append(&truth, output),
         FieldValue::Text(text) => append(text, output),

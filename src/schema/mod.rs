@@ -18,6 +18,7 @@ pub mod envelope;
 
 /// Metrics of a Linux host (schemas/host/).
 pub mod host {
+    // flatc repeats the namespace as modules in each file; here the files are one module again.
     pub use super::generated::buddy::flatcap::host::*;
     pub use super::generated::cgroup::flatcap::host::*;
     pub use super::generated::command::flatcap::host::*;

@@ -47,6 +47,7 @@ type DecodeResult = Result<(), BoxedDecodeError>;
 pub(super) fn numeric_fields(schema: &CompiledSchema, payload: &[u8]) -> Option<Vec<NumericField>> {
     let mut finder = NumericFieldFinder { schema, count: 0, payload, found: Vec::new() };
     let root = schema.object(schema.root);
+    // The error is dropped: a payload that does not fit its schema is compressed all the same.
     follow(payload, 0).and_then(|at| finder.object(root, at, 0)).ok()?;
     Some(finder.found)
 }
@@ -67,6 +68,7 @@ impl<'s> NumericFieldFinder<'s> {
             ScalarType::F32 | ScalarType::F64 => NumericKind::Float,
             _ => NumericKind::Unsigned,
         };
+        // The range is not checked, because nothing is read; a saturated one is past any payload.
         self.count_one(at)?;
         self.found.push(NumericField { bytes: at..at.saturating_add(scalar.size()), kind: number });
         Ok(())
@@ -76,6 +78,7 @@ impl<'s> NumericFieldFinder<'s> {
         if depth >= DEPTH_MAX {
             return Err(decode_error(at, DecodeFault::TooDeep));
         }
+        // Objects count too: shared empty tables would otherwise expand without end.
         self.count_one(at)?;
         if object.struct_bytes.is_some() {
             return object
@@ -121,6 +124,8 @@ impl<'s> NumericFieldFinder<'s> {
             ElementType::String => UOFFSET_BYTES,
             ElementType::Object(object) => self.schema.object(object).struct_bytes.unwrap_or(UOFFSET_BYTES),
         };
+        // `length` may be any 32 bits. Every element counts, so the loop ends at
+        // `NUMERIC_FIELDS_MAX`.
         for index in 0..length {
             let at = at.saturating_add(index.saturating_mul(stride));
             match element {

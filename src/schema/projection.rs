@@ -170,6 +170,8 @@ impl<'p> ProjectionReader<'_, 'p> {
         let at = follow(self.payload, at)?;
         let length = read_length(self.payload, at)?;
         let at = at.saturating_add(UOFFSET_BYTES);
+        // The whole list must fit, as in a walk, although few elements are read: both reject the
+        // same payloads. With this check the offset of an element below its length cannot overflow.
         let fits =
             length.checked_mul(stride).and_then(|bytes| self.payload.get(at..)?.get(..bytes)).is_some();
         if !fits {
@@ -187,8 +189,10 @@ impl<'p> ProjectionReader<'_, 'p> {
     }
 
     /// Stores the value of a field that its table omits.
+    // Rare: payloads of this program omit no scalars (docs/FORMAT.md, "Telemetry frame").
     #[cold]
     fn store_default(&mut self, field: &'p ProjectedField) {
+        // A struct with one projected field matches below too. Its default is absent, and stays so.
         self.store_absent(&field.targets);
         if let FieldAccess::Fixed(leaves) = &field.access
             && let [leaf] = &**leaves
@@ -228,6 +232,8 @@ impl<'p> ProjectionReader<'_, 'p> {
     #[inline(never)]
     fn other_leaf(&mut self, leaf: &ProjectedScalar, at: usize) -> Option<()> {
         let bytes = self.payload;
+        // The bytes are read even if the caller has no use for the value, so that errors do not
+        // depend on the length of `values`.
         let unused = &mut FieldValue::Absent;
         let target = self.values.get_mut(leaf.target).unwrap_or(unused);
         if leaf.enumeration.is_some() {

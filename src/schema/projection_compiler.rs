@@ -16,6 +16,7 @@ pub(super) fn project(schema: &CompiledSchema, paths: &[&str]) -> Result<Project
     let mut first_by_path = HashMap::new();
     let mut copies = Vec::new();
     for (target, path) in paths.iter().enumerate() {
+        // A leaf has one target, so a repeated path becomes a copy after the read.
         match first_by_path.entry(*path) {
             Entry::Occupied(first) => copies.push((*first.get(), target)),
             Entry::Vacant(entry) => {
@@ -25,6 +26,7 @@ pub(super) fn project(schema: &CompiledSchema, paths: &[&str]) -> Result<Project
         }
     }
     let slots = ProjectionCompiler { schema }.table(schema.object(schema.root), &projected, 0)?;
+    // The names are cloned: a projection borrows nothing from its schema.
     let paths = paths.iter().map(|path| (*path).into()).collect();
     Ok(Projection { fields: slots, copies: copies.into(), enums: schema.enums.clone().into(), paths })
 }
@@ -71,8 +73,10 @@ fn group_by_field<'o, 'w>(
     paths: &[ProjectedPath<'w>],
     depth: usize,
 ) -> Result<Vec<(&'o Field, Vec<ProjectedPath<'w>>)>, SchemaError> {
+    // In the order of the schema, in which a walk reads, so that both fail at the same field.
     let mut found: Vec<Vec<ProjectedPath<'w>>> = object.fields.iter().map(|_| Vec::new()).collect();
     for path in paths {
+        // A table may contain itself, so only this bounds the length of a path and the recursion.
         if depth >= DEPTH_MAX {
             return Err(SchemaError::TooDeep { object: path.full.to_owned(), limit: DEPTH_MAX });
         }
@@ -193,6 +197,8 @@ impl ProjectionCompiler<'_> {
         leaves: &mut Vec<ProjectedScalar>,
     ) -> Result<(), SchemaError> {
         for (field, paths) in group_by_field(object, paths, depth)? {
+            // Each field ends within its struct (`compile`), so these sums stay below
+            // `STRUCT_BYTES_MAX`.
             let at = at.saturating_add(field.at.into());
             match field.value_type {
                 FieldType::Scalar(scalar) => leaves.push(scalar_at_end(field, scalar, &paths, at)?),
@@ -202,6 +208,8 @@ impl ProjectionCompiler<'_> {
                 }
                 FieldType::Array(element, length) => {
                     for (index, paths) in group_by_index(field, &paths)? {
+                        // The length of an array is known here, unlike that of a vector: a wrong
+                        // index is an error now, not an absent value later.
                         if index >= length.into() {
                             return Err(not_in_array(field, index, &paths));
                         }
@@ -255,6 +263,7 @@ fn scalar_at_end(
             return Err(no_field(path.full, name, scalar_name(field, scalar), &[]));
         }
     }
+    // `paths` is never empty. `usize::MAX` would be dropped, as any target past `values`.
     let target = paths.first().map_or(usize::MAX, |path| path.target);
     Ok(ProjectedScalar {
         at,

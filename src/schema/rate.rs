@@ -67,6 +67,7 @@ impl ListElement {
 }
 
 fn mix_hash(hash: u64, what: impl Hash) -> u64 {
+    // This hasher has fixed keys, unlike those of a `HashMap`: hashes of two payloads compare.
     let mut hasher = DefaultHasher::new();
     (hash, what).hash(&mut hasher);
     hasher.finish()
@@ -87,10 +88,15 @@ impl Rates {
         payload: &[u8],
     ) -> Result<(), DecodeError> {
         self.next.clear();
+        // After an error `last` is unchanged: the next intact payload is compared with the last
+        // one.
         schema.walk(payload, &mut self.next)?;
+        // Without elapsed time there is no rate; dividing by it would give infinity.
         let elapsed_ns = self.last_mono_ns.and_then(|last| mono_ns.checked_sub(last)).filter(|ns| *ns > 0);
         self.first_values.clear();
         for element in &self.last.elements {
+            // Two elements of one identity cannot be told apart, so neither has a rate. The entry
+            // stays, so that a third one finds it.
             let is_known = self.first_values.contains_key(&element.identity());
             self.first_values.insert(element.identity(), (!is_known).then_some(element.begin));
         }
@@ -98,6 +104,7 @@ impl Rates {
         let mut elements = self.next.elements.iter().peekable();
         self.per_value.clear();
         for (index, value) in self.next.values.iter().enumerate() {
+            // The elements of outermost lists do not overlap and are in the order of the values.
             while elements.next_if(|element| element.end <= index).is_some() {}
             let before = match elements.peek().filter(|element| element.begin <= index) {
                 Some(element) => {
@@ -144,6 +151,7 @@ impl Visitor for CounterSnapshot {
         if self.is_at_element()
             && let Some(list) = self.lists.last_mut()
         {
+            // The length is part of it: after an insertion an index may mean another element.
             let position = mix_hash(list.name, (list.length, list.elements));
             list.elements += 1;
             let (begin, end) = (self.values.len(), self.values.len());
@@ -233,6 +241,7 @@ impl<V: Visitor> Visitor for RateVisitor<'_, V> {
 
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
         let rate = self.rates.get(self.next).copied().flatten();
+        // There is an entry for each value of a walk, so each call advances, counter or not.
         self.next += 1;
         let is_counter = step.field().is_some_and(|field| field.metric_kind() == MetricKind::Counter);
         let value = match value {

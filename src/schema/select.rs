@@ -6,10 +6,13 @@ use super::error::SchemaError;
 
 pub(super) fn select(schema: &CompiledSchema, paths: &[&str]) -> Result<CompiledSchema, SchemaError> {
     for path in paths {
+        // A table may contain itself, so only the length of the path bounds the recursion of
+        // `narrow`.
         if path.split('.').count() > DEPTH_MAX {
             return Err(SchemaError::TooDeep { object: (*path).to_owned(), limit: DEPTH_MAX });
         }
     }
+    // Objects are only appended: the indices in fields that are selected as a whole stay valid.
     let mut narrowed = schema.clone();
     let selected: Vec<_> = paths.iter().map(|path| SelectedPath { full: path, rest: path }).collect();
     narrowed.root = narrow(&mut narrowed, schema.root, &selected)?;
@@ -79,6 +82,8 @@ fn narrow(
             continue;
         }
         let mut selected_field = Field { index: fields.len(), ..field.clone() };
+        // Longer paths are followed even if the whole is selected, so that their errors are
+        // reported.
         if let Some(first) = below.first() {
             let nested = field.nested().ok_or_else(|| first.not_in(&field.type_name, &[]))?;
             let narrowed = narrow(schema, nested, &below)?;

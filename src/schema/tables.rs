@@ -19,6 +19,7 @@ impl SchemaTables {
     /// `TooLarge`, `NotSchema`, `Damaged`, `TooMany`.
     pub fn read(bfbs: &[u8]) -> Result<Self, SchemaError> {
         let schema = compile::open(bfbs)?;
+        // A payload begins with the offset of a table, so a struct cannot be its root.
         let tables = schema.objects().iter().filter(|object| !object.is_struct());
         Ok(Self {
             names: tables.map(|object| object.name().to_owned()).collect(),

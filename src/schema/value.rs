@@ -130,6 +130,8 @@ impl ScalarType {
     /// Reads the value at an offset. Returns `None` if it would end past the end of the bytes.
     #[inline]
     pub(super) fn read(self, bytes: &[u8], at: usize) -> Option<FieldValue<'static>> {
+        // Values are copied, so they need no alignment, which nothing has verified. A bool is
+        // compared with 0, because a damaged byte may have any value.
         Some(match self {
             Self::Bool => FieldValue::Bool(bytes_at::<1>(bytes, at)? != [0]),
             Self::U8 => FieldValue::Unsigned(u8::from_le_bytes(bytes_at(bytes, at)?).into()),

@@ -51,9 +51,11 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         at: usize,
         depth: usize,
     ) -> DecodeResult {
+        // A table may contain itself, so the schema does not bound the depth.
         if depth >= DEPTH_MAX {
             return Err(decode_error(at, DecodeFault::TooDeep));
         }
+        // Counted before each call, so that a visitor never receives more than the limit.
         self.count(at, 1)?;
         self.visitor.begin_object(step);
         if object.struct_bytes.is_some() {
@@ -64,9 +66,12 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         } else {
             let vtable = vtable(self.payload, at)?;
             for field in &object.fields {
+                // Slots of fields that are not selected are not read: damage there does not matter.
                 let offset = field_offset(vtable, field.at);
                 if offset == 0 {
                     self.count(at, 1)?;
+                    // The default of an object, list or text is absent, so one call serves all
+                    // types.
                     self.scalar(PathStep::Field(field), field, field.default);
                 } else {
                     self.field(field, at.saturating_add(offset), depth)
@@ -121,6 +126,8 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
             ElementType::String => UOFFSET_BYTES,
             ElementType::Object(object) => self.schema.object(object).struct_bytes.unwrap_or(UOFFSET_BYTES),
         };
+        // Checked for the whole list and before `begin_list`, whose receiver may reserve memory for
+        // `length`. Below, `at + index * stride` is therefore within the payload.
         let bytes = length
             .checked_mul(stride)
             .and_then(|bytes| self.payload.get(at..)?.get(..bytes))
@@ -152,6 +159,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
     fn scalars(&mut self, field: &'w Field, scalar: ScalarType, bytes: &'w [u8], at: usize) -> DecodeResult {
         self.count(at, bytes.len() / scalar.size())?;
         for (index, bytes) in bytes.chunks_exact(scalar.size()).enumerate() {
+            // Cannot fail: each chunk has exactly the size of the scalar.
             let value = scalar.read(bytes, 0).ok_or_else(|| out_of_bounds(at))?;
             self.scalar(PathStep::Element(field, index), field, value);
         }
@@ -163,6 +171,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         let at = follow(self.payload, at)?;
         let length = read_length(self.payload, at)?;
         let start = at.saturating_add(UOFFSET_BYTES);
+        // The zero byte after a string is not required: the length alone is believed.
         let bytes = self.payload.get(start..).and_then(|rest| rest.get(..length));
         self.text(step, field, bytes.ok_or_else(|| out_of_bounds(at))?, start)
     }
@@ -171,16 +180,20 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
     /// lost.
     fn text(&mut self, step: PathStep<'_>, field: &Field, bytes: &[u8], at: usize) -> DecodeResult {
         self.count(at, 1)?;
+        // In bytes, because offsets may be shared: each use of one long text costs its length
+        // again.
         self.text_left = self
             .text_left
             .checked_sub(bytes.len())
             .ok_or_else(|| decode_error(at, DecodeFault::TooMuchText))?;
+        // Arrays of bytes are padded with zeros; a string has a length and may contain them.
         let end = if field.is_text { bytes.iter().position(|byte| *byte == 0) } else { None };
         let text = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
         if let Ok(text) = str::from_utf8(text) {
             self.visitor.value(step, FieldValue::Text(text));
             return Ok(());
         }
+        // All bytes are passed, also those after a zero, and each counts as a value.
         self.count(at, bytes.len())?;
         self.visitor.begin_list(step, bytes.len());
         for (index, byte) in bytes.iter().enumerate() {
