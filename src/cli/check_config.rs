@@ -61,7 +61,7 @@ fn write_summary(layered: &LoadedConfig, out: &mut dyn Write) -> io::Result<()> 
     if layered.files.is_empty() && layered.variables.is_empty() {
         writeln!(out, "# No file and no variable was read: all values are built-in defaults.")?;
     } else {
-        writeln!(out, "# Read, each overriding those before; values without a comment are defaults:")?;
+        writeln!(out, "# Read in this order, the last one wins; values without a comment are defaults:")?;
     }
     for file in &layered.files {
         writeln!(out, "#   {}", printable_path(file))?;

@@ -77,7 +77,7 @@ pub enum CliError {
         error: io::Error,
     },
     /// The destination of a replay failed.
-    #[error("cannot send to {to}: {error}")]
+    #[error("cannot send to {to}: {error}; check the address and that a receiver is listening")]
     Send {
         /// The destination.
         to: String,

@@ -193,7 +193,7 @@ fn print_error(error: &CliError, log: Option<&Log>) {
 fn report_notice(notice: &Notice) -> Result<ExitStatus, CliError> {
     let text = match notice {
         Notice::Damaged(path, damage) => format!(
-            "{}: damage at offset {}, {} bytes: {}; reading on behind it",
+            "{}: damage at offset {}, {} bytes: {}; reading continues after it",
             path.display(),
             damage.offset,
             damage.length,

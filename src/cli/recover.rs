@@ -168,7 +168,7 @@ fn print(report: &RecoverReport, dry_run: bool, out: &mut dyn Write) -> io::Resu
         writeln!(out, "{would}sealed: {}", path.display())?;
     }
     if report.sealed.is_empty() && report.set_aside.is_empty() && report.failed.is_empty() {
-        return writeln!(out, "nothing to recover: every segment is sealed");
+        return writeln!(out, "nothing to recover: no unsealed segment; name a damaged file to repair it");
     }
     let (sealed, frames, rescued, lost) =
         (report.sealed.len(), report.frames, report.from_memory, report.lost);

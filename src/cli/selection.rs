@@ -51,7 +51,7 @@ impl RecordingSelection {
         if since_ns.zip(until_ns).is_some_and(|(since, until)| since >= until)
             || after_ns.zip(before_ns).is_some_and(|(since, until)| since >= until)
         {
-            return Err(CliError::Usage("--since is not before --until: nothing can match".to_owned()));
+            return Err(CliError::Usage("--since must be before --until".to_owned()));
         }
         let elapsed = if after_ns.is_some() || before_ns.is_some() {
             let start = first_sample(&self.paths, &sources)?;

@@ -252,7 +252,7 @@ fn print(report: &VerifyReport, verdict: &VerificationReport, out: &mut dyn Writ
     }
     let verdict = match (report.intact && report.unexplained == 0, report.unreadable.len()) {
         (true, 0) => "intact".to_owned(),
-        (true, files) => format!("intact but for {files} file(s) that could not be read"),
+        (true, files) => format!("no damage found, but {files} file(s) could not be read"),
         (false, _) => "NOT intact".to_owned(),
     };
     let (frames, lost, unexplained) = (report.frames, report.lost, report.unexplained);

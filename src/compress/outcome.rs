@@ -88,11 +88,11 @@ impl fmt::Display for CompressSkipReason {
                 "compression saves too little: {raw_bytes} bytes became {stored_bytes}; try another codec or layout"
             ),
             Self::Unsealed => {
-                f.write_str("it has no footer: it is being written, or flatcap recover has to seal it")
+                f.write_str("it has no footer: it is being written, or was cut off; in that case, run flatcap recover on this file")
             }
             Self::Damaged { offset, what } => write!(
                 f,
-                "it is damaged at offset {offset}: {what}; flatcap recover rewrites it without the damaged range"
+                "it is damaged at offset {offset}: {what}; flatcap recover on this file rewrites it without the damaged range"
             ),
             Self::Unreadable(error) => write!(f, "it cannot be read: {error}"),
             Self::FrameTooLong { offset, bytes } => write!(

@@ -268,7 +268,7 @@ fn hint(path: &Path, error: &io::Error) -> String {
         ErrorKind::WouldBlock => "; too many connections are waiting: the recorder is stopped, or a client opens them faster than it \
                                   can serve them (see ss -xp); try again"
             .to_owned(),
-        ErrorKind::NotFound => "; is a recorder running?".to_owned(),
+        ErrorKind::NotFound => "; no recorder is running with this socket: start one, or name another socket with --socket".to_owned(),
         _ => String::new(),
     }
 }

@@ -333,7 +333,7 @@ fn the_client_distinguishes_errors() {
     }
     let path = |name: &str| server.folder.path().join(name);
     let said = |name: &str| client(&path(name)).rotate().unwrap_err().to_string();
-    assert!(said("missing").ends_with("is a recorder running?"), "{}", said("missing"));
+    assert!(said("missing").ends_with("name another socket with --socket"), "{}", said("missing"));
     drop(std::os::unix::net::UnixListener::bind(path("dead")).unwrap());
     assert!(said("dead").contains("is dead"), "{}", said("dead"));
     std::fs::write(path("file"), "").unwrap();

@@ -93,7 +93,7 @@ pub struct SourceStatus {
     pub timed_out: u64,
     /// Number of periods per sample; more than 1 if a budget limits the source.
     pub stride: u64,
-    /// The limiting budget, `source` or `agent`; None if the stride is 1.
+    /// The limiting budget, `source` or `recorder`; None if the stride is 1.
     pub limited_by: Option<String>,
     /// Delay of samples after their deadlines, over the last second; zeros if there was no sample
     /// in it.

@@ -183,7 +183,7 @@ impl RunningConfig {
                 Ok(candidate) => plan.add_opened(candidate, before),
                 Err(reason) if source.required => {
                     return Err(ReloadError::Invalid(format!(
-                        "source {name}: {reason}; it is required: remove it, or set required = false"
+                        "source {name}: {reason}; this source is required: remove it, or set required = false"
                     )));
                 }
                 Err(reason) => plan.skipped.push(format!("{name}: {reason}")),

@@ -48,7 +48,7 @@ pub enum SourceError {
         error: io::Error,
     },
     /// A source that is marked as required, or named on the command line, is missing.
-    #[error("source {name}: {reason}; it is required: remove it, or set required = false")]
+    #[error("source {name}: {reason}; this source is required: remove it, or set required = false")]
     Required {
         /// Its full name.
         name: String,

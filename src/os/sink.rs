@@ -28,7 +28,7 @@ impl FromStr for SinkAddress {
             None if text == "stdout" => Ok(Self::Stdout),
             Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(PathBuf::from(path))),
             Some(("udp", address)) if address.contains(':') => Ok(Self::Udp(address.to_owned())),
-            _ => Err("valid addresses are stdout, unix:PATH and udp:HOST:PORT"),
+            _ => Err("write stdout, unix:PATH or udp:HOST:PORT"),
         }
     }
 }

@@ -258,7 +258,7 @@ pub struct DataDirectory {
 pub enum DataDirectoryError {
     /// Missing rights, a file in its place, a read-only file system: correct the path or its
     /// rights.
-    #[error("cannot {action} the data directory {}: {error}", path.display())]
+    #[error("cannot {action} the data directory {}: {error}; check its path and permissions", path.display())]
     Unusable {
         /// The operation that failed.
         action: &'static str,
@@ -271,7 +271,7 @@ pub enum DataDirectoryError {
     /// Another recorder holds the lock: stop it or record to another directory.
     #[error(
         "the data directory {} is in use by another recorder, which holds the lock {LOCK_NAME} in it; \
-         stop that recorder or choose another directory with --data-dir",
+         stop that recorder or name another directory",
         path.display()
     )]
     InUse {

@@ -368,7 +368,7 @@ impl Verification {
             if !is_live {
                 let tail = reader.tail();
                 let Damage { offset, length, what } =
-                    tail.unwrap_or(Damage { offset: reader.offset(), length: 0, what: "nothing behind it" });
+                    tail.unwrap_or(Damage { offset: reader.offset(), length: 0, what: "nothing after it" });
                 self.add_flaw(path, offset, length, format!("not sealed: no footer and no trailer ({what})"));
             }
             return;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Modules that each module may import: docs/ARCHITECTURE.md, "Edges".
+/// Modules that each module may import: docs/ARCHITECTURE.md, "Modules".
 const EDGES: [(&str, &[&str]); 19] = [
     ("stream", &[]),
     ("schema", &[]),

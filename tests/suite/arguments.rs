@@ -153,7 +153,7 @@ fn recover_touches_only_its_own_files() {
     let called = rig.call(&["recover", "flatcap-data"]);
     assert_eq!(
         (called.status, called.text().trim()),
-        (Some(0), "nothing to recover: every segment is sealed")
+        (Some(0), "nothing to recover: no unsealed segment; name a damaged file to repair it")
     );
 }
 

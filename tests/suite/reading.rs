@@ -70,7 +70,7 @@ fn verify_continues_after_an_unreadable_file() {
     assert_eq!(outcome, ExitStatus::DataLoss, "{text}");
     assert!(text.contains(&format!("unreadable: {}: ", link.display())), "{text}");
     assert!(text.ends_with(&format!(
-        "intact but for 2 file(s) that could not be read: {} frames, 0 lost and explained, 0 unexplained\n",
+        "no damage found, but 2 file(s) could not be read: {} frames, 0 lost and explained, 0 unexplained\n",
         (SEGMENTS - 1) * SAMPLES_PER_SEGMENT
     )));
     let json = json_report("verify", folder.path());

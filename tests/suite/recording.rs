@@ -260,7 +260,7 @@ fn missing_sources_are_skipped_or_refused() {
     let strict = rig.write("strict.toml", config(true));
     let called = rig.call(&["record", "--config", strict.to_str().unwrap(), "--for", "100ms"]);
     assert_eq!(called.status, Some(1), "{called:?}");
-    assert!(called.err.contains("source cpu: ") && called.err.contains("it is required"), "{called:?}");
+    assert!(called.err.contains("source cpu: ") && called.err.contains("is required"), "{called:?}");
     let called = rig.call(&["record", "--config", lenient.to_str().unwrap(), "--source", "cpu"]);
     assert_eq!(called.status, Some(1), "named on the command line is required: {called:?}");
 }

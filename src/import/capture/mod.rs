@@ -92,7 +92,7 @@ impl Capture {
         } else {
             let begin = bytes.get(..bytes.len().min(4)).unwrap_or_default();
             let what = format!(
-                "not a capture: it begins with {begin:02x?}, neither as pcap nor as pcapng does; give the file as it was captured, plain or gzip"
+                "not a capture: its first bytes are {begin:02x?}, neither those of pcap nor those of pcapng; give the file as it was captured, plain or gzip"
             );
             return Err(ImportError::Kind { path: window.input().path().to_owned(), what });
         };

@@ -158,7 +158,7 @@ fn other_packets_have_a_reason() {
     }
     for other in [&b""[..], b"PK\x03\x04", b"a,b,c\n1,2,3\n", &[0; 4000]] {
         let error = read(other).unwrap_err().to_string();
-        assert!(error.contains("neither as pcap nor as pcapng"), "{error}");
+        assert!(error.contains("neither those of pcap nor those of pcapng"), "{error}");
     }
 }
 
