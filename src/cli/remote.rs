@@ -61,7 +61,7 @@ pub(super) struct FlushArgs {
     recorder: RecorderSocket,
 }
 
-/// Change the running recorder's log filter until it exits.
+/// Change the log filter of the running recorder
 #[derive(Debug, clap::Args)]
 pub(super) struct LogLevelArgs {
     #[arg(value_name = "FILTER", help = FILTER_HELP)]
