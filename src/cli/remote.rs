@@ -47,7 +47,7 @@ pub(super) struct MarkArgs {
     recorder: RecorderSocket,
 }
 
-/// Make the running recorder read its configuration again and apply the changes.
+/// Reload the configuration of the running recorder.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReloadArgs {
     #[command(flatten)]
@@ -61,7 +61,7 @@ pub(super) struct FlushArgs {
     recorder: RecorderSocket,
 }
 
-/// Change the log filter of the running recorder
+/// Change the log filter of the running recorder.
 #[derive(Debug, clap::Args)]
 pub(super) struct LogLevelArgs {
     #[arg(value_name = "FILTER", help = FILTER_HELP)]
