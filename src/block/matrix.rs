@@ -15,10 +15,9 @@ use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT};
 
 /// Rows by which to decide whether a word is one value of eight bytes or two of four.
 const HALVES_SAMPLE_ROWS: usize = 256;
-// Tiles, a hash in four chains and counting by AVX-512 made columns 1.5 times as fast
-// (docs/BENCHMARKS.md).
 /// Bytes of rows that are transposed at a time (so that they stay in the first-level cache), and
-/// the most rows of such a tile.
+/// the most rows of such a tile. Tiles, a hash in four chains and counting by AVX-512 made columns
+/// 1.5 times as fast (docs/BENCHMARKS.md).
 const TILE_BYTES: usize = 16 << 10;
 const TILE_ROWS: usize = 64;
 /// Words whose changed bits are collected at a time: as many as registers hold.

@@ -138,7 +138,9 @@ impl<'k> EnvKey<'k> {
         }
         match keys().find(|known| variable_of(&known.table, known.key) == name) {
             Some(known) => Ok(EnvKey { table: known.table.clone(), key: known.key, wanted: &known.expected }),
-            None => match renamed_variable(name) {
+            None => match renamed_variable(name)
+                .filter(|new| keys().any(|known| variable_of(&known.table, known.key) == *new))
+            {
                 Some(new) => Err(Problem::Renamed { new }),
                 None => Err(Problem::UnknownVariable { near: near(name, keys()) }),
             },
@@ -400,6 +402,10 @@ mod tests {
                 assert!(text.ends_with(&format!("did you mean {near}?")), "{text}");
             }
         }
+        let renamed = errors(&[("FLATCAP_SEAL__CODEC", "lz4")]);
+        assert!(renamed.ends_with(": was renamed; write FLATCAP_COMPRESS__CODEC"), "{renamed}");
+        let never = errors(&[("FLATCAP_AGENT__CPUS", "1")]);
+        assert!(never.contains(": no such setting; "), "{never}");
         let kubernetes = [
             "FLATCAP_PORT",
             "FLATCAP_PORT_9598_TCP_ADDR",

@@ -1,7 +1,7 @@
 //! Tables and keys that development versions used under other names. An error names the new one.
 
-/// Old table and key, new table and key. A table itself has the key "".
-// Old keys are listed under the old table and under the new one, since a file may be half renamed.
+/// Old table and key, new table and key. A table itself has the key "". Old keys are listed under
+/// the old table and under the new one, since a file may be half renamed.
 const RENAMED: [(&str, &str, &str, &str); 10] = [
     ("agent", "", "recorder", ""),
     ("handover", "", "buffering", ""),

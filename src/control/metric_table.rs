@@ -277,48 +277,52 @@ pub(super) const COMPRESSOR: &[MetricFamily<CompressionMetrics>] = &[
     MetricFamily::gauge(
         "flatcap_compress_enabled",
         "1 while compression of sealed segments is enabled, else 0.",
-        |sealer| Integer(sealer.enabled.get()),
+        |compression| Integer(compression.enabled.get()),
     ),
     MetricFamily::counter(
         "flatcap_compress_segments",
         "Sealed segments rewritten as compressed blocks.",
-        |sealer| Integer(sealer.segments.get()),
+        |compression| Integer(compression.segments.get()),
     ),
     MetricFamily::counter(
         "flatcap_compress_raw_bytes",
         "Size of these segments before compression.",
-        |sealer| Integer(sealer.raw_bytes.get()),
+        |compression| Integer(compression.raw_bytes.get()),
     ),
     MetricFamily::counter(
         "flatcap_compress_stored_bytes",
         "Size of these segments after compression.",
-        |sealer| Integer(sealer.stored_bytes.get()),
+        |compression| Integer(compression.stored_bytes.get()),
     ),
     MetricFamily::counter(
         "flatcap_compress_skipped_segments",
         "Sealed segments left uncompressed because compression would save too little or because of a problem with them.",
-        |sealer| Integer(sealer.skipped.get()),
+        |compression| Integer(compression.skipped.get()),
     ),
-    MetricFamily::counter("flatcap_compress_failures", "Failed attempts to compress a segment.", |sealer| {
-        Integer(sealer.failures.get())
-    }),
+    MetricFamily::counter(
+        "flatcap_compress_failures",
+        "Failed attempts to compress a segment.",
+        |compression| Integer(compression.failures.get()),
+    ),
     MetricFamily::gauge(
         "flatcap_compress_waiting_segments",
         "Sealed segments waiting for compression.",
-        |sealer| Integer(sealer.waiting.get()),
+        |compression| Integer(compression.waiting.get()),
     ),
     MetricFamily::gauge(
         "flatcap_compress_oldest_wait_seconds",
         "Time that the oldest of these segments has waited; 0 if there is none.",
-        |sealer| Float(seconds(sealer.oldest_wait_ns(monotonic_ns()))),
+        |compression| Float(seconds(compression.oldest_wait_ns(monotonic_ns()))),
     ),
-    MetricFamily::counter("flatcap_compress_cpu_seconds", "CPU time of all compression threads.", |sealer| {
-        Float(seconds(sealer.cpu_ns()))
-    }),
+    MetricFamily::counter(
+        "flatcap_compress_cpu_seconds",
+        "CPU time of all compression threads.",
+        |compression| Float(seconds(compression.cpu_ns())),
+    ),
     MetricFamily::counter(
         "flatcap_compress_guaranteed_cpu_seconds",
         "CPU time of compression within its guaranteed share, used when segments waited too long at idle priority.",
-        |sealer| Float(seconds(sealer.guaranteed_cpu_ns.get())),
+        |compression| Float(seconds(compression.guaranteed_cpu_ns.get())),
     ),
 ];
 

@@ -145,7 +145,7 @@ impl SamplerGroup {
             producer: hand_over,
             metrics,
             latencies,
-            commands: mailbox,
+            commands,
         } = settings;
         let schedule = Schedule::new(sources.iter().map(|source| source.period_ns), start_ns);
         let active =
@@ -158,8 +158,8 @@ impl SamplerGroup {
             is_capped: false,
             schedule,
             sources: sources.into_iter().map(active).collect::<io::Result<_>>()?,
-            waiter: Waiter::new(config.timing, Arc::clone(&mailbox.wake)),
-            commands: mailbox,
+            waiter: Waiter::new(config.timing, Arc::clone(&commands.wake)),
+            commands,
             start_ns,
             config,
             builders: Builders::default(),
@@ -194,8 +194,8 @@ impl SamplerGroup {
         let end = monotonic_ns();
         self.await_offloaded(end + OFFLOADED_END_NS);
         for source in &self.sources {
-            if let ReadMode::Offloaded(errand) = &source.read_mode {
-                errand.interrupt();
+            if let ReadMode::Offloaded(offloaded) = &source.read_mode {
+                offloaded.interrupt();
             }
         }
         self.await_offloaded(monotonic_ns() + OFFLOADED_KILL_NS);
@@ -280,9 +280,9 @@ impl SamplerGroup {
     #[cold]
     fn begin_offloaded(&mut self, due: Due, begin: u64) {
         let Some(source) = self.sources.get_mut(due.index) else { return };
-        let ReadMode::Offloaded(errand) = &mut source.read_mode else { return };
+        let ReadMode::Offloaded(offloaded) = &mut source.read_mode else { return };
         let metrics = &source.metrics;
-        if !errand.is_ready() {
+        if !offloaded.is_ready() {
             metrics.missed.add(due.missed + 1);
             return;
         }
@@ -299,7 +299,7 @@ impl SamplerGroup {
         if let Some(latencies) = self.latencies.current().sources.get_mut(due.index) {
             latencies.lateness.record(due.lateness_ns);
         }
-        if !errand.begin(sample) {
+        if !offloaded.begin(sample) {
             // Only a bug of ours can end the thread.
             self.producer.lose(sample, Causes::READ_FAILED);
         }
@@ -366,7 +366,7 @@ impl SamplerGroup {
         let Some(source) = self.sources.get_mut(index) else { return };
         let sampler = match &mut source.read_mode {
             ReadMode::Inline(sampler) => Some(sampler),
-            ReadMode::Offloaded(errand) => errand.sampler(),
+            ReadMode::Offloaded(offloaded) => offloaded.sampler(),
         };
         let is_timed = source.builds.is_multiple_of(BUILD_TIMED_EVERY);
         source.builds = source.builds.wrapping_add(1);
@@ -419,7 +419,7 @@ impl SamplerGroup {
     fn has_read_in_flight(&self) -> bool {
         self.has_offloaded
             && self.sources.iter().any(
-                |source| matches!(&source.read_mode, ReadMode::Offloaded(errand) if errand.is_in_flight()),
+                |source| matches!(&source.read_mode, ReadMode::Offloaded(offloaded) if offloaded.is_in_flight()),
             )
     }
 
@@ -437,8 +437,8 @@ impl SamplerGroup {
         let now = monotonic_ns();
         for index in 0..self.sources.len() {
             let Some(source) = self.sources.get_mut(index) else { continue };
-            let ReadMode::Offloaded(errand) = &mut source.read_mode else { continue };
-            match errand.poll(now) {
+            let ReadMode::Offloaded(offloaded) = &mut source.read_mode else { continue };
+            match offloaded.poll(now) {
                 ReadPoll::Nothing => {}
                 ReadPoll::Finished(reading, ReadOutcome { begin_ns, end_ns, cpu_ns, result }) => {
                     let sample = SampleMeta { mono_ns: begin_ns, ..reading };
@@ -468,7 +468,7 @@ impl SamplerGroup {
             && self
                 .sources
                 .iter()
-                .any(|source| matches!(&source.read_mode, ReadMode::Offloaded(errand) if errand.is_awaited()))
+                .any(|source| matches!(&source.read_mode, ReadMode::Offloaded(offloaded) if offloaded.is_awaited()))
         {
             now = self.poll_offloaded();
             never.wait_until(now + OFFLOADED_END_POLL_NS);
@@ -478,8 +478,8 @@ impl SamplerGroup {
     /// Counts reads that have not returned as lost.
     fn abandon_offloaded(&mut self) {
         for source in &mut self.sources {
-            if let ReadMode::Offloaded(errand) = &mut source.read_mode
-                && let Some(reading) = errand.abandon()
+            if let ReadMode::Offloaded(offloaded) = &mut source.read_mode
+                && let Some(reading) = offloaded.abandon()
             {
                 source.metrics.timed_out.add(1);
                 self.producer.lose(reading, Causes::TIMED_OUT);

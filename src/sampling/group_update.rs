@@ -79,7 +79,7 @@ impl ReadySource {
     /// # Errors
     /// The kernel refuses to start the thread of a source that needs one.
     pub fn new(source: GroupSource, cpus: &[u32], now_ns: u64) -> io::Result<Self> {
-        let GroupSource { id, period_ns, budget, sampler, offloaded: errand, metrics } = source;
+        let GroupSource { id, period_ns, budget, sampler, offloaded, metrics } = source;
         let envelope = Envelope::new(id);
         let source = ActiveSource {
             template: match &sampler {
@@ -93,7 +93,7 @@ impl ReadySource {
             builds: 0,
             build_ns: 0,
             budget: SourceBudget::new(budget, period_ns, now_ns),
-            read_mode: match errand {
+            read_mode: match offloaded {
                 None => ReadMode::Inline(sampler),
                 Some((name, timeout_ns)) => {
                     ReadMode::Offloaded(OffloadedRead::start(&name, sampler, timeout_ns, cpus.to_vec())?)
@@ -131,10 +131,10 @@ impl SamplerGroup {
                 .sources
                 .iter()
                 .any(|then| matches!(then, SourceUpdate::Keep { id: kept, .. } if *kept == id));
-            if let ReadMode::Offloaded(errand) = &mut source.read_mode
+            if let ReadMode::Offloaded(offloaded) = &mut source.read_mode
                 && !stays
             {
-                errand.retire();
+                offloaded.retire();
             }
         }
         let now = self.poll_offloaded();
@@ -145,7 +145,7 @@ impl SamplerGroup {
     /// Applies the pending update, if there is one, once no retired source is being read or the
     /// deadline has passed.
     pub(super) fn update_if_ready(&mut self, now_ns: u64) {
-        let is_retiring = |source: &ActiveSource| matches!(&source.read_mode, ReadMode::Offloaded(errand) if errand.is_retiring());
+        let is_retiring = |source: &ActiveSource| matches!(&source.read_mode, ReadMode::Offloaded(offloaded) if offloaded.is_retiring());
         let is_waiting = self.sources.iter().any(is_retiring);
         if let Some(ready) = self.pending.take_if(|pending| !is_waiting || now_ns >= pending.deadline_ns) {
             // The receiver of the reply may be gone: the run ends.
@@ -232,9 +232,9 @@ impl SamplerGroup {
     /// lost; a command that it waits for is killed.
     fn retire(&mut self, sources: &mut [ActiveSource], now_ns: u64) {
         for source in &mut *sources {
-            if let ReadMode::Offloaded(errand) = &mut source.read_mode {
-                errand.interrupt();
-                if let Some(reading) = errand.abandon() {
+            if let ReadMode::Offloaded(offloaded) = &mut source.read_mode {
+                offloaded.interrupt();
+                if let Some(reading) = offloaded.abandon() {
                     source.metrics.timed_out.add(1);
                     self.producer.lose(reading, Causes::TIMED_OUT);
                 }

@@ -2,7 +2,7 @@
 //!
 //! The last readable segment of a run, sealed or not, gets the samples that the run's memory still
 //! holds. A segment that another one of its run follows ends where the next header says
-//! (docs/ARCHITECTURE.md, "Recovery").
+//! (docs/ARCHITECTURE.md, "Crash memory and recovery").
 
 use std::collections::BTreeMap;
 use std::io;

@@ -5,7 +5,7 @@
 //! the name, because the content lacks them. A message file and an order-book file with the same
 //! day in their names are a pair: row k of the book has the time of row k of the messages. Each
 //! pair becomes a run of its own, with number k for row k in both sources. Design:
-//! docs/ARCHITECTURE.md, "Import".
+//! docs/ARCHITECTURE.md, "Import and export".
 
 mod archive;
 mod day_import;

@@ -52,9 +52,9 @@ pub struct PayloadSchema {
 
 /// Imports the files.
 ///
-/// Damage is skipped up to the next intact frame (docs/ARCHITECTURE.md, "Salvage"), and takes one
-/// number of its source, because a stream does not show how many frames were lost. Uses memory for
-/// one frame or, at damage, four times the frame limit.
+/// Damage is skipped up to the next intact frame (docs/ARCHITECTURE.md, "The stream library"), and
+/// takes one number of its source, because a stream does not show how many frames were lost. Uses
+/// memory for one frame or, at damage, four times the frame limit.
 ///
 /// # Errors
 /// Any [`ImportError`]. Samples imported before it are kept.

@@ -14,7 +14,7 @@ const PROBE_BYTES: usize = 1 << 20;
 /// 2^32.
 const PROOF_BITS: usize = 32;
 /// Proof by the length of a frame that leads to another one, without a checksum, in bits; as in the
-/// search after damage (docs/ARCHITECTURE.md, "Salvage").
+/// search after damage (docs/ARCHITECTURE.md, "The stream library").
 const LENGTH_BITS: usize = 8;
 
 /// The match of one checksum kind with the start of a stream.

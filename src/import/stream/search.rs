@@ -5,7 +5,7 @@ use crate::import::ImportError;
 use crate::stream::{DeframeStatus, KindDeframer, RegionContent, SliceDeframer, salvage};
 
 /// From this many zero bytes on, a range where a frame should begin is space that was never written
-/// (docs/ARCHITECTURE.md, "Salvage").
+/// (docs/ARCHITECTURE.md, "The stream library").
 const ZEROS_MIN: usize = 64;
 
 /// The item at the start of a window, with its length in bytes.

@@ -126,7 +126,7 @@ impl Sampler for ProcessSampler {
         let now_ns = monotonic_ns();
         // Listing costs a third of what all the reads do, and is not needed if the kernel reports
         // each fork.
-        let has_all_events = self.events.as_mut().is_some_and(|told| told.drain(&mut self.table));
+        let has_all_events = self.events.as_mut().is_some_and(|events| events.drain(&mut self.table));
         let must_list = !has_all_events || now_ns.saturating_sub(self.listed_ns) >= LIST_INTERVAL_NS;
         if must_list {
             self.listed_ns = now_ns;
@@ -157,7 +157,7 @@ impl Sampler for ProcessSampler {
             },
         );
         builder.finish_minimal(root);
-        self.events.as_ref().map_or(incomplete, |told| incomplete | told.incomplete())
+        self.events.as_ref().map_or(incomplete, |events| incomplete | events.incomplete())
     }
 }
 
