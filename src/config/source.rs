@@ -188,7 +188,7 @@ impl CpuShare {
     pub const WHOLE: Self = Self(10_000);
 
     /// Creates a share from hundredths of a percent.
-    pub(super) const fn of_basis_points(points: u32) -> Self {
+    pub(crate) const fn of_basis_points(points: u32) -> Self {
         Self(points)
     }
 
