@@ -13,6 +13,34 @@ pub(super) fn width_of(joined: u64) -> u32 {
     u64::BITS - joined.leading_zeros()
 }
 
+/// The lowest and highest of some signed numbers, which give a chunk its base and its width.
+pub(super) struct SignedRange {
+    lowest: i64,
+    highest: i64,
+}
+
+impl SignedRange {
+    pub(super) fn new() -> Self {
+        Self { lowest: i64::MAX, highest: i64::MIN }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, number: u64) {
+        // Signed, as differences lie around 0: unsigned, -1 would be far above 1.
+        self.lowest = self.lowest.min(number.cast_signed());
+        self.highest = self.highest.max(number.cast_signed());
+    }
+
+    pub(super) fn lowest(&self) -> u64 {
+        self.lowest.cast_unsigned()
+    }
+
+    pub(super) fn width(&self) -> u32 {
+        // The difference may exceed an i64, but not a u64: it wraps to the right bits.
+        width_of(self.highest.wrapping_sub(self.lowest).cast_unsigned())
+    }
+}
+
 // A constant width makes word index and shift of each position constants in an unrolled loop.
 /// Calls a function with the bit width as a compile-time constant.
 macro_rules! by_width {

@@ -5,8 +5,8 @@ use std::fmt;
 use std::io::{self, Cursor, Read, Write};
 use std::str::FromStr;
 
-use super::encoding::{put_varint, varint_bytes};
 use super::error::BlockError;
+use super::varint::{put_varint, varint_bytes};
 use crate::stream::append;
 
 /// A codec and its level.

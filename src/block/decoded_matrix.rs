@@ -1,9 +1,11 @@
 //! A matrix being read: its first row, its columns and raw ranges, and the values of the selected
 //! ones.
 
+use super::dictionary;
 use super::directory::{
     BlockColumn, FOLLOWS_NONE, MatrixDirectory, RawRange, buckets, read_directory, value_at,
 };
+use super::encoding::ColumnEncoding;
 use super::error::BlockError;
 use super::selection::{ColumnSelection, FieldRef, FieldSelection};
 use crate::schema::envelope;
@@ -223,7 +225,10 @@ impl DecodedMatrix {
             let (before, values) = self.values.split_at_mut(*next * self.rows);
             let values = values.get_mut(..self.rows).ok_or(LENGTH)?;
             if column.follows == FOLLOWS_NONE {
-                column.encoding.decode(own, column.field.bytes, values)?;
+                match column.encoding {
+                    ColumnEncoding::Dictionary => dictionary::decode(own, column.field.bytes, values)?,
+                    encoding => encoding.decode(own, column.field.bytes, values)?,
+                }
             } else {
                 let leader =
                     self.value_columns.get(usize::from(column.follows)).copied().flatten().ok_or(LENGTH)?;

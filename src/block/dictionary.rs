@@ -4,10 +4,11 @@
 //! Readings of an analog-to-digital converter are such noise, however they are scaled.
 
 use super::bits::width_of;
-use super::encoding::{ColumnEncoding, put_varint, take_varint};
-use super::encoding_choice;
+use super::encoding::ColumnEncoding;
 use super::error::BlockError;
+use super::numeric_trial::encode_without_dictionary;
 use super::selection::{FieldRef, ValueType};
+use super::varint::{put_varint, take_varint};
 
 /// Most values of a dictionary.
 const VALUES_MAX: usize = 4096;
@@ -37,14 +38,14 @@ pub(super) fn encode(column: &[u64], field: FieldRef) -> Option<Vec<u8>> {
     // value with pco, where Parquet's dictionary and zstd:3 take 11.4.
     distinct.sort();
     let mut own = Vec::new();
-    let encoding = encoding_choice::encode_without_dictionary(&distinct.values, field, &mut own);
+    let encoding = encode_without_dictionary(&distinct.values, field, &mut own);
     let mut out = Vec::new();
     put_varint(distinct.values.len() as u64, &mut out);
     out.push(encoding as u8);
     put_varint(own.len() as u64, &mut out);
     out.append(&mut own);
     let indices: Vec<u64> = column.iter().map(|value| distinct.index(*value)).collect();
-    let encoding = encoding_choice::encode_without_dictionary(&indices, INDEX_FIELD, &mut own);
+    let encoding = encode_without_dictionary(&indices, INDEX_FIELD, &mut own);
     out.push(encoding as u8);
     out.append(&mut own);
     Some(out)
@@ -83,10 +84,7 @@ fn take_encoding(bytes: &mut &[u8]) -> Result<ColumnEncoding, BlockError> {
     const CODING: BlockError = BlockError::Column("has a dictionary in an unknown encoding");
     let (number, rest) = bytes.split_first().ok_or(CODING)?;
     *bytes = rest;
-    ColumnEncoding::from_number(*number)
-        // Nested dictionaries would recurse as deep as a malformed block is long.
-        .filter(|encoding| *encoding != ColumnEncoding::Dictionary)
-        .ok_or(CODING)
+    ColumnEncoding::from_number(*number).ok_or(CODING)
 }
 
 /// The distinct values of a column, in a hash table with linear probing.

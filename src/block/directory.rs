@@ -2,9 +2,10 @@
 //!
 //! It is enough to decide which columns need not be decompressed.
 
-use super::encoding::{ColumnEncoding, put_varint, take_varint};
+use super::encoding::ColumnEncoding;
 use super::error::BlockError;
 use super::selection::{FieldRef, ValueType};
+use super::varint::{put_varint, take_varint};
 
 /// Marks a column that follows no other.
 pub(super) const FOLLOWS_NONE: u16 = u16::MAX;

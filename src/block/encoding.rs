@@ -1,10 +1,10 @@
 //! Encodings of one column: the same field of every row, as a sequence of integers.
 
-use super::bits::{CHUNK, Chunk, pack, packed_bytes, unpack, width_of};
-use super::dictionary;
+use super::bits::{CHUNK, Chunk, SignedRange, pack, packed_bytes, unpack, width_of};
 use super::error::BlockError;
 use super::numeric::{self, PcoType};
 use super::size_estimate;
+use super::varint::{put_varint, take_varint, unzigzag, zigzag};
 
 /// The encoding of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,18 +59,20 @@ impl ColumnEncoding {
             Self::DeltaOfDelta => {
                 encode_chunks(deltas(deltas(values.iter().copied())), values.len(), out);
             }
-            // The others are written by `encoding_choice::encode`, where they are tried.
+            // The others are written where they are tried: `numeric_trial` and `dictionary`.
             Self::Sparse | Self::Integers | Self::Floats | Self::Dictionary => encode_sparse(values, out),
         }
     }
 
-    /// Decodes exactly these bytes into `values`. Each value has `value_bytes` bytes.
+    /// Decodes exactly these bytes into `values`. Each value has `value_bytes` bytes. Refuses a
+    /// dictionary: `dictionary::decode` decodes it, and calls this function for its two columns.
     pub(super) fn decode(self, bytes: &[u8], value_bytes: u8, values: &mut [u64]) -> Result<(), BlockError> {
         match self {
             Self::Sparse => decode_sparse(bytes, values),
             Self::Integers => numeric::decode(bytes, PcoType::Integers, values),
             Self::Floats => numeric::decode(bytes, PcoType::float_of_length(value_bytes)?, values),
-            Self::Dictionary => dictionary::decode(bytes, value_bytes, values),
+            // Nested dictionaries would recurse as deep as a malformed block is long.
+            Self::Dictionary => Err(BlockError::Column("has a dictionary in an unknown encoding")),
             Self::Plain => decode_chunks(bytes, values),
             Self::Delta => decode_chunks(bytes, values).map(|()| prefix_sum(values)),
             Self::DeltaOfDelta => {
@@ -80,34 +82,6 @@ impl ColumnEncoding {
                 Ok(())
             }
         }
-    }
-}
-
-/// The lowest and highest of some signed numbers.
-pub(super) struct SignedRange {
-    lowest: i64,
-    highest: i64,
-}
-
-impl SignedRange {
-    pub(super) fn new() -> Self {
-        Self { lowest: i64::MAX, highest: i64::MIN }
-    }
-
-    #[inline]
-    pub(super) fn add(&mut self, number: u64) {
-        // Signed, as differences lie around 0: unsigned, -1 would be far above 1.
-        self.lowest = self.lowest.min(number.cast_signed());
-        self.highest = self.highest.max(number.cast_signed());
-    }
-
-    pub(super) fn lowest(&self) -> u64 {
-        self.lowest.cast_unsigned()
-    }
-
-    pub(super) fn width(&self) -> u32 {
-        // The difference may exceed an i64, but not a u64: it wraps to the right bits.
-        width_of(self.highest.wrapping_sub(self.lowest).cast_unsigned())
     }
 }
 
@@ -221,47 +195,4 @@ fn decode_sparse(bytes: &[u8], values: &mut [u64]) -> Result<(), BlockError> {
         }
     }
     if changes.is_empty() { Ok(()) } else { Err(BlockError::Column("has bytes after its changes")) }
-}
-
-/// Maps small numbers of either sign to small unsigned numbers.
-#[inline]
-pub(super) fn zigzag(number: u64) -> u64 {
-    let signed = number.cast_signed();
-    (signed << 1 ^ signed >> 63).cast_unsigned()
-}
-
-#[inline]
-fn unzigzag(number: u64) -> u64 {
-    number >> 1 ^ (number & 1).wrapping_neg()
-}
-
-#[inline]
-pub(super) fn varint_bytes(number: u64) -> usize {
-    // 0 takes a byte too.
-    width_of(number | 1).div_ceil(7) as usize
-}
-
-/// Appends a LEB128 varint: seven bits a byte, lowest first, high bit set if more follow.
-#[inline]
-pub(super) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push((number & 0x7F) as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push((number & 0x7F) as u8);
-}
-
-#[inline]
-pub(super) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0_u64;
-    // At most ten bytes. What the tenth has beyond bit 63 is dropped.
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7F) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }

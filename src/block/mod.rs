@@ -9,6 +9,7 @@ mod checksum;
 mod codec;
 mod decode;
 mod decoded_matrix;
+mod decoded_payloads;
 mod dictionary;
 mod directory;
 mod encode;
@@ -23,6 +24,7 @@ mod grouping;
 mod lengths;
 mod matrix;
 mod numeric;
+mod numeric_trial;
 mod options;
 mod payloads;
 mod raw_ranges;
@@ -35,6 +37,7 @@ mod sizes;
 mod tests;
 #[cfg(test)]
 mod text;
+mod varint;
 
 pub(crate) use checksum::{checksum_from_wire, checksum_to_wire};
 pub use codec::Codec;

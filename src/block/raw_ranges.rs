@@ -10,7 +10,8 @@ use super::bits::CHUNK;
 use super::codec::{Codec, PartCompressor};
 use super::directory::{RAW_RANGE_BYTES_MIN, RAW_RANGES_MAX, RawRange, value_at};
 use super::encoding::ColumnEncoding;
-use super::encoding_choice::{self, is_float, is_text};
+use super::encoding_choice;
+use super::numeric_trial::{self, is_float, is_text};
 use super::selection::{FieldRef, ValueType};
 use crate::schema::envelope::ENVELOPE_BYTES;
 
@@ -285,7 +286,7 @@ impl ColumnSample {
             // A word that takes half of its bytes as one or two columns belongs in a raw range.
             let mark = match encoded_bytes.min(halves) {
                 // With fewer rows the numeric codec is not tried, so numbers need not end a range.
-                _ if is_number && rows.count >= encoding_choice::ROWS_MIN => WordRole::Border,
+                _ if is_number && rows.count >= numeric_trial::ROWS_MIN => WordRole::Border,
                 _ if is_number => WordRole::Gap,
                 bytes if !is_follower && 2 * bytes >= width * count => WordRole::Member,
                 _ => WordRole::Gap,

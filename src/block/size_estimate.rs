@@ -2,8 +2,8 @@
 //!
 //! Sizes are counted and nothing is written. Most of the time to encode columns is spent here.
 
-use super::bits::{CHUNK, Chunk, packed_bytes};
-use super::encoding::{SignedRange, varint_bytes, zigzag};
+use super::bits::{CHUNK, Chunk, SignedRange, packed_bytes};
+use super::varint::{varint_bytes, zigzag};
 
 /// Returns the sizes in bytes as plain numbers, deltas, deltas of deltas and sparse changes.
 pub(super) fn encoded_sizes(values: &[u64]) -> [usize; 4] {

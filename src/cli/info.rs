@@ -11,7 +11,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::record::table;
+use super::tables::{SOURCE_COLUMNS, table};
 use super::{ExitStatus, human};
 use crate::config;
 use crate::frame::Incomplete;
@@ -97,24 +97,6 @@ struct InfoLatency {
     p99: u64,
     max: u64,
 }
-
-/// Columns of the table of sources, which `record` prints too.
-pub(super) const SOURCE_COLUMNS: [&str; 14] = [
-    "source",
-    "period",
-    "requested Hz",
-    "achieved Hz",
-    "recorded",
-    "lost",
-    "missed",
-    "incomplete",
-    "lateness p50",
-    "p99",
-    "max",
-    "read p50",
-    "p99",
-    "max",
-];
 
 /// One source of one run over all its segments.
 struct SourceSum {

@@ -16,7 +16,7 @@ mod configuration;
 mod dump;
 mod error;
 mod export;
-mod hex_rows;
+mod hex;
 mod human;
 mod import;
 mod info;
@@ -30,6 +30,7 @@ mod row_printer;
 mod selection;
 mod sources;
 mod status;
+mod tables;
 mod verify;
 
 pub use error::CliError;

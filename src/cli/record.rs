@@ -4,11 +4,12 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 
 use super::configuration::{self, layers};
 use super::error::CliError;
 use super::logging::Log;
+use super::tables::{SOURCE_COLUMNS, table};
 use super::{ExitStatus, human};
 use crate::config::{self, Config, ConfigErrors, Layers};
 use crate::daemon::{self, Callbacks, LastGood, RunProgress, RunSummary};
@@ -288,7 +289,7 @@ fn count(number: u64, noun: &str) -> String {
 }
 
 fn sources_table(report: &RecorderReport) -> Table {
-    let mut table = table(super::info::SOURCE_COLUMNS);
+    let mut table = table(SOURCE_COLUMNS);
     for source in &report.sources {
         let (late, read) = (source.lateness, source.read_duration);
         let rate = |hz: Option<f64>| hz.map_or_else(|| "-".to_owned(), human::hertz);
@@ -335,13 +336,5 @@ fn latencies_table(report: &RecorderReport) -> Table {
             human::latency(summary.max_ns),
         ]);
     }
-    table
-}
-
-/// Returns a plain table: the first column is left-aligned, the others are right-aligned.
-pub(super) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(comfy_table::presets::NOTHING).set_header(header);
-    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     table
 }

@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
-use super::{hex_rows, human};
+use super::hex::{PAYLOAD_COLUMN, hex_prefix, push_hex};
+use super::human;
 use crate::schema::{
     CompiledSchema, DecodeError, FieldValue, FlatColumn, FlatColumns, FlatRow, JsonWriter, Rates,
     append_json_value,
@@ -82,7 +83,7 @@ impl Printer<'_> {
         if let Self::Csv { writer, columns, has_opaque, .. } = self {
             let stamps = ["source", "seq", "mono_ns", "wall_ns", "duration_ns", "flags"];
             let names = stamps.into_iter().chain(columns.as_slice().iter().map(FlatColumn::path));
-            let names = names.chain(has_opaque.then_some(hex_rows::PAYLOAD_COLUMN));
+            let names = names.chain(has_opaque.then_some(PAYLOAD_COLUMN));
             writer.write_record(names).map_err(csv_error)?;
         }
         Ok(())
@@ -127,6 +128,47 @@ impl Printer<'_> {
         }
         Ok(())
     }
+
+    /// Prints one sample of an opaque source.
+    pub(super) fn print_opaque(&mut self, name: &str, sample: &SampleView<'_>) -> io::Result<()> {
+        match self {
+            Self::Widths(_) => Ok(()),
+            Self::Jsonl { out, line } => {
+                begin_json(line, name, sample)?;
+                write!(line, "{{\"{PAYLOAD_COLUMN}\":\"")?;
+                push_hex(sample.payload, line);
+                line.extend_from_slice(b"\"}}\n");
+                out.write_all(line)
+            }
+            Self::Csv { writer, columns, cell, .. } => {
+                let absent = columns.as_slice().iter().map(|_| FieldValue::Absent);
+                write_csv_fields(writer, name, sample, absent, cell)?;
+                cell.clear();
+                push_hex(sample.payload, cell);
+                writer.write_field(&cell).map_err(csv_error)?;
+                writer.write_record(None::<&[u8]>).map_err(csv_error)
+            }
+            Self::Table { out, zone, heading } => {
+                let is_same =
+                    |heading: &TableHeading| heading.source == name && heading.columns.as_slice().is_empty();
+                if !heading.as_ref().is_some_and(is_same) {
+                    writeln!(out, "{:<26} {:<10} {:>8}  {PAYLOAD_COLUMN}", "time", "source", "seq")?;
+                    *heading = Some(TableHeading { source: name.to_owned(), columns: FlatColumns::new() });
+                }
+                let (time, name) = (human::local_time(sample.wall_ns, zone), human::escaped(name));
+                writeln!(out, "{time:<26} {name:<10} {:>8}  {}", sample.seq, hex_prefix(sample.payload))
+            }
+            Self::Pairs { out, zone, .. } => {
+                let (time, name) = (human::local_time(sample.wall_ns, zone), human::escaped(name));
+                writeln!(
+                    out,
+                    "{time} {name} seq={} {PAYLOAD_COLUMN}={}",
+                    sample.seq,
+                    hex_prefix(sample.payload)
+                )
+            }
+        }
+    }
 }
 
 /// Decodes a payload into its source's row.
@@ -158,7 +200,7 @@ fn json_line(
 }
 
 /// Writes the start of a JSON line, up to its data.
-pub(super) fn begin_json(line: &mut Vec<u8>, name: &str, sample: &SampleView<'_>) -> io::Result<()> {
+fn begin_json(line: &mut Vec<u8>, name: &str, sample: &SampleView<'_>) -> io::Result<()> {
     line.clear();
     line.extend_from_slice(b"{\"source\":");
     append_json_value(FieldValue::Text(name), line);
@@ -170,7 +212,7 @@ pub(super) fn begin_json(line: &mut Vec<u8>, name: &str, sample: &SampleView<'_>
 }
 
 /// Writes the fields of a CSV row: stamps and values.
-pub(super) fn write_csv_fields<'v>(
+fn write_csv_fields<'v>(
     writer: &mut csv::Writer<&mut dyn Write>,
     name: &str,
     sample: &SampleView<'_>,
@@ -268,7 +310,7 @@ fn print_plain(value: FieldValue<'_>, cell: &mut Vec<u8>) {
     }
 }
 
-pub(super) fn csv_error(error: csv::Error) -> io::Error {
+fn csv_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
         other => io::Error::other(format!("{other:?}")),

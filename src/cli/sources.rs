@@ -8,7 +8,7 @@ use flatbuffers::FlatBufferBuilder;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::record::table;
+use super::tables::table;
 use super::{ExitStatus, human};
 use crate::config::{self, Config, SourceConfig};
 use crate::daemon::{SourceError, open_sources};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table};
 
 use super::error::CliError;
-use super::record::table;
 use super::remote::RecorderSocket;
+use super::tables::table;
 use super::{ExitStatus, human};
 use crate::config;
 use crate::control::{

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::error::CliError;
-use super::record::table;
+use super::tables::table;
 use super::{ExitStatus, human};
 use crate::segment::{
     ListedSegment, SegmentError, SegmentFlaw, SourceCompleteness, UnexplainedGap, Verification,

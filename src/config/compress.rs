@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::default;
 use super::keyword::Keyword;
 use super::source::{CpuShare, SourceName};
 use super::text_source::is_instance_name;
@@ -78,21 +77,6 @@ impl SourceCompressionConfig {
             Some((name, instance)) => {
                 SourceName::find(name).is_some_and(SourceName::has_instances) && is_instance_name(instance)
             }
-        }
-    }
-}
-
-impl Default for CompressConfig {
-    fn default() -> Self {
-        Self {
-            enabled: default::COMPRESS,
-            while_recording: default::COMPRESS_WHILE_RECORDING,
-            codec: default::COMPRESS_CODEC,
-            layout: default::COMPRESS_LAYOUT,
-            block_size: usize::try_from(default::COMPRESS_BLOCK_SIZE).unwrap_or(usize::MAX),
-            cpu_budget: default::COMPRESS_CPU_BUDGET,
-            io_budget: default::COMPRESS_IO_BUDGET,
-            sources: Vec::new(),
         }
     }
 }

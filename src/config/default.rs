@@ -217,8 +217,6 @@ pub(super) const PERIOD_COMMAND: Duration = Duration::from_secs(10);
 pub(super) const PERIOD_RANGE: RangeInclusive<Duration> =
     Duration::from_micros(50)..=Duration::from_secs(HOUR_SECONDS);
 
-/// A file server that takes longer is treated as gone; a late answer still counts.
-pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Ten times the cost of any default source. vmstat at 1 kHz takes 2 %, and a sample that is
 /// preempted by another task is measured as longer than it was.
 pub(super) const BUDGET: CpuShare = CpuShare::of_basis_points(1_000);

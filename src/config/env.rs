@@ -14,8 +14,8 @@ use super::expected_value::ExpectedValue;
 use super::file::FILE_BYTES_MAX;
 use super::input_texts::{EnvVariable, InputTexts};
 use super::merge::merge_over;
-use super::parse::known_keys;
 use super::renamed::renamed;
+use super::root_table::known_keys;
 use super::source::SourceName;
 
 /// The prefix of all variables that are settings.

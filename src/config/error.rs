@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 
-use super::expected_value::ExpectedValue;
+use super::expected_value::{ExpectedValue, listed};
 use super::memory::MemoryBudget;
 use super::text_source::INSTANCE_NAME_BYTES_MAX;
 use super::units::{UnitError, format_size};
@@ -493,15 +493,6 @@ impl fmt::Display for KeyHint<'_> {
             }
             (None, None) => write!(f, "{} {}", self.what, listed(self.known, "and")),
         }
-    }
-}
-
-/// `a, b and c`
-pub(super) fn listed(items: &[String], and: &str) -> String {
-    match items {
-        [] => "none".to_owned(),
-        [only] => only.clone(),
-        [first @ .., last] => format!("{} {and} {last}", first.join(", ")),
     }
 }
 

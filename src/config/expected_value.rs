@@ -5,7 +5,6 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::compress::COMPRESS_SOURCES_MAX;
-use super::error::listed;
 use super::pattern::{PATTERN_BYTES_MAX, PATTERNS_MAX};
 use super::perf_event::PROCESSES_MAX;
 use super::settings::SOCKET_PATH_BYTES_MAX;
@@ -144,4 +143,13 @@ impl fmt::Display for ExpectedValue {
 
 fn quoted(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| format!("\"{word}\"")).collect()
+}
+
+/// `a, b and c`
+pub(super) fn listed(items: &[String], and: &str) -> String {
+    match items {
+        [] => "none".to_owned(),
+        [only] => only.clone(),
+        [first @ .., last] => format!("{} {and} {last}", first.join(", ")),
+    }
 }

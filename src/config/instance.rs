@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use super::default;
 use super::error::Problem;
 use super::expected_value::ExpectedValue;
-use super::parse::{ParsedSourceKeys, common};
 use super::source::{SourceConfig, SourceName};
+use super::source_table::{ParsedSourceKeys, common};
 use super::table_reader::TableReader;
 use super::text_source::{CommandSpec, FormatKeyword, TextOrigin, TextSource, ValueFormat};
 

@@ -145,6 +145,17 @@ impl Layers {
     }
 }
 
+impl Config {
+    /// Reads and checks the file at `path` and its drop-ins, as [`Layers`] does, without the
+    /// environment.
+    ///
+    /// # Errors
+    /// As [`Layers::read`].
+    pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
+        Layers::file(path).read().map(|layered| layered.config)
+    }
+}
+
 impl LoadedConfig {
     /// Returns the whole configuration as [`Config::to_toml`] does, with a comment after each value
     /// that is not a default: the file and line or the variable that set it.

@@ -7,6 +7,7 @@
 
 mod compress;
 mod default;
+mod default_config;
 mod diagnostics;
 mod env;
 mod error;
@@ -23,9 +24,11 @@ mod pattern;
 mod perf_event;
 mod print;
 mod renamed;
+mod root_table;
 mod selection;
 mod settings;
 mod source;
+mod source_table;
 mod syntax;
 mod table_compress;
 mod table_reader;

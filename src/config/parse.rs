@@ -2,66 +2,25 @@
 //! of them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use toml::de::DeTable;
 
-use super::compress::CompressConfig;
-use super::default;
-use super::diagnostics::{Diagnostics, Findings, KnownKey, ParsedValue};
+use super::diagnostics::{Diagnostics, Findings};
 use super::env;
 use super::error::{ConfigError, ConfigErrors, ConfigLocation, Problem};
 use super::file::FILE_BYTES_MAX;
 use super::input_texts::InputTexts;
-use super::instance::instance;
-use super::layers::Layers;
 use super::merge::merge_over;
-use super::perf_event::PerfConfig;
-use super::settings::{
-    BufferingConfig, Config, ControlConfig, GroupConfig, GroupConfigs, RecorderConfig, StorageConfig,
-    SyncKeyword, SyncSetting,
-};
-use super::source::{
-    CgroupConfig, ProcessConfig, ShapeKeyword, SourceConfig, SourceName, SyntheticConfig, SyntheticLayout,
-};
+use super::root_table::config;
+use super::settings::Config;
 use super::syntax;
 use super::table_reader::TableReader;
-use super::validate;
-
-/// The parsed keys that checks across tables need.
-#[derive(Debug)]
-pub(super) struct ParsedKeys {
-    pub(super) memory_max: ParsedValue<u64>,
-    pub(super) slab_size: ParsedValue<u64>,
-    pub(super) frame_max: ParsedValue<u64>,
-    /// In the order of [`SourceName::ALL`], instances sorted by name.
-    pub(super) sources: Vec<ParsedSourceKeys>,
-}
-
-/// The parsed keys of one source that checks across tables need.
-#[derive(Debug)]
-pub(super) struct ParsedSourceKeys {
-    pub(super) enabled: ParsedValue<bool>,
-    /// Whether the period was valid.
-    pub(super) is_period_valid: bool,
-    /// Set for the synthetic source only.
-    pub(super) payload: Option<ParsedValue<u64>>,
-}
 
 impl Config {
-    /// Reads and checks the file at `path` and its drop-ins, as [`Layers`] does, without the
-    /// environment.
-    ///
-    /// # Errors
-    /// As [`Layers::read`].
-    pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
-        Layers::file(path).read().map(|layered| layered.config)
-    }
-
     /// Parses and checks a text; `file_name` is used in messages only.
     ///
     /// # Errors
-    /// As [`Layers::read`], except those of the file system.
+    /// As [`Layers::read`](super::Layers::read), except those of the file system.
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         if text.len() > FILE_BYTES_MAX {
             let problem = Problem::FileTooLarge { limit: FILE_BYTES_MAX as u64 };
@@ -121,255 +80,6 @@ pub(super) fn resolve(texts: &InputTexts, unread: Vec<ConfigError>) -> Result<Re
     }
 }
 
-/// Returns all keys; those of instances under the names `file.name` and `command.name`.
-pub(super) fn known_keys() -> Vec<KnownKey> {
-    // The reader registers each key that it looks for, so there is no second list to maintain.
-    // Instances have keys only if there is one.
-    let tables = "[source.file.name]\n[source.command.name]\n";
-    let texts = InputTexts::of_file("", tables);
-    let mut walk = Diagnostics::new(&texts);
-    if let Some(tree) = syntax::parse(&mut walk, 0, tables) {
-        TableReader::root(&mut walk, tree, config);
-    }
-    walk.into_known()
-}
-
-fn config(root: &mut TableReader<'_, '_>) -> Config {
-    // In the order of config/flatcap.toml: messages list tables and keys in the order of the calls.
-    let (recorder, memory_max) = root.table("recorder", recorder);
-    let (buffering, slab_size) = root.table("buffering", buffering);
-    let (storage, frame_max) = root.table("storage", storage);
-    let compress = root.table("compress", compress);
-    let control = root.table("control", control);
-    let groups = root.table("group", |table| {
-        let groups = GroupConfigs::default();
-        GroupConfigs {
-            fast: table.table("fast", |table| group(table, &groups.fast)),
-            slow: table.table("slow", |table| group(table, &groups.slow)),
-            blocking: table.table("blocking", |table| group(table, &groups.blocking)),
-        }
-    });
-    let (sources, written): (Vec<SourceConfig>, Vec<ParsedSourceKeys>) = root.table("source", |table| {
-        let single = SourceName::without_instances();
-        let single = single.map(|name| table.table(name.as_str(), |table| source(table, name)));
-        let mut sources: Vec<(SourceConfig, ParsedSourceKeys)> = single.collect();
-        for name in SourceName::ALL.iter().copied().filter(|name| name.has_instances()) {
-            let read = |table: &mut TableReader<'_, '_>, word: String| instance(table, name, word);
-            sources.extend(table.table(name.as_str(), |table| table.instances(read)));
-        }
-        sources.into_iter().unzip()
-    });
-    let config = Config { recorder, buffering, storage, compress, control, groups, sources };
-    validate::across_tables(
-        root,
-        &config,
-        &ParsedKeys { memory_max, slab_size, frame_max, sources: written },
-    );
-    config
-}
-
-fn recorder(table: &mut TableReader<'_, '_>) -> (RecorderConfig, ParsedValue<u64>) {
-    let recorder = RecorderConfig::default();
-    let data_dir = table.path_or_empty("data_dir", recorder.data_dir).value;
-    let run_dir = table.path_or_empty("run_dir", recorder.run_dir).value;
-    let host_root = table.path("host_root", recorder.host_root).value;
-    let memory_max = table.size("memory_max", recorder.memory_max, &default::MEMORY_MAX_RANGE);
-    let lock_memory = table.flag("lock_memory", recorder.lock_memory).value;
-    let cpu_budget = table.cpu_share("cpu_budget", recorder.cpu_budget, &default::CPU_BUDGET_RANGE).value;
-    let recorder = RecorderConfig {
-        data_dir,
-        run_dir,
-        host_root,
-        memory_max: memory_max.value,
-        lock_memory,
-        cpu_budget,
-    };
-    (recorder, memory_max)
-}
-
-fn buffering(table: &mut TableReader<'_, '_>) -> (BufferingConfig, ParsedValue<u64>) {
-    let slab_size = table.pages("slab_size", default::SLAB_SIZE, &default::SLAB_SIZE_RANGE);
-    let flush_interval =
-        table.duration("flush_interval", default::FLUSH_INTERVAL, &default::FLUSH_INTERVAL_RANGE).value;
-    let poll_interval =
-        table.duration("poll_interval", default::POLL_INTERVAL, &default::POLL_INTERVAL_RANGE).value;
-    // The range ends at 4 MiB, so this cannot fail.
-    let bytes = usize::try_from(slab_size.value).unwrap_or(usize::MAX);
-    (BufferingConfig { slab_size: bytes, flush_interval, poll_interval }, slab_size)
-}
-
-fn storage(table: &mut TableReader<'_, '_>) -> (StorageConfig, ParsedValue<u64>) {
-    let checksum = table.keyword("checksum", default::CHECKSUM).value;
-    // Defaults below depend on this size: otherwise a small or large segment would turn them into
-    // errors that no text contains.
-    let segment_size = table.size("segment_size", default::SEGMENT_SIZE, &default::SEGMENT_SIZE_RANGE);
-    let segment_age = table.duration("segment_age", default::SEGMENT_AGE, &default::SEGMENT_AGE_RANGE).value;
-    let sync = table.keyword("sync", default::SYNC);
-    let sync_interval =
-        table.duration("sync_interval", default::SYNC_INTERVAL, &default::SYNC_INTERVAL_RANGE);
-    let is_unused = sync.value != SyncKeyword::Interval && !table.is_overridden(&sync_interval, &sync);
-    // A rejected `sync` has its default value here, from which nothing follows.
-    if sync.is_valid && is_unused && sync_interval.is_set() {
-        table.reject(&sync_interval, Problem::IntervalUnused { sync: sync.value.as_str() });
-    }
-    let preallocate = default::PREALLOCATE.min(segment_size.value);
-    let preallocate = table.size("preallocate", preallocate, &default::PREALLOCATE_RANGE);
-    if segment_size.is_valid && preallocate.is_valid && preallocate.value > segment_size.value {
-        table.reject(&preallocate, Problem::PreallocateTooLarge { segment_size: segment_size.value });
-    }
-    let least = segment_size.value.saturating_mul(default::RETAIN_SEGMENTS_MIN);
-    let retain_bytes = default::RETAIN_BYTES.max(segment_size.value.saturating_mul(default::RETAIN_SEGMENTS));
-    let retain_bytes = table.size("retain_bytes", retain_bytes, &default::RETAIN_BYTES_RANGE);
-    if segment_size.is_valid && retain_bytes.is_valid && retain_bytes.value < least {
-        table.reject(&retain_bytes, Problem::RetainTooLittle { least });
-    }
-    let retain_min = default::RETAIN_MIN.min(retain_bytes.value / default::RETAIN_MIN_SHARE);
-    let retain_min = table.size("retain_min", retain_min, &default::RETAIN_MIN_RANGE);
-    if retain_bytes.is_valid && retain_min.is_valid && retain_min.value > retain_bytes.value {
-        table.reject(&retain_min, Problem::RetainMinTooLarge { retain_bytes: retain_bytes.value });
-    }
-    let retain_age = table.duration("retain_age", default::RETAIN_AGE, &default::RETAIN_AGE_RANGE).value;
-    let min_free = table.min_free("min_free", default::MIN_FREE, &default::MIN_FREE_RANGE).value;
-    let frame_max = table.size("frame_max", default::FRAME_MAX, &default::FRAME_MAX_RANGE);
-    let storage = StorageConfig {
-        checksum,
-        segment_size: segment_size.value,
-        segment_age,
-        sync: SyncSetting::from_keyword(sync.value, sync_interval.value),
-        preallocate: preallocate.value,
-        retain_bytes: retain_bytes.value,
-        retain_min: retain_min.value,
-        retain_age,
-        min_free,
-        // Cannot fail, as the range ends at 1 GiB.
-        frame_max: u32::try_from(frame_max.value).unwrap_or(u32::MAX),
-    };
-    (storage, frame_max)
-}
-
-fn compress(table: &mut TableReader<'_, '_>) -> CompressConfig {
-    let compress = CompressConfig::default();
-    let block_size =
-        table.size("block_size", default::COMPRESS_BLOCK_SIZE, &default::COMPRESS_BLOCK_SIZE_RANGE);
-    CompressConfig {
-        enabled: table.flag("enabled", compress.enabled).value,
-        while_recording: table.codec_or_off("while_recording", compress.while_recording).value,
-        codec: table.codec("codec", compress.codec).value,
-        layout: table.layout("layout", compress.layout).value,
-        block_size: usize::try_from(block_size.value).unwrap_or(usize::MAX),
-        cpu_budget: table
-            .cpu_share("cpu_budget", compress.cpu_budget, &default::COMPRESS_CPU_BUDGET_RANGE)
-            .value,
-        io_budget: table.size("io_budget", compress.io_budget, &default::COMPRESS_IO_BUDGET_RANGE).value,
-        sources: table.source_compression("sources").value,
-    }
-}
-
-fn control(table: &mut TableReader<'_, '_>) -> ControlConfig {
-    let control = ControlConfig::default();
-    ControlConfig {
-        enabled: table.flag("enabled", control.enabled).value,
-        socket: table.socket_path("socket", control.socket).value,
-        metrics_listen: table.socket_address("metrics_listen").value,
-    }
-}
-
-fn group(table: &mut TableReader<'_, '_>, group: &GroupConfig) -> GroupConfig {
-    let priority = table.number("priority", group.priority.into(), &default::PRIORITY_RANGE);
-    let cpus = table.numbers("cpus", &default::CPUS_RANGE).value;
-    GroupConfig {
-        // Neither conversion can fail, as both ranges end far below the limits of the types.
-        priority: u8::try_from(priority.value).unwrap_or(u8::MAX),
-        cpus: cpus.into_iter().filter_map(|cpu| u32::try_from(cpu).ok()).collect(),
-        timing: table.keyword("timing", group.timing).value,
-        on_full: table.keyword("on_full", group.on_full).value,
-    }
-}
-
-fn source(table: &mut TableReader<'_, '_>, name: SourceName) -> (SourceConfig, ParsedSourceKeys) {
-    let (mut source, mut written) = common(table, SourceConfig::by_default(name));
-    if source.synthetic.is_some() {
-        let (synthetic, payload) = synthetic(table);
-        source.synthetic = Some(synthetic);
-        written.payload = Some(payload);
-    }
-    // Only the keys of this source are looked for; those of others are unknown here and reported.
-    source.process = source.process.map(|_| process(table));
-    source.cgroup = source.cgroup.map(|cgroup| {
-        let depth = table.number("depth", cgroup.depth.into(), &default::CGROUP_DEPTH_RANGE).value;
-        CgroupConfig { depth: u32::try_from(depth).unwrap_or(u32::MAX) }
-    });
-    if let Some(perf) = source.perf {
-        let events = table.keywords("events", perf.events).value;
-        let processes = table.processes("processes").value;
-        source.perf = Some(PerfConfig { events, processes });
-    }
-    (source, written)
-}
-
-/// Parses the keys that all sources have; the other settings are taken from `source`.
-pub(super) fn common(
-    table: &mut TableReader<'_, '_>,
-    source: SourceConfig,
-) -> (SourceConfig, ParsedSourceKeys) {
-    let enabled = table.flag("enabled", source.enabled);
-    let period = table.duration("period", source.period, &default::PERIOD_RANGE);
-    let required = table.flag("required", source.required).value;
-    let budget = table.cpu_share("budget", source.budget, &default::BUDGET_RANGE).value;
-    let [include, exclude] = ["include", "exclude"].map(|key| {
-        let given = table.patterns(key);
-        // Empty lists are accepted: config/flatcap.toml has them for every source.
-        if !given.value.is_empty() && !source.name.has_filters() {
-            table.reject(&given, Problem::NoChoice);
-            return Vec::new();
-        }
-        given.value
-    });
-    let source = SourceConfig {
-        enabled: enabled.value,
-        period: period.value,
-        required,
-        budget,
-        include,
-        exclude,
-        ..source
-    };
-    (source, ParsedSourceKeys { enabled, is_period_valid: period.is_valid, payload: None })
-}
-
-fn synthetic(table: &mut TableReader<'_, '_>) -> (SyntheticConfig, ParsedValue<u64>) {
-    let shape = table.keyword("shape", default::SYNTHETIC_SHAPE);
-    let fields = table.number("fields", default::SYNTHETIC_FIELDS, &default::SYNTHETIC_FIELDS_RANGE);
-    let payload = table.size("payload", default::SYNTHETIC_PAYLOAD, &default::SYNTHETIC_PAYLOAD_RANGE);
-    let seed = table.number("seed", default::SYNTHETIC_SEED, &default::SYNTHETIC_SEED_RANGE).value;
-    if shape.is_valid && shape.value == ShapeKeyword::Point {
-        for given in [&fields, &payload] {
-            if given.is_set() && !table.is_overridden(given, &shape) {
-                table.reject(given, Problem::WideOnly);
-            }
-        }
-    }
-    (
-        SyntheticConfig {
-            shape: SyntheticLayout::from_keyword(shape.value, fields.value, payload.value),
-            seed,
-        },
-        payload,
-    )
-}
-
-fn process(table: &mut TableReader<'_, '_>) -> ProcessConfig {
-    let users = table.patterns("users").value;
-    let cgroups = table.patterns("cgroups").value;
-    let top = table.number("top", default::PROCESS_TOP.into(), &default::PROCESS_TOP_RANGE).value;
-    let by = table.keyword("by", default::PROCESS_BY).value;
-    // Off by default, because a command line may hold a password.
-    let command_lines = table.flag("command_lines", false).value;
-    let cgroup_paths = table.flag("cgroup_paths", false).value;
-    let top = u32::try_from(top).unwrap_or(u32::MAX);
-    ProcessConfig { users, cgroups, top, by, command_lines, cgroup_paths }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -377,7 +87,11 @@ mod tests {
     use super::*;
     use crate::block::{Codec, Layout};
     use crate::config::expected_value::ExpectedValue;
-    use crate::config::{GroupName, TextOrigin, TextSource};
+    use crate::config::root_table::known_keys;
+    use crate::config::{
+        BufferingConfig, CompressConfig, ControlConfig, GroupName, RecorderConfig, SourceConfig, SourceName,
+        StorageConfig, SyncSetting, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, default,
+    };
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
     const MINIMAL: &str = include_str!("../../config/minimal.toml");

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::compress::CompressConfig;
-use super::default;
 use super::keyword::keywords;
-use super::source::{CpuShare, GroupName, SourceConfig, SourceName};
+use super::source::{CpuShare, GroupName, SourceConfig};
 
 /// Largest length of a socket path, in bytes: the kernel's address without its zero byte, less four
 /// bytes for the temporary name while the socket is being created.
@@ -231,85 +230,6 @@ impl GroupConfigs {
             GroupName::Fast => &self.fast,
             GroupName::Slow => &self.slow,
             GroupName::Blocking => &self.blocking,
-        }
-    }
-}
-
-impl Default for Config {
-    /// Returns the configuration that applies without any file.
-    fn default() -> Self {
-        Self {
-            recorder: RecorderConfig::default(),
-            buffering: BufferingConfig::default(),
-            storage: StorageConfig::default(),
-            compress: CompressConfig::default(),
-            control: ControlConfig::default(),
-            groups: GroupConfigs::default(),
-            sources: SourceName::without_instances().map(SourceConfig::by_default).collect(),
-        }
-    }
-}
-
-impl Default for RecorderConfig {
-    // Empty paths stand for defaults that depend on the environment, which this module does not
-    // read.
-    fn default() -> Self {
-        Self {
-            data_dir: PathBuf::new(),
-            run_dir: PathBuf::new(),
-            host_root: PathBuf::from(default::HOST_ROOT),
-            memory_max: default::MEMORY_MAX,
-            lock_memory: default::LOCK_MEMORY,
-            cpu_budget: default::CPU_BUDGET,
-        }
-    }
-}
-
-impl Default for BufferingConfig {
-    fn default() -> Self {
-        Self {
-            slab_size: usize::try_from(default::SLAB_SIZE).unwrap_or(usize::MAX),
-            flush_interval: default::FLUSH_INTERVAL,
-            poll_interval: default::POLL_INTERVAL,
-        }
-    }
-}
-
-impl Default for StorageConfig {
-    fn default() -> Self {
-        Self {
-            checksum: default::CHECKSUM,
-            segment_size: default::SEGMENT_SIZE,
-            segment_age: default::SEGMENT_AGE,
-            sync: SyncSetting::from_keyword(default::SYNC, default::SYNC_INTERVAL),
-            preallocate: default::PREALLOCATE,
-            retain_bytes: default::RETAIN_BYTES,
-            retain_min: default::RETAIN_MIN,
-            retain_age: default::RETAIN_AGE,
-            min_free: default::MIN_FREE,
-            frame_max: u32::try_from(default::FRAME_MAX).unwrap_or(u32::MAX),
-        }
-    }
-}
-
-impl Default for ControlConfig {
-    fn default() -> Self {
-        Self { enabled: default::CONTROL, socket: PathBuf::new(), metrics_listen: None }
-    }
-}
-
-impl Default for GroupConfigs {
-    fn default() -> Self {
-        let group = |timing| GroupConfig {
-            timing,
-            priority: default::PRIORITY,
-            cpus: Vec::new(),
-            on_full: default::ON_FULL,
-        };
-        Self {
-            fast: group(default::TIMING_FAST),
-            slow: group(default::TIMING_SLOW),
-            blocking: group(default::TIMING_BLOCKING),
         }
     }
 }

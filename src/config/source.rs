@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::default;
 use super::keyword::keywords;
 use super::pattern::Pattern;
 use super::perf_event::PerfConfig;
@@ -12,6 +11,8 @@ use super::text_source::{TextOrigin, TextSource};
 /// Sources with at most this period belong to group `fast`. At 10 ms a tick that is late by the 10
 /// to 50 us of another source's slow sample is visible; at longer periods it is not.
 pub const GROUP_FAST_PERIOD_MAX: Duration = Duration::from_millis(10);
+/// A file server that takes longer is treated as gone; a late answer still counts.
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 keywords! {
     /// The name of a source, which says what it measures.
@@ -281,82 +282,9 @@ impl SourceName {
                 | Self::Command
         )
     }
-
-    /// Returns the default period.
-    pub(super) fn default_period(self) -> Duration {
-        match self {
-            Self::Cpu => default::PERIOD_CPU,
-            Self::Memory => default::PERIOD_MEMORY,
-            Self::Vmstat => default::PERIOD_VMSTAT,
-            Self::Load => default::PERIOD_LOAD,
-            Self::Disk => default::PERIOD_DISK,
-            Self::Network => default::PERIOD_NETWORK,
-            Self::Pressure => default::PERIOD_PRESSURE,
-            Self::Itself => default::PERIOD_SELF,
-            Self::Synthetic => default::PERIOD_SYNTHETIC,
-            Self::Schedstat => default::PERIOD_SCHEDSTAT,
-            Self::Softirqs => default::PERIOD_SOFTIRQS,
-            Self::Interrupts => default::PERIOD_INTERRUPTS,
-            Self::Cpufreq => default::PERIOD_CPUFREQ,
-            Self::Thermal => default::PERIOD_THERMAL,
-            Self::Hwmon => default::PERIOD_HWMON,
-            Self::Power => default::PERIOD_POWER,
-            Self::Numa => default::PERIOD_NUMA,
-            Self::Slab => default::PERIOD_SLAB,
-            Self::Buddy => default::PERIOD_BUDDY,
-            Self::Hugepages => default::PERIOD_HUGEPAGES,
-            Self::Filesystem => default::PERIOD_FILESYSTEM,
-            Self::Sockets => default::PERIOD_SOCKETS,
-            Self::Snmp => default::PERIOD_SNMP,
-            Self::Netstat => default::PERIOD_NETSTAT,
-            Self::Softnet => default::PERIOD_SOFTNET,
-            Self::Conntrack => default::PERIOD_CONNTRACK,
-            Self::Ethtool => default::PERIOD_ETHTOOL,
-            Self::Process => default::PERIOD_PROCESS,
-            Self::Cgroup => default::PERIOD_CGROUP,
-            Self::Perf => default::PERIOD_PERF,
-            Self::Gpu => default::PERIOD_GPU,
-            Self::File => default::PERIOD_FILE,
-            Self::Command => default::PERIOD_COMMAND,
-        }
-    }
 }
 
 impl SourceConfig {
-    /// Returns a source with its default settings.
-    pub(super) fn by_default(name: SourceName) -> Self {
-        let shape = SyntheticLayout::from_keyword(
-            default::SYNTHETIC_SHAPE,
-            default::SYNTHETIC_FIELDS,
-            default::SYNTHETIC_PAYLOAD,
-        );
-        let synthetic = SyntheticConfig { shape, seed: default::SYNTHETIC_SEED };
-        Self {
-            name,
-            instance: None,
-            enabled: name.is_on_by_default(),
-            period: name.default_period(),
-            required: false,
-            // The purpose of generated values is to load the recorder.
-            budget: if name == SourceName::Synthetic { CpuShare::WHOLE } else { default::BUDGET },
-            include: Vec::new(),
-            exclude: Vec::new(),
-            synthetic: (name == SourceName::Synthetic).then_some(synthetic),
-            process: (name == SourceName::Process).then(|| ProcessConfig {
-                users: Vec::new(),
-                cgroups: Vec::new(),
-                top: default::PROCESS_TOP,
-                by: default::PROCESS_BY,
-                command_lines: false,
-                cgroup_paths: false,
-            }),
-            cgroup: (name == SourceName::Cgroup).then_some(CgroupConfig { depth: default::CGROUP_DEPTH }),
-            perf: (name == SourceName::Perf)
-                .then(|| PerfConfig { events: default::PERF_EVENTS.to_vec(), processes: Vec::new() }),
-            text_source: None,
-        }
-    }
-
     /// Returns the name as shown and as used on the command line: `cpu`, `file.NAME`.
     pub fn full_name(&self) -> Cow<'static, str> {
         match &self.instance {
@@ -370,8 +298,8 @@ impl SourceConfig {
         match self.text_source.as_ref().map(|readout| &readout.origin) {
             // The source kills the program at its own timeout; the rest is for a program that
             // survives that.
-            Some(TextOrigin::Command(command)) => command.timeout + default::READ_TIMEOUT,
-            _ => default::READ_TIMEOUT,
+            Some(TextOrigin::Command(command)) => command.timeout + READ_TIMEOUT,
+            _ => READ_TIMEOUT,
         }
     }
 

@@ -1,15 +1,26 @@
 //! Validation of settings that depend on each other across tables.
 
 use super::default::SYNTHETIC_EXTRA_BYTES;
+use super::diagnostics::ParsedValue;
 use super::error::Problem;
-use super::parse::ParsedKeys;
 use super::settings::Config;
 use super::source::{SourceName, SyntheticLayout};
+use super::source_table::ParsedSourceKeys;
 use super::table_reader::TableReader;
 
 const MIB: u64 = 1 << 20;
 /// Size of one value of the wide shape, in bytes.
 const FIELD_BYTES: u64 = 8;
+
+/// The parsed keys that checks across tables need.
+#[derive(Debug)]
+pub(super) struct ParsedKeys {
+    pub(super) memory_max: ParsedValue<u64>,
+    pub(super) slab_size: ParsedValue<u64>,
+    pub(super) frame_max: ParsedValue<u64>,
+    /// In the order of [`SourceName::ALL`], instances sorted by name.
+    pub(super) sources: Vec<ParsedSourceKeys>,
+}
 
 /// Reports conflicts between tables. A value that was rejected before causes no second error.
 pub(super) fn across_tables(root: &mut TableReader<'_, '_>, config: &Config, written: &ParsedKeys) {

@@ -15,11 +15,11 @@ use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::metric_table::{
-    COMPRESSOR, DAEMON, DIRECTORY, GROUPS, LATENCIES, MetricFamily, MetricValue, PROCESS, RECORDER,
-    SOURCE_LATENCIES, SOURCES,
+    COMPRESSOR, DAEMON, DIRECTORY, GROUPS, LATENCIES, MetricFamily, MetricValue, PROCESS, ProcessSnapshot,
+    RECORDER, SOURCE_LATENCIES, SOURCES,
 };
+use super::seconds::seconds;
 use crate::metrics::{BUCKET_BOUNDS_NS, Distribution, Metrics};
-use crate::os::clock::{ClockReading, NS_PER_S};
 use crate::os::process_usage::ProcessUsage;
 
 /// The text format of an answer.
@@ -140,13 +140,6 @@ impl Collector for AllMetrics {
     }
 }
 
-/// The values behind the process metrics.
-#[derive(Debug)]
-pub(super) struct ProcessSnapshot {
-    pub(super) usage: ProcessUsage,
-    pub(super) start_wall_ns: i64,
-}
-
 impl<T: 'static> MetricFamily<T> {
     /// Encodes one metric per item.
     fn encode_each<'a>(
@@ -208,28 +201,6 @@ fn histogram<'a>(
         }
     }
     Ok(())
-}
-
-/// Converts nanoseconds to seconds: exact to the nanosecond up to a hundred days, to the
-/// microsecond beyond.
-#[allow(clippy::cast_precision_loss, reason = "53 bits of nanoseconds are a hundred days")]
-pub(super) fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
-}
-
-/// Converts wall clock nanoseconds to seconds since 1970, at present exact to a quarter of a
-/// microsecond.
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "whole seconds are separate, so that the fraction is rounded once"
-)]
-pub(super) fn wall_seconds(ns: i64) -> f64 {
-    ns.div_euclid(1_000_000_000) as f64 + ns.rem_euclid(1_000_000_000) as f64 / 1e9
-}
-
-/// Returns the current time in seconds since 1970.
-pub(super) fn now_s() -> u64 {
-    u64::try_from(ClockReading::now().wall_ns / NS_PER_S.cast_signed()).unwrap_or_default()
 }
 
 /// Converts `OpenMetrics` text to the older format: no units, end marker or info type; a counter

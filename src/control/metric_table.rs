@@ -1,11 +1,12 @@
 //! The table of all metrics: name, help text and where the value comes from.
 
-use super::exposition::{ProcessSnapshot, now_s, seconds, wall_seconds};
+use super::seconds::{now_s, seconds, wall_seconds};
 use crate::metrics::{
     CompressionMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget, Metrics, PublishedLatency,
     RecorderMetrics, SourceMetrics,
 };
 use crate::os::clock::monotonic_ns;
+use crate::os::process_usage::ProcessUsage;
 
 /// The value of a metric.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +22,13 @@ pub(super) struct MetricFamily<T> {
     pub(super) help: &'static str,
     pub(super) is_counter: bool,
     pub(super) value: fn(&T) -> MetricValue,
+}
+
+/// The values behind the process metrics.
+#[derive(Debug)]
+pub(super) struct ProcessSnapshot {
+    pub(super) usage: ProcessUsage,
+    pub(super) start_wall_ns: i64,
 }
 
 /// A histogram in seconds.

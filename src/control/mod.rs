@@ -10,6 +10,7 @@ mod hostile_clients;
 mod metric_table;
 mod request;
 mod route;
+mod seconds;
 mod server;
 mod socket_path;
 mod status;

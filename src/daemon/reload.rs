@@ -11,8 +11,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use super::last_good::LastGoodWriter;
 use super::reconfigure::{ReloadError, RunningConfig};
-use super::service::ConfigReader;
-use crate::config::CpuShare;
+use crate::config::{Config, CpuShare};
 use crate::control::{Answer, Call, Refusal, RefusalKind};
 use crate::os::clock::{NS_PER_S, monotonic_ns};
 use crate::os::thread;
@@ -30,6 +29,9 @@ const JOBS_MAX: usize = 16;
 const STOP_MAX_NS: u64 = NS_PER_S;
 /// A reload that takes longer is logged once, since callers wait for it.
 const SLOW_NS: u64 = 10 * NS_PER_S;
+
+/// Reads the configuration again. The error lists all mistakes in it.
+pub type ConfigReader = Box<dyn FnMut() -> Result<Config, String> + Send>;
 
 /// A job of the reload thread.
 enum ReloadJob {
@@ -277,7 +279,6 @@ fn busy(message: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::control::{Caller, Calls, ControlRequest, calls};
 
     /// A caller that asks and waits, and the call as the daemon receives it.

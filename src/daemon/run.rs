@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::error::{DaemonError, cannot_start};
-use super::settings::{
-    assert_slabs, count, header, nanoseconds, producer_settings, queues, remove_memory, run_plan,
-};
+use super::settings::{assert_slabs, checksum, count, header, nanoseconds, queues, remove_memory, run_plan};
 use super::sources::OpenedSource;
 use crate::compress::CompressWorkerHandle;
 use crate::config::{Config, GroupName, RUN_SOURCES_MAX};
-use crate::metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
+use crate::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
 use crate::os::clock::{ClockChangeTimer, WallOffset, monotonic_ns};
 use crate::os::memory;
 use crate::os::thread;
@@ -21,7 +19,10 @@ use crate::recorder::{
 };
 use crate::sampling::{GroupHandle, GroupSettings, GroupSource, SamplerGroup, command_channel};
 use crate::segment::SegmentHeader;
-use crate::slab::{Arena, Inbox, LossLedger, SequenceCounters, SlabPool, SlabProducer};
+use crate::slab::{
+    Arena, Inbox, LossLedger, QueueSender, SequenceCounters, Slab, SlabPool, SlabProducer,
+    SlabProducerSettings,
+};
 
 /// Longest time that the samplers may take to end. They need the time of one read; one that hangs
 /// in the kernel is abandoned after this.
@@ -78,13 +79,35 @@ pub(super) struct RunHandles {
 }
 
 /// The parts that the groups share with the recorder.
-pub(super) struct GroupShared {
-    pub(super) sources: usize,
-    pub(super) begun: Arc<SequenceCounters>,
-    pub(super) pool: Arc<SlabPool>,
-    pub(super) ledger: Arc<LossLedger>,
-    pub(super) wake: Arc<WakeEvent>,
-    pub(super) stop: Arc<WakeEvent>,
+struct GroupShared {
+    sources: usize,
+    begun: Arc<SequenceCounters>,
+    pool: Arc<SlabPool>,
+    ledger: Arc<LossLedger>,
+    wake: Arc<WakeEvent>,
+    stop: Arc<WakeEvent>,
+}
+
+/// Returns the settings of a group's producer.
+fn producer_settings(
+    config: &Config,
+    shared: &GroupShared,
+    queue: QueueSender<Box<Slab>>,
+    counters: &Arc<GroupMetrics>,
+) -> SlabProducerSettings {
+    SlabProducerSettings {
+        pool: Arc::clone(&shared.pool),
+        queue,
+        ledger: Arc::clone(&shared.ledger),
+        wake: Arc::clone(&shared.wake),
+        checksum: checksum(config),
+        frame_max: config.storage.frame_max,
+        flush_interval_ns: nanoseconds(config.buffering.flush_interval),
+        sequence_counters: Arc::clone(&shared.begun),
+        sources: shared.sources,
+        metrics: Arc::clone(counters),
+        stop: Arc::clone(&shared.stop),
+    }
 }
 
 impl RunThreads {

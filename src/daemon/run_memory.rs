@@ -54,7 +54,8 @@ pub(super) fn allocate_memory(
                 %error,
                 "cannot keep unwritten samples in run_dir: if this process is killed, its last samples are lost"
             );
-            Ok(RunMemory { arena: anonymous_arena(config)?, is_kept: false, recovery })
+            let arena = anonymous_arena(config).map_err(cannot_start("the slabs"))?;
+            Ok(RunMemory { arena, is_kept: false, recovery })
         }
     }
 }

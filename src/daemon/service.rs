@@ -13,7 +13,7 @@ use super::memory_limit;
 use super::notify::ServiceNotifier;
 use super::reconfigure::RunningConfig;
 use super::recovery::RecoveryThread;
-use super::reload::{Reloader, answer_of};
+use super::reload::{ConfigReader, Reloader, answer_of};
 use super::run::{RunStorage, RunThreads};
 use super::run_memory::{RunMemory, allocate_memory};
 use super::settings::{data_dir, remove_memory, retention, run_dir};
@@ -47,9 +47,6 @@ pub struct RunProgress<'a> {
     /// All counters.
     pub metrics: &'a Metrics,
 }
-
-/// Reads the configuration again. The error lists all mistakes in it.
-pub type ConfigReader = Box<dyn FnMut() -> Result<Config, String> + Send>;
 
 #[allow(missing_debug_implementations, reason = "three closures: nothing to print")]
 /// Callbacks of the daemon into the program, which alone knows its arguments and its log.

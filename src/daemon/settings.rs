@@ -2,25 +2,20 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{DaemonError, cannot_start};
-use super::run::GroupShared;
 use crate::block::{Codec, CompressionOptions};
 use crate::compress::{self, CompressionBudget, NamedSourceCompression};
 use crate::config::{
     Config, GroupName, LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX, SourceCompressionConfig, SyncSetting,
 };
-use crate::metrics::GroupMetrics;
 use crate::os::clock::ClockReading;
 use crate::os::host::{HostIdentity, HostRoot, boot_id_number};
 use crate::os::{shared_memory, storage};
 use crate::recorder::{MinFree, RetentionLimits, RunPlan, SyncPolicy};
 use crate::segment::{Attachment, LiveCompressor, SegmentHeader, SourceInfo};
 use crate::slab::{
-    self, Arena, Geometry, OnFull, Owner, QueueReceiver, QueueSender, Slab, SlabPool, SlabProducerSettings,
-    slab_queue,
+    self, Arena, Geometry, OnFull, Owner, QueueReceiver, QueueSender, Slab, SlabPool, slab_queue,
 };
 use crate::stream::ChecksumKind;
 
@@ -31,7 +26,7 @@ const COMPRESS_FRAME_MAX: u32 = 32 << 20;
 /// Allocates memory for the slabs that survives a kill of the process.
 ///
 /// # Errors
-/// As [`Arena::kept`].
+/// As [`Arena::file_backed`].
 pub(super) fn kept_arena(config: &Config, run_id: u64, directory: (u64, u64)) -> io::Result<Arena> {
     let frame_max = config.storage.frame_max;
     let owner = Owner { run_id, directory, checksum: checksum(config), frame_max, boot: boot_id_number() };
@@ -39,8 +34,11 @@ pub(super) fn kept_arena(config: &Config, run_id: u64, directory: (u64, u64)) ->
 }
 
 /// Allocates anonymous memory for the slabs, which ends with the process.
-pub(super) fn anonymous_arena(config: &Config) -> Result<Arena, DaemonError> {
-    Arena::anonymous(geometry(config)).map_err(cannot_start("the slabs"))
+///
+/// # Errors
+/// As [`Arena::anonymous`].
+pub(super) fn anonymous_arena(config: &Config) -> io::Result<Arena> {
+    Arena::anonymous(geometry(config))
 }
 
 /// The slabs, and the sequence numbers of as many sources as a run can have.
@@ -96,27 +94,6 @@ pub(super) fn on_full(config: &Config, group: GroupName) -> OnFull {
         crate::config::OnFull::DropNewest => OnFull::DropNewest,
         crate::config::OnFull::DropOldest => OnFull::DropOldest,
         crate::config::OnFull::Block => OnFull::Block,
-    }
-}
-
-pub(super) fn producer_settings(
-    config: &Config,
-    shared: &GroupShared,
-    queue: QueueSender<Box<Slab>>,
-    counters: &Arc<GroupMetrics>,
-) -> SlabProducerSettings {
-    SlabProducerSettings {
-        pool: Arc::clone(&shared.pool),
-        queue,
-        ledger: Arc::clone(&shared.ledger),
-        wake: Arc::clone(&shared.wake),
-        checksum: checksum(config),
-        frame_max: config.storage.frame_max,
-        flush_interval_ns: nanoseconds(config.buffering.flush_interval),
-        sequence_counters: Arc::clone(&shared.begun),
-        sources: shared.sources,
-        metrics: Arc::clone(counters),
-        stop: Arc::clone(&shared.stop),
     }
 }
 

@@ -8,14 +8,16 @@ mod exchange;
 mod latency;
 #[cfg(all(test, flatcap_model))]
 mod models;
+mod run_metrics;
 
 pub use append_only_vec::AppendOnlyVec;
-pub use counter::{
-    CompressionMetrics, ControlMetrics, Counter, DaemonMetrics, DirectoryMetrics, GroupMetrics,
-    LimitingBudget, Metrics, RecorderMetrics, STORAGE_STALL_NS, SourceMetrics,
-};
+pub use counter::Counter;
 pub use exchange::{Consumer, Producer, exchange};
 pub use latency::{
     BUCKET_BOUNDS_NS, Distribution, GroupLatencies, IntervalHistogram, LatencySummary, PublishedLatency,
     SourceLatencies, TotalHistogram,
+};
+pub use run_metrics::{
+    CompressionMetrics, ControlMetrics, DaemonMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget,
+    Metrics, RecorderMetrics, STORAGE_STALL_NS, SourceMetrics,
 };

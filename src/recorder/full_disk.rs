@@ -35,7 +35,7 @@ fn a_removed_segment_is_replaced() {
     let deadline_ns = monotonic_ns() + 60 * NS_PER_S;
     while storage.names().is_empty() {
         assert!(monotonic_ns() < deadline_ns, "no segment within a minute");
-        recorder.collect_ns = 0;
+        recorder.maintenance.collect_ns = 0;
         recorder.maintain(monotonic_ns());
     }
     assert_eq!((metrics.recorder.segments_removed.get(), storage.names().len()), (1, 1));
@@ -57,7 +57,7 @@ fn a_segment_that_cannot_be_seen_is_not_removed() {
     script.sample(producer, &settings.metrics);
     let mut recorder = super::Recorder::start(settings).unwrap();
     storage.set_listing_failure(Some(InjectedFailure::Code(5)));
-    recorder.collect_ns = 0;
+    recorder.maintenance.collect_ns = 0;
     let report = recorder.run();
     assert_eq!((report.segments_sealed, report.frames_removed), (1, 0));
 }

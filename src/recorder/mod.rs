@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod clocks;
+mod command_execution;
 mod commands;
 #[cfg(test)]
 mod crashes;
@@ -14,9 +15,11 @@ mod drain;
 mod faults;
 #[cfg(test)]
 mod full_disk;
+mod gap_tracker;
 #[cfg(test)]
 mod image_checker;
 mod latencies;
+mod limit_warning;
 mod losses;
 mod maintenance;
 mod policy;
@@ -28,6 +31,8 @@ mod retained;
 mod retention;
 #[cfg(test)]
 mod rig;
+mod run_plan;
+mod segment_slot;
 mod settings;
 mod syncer;
 
@@ -35,12 +40,14 @@ pub use commands::{
     CommandError, CommandQueue, MARK_BYTES_MAX, PlanUpdate, RecorderCommand, RecorderHandle, Reply,
     command_queue,
 };
-pub use drain::{LOSS_BYTES, Recorder};
+pub use drain::Recorder;
+pub use gap_tracker::LOSS_BYTES;
 pub use latencies::RunLatencies;
 pub use policy::SyncPolicy;
 pub use quota_storage::QuotaStorage;
 pub use retention::{MinFree, RetentionLimits};
-pub use settings::{RecorderSettings, RunPlan};
+pub use run_plan::RunPlan;
+pub use settings::RecorderSettings;
 
 use crate::metrics::{LatencySummary, LimitingBudget};
 use crate::slab::Causes;

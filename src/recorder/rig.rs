@@ -277,7 +277,7 @@ impl ClockChangeDetector for StillClock {
 /// Starts a recorder without back-off.
 fn start(settings: RecorderSettings) -> std::io::Result<Recorder> {
     let mut recorder = Recorder::start(settings)?;
-    recorder.back_off_ns = |_| 0;
+    recorder.slot.back_off_ns = |_| 0;
     Ok(recorder)
 }
 

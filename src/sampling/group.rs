@@ -7,9 +7,12 @@
 use std::io;
 use std::sync::Arc;
 
-use super::budget::{BudgetDecision, CpuMeter, Overhead, SampleCost, SourceBudget, StrideChange};
-use super::group_command::CommandReceiver;
-use super::group_update::{PendingUpdate, ReadySource};
+use crossbeam_channel::Sender;
+
+use super::budget::{BudgetDecision, CpuMeter, Overhead, SampleCost, StrideChange};
+use super::group_command::{CommandReceiver, GroupCommand, ReceivedCommand};
+use super::group_source::{ActiveSource, GroupSource, ReadMode, ReadySource};
+use super::group_update::{GroupUpdate, PendingUpdate, RetiredSources, UpdatedSources};
 use super::offloaded_read::{OffloadedRead, ReadOutcome, ReadPoll};
 use super::privileges;
 use super::sampler::{OpenedSampler, ReadError};
@@ -17,7 +20,7 @@ use super::schedule::{Due, Schedule};
 use super::wait::Waiter;
 use crate::config::{self, GroupName};
 use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use crate::metrics::{GroupLatencies, Metrics, Producer, SourceMetrics};
+use crate::metrics::{GroupLatencies, LimitingBudget, Metrics, Producer};
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::wake_event::{WakeEvent, WakeReason};
 use crate::slab::{Causes, SampleMeta, SlabProducer};
@@ -37,24 +40,6 @@ const OFFLOADED_END_POLL_NS: u64 = 1_000_000;
 const PUBLISH_INTERVAL_NS: u64 = NS_PER_S;
 /// Poll interval of a group without sources, which waits for a command.
 const IDLE_NS: u64 = 3600 * NS_PER_S;
-
-/// A source of a group, opened.
-#[derive(Debug)]
-pub struct GroupSource {
-    /// Its id.
-    pub id: u16,
-    /// Its period, in nanoseconds.
-    pub period_ns: u64,
-    /// Its CPU budget, in basis points of a core.
-    pub budget: u32,
-    /// Reads the source and builds its payloads.
-    pub sampler: OpenedSampler,
-    /// Set for a source whose reads may block: the name of the thread that reads it, and the
-    /// timeout of a read in nanoseconds.
-    pub offloaded: Option<(String, u64)>,
-    /// Its counters.
-    pub metrics: Arc<SourceMetrics>,
-}
 
 /// The parts of a group. The `Arc`s are shared with the recorder and the daemon.
 #[derive(Debug)]
@@ -82,52 +67,24 @@ pub struct GroupSettings {
 /// A running sampler group.
 #[derive(Debug)]
 pub struct SamplerGroup {
-    pub(super) name: GroupName,
+    name: GroupName,
     pub(super) config: config::GroupConfig,
-    pub(super) sources: Vec<ActiveSource>,
+    sources: Vec<ActiveSource>,
     pub(super) schedule: Schedule,
-    pub(super) start_ns: u64, // the origin of the grid on which all ticks lie
+    start_ns: u64, // the origin of the grid on which all ticks lie
     pub(super) commands: CommandReceiver,
     pub(super) waiter: Waiter,
     builders: Builders,
     wall_offset: Arc<WallOffset>,
     pub(super) producer: SlabProducer,
     metrics: Arc<Metrics>,
-    pub(super) latencies: Producer<GroupLatencies>,
+    latencies: Producer<GroupLatencies>,
     publish_ns: u64,
     cpu_meter: CpuMeter,
     overhead: Overhead,
     pub(super) pending: Option<PendingUpdate>, // received, and not yet applied
-    pub(super) has_offloaded: bool,            // whether any source is read by a thread of its own
-    pub(super) is_capped: bool,                // whether the recorder's budget limits any source
-}
-
-#[derive(Debug)]
-pub(super) struct ActiveSource {
-    pub(super) read_mode: ReadMode,
-    pub(super) envelope: Envelope,
-    pub(super) metrics: Arc<SourceMetrics>,
-    pub(super) template: Box<[u8]>, // the template of a whole frame, if all have one shape; else empty
-    pub(super) next_seq: u64,
-    pub(super) payload_bytes: usize, // of its last payload: selects the size class of the next
-    pub(super) builds: u64,
-    pub(super) build_ns: u64, // the last one timed
-    pub(super) budget: SourceBudget,
-}
-
-impl ActiveSource {
-    pub(super) fn id(&self) -> u16 {
-        self.envelope.source()
-    }
-}
-
-/// The thread that reads a source.
-#[derive(Debug)]
-pub(super) enum ReadMode {
-    /// The group's own thread.
-    Inline(OpenedSampler),
-    /// A thread of its own, since reads may block.
-    Offloaded(OffloadedRead),
+    has_offloaded: bool,                       // whether any source is read by a thread of its own
+    is_capped: bool,                           // whether the recorder's budget limits any source
 }
 
 impl SamplerGroup {
@@ -150,10 +107,10 @@ impl SamplerGroup {
         let schedule = Schedule::new(sources.iter().map(|source| source.period_ns), start_ns);
         let active =
             |source: GroupSource| ReadySource::new(source, &config.cpus, start_ns).map(|ready| ready.source);
-        let has_errands = sources.iter().any(|source| source.offloaded.is_some());
+        let has_offloaded = sources.iter().any(|source| source.offloaded.is_some());
         Ok(Self {
             name,
-            has_offloaded: has_errands,
+            has_offloaded,
             pending: None,
             is_capped: false,
             schedule,
@@ -193,11 +150,7 @@ impl SamplerGroup {
         }
         let end = monotonic_ns();
         self.await_offloaded(end + OFFLOADED_END_NS);
-        for source in &self.sources {
-            if let ReadMode::Offloaded(offloaded) = &source.read_mode {
-                offloaded.interrupt();
-            }
-        }
+        self.sources.iter().filter_map(ActiveSource::offloaded).for_each(OffloadedRead::interrupt);
         self.await_offloaded(monotonic_ns() + OFFLOADED_KILL_NS);
         self.abandon_offloaded();
         for (source, unserved) in self.sources.iter().zip(self.schedule.unserved(end)) {
@@ -417,10 +370,11 @@ impl SamplerGroup {
     }
 
     fn has_read_in_flight(&self) -> bool {
-        self.has_offloaded
-            && self.sources.iter().any(
-                |source| matches!(&source.read_mode, ReadMode::Offloaded(offloaded) if offloaded.is_in_flight()),
-            )
+        self.has_offloaded && self.has_offloaded_read(OffloadedRead::is_in_flight)
+    }
+
+    fn has_offloaded_read(&self, is_so: fn(&OffloadedRead) -> bool) -> bool {
+        self.sources.iter().filter_map(ActiveSource::offloaded).any(is_so)
     }
 
     /// Collects offloaded reads and applies the update that waited for them. Returns the time.
@@ -433,7 +387,7 @@ impl SamplerGroup {
 
     /// Collects finished offloaded reads and gives up those that have timed out. Returns the time.
     #[cold]
-    pub(super) fn poll_offloaded(&mut self) -> u64 {
+    fn poll_offloaded(&mut self) -> u64 {
         let now = monotonic_ns();
         for index in 0..self.sources.len() {
             let Some(source) = self.sources.get_mut(index) else { continue };
@@ -464,12 +418,7 @@ impl SamplerGroup {
     fn await_offloaded(&mut self, deadline_ns: u64) {
         let never = WakeEvent::new();
         let mut now = 0;
-        while now < deadline_ns
-            && self
-                .sources
-                .iter()
-                .any(|source| matches!(&source.read_mode, ReadMode::Offloaded(offloaded) if offloaded.is_awaited()))
-        {
+        while now < deadline_ns && self.has_offloaded_read(OffloadedRead::is_awaited) {
             now = self.poll_offloaded();
             never.wait_until(now + OFFLOADED_END_POLL_NS);
         }
@@ -478,12 +427,99 @@ impl SamplerGroup {
     /// Counts reads that have not returned as lost.
     fn abandon_offloaded(&mut self) {
         for source in &mut self.sources {
-            if let ReadMode::Offloaded(offloaded) = &mut source.read_mode
-                && let Some(reading) = offloaded.abandon()
-            {
-                source.metrics.timed_out.add(1);
+            if let Some(reading) = source.abandon_read() {
                 self.producer.lose(reading, Causes::TIMED_OUT);
             }
+        }
+    }
+}
+
+impl SamplerGroup {
+    /// Handles the command that woke the group. Returns false if the group must end.
+    #[cold]
+    fn handle_command(&mut self) -> bool {
+        match self.commands.receive() {
+            ReceivedCommand::Stop => return false,
+            ReceivedCommand::Nothing => {}
+            // The receiver of the reply may be gone: the run ends.
+            ReceivedCommand::Command(GroupCommand::Flush(reply)) => {
+                self.producer.queue_open_slab(monotonic_ns());
+                let _receiver_gone = reply.send(());
+            }
+            ReceivedCommand::Command(GroupCommand::Update(change, reply)) => self.begin_update(change, reply),
+        }
+        true
+    }
+
+    /// Stops reading sources that are removed or replaced, then applies the update once their
+    /// pending reads have returned. The caller waits for the reply, so there is at most one update
+    /// at a time.
+    pub(super) fn begin_update(&mut self, update: Box<GroupUpdate>, reply: Sender<RetiredSources>) {
+        for source in &mut self.sources {
+            let stays = update.keeps(source.id());
+            if let ReadMode::Offloaded(offloaded) = &mut source.read_mode
+                && !stays
+            {
+                offloaded.retire();
+            }
+        }
+        let now = self.poll_offloaded();
+        self.pending = Some(PendingUpdate { update, reply, deadline_ns: now + OFFLOADED_END_NS });
+        self.update_if_ready(now);
+    }
+
+    /// Applies the pending update, if there is one, once no retired source is being read or the
+    /// deadline has passed.
+    fn update_if_ready(&mut self, now_ns: u64) {
+        let is_waiting = self.has_offloaded_read(OffloadedRead::is_retiring);
+        if let Some(ready) = self.pending.take_if(|pending| !is_waiting || now_ns >= pending.deadline_ns) {
+            // The receiver of the reply may be gone: the run ends.
+            let _receiver_gone = ready.reply.send(self.apply_update(*ready.update));
+        }
+    }
+
+    /// Applies the update. A tick that is due but not yet served counts as missed for a source that
+    /// is removed or whose period changes; all other sources serve it next.
+    pub(super) fn apply_update(&mut self, update: GroupUpdate) -> RetiredSources {
+        let now = self.poll_offloaded();
+        let GroupUpdate { sources, config, on_full, latencies } = update;
+        let before = std::mem::take(&mut self.sources);
+        let UpdatedSources { active, ticks, reset_budgets, mut retired } =
+            UpdatedSources::new(before, sources, &self.schedule, (now, self.start_ns));
+        self.sources = active;
+        self.retire(&mut retired, now);
+        self.schedule.set_ticks(ticks);
+        for place in reset_budgets {
+            self.schedule.set_stride(place, 1, now);
+            if let Some(source) = self.sources.get(place) {
+                source.metrics.demand.set(0);
+                source.metrics.set_stride(1, LimitingBudget::Source);
+            }
+        }
+        self.has_offloaded = self.sources.iter().any(|source| source.offloaded().is_some());
+        self.is_capped = self.sources.iter().any(|source| source.budget.is_capped());
+        std::mem::replace(&mut self.latencies, latencies).finish();
+        self.producer.set_on_full(on_full);
+        let before = std::mem::replace(&mut self.config, config);
+        if before != self.config {
+            self.waiter.set_timing(self.config.timing);
+            privileges::change(self.name, &before, &self.config);
+        }
+        RetiredSources(retired)
+    }
+
+    /// Retires sources while the group continues. A read still in flight has had its time and is
+    /// lost; a command that it waits for is killed.
+    fn retire(&mut self, sources: &mut [ActiveSource], now_ns: u64) {
+        for source in &mut *sources {
+            source.offloaded().inspect(|offloaded| offloaded.interrupt());
+            if let Some(reading) = source.abandon_read() {
+                self.producer.lose(reading, Causes::TIMED_OUT);
+            }
+            self.producer.flush_loss(source.id());
+        }
+        if !sources.is_empty() {
+            self.producer.queue_open_slab(now_ns);
         }
     }
 }

@@ -1,26 +1,18 @@
-//! Reconfiguration of a running group: sources are added, removed or replaced, and the thread's
-//! settings change.
+//! Updates of a running group: sources are added, removed or replaced, and the thread's settings
+//! change.
 //!
 //! The daemon prepares everything beforehand. The group swaps its parts and sends back those it no
 //! longer needs, so that nothing is opened, started or closed on its thread. Sources that stay keep
 //! their deadlines, sequence numbers, budgets and files.
 
-use std::io;
-
 use crossbeam_channel::Sender;
 
 use super::budget::SourceBudget;
-use super::group::{ActiveSource, GroupSource, OFFLOADED_END_NS, ReadMode, SamplerGroup};
-use super::group_command::{GroupCommand, ReceivedCommand};
-use super::offloaded_read::OffloadedRead;
-use super::privileges;
-use super::sampler::OpenedSampler;
-use super::schedule::Tick;
+use super::group_source::{ActiveSource, ReadySource};
+use super::schedule::{Schedule, Tick};
 use crate::config;
-use crate::frame::Envelope;
-use crate::metrics::{GroupLatencies, LimitingBudget, Producer};
-use crate::os::clock::monotonic_ns;
-use crate::slab::{Causes, OnFull};
+use crate::metrics::{GroupLatencies, Producer};
+use crate::slab::OnFull;
 
 /// The new state of a group.
 #[derive(Debug)]
@@ -51,140 +43,77 @@ pub enum SourceUpdate {
     Open(Box<ReadySource>),
 }
 
-/// A source that is ready to be read.
-#[derive(Debug)]
-pub struct ReadySource {
-    pub(super) source: ActiveSource,
-    pub(super) period_ns: u64,
-}
-
 /// Sources that a group no longer needs. Dropping this closes their files and ends their threads
 /// once pending reads have returned.
 #[derive(Debug)]
 #[allow(dead_code, reason = "held only to be dropped on another thread")]
-pub struct RetiredSources(Vec<ActiveSource>);
+pub struct RetiredSources(pub(super) Vec<ActiveSource>);
 
 /// An update that waits for the last reads of retired sources.
 #[derive(Debug)]
 pub(super) struct PendingUpdate {
-    update: Box<GroupUpdate>,
-    reply: Sender<RetiredSources>,
-    deadline_ns: u64,
+    pub(super) update: Box<GroupUpdate>,
+    pub(super) reply: Sender<RetiredSources>,
+    pub(super) deadline_ns: u64,
 }
 
-impl ReadySource {
-    /// Makes a source ready to be read from `now_ns` on. A source with a thread of its own runs on
-    /// `cpus`, or on all if the list is empty.
-    ///
-    /// # Errors
-    /// The kernel refuses to start the thread of a source that needs one.
-    pub fn new(source: GroupSource, cpus: &[u32], now_ns: u64) -> io::Result<Self> {
-        let GroupSource { id, period_ns, budget, sampler, offloaded, metrics } = source;
-        let envelope = Envelope::new(id);
-        let source = ActiveSource {
-            template: match &sampler {
-                OpenedSampler::Built(_) => Box::default(),
-                OpenedSampler::Fixed(sampler) => envelope.prefilled(sampler.template().payload()),
-            },
-            envelope,
-            metrics,
-            next_seq: 0,
-            payload_bytes: 0,
-            builds: 0,
-            build_ns: 0,
-            budget: SourceBudget::new(budget, period_ns, now_ns),
-            read_mode: match offloaded {
-                None => ReadMode::Inline(sampler),
-                Some((name, timeout_ns)) => {
-                    ReadMode::Offloaded(OffloadedRead::start(&name, sampler, timeout_ns, cpus.to_vec())?)
-                }
-            },
-        };
-        Ok(Self { source, period_ns })
+/// The sources of a group after an update.
+#[derive(Debug)]
+pub(super) struct UpdatedSources {
+    pub(super) active: Vec<ActiveSource>,
+    /// Their next ticks, in the same order.
+    pub(super) ticks: Vec<Tick>,
+    /// Positions of sources whose budget starts afresh.
+    pub(super) reset_budgets: Vec<usize>,
+    /// Sources that were removed or replaced.
+    pub(super) retired: Vec<ActiveSource>,
+}
+
+impl GroupUpdate {
+    /// Returns whether the group keeps the source with this id as it is.
+    pub(super) fn keeps(&self, id: u16) -> bool {
+        self.sources.iter().any(|source| matches!(source, SourceUpdate::Keep { id: kept, .. } if *kept == id))
     }
 }
 
-impl SamplerGroup {
-    /// Handles the command that woke the group. Returns false if the group must end.
-    #[cold]
-    pub(super) fn handle_command(&mut self) -> bool {
-        match self.commands.receive() {
-            ReceivedCommand::Stop => return false,
-            ReceivedCommand::Nothing => {}
-            // The receiver of the reply may be gone: the run ends.
-            ReceivedCommand::Command(GroupCommand::Flush(reply)) => {
-                self.producer.queue_open_slab(monotonic_ns());
-                let _receiver_gone = reply.send(());
-            }
-            ReceivedCommand::Command(GroupCommand::Update(change, reply)) => self.begin_update(change, reply),
-        }
-        true
-    }
-
-    /// Stops reading sources that are removed or replaced, then applies the update once their
-    /// pending reads have returned. The caller waits for the reply, so there is at most one update
-    /// at a time.
-    fn begin_update(&mut self, update: Box<GroupUpdate>, reply: Sender<RetiredSources>) {
-        for source in &mut self.sources {
-            let id = source.id();
-            let stays = update
-                .sources
-                .iter()
-                .any(|then| matches!(then, SourceUpdate::Keep { id: kept, .. } if *kept == id));
-            if let ReadMode::Offloaded(offloaded) = &mut source.read_mode
-                && !stays
-            {
-                offloaded.retire();
-            }
-        }
-        let now = self.poll_offloaded();
-        self.pending = Some(PendingUpdate { update, reply, deadline_ns: now + OFFLOADED_END_NS });
-        self.update_if_ready(now);
-    }
-
-    /// Applies the pending update, if there is one, once no retired source is being read or the
-    /// deadline has passed.
-    pub(super) fn update_if_ready(&mut self, now_ns: u64) {
-        let is_retiring = |source: &ActiveSource| matches!(&source.read_mode, ReadMode::Offloaded(offloaded) if offloaded.is_retiring());
-        let is_waiting = self.sources.iter().any(is_retiring);
-        if let Some(ready) = self.pending.take_if(|pending| !is_waiting || now_ns >= pending.deadline_ns) {
-            // The receiver of the reply may be gone: the run ends.
-            let _receiver_gone = ready.reply.send(self.apply_update(*ready.update));
-        }
-    }
-
-    /// Applies the update. A tick that is due but not yet served counts as missed for a source that
-    /// is removed or whose period changes; all other sources serve it next.
-    fn apply_update(&mut self, change: GroupUpdate) -> RetiredSources {
-        let now = self.poll_offloaded();
-        let mut old_sources: Vec<_> = std::mem::take(&mut self.sources).into_iter().map(Some).collect();
-        let missed_ticks: Vec<u64> = self.schedule.unserved_including_now(now).collect();
+impl UpdatedSources {
+    /// Applies updates to the sources of a group, whose ticks are in `schedule`, at `now_ns`; new
+    /// sources are due on the grid from `start_ns`. Counts a tick that is due but not yet served as
+    /// missed for a source that is removed or whose period changes.
+    pub(super) fn new(
+        old_sources: Vec<ActiveSource>,
+        updates: Vec<SourceUpdate>,
+        schedule: &Schedule,
+        (now_ns, start_ns): (u64, u64),
+    ) -> Self {
+        let mut old_sources: Vec<_> = old_sources.into_iter().map(Some).collect();
+        let missed_ticks: Vec<u64> = schedule.unserved_including_now(now_ns).collect();
+        let mut active = Vec::with_capacity(updates.len());
+        let mut ticks = Vec::with_capacity(updates.len());
+        let mut reset_budgets = Vec::with_capacity(updates.len());
         let mut retired = Vec::with_capacity(old_sources.len());
-        let mut ticks = Vec::with_capacity(change.sources.len());
-        // Positions of sources whose budget starts afresh.
-        let mut reset_budgets = Vec::with_capacity(change.sources.len());
-        for entry in change.sources {
+        for entry in updates {
             let id = entry.id();
             let at =
                 old_sources.iter().position(|source| source.as_ref().is_some_and(|source| source.id() == id));
             let before = at.and_then(|at| {
                 let gone_by = missed_ticks.get(at).copied().unwrap_or(0);
-                Some((old_sources.get_mut(at)?.take()?, self.schedule.tick(at)?, gone_by))
+                Some((old_sources.get_mut(at)?.take()?, schedule.tick(at)?, gone_by))
             });
-            let index = self.sources.len();
+            let index = active.len();
             match (entry, before) {
                 (SourceUpdate::Keep { budget, .. }, Some((mut source, tick, _))) => {
                     if let Some(basis_points) = budget {
-                        source.budget = SourceBudget::new(basis_points, tick.period_ns(), now);
+                        source.budget = SourceBudget::new(basis_points, tick.period_ns(), now_ns);
                         reset_budgets.push(index);
                     }
                     ticks.push(tick);
-                    self.sources.push(source);
+                    active.push(source);
                 }
                 (SourceUpdate::Keep { .. }, None) => {}
                 (SourceUpdate::Open(ready), before) => {
                     let ReadySource { mut source, period_ns } = *ready;
-                    let mut tick = Tick::after(now, period_ns, self.start_ns);
+                    let mut tick = Tick::after(now_ns, period_ns, start_ns);
                     if let Some((before, old_tick, gone_by)) = before {
                         source.next_seq = before.next_seq;
                         if old_tick.period_ns() == period_ns {
@@ -196,7 +125,7 @@ impl SamplerGroup {
                     }
                     reset_budgets.push(index);
                     ticks.push(tick);
-                    self.sources.push(source);
+                    active.push(source);
                 }
             }
         }
@@ -206,44 +135,7 @@ impl SamplerGroup {
             source.metrics.demand.set(0);
             retired.push(source);
         }
-        self.retire(&mut retired, now);
-        self.schedule.set_ticks(ticks);
-        for place in reset_budgets {
-            self.schedule.set_stride(place, 1, now);
-            if let Some(source) = self.sources.get(place) {
-                source.metrics.demand.set(0);
-                source.metrics.set_stride(1, LimitingBudget::Source);
-            }
-        }
-        self.has_offloaded =
-            self.sources.iter().any(|source| matches!(source.read_mode, ReadMode::Offloaded(_)));
-        self.is_capped = self.sources.iter().any(|source| source.budget.is_capped());
-        std::mem::replace(&mut self.latencies, change.latencies).finish();
-        self.producer.set_on_full(change.on_full);
-        let before = std::mem::replace(&mut self.config, change.config);
-        if before != self.config {
-            self.waiter.set_timing(self.config.timing);
-            privileges::change(self.name, &before, &self.config);
-        }
-        RetiredSources(retired)
-    }
-
-    /// Retires sources while the group continues. A read still in flight has had its time and is
-    /// lost; a command that it waits for is killed.
-    fn retire(&mut self, sources: &mut [ActiveSource], now_ns: u64) {
-        for source in &mut *sources {
-            if let ReadMode::Offloaded(offloaded) = &mut source.read_mode {
-                offloaded.interrupt();
-                if let Some(reading) = offloaded.abandon() {
-                    source.metrics.timed_out.add(1);
-                    self.producer.lose(reading, Causes::TIMED_OUT);
-                }
-            }
-            self.producer.flush_loss(source.id());
-        }
-        if !sources.is_empty() {
-            self.producer.queue_open_slab(now_ns);
-        }
+        Self { active, ticks, reset_budgets, retired }
     }
 }
 
@@ -263,18 +155,22 @@ mod tests {
     use crossbeam_channel::{Receiver, bounded};
     use flatbuffers::FlatBufferBuilder;
 
+    use super::super::group::{OFFLOADED_END_NS, SamplerGroup};
     use super::super::group_command::{CommandReceiver, command_channel};
+    use super::super::group_source::GroupSource;
+    use super::super::sampler::OpenedSampler;
     use super::super::wait::Waiter;
     use super::*;
     use crate::config::{Config, GroupName};
     use crate::frame::Incomplete;
     use crate::metrics::{Consumer, Metrics, SourceMetrics, exchange};
+    use crate::os::clock::monotonic_ns;
     use crate::os::wake_event::WakeEvent;
     use crate::sampling::sources::synthetic::SyntheticSampler;
     use crate::sampling::{GroupSettings, ReadError, Sampler};
     use crate::slab::{
-        Arena, Geometry, LossLedger, QueueReceiver, Slab, SlabPool, SlabProducer, SlabProducerSettings,
-        slab_queue,
+        Arena, Causes, Geometry, LossLedger, QueueReceiver, Slab, SlabPool, SlabProducer,
+        SlabProducerSettings, slab_queue,
     };
     use crate::stream::ChecksumKind;
 

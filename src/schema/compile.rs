@@ -5,7 +5,9 @@
 use flatbuffers::{ForwardsUOffset, Vector, VerifierOptions};
 use flatbuffers_reflection::reflection::{self, BaseType, KeyValue, Schema};
 
-use super::compiled::{CompiledObject, CompiledSchema, ElementType, EnumNames, Field, FieldType, MetricKind};
+use super::compiled::{
+    CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, EnumNames, Field, FieldType, MetricKind,
+};
 use super::error::SchemaError;
 use super::value::{FieldValue, ScalarType};
 
@@ -19,9 +21,6 @@ pub const FIELDS_MAX: usize = 16_384;
 pub const ENUM_VALUES_MAX: usize = 65_536;
 /// Largest number of paths from the root to a field, with every table expanded wherever it is used.
 pub const PATHS_MAX: usize = 65_536;
-/// Deepest nesting of objects, the root included: in a schema, and in a payload, where a table may
-/// contain itself.
-pub const DEPTH_MAX: usize = 16;
 /// Longest name of an object, a field or an enum value, and longest unit, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longest struct in bytes.
@@ -57,36 +56,46 @@ pub(super) fn open(bfbs: &[u8]) -> Result<Schema<'_>, SchemaError> {
     Ok(schema)
 }
 
-pub(super) fn compile(bfbs: &[u8], root: &str) -> Result<CompiledSchema, SchemaError> {
-    let schema = open(bfbs)?;
-    let objects = schema.objects();
-    // No binary search: the verifier does not prove that a forged schema is sorted by name. A
-    // struct cannot be a root, since the root is reached through a vtable.
-    let found = (0..objects.len()).find(|index| {
-        let object = objects.get(*index);
-        object.name() == root && !object.is_struct()
-    });
-    let root = found.ok_or_else(|| SchemaError::NoRoot { root: root.to_owned() })?;
+impl CompiledSchema {
+    /// Compiles a binary schema (.bfbs) for payloads whose root is the table of the given full
+    /// name.
+    ///
+    /// Omits deprecated fields, as generated code does.
+    ///
+    /// # Errors
+    /// Any [`SchemaError`] except those of paths (`NoField`, `NoIndex`, `NotSingle`). All that the
+    /// root reaches is checked, so a later walk cannot fail because of the schema.
+    pub fn compile(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
+        let schema = open(bfbs)?;
+        let objects = schema.objects();
+        // No binary search: the verifier does not prove that a forged schema is sorted by name. A
+        // struct cannot be a root, since the root is reached through a vtable.
+        let found = (0..objects.len()).find(|index| {
+            let object = objects.get(*index);
+            object.name() == root && !object.is_struct()
+        });
+        let root = found.ok_or_else(|| SchemaError::NoRoot { root: root.to_owned() })?;
 
-    let mut compiler = SchemaCompiler {
-        schema,
-        reached: vec![root],
-        enums: Vec::new(),
-        enums_reached: Vec::new(),
-        fields: 0,
-        enum_values: 0,
-    };
-    let mut compiled_objects = Vec::new();
-    // The index of a compiled object is its position in `reached`, so fields can refer to objects
-    // that are not compiled yet.
-    while let Some(index) = compiler.reached.get(compiled_objects.len()) {
-        compiled_objects.push(compiler.object(objects.get(*index))?);
+        let mut compiler = SchemaCompiler {
+            schema,
+            reached: vec![root],
+            enums: Vec::new(),
+            enums_reached: Vec::new(),
+            fields: 0,
+            enum_values: 0,
+        };
+        let mut compiled_objects = Vec::new();
+        // The index of a compiled object is its position in `reached`, so fields can refer to
+        // objects that are not compiled yet.
+        while let Some(index) = compiler.reached.get(compiled_objects.len()) {
+            compiled_objects.push(compiler.object(objects.get(*index))?);
+        }
+        // A chain of tables that use the next one several times multiplies the paths, so limits on
+        // objects and fields do not bound them. Paths need all objects, so they are checked last.
+        let mut paths_left = PATHS_MAX;
+        check_paths(&compiled_objects, 0, &mut Vec::new(), &mut paths_left)?;
+        Ok(Self { objects: compiled_objects, enums: compiler.enums, root: 0 })
     }
-    // A chain of tables that use the next one several times multiplies the paths, so limits on
-    // objects and fields do not bound them. Paths need all objects, so they are checked last.
-    let mut paths_left = PATHS_MAX;
-    check_paths(&compiled_objects, 0, &mut Vec::new(), &mut paths_left)?;
-    Ok(CompiledSchema { objects: compiled_objects, enums: compiler.enums, root: 0 })
 }
 
 type OffsetVector<'b, T> = Vector<'b, ForwardsUOffset<T>>;

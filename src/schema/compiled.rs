@@ -1,14 +1,10 @@
 //! Compiled schemas: a binary schema resolved once, so that decoding a payload needs no lookups.
 
-use super::compile;
-use super::error::{DecodeError, SchemaError};
-use super::json::JsonWriter;
-use super::numeric_fields::{self, NumericField};
-use super::projection::Projection;
-use super::projection_compiler;
-use super::select;
-use super::value::{FieldValue, ScalarType, Visitor};
-use super::walk;
+use super::value::{FieldValue, ScalarType};
+
+/// Deepest nesting of objects, the root included: in a schema, and in a payload, where a table may
+/// contain itself.
+pub const DEPTH_MAX: usize = 16;
 
 /// A binary schema compiled for decoding the payloads of one source.
 ///
@@ -40,74 +36,6 @@ pub struct CompiledSchema {
 }
 
 impl CompiledSchema {
-    /// Compiles a binary schema (.bfbs) for payloads whose root is the table of the given full
-    /// name.
-    ///
-    /// Omits deprecated fields, as generated code does.
-    ///
-    /// # Errors
-    /// Any [`SchemaError`] except those of paths (`NoField`, `NoIndex`, `NotSingle`). All that the
-    /// root reaches is checked, so a later walk cannot fail because of the schema.
-    pub fn compile(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
-        compile::compile(bfbs, root)
-    }
-
-    /// Returns the schema with only the fields that the dotted paths name, in the order of the
-    /// schema. A path goes through lists without an index (`cores.times.user`: in each of the
-    /// cores); a path to an object or a list selects all of it. Fields that are not selected are
-    /// not read.
-    ///
-    /// # Errors
-    /// `NoField` for a path that does not exist, `TooDeep` for one of more than
-    /// [`DEPTH_MAX`](super::DEPTH_MAX) segments.
-    pub fn select(&self, paths: &[&str]) -> Result<Self, SchemaError> {
-        select::select(self, paths)
-    }
-
-    /// Returns a projection that reads a few single values from many payloads. It needs no visitor
-    /// and takes about half the time of walking the selected schema. Each dotted path leads through
-    /// tables and structs to a number, bool or enum. A list needs the index of an element
-    /// (`cores.0.times.user`); an element that a payload does not have is absent.
-    ///
-    /// # Errors
-    /// `NoField` for a path that does not exist, `NoIndex` for one through a list without an index,
-    /// `NotSingle` for one to an object or a text, `TooDeep` for one through more than
-    /// [`DEPTH_MAX`](super::DEPTH_MAX) objects.
-    pub fn project(&self, paths: &[&str]) -> Result<Projection, SchemaError> {
-        projection_compiler::project(self, paths)
-    }
-
-    /// Decodes one payload and passes its values to the visitor. Allocates only if it fails.
-    ///
-    /// # Errors
-    /// The first fault at which the payload does not fit the schema or exceeds a limit. Any bytes
-    /// are safe.
-    pub fn walk<V: Visitor>(&self, payload: &[u8], visitor: &mut V) -> Result<(), DecodeError> {
-        walk::walk(self, payload, visitor)
-    }
-
-    /// Returns the locations and kinds of the numbers in one payload. Returns `None` if the payload
-    /// does not fit the schema or has more than [`NUMERIC_FIELDS_MAX`](super::NUMERIC_FIELDS_MAX)
-    /// values, objects and texts. Locations may be past the end of the payload: the numbers
-    /// themselves are not read.
-    pub fn numeric_fields(&self, payload: &[u8]) -> Option<Vec<NumericField>> {
-        numeric_fields::numeric_fields(self, payload)
-    }
-
-    /// Appends one payload as a JSON object. The output is unchanged after an error.
-    ///
-    /// # Errors
-    /// As [`walk`](Self::walk).
-    pub fn append_json(&self, payload: &[u8], output: &mut Vec<u8>) -> Result<(), DecodeError> {
-        let length = output.len();
-        let walked = self.walk(payload, &mut JsonWriter::new(output));
-        // The visitor wrote the values before the fault.
-        if walked.is_err() {
-            output.truncate(length);
-        }
-        walked
-    }
-
     /// Iterates over the fields that hold values, with the paths that [`select`](Self::select)
     /// takes, in the order of the schema. A table inside itself is one field and is not expanded.
     pub fn fields(&self) -> impl Iterator<Item = LeafField<'_>> {

@@ -5,7 +5,8 @@ use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use flatbuffers_reflection::reflection::{self, BaseType};
 
 use super::compiled::CompiledSchema;
-use super::value::{FieldValue, PathStep, Visitor};
+use super::value::FieldValue;
+use super::visitor::{PathStep, Visitor};
 
 pub(super) const SHAPES: &[u8] = include_bytes!("../../tests/data/schema/shapes.bfbs");
 pub(super) const SHAPES_PAYLOAD: &[u8] = include_bytes!("../../tests/data/schema/shapes.bin");

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::compiled::{CompiledSchema, Field, MetricKind};
 use super::error::{DecodeError, DecodeFault};
-use super::value::{FieldValue, PathStep, Visitor};
+use super::value::FieldValue;
+use super::visitor::{PathStep, Visitor};
 
 /// Largest number of columns of one table. A payload that needs more is rejected
 /// ([`DecodeFault::TooManyColumns`]).

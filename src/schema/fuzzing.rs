@@ -9,7 +9,8 @@ use super::compiled::CompiledSchema;
 use super::error::{DecodeError, SchemaError};
 use super::flatten::FlatRow;
 use super::rate::Rates;
-use super::value::{FieldValue, PathStep, Visitor};
+use super::value::FieldValue;
+use super::visitor::{PathStep, Visitor};
 use super::walk::VALUES_MAX;
 
 /// Largest number of projected fields per input, and of values in a walk that is compared with a

@@ -2,7 +2,26 @@
 
 use serde::Serialize;
 
-use super::value::{FieldValue, PathStep, Visitor};
+use super::compiled::CompiledSchema;
+use super::error::DecodeError;
+use super::value::FieldValue;
+use super::visitor::{PathStep, Visitor};
+
+impl CompiledSchema {
+    /// Appends one payload as a JSON object. The output is unchanged after an error.
+    ///
+    /// # Errors
+    /// As [`walk`](Self::walk).
+    pub fn append_json(&self, payload: &[u8], output: &mut Vec<u8>) -> Result<(), DecodeError> {
+        let length = output.len();
+        let walked = self.walk(payload, &mut JsonWriter::new(output));
+        // The visitor wrote the values before the fault.
+        if walked.is_err() {
+            output.truncate(length);
+        }
+        walked
+    }
+}
 
 /// Appends a payload to a buffer as one JSON object, without an intermediate tree.
 ///

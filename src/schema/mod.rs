@@ -80,10 +80,9 @@ pub mod fuzzing;
 
 pub use accessed_bytes::AccessedBytes;
 pub use compile::{
-    DEPTH_MAX, ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX,
-    STRUCT_BYTES_MAX,
+    ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX, STRUCT_BYTES_MAX,
 };
-pub use compiled::{CompiledSchema, Field, LeafField, MetricKind};
+pub use compiled::{CompiledSchema, DEPTH_MAX, Field, LeafField, MetricKind};
 pub use error::{DecodeError, DecodeFault, SchemaError};
 pub use flatten::{COLUMNS_MAX, FlatColumn, FlatColumns, FlatRow};
 pub use json::{JsonWriter, append_json_value};
@@ -91,7 +90,8 @@ pub use numeric_fields::{NUMERIC_FIELDS_MAX, NumericField, NumericKind};
 pub use projection::Projection;
 pub use rate::Rates;
 pub use tables::SchemaTables;
-pub use value::{FieldValue, PathStep, Visitor};
+pub use value::FieldValue;
+pub use visitor::{PathStep, Visitor};
 pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
 
 mod accessed_bytes;
@@ -109,6 +109,7 @@ mod rate;
 mod select;
 mod tables;
 mod value;
+mod visitor;
 mod walk;
 
 #[cfg(test)]

@@ -6,8 +6,7 @@ use std::ops::Range;
 use super::bytes::{
     BoxedDecodeError, UOFFSET_BYTES, decode_error, field_offset, follow, read_length, vtable,
 };
-use super::compile::DEPTH_MAX;
-use super::compiled::{CompiledObject, CompiledSchema, ElementType, Field, FieldType};
+use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Field, FieldType};
 use super::error::DecodeFault;
 use super::value::ScalarType;
 
@@ -44,12 +43,18 @@ struct NumericFieldFinder<'s> {
 
 type DecodeResult = Result<(), BoxedDecodeError>;
 
-pub(super) fn numeric_fields(schema: &CompiledSchema, payload: &[u8]) -> Option<Vec<NumericField>> {
-    let mut finder = NumericFieldFinder { schema, count: 0, payload, found: Vec::new() };
-    let root = schema.object(schema.root);
-    // The error is dropped: a payload that does not fit its schema is compressed all the same.
-    follow(payload, 0).and_then(|at| finder.object(root, at, 0)).ok()?;
-    Some(finder.found)
+impl CompiledSchema {
+    /// Returns the locations and kinds of the numbers in one payload. Returns `None` if the payload
+    /// does not fit the schema or has more than [`NUMERIC_FIELDS_MAX`]
+    /// values, objects and texts. Locations may be past the end of the payload: the numbers
+    /// themselves are not read.
+    pub fn numeric_fields(&self, payload: &[u8]) -> Option<Vec<NumericField>> {
+        let mut finder = NumericFieldFinder { schema: self, count: 0, payload, found: Vec::new() };
+        let root = self.object(self.root);
+        // The error is dropped: a payload that does not fit its schema is compressed all the same.
+        follow(payload, 0).and_then(|at| finder.object(root, at, 0)).ok()?;
+        Some(finder.found)
+    }
 }
 
 impl<'s> NumericFieldFinder<'s> {

@@ -4,31 +4,41 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use super::bytes::UOFFSET_BYTES;
-use super::compile::DEPTH_MAX;
-use super::compiled::{CompiledObject, CompiledSchema, ElementType, Field, FieldType};
+use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Field, FieldType};
 use super::error::SchemaError;
 use super::projection::{FieldAccess, ProjectedElement, ProjectedField, ProjectedScalar, Projection};
 use super::select::no_field;
 use super::value::{FieldValue, ScalarType};
 
-pub(super) fn project(schema: &CompiledSchema, paths: &[&str]) -> Result<Projection, SchemaError> {
-    let mut projected: Vec<ProjectedPath<'_>> = Vec::new();
-    let mut first_by_path = HashMap::new();
-    let mut copies = Vec::new();
-    for (target, path) in paths.iter().enumerate() {
-        // A leaf has one target, so a repeated path becomes a copy after the read.
-        match first_by_path.entry(*path) {
-            Entry::Occupied(first) => copies.push((*first.get(), target)),
-            Entry::Vacant(entry) => {
-                entry.insert(target);
-                projected.push(ProjectedPath { full: path, rest: Some(path), target });
+impl CompiledSchema {
+    /// Returns a projection that reads a few single values from many payloads. It needs no visitor
+    /// and takes about half the time of walking the selected schema. Each dotted path leads through
+    /// tables and structs to a number, bool or enum. A list needs the index of an element
+    /// (`cores.0.times.user`); an element that a payload does not have is absent.
+    ///
+    /// # Errors
+    /// `NoField` for a path that does not exist, `NoIndex` for one through a list without an index,
+    /// `NotSingle` for one to an object or a text, `TooDeep` for one through more than
+    /// [`DEPTH_MAX`] objects.
+    pub fn project(&self, paths: &[&str]) -> Result<Projection, SchemaError> {
+        let mut projected: Vec<ProjectedPath<'_>> = Vec::new();
+        let mut first_by_path = HashMap::new();
+        let mut copies = Vec::new();
+        for (target, path) in paths.iter().enumerate() {
+            // A leaf has one target, so a repeated path becomes a copy after the read.
+            match first_by_path.entry(*path) {
+                Entry::Occupied(first) => copies.push((*first.get(), target)),
+                Entry::Vacant(entry) => {
+                    entry.insert(target);
+                    projected.push(ProjectedPath { full: path, rest: Some(path), target });
+                }
             }
         }
+        let slots = ProjectionCompiler { schema: self }.table(self.object(self.root), &projected, 0)?;
+        // The names are cloned: a projection borrows nothing from its schema.
+        let paths = paths.iter().map(|path| (*path).into()).collect();
+        Ok(Projection { fields: slots, copies: copies.into(), enums: self.enums.clone().into(), paths })
     }
-    let slots = ProjectionCompiler { schema }.table(schema.object(schema.root), &projected, 0)?;
-    // The names are cloned: a projection borrows nothing from its schema.
-    let paths = paths.iter().map(|path| (*path).into()).collect();
-    Ok(Projection { fields: slots, copies: copies.into(), enums: schema.enums.clone().into(), paths })
 }
 
 /// A path, the part of it below the current object or list, and its position among all paths.

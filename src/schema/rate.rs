@@ -5,7 +5,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::compiled::{CompiledSchema, MetricKind};
 use super::error::DecodeError;
-use super::value::{FieldValue, PathStep, Visitor};
+use super::value::FieldValue;
+use super::visitor::{PathStep, Visitor};
 
 /// The last payload of a source, and the rates of its counters since the one before.
 #[derive(Debug, Default)]

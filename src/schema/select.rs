@@ -1,22 +1,31 @@
 //! Selection: narrows a compiled schema to the fields that dotted paths name.
 
-use super::compile::DEPTH_MAX;
-use super::compiled::{CompiledObject, CompiledSchema, ElementType, Field, FieldType};
+use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Field, FieldType};
 use super::error::SchemaError;
 
-pub(super) fn select(schema: &CompiledSchema, paths: &[&str]) -> Result<CompiledSchema, SchemaError> {
-    for path in paths {
-        // A table may contain itself, so only the length of the path bounds the recursion of
-        // `narrow`.
-        if path.split('.').count() > DEPTH_MAX {
-            return Err(SchemaError::TooDeep { object: (*path).to_owned(), limit: DEPTH_MAX });
+impl CompiledSchema {
+    /// Returns the schema with only the fields that the dotted paths name, in the order of the
+    /// schema. A path goes through lists without an index (`cores.times.user`: in each of the
+    /// cores); a path to an object or a list selects all of it. Fields that are not selected are
+    /// not read.
+    ///
+    /// # Errors
+    /// `NoField` for a path that does not exist, `TooDeep` for one of more than
+    /// [`DEPTH_MAX`] segments.
+    pub fn select(&self, paths: &[&str]) -> Result<Self, SchemaError> {
+        for path in paths {
+            // A table may contain itself, so only the length of the path bounds the recursion of
+            // `narrow`.
+            if path.split('.').count() > DEPTH_MAX {
+                return Err(SchemaError::TooDeep { object: (*path).to_owned(), limit: DEPTH_MAX });
+            }
         }
+        // Objects are only appended: the indices in fields that are selected as a whole stay valid.
+        let mut narrowed = self.clone();
+        let selected: Vec<_> = paths.iter().map(|path| SelectedPath { full: path, rest: path }).collect();
+        narrowed.root = narrow(&mut narrowed, self.root, &selected)?;
+        Ok(narrowed)
     }
-    // Objects are only appended: the indices in fields that are selected as a whole stay valid.
-    let mut narrowed = schema.clone();
-    let selected: Vec<_> = paths.iter().map(|path| SelectedPath { full: path, rest: path }).collect();
-    narrowed.root = narrow(&mut narrowed, schema.root, &selected)?;
-    Ok(narrowed)
 }
 
 /// A path, and the part of it below the current object.

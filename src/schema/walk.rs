@@ -3,10 +3,10 @@
 use super::bytes::{
     BoxedDecodeError, UOFFSET_BYTES, decode_error, field_offset, follow, out_of_bounds, read_length, vtable,
 };
-use super::compile::DEPTH_MAX;
-use super::compiled::{CompiledObject, CompiledSchema, ElementType, Field, FieldType};
+use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Field, FieldType};
 use super::error::{DecodeError, DecodeFault};
-use super::value::{FieldValue, PathStep, ScalarType, Visitor};
+use super::value::{FieldValue, ScalarType};
+use super::visitor::{PathStep, Visitor};
 
 /// Largest number of values, objects and lists in one payload; a payload longer than this may have
 /// one per byte. Offsets may be shared, so a short payload can expand without end.
@@ -16,20 +16,25 @@ pub const VALUES_MAX: usize = 1 << 20;
 /// than this may have its own length.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
 
-pub(super) fn walk<V: Visitor>(
-    schema: &CompiledSchema,
-    payload: &[u8],
-    visitor: &mut V,
-) -> Result<(), DecodeError> {
-    let mut walker = PayloadWalker {
-        schema,
-        payload,
-        visitor,
-        values_left: VALUES_MAX.max(payload.len()),
-        text_left: TEXT_BYTES_MAX.max(payload.len()),
-    };
-    let root = schema.object(schema.root);
-    follow(payload, 0).and_then(|at| walker.object(PathStep::Root, root, at, 0)).map_err(|failure| *failure.0)
+impl CompiledSchema {
+    /// Decodes one payload and passes its values to the visitor. Allocates only if it fails.
+    ///
+    /// # Errors
+    /// The first fault at which the payload does not fit the schema or exceeds a limit. Any bytes
+    /// are safe.
+    pub fn walk<V: Visitor>(&self, payload: &[u8], visitor: &mut V) -> Result<(), DecodeError> {
+        let mut walker = PayloadWalker {
+            schema: self,
+            payload,
+            visitor,
+            values_left: VALUES_MAX.max(payload.len()),
+            text_left: TEXT_BYTES_MAX.max(payload.len()),
+        };
+        let root = self.object(self.root);
+        follow(payload, 0)
+            .and_then(|at| walker.object(PathStep::Root, root, at, 0))
+            .map_err(|failure| *failure.0)
+    }
 }
 
 type DecodeResult = Result<(), BoxedDecodeError>;

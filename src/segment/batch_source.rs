@@ -56,15 +56,15 @@ impl<'a> BatchSource<'a> {
     fn scan_more(&mut self, reader: &mut SegmentReader, offset: u64) {
         self.next = 0;
         if self.pool.is_some_and(|pool| pool.take_scan(offset, &mut self.scan)) {
-            reader.window.mark_prefetched(self.scan.end());
+            reader.frames.window.mark_prefetched(self.scan.end());
             if offset < self.scan.end() {
                 return;
             }
         }
         let limit = self.pool.map_or(u64::MAX, |pool| pool.scan_limit(offset)).min(self.limit);
         let most = usize::try_from(limit.saturating_sub(offset)).unwrap_or(usize::MAX).min(OWN_SCAN_BYTES);
-        reader.window.prefetch(offset);
-        let bytes = reader.window.cached(offset);
-        self.scan.scan(reader.deframer, bytes.get(..most).unwrap_or(bytes), offset);
+        reader.frames.window.prefetch(offset);
+        let bytes = reader.frames.window.cached(offset);
+        self.scan.scan(reader.frames.deframer, bytes.get(..most).unwrap_or(bytes), offset);
     }
 }

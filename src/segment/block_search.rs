@@ -4,22 +4,18 @@ use std::io;
 
 use memchr::memmem;
 
-use super::compressed::{BLOCK_FRAME_BYTES_MAX, IDENTIFIER, deframer, has_valid_lengths};
+use super::block_frame::{BLOCK_FRAME_BYTES_MAX, IDENTIFIER, deframer, parse_block_entry};
 use super::file_window::FileWindow;
 use super::footer::BlockEntry;
+use super::hash_budget::hash_budget;
 use crate::block::RAW_BYTES_MAX;
 use crate::os::storage::ReadAt;
-use crate::schema::segment as wire;
 use crate::stream::{DeframeStatus, LENGTH_BYTES, SliceDeframer};
 
 /// Bytes searched at once for the next block.
 const SEARCH_BYTES: usize = 256 << 10;
 /// Offset of the identifier in a frame: after the frame's header and the FlatBuffer's root offset.
 const IDENTIFIER_AT: usize = 12 + 4;
-/// Bytes that may be hashed without finding a block, at the start of the file and for each byte of
-/// it. Bounds the work on hostile input.
-pub(super) const HASH_BUDGET_MIN: u64 = 64 << 20;
-pub(super) const HASH_BUDGET_PER_BYTE: u64 = 8;
 /// Highest raw offset accepted without a table, for each byte of the file: that of the longest
 /// blocks in the shortest frames. A lower limit would be a guess about compression; equal payloads
 /// become more than 8,000 times smaller.
@@ -41,7 +37,7 @@ pub(super) fn has_block(window: &mut FileWindow, up_to: u64) -> io::Result<bool>
 fn find_blocks_in(window: &mut FileWindow, up_to: u64, most: usize) -> io::Result<Vec<BlockEntry>> {
     let file_bytes = window.file_bytes()?;
     let raw_max = raw_bytes_max(&**window.file())?;
-    let budget = HASH_BUDGET_MIN.saturating_add(file_bytes.saturating_mul(HASH_BUDGET_PER_BYTE));
+    let budget = hash_budget(file_bytes);
     let (mut blocks, mut offset, mut wasted) = (Vec::new(), 0, 0_u64);
     while offset < file_bytes.min(up_to) && blocks.len() < most && wasted < budget {
         let Some(declared) = declared_bytes(window, offset, file_bytes)? else {
@@ -117,22 +113,6 @@ fn declared_bytes(window: &mut FileWindow, offset: u64, file_bytes: u64) -> io::
     let declared = header_bytes as u64 + u64::from(length);
     let fits = declared <= BLOCK_FRAME_BYTES_MAX && offset.saturating_add(declared) <= file_bytes;
     Ok(usize::try_from(declared).ok().filter(|_| fits && length > 0))
-}
-
-/// Reads the table entry of a block from its payload; none if it is not a valid block.
-pub(super) fn parse_block_entry(payload: &[u8], offset: u64, bytes: usize) -> Option<BlockEntry> {
-    if payload.get(4..8) != Some(IDENTIFIER) {
-        return None;
-    }
-    let block = flatbuffers::root::<wire::Block<'_>>(payload).ok()?;
-    let entry = BlockEntry {
-        raw_offset: block.raw_offset(),
-        offset,
-        raw_bytes: u32::try_from(block.raw_bytes()).ok()?,
-        bytes: u32::try_from(bytes).ok()?,
-    };
-    (has_valid_lengths(&entry) && block.raw_offset().checked_add(block.raw_bytes()).is_some())
-        .then_some(entry)
 }
 
 /// Returns the offset at or after `from` of the next frame that may be a block; the file's end if

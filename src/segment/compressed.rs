@@ -9,25 +9,19 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::block_search::{NextBlock, find_blocks, next_block, parse_block_entry, raw_bytes_max};
+use super::block_frame::{deframer, has_valid_lengths, parse_block_entry};
+use super::block_search::{NextBlock, find_blocks, next_block, raw_bytes_max};
 use super::block_table::add_sizes;
+use super::damage::Damage;
 use super::field_projection::FieldSelector;
 use super::file_window::FileWindow;
 use super::footer::BlockEntry;
-use super::header::COMPRESSED_CHECKSUM;
 use super::header_and_footer::HeaderAndFooter;
-use super::reader::Damage;
 use super::torn_tail::is_empty_after;
-use crate::block::{
-    Block, BlockDecoder, ColumnSelection, FieldSelection, RAW_BYTES_MAX, SeekResult, SourceSize,
-};
+use crate::block::{Block, BlockDecoder, ColumnSelection, FieldSelection, SeekResult, SourceSize};
 use crate::os::storage::ReadAt;
-use crate::stream::{DeframeStatus, KindDeframer, SliceDeframer};
+use crate::stream::{DeframeStatus, SliceDeframer};
 
-/// Longest frame of a block that is read, in bytes: incompressible frames and their lengths.
-pub(super) const BLOCK_FRAME_BYTES_MAX: u64 = 2 * RAW_BYTES_MAX;
-/// Identifier of a block's frame.
-pub(super) const IDENTIFIER: &[u8; 4] = b"FCBK";
 /// Decompressed blocks that are kept: the one being read, and one for a read elsewhere.
 const OPEN_MAX: usize = 2;
 
@@ -435,12 +429,6 @@ fn raw_end(blocks: &[BlockEntry]) -> u64 {
     blocks.last().map_or(0, BlockEntry::raw_end)
 }
 
-/// Returns a deframer for a compressed segment's own frames.
-pub(super) fn deframer() -> KindDeframer {
-    let limit = usize::try_from(BLOCK_FRAME_BYTES_MAX).unwrap_or(usize::MAX);
-    KindDeframer::new(COMPRESSED_CHECKSUM).with_max_frame_len(limit)
-}
-
 /// Returns whether these blocks can be in a file of this length, without gaps between them.
 fn is_valid_table(blocks: &[BlockEntry], file_bytes: u64) -> bool {
     let (mut raw_end, mut end) = (0, 0);
@@ -451,14 +439,6 @@ fn is_valid_table(blocks: &[BlockEntry], file_bytes: u64) -> bool {
             (raw_end, end) = (entry.raw_end(), entry.offset.saturating_add(u64::from(entry.bytes)));
             follows && has_valid_lengths(entry) && end <= file_bytes
         })
-}
-
-/// Returns whether a block's lengths are within the limits.
-pub(super) fn has_valid_lengths(entry: &BlockEntry) -> bool {
-    entry.raw_bytes > 0
-        && u64::from(entry.raw_bytes) <= RAW_BYTES_MAX
-        && entry.bytes > 0
-        && u64::from(entry.bytes) <= BLOCK_FRAME_BYTES_MAX
 }
 
 /// Fills the ranges between blocks that were found with missing blocks. If two blocks overlap, the
@@ -489,6 +469,7 @@ pub(super) mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::header::COMPRESSED_CHECKSUM;
     use super::super::verification::tests::{Act, acts, written};
     use super::super::{
         Advance, CompressedWriter, Leftovers, SegmentName, SegmentReader, SideFile, Verification,

@@ -1,9 +1,7 @@
 //! Control frames: gaps, clock pairings, markers and attachments, which a recorder writes between
 //! samples.
 
-use flatbuffers::FlatBufferBuilder;
-
-use super::header::{pairing_from_wire, pairing_to_wire, verified};
+use super::payload_codec::{fixed_size_builder, pairing_from_wire, pairing_to_wire, verified};
 use crate::os::clock::ClockReading;
 use crate::schema::segment as wire;
 
@@ -177,14 +175,6 @@ impl Attachment {
             content: attachment.content().bytes().to_vec(),
         })
     }
-}
-
-/// Returns a builder that writes every slot, so that the size of a frame does not depend on its
-/// values.
-pub(super) fn fixed_size_builder() -> FlatBufferBuilder<'static> {
-    let mut builder = FlatBufferBuilder::new();
-    builder.force_defaults(true);
-    builder
 }
 
 /// Counts the samples in these gaps.

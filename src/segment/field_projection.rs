@@ -1,12 +1,11 @@
-//! Projection: a reader that needs some fields only. Of a compressed segment nothing else is
-//! decompressed.
+//! Projection: selects the bytes of a payload that hold some fields, so that nothing else of a
+//! compressed segment is decompressed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::header::SegmentHeader;
-use super::reader::SegmentReader;
 use crate::block::{FieldRef, FieldSelection, ValueType};
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, HEADER_BYTES, split};
 use crate::schema::{CompiledSchema, Projection};
@@ -25,26 +24,9 @@ enum SourceProjection {
     Fields(Projection),
 }
 
-impl SegmentReader {
-    /// Restricts reading to some fields: from now on samples are correct only in their envelopes
-    /// and in these fields, and samples of other sources only in their envelopes. In a compressed
-    /// segment the rest is not decompressed; it has the bytes of another sample of the same shape.
-    /// A raw segment is read as before.
-    ///
-    /// `sources` are names; empty for all sources. `fields` are dotted paths; empty for all fields.
-    /// A source that has none of these fields is read as if it were not selected. A source in which
-    /// a path leads to more than a number (a list, an object) is read as a whole.
-    pub fn project_fields(&mut self, sources: &BTreeSet<String>, fields: &[String]) {
-        let needs_all = sources.is_empty() && fields.is_empty();
-        if let Some(compressed) = self.compressed()
-            && !needs_all
-        {
-            compressed.set_selector(field_selector(self.header(), sources, fields));
-        }
-    }
-}
-
-fn field_selector(
+/// Selects some fields of some sources. `sources` are names, and `fields` dotted paths; empty for
+/// all. Of other sources, only the envelope is selected.
+pub(super) fn field_selector(
     header: &SegmentHeader,
     sources: &BTreeSet<String>,
     fields: &[String],
@@ -119,7 +101,8 @@ pub(super) mod tests {
     use super::super::compressed::tests::compressed;
     use super::super::header::tests::example;
     use super::super::{
-        Advance, FrameKind, Frames, SampleSpan, SealState, SegmentName, SegmentWriter, SourceInfo, Trailer,
+        Advance, FrameKind, Frames, SampleSpan, SealState, SegmentName, SegmentReader, SegmentWriter,
+        SourceInfo, Trailer,
     };
     use super::*;
     use crate::frame::{Envelope, Incomplete, Stamp};

@@ -2,10 +2,10 @@
 
 use std::io;
 
-use super::control_frames::fixed_size_builder;
 use super::footer_totals::FooterTotals;
-use super::header::{FEATURE_BLOCKS, HeaderError, SegmentHeader, verified};
+use super::header::{FEATURE_BLOCKS, HeaderError, SegmentHeader};
 use super::index::IndexEntry;
+use super::payload_codec::{fixed_size_builder, verified};
 use crate::block::SourceSize;
 use crate::schema::segment as wire;
 

@@ -4,6 +4,7 @@
 use std::io;
 
 use super::control_frames::Gap;
+use super::damage::Damage;
 use super::digest_check::DigestCheck;
 use super::error::SegmentError;
 use super::footer::Footer;
@@ -11,7 +12,7 @@ use super::footer_totals::SampleSpan;
 use super::frame_kind::{FrameKind, FrameLocation, SampleView};
 use super::index::IndexFrame;
 use super::leftovers::Leftovers;
-use super::reader::{Advance, Damage, SegmentReader};
+use super::reader::{Advance, SegmentReader};
 use super::segment_counts::SegmentCounts;
 use super::sequence_progress::{SampleStatus, SequenceProgress};
 use super::torn_tail::is_tail_prefix_of_any;

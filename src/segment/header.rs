@@ -1,9 +1,9 @@
 //! The first frame of every segment: the writer, the host, the clocks, and the schema of each
 //! source.
 
-use flatbuffers::{FlatBufferBuilder, Verifiable, VerifierOptions, WIPOffset};
+use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
-use super::index::ENTRIES_MAX;
+use super::payload_codec::{SOURCES_MAX, fixed_size_builder, pairing_from_wire, pairing_to_wire, verified};
 use crate::block::{checksum_from_wire, checksum_to_wire};
 use crate::os::clock::ClockReading;
 use crate::os::host::HostIdentity;
@@ -19,14 +19,10 @@ pub(super) const FEATURE_BLOCKS: u64 = 1;
 const INCOMPATIBLE_KNOWN: u64 = FEATURE_BLOCKS;
 /// Checksum of a compressed segment's own frames, whatever checksum the frames inside have.
 pub(super) const COMPRESSED_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
-/// Most sources in one segment.
-pub(super) const SOURCES_MAX: usize = 4096;
 /// Highest frame limit that a header may have, in bytes.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
 /// Most clock pairings in one header; beyond that the oldest are dropped.
 pub(super) const CLOCKS_MAX: usize = 1024;
-/// Longest header or footer that is read, in bytes.
-pub(super) const HEADER_BYTES_MAX: u32 = 64 << 20;
 
 pub use wire::SourceKind;
 
@@ -107,8 +103,7 @@ impl SegmentHeader {
     }
 
     fn encode_with(&self, incompatible: u64) -> Vec<u8> {
-        let mut builder = FlatBufferBuilder::new();
-        builder.force_defaults(true);
+        let mut builder = fixed_size_builder();
         let root = self.build(&mut builder, incompatible);
         builder.finish(root, Some("FCSH"));
         builder.finished_data().to_vec()
@@ -264,25 +259,10 @@ impl SegmentHeader {
     }
 }
 
-/// Reads a root table through the verifier. The limits admit a footer with [`SOURCES_MAX`] sources
-/// and a full index.
-pub(super) fn verified<'a, T: flatbuffers::Follow<'a> + Verifiable + 'a>(
-    payload: &'a [u8],
-) -> Option<T::Inner> {
-    let options = VerifierOptions {
-        max_depth: 8,
-        max_tables: 4 * SOURCES_MAX + ENTRIES_MAX,
-        max_apparent_size: HEADER_BYTES_MAX as usize,
-        ..VerifierOptions::default()
-    };
-    flatbuffers::root_with_opts::<T>(&options, payload).ok()
-}
-
 impl SourceInfo {
     /// Returns the payload of a `SourceDescriptor` frame.
     pub fn encode(&self) -> Vec<u8> {
-        let mut builder = FlatBufferBuilder::new();
-        builder.force_defaults(true);
+        let mut builder = fixed_size_builder();
         let root = build_source(&mut builder, self);
         builder.finish(root, Some("FCSD"));
         builder.finished_data().to_vec()
@@ -345,14 +325,6 @@ fn read_source(source: wire::SourceDescriptor<'_>) -> SourceInfo {
         schema: source.schema().bytes().to_vec(),
         next_seq: source.next_seq(),
     }
-}
-
-pub(super) fn pairing_to_wire(clocks: &ClockReading) -> wire::ClockPairing {
-    wire::ClockPairing::new(clocks.mono_ns, clocks.boot_ns, clocks.wall_ns)
-}
-
-pub(super) fn pairing_from_wire(clocks: &wire::ClockPairing) -> ClockReading {
-    ClockReading { mono_ns: clocks.mono_ns(), boot_ns: clocks.boot_ns(), wall_ns: clocks.wall_ns() }
 }
 
 #[cfg(test)]

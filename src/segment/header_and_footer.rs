@@ -9,8 +9,9 @@ use super::error::SegmentError;
 use super::file_window::FileWindow;
 use super::footer::{Footer, Trailer};
 use super::frame_kind::{FrameKind, PAYLOAD_BYTES_MIN};
-use super::header::{COMPRESSED_CHECKSUM, HEADER_BYTES_MAX, HeaderError, SegmentHeader, VERSION};
+use super::header::{COMPRESSED_CHECKSUM, HeaderError, SegmentHeader, VERSION};
 use super::header_copy;
+use super::payload_codec::HEADER_BYTES_MAX;
 use crate::stream::{ChecksumKind, DeframeStatus, KindDeframer, LENGTH_BYTES, SliceDeframer};
 
 /// A header found at a file's start.

@@ -7,11 +7,12 @@ use std::path::Path;
 
 use memchr::memmem;
 
-use super::block_search::{HASH_BUDGET_MIN, HASH_BUDGET_PER_BYTE};
 use super::control_frames::Attachment;
 use super::file_window::FileWindow;
 use super::frame_kind::{IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
-use super::header::{HEADER_BYTES_MAX, SegmentHeader};
+use super::hash_budget::hash_budget;
+use super::header::SegmentHeader;
+use super::payload_codec::HEADER_BYTES_MAX;
 use super::segment_name::SegmentName;
 use crate::stream::{ChecksumKind, DeframeStatus, KindDeframer, LENGTH_BYTES, SliceDeframer};
 
@@ -55,7 +56,7 @@ pub(super) fn find(path: &Path, window: &mut FileWindow) -> io::Result<Option<Se
     };
     let file_bytes = window.file_bytes()?;
     let end = file_bytes.min(SEARCH_BYTES_MAX);
-    let budget = HASH_BUDGET_MIN.saturating_add(end.saturating_mul(HASH_BUDGET_PER_BYTE));
+    let budget = hash_budget(end);
     let (mut at, mut wasted) = (0, 0_u64);
     while at < end && wasted < budget {
         let chunk = window.at(at, STEP_BYTES)?;

@@ -3,13 +3,9 @@
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
-use super::control_frames::fixed_size_builder;
 use super::digest::Digest;
-use super::header::verified;
+use super::payload_codec::{ENTRIES_MAX, fixed_size_builder, verified};
 use crate::schema::segment as wire;
-
-/// Most entries in a footer; beyond that, neighbours are joined.
-pub(super) const ENTRIES_MAX: usize = 4096;
 
 /// One interval of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,15 +1,53 @@
-//! Plausibility: which frame can follow which. Decides what a reader accepts after damage, where
-//! bytes that look like frames may be part of a payload (docs/FORMAT.md, "Damage").
+//! Plausibility: which frame can follow those read before. Decides what a reader accepts after
+//! damage, where bytes that look like frames may be part of a payload (docs/FORMAT.md, "Damage").
 
 use super::control_frames::{ClockSync, Gap};
 use super::footer::{Footer, Trailer};
 use super::frame_kind::{FrameKind, SampleView};
 use super::header::{CLOCKS_MAX, SegmentHeader, SourceInfo};
 use super::index::IndexFrame;
-use super::reader::SegmentReader;
-use crate::stream::SliceDeframer;
 
-impl SegmentReader {
+/// What is known of a segment while it is read: its header, its footer, and the latest sample of
+/// each source.
+#[derive(Debug)]
+pub(super) struct ReadState {
+    /// With the descriptors and clock pairings read since.
+    pub(super) header: SegmentHeader,
+    pub(super) footer: Option<Footer>,
+    /// In this file. Differs from the trailer's offset if frames were removed.
+    pub(super) footer_offset: Option<u64>,
+    latest: Vec<LatestSample>,
+}
+
+/// The last intact sample of a source that no damage precedes in its interval.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LatestSample {
+    pub(super) source: u16,
+    pub(super) seq: u64,
+    pub(super) mono_ns: u64,
+}
+
+impl ReadState {
+    /// Begins with the header, and with the footer and its offset if the segment is sealed.
+    pub(super) fn new(header: SegmentHeader, footer: Option<(Footer, u64)>) -> Self {
+        let (footer, footer_offset) = footer.unzip();
+        Self { header, footer, footer_offset, latest: Vec::new() }
+    }
+
+    /// Notes the latest sample of a source.
+    #[inline]
+    pub(super) fn set_latest(&mut self, latest: LatestSample) {
+        match self.latest.iter_mut().find(|known| known.source == latest.source) {
+            Some(known) => *known = latest,
+            None => self.latest.push(latest),
+        }
+    }
+
+    /// Forgets the latest samples: what follows need not be later.
+    pub(super) fn forget_latest(&mut self) {
+        self.latest.clear();
+    }
+
     /// Returns whether a frame found at `offset` by a search can follow the frames read before.
     /// Payloads may contain frames themselves.
     pub(super) fn can_follow(&self, offset: u64, payload: &[u8]) -> bool {
@@ -34,7 +72,8 @@ impl SegmentReader {
             Some(FrameKind::Footer) => Footer::decode(payload)
                 .is_ok_and(|footer| footer.bytes == offset && footer.header.is_same_segment(&self.header)),
             Some(FrameKind::Trailer) => Trailer::decode(payload).is_some_and(|trailer| {
-                let footer_bytes = self.deframer.header_bytes() as u64 + u64::from(trailer.footer_length);
+                let header_bytes = self.header.checksum.frame_bytes(0) as u64;
+                let footer_bytes = header_bytes + u64::from(trailer.footer_length);
                 let footer_offset = self.footer_offset.unwrap_or(trailer.footer_offset);
                 trailer.run_id == self.header.run_id
                     && trailer.segment == self.header.segment

@@ -1,5 +1,6 @@
 //! Reads one segment frame by frame, and continues after damage.
 
+use std::collections::BTreeSet;
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,17 +9,22 @@ use std::sync::Arc;
 use super::batch_scan::BatchSamples;
 use super::compressed::CompressedSegment;
 use super::control_frames::ClockSync;
-pub use super::damage::Damage;
+use super::damage::Damage;
 use super::error::SegmentError;
+use super::field_projection::field_selector;
 use super::file_window::FileWindow;
 use super::footer::Footer;
 use super::frame_kind::{FrameKind, FrameLocation, RawFrameHeader, SampleView};
-use super::frame_probe::{BEYOND_FILE_END, FrameProbe, declared_end, probe_frame};
-use super::header::{HEADER_BYTES_MAX, SegmentHeader, SourceInfo};
+use super::frame_probe::{BEYOND_FILE_END, FrameProbe};
+use super::hash_budget::HASH_BUDGET_MIN;
+use super::header::{SegmentHeader, SourceInfo};
 use super::header_and_footer::{HeaderAndFooter, find_header_and_footer};
 use super::index::IndexFrame;
-use super::resync::HASH_BUDGET_MIN;
-use super::seek::SkipBefore;
+use super::index_search::{offset_after_time, offset_after_wall_time, offset_of_time, offset_of_wall_time};
+use super::payload_codec::HEADER_BYTES_MAX;
+use super::plausibility::{LatestSample, ReadState};
+use super::resync::{FrameFinder, Resync};
+use crate::block::SeekResult;
 use crate::os::directory::open_regular;
 use crate::os::mapped_file::MappedFile;
 use crate::os::storage::ReadAt;
@@ -41,30 +47,19 @@ pub struct SegmentReader {
     path: PathBuf,
     file: Option<Arc<File>>,                    // if it was opened here
     compressed: Option<Arc<CompressedSegment>>, // the content of the windows, if not the file
-    pub(super) window: FileWindow,
-    pub(super) probe_window: FileWindow, // for reads elsewhere, so that `window` need not move
-    pub(super) header: SegmentHeader,
-    pub(super) deframer: KindDeframer,
-    pub(super) footer: Option<Footer>,
-    // In this file. Differs from the trailer's offset if frames were removed.
-    pub(super) footer_offset: Option<u64>,
+    pub(super) frames: FrameFinder,
     offset: u64,
     last_sample: Option<(u64, FrameHeader)>, // the last frame, if read by `next_sample`, by its offset
     tail: Option<Damage>,
-    pub(super) latest: Vec<LatestSample>,
-    pub(super) skip: Option<SkipBefore>,
-    // After damage: reading may be inside a payload that contains frames.
-    pub(super) is_resyncing: bool,
-    lacks_header: bool,                // no header was found at the file's start
-    pub(super) wasted_hash_bytes: u64, // since the file was opened
+    skip: Option<SkipBefore>,
+    lacks_header: bool, // no header was found at the file's start
 }
 
-/// The last intact sample of a source that no damage precedes in its interval.
+/// Samples to skip.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LatestSample {
-    pub(super) source: u16,
-    pub(super) seq: u64,
-    pub(super) mono_ns: u64,
+struct SkipBefore {
+    wall_ns: i64, // those older than this wall time
+    until: u64,   // offset after the last of them
 }
 
 /// Error for a compressed segment that cannot be decompressed.
@@ -121,27 +116,18 @@ impl SegmentReader {
         let header = ends.header().cloned();
         let header = header.ok_or_else(|| SegmentError::NotASegment { path: path.to_owned() })?;
         let lacks_header = ends.leading.is_none();
-        let (footer, footer_offset) = ends.footer.unzip();
         let deframer = KindDeframer::new(header.checksum)
             .with_max_frame_len(header.frame_max.max(HEADER_BYTES_MAX) as usize);
         Ok(Self {
             path: path.to_owned(),
             file: None,
             compressed,
-            probe_window: window.probe_window(),
-            window,
-            header,
-            deframer,
-            footer,
-            footer_offset,
+            frames: FrameFinder::new(window, deframer, ReadState::new(header, ends.footer)),
             offset: 0,
             last_sample: None,
             tail: None,
-            latest: Vec::new(),
             skip: None,
-            is_resyncing: false,
             lacks_header,
-            wasted_hash_bytes: 0,
         })
     }
 
@@ -171,12 +157,11 @@ impl SegmentReader {
     /// # Errors
     /// The kernel refuses the map; the segment is then read as before.
     pub fn map(&mut self) -> io::Result<()> {
-        if let Some(file) = self.file.as_ref().filter(|_| self.footer.is_some() && self.compressed.is_none())
-        {
+        if let Some(file) = self.file.as_ref().filter(|_| self.is_sealed() && self.compressed.is_none()) {
             // Maps the opened file: compression may have given its name to another one since.
             let map = Arc::new(MappedFile::map(file)?);
-            self.window.map(Arc::clone(&map));
-            self.probe_window.map(map);
+            self.frames.window.map(Arc::clone(&map));
+            self.frames.probe_window.map(map);
         }
         Ok(())
     }
@@ -188,22 +173,22 @@ impl SegmentReader {
 
     /// The header, with the descriptors and clock pairings read since.
     pub fn header(&self) -> &SegmentHeader {
-        &self.header
+        &self.frames.state.header
     }
 
     /// The footer of a sealed segment.
     pub fn footer(&self) -> Option<&Footer> {
-        self.footer.as_ref()
+        self.frames.state.footer.as_ref()
     }
 
     /// Offset of a sealed segment's footer.
     pub fn footer_offset(&self) -> Option<u64> {
-        self.footer_offset
+        self.frames.state.footer_offset
     }
 
     /// Returns whether the segment has footer and trailer.
     pub fn is_sealed(&self) -> bool {
-        self.footer.is_some()
+        self.frames.state.footer.is_some()
     }
 
     /// Offset of the next frame.
@@ -216,8 +201,63 @@ impl SegmentReader {
         self.offset = offset;
         self.last_sample = None;
         self.tail = None;
-        self.latest.clear();
-        self.is_resyncing = false;
+        self.frames.state.forget_latest();
+        self.frames.is_resyncing = false;
+    }
+
+    /// Seeks back to the end of an unsealed file that has become shorter because a recorder took a
+    /// write back. Returns that offset, or none if the file was not truncated.
+    pub fn rewind_if_truncated(&mut self) -> Option<u64> {
+        let is_raw_and_open = !self.is_sealed() && self.compressed.is_none();
+        let end = self.frames.window.file_bytes().ok().filter(|_| is_raw_and_open)?;
+        if end >= self.offset {
+            return None;
+        }
+        self.frames.forget_windows();
+        self.seek(end);
+        Some(end)
+    }
+
+    /// Seeks to the first interval with samples at or after `mono_ns`, if the footer's index has
+    /// one.
+    pub fn seek_time(&mut self, mono_ns: u64) {
+        let found = self.footer().and_then(|footer| offset_of_time(&footer.index, mono_ns));
+        self.seek_forward(found);
+    }
+
+    /// Returns the offset after the last interval with samples before `mono_ns`, by the footer's
+    /// index.
+    pub fn offset_after_time(&self, mono_ns: u64) -> u64 {
+        self.footer().map_or(u64::MAX, |footer| offset_after_time(&footer.index, mono_ns))
+    }
+
+    /// From here on skips samples older than `wall_ns` where that is cheap: whole intervals by the
+    /// index, and in a compressed segment single samples and the Index frames between them, which
+    /// the footer repeats. Other frames are returned as usual. Skipped samples are not reported;
+    /// callers must still filter by time.
+    pub fn skip_before(&mut self, wall_ns: i64) {
+        let Some(footer) = self.footer() else { return };
+        let from = offset_of_wall_time(&footer.index, wall_ns);
+        let until = offset_after_wall_time(&footer.index, wall_ns);
+        self.seek_forward(from);
+        self.skip = Some(SkipBefore { wall_ns, until });
+    }
+
+    /// Restricts reading to some fields: from now on samples are correct only in their envelopes
+    /// and in these fields, and samples of other sources only in their envelopes. In a compressed
+    /// segment the rest is not decompressed; it has the bytes of another sample of the same shape.
+    /// A raw segment is read as before.
+    ///
+    /// `sources` are names; empty for all sources. `fields` are dotted paths; empty for all fields.
+    /// A source that has none of these fields is read as if it were not selected. A source in which
+    /// a path leads to more than a number (a list, an object) is read as a whole.
+    pub fn project_fields(&mut self, sources: &BTreeSet<String>, fields: &[String]) {
+        let needs_all = sources.is_empty() && fields.is_empty();
+        if let Some(compressed) = self.compressed()
+            && !needs_all
+        {
+            compressed.set_selector(field_selector(self.header(), sources, fields));
+        }
     }
 
     /// The bytes after the last frame of an unsealed segment, once [`advance`](Self::advance) has
@@ -240,13 +280,13 @@ impl SegmentReader {
     /// advanced.
     #[inline]
     pub fn bytes(&self, at: FrameLocation) -> &[u8] {
-        self.window.cached(at.offset).get(..at.bytes).unwrap_or_default()
+        self.frames.window.cached(at.offset).get(..at.bytes).unwrap_or_default()
     }
 
     /// A frame's payload. Empty once the reader has advanced.
     #[inline]
     pub fn payload(&self, at: FrameLocation) -> &[u8] {
-        self.bytes(at).get(self.deframer.header_bytes()..).unwrap_or_default()
+        self.bytes(at).get(self.frames.deframer.header_bytes()..).unwrap_or_default()
     }
 
     /// A frame's header as it was written: length and stored checksum. Empty once the reader has
@@ -254,7 +294,7 @@ impl SegmentReader {
     #[inline]
     pub fn frame_header(&self, at: FrameLocation) -> RawFrameHeader {
         let bytes = self.bytes(at);
-        let header_bytes = self.deframer.header_bytes();
+        let header_bytes = self.frames.deframer.header_bytes();
         let mut head = RawFrameHeader { bytes: [0; HEAD_BYTES_MAX], length: header_bytes };
         if let Some(stored) = bytes.first_chunk() {
             // Longer than the header of most checksums, but one copy of a fixed length.
@@ -274,7 +314,7 @@ impl SegmentReader {
     /// A frame's header as it is in the file. Empty once the reader has advanced.
     #[inline]
     pub(super) fn stored_frame_header(&self, at: FrameLocation) -> &[u8] {
-        self.bytes(at).get(..self.deframer.header_bytes()).unwrap_or_default()
+        self.bytes(at).get(..self.frames.deframer.header_bytes()).unwrap_or_default()
     }
 
     /// Source and sequence number of a sample. None for another frame, or once the reader has
@@ -305,6 +345,37 @@ impl SegmentReader {
         }
     }
 
+    /// Seeks to an offset from the index, unless reading has come that far. The first interval
+    /// begins with the header, which the reader has already read.
+    fn seek_forward(&mut self, offset: Option<u64>) {
+        if let Some(offset) = offset.filter(|offset| *offset > self.offset) {
+            self.seek(offset);
+        }
+    }
+
+    /// Skips to the first sample that is needed, where that costs less than reading.
+    #[inline]
+    fn skip_unneeded(&mut self) -> io::Result<()> {
+        let Some(SkipBefore { wall_ns, until }) = self.skip else { return Ok(()) };
+        while self.offset < until {
+            if self.frames.is_resyncing {
+                return Ok(());
+            }
+            let Some(compressed) = &self.compressed else { break };
+            match compressed.next_from(self.offset, wall_ns)? {
+                SeekResult::End(offset) => self.seek(offset),
+                SeekResult::Other(offset) if offset > self.offset => self.seek(offset),
+                SeekResult::Other(_) => return Ok(()),
+                SeekResult::Sample(offset) => {
+                    self.seek(offset);
+                    break;
+                }
+            }
+        }
+        self.skip = None;
+        Ok(())
+    }
+
     fn try_advance(&mut self) -> io::Result<Option<Advance>> {
         self.skip_unneeded()?;
         if let Some(at) = self.next_sample() {
@@ -312,7 +383,7 @@ impl SegmentReader {
         }
         self.tail = None;
         self.last_sample = None;
-        let what = match self.probe_next(self.offset)? {
+        let what = match self.frames.probe_next(self.offset)? {
             // Without checksums, a damaged header may pass for a frame of another kind.
             FrameProbe::Frame(FrameLocation { offset: 0, kind: FrameKind::Unknown(_), .. })
                 if self.lacks_header =>
@@ -336,12 +407,12 @@ impl SegmentReader {
             self.offset = damage.offset + damage.length;
             return Ok(Some(Advance::Damage(damage)));
         }
-        let hashed_before = self.wasted_hash_bytes;
-        let resync = self.resync(self.offset, what)?;
+        let hashed_before = self.frames.wasted_hash_bytes;
+        let resync = self.frames.resync(self.offset, what)?;
         if what == BEYOND_FILE_END
-            && self.footer.is_none()
+            && !self.is_sealed()
             && !matches!(resync, Resync::Frame(_))
-            && let FrameProbe::Frame(at) = self.probe(self.offset)?
+            && let FrameProbe::Frame(at) = self.frames.probe(self.offset)?
         {
             // The frame was being written, and is complete now.
             self.accept(at);
@@ -352,18 +423,17 @@ impl SegmentReader {
                 self.accept(at);
                 Ok(Some(Advance::Frame(at)))
             }
-            Resync::DamagedToEnd(damage) if self.footer.is_none() => {
+            Resync::DamagedToEnd(damage) if !self.is_sealed() => {
                 // No intact frame follows, and the file may not be complete: read it again when it
                 // has grown.
-                self.window.forget();
-                self.probe_window.forget();
-                self.wasted_hash_bytes = hashed_before;
+                self.frames.forget_windows();
+                self.frames.wasted_hash_bytes = hashed_before;
                 self.tail = Some(damage);
                 Ok(None)
             }
             Resync::Damaged(damage) | Resync::DamagedToEnd(damage) => {
                 self.offset = damage.offset + damage.length;
-                self.is_resyncing = true;
+                self.frames.is_resyncing = true;
                 Ok(Some(Advance::Damage(damage)))
             }
         }
@@ -374,18 +444,19 @@ impl SegmentReader {
     /// the long way.
     #[inline]
     pub(super) fn next_sample(&mut self) -> Option<FrameLocation> {
-        if self.is_resyncing || self.wasted_hash_bytes > 0 {
+        let frames = &mut self.frames;
+        if frames.is_resyncing || frames.wasted_hash_bytes > 0 {
             return None;
         }
         let offset = self.offset;
-        self.window.prefetch(offset);
-        let Ok(DeframeStatus::Frame(frame)) = self.deframer.deframe(self.window.cached(offset)) else {
+        frames.window.prefetch(offset);
+        let Ok(DeframeStatus::Frame(frame)) = frames.deframer.deframe(frames.window.cached(offset)) else {
             return None;
         };
         let (header, _) = envelope::split(frame.payload())?;
         let bytes = frame.bytes().len();
-        self.header.source(header.source())?;
-        self.set_latest(LatestSample {
+        frames.state.header.source(header.source())?;
+        frames.state.set_latest(LatestSample {
             source: header.source(),
             seq: header.seq(),
             mono_ns: header.mono_ns(),
@@ -399,65 +470,23 @@ impl SegmentReader {
     /// Returns whether a batch that begins here may be taken: the reader is not resyncing, and its
     /// hash budget is not spent.
     pub(super) fn can_take_batch(&self) -> bool {
-        !self.is_resyncing && self.wasted_hash_bytes <= HASH_BUDGET_MIN
+        !self.frames.is_resyncing && self.frames.wasted_hash_bytes <= HASH_BUDGET_MIN
     }
 
     /// Returns whether all these sources are known here.
     pub(super) fn knows_sources(&self, samples: &[BatchSamples]) -> bool {
-        samples.iter().all(|samples| self.header.source(samples.source).is_some())
+        samples.iter().all(|samples| self.header().source(samples.source).is_some())
     }
 
     /// Continues after a batch that begins here, as if each of its samples had been read.
     pub(super) fn accept_batch(&mut self, end: u64, samples: &[BatchSamples]) {
         for samples in samples {
             let (seq, mono_ns) = (samples.last_seq(), samples.last_mono_ns);
-            self.set_latest(LatestSample { source: samples.source, seq, mono_ns });
+            self.frames.state.set_latest(LatestSample { source: samples.source, seq, mono_ns });
         }
         self.offset = end;
         self.last_sample = None;
         self.tail = None;
-    }
-
-    #[inline]
-    fn set_latest(&mut self, latest: LatestSample) {
-        match self.latest.iter_mut().find(|known| known.source == latest.source) {
-            Some(known) => *known = latest,
-            None => self.latest.push(latest),
-        }
-    }
-
-    /// Looks for a frame where one should begin.
-    #[inline]
-    fn probe_next(&mut self, offset: u64) -> io::Result<FrameProbe> {
-        if self.is_expensive(offset)? {
-            return Ok(FrameProbe::Damaged("a long frame amid damage"));
-        }
-        let found = self.probe(offset)?;
-        match found {
-            FrameProbe::Frame(at) if self.is_resyncing && !self.can_follow_directly(at) => {
-                Ok(FrameProbe::Damaged("a frame that cannot follow those before it"))
-            }
-            FrameProbe::Damaged(what) if what != BEYOND_FILE_END => {
-                let head = self.window.at(offset, self.deframer.header_bytes())?;
-                let end = declared_end(offset, self.deframer.header_bytes(), head).unwrap_or(offset);
-                if end <= self.window.file_bytes()? {
-                    self.wasted_hash_bytes = self.wasted_hash_bytes.saturating_add(end - offset);
-                }
-                Ok(FrameProbe::Damaged(what))
-            }
-            found => Ok(found),
-        }
-    }
-
-    /// Returns whether a frame right after an intact one is plausible, in a range that may be a
-    /// payload.
-    fn can_follow_directly(&self, at: FrameLocation) -> bool {
-        match at.kind {
-            // The range in an Index frame would reject a valid one in a file from which frames were
-            // removed.
-            FrameKind::Index | FrameKind::Unknown(_) => true,
-            _ => self.can_follow(at.offset, self.payload(at)),
-        }
     }
 
     /// Continues after a frame, and keeps its state for the checks of later ones.
@@ -466,52 +495,121 @@ impl SegmentReader {
         match at.kind {
             // While resyncing, a sample may come from inside a payload: real samples are judged by
             // earlier ones.
-            FrameKind::Telemetry if !self.is_resyncing => {
+            FrameKind::Telemetry if !self.frames.is_resyncing => {
                 let Some(sample) = self.sample(at) else { return };
                 let latest = LatestSample { source: sample.source, seq: sample.seq, mono_ns: sample.mono_ns };
-                self.set_latest(latest);
+                self.frames.state.set_latest(latest);
             }
             FrameKind::Header => {
                 if let Ok(header) = SegmentHeader::decode(self.payload(at)) {
                     // A replay of several runs is one stream: each run begins with its own header.
-                    self.header = header;
-                    self.latest.clear();
+                    self.frames.state.header = header;
+                    self.frames.state.forget_latest();
                 }
             }
             FrameKind::Descriptor => {
                 if let Some(source) = SourceInfo::decode(self.payload(at)) {
-                    self.header.add_source(source);
+                    self.frames.state.header.add_source(source);
                 }
             }
             FrameKind::ClockSync => {
                 // The header may be the footer's copy, which has it already.
                 if let Some(sync) = ClockSync::decode(self.payload(at))
-                    && !self.header.clock_table.contains(&sync.clocks)
+                    && !self.header().clock_table.contains(&sync.clocks)
                 {
-                    self.header.add_clocks(sync.clocks);
+                    self.frames.state.header.add_clocks(sync.clocks);
                 }
             }
             FrameKind::Index => {
                 let index = IndexFrame::decode(self.payload(at));
-                self.is_resyncing &= index.is_none_or(|index| index.entry.end() != at.offset);
+                self.frames.is_resyncing &= index.is_none_or(|index| index.entry.end() != at.offset);
             }
             _ => {}
         }
     }
-
-    /// Looks for a frame at `offset`.
-    #[inline]
-    pub(super) fn probe(&mut self, offset: u64) -> io::Result<FrameProbe> {
-        probe_frame(&mut self.window, &self.deframer, &self.header, offset)
-    }
 }
 
-/// The result of a resync where no intact frame begins.
-pub(super) enum Resync {
-    /// Only its length was damaged.
-    Frame(FrameLocation),
-    /// Damage; reading continues after it.
-    Damaged(Damage),
-    /// Damage; nothing intact follows.
-    DamagedToEnd(Damage),
+#[cfg(test)]
+mod tests {
+    use super::super::compressed::tests::compressed;
+    use super::super::field_projection::tests::{SAMPLES, raw_segment};
+    use super::super::verification::tests::{Act, written};
+    use super::*;
+
+    // Proves that skipping never skips a sample that is needed, and skips almost all others in a
+    // compressed segment, for every wall time of a segment.
+    #[test]
+    fn needed_samples_are_never_skipped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = raw_segment(folder.path());
+        let read = |since: i64| {
+            let mut reader = SegmentReader::open(&path).unwrap();
+            reader.skip_before(since);
+            let (mut needed, mut others) = (Vec::new(), 0);
+            while let Some(advance) = reader.advance().unwrap() {
+                let Advance::Frame(at) = advance else { panic!("{advance:?}") };
+                match reader.sample(at).filter(|_| at.kind == FrameKind::Telemetry) {
+                    Some(sample) if sample.wall_ns >= since => needed.push((sample.source, sample.seq)),
+                    Some(_) => others += 1,
+                    None => {}
+                }
+            }
+            (needed, others)
+        };
+        let times: Vec<i64> = (-1..=SAMPLES.cast_signed() + 1).collect();
+        let of_raw: Vec<_> = times.iter().map(|since| read(*since).0).collect();
+        std::fs::write(&path, compressed(&path, 4096)).unwrap();
+        for (since, of_raw) in times.into_iter().zip(of_raw) {
+            let (needed, others) = read(since);
+            let expected = 2 * SAMPLES.saturating_sub(u64::try_from(since).unwrap_or_default());
+            assert_eq!(needed.len() as u64, expected, "{since}");
+            assert_eq!(needed, of_raw, "{since}");
+            assert!(others < 20, "{since}: {others} samples not skipped");
+        }
+    }
+
+    /// Reads a segment none of whose samples is needed. Returns kinds of frames, and damaged
+    /// ranges.
+    fn read_skipping(path: &std::path::Path) -> (Vec<FrameKind>, Vec<(u64, u64)>) {
+        let mut reader = SegmentReader::open(path).unwrap();
+        reader.skip_before(1);
+        let (mut kinds, mut ranges) = (Vec::new(), Vec::new());
+        while let Some(advance) = reader.advance().unwrap() {
+            match advance {
+                Advance::Frame(at) => kinds.push(at.kind),
+                Advance::Damage(damage) => ranges.push((damage.offset, damage.offset + damage.length)),
+            }
+        }
+        (kinds, ranges)
+    }
+
+    // Proves that only samples and Index frames are skipped, and that damage among them is
+    // reported.
+    #[test]
+    fn other_frames_and_damage_are_not_skipped() {
+        let samples = Act::Samples { source: 0, count: 60, body: 200 };
+        let lose = Act::Lose { source: 0, count: 3, is_said: true };
+        let acts = [samples.clone(), Act::Index, samples.clone(), lose, samples.clone(), Act::Note, samples];
+        let expected = [FrameKind::Gap, FrameKind::Marker, FrameKind::Footer, FrameKind::Trailer];
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), &acts);
+        let raw = std::fs::read(&path).unwrap();
+        let from = SegmentReader::open(&path).unwrap().footer().unwrap().index.last().unwrap().offset;
+        for block_bytes in [1 << 20, 4096] {
+            std::fs::write(&path, &raw).unwrap();
+            let bytes = compressed(&path, block_bytes);
+            std::fs::write(&path, &bytes).unwrap();
+            let (kinds, ranges) = read_skipping(&path);
+            assert_eq!((kinds.as_slice(), ranges.is_empty()), (&expected[..], true), "{block_bytes}");
+            let mut blocks = SegmentReader::open(&path).unwrap().compressed().unwrap().blocks();
+            blocks.pop(); // footer and trailer, which are read on opening
+            for block in blocks.iter().filter(|block| block.raw_end() > from) {
+                let mut damaged = bytes.clone();
+                damaged[usize::try_from(block.offset).unwrap() + block.bytes as usize / 2] ^= 0x40;
+                std::fs::write(&path, &damaged).unwrap();
+                let ranges = read_skipping(&path).1;
+                assert_eq!(ranges, [(block.raw_offset.max(from), block.raw_end())], "{block_bytes}");
+            }
+        }
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::block_table::BlockTable;
 use super::control_frames::{ClockSync, Gap, lost_samples};
+use super::damage::Damage;
 use super::error::SegmentError;
 use super::footer::BlockEntry;
 use super::footer_totals::SampleSpan;
@@ -19,7 +20,7 @@ use super::full_scan::{FullScan, sample_span};
 use super::header::SourceInfo;
 use super::leftovers::Leftovers;
 use super::live_compression::{SegmentCompressor, seal_after_blocks};
-use super::reader::{Advance, Damage, SegmentReader};
+use super::reader::{Advance, SegmentReader};
 use super::recovered::{RecoverError, Recovered, RecoveryStep};
 use super::sealed::SealedSegment;
 use super::segment_counts::SegmentCounts;

@@ -2,8 +2,8 @@
 
 use std::io;
 
+use super::damage::Damage;
 use super::error::SegmentError;
-use super::reader::Damage;
 use super::segment_name::SegmentName;
 
 /// The result of recovering one segment.

@@ -1,5 +1,5 @@
-//! Resynchronization: finds the next intact frame after a damaged one, and repairs a frame of which
-//! only the length is damaged (docs/FORMAT.md, "Damage").
+//! Finds the frames of a segment. After a damaged one it resynchronizes: it finds the next intact
+//! frame, or repairs a frame of which only the length is damaged (docs/FORMAT.md, "Damage").
 //!
 //! `salvage` of the stream library does the same for bytes in memory that may have no landmarks. A
 //! segment has landmarks, rules about which frames can follow which, and is read through a window,
@@ -7,16 +7,14 @@
 
 use std::io;
 
+use super::damage::Damage;
+use super::file_window::FileWindow;
 use super::frame_kind::{FrameKind, FrameLocation, IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
-use super::frame_probe::{FrameProbe, declared_end, payload_kind, probe_frame};
-use super::reader::{Damage, Resync, SegmentReader};
-use crate::stream::{LENGTH_BYTES, SliceDeframer};
+use super::frame_probe::{BEYOND_FILE_END, FrameProbe, declared_end, payload_kind, probe_frame};
+use super::hash_budget::{HASH_BUDGET_MIN, hash_budget};
+use super::plausibility::ReadState;
+use crate::stream::{KindDeframer, LENGTH_BYTES, SliceDeframer};
 
-/// Bytes that searches may hash without finding an intact frame, at the start of the file...
-pub(super) const HASH_BUDGET_MIN: u64 = 64 << 20;
-/// ...and in addition for each byte passed. Bounds the work on hostile input, which may have
-/// landmarks everywhere that claim long frames.
-const HASH_BUDGET_PER_BYTE: u64 = 8;
 /// Longest frame that a search hashes even if the budget is spent.
 const SHORT_BYTES: u64 = 256;
 /// Longest frame that is always hashed where a frame should begin.
@@ -29,15 +27,93 @@ const REPAIRS_MAX: usize = 16;
 /// Shortest run of zeros, where a frame should begin, that counts as empty: space never written.
 const ZEROS_MIN: u64 = 64;
 
-impl SegmentReader {
+/// Finds the frames of a segment: where one should begin, and the next one after damage.
+#[derive(Debug)]
+pub(super) struct FrameFinder {
+    pub(super) window: FileWindow,
+    pub(super) probe_window: FileWindow, // for reads elsewhere, so that `window` need not move
+    pub(super) deframer: KindDeframer,
+    pub(super) state: ReadState,
+    // After damage: reading may be inside a payload that contains frames.
+    pub(super) is_resyncing: bool,
+    pub(super) wasted_hash_bytes: u64, // since the file was opened
+}
+
+/// The result of a resync where no intact frame begins.
+pub(super) enum Resync {
+    /// Only its length was damaged.
+    Frame(FrameLocation),
+    /// Damage; reading continues after it.
+    Damaged(Damage),
+    /// Damage; nothing intact follows.
+    DamagedToEnd(Damage),
+}
+
+impl FrameFinder {
+    /// Reads frames through a window. Checks them by what is known of the segment.
+    pub(super) fn new(window: FileWindow, deframer: KindDeframer, state: ReadState) -> Self {
+        let probe_window = window.probe_window();
+        Self { window, probe_window, deframer, state, is_resyncing: false, wasted_hash_bytes: 0 }
+    }
+
+    /// Drops the bytes in memory, so that the file is read again.
+    pub(super) fn forget_windows(&mut self) {
+        self.window.forget();
+        self.probe_window.forget();
+    }
+
+    /// Looks for a frame at `offset`.
+    #[inline]
+    pub(super) fn probe(&mut self, offset: u64) -> io::Result<FrameProbe> {
+        probe_frame(&mut self.window, &self.deframer, &self.state.header, offset)
+    }
+
+    /// Looks for a frame where one should begin.
+    #[inline]
+    pub(super) fn probe_next(&mut self, offset: u64) -> io::Result<FrameProbe> {
+        if self.is_expensive(offset)? {
+            return Ok(FrameProbe::Damaged("a long frame amid damage"));
+        }
+        let found = self.probe(offset)?;
+        match found {
+            FrameProbe::Frame(at) if self.is_resyncing && !self.can_follow_directly(at) => {
+                Ok(FrameProbe::Damaged("a frame that cannot follow those before it"))
+            }
+            FrameProbe::Damaged(what) if what != BEYOND_FILE_END => {
+                let head = self.window.at(offset, self.deframer.header_bytes())?;
+                let end = declared_end(offset, self.deframer.header_bytes(), head).unwrap_or(offset);
+                if end <= self.window.file_bytes()? {
+                    self.wasted_hash_bytes = self.wasted_hash_bytes.saturating_add(end - offset);
+                }
+                Ok(FrameProbe::Damaged(what))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// Returns whether a frame right after an intact one is plausible, in a range that may be a
+    /// payload.
+    fn can_follow_directly(&self, at: FrameLocation) -> bool {
+        match at.kind {
+            // The range in an Index frame would reject a valid one in a file from which frames were
+            // removed.
+            FrameKind::Index | FrameKind::Unknown(_) => true,
+            _ => {
+                let frame = self.window.cached(at.offset);
+                let payload = frame.get(self.deframer.header_bytes()..at.bytes).unwrap_or_default();
+                self.state.can_follow(at.offset, payload)
+            }
+        }
+    }
+
     /// Resynchronizes at `offset`, where no intact frame begins.
     pub(super) fn resync(&mut self, offset: u64, what: &'static str) -> io::Result<Resync> {
         let file_bytes = self.window.file_bytes()?.max(offset);
         if let Some(result) = self.empty_range(offset, file_bytes)? {
             return Ok(result);
         }
-        if let Some(footer) = &self.footer
-            && self.header.merge(&footer.header)
+        if let Some(footer) = &self.state.footer
+            && self.state.header.merge(&footer.header)
             && let FrameProbe::Frame(at) = self.probe(offset)?
         {
             // A sample whose descriptor is damaged: the footer has a copy.
@@ -98,7 +174,7 @@ impl SegmentReader {
         // The frame's bytes were just hashed, so they are in memory and their length fits a usize.
         let bytes = usize::try_from(end - offset).unwrap_or(usize::MAX);
         let payload = self.window.cached(offset).get(self.deframer.header_bytes()..bytes).unwrap_or_default();
-        match payload_kind(self.header(), payload) {
+        match payload_kind(&self.state.header, payload) {
             Ok(kind) => Resync::Frame(FrameLocation { offset, bytes, kind, is_repaired: true }),
             Err(what) => Resync::Damaged(Damage { offset, length: end - offset, what }),
         }
@@ -191,18 +267,18 @@ impl SegmentReader {
         self.wasted_hash_bytes += bytes;
         let is_near = self.window.cached(offset).len() as u64 >= bytes;
         let window = if is_near { &mut self.window } else { &mut self.probe_window };
-        let FrameProbe::Frame(at) = probe_frame(window, &self.deframer, &self.header, offset)? else {
+        let FrameProbe::Frame(at) = probe_frame(window, &self.deframer, &self.state.header, offset)? else {
             return Ok(false);
         };
         let window = if is_near { &self.window } else { &self.probe_window };
         let payload = window.cached(offset).get(self.deframer.header_bytes()..at.bytes).unwrap_or_default();
-        Ok(matches!(kind, FrameKind::Unknown(_)) || self.can_follow(offset, payload))
+        Ok(matches!(kind, FrameKind::Unknown(_)) || self.state.can_follow(offset, payload))
     }
 
     /// Returns whether the frame that seems to begin at `offset`, where one should, is longer than
     /// the hash budget allows.
     #[inline]
-    pub(super) fn is_expensive(&mut self, offset: u64) -> io::Result<bool> {
+    fn is_expensive(&mut self, offset: u64) -> io::Result<bool> {
         if self.wasted_hash_bytes <= HASH_BUDGET_MIN {
             return Ok(false);
         }
@@ -213,8 +289,7 @@ impl SegmentReader {
     }
 
     fn may_hash(&self, bytes: u64, passed: u64) -> bool {
-        let allowed = HASH_BUDGET_MIN.saturating_add(passed.saturating_mul(HASH_BUDGET_PER_BYTE));
-        bytes <= SHORT_BYTES || self.wasted_hash_bytes.saturating_add(bytes) <= allowed
+        bytes <= SHORT_BYTES || self.wasted_hash_bytes.saturating_add(bytes) <= hash_budget(passed)
     }
 
     /// Returns the offset of the next plausible frame at or after `from` and below `limit`.
@@ -308,8 +383,9 @@ mod tests {
 
     use super::*;
     use crate::segment::control_frames::{Marker, MarkerOrigin};
+    use crate::segment::hash_budget::HASH_BUDGET_PER_BYTE;
     use crate::segment::header::tests::example;
-    use crate::segment::reader::Advance;
+    use crate::segment::reader::{Advance, SegmentReader};
     use crate::stream::{ChecksumKind, Framer};
 
     fn framed(payload: &[u8]) -> Vec<u8> {
@@ -355,7 +431,8 @@ mod tests {
             let (reader, frames, _) = read(&hostile);
             assert!(frames >= 1);
             let allowed = HASH_BUDGET_MIN + hostile.len() as u64 * (HASH_BUDGET_PER_BYTE + 8);
-            assert!(reader.wasted_hash_bytes <= allowed, "{} of {allowed}", reader.wasted_hash_bytes);
+            let wasted = reader.frames.wasted_hash_bytes;
+            assert!(wasted <= allowed, "{wasted} of {allowed}");
         }
     }
 

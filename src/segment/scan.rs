@@ -5,12 +5,13 @@
 use std::ops::{Range, RangeInclusive};
 
 use super::compressed::CompressedSegment;
+use super::damage::Damage;
 use super::error::SegmentError;
 use super::field_projection::{FieldSelector, select_projection};
 use super::footer::{BlockEntry, Footer};
 use super::frame_kind::{FrameKind, SampleView};
 use super::frame_probe::CHECKSUM_MISMATCH;
-use super::reader::{Advance, Damage, SegmentReader};
+use super::reader::{Advance, SegmentReader};
 use crate::block::{FieldPredicate, FieldRef, FieldSelection, ValueRange, ValueType};
 use crate::schema::envelope::{ENVELOPE_BYTES, split};
 use crate::schema::{FieldValue, Projection};

@@ -87,8 +87,8 @@ impl SegmentReader {
     /// Returns a pool that scans this segment for the reader; none if it is not mapped or not
     /// sealed.
     pub(super) fn scan_pool(&self) -> Option<ScanPool> {
-        let (map, footer, limit) = (self.window.mapped()?, self.footer.as_ref()?, self.footer_offset?);
-        Some(ScanPool::new(Arc::clone(map), self.deframer, footer, limit))
+        let map = self.frames.window.mapped()?;
+        Some(ScanPool::new(Arc::clone(map), self.frames.deframer, self.footer()?, self.footer_offset()?))
     }
 }
 

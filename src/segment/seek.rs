@@ -3,19 +3,15 @@
 //!
 //! The last segment of a run has all clock pairings, which convert a range of wall time to
 //! monotonic time. The segments of that range are found by their footers (`timeline`), and the
-//! offset within a segment by its index.
+//! offset within a segment by its index (`index_search`).
 
-use std::io;
 use std::ops::Range;
 
 use super::catalog::ListedSegment;
 use super::header::SegmentHeader;
 use super::header_and_footer::read_footer;
-use super::index::IndexEntry;
-use super::reader::SegmentReader;
 use super::segment_name::SealState;
 use super::timeline::Timeline;
-use crate::block::SeekResult;
 use crate::os::clock::ClockReading;
 
 /// Widens a range of monotonic time at both ends: for samples taken before a step of the wall clock
@@ -181,104 +177,8 @@ fn to_mono_ns(wall_ns: i64, offset_ns: i64) -> u64 {
     u64::try_from(mono.max(0)).unwrap_or(u64::MAX)
 }
 
-impl SegmentReader {
-    /// Seeks back to the end of an unsealed file that has become shorter because a recorder took a
-    /// write back. Returns that offset, or none if the file was not truncated.
-    pub fn rewind_if_truncated(&mut self) -> Option<u64> {
-        let end =
-            self.window.file_bytes().ok().filter(|_| self.footer.is_none() && self.compressed().is_none())?;
-        if end >= self.offset() {
-            return None;
-        }
-        self.window.forget();
-        self.probe_window.forget();
-        self.seek(end);
-        Some(end)
-    }
-
-    /// Seeks to the first interval with samples at or after `mono_ns`, if the footer's index has
-    /// one.
-    pub fn seek_time(&mut self, mono_ns: u64) {
-        let Some(footer) = self.footer() else { return };
-        let has_later =
-            |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.last_mono_ns >= mono_ns);
-        // The first interval begins with the header, which the reader has already read.
-        let entry = footer.index.iter().find(has_later).or(footer.index.last());
-        if let Some(offset) = entry.map(|entry| entry.offset).filter(|offset| *offset > self.offset()) {
-            self.seek(offset);
-        }
-    }
-
-    /// Returns the offset after the last interval with samples before `mono_ns`, by the footer's
-    /// index.
-    ///
-    /// A slab that was written late puts older samples after newer ones, so a newer sample is not
-    /// the end.
-    pub fn offset_after_time(&self, mono_ns: u64) -> u64 {
-        let Some(footer) = self.footer() else { return u64::MAX };
-        let has_earlier =
-            |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.first_mono_ns < mono_ns);
-        footer.index.iter().rev().find(has_earlier).map_or(0, IndexEntry::end)
-    }
-
-    /// From here on skips samples older than `wall_ns` where that is cheap: whole intervals by the
-    /// index, and in a compressed segment single samples and the Index frames between them, which
-    /// the footer repeats. Other frames are returned as usual. Skipped samples are not reported;
-    /// callers must still filter by time.
-    pub fn skip_before(&mut self, wall_ns: i64) {
-        let Some(footer) = self.footer() else { return };
-        let is_over = |entry: &IndexEntry| entry.bounds.is_none_or(|bounds| bounds.last_wall_ns < wall_ns);
-        let at = footer.index.iter().take_while(|entry| is_over(entry)).count();
-        // A frame of another kind may precede the interval with the samples that it belongs to.
-        let from = footer.index.get(at.saturating_sub(1)).map(|entry| entry.offset);
-        let has_earlier =
-            |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.first_wall_ns < wall_ns);
-        let until = footer.index.iter().rev().find(has_earlier).map_or(0, IndexEntry::end);
-        if let Some(offset) = from.filter(|offset| *offset > self.offset()) {
-            self.seek(offset);
-        }
-        self.skip = Some(SkipBefore { wall_ns, until });
-    }
-
-    /// Skips to the first sample that is needed, where that costs less than reading.
-    #[inline]
-    pub(super) fn skip_unneeded(&mut self) -> io::Result<()> {
-        let Some(SkipBefore { wall_ns, until }) = self.skip else { return Ok(()) };
-        while self.offset() < until {
-            if self.is_resyncing {
-                return Ok(());
-            }
-            let Some(compressed) = self.compressed() else { break };
-            match compressed.next_from(self.offset(), wall_ns)? {
-                SeekResult::End(offset) => self.seek(offset),
-                SeekResult::Other(offset) if offset > self.offset() => self.seek(offset),
-                SeekResult::Other(_) => return Ok(()),
-                SeekResult::Sample(offset) => {
-                    self.seek(offset);
-                    break;
-                }
-            }
-        }
-        self.skip = None;
-        Ok(())
-    }
-}
-
-/// Samples to skip.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SkipBefore {
-    /// Those older than this wall time, in nanoseconds.
-    wall_ns: i64,
-    /// Offset after the last of them.
-    until: u64,
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::compressed::tests::compressed;
-    use super::super::field_projection::tests::{SAMPLES, raw_segment};
-    use super::super::verification::tests::{Act, written};
-    use super::super::{Advance, FrameKind};
     use super::*;
 
     const HOUR_NS: i64 = 3_600_000_000_000;
@@ -286,83 +186,6 @@ mod tests {
     fn pairing(mono_s: u64, wall_s: i64) -> ClockReading {
         const NS_PER_S: u64 = 1_000_000_000;
         ClockReading { mono_ns: mono_s * NS_PER_S, boot_ns: 0, wall_ns: wall_s * NS_PER_S.cast_signed() }
-    }
-
-    // Proves that skipping never skips a sample that is needed, and skips almost all others in a
-    // compressed segment, for every wall time of a segment.
-    #[test]
-    fn needed_samples_are_never_skipped() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = raw_segment(folder.path());
-        let read = |since: i64| {
-            let mut reader = SegmentReader::open(&path).unwrap();
-            reader.skip_before(since);
-            let (mut needed, mut others) = (Vec::new(), 0);
-            while let Some(advance) = reader.advance().unwrap() {
-                let Advance::Frame(at) = advance else { panic!("{advance:?}") };
-                match reader.sample(at).filter(|_| at.kind == FrameKind::Telemetry) {
-                    Some(sample) if sample.wall_ns >= since => needed.push((sample.source, sample.seq)),
-                    Some(_) => others += 1,
-                    None => {}
-                }
-            }
-            (needed, others)
-        };
-        let times: Vec<i64> = (-1..=SAMPLES.cast_signed() + 1).collect();
-        let of_raw: Vec<_> = times.iter().map(|since| read(*since).0).collect();
-        std::fs::write(&path, compressed(&path, 4096)).unwrap();
-        for (since, of_raw) in times.into_iter().zip(of_raw) {
-            let (needed, others) = read(since);
-            let expected = 2 * SAMPLES.saturating_sub(u64::try_from(since).unwrap_or_default());
-            assert_eq!(needed.len() as u64, expected, "{since}");
-            assert_eq!(needed, of_raw, "{since}");
-            assert!(others < 20, "{since}: {others} samples not skipped");
-        }
-    }
-
-    /// Reads a segment none of whose samples is needed. Returns kinds of frames, and damaged
-    /// ranges.
-    fn read_skipping(path: &std::path::Path) -> (Vec<FrameKind>, Vec<(u64, u64)>) {
-        let mut reader = SegmentReader::open(path).unwrap();
-        reader.skip_before(1);
-        let (mut kinds, mut ranges) = (Vec::new(), Vec::new());
-        while let Some(advance) = reader.advance().unwrap() {
-            match advance {
-                Advance::Frame(at) => kinds.push(at.kind),
-                Advance::Damage(damage) => ranges.push((damage.offset, damage.offset + damage.length)),
-            }
-        }
-        (kinds, ranges)
-    }
-
-    // Proves that only samples and Index frames are skipped, and that damage among them is
-    // reported.
-    #[test]
-    fn other_frames_and_damage_are_not_skipped() {
-        let samples = Act::Samples { source: 0, count: 60, body: 200 };
-        let lose = Act::Lose { source: 0, count: 3, is_said: true };
-        let acts = [samples.clone(), Act::Index, samples.clone(), lose, samples.clone(), Act::Note, samples];
-        let expected = [FrameKind::Gap, FrameKind::Marker, FrameKind::Footer, FrameKind::Trailer];
-        let folder = tempfile::tempdir().unwrap();
-        let path = written(folder.path(), &acts);
-        let raw = std::fs::read(&path).unwrap();
-        let from = SegmentReader::open(&path).unwrap().footer().unwrap().index.last().unwrap().offset;
-        for block_bytes in [1 << 20, 4096] {
-            std::fs::write(&path, &raw).unwrap();
-            let bytes = compressed(&path, block_bytes);
-            std::fs::write(&path, &bytes).unwrap();
-            let (kinds, ranges) = read_skipping(&path);
-            assert_eq!((kinds.as_slice(), ranges.is_empty()), (&expected[..], true), "{block_bytes}");
-            let mut blocks = SegmentReader::open(&path).unwrap().compressed().unwrap().blocks();
-            blocks.pop(); // footer and trailer, which are read on opening
-            for block in blocks.iter().filter(|block| block.raw_end() > from) {
-                let mut damaged = bytes.clone();
-                damaged[usize::try_from(block.offset).unwrap() + block.bytes as usize / 2] ^= 0x40;
-                std::fs::write(&path, &damaged).unwrap();
-                let ranges = read_skipping(&path).1;
-                assert_eq!(ranges, [(block.raw_offset.max(from), block.raw_end())], "{block_bytes}");
-            }
-        }
     }
 
     // Proves that wall times map to the right monotonic times before, within and after an hour that

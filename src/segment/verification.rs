@@ -10,12 +10,13 @@ use super::batch_source::BatchSource;
 use super::completeness::{CompletenessCheck, SequenceFinding, SourceCompleteness};
 use super::compressed::CompressedSegment;
 use super::control_frames::Gap;
+use super::damage::Damage;
 use super::digest_check::DigestCheck;
 use super::error::SegmentError;
 use super::footer::Trailer;
 use super::frame_kind::{FrameKind, FrameLocation};
 use super::index::IndexFrame;
-use super::reader::{Advance, Damage, SegmentReader};
+use super::reader::{Advance, SegmentReader};
 
 /// Most flaws, and most unexplained gaps, that are kept; more are only counted. A hostile file may
 /// have one every twenty bytes.

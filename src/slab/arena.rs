@@ -26,7 +26,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::crash_recovery::arena_file_name;
 use super::slab::Slab;
 use crate::os::shared_memory::{MappedPages, SharedMemory, SharedNumber, SharedSlice};
 use crate::stream::ChecksumKind;
@@ -39,6 +38,8 @@ const NUMBER_BYTES: usize = size_of::<u64>();
 pub(super) const SOURCES_MAX: usize = 1 << 16;
 /// Number of u64 fields in the header, including the magic.
 pub(super) const HEADER_NUMBERS: usize = 13;
+/// Suffix of the files of runs, after the run's id.
+pub(super) const ARENA_FILE_SUFFIX: &str = ".slabs";
 
 const _: () = assert!(HEADER_NUMBERS * NUMBER_BYTES <= PART_BYTES);
 
@@ -117,6 +118,18 @@ impl Geometry {
             + large * align_to_part(self.large_slab_bytes);
         (offset, if slab < self.slabs { self.slab_bytes } else { self.large_slab_bytes })
     }
+}
+
+/// Returns the name of a run's file.
+pub fn arena_file_name(run_id: u64) -> String {
+    format!("{run_id:016x}{ARENA_FILE_SUFFIX}")
+}
+
+/// Whether a file has the name of a run's file.
+pub(super) fn is_arena_file_name(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let run_id = name.strip_suffix(ARENA_FILE_SUFFIX).and_then(|run_id| u64::from_str_radix(run_id, 16).ok());
+    run_id.is_some_and(|run_id| arena_file_name(run_id) == name)
 }
 
 /// Rounds a length up to the alignment of a part.

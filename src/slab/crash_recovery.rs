@@ -8,30 +8,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use super::arena::{Geometry, HEADER_NUMBERS, MAGIC, SOURCES_MAX, boot_numbers, checksum_from_number};
+use super::arena::{
+    ARENA_FILE_SUFFIX, Geometry, HEADER_NUMBERS, MAGIC, SOURCES_MAX, boot_numbers, checksum_from_number,
+    is_arena_file_name,
+};
 use crate::os::host;
 use crate::os::shared_memory::SharedMemoryFile;
 use crate::os::storage::ReadAt;
 use crate::schema::envelope;
 use crate::stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
 
-/// Suffix of the files of runs, after the run's id.
-const SUFFIX: &str = ".slabs";
 /// A killed process releases its memory within milliseconds; one that hangs in the kernel is given
 /// up after this time.
 const EXIT_WAIT_MAX_NS: u64 = 5_000_000_000;
-
-/// Returns the name of a run's file.
-pub fn arena_file_name(run_id: u64) -> String {
-    format!("{run_id:016x}{SUFFIX}")
-}
-
-/// Whether a file has the name of a run's file.
-fn is_arena_file_name(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let run_id = name.strip_suffix(SUFFIX).and_then(|run_id| u64::from_str_radix(run_id, 16).ok());
-    run_id.is_some_and(|run_id| arena_file_name(run_id) == name)
-}
 
 /// The memory of a crashed run.
 #[derive(Debug)]
@@ -77,7 +66,7 @@ impl CrashedRun {
     /// reading it; `ResourceBusy` if a process does not release memory that is ours.
     pub fn find(run_dir: &Path, directory: (u64, u64), exclude_run: Option<u64>) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
-        for memory in SharedMemoryFile::list(run_dir, SUFFIX)? {
+        for memory in SharedMemoryFile::list(run_dir, ARENA_FILE_SUFFIX)? {
             let path = memory.path().display().to_string();
             match Self::open(memory, directory, exclude_run) {
                 // Its recorder no longer holds the directory's lock: it is dead or dying. Its
@@ -103,7 +92,7 @@ impl CrashedRun {
     /// As [`find`](Self::find).
     pub fn remove_blank(run_dir: &Path) -> io::Result<()> {
         let mut files = 0;
-        for memory in SharedMemoryFile::list(run_dir, SUFFIX)? {
+        for memory in SharedMemoryFile::list(run_dir, ARENA_FILE_SUFFIX)? {
             // Check again under the lock: an earlier version may have locked and written it in
             // between.
             if is_arena_file_name(memory.path())
@@ -263,7 +252,7 @@ mod tests {
     use super::*;
     use crate::os::wake_event::WakeEvent;
     use crate::schema::frame::FrameHeader;
-    use crate::slab::arena::{Arena, Owner};
+    use crate::slab::arena::{Arena, Owner, arena_file_name};
     use crate::slab::{
         LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
     };
@@ -405,7 +394,7 @@ mod tests {
         for (name, content) in
             [("a", &[][..]), ("b", &[7; 5000]), ("c", &whole[..100]), ("d", &whole[..4096])]
         {
-            let path = folder.path().join(format!("{name}{SUFFIX}"));
+            let path = folder.path().join(format!("{name}{ARENA_FILE_SUFFIX}"));
             std::fs::write(&path, content).unwrap();
             if name == "d" {
                 let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();

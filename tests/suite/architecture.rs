@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use super::imports::ImportGraph;
+
 /// Modules that each module may import: docs/ARCHITECTURE.md, "Modules".
 const EDGES: [(&str, &[&str]); 19] = [
     ("stream", &[]),
@@ -135,6 +137,19 @@ fn modules_import_only_what_they_may() {
         assert!(!next.is_empty(), "a cycle among {:?}", edges.keys().filter(|room| !done.contains(*room)));
         done.extend(next);
     }
+}
+
+// Proves that no file imports itself through others, in a module or across modules.
+#[test]
+fn no_files_import_each_other() {
+    let shipped_file = |(path, text): (PathBuf, String)| {
+        let inner = path.strip_prefix("src").ok()?.to_owned();
+        (!is_for_tests(&path)).then(|| (inner, shipped(&text).to_owned()))
+    };
+    let graph = ImportGraph::new(sources().into_iter().filter_map(shipped_file));
+    assert!(graph.imports() > 1_000, "{} imports were found", graph.imports());
+    let cycles = graph.cycles();
+    assert!(cycles.is_empty(), "{cycles:#?}");
 }
 
 // Proves that the table in the document is the tested table.

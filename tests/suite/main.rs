@@ -37,6 +37,7 @@ mod follow;
 mod hosts;
 mod iex;
 mod importing;
+mod imports;
 mod independent_reader;
 mod lobster;
 #[path = "../generators/lobster.rs"]

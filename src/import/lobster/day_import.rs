@@ -2,15 +2,28 @@
 
 use std::path::PathBuf;
 
+use jiff::civil::Date;
+
+use super::file_name;
+use super::input_file::LobsterFile;
 use super::lines::{LineReader, LineText};
 use super::row::{self, LEVEL_BYTES, LINE_BYTES_MAX, MessageRow, RowError, RowTime};
 use super::templates::{MESSAGE, MessageTemplate, ORDER_BOOK, OrderBookTemplate, SCHEMA};
-use super::{LobsterFile, LobsterOptions, RowKind};
 use crate::import::{ImportError, ImportJob, ImportReport, ImportSource, RunWriter};
 use crate::schema::segment::GapCause;
 
 /// Columns of a message row.
 const MESSAGE_COLUMNS: usize = 6;
+
+/// Options of an import.
+#[derive(Debug, Clone, Default)]
+pub struct LobsterOptions {
+    /// The symbol of all files; overrides their names.
+    pub symbol: Option<String>,
+    /// The date of all files; overrides their names. If neither gives a date, times are relative to
+    /// 1970-01-01, UTC.
+    pub date: Option<Date>,
+}
 
 /// State shared by all days of an import.
 pub(super) struct LobsterImport<'a, 'w> {
@@ -35,7 +48,7 @@ impl LobsterImport<'_, '_> {
     ) -> Result<(), ImportError> {
         let mut recording = RunWriter::begin(self.job.storage, self.job.limits.clone())?;
         let file_name = [&message, &book].into_iter().flatten().find_map(|part| part.name.clone());
-        let named_ns = file_name.as_ref().and_then(|name| super::file_name::midnight_ns(name.date));
+        let named_ns = file_name.as_ref().and_then(|name| file_name::midnight_ns(name.date));
         let levels = book.as_ref().or(message.as_ref()).and_then(LobsterFile::levels);
         let symbol = self.options.symbol.clone().or(file_name.as_ref().map(|name| name.symbol.clone()));
         let date = self.options.date.or(file_name.as_ref().map(|name| name.date));
@@ -100,16 +113,6 @@ fn check_fits(recording: &RunWriter<'_>, payload_bytes: usize) -> Result<(), Imp
     Err(ImportError::Options(format!(
         "rows of {payload_bytes} bytes exceed the frame limit; raise frame_max"
     )))
-}
-
-impl LobsterFile {
-    /// Returns the number of levels of the rows; for messages, the number that the file name gives.
-    fn levels(&self) -> Option<usize> {
-        match self.kind {
-            RowKind::OrderBook(levels) => Some(levels),
-            RowKind::Message => self.name.as_ref().map(|name| name.levels),
-        }
-    }
 }
 
 /// A run that is being imported.

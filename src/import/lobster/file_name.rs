@@ -3,8 +3,7 @@
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::RowKind;
-use super::row::LEVELS_MAX;
+use super::row::{LEVELS_MAX, RowKind};
 
 /// Maximum length of a symbol, in bytes; a name with a longer one is not LOBSTER's.
 const SYMBOL_BYTES_MAX: usize = 32;

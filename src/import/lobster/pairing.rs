@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{LobsterFile, RowKind};
+use super::input_file::LobsterFile;
+use super::row::RowKind;
 
 /// Returns pairs of a message file and an order-book file, as indices in input order; a file
 /// without a partner is alone.

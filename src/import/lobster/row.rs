@@ -21,6 +21,14 @@ const DECIMALS_MAX: u32 = 9; // nanoseconds
 /// Maximum number of bytes of an invalid value that are shown.
 const PRINTED_BYTES_MAX: usize = 24;
 
+/// The kind of a file's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowKind {
+    Message,
+    /// Order books with this number of levels.
+    OrderBook(usize),
+}
+
 /// Seconds since the exchange's midnight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RowTime {

@@ -1,12 +1,10 @@
 //! A position in the text of /proc that advances by words, numbers and lines, in one pass.
 
-use super::text::ABSENT;
+use super::text::{ABSENT, leading_number};
 use crate::sampling::Incomplete;
 
-/// Bytes converted to a number at once.
+/// Bytes of a name compared at once.
 const CHUNK: usize = 8;
-/// Digits of the largest 64-bit number.
-const DIGITS_MAX: usize = 20;
 
 /// A position in complete lines.
 #[derive(Debug, Clone, Copy)]
@@ -148,103 +146,11 @@ fn strip_name<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     is_name.then_some(after)
 }
 
-/// Returns the number that a text begins with, and the rest. None without a digit, or if the number
-/// is too large or is `ABSENT`.
-///
-/// Works on eight bytes at a time: all are checked for digits at once, and added up in pairs, fours
-/// and eights.
-#[inline]
-pub(super) fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
-    let Some(chunk) = text.first_chunk::<CHUNK>() else { return parse_by_digits(text) };
-    let (value, length) = leading_digits(*chunk);
-    if length == 0 {
-        return None;
-    }
-    let after = text.get(length..)?;
-    if length < CHUNK {
-        return Some((value, after));
-    }
-    match after.first_chunk::<CHUNK>().map(|chunk| leading_digits(*chunk)) {
-        // At most fifteen digits.
-        Some((low, length)) if length < CHUNK => {
-            let shift = POWERS.get(length).copied().unwrap_or(1);
-            Some((value * shift + low, after.get(length..)?))
-        }
-        _ => parse_by_digits(text),
-    }
-}
-
-/// Powers of ten by exponent.
-const POWERS: [u64; CHUNK] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
-
-/// Returns the number that eight bytes begin with, and the number of its digits.
-#[inline]
-fn leading_digits(chunk: [u8; CHUNK]) -> (u64, usize) {
-    const ZEROS: u64 = 0x3030_3030_3030_3030;
-    const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
-    // A byte of 10 or more gets its high bit; a carry reaches only the bytes after it.
-    const ABOVE_NINE: u64 = 0x7676_7676_7676_7676;
-    let digits = u64::from_le_bytes(chunk) ^ ZEROS;
-    let others = (digits.wrapping_add(ABOVE_NINE) | digits) & HIGH_BITS;
-    let length = others.trailing_zeros() / 8;
-    // Shifts zeros in before the digits, so that there are always eight.
-    let digits = digits.checked_shl(u64::BITS - length * 8).unwrap_or(0);
-    let pairs = (digits.wrapping_mul(10)).wrapping_add(digits >> 8) & 0x00FF_00FF_00FF_00FF;
-    let fours = (pairs.wrapping_mul(100)).wrapping_add(pairs >> 16) & 0x0000_FFFF_0000_FFFF;
-    let value = (fours.wrapping_mul(10_000)).wrapping_add(fours >> 32) & 0xFFFF_FFFF;
-    (value, length as usize)
-}
-
-/// The same digit by digit: at the end of a text, and for long numbers.
-#[cold]
-fn parse_by_digits(text: &[u8]) -> Option<(u64, &[u8])> {
-    let length = text.iter().take(DIGITS_MAX + 1).take_while(|byte| byte.is_ascii_digit()).count();
-    let (digits, after) = text.split_at_checked(length)?;
-    let value = digits
-        .iter()
-        .try_fold(0_u64, |value, digit| value.checked_mul(10)?.checked_add(u64::from(digit - b'0')))?;
-    ((1..=DIGITS_MAX).contains(&length) && value != ABSENT).then_some((value, after))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn read(text: &[u8]) -> Option<(u64, usize)> {
-        leading_number(text).map(|(value, after)| (value, text.len() - after.len()))
-    }
-
-    // Proves that numbers are exact or absent, at the limits of 64 bits and of chunks.
-    #[test]
-    fn numbers_are_exact_or_absent() {
-        for text in [
-            "0",
-            "7 ",
-            "12345678",
-            "12345678 ",
-            "123456789012345",
-            "1234567890123456\n",
-            "18446744073709551614",
-        ] {
-            let expected = text.trim_end();
-            assert_eq!(read(text.as_bytes()), Some((expected.parse().unwrap(), expected.len())), "{text}");
-        }
-        for text in [
-            "",
-            " 1",
-            "x",
-            "18446744073709551615",
-            "18446744073709551616",
-            "99999999999999999999999 ",
-            "-1234567",
-            ":2345678",
-        ] {
-            assert_eq!(read(text.as_bytes()), None, "{text}");
-        }
-        assert_eq!(read(b"00000000000000000000007 "), None, "no file of the kernel pads like this");
-    }
 
     // Proves that words and numbers never cross lines: an empty line, a short one and a cut one.
     #[test]
@@ -271,23 +177,9 @@ mod tests {
     }
 
     proptest! {
-        // Proves that any number is read as by the standard library, whatever follows it.
-        #[test]
-        fn numbers_agree_with_the_standard_library(value in 0..u64::MAX, shift in 0..64_u32, behind in "[ \nx:-]?[0-9 \n]{0,12}") {
-            let digits = (value >> shift).to_string();
-            let after = if behind.starts_with(|byte: char| byte.is_ascii_digit()) { String::new() } else { behind };
-            let text = digits.clone() + &after;
-            prop_assert_eq!(read(text.as_bytes()), Some((value >> shift, digits.len())));
-        }
-
-        // Proves that no bytes panic, and that only numbers are read as numbers.
+        // Proves that no bytes panic.
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![b'0'..=b'9', Just(b' '), Just(b'\n'), any::<u8>()], 0..40)) {
-            if let Some((value, length)) = read(&bytes) {
-                let digits = std::str::from_utf8(&bytes[..length]).unwrap();
-                prop_assert_eq!(digits.parse::<u64>().unwrap(), value);
-                prop_assert!(!bytes.get(length).is_some_and(u8::is_ascii_digit));
-            }
             let (mut cursor, mut lacks) = Cursor::of(&bytes);
             for _ in 0..50 {
                 let _ = cursor.number(&mut lacks);

@@ -30,6 +30,7 @@ mod network;
 mod numa;
 mod numbered_dirs;
 mod perf;
+mod perf_groups;
 mod power;
 mod pressure;
 mod process;

@@ -4,12 +4,13 @@ use std::io::{self, ErrorKind};
 
 use flatbuffers::FlatBufferBuilder;
 
+use super::perf_groups::{event_code, group_events, incomplete_reason, open_groups, read_groups};
 use super::text::{self, ABSENT};
 use super::threads::CountedProcesses;
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::config::PerfEvent;
 use crate::os::host::HostFile;
-use crate::os::perf::{CountTarget, CounterGroup, CounterValue, EventCode, raise_open_files_to_max};
+use crate::os::perf::{CountTarget, CounterGroup, CounterValue, raise_open_files_to_max};
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schema::host::{CoreCount, CountedEvent, Perf, PerfArgs, ProcessCount};
 
@@ -18,15 +19,6 @@ const ONLINE: &str = "sys/devices/system/cpu/online";
 const NO_PERF_HINT: &str = ": this kernel has no performance counters (CONFIG_PERF_EVENTS)";
 /// Maximum number of cores; Linux supports no more.
 const CORES_MAX: usize = 8192;
-/// Hardware events in one group. A group counts only if all its events fit into the processor's
-/// counters: most processors have at least four, and the kernel's watchdog holds one.
-const HARDWARE_GROUP_MAX: usize = 4;
-
-const HARDWARE: u32 = 0;
-const SOFTWARE: u32 = 1;
-const CACHE: u32 = 3;
-const MISSES: u64 = 1 << 16;
-
 /// `include` and `exclude` match names of events. Each event on each core is an open file.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "perf",
@@ -108,70 +100,6 @@ fn countable(wanted: &[PerfEvent], at: CountTarget, paranoid: &[u8]) -> Result<V
              (CAP_SYS_ADMIN before Linux 5.8), or kernel.perf_event_paranoid at most 0; it is {level}"
         ),
     )))
-}
-
-/// Returns which events count together, by their indices in the list: a few hardware events per
-/// group, and all software events in one group, which is never multiplexed.
-fn group_events(events: &[PerfEvent]) -> Vec<Vec<usize>> {
-    let is_software = |at: &usize| events.get(*at).is_some_and(|event| event_code(*event).kind == SOFTWARE);
-    let (software, hardware): (Vec<usize>, Vec<usize>) = (0..events.len()).partition(is_software);
-    let hardware = hardware.chunks(HARDWARE_GROUP_MAX).map(<[usize]>::to_vec);
-    hardware.chain((!software.is_empty()).then_some(software)).collect()
-}
-
-/// Opens groups according to their layout. A group that the processor cannot hold is split. An
-/// event that cannot be counted here is skipped, and its error is returned.
-pub(super) fn open_groups(
-    at: CountTarget,
-    events: &[PerfEvent],
-    layout: &[Vec<usize>],
-) -> (Vec<(CounterGroup, Vec<usize>)>, Option<io::Error>) {
-    let mut groups: Vec<(CounterGroup, Vec<usize>)> = Vec::new();
-    let mut refusal = None;
-    for together in layout {
-        let mut is_new = true;
-        for place in together {
-            let Some(event) = events.get(*place).map(|event| event_code(*event)) else { continue };
-            let joined = match groups.last_mut().filter(|_| !is_new) {
-                Some((group, places)) => group.add(event).map(|()| places.push(*place)),
-                None => Err(ErrorKind::InvalidInput.into()),
-            };
-            if joined.is_ok() {
-                continue;
-            }
-            match CounterGroup::open(at, event) {
-                Ok(group) => {
-                    groups.push((group, vec![*place]));
-                    is_new = false;
-                }
-                Err(error) => refusal = Some(error),
-            }
-        }
-    }
-    for (group, _) in &groups {
-        if let Err(error) = group.start() {
-            refusal = Some(error);
-        }
-    }
-    (groups, refusal)
-}
-
-/// Reads groups into the counts of their events. Returns false if a group could not be read.
-pub(super) fn read_groups(
-    groups: &[(CounterGroup, Vec<usize>)],
-    counts: &mut [Option<CounterValue>],
-) -> bool {
-    let mut all_read = true;
-    for (group, places) in groups {
-        let mut places = places.iter();
-        let read = group.read(|count| {
-            if let Some(place) = places.next().and_then(|place| counts.get_mut(*place)) {
-                *place = Some(count);
-            }
-        });
-        all_read &= read.is_ok();
-    }
-    all_read
 }
 
 #[derive(Debug)]
@@ -272,16 +200,6 @@ impl PerfSampler {
     }
 }
 
-/// Returns the reason for which a sample is incomplete if a counter could not be opened.
-pub(super) fn incomplete_reason(error: &io::Error) -> Incomplete {
-    match error.kind() {
-        ErrorKind::PermissionDenied => Incomplete::DENIED,
-        // Too many open files.
-        _ if matches!(error.raw_os_error(), Some(23 | 24)) => Incomplete::TOO_MANY,
-        _ => Incomplete::MISSING,
-    }
-}
-
 /// Returns value, time enabled, time running and scaled value. An event that never ran has no
 /// value.
 fn scaled_columns(count: Option<CounterValue>, incomplete: &mut Incomplete) -> [u64; 4] {
@@ -318,42 +236,6 @@ fn parse_core_list(content: &[u8], numbers: &mut Vec<u32>) -> bool {
         numbers.extend(first..=last);
     }
     cut.is_none()
-}
-
-/// Returns the kernel's numbers of an event (`include/uapi/linux/perf_event.h`).
-fn event_code(event: PerfEvent) -> EventCode {
-    let (kind, config) = match event {
-        PerfEvent::Cycles => (HARDWARE, 0),
-        PerfEvent::Instructions => (HARDWARE, 1),
-        PerfEvent::CacheReferences => (HARDWARE, 2),
-        PerfEvent::CacheMisses => (HARDWARE, 3),
-        PerfEvent::Branches => (HARDWARE, 4),
-        PerfEvent::BranchMisses => (HARDWARE, 5),
-        PerfEvent::BusCycles => (HARDWARE, 6),
-        PerfEvent::StalledCyclesFrontend => (HARDWARE, 7),
-        PerfEvent::StalledCyclesBackend => (HARDWARE, 8),
-        PerfEvent::RefCycles => (HARDWARE, 9),
-        PerfEvent::CpuClock => (SOFTWARE, 0),
-        PerfEvent::TaskClock => (SOFTWARE, 1),
-        PerfEvent::PageFaults => (SOFTWARE, 2),
-        PerfEvent::ContextSwitches => (SOFTWARE, 3),
-        PerfEvent::CpuMigrations => (SOFTWARE, 4),
-        PerfEvent::MinorFaults => (SOFTWARE, 5),
-        PerfEvent::MajorFaults => (SOFTWARE, 6),
-        PerfEvent::AlignmentFaults => (SOFTWARE, 7),
-        PerfEvent::EmulationFaults => (SOFTWARE, 8),
-        // Bits 0 to 7: the cache. Bits 8 to 15: the operation, 0 for reads. Bits 16 to 23: the
-        // result, 1 for misses.
-        PerfEvent::L1DcacheLoads => (CACHE, 0),
-        PerfEvent::L1DcacheLoadMisses => (CACHE, MISSES),
-        PerfEvent::L1IcacheLoadMisses => (CACHE, 1 | MISSES),
-        PerfEvent::LlcLoads => (CACHE, 2),
-        PerfEvent::LlcLoadMisses => (CACHE, 2 | MISSES),
-        PerfEvent::DtlbLoadMisses => (CACHE, 3 | MISSES),
-        PerfEvent::ItlbLoadMisses => (CACHE, 4 | MISSES),
-        PerfEvent::NodeLoadMisses => (CACHE, 6 | MISSES),
-    };
-    EventCode { kind, config }
 }
 
 /// The schema lists the events in the order of the configuration.
@@ -427,21 +309,6 @@ mod tests {
             assert!(!parse_core_list(wrong, &mut numbers), "{wrong:?}");
             assert!(numbers.len() <= 2);
         }
-    }
-
-    // Proves that hardware events are grouped a few at a time, and software events all together.
-    #[test]
-    fn groups_fit_processors() {
-        let events = [
-            PerfEvent::Cycles,
-            PerfEvent::TaskClock,
-            PerfEvent::Instructions,
-            PerfEvent::CacheMisses,
-            PerfEvent::BranchMisses,
-            PerfEvent::LlcLoads,
-            PerfEvent::PageFaults,
-        ];
-        assert_eq!(group_events(&events), [vec![0, 2, 3, 4], vec![5], vec![1, 6]]);
     }
 
     // Proves that context switches counted on this host agree with /proc/stat, read around and

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::io::{self, ErrorKind, Write as _};
 
-use super::perf::{incomplete_reason, open_groups, read_groups};
+use super::perf_groups::{incomplete_reason, open_groups, read_groups};
 use super::{Unavailable, devices, text};
 use crate::config::PerfEvent;
 use crate::os::clock::{NS_PER_S, monotonic_ns};

@@ -35,16 +35,6 @@ struct EventLog {
     incomplete: Incomplete,
 }
 
-/// State of a process's exit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ExitState {
-    NotReported,
-    /// The process may still be listed, until its parent has waited for it.
-    Reported,
-    /// It may be among the lost events; the next sample decides.
-    Uncertain,
-}
-
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct EventCounts {
     forks: u64,

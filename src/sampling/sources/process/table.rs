@@ -6,7 +6,6 @@
 
 use std::io::{self, ErrorKind};
 
-use super::events::ExitState;
 use super::stat::NAME_BYTES;
 use super::texts::{DETAIL_BYTES_MAX, ProcessTexts, RequestedTexts, with_path};
 use crate::os::directory_handle::{DirectoryHandle, FileHandle, raise_open_files_limit};
@@ -94,6 +93,16 @@ pub(super) struct ProcessSlot {
     pub(super) totals: [u64; 2],
     /// Group and command line, if requested.
     pub(super) texts: Option<Box<ProcessTexts>>,
+}
+
+/// State of a process's exit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ExitState {
+    NotReported,
+    /// The process may still be listed, until its parent has waited for it.
+    Reported,
+    /// It may be among the lost events; the next sample decides.
+    Uncertain,
 }
 
 /// Position of a process's content in the table's buffer.

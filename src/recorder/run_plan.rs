@@ -1,0 +1,27 @@
+//! The plan of a run: how its segments are written.
+
+use super::policy::SyncPolicy;
+use crate::segment::{Attachment, LiveCompressor, SegmentHeader};
+
+/// Settings that are the same in every segment of a run, until a reload changes them.
+#[derive(Debug, Clone)]
+pub struct RunPlan {
+    /// Header of the first segment. Number, clocks and next sequence numbers are set per segment.
+    pub header: SegmentHeader,
+    /// Attachments of each segment: the configuration.
+    pub attachments: Vec<Attachment>,
+    /// Size at which a segment is sealed, in bytes.
+    pub segment_bytes: u64,
+    /// Age at which a segment is sealed, in nanoseconds.
+    pub segment_age_ns: u64,
+    /// When data is synced.
+    pub sync: SyncPolicy,
+    /// Preallocation step, in bytes; 0 turns it off.
+    pub preallocate: u64,
+    /// Compressor of frames while they are recorded; none: frames are written uncompressed.
+    pub compression: Option<LiveCompressor>,
+    /// Interval at which the queues are polled, in nanoseconds.
+    pub poll_interval_ns: u64,
+    /// Maximum number of slabs in one write, 1 to 16. The size of the pool counts them as in use.
+    pub batch_slabs: usize,
+}

@@ -1,0 +1,43 @@
+//! The visitor that receives the values of a payload.
+
+use super::compiled::Field;
+use super::value::FieldValue;
+
+/// The last step of the path to a value, an object or a list.
+#[derive(Debug, Clone, Copy)]
+pub enum PathStep<'p> {
+    /// The root object of the payload.
+    Root,
+    /// A field of the current object.
+    Field(&'p Field),
+    /// An element of the current list, indexed from 0; the field is that of the list.
+    Element(&'p Field, usize),
+}
+
+impl<'p> PathStep<'p> {
+    /// Returns the current field, `None` at the root.
+    pub fn field(self) -> Option<&'p Field> {
+        match self {
+            Self::Root => None,
+            Self::Field(field) | Self::Element(field, _) => Some(field),
+        }
+    }
+}
+
+/// Receives the values of a payload, in the order of the field ids.
+///
+/// Each begin is followed by its end unless the walk fails; the values before a failure are
+/// incomplete.
+pub trait Visitor {
+    /// A table or struct begins; its fields follow.
+    fn begin_object(&mut self, step: PathStep<'_>);
+    /// The current object ends.
+    fn end_object(&mut self);
+    /// A vector or array begins; exactly `length` elements follow. Text that is not UTF-8 is passed
+    /// as a list of its bytes.
+    fn begin_list(&mut self, step: PathStep<'_>, length: usize);
+    /// The current list ends.
+    fn end_list(&mut self);
+    /// One value, or the absence of an object, a list or a text.
+    fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>);
+}
