@@ -110,7 +110,7 @@ static_program() {
         export "CARGO_TARGET_${variable^^}_LINKER=$cross-gcc" "CC_$variable=$cross-gcc" "CFLAGS_$variable=-U_FORTIFY_SOURCE"
         strip=$cross-strip
     fi
-    cargo build --quiet --locked --target "$musl" --profile "$profile"
+    cargo build --quiet --locked --package flatcap --target "$musl" --profile "$profile"
     mkdir -p "$folder_of"
     cp "$built/$musl/$folder/flatcap" "$folder_of/flatcap"
     "$strip" "$folder_of/flatcap"
@@ -135,7 +135,7 @@ static_program() {
 
 tool cargo-deb "$cargo_deb_version"
 tool cargo-generate-rpm "$cargo_generate_rpm_version"
-cargo build --quiet --locked --profile "$profile"
+cargo build --quiet --locked --package flatcap --profile "$profile"
 stage_all
 "$tools/bin/cargo-deb" --quiet --no-build --no-strip --deb-version "$version-1" --output "$package/"
 "$tools/bin/cargo-generate-rpm" --target-dir target --set-metadata "version = \"$version\"" --source-date "$SOURCE_DATE_EPOCH" \

@@ -6,91 +6,88 @@
 //!          os::host                          os::storage
 //! ```
 //!
-//! Modules, in the order of the data: [`sampling`] reads the host on schedule, [`frame`] makes
-//! FlatBuffer frames of the samples, [`slab`] carries frames to the [`recorder`], which writes them
-//! to [`segment`] files, and [`compress`] rewrites sealed segments as [`block`]s. [`replay`] reads
-//! segments, [`schema`] interprets their payloads, [`import`] and [`export`] convert other formats.
+//! Modules, in the order of the data: `sampling` reads the host on schedule and makes frames of the
+//! samples, `slab` carries frames to the `recorder`, which writes them to segment files, and
+//! `compress` rewrites sealed segments. `import` and `export` convert other formats. `daemon`
+//! assembles a run, `control` answers requests to it, `config` configures it, `metrics` counts,
+//! `os` is the only interface to the kernel, and `cli` is the program.
 //!
-//! [`daemon`] assembles a run, [`control`] answers requests to it, [`config`] configures it,
-//! [`metrics`] counts, [`os`] is the only interface to the kernel, and [`cli`] is the program.
-//! [`stream`] is the wire format, usable alone (`default-features = false`).
-//!
+//! This package is the program; it has no interface for others. Programs that read or write
+//! recordings use [`flatcap_format`], those that frame streams [`flatcap_stream`].
 //! docs/ARCHITECTURE.md describes the whole.
-//!
-//! Reading a recording:
-//!
-//! ```no_run
-//! use flatcap::replay::{MergedReader, ReplayFilter, ReplayItem};
-//!
-//! let mut reader = MergedReader::open(&["flatcap-data".into()], ReplayFilter::default())?;
-//! while let Some(item) = reader.next()? {
-//!     if let ReplayItem::Sample(sample) = item {
-//!         println!("source {} sample {}", sample.telemetry.source, sample.telemetry.seq);
-//!     }
-//! }
-//! # Ok::<(), flatcap::segment::SegmentError>(())
-//! ```
 
-#[cfg(all(
-    feature = "agent",
-    not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little"))
-))]
-compile_error!("the recorder is for 64-bit little-endian Linux; `stream` alone is for everything else");
+#![cfg_attr(
+    not(feature = "internals"),
+    allow(
+        unreachable_pub,
+        unnameable_types,
+        unused_imports,
+        reason = "tests and benches of this package use what is public in the modules"
+    )
+)]
 
-pub mod stream;
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
+compile_error!(
+    "the recorder is for 64-bit little-endian Linux; flatcap-format and flatcap-stream are for everything else"
+);
 
-#[cfg(feature = "agent")]
+#[cfg(not(feature = "internals"))]
+mod cli;
+#[cfg(feature = "internals")]
+pub mod cli;
+#[cfg(not(feature = "internals"))]
+mod compress;
+#[cfg(feature = "internals")]
+pub mod compress;
+#[cfg(not(feature = "internals"))]
+mod config;
+#[cfg(feature = "internals")]
+pub mod config;
+#[cfg(not(feature = "internals"))]
+mod control;
+#[cfg(feature = "internals")]
+pub mod control;
+#[cfg(not(feature = "internals"))]
+mod daemon;
+#[cfg(feature = "internals")]
+pub mod daemon;
+#[cfg(not(feature = "internals"))]
+mod export;
+#[cfg(feature = "internals")]
+pub mod export;
+#[cfg(not(feature = "internals"))]
+mod import;
+#[cfg(feature = "internals")]
+pub mod import;
+#[cfg(not(feature = "internals"))]
+mod metrics;
+#[cfg(feature = "internals")]
+pub mod metrics;
+#[cfg(not(feature = "internals"))]
+mod os;
+#[cfg(feature = "internals")]
+pub mod os;
+#[cfg(not(feature = "internals"))]
+mod recorder;
+#[cfg(feature = "internals")]
+pub mod recorder;
+#[cfg(not(feature = "internals"))]
+mod sampling;
+#[cfg(feature = "internals")]
 pub mod sampling;
-
-#[cfg(feature = "agent")]
-pub mod frame;
-
-#[cfg(feature = "agent")]
+#[cfg(not(feature = "internals"))]
+mod schemas;
+#[cfg(feature = "internals")]
+pub mod schemas;
+#[cfg(not(feature = "internals"))]
+mod slab;
+#[cfg(feature = "internals")]
 pub mod slab;
 
-#[cfg(feature = "agent")]
-pub mod recorder;
-
-#[cfg(feature = "agent")]
-pub mod segment;
-
-#[cfg(feature = "agent")]
-pub mod replay;
-
-#[cfg(feature = "agent")]
-pub mod block;
-
-#[cfg(feature = "agent")]
-pub mod compress;
-
-#[cfg(feature = "agent")]
-pub mod import;
-
-#[cfg(feature = "agent")]
-pub mod export;
-
-#[cfg(feature = "agent")]
-pub mod schema;
-
-#[cfg(feature = "agent")]
-pub mod config;
-
-#[cfg(feature = "agent")]
-pub mod metrics;
-
-#[cfg(feature = "agent")]
-pub mod os;
-
-#[cfg(feature = "agent")]
-pub mod control;
-
-#[cfg(feature = "agent")]
-pub mod daemon;
-
-#[cfg(feature = "agent")]
-pub mod cli;
-
-#[cfg(test)]
-mod effort;
 #[cfg(all(test, flatcap_model))]
 mod model;
+
+/// Runs the program with the process's arguments and returns its exit status.
+pub fn main() -> std::process::ExitCode {
+    cli::main().into()
+}

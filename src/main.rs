@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    flatcap::cli::main().into()
+    flatcap::main()
 }

@@ -14,7 +14,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flatcap::config::{Config, GroupName};
-use flatcap::frame::Builders;
 use flatcap::metrics::{GroupLatencies, Metrics, SourceMetrics, exchange};
 use flatcap::os::clock::monotonic_ns;
 use flatcap::os::host::HostRoot;
@@ -23,11 +22,12 @@ use flatcap::sampling::sources::self_source::SelfSampler;
 use flatcap::sampling::sources::synthetic::SyntheticSampler;
 use flatcap::sampling::sources::{CATALOG, OpenContext, SourceSpec, Unavailable};
 use flatcap::sampling::{CommandReceiver, GroupSettings, GroupSource, OpenedSampler, SamplerGroup};
-use flatcap::schema::{CompiledSchema, FieldValue, PathStep, Visitor};
 use flatcap::slab::{
     Arena, Geometry, LossLedger, OnFull, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
-use flatcap::stream::ChecksumKind;
+use flatcap_format::frame::Builders;
+use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Visitor};
+use flatcap_stream::ChecksumKind;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };

@@ -10,14 +10,14 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap::metrics::Metrics;
 use flatcap::os::clock::{WallOffset, monotonic_ns};
-use flatcap::os::storage::Storage;
 use flatcap::os::thread;
 use flatcap::os::wake_event::WakeEvent;
 use flatcap::recorder::RecorderReport;
 use flatcap::slab::{OnFull, SampleMeta, SlabProducer};
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::storage::Storage;
 
 use crate::numbers::ensure_equal;
 use crate::pipeline::Pipeline;

@@ -6,8 +6,7 @@ use std::thread::JoinHandle;
 
 use flatcap::config::{Config, GroupName, LARGE_SLABS};
 use flatcap::metrics::{Consumer, GroupLatencies, GroupMetrics, Metrics, SourceMetrics, exchange};
-use flatcap::os::clock::{ClockChangeTimer, ClockReading, NS_PER_S, WallOffset, monotonic_ns};
-use flatcap::os::storage::Storage;
+use flatcap::os::clock::{ClockChangeTimer, NS_PER_S, WallOffset, monotonic_ns, read_clocks};
 use flatcap::os::thread;
 use flatcap::os::wake_event::WakeEvent;
 use flatcap::recorder::{
@@ -16,12 +15,14 @@ use flatcap::recorder::{
 };
 use flatcap::sampling::sources::synthetic;
 use flatcap::sampling::{CommandReceiver, GroupSettings, GroupSource, SamplerGroup};
-use flatcap::segment::{HostName, SegmentHeader, SourceInfo, SourceKind};
 use flatcap::slab::{
     Arena, Geometry, Inbox, LossLedger, OnFull, Owner, QueueReceiver, QueueSender, SequenceCounters, Slab,
     SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
-use flatcap::stream::ChecksumKind;
+use flatcap_format::host::HostName;
+use flatcap_format::segment::{SegmentHeader, SourceInfo, SourceKind};
+use flatcap_format::storage::Storage;
+use flatcap_stream::ChecksumKind;
 
 use crate::machine;
 
@@ -94,7 +95,7 @@ impl Pipeline {
         let counters = names.iter().map(|name| SourceMetrics::new((*name).to_owned(), period_ns));
         Ok(Self {
             metrics: Arc::new(Metrics::new(counters, names.len(), Box::default())),
-            wall_offset: Arc::new(WallOffset::new(&ClockReading::now())),
+            wall_offset: Arc::new(WallOffset::new(&read_clocks())),
             begun: arena.sequence_counters(),
             pool: Arc::new(SlabPool::new(arena)),
             wake: Arc::new(WakeEvent::new()),
@@ -181,7 +182,7 @@ impl Pipeline {
 
     fn plan(&self) -> Result<RunPlan, Box<dyn Error>> {
         let (storage, buffering) = (&self.config.storage, &self.config.buffering);
-        let clocks = ClockReading::now();
+        let clocks = read_clocks();
         let source = |(id, name): (u16, &&str)| SourceInfo {
             id,
             name: (*name).to_owned(),

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use flatcap::os::clock::{NS_PER_S, monotonic_ns};
 use flatcap::os::wake_event::WakeEvent;
-use flatcap::segment::{Advance, FrameKind, SegmentReader, list};
+use flatcap_format::segment::{Advance, FrameKind, SegmentReader, list};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

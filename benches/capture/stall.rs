@@ -12,17 +12,17 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use flatcap::config::Config;
-use flatcap::metrics::{Consumer, GroupLatencies, SourceMetrics, TotalHistogram};
+use flatcap::metrics::{Consumer, GroupLatencies, SourceMetrics};
 use flatcap::os::clock::{NS_PER_S, monotonic_ns};
 use flatcap::os::host::HostRoot;
-use flatcap::os::storage::{
-    DataDirectory, DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile,
-};
+use flatcap::os::storage::DataDirectory;
 use flatcap::os::thread;
 use flatcap::os::wake_event::WakeEvent;
 use flatcap::sampling::GroupSource;
 use flatcap::sampling::sources::{CATALOG, OpenContext};
 use flatcap::slab::OnFull;
+use flatcap_format::histogram::TotalHistogram;
+use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 
 use crate::numbers::format_ns;
 use crate::pipeline::{Pipeline, ReadyGroup};
@@ -97,7 +97,7 @@ fn lateness(latencies: &Consumer<GroupLatencies>, duration_ns: u64) -> TotalHist
     while monotonic_ns() < end {
         sleep_ns(NS_PER_S / 2);
         latencies.drain(|interval| {
-            interval.sources.iter().for_each(|source| total.add(&source.lateness));
+            interval.sources.iter().for_each(|source| source.lateness.add_to(&mut total));
             interval.clear();
         });
     }

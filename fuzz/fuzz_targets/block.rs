@@ -1,3 +1,3 @@
-//! Runs `flatcap::block::fuzzing::decode` on inputs of libFuzzer.
+//! Runs `flatcap_format::block::fuzzing::decode` on inputs of libFuzzer.
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap::block::fuzzing::decode(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap_format::block::fuzzing::decode(data));

@@ -1,3 +1,3 @@
-//! Runs `flatcap::segment::fuzzing::complete` on inputs of libFuzzer.
+//! Runs `flatcap_format::segment::fuzzing::complete` on inputs of libFuzzer.
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap::segment::fuzzing::complete(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap_format::segment::fuzzing::complete(data));

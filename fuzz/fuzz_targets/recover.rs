@@ -1,3 +1,3 @@
-//! Runs `flatcap::stream::fuzzing::recover` on inputs of libFuzzer.
+//! Runs `flatcap_stream::fuzzing::recover` on inputs of libFuzzer.
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap::stream::fuzzing::recover(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap_stream::fuzzing::recover(data));

@@ -1,3 +1,3 @@
-//! Runs `flatcap::schema::fuzzing::reflect` on inputs of libFuzzer.
+//! Runs `flatcap_format::schema::fuzzing::reflect` on inputs of libFuzzer.
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap::schema::fuzzing::reflect(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap_format::schema::fuzzing::reflect(data));

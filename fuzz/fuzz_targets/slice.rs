@@ -1,3 +1,3 @@
-//! Runs `flatcap::stream::fuzzing::slice` on inputs of libFuzzer.
+//! Runs `flatcap_stream::fuzzing::slice` on inputs of libFuzzer.
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap::stream::fuzzing::slice(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| flatcap_stream::fuzzing::slice(data));

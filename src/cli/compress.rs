@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use flatcap_format::block::{Codec, CompressionOptions, Layout};
+use flatcap_format::segment::{SealState, SegmentError, SegmentName, SegmentReader};
+use flatcap_format::storage::{ReadAt, Storage};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::error::CliError;
 use super::{ExitStatus, human};
-use crate::block::{Codec, CompressionOptions, Layout};
 use crate::compress::{
     self, CompressError, CompressJob, CompressSkipReason, NamedSourceCompression, ReplaceMode, WorkSlice,
     compress_segment, remove_leftovers,
@@ -22,9 +24,8 @@ use crate::config::{
 };
 use crate::daemon::DaemonError;
 use crate::os::signal::SignalWatch;
-use crate::os::storage::{self, DataDirectory, DataDirectoryError, ReadAt, Storage};
+use crate::os::storage::{DataDirectory, DataDirectoryError};
 use crate::os::wake_event::WakeEvent;
-use crate::segment::{SealState, SegmentError, SegmentName, SegmentReader};
 
 /// Compress sealed segments: rewrite them as compressed blocks, which read back byte for byte.
 /// `record` does the same in the background.
@@ -166,7 +167,7 @@ fn target_directories(paths: &[PathBuf]) -> Result<Vec<TargetDirectory>, CliErro
         }
     }
     for folder in folders.iter().filter(|folder| folder.names.is_none()) {
-        let names = storage::file_names(&folder.path);
+        let names = flatcap_format::storage::file_names(&folder.path);
         let names = names.map_err(|error| SegmentError::Io { path: folder.path.clone(), error })?;
         if !names.iter().any(|name| SegmentName::parse(name).is_some()) {
             // Checked before the lock, so that no lock file is created in a foreign directory.

@@ -5,6 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
+use flatcap_format::schema::{CompiledSchema, DecodeError, FlatColumns, FlatRow, Rates, SchemaError};
+use flatcap_format::segment::{SampleView, SegmentHeader, SourceInfo};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
@@ -15,9 +18,6 @@ use super::{ExitStatus, human, report_notice};
 use crate::os::clock::monotonic_ns;
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::{WakeEvent, WakeReason};
-use crate::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
-use crate::schema::{CompiledSchema, DecodeError, FlatColumns, FlatRow, Rates, SchemaError};
-use crate::segment::{SampleView, SegmentHeader, SourceInfo};
 
 /// Interval at which `--follow` checks a growing recording.
 const FOLLOW_INTERVAL_NS: u64 = 50_000_000;

@@ -3,14 +3,15 @@
 use std::io;
 use std::path::PathBuf;
 
+use flatcap_format::replay::TimeError;
+use flatcap_format::segment::SegmentError;
+
 use super::ExitStatus;
 use crate::config::ConfigErrors;
 use crate::control::ClientError;
 use crate::daemon::{DaemonError, SourceError};
 use crate::export::ExportError;
 use crate::import::ImportError;
-use crate::replay::TimeError;
-use crate::segment::SegmentError;
 
 /// Why a verb failed.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use flatcap_format::replay::Notice;
+use flatcap_stream::ChecksumKind;
 use serde::Serialize;
 
 use super::error::CliError;
@@ -12,8 +14,6 @@ use super::{ExitStatus, human, report_notice};
 use crate::export::{ExportEvent, ExportOptions, ExportedFile, to_streams};
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::WakeEvent as Stop;
-use crate::replay::Notice;
-use crate::stream::ChecksumKind;
 
 /// Export recordings to files of another format. All files appear at the end, complete. Existing
 /// files are replaced only with --force.

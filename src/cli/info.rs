@@ -7,6 +7,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flatcap_format::frame::Incomplete;
+use flatcap_format::histogram::TotalHistogram;
+use flatcap_format::segment::{
+    Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, Gap, ListedSegment, SampleSpan,
+    SegmentError, SegmentReader, SourceInfo, list,
+};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
@@ -14,12 +20,6 @@ use super::error::CliError;
 use super::tables::{SOURCE_COLUMNS, table};
 use super::{ExitStatus, human};
 use crate::config;
-use crate::frame::Incomplete;
-use crate::metrics::TotalHistogram;
-use crate::segment::{
-    Advance, Attachment, CompressedSegment, FooterTotals, FrameKind, Gap, ListedSegment, SampleSpan,
-    SegmentError, SegmentReader, SourceInfo, list,
-};
 use crate::slab::Causes;
 
 /// Show what segments contain: sources, rates, lateness, losses and sizes.

@@ -34,9 +34,8 @@ mod tables;
 mod verify;
 
 pub use error::CliError;
+use flatcap_format::replay::Notice;
 use logging::Log;
-
-use crate::replay::Notice;
 
 /// A flight recorder for Linux hosts: what happened in the 300 ms before the spike?
 ///

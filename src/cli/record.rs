@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use comfy_table::Table;
+use flatcap_format::frame::Incomplete;
+use flatcap_format::histogram::TotalHistogram;
 
 use super::configuration::{self, layers};
 use super::error::CliError;
@@ -13,8 +15,7 @@ use super::tables::{SOURCE_COLUMNS, table};
 use super::{ExitStatus, human};
 use crate::config::{self, Config, ConfigErrors, Layers};
 use crate::daemon::{self, Callbacks, LastGood, RunProgress, RunSummary};
-use crate::frame::Incomplete;
-use crate::metrics::{LimitingBudget, TotalHistogram};
+use crate::metrics::LimitingBudget;
 use crate::recorder::{RecorderReport, SourceReport};
 use crate::sampling::sources::CATALOG;
 

@@ -4,14 +4,15 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use flatcap_format::segment::{DirectoryRecovery, RecoverError, Recovered, SegmentError, SegmentName};
+use flatcap_format::storage::Storage;
 use serde::Serialize;
 
 use super::error::CliError;
 use super::{ExitStatus, human};
 use crate::daemon::{DaemonError, crashed_runs, recover_all};
 use crate::os::shared_memory;
-use crate::os::storage::{self, DataDirectory, Storage};
-use crate::segment::{DirectoryRecovery, RecoverError, Recovered, SegmentError, SegmentName};
+use crate::os::storage::DataDirectory;
 use crate::slab::CrashedRun;
 
 /// Recover the segments of a crashed recorder: seal them, cut off torn tails, and rewrite damaged
@@ -107,8 +108,8 @@ fn named_crashed_runs(run_dir: &Path, directory: (u64, u64)) -> io::Result<Vec<C
 }
 
 fn holds_segments(folder: &Path) -> Result<bool, CliError> {
-    let names =
-        storage::file_names(folder).map_err(|error| SegmentError::Io { path: folder.to_owned(), error })?;
+    let names = flatcap_format::storage::file_names(folder)
+        .map_err(|error| SegmentError::Io { path: folder.to_owned(), error })?;
     Ok(names
         .iter()
         .any(|name| SegmentName::parse(name).is_some() || SegmentName::parse_side_file(name).is_some()))

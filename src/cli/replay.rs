@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use flatcap_format::replay::{MergedReader, ReplayClock, ReplayItem, Speed};
+
 use super::ExitStatus;
 use super::error::CliError;
 use super::report_notice;
@@ -11,7 +13,6 @@ use crate::os::clock::monotonic_ns;
 use crate::os::signal::SignalWatch;
 use crate::os::sink::{ReplaySink, SinkAddress};
 use crate::os::wake_event::{WakeEvent, WakeReason};
-use crate::replay::{MergedReader, ReplayClock, ReplayItem, Speed};
 
 /// Send recorded frames again, byte for byte and at their recorded pace: header first, then samples
 /// and gaps, so that the output is itself a segment stream. Over UDP, one frame per datagram.

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use flatcap_format::schema::{
+    CompiledSchema, DecodeError, FieldValue, FlatColumn, FlatColumns, FlatRow, JsonWriter, Rates,
+    append_json_value,
+};
+use flatcap_format::segment::SampleView;
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
 use super::hex::{PAYLOAD_COLUMN, hex_prefix, push_hex};
 use super::human;
-use crate::schema::{
-    CompiledSchema, DecodeError, FieldValue, FlatColumn, FlatColumns, FlatRow, JsonWriter, Rates,
-    append_json_value,
-};
-use crate::segment::SampleView;
 
 /// Smallest width of a table column. Most values fit, so that rows line up.
 const COLUMN_WIDTH_MIN: usize = 10;

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use flatcap_format::replay::{ReplayFilter, TimeSpec, first_sample};
+use flatcap_format::segment::{Advance, Elapsed, FrameKind, SegmentError, SegmentHeader, list, runs};
 use jiff::tz::TimeZone;
 
 use super::error::CliError;
 use super::human;
-use crate::os::clock::ClockReading;
-use crate::replay::{ReplayFilter, TimeSpec, first_sample};
-use crate::segment::{Advance, Elapsed, FrameKind, SegmentError, SegmentHeader, list, runs};
+use crate::os::clock::read_clocks;
 
 /// Recordings, and the sources and times to read from them.
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,7 @@ impl RecordingSelection {
         if !sources.is_empty() {
             self.check_sources(&sources)?;
         }
-        let now_ns = ClockReading::now().wall_ns;
+        let now_ns = read_clocks().wall_ns;
         let zone = TimeZone::system();
         let spec = |text: &Option<String>| {
             text.as_ref().map(|text| TimeSpec::parse(text, now_ns, &zone)).transpose()

@@ -3,15 +3,15 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use flatcap_format::segment::{
+    ListedSegment, SegmentError, SegmentFlaw, SourceCompleteness, UnexplainedGap, Verification,
+    VerificationReport, list,
+};
 use serde::Serialize;
 
 use super::error::CliError;
 use super::tables::table;
 use super::{ExitStatus, human};
-use crate::segment::{
-    ListedSegment, SegmentError, SegmentFlaw, SourceCompleteness, UnexplainedGap, Verification,
-    VerificationReport, list,
-};
 use crate::slab::Causes;
 
 /// Verify segments: read them in full and check checksums, order, footers, and that recorded + lost

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use flatcap_format::segment::SegmentName;
+
 use crate::os::clock::NS_PER_S;
-use crate::segment::SegmentName;
 
 /// After this long a waiting segment is compressed with the guaranteed share. A segment of the
 /// default size takes 10 s within the default budget, so on a host with idle time this happens only
@@ -170,8 +171,9 @@ fn key(name: &SegmentName) -> BacklogKey {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_format::segment::SealState;
+
     use super::*;
-    use crate::segment::SealState;
 
     fn name(number: u64, run_id: u64) -> SegmentName {
         SegmentName { number, created_s: 1_700_000_000, run_id, state: SealState::Sealed }

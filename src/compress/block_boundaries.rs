@@ -1,6 +1,6 @@
 //! Block boundaries, decided by the kinds and lengths of frames, one frame at a time.
 
-use crate::segment::FrameKind;
+use flatcap_format::segment::FrameKind;
 
 /// Poorly compressible data is slow to decompress, and a seek decompresses a whole block. So a
 /// block is stored in at most about one part in this many of the limit...

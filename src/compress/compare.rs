@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::os::storage::{ReadAt, StorageFile};
-use crate::segment::SegmentReader;
+use flatcap_format::segment::SegmentReader;
+use flatcap_format::storage::{ReadAt, StorageFile};
 
 /// Bytes compared at a time.
 const PIECE_BYTES: usize = 256 << 10;

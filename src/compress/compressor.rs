@@ -9,6 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use crossbeam_queue::ArrayQueue;
+use flatcap_format::segment::SegmentName;
+use flatcap_format::storage::Storage;
 
 use super::named_options::NamedSourceCompression;
 use super::outcome::{CompressError, CompressOutcome};
@@ -16,10 +18,8 @@ use super::rewrite::{CompressJob, ReplaceMode, WorkSlice, compress_segment};
 use super::throttle::{CompressionBudget, Throttle, WorkCost};
 use crate::metrics::{CompressionMetrics, Counter};
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
-use crate::os::storage::Storage;
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
-use crate::segment::SegmentName;
 
 /// The kind of a compressor thread.
 #[derive(Debug, Clone, Copy)]

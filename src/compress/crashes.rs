@@ -3,6 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use flatcap_format::block::{Codec, CompressionOptions, Layout};
+use flatcap_format::segment::{LiveCompressor, SegmentName, SegmentOptions};
+use flatcap_format::storage::Storage;
+use flatcap_format::testing::effort;
+use flatcap_format::testing::simulated::{
+    CrashKind, CrashPoint, InjectedFailure, Operation, SimulatedStorage,
+};
+use flatcap_stream::ChecksumKind;
+
 use super::fixtures::{
     BLOCK_BYTES, compress_one, compress_with, header, parsed, read, segment, segment_as, storage,
 };
@@ -10,12 +19,6 @@ use super::{
     CompressJob, CompressOutcome, CompressSkipReason, NamedSourceCompression, ReplaceMode, compress_segment,
     remove_leftovers, sealed_segments,
 };
-use crate::block::{Codec, CompressionOptions, Layout};
-use crate::effort;
-use crate::os::simulated::{CrashKind, CrashPoint, InjectedFailure, Operation, SimulatedStorage};
-use crate::os::storage::Storage;
-use crate::segment::{LiveCompressor, SegmentName, SegmentOptions};
-use crate::stream::ChecksumKind;
 
 /// Images of a power cut that are checked for each crash.
 const POWER_CUTS: u64 = 3;
@@ -120,8 +123,9 @@ fn a_directory_that_is_not_synced_keeps_both() {
 fn exchange() -> usize {
     let (storage, raw) = storage(1, 0..1);
     compress_all(&storage, &raw, ReplaceMode::Exchange);
-    let is_exchange =
-        |event: &crate::os::simulated::LoggedOperation| matches!(event.operation, Operation::Exchange { .. });
+    let is_exchange = |event: &flatcap_format::testing::simulated::LoggedOperation| {
+        matches!(event.operation, Operation::Exchange { .. })
+    };
     storage.log().iter().position(is_exchange).unwrap()
 }
 

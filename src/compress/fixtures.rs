@@ -4,20 +4,22 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::path::Path;
 
+use flatcap_format::block::CompressionOptions;
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::host::ClockReading;
+use flatcap_format::host::HostName;
+use flatcap_format::segment::{
+    Frames, Gap, Marker, MarkerOrigin, SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentReader,
+    SegmentWriter, SourceInfo, SourceKind,
+};
+use flatcap_format::storage::{ReadAt, Storage};
+use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
+use flatcap_stream::{ChecksumKind, Framer};
+
 use super::{
     CompressError, CompressJob, CompressOutcome, NamedSourceCompression, ReplaceMode, WorkSlice,
     compress_segment,
 };
-use crate::block::CompressionOptions;
-use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use crate::os::clock::ClockReading;
-use crate::os::simulated::{SimulatedStorage, SimulationRandom};
-use crate::os::storage::{ReadAt, Storage};
-use crate::segment::{
-    Frames, Gap, HostName, Marker, MarkerOrigin, SealState, SegmentHeader, SegmentName, SegmentOptions,
-    SegmentReader, SegmentWriter, SourceInfo, SourceKind,
-};
-use crate::stream::{ChecksumKind, Framer};
 
 /// Raw bytes of a block in these tests.
 pub(super) const BLOCK_BYTES: usize = 2048;

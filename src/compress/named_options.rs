@@ -1,7 +1,7 @@
 //! Compression options by source name. Source ids differ between segments.
 
-use crate::block::{CompressionOptions, SourceCompression};
-use crate::segment::SegmentHeader;
+use flatcap_format::block::{CompressionOptions, SourceCompression};
+use flatcap_format::segment::SegmentHeader;
 
 /// The compression options of all segments.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
-use crate::block::RAW_BYTES_MAX;
-use crate::segment::SegmentName;
+use flatcap_format::block::RAW_BYTES_MAX;
+use flatcap_format::segment::SegmentName;
 
 /// The result of compressing a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]

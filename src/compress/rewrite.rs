@@ -4,16 +4,17 @@ use std::io::{self, ErrorKind, IoSlice, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use flatcap_format::block::{BlockEncoder, RAW_BYTES_MAX};
+use flatcap_format::segment::{
+    Advance, CompressedWriter, FrameLocation, SegmentError, SegmentName, SegmentReader, SideFile,
+};
+use flatcap_format::storage::{ReadAt, Storage, StorageFile};
+use flatcap_stream::ChecksumKind;
+
 use super::block_boundaries::{ends_after, ends_before, next_limit};
 use super::compare::compare;
 use super::named_options::NamedSourceCompression;
 use super::outcome::{CompressError, CompressOutcome, CompressSkipReason};
-use crate::block::{BlockEncoder, RAW_BYTES_MAX};
-use crate::os::storage::{ReadAt, Storage, StorageFile};
-use crate::segment::{
-    Advance, CompressedWriter, FrameLocation, SegmentError, SegmentName, SegmentReader, SideFile,
-};
-use crate::stream::ChecksumKind;
 
 /// Compression is worthwhile up to this ratio of stored to raw bytes: nine tenths.
 const STORED_RATIO_MAX: (u64, u64) = (9, 10);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 
-use crate::os::storage::{FileEntry, Storage};
-use crate::segment::{SealState, SegmentName, SideFile};
+use flatcap_format::segment::{SealState, SegmentName, SideFile};
+use flatcap_format::storage::{FileEntry, Storage};
 
 /// Returns the sealed segments of a directory, oldest first, without those under recovery.
 ///

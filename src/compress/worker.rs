@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
+use flatcap_format::segment::SegmentName;
+use flatcap_format::storage::Storage;
 
 use super::backlog::{Backlog, BacklogState, CompressorShare, NextAction, WAIT_MAX_NS, next_action};
 #[cfg(test)]
@@ -18,10 +20,8 @@ use super::sealed_segments::{remove_leftovers, sealed_segments};
 use super::throttle::{CompressionBudget, WorkCost};
 use crate::metrics::{CompressionMetrics, DirectoryMetrics};
 use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
-use crate::os::storage::Storage;
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
-use crate::segment::SegmentName;
 
 /// Interval of listing the directory without an announcement: other programs may have put segments
 /// there.

@@ -3,14 +3,15 @@
 use std::io;
 use std::sync::{Arc, LazyLock};
 
+use flatcap_format::block::{Codec, CompressionOptions, Layout};
+use flatcap_format::testing::simulated::{Operation, SimulatedStorage};
+
 use super::backlog::WAIT_MAX_NS;
 use super::compressor::{CompressorKind, GUARANTEED, IDLE};
 use super::fixtures::{BLOCK_BYTES, read, storage};
 use super::{CompressSettings, CompressWorkerHandle, CompressionBudget, NamedSourceCompression, new_worker};
-use crate::block::{Codec, CompressionOptions, Layout};
 use crate::metrics::CompressionMetrics;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
-use crate::os::simulated::{Operation, SimulatedStorage};
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
 
@@ -82,7 +83,7 @@ fn all_segments_are_compressed() {
     let (storage, raw) = storage(1, 0..2);
     let at_work = RunningWorker::start(&storage, plan(true, BUDGET));
     at_work.eventually(|metrics| metrics.segments.get() == 2 && metrics.waiting.get() == 0);
-    let name = super::fixtures::segment(&storage, 2, crate::stream::ChecksumKind::Xxh3, 40).to_string();
+    let name = super::fixtures::segment(&storage, 2, flatcap_stream::ChecksumKind::Xxh3, 40).to_string();
     let late = storage.content(&name).unwrap();
     at_work.link.notify();
     at_work.eventually(|metrics| metrics.segments.get() == 3 && metrics.waiting.get() == 0);
@@ -188,7 +189,7 @@ fn urgency_does_not_wait() {
     at_work.link.set_urgent(true);
     at_work.eventually(|metrics| metrics.segments.get() == 2 && metrics.waiting.get() == 1);
     at_work.link.set_urgent(false);
-    super::fixtures::segment(&storage, 3, crate::stream::ChecksumKind::Xxh3, 40);
+    super::fixtures::segment(&storage, 3, flatcap_stream::ChecksumKind::Xxh3, 40);
     at_work.link.notify();
     at_work.eventually(|metrics| metrics.waiting.get() == 2);
     assert_eq!(at_work.metrics.segments.get(), 2);

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use flatcap_format::block::{Codec, Layout};
+
 use super::keyword::Keyword;
 use super::source::{CpuShare, SourceName};
 use super::text_source::is_instance_name;
-use crate::block::{Codec, Layout};
 
 /// How sealed segments are rewritten as compressed blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]

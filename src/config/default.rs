@@ -4,11 +4,12 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use flatcap_format::block::{Codec, Layout};
+
 use super::perf_event::PerfEvent;
 use super::settings::{ChecksumSetting, MinFree, OnFull, SyncKeyword, Timing};
 use super::source::{CpuShare, ProcessRank, ShapeKeyword};
 use super::text_source::FormatKeyword;
-use crate::block::{Codec, Layout};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -82,10 +82,10 @@ pub(super) fn resolve(texts: &InputTexts, unread: Vec<ConfigError>) -> Result<Re
 
 #[cfg(test)]
 mod tests {
+    use flatcap_format::block::{Codec, Layout};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::block::{Codec, Layout};
     use crate::config::expected_value::ExpectedValue;
     use crate::config::root_table::known_keys;
     use crate::config::{

@@ -277,16 +277,16 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
+    use flatcap_format::block::{Codec, Layout};
+    use flatcap_format::testing::effort;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::block::{Codec, Layout};
     use crate::config::{
         BufferingConfig, ChecksumSetting, CommandSpec, CpuShare, Expression, GroupConfigs, OnFull,
         PerfConfig, PerfEvent, ProcessRank, RecorderConfig, SourceCompressionConfig, SourceName,
         StorageConfig, Timing, validate,
     };
-    use crate::effort;
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
 

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use flatcap_format::block::{Codec, Layout};
 use toml::de::DeValue;
 
 use super::compress::{COMPRESS_SOURCES_MAX, SourceCompressionConfig};
@@ -10,7 +11,6 @@ use super::error::Problem;
 use super::expected_value::ExpectedValue;
 use super::source::SourceName;
 use super::table_reader::{TableReader, texts, wrong_type};
-use crate::block::{Codec, Layout};
 
 /// Written instead of a codec to turn compression off.
 pub(super) const OFF: &str = "off";

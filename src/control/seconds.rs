@@ -1,6 +1,6 @@
 //! Times in seconds, the unit of all times in metrics.
 
-use crate::os::clock::{ClockReading, NS_PER_S};
+use crate::os::clock::{NS_PER_S, read_clocks};
 
 /// Converts nanoseconds to seconds: exact to the nanosecond up to a hundred days, to the
 /// microsecond beyond.
@@ -21,5 +21,5 @@ pub(super) fn wall_seconds(ns: i64) -> f64 {
 
 /// Returns the current time in seconds since 1970.
 pub(super) fn now_s() -> u64 {
-    u64::try_from(ClockReading::now().wall_ns / NS_PER_S.cast_signed()).unwrap_or_default()
+    u64::try_from(read_clocks().wall_ns / NS_PER_S.cast_signed()).unwrap_or_default()
 }

@@ -1,9 +1,8 @@
 //! The recorder's state as JSON. Fields are only ever added: readers ignore unknown fields, and use
 //! defaults for fields that an older recorder lacks.
 
+use flatcap_format::histogram::LatencySummary;
 use serde::{Deserialize, Serialize};
-
-use crate::metrics::LatencySummary;
 
 /// The answer to `GET /status`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

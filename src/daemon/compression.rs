@@ -4,12 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use flatcap_format::storage::Storage;
+
 use super::settings::compression_plan;
 use crate::compress::{CompressWorker, CompressWorkerHandle, new_worker};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::os::clock::monotonic_ns;
-use crate::os::storage::Storage;
 use crate::os::thread;
 
 /// Longest time that the end of a run waits for the thread. A block of a slow codec may take longer

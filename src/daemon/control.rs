@@ -9,7 +9,7 @@ use crate::control::{
     Caller, RunLabels, Server, ServerStop, SocketPath, is_socket_of_a_run, listen_for_metrics,
 };
 use crate::metrics::Metrics;
-use crate::os::clock::{ClockReading, monotonic_ns};
+use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::local_socket::{LocalSocket, PATH_BYTES_MAX, remove_stale};
 use crate::os::shared_memory::create_private_directory;
 use crate::os::thread;
@@ -46,8 +46,7 @@ impl ControlThread {
         if socket.is_none() && listener.is_none() {
             return Self(None);
         }
-        let labels =
-            RunLabels { run_id: format!("{run_id:016x}"), start_wall_ns: ClockReading::now().wall_ns };
+        let labels = RunLabels { run_id: format!("{run_id:016x}"), start_wall_ns: read_clocks().wall_ns };
         let (server, stop) = Server::new(socket, listener, caller, Arc::clone(metrics), labels);
         let server = server.with_cpu_budget(cpu_budget);
         let thread = thread::spawn("control", move || {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crossbeam_channel::bounded;
+use flatcap_format::segment::{SegmentHeader, SourceInfo};
 
 use super::config_diff::{applicable, differences, one_line};
 use super::run::{RunHandles, group_source, lock_memory};
@@ -14,12 +15,11 @@ use super::settings::{compression_plan, on_full, retention, run_plan};
 use super::sources::{Candidate, counters, open};
 use crate::config::{Config, GroupName, RUN_SOURCES_MAX, SourceConfig};
 use crate::metrics::{Consumer, GroupLatencies, Metrics, SourceMetrics, exchange};
-use crate::os::clock::{ClockReading, monotonic_ns};
+use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::host::HostRoot;
 use crate::os::memory;
 use crate::recorder::{CommandError, PlanUpdate, RecorderCommand};
 use crate::sampling::{GroupUpdate, ReadySource, SourceUpdate};
-use crate::segment::{SegmentHeader, SourceInfo};
 
 /// Space that a source takes in each segment besides schema and names: its counts and histograms in
 /// the footer.
@@ -318,7 +318,7 @@ impl RunningConfig {
         removed: Vec<u16>,
     ) -> Result<(), ReloadError> {
         // The configuration is attached with these times.
-        let header = SegmentHeader { clocks: ClockReading::now(), ..header.clone() };
+        let header = SegmentHeader { clocks: read_clocks(), ..header.clone() };
         let plan = run_plan(config, &config.memory(), header);
         let replan = PlanUpdate { plan, limits: retention(config), latencies, removed };
         let (reply, answer) = bounded(1);

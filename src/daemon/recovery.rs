@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use flatcap_format::segment::{
+    DirectoryRecovery, Leftovers, RecoverError, Recovered, RunCompleteness, SegmentName,
+};
+
 use crate::os::clock::monotonic_ns;
 use crate::os::thread;
 use crate::recorder::QuotaStorage;
-use crate::segment::{DirectoryRecovery, Leftovers, RecoverError, Recovered, RunCompleteness, SegmentName};
 use crate::slab::CrashedRun;
 
 /// Longest time that the end of a run waits for the recovery. The next run, or `flatcap recover`,

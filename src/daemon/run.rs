@@ -4,6 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use flatcap_format::segment::SegmentHeader;
+
 use super::error::{DaemonError, cannot_start};
 use super::settings::{assert_slabs, checksum, count, header, nanoseconds, queues, remove_memory, run_plan};
 use super::sources::OpenedSource;
@@ -18,7 +20,6 @@ use crate::recorder::{
     QuotaStorage, Recorder, RecorderHandle, RecorderReport, RecorderSettings, command_queue,
 };
 use crate::sampling::{GroupHandle, GroupSettings, GroupSource, SamplerGroup, command_channel};
-use crate::segment::SegmentHeader;
 use crate::slab::{
     Arena, Inbox, LossLedger, QueueSender, SequenceCounters, Slab, SlabPool, SlabProducer,
     SlabProducerSettings,

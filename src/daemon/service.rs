@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use flatcap_format::storage::Storage;
+
 use super::compression::{self, CompressionThread};
 use super::control::ControlThread;
 use super::cpu_budget::CpuBudgetWatch;
@@ -22,12 +24,11 @@ use super::status::StatusTracker;
 use crate::config::Config;
 use crate::control::{Answer, Call, Calls, ControlRequest, Refusal, RefusalKind, Status, calls};
 use crate::metrics::Metrics;
-use crate::os::clock::{ClockReading, NS_PER_S, monotonic_ns};
+use crate::os::clock::{NS_PER_S, monotonic_ns, read_clocks};
 use crate::os::control_group::{MemoryLimit, memory_limit};
 use crate::os::host::random_u64;
 use crate::os::reopening_directory::ReopeningDirectory;
 use crate::os::signal::SignalWatch;
-use crate::os::storage::Storage;
 use crate::os::wake_event::WakeEvent;
 use crate::recorder::{QuotaStorage, RecorderCommand, RecorderReport};
 use crate::{control, recorder};
@@ -313,5 +314,5 @@ fn publish_config(metrics: &Metrics, is_fallback: bool) {
 
 /// Returns the wall clock time in seconds since 1970.
 fn wall_s() -> u64 {
-    u64::try_from(ClockReading::now().wall_ns / NS_PER_S.cast_signed()).unwrap_or_default()
+    u64::try_from(read_clocks().wall_ns / NS_PER_S.cast_signed()).unwrap_or_default()
 }

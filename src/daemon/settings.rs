@@ -4,20 +4,21 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::block::{Codec, CompressionOptions};
+use flatcap_format::block::{Codec, CompressionOptions};
+use flatcap_format::segment::{Attachment, LiveCompressor, SegmentHeader, SourceInfo};
+use flatcap_stream::ChecksumKind;
+
 use crate::compress::{self, CompressionBudget, NamedSourceCompression};
 use crate::config::{
     Config, GroupName, LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX, SourceCompressionConfig, SyncSetting,
 };
-use crate::os::clock::ClockReading;
-use crate::os::host::{HostIdentity, HostRoot, boot_id_number};
+use crate::os::clock::read_clocks;
+use crate::os::host::{HostRoot, boot_id_number, host_name};
 use crate::os::{shared_memory, storage};
 use crate::recorder::{MinFree, RetentionLimits, RunPlan, SyncPolicy};
-use crate::segment::{Attachment, LiveCompressor, SegmentHeader, SourceInfo};
 use crate::slab::{
     self, Arena, Geometry, OnFull, Owner, QueueReceiver, QueueSender, Slab, SlabPool, slab_queue,
 };
-use crate::stream::ChecksumKind;
 
 /// Largest `frame_max` for which segments can be compressed while recording: a block must hold one
 /// batch of frames, which may contain two of this size.
@@ -102,11 +103,11 @@ pub(super) fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> 
     // the slabs before it. A healthy run stays below twice the sum of the two. The footer has the
     // actual maximum.
     let reorder_window = (config.buffering.flush_interval + config.buffering.poll_interval) * 2;
-    let clocks = ClockReading::now();
+    let clocks = read_clocks();
     SegmentHeader {
         segment: 0,
         run_id,
-        host: HostIdentity::read(&HostRoot::new(&config.recorder.host_root)),
+        host: host_name(&HostRoot::new(&config.recorder.host_root)),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         checksum: checksum(config),
         frame_max: config.storage.frame_max,

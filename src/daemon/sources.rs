@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use flatcap_format::segment::{SourceInfo, SourceKind};
+
 use super::settings::{count, nanoseconds};
 use crate::config::{Config, GroupName, RUN_SOURCES_MAX, SourceConfig, SourceName, SyntheticLayout};
 use crate::metrics::{GroupMetrics, Metrics, SourceMetrics};
@@ -12,7 +14,6 @@ use crate::sampling::OpenedSampler;
 use crate::sampling::sources::self_source::{self, SelfSampler};
 use crate::sampling::sources::synthetic::{self, SyntheticSampler};
 use crate::sampling::sources::{CATALOG, OpenContext};
-use crate::segment::{SourceInfo, SourceKind};
 
 /// A configured source that this host has.
 #[derive(Debug)]

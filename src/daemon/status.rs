@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
+use flatcap_format::segment::{SealState, SegmentName};
+
 use crate::control::{
     CompressorStatus, FormerStatus, GroupStatus, ProcessStatus, QueueStatus, ReloadStatus, SegmentStatus,
     SourceStatus, Status, StorageStatus,
@@ -12,7 +14,6 @@ use crate::metrics::{
 };
 use crate::os::clock::{NS_PER_S, process_cpu_ns};
 use crate::os::process_usage::ProcessUsage;
-use crate::segment::{SealState, SegmentName};
 use crate::slab::Causes;
 
 /// Interval between two measurements.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::segment::SegmentError;
+use flatcap_format::segment::SegmentError;
 
 /// An error that ends an export; no file or not all files were published.
 #[derive(Debug, thiserror::Error)]

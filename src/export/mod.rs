@@ -12,8 +12,8 @@ pub use stream::{SOURCES_MAX, to_streams};
 
 use std::path::PathBuf;
 
-use crate::replay::Notice;
-use crate::stream::ChecksumKind;
+use flatcap_format::replay::Notice;
+use flatcap_stream::ChecksumKind;
 
 /// Options of an export.
 #[derive(Debug, Clone)]

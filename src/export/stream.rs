@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
+use flatcap_format::segment::{SegmentHeader, SourceInfo};
+use flatcap_stream::{ChecksumKind, Framer};
+
 use super::{ExportError, ExportEvent, ExportOptions, ExportReport, ExportedFile};
 use crate::os::output::{OutputDirectory, PendingFile, sanitized_name, unique_name};
-use crate::replay::{MergedReader, ReplayFilter, ReplayItem};
-use crate::segment::{SegmentHeader, SourceInfo};
-use crate::stream::{ChecksumKind, Framer};
 
 /// Maximum number of sources in one export: as many as a segment can have (docs/FORMAT.md, section
 /// 2).

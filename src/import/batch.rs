@@ -2,9 +2,9 @@
 
 use std::io::{self, IoSlice};
 
-use crate::frame::{ENVELOPE_BYTES, Stamp};
-use crate::segment::{Frames, SampleSpan, SegmentWriter};
-use crate::stream::HEADER_BYTES_MAX;
+use flatcap_format::frame::{ENVELOPE_BYTES, Stamp};
+use flatcap_format::segment::{Frames, SampleSpan, SegmentWriter};
+use flatcap_stream::HEADER_BYTES_MAX;
 
 /// Bytes of frames that are collected before a write. A longer frame is written alone.
 const BATCH_BYTES: usize = 256 << 10;

@@ -23,7 +23,7 @@ pub use progress::{ImportProgress, ProgressUpdate};
 pub use report::{FLAWS_MAX, ImportFlaw, ImportReport};
 pub use run_writer::{ImportLimits, ImportSource, ImportTotals, ImportedSource, RunWriter};
 
-use crate::os::storage::Storage;
+use flatcap_format::storage::Storage;
 
 /// The common arguments of all importers.
 #[derive(Debug)]

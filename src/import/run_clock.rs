@@ -1,6 +1,8 @@
 //! Clocks of a run whose times are foreign (docs/FORMAT.md, section 3).
 
-use crate::os::clock::{ClockReading, NS_PER_S};
+use flatcap_format::host::ClockReading;
+
+use crate::os::clock::NS_PER_S;
 
 /// A larger step back of the foreign clock means that the clock was set; a smaller one, that frames
 /// were captured out of order.

@@ -3,18 +3,21 @@
 
 use std::io;
 
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::host::ClockReading;
+use flatcap_format::host::HostName;
+use flatcap_format::schema::segment::GapCause;
+use flatcap_format::segment::{
+    ClockCause, ClockSync, Gap, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
+};
+use flatcap_format::storage::Storage;
+use flatcap_stream::ChecksumKind;
+
 use super::batch::FrameBatch;
 use super::error::ImportError;
 use super::run_clock::RunClock;
-use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use crate::os::clock::{ClockReading, NS_PER_S};
-use crate::os::host::{HostIdentity, HostRoot, random_u64};
-use crate::os::storage::Storage;
-use crate::schema::segment::GapCause;
-use crate::segment::{
-    ClockCause, ClockSync, Gap, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind,
-};
-use crate::stream::ChecksumKind;
+use crate::os::clock::{NS_PER_S, read_clocks};
+use crate::os::host::{HostRoot, host_name, random_u64};
 
 /// Interval of Index frames, in bytes, as in a recorder (docs/FORMAT.md, section 5).
 const INDEX_BYTES: u64 = 4 << 20;
@@ -106,7 +109,7 @@ impl<'s> RunWriter<'s> {
             segment: next_number,
             run_id: random_u64().map_err(ImportError::Write)?,
             // No boot id: the times are not those of this host.
-            host: HostIdentity { boot_id: None, ..HostIdentity::read(&HostRoot::new("/")) },
+            host: HostName { boot_id: None, ..host_name(&HostRoot::new("/")) },
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             checksum: ChecksumKind::Xxh3,
             frame_max: plan.frame_max,
@@ -354,9 +357,9 @@ impl<'s> RunWriter<'s> {
         }
         let name = SegmentName {
             number: self.next_number,
-            created_s: ClockReading::now().wall_ns.div_euclid(NS_PER_S.cast_signed()),
+            created_s: read_clocks().wall_ns.div_euclid(NS_PER_S.cast_signed()),
             run_id: header.run_id,
-            state: crate::segment::SealState::Active,
+            state: flatcap_format::segment::SealState::Active,
         };
         self.next_number = SegmentName::next_number(self.next_number).ok_or(io::ErrorKind::StorageFull)?;
         let step = self.limits.segment_bytes / PREALLOCATION_STEPS;
@@ -374,9 +377,10 @@ impl<'s> RunWriter<'s> {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_format::segment::{Advance, FrameKind, Verification, VerificationReport, list};
+
     use super::*;
     use crate::os::storage::DataDirectory;
-    use crate::segment::{Advance, FrameKind, Verification, VerificationReport, list};
 
     fn opaque(name: &str) -> ImportSource {
         ImportSource { name: name.to_owned(), labels: Vec::new(), root: String::new(), schema: Vec::new() }

@@ -1,13 +1,8 @@
 //! Latency histograms: one thread fills them for an interval, another adds them up for a run.
 
-use hdrhistogram::Histogram;
+use flatcap_format::histogram::{LATENCY_NS_MAX, LatencySummary, TotalHistogram};
 
 use super::counter::Counter;
-
-/// Longest latency that is resolved, in nanoseconds: one minute. Longer ones count as this one.
-const LATENCY_NS_MAX: u64 = 60_000_000_000;
-/// Decimal digits of a recorded latency: an error of at most 1 %, and 15 KiB per histogram.
-const SIGNIFICANT_DIGITS: u8 = 2;
 
 /// Latencies of one interval, filled by the thread that measures: the bare counters of an
 /// `hdrhistogram` with these digits. With that library, counting its two latencies took 121 of a
@@ -89,6 +84,11 @@ impl IntervalHistogram {
         let counts = self.counts.iter().enumerate().filter(|_| self.count > 0);
         counts.filter(|(_, count)| **count > 0).map(|(at, count)| (longest_in(at), u64::from(*count)))
     }
+
+    /// Adds the interval to a total. Exact: both have the same buckets.
+    pub fn add_to(&self, total: &mut TotalHistogram) {
+        self.buckets().for_each(|(value_ns, count)| total.add_bucket(value_ns, count));
+    }
 }
 
 /// Latencies that one sampler thread measures in an interval.
@@ -128,67 +128,6 @@ impl GroupLatencies {
         }
         self.build.clear();
         self.enqueue.clear();
-    }
-}
-
-/// Latencies of a run or of a segment, added up from intervals.
-#[derive(Debug, Clone)]
-pub struct TotalHistogram(Histogram<u64>);
-
-impl Default for TotalHistogram {
-    fn default() -> Self {
-        Self(histogram())
-    }
-}
-
-impl TotalHistogram {
-    /// Adds an interval. Exact: both have the same buckets.
-    pub fn add(&mut self, interval: &IntervalHistogram) {
-        interval.buckets().for_each(|(value_ns, count)| self.add_bucket(value_ns, count));
-    }
-
-    /// Adds `count` latencies of `value_ns`, from a bucket of another histogram.
-    pub fn add_bucket(&mut self, value_ns: u64, count: u64) {
-        self.0.saturating_record_n(value_ns, count);
-    }
-
-    /// Returns the non-empty buckets: highest value in nanoseconds, count.
-    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.0.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
-    }
-
-    /// Resets all counts, keeps the memory.
-    pub fn clear(&mut self) {
-        self.0.reset();
-    }
-
-    /// Returns the total in four numbers.
-    pub fn summary(&self) -> LatencySummary {
-        LatencySummary::of(&self.0)
-    }
-}
-
-/// A distribution in four numbers. All 0 when nothing was measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LatencySummary {
-    /// Number of latencies.
-    pub count: u64,
-    /// The median, in nanoseconds.
-    pub p50_ns: u64,
-    /// The 99th percentile, in nanoseconds.
-    pub p99_ns: u64,
-    /// The longest latency, in nanoseconds.
-    pub max_ns: u64,
-}
-
-impl LatencySummary {
-    fn of(histogram: &Histogram<u64>) -> Self {
-        Self {
-            count: histogram.len(),
-            p50_ns: histogram.value_at_quantile(0.5),
-            p99_ns: histogram.value_at_quantile(0.99),
-            max_ns: histogram.max(),
-        }
     }
 }
 
@@ -277,16 +216,9 @@ impl PublishedLatency {
     }
 }
 
-fn histogram() -> Histogram<u64> {
-    let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
-        .expect("1 <= LATENCY_NS_MAX / 2 and 0 <= SIGNIFICANT_DIGITS <= 5");
-    // Write to it once, so that its pages are mapped now and not at some later latency.
-    histogram.reset();
-    histogram
-}
-
 #[cfg(test)]
 mod tests {
+    use hdrhistogram::Histogram;
     use proptest::prelude::*;
 
     use super::*;
@@ -299,10 +231,10 @@ mod tests {
         for ns in [0, 100, 100, 5_000_000] {
             interval.record(ns);
         }
-        total.add(&interval);
+        interval.add_to(&mut total);
         interval.clear();
         interval.record(u64::MAX);
-        total.add(&interval);
+        interval.add_to(&mut total);
         let summary = total.summary();
         assert_eq!(summary.count, 5);
         assert_eq!(summary.p50_ns, 100);
@@ -340,7 +272,6 @@ mod tests {
     #[test]
     fn a_histogram_has_its_stated_size() {
         assert_eq!(size_of_val(&*IntervalHistogram::default().counts), 15 << 10);
-        assert_eq!(TotalHistogram::default().0.distinct_values() * size_of::<u64>(), 30 << 10);
     }
 
     proptest! {
@@ -350,7 +281,7 @@ mod tests {
         fn an_interval_counts_as_the_library(
             latencies in proptest::collection::vec((any::<u64>(), 0..64_u32).prop_map(|(ns, bits)| ns >> bits), 1..200),
         ) {
-            let (mut interval, mut library, mut total) = (IntervalHistogram::default(), histogram(), TotalHistogram::default());
+            let (mut interval, mut library, mut total) = (IntervalHistogram::default(), Histogram::<u64>::new_with_bounds(1, LATENCY_NS_MAX, 2).unwrap(), TotalHistogram::default());
             for ns in latencies {
                 interval.record(ns);
                 library.saturating_record(ns.min(LATENCY_NS_MAX));
@@ -360,8 +291,14 @@ mod tests {
                 .map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
                 .collect();
             prop_assert_eq!(interval.buckets().collect::<Vec<_>>(), expected);
-            prop_assert_eq!(interval.summary(), LatencySummary::of(&library));
-            total.add(&interval);
+            let summary = LatencySummary {
+                count: library.len(),
+                p50_ns: library.value_at_quantile(0.5),
+                p99_ns: library.value_at_quantile(0.99),
+                max_ns: library.max(),
+            };
+            prop_assert_eq!(interval.summary(), summary);
+            interval.add_to(&mut total);
             prop_assert_eq!(total.summary(), interval.summary());
         }
     }

@@ -14,8 +14,7 @@ pub use append_only_vec::AppendOnlyVec;
 pub use counter::Counter;
 pub use exchange::{Consumer, Producer, exchange};
 pub use latency::{
-    BUCKET_BOUNDS_NS, Distribution, GroupLatencies, IntervalHistogram, LatencySummary, PublishedLatency,
-    SourceLatencies, TotalHistogram,
+    BUCKET_BOUNDS_NS, Distribution, GroupLatencies, IntervalHistogram, PublishedLatency, SourceLatencies,
 };
 pub use run_metrics::{
     CompressionMetrics, ControlMetrics, DaemonMetrics, DirectoryMetrics, GroupMetrics, LimitingBudget,

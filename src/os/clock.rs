@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use flatcap_format::host::ClockReading;
 use rustix::io::Errno;
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
@@ -32,46 +33,28 @@ pub fn process_cpu_ns() -> u64 {
     unsigned_ns(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// The host's three clocks, read at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClockReading {
-    /// CLOCK_MONOTONIC, in nanoseconds.
-    pub mono_ns: u64,
-    /// CLOCK_BOOTTIME, in nanoseconds: monotonic time plus time in suspend.
-    pub boot_ns: u64,
-    /// CLOCK_REALTIME, in nanoseconds since 1970, UTC.
-    pub wall_ns: i64,
-}
+/// Number of attempts to read the clocks, of which the fastest counts.
+const ATTEMPTS: usize = 8;
 
-impl ClockReading {
-    /// Number of attempts, of which the fastest counts.
-    const ATTEMPTS: usize = 8;
-
-    /// Reads all clocks. Reads the monotonic clock before and after the others and keeps the
-    /// attempt with the shortest interval between the two, so that a preemption in the middle does
-    /// not skew the result.
-    pub fn now() -> Self {
-        let attempt = || {
-            let before = monotonic_ns();
-            let boot_ns = unsigned_ns(clock_gettime(ClockId::Boottime));
-            let wall_ns = signed_ns(clock_gettime(ClockId::Realtime));
-            let after = monotonic_ns();
-            (after - before, Self { mono_ns: before + (after - before) / 2, boot_ns, wall_ns })
-        };
-        let mut best = attempt();
-        for _ in 1..Self::ATTEMPTS {
-            let next = attempt();
-            if next.0 < best.0 {
-                best = next;
-            }
+/// Reads all clocks. Reads the monotonic clock before and after the others and keeps the attempt
+/// with the shortest interval between the two, so that a preemption in the middle does not skew the
+/// result.
+pub fn read_clocks() -> ClockReading {
+    let attempt = || {
+        let before = monotonic_ns();
+        let boot_ns = unsigned_ns(clock_gettime(ClockId::Boottime));
+        let wall_ns = signed_ns(clock_gettime(ClockId::Realtime));
+        let after = monotonic_ns();
+        (after - before, ClockReading { mono_ns: before + (after - before) / 2, boot_ns, wall_ns })
+    };
+    let mut best = attempt();
+    for _ in 1..ATTEMPTS {
+        let next = attempt();
+        if next.0 < best.0 {
+            best = next;
         }
-        best.1
     }
-
-    /// Returns the difference of wall time and monotonic time, in nanoseconds.
-    pub fn wall_offset_ns(&self) -> i64 {
-        self.wall_ns.wrapping_sub_unsigned(self.mono_ns)
-    }
+    best.1
 }
 
 /// The difference of wall time and monotonic time, in nanoseconds. The recorder sets it when the
@@ -134,7 +117,7 @@ impl ClockChangeTimer {
     pub fn start() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Realtime, flags)?;
-        let clocks = ClockReading::now();
+        let clocks = read_clocks();
         let watch = Self { timer, suspended_ns: clocks.boot_ns.saturating_sub(clocks.mono_ns) };
         watch.arm()?;
         Ok(watch)
@@ -159,7 +142,7 @@ impl ClockChangeDetector for ClockChangeTimer {
         if let Err(error) = self.arm() {
             tracing::error!(%error, "cannot watch the wall clock any longer: further steps will not be recorded");
         }
-        let clocks = ClockReading::now();
+        let clocks = read_clocks();
         let asleep_ns = clocks.boot_ns.saturating_sub(clocks.mono_ns);
         let change = if asleep_ns > self.suspended_ns + Self::SUSPENDED_MIN_NS {
             ClockChange::Resumed
@@ -196,7 +179,7 @@ mod tests {
     #[test]
     fn wall_time_follows_from_the_pairing() {
         let begin = monotonic_ns();
-        let reading = ClockReading::now();
+        let reading = read_clocks();
         let mono = monotonic_ns();
         let wall = signed_ns(clock_gettime(ClockId::Realtime));
         let most = monotonic_ns() - begin;

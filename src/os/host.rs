@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use flatcap_format::host::HostName;
 use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, readlinkat_raw, seek, stat};
 
 /// Maximum length of a file under /proc or /sys that is read, in bytes. A longer file is an error
@@ -354,31 +355,18 @@ fn open_regular_or_directory(path: &CStr) -> io::Result<File> {
     Ok(File::from(openat(CWD, path, flags, Mode::empty())?))
 }
 
-/// The host's identity, as far as it is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostIdentity {
-    /// Host name (uname(2)).
-    pub name: String,
-    /// Content of /etc/machine-id, if present.
-    pub machine_id: Option<String>,
-    /// Content of `/proc/sys/kernel/random/boot_id`; changes at each boot.
-    pub boot_id: Option<String>,
-}
-
-impl HostIdentity {
-    /// Reads the identity.
-    pub fn read(root: &HostRoot) -> Self {
-        let line = |relative: &str| {
-            let mut file = root.open(relative).ok()?;
-            file.read().ok()?;
-            let text = std::str::from_utf8(file.content()).ok()?.trim();
-            (!text.is_empty()).then(|| text.to_owned())
-        };
-        Self {
-            name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            machine_id: line("etc/machine-id"),
-            boot_id: line("proc/sys/kernel/random/boot_id"),
-        }
+/// Reads the names of the host.
+pub fn host_name(root: &HostRoot) -> HostName {
+    let line = |relative: &str| {
+        let mut file = root.open(relative).ok()?;
+        file.read().ok()?;
+        let text = std::str::from_utf8(file.content()).ok()?.trim();
+        (!text.is_empty()).then(|| text.to_owned())
+    };
+    HostName {
+        name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        machine_id: line("etc/machine-id"),
+        boot_id: line("proc/sys/kernel/random/boot_id"),
     }
 }
 
@@ -390,7 +378,7 @@ pub fn page_bytes() -> u64 {
 /// Returns the running kernel's boot id as a number, which identifies memory that does not survive
 /// a reboot; 0 if unknown.
 pub fn boot_id_number() -> u128 {
-    let text = HostIdentity::read(&HostRoot::new("/")).boot_id.unwrap_or_default();
+    let text = host_name(&HostRoot::new("/")).boot_id.unwrap_or_default();
     u128::from_str_radix(&text.replace('-', ""), 16).unwrap_or(0)
 }
 

@@ -9,12 +9,9 @@ pub mod directory;
 pub mod directory_handle;
 pub mod environment;
 pub mod ethtool;
-#[cfg(test)]
-mod fault;
 pub mod host;
 pub mod journal;
 pub mod local_socket;
-pub mod mapped_file;
 pub mod memory;
 pub mod mount;
 pub mod nvml;
@@ -28,10 +25,6 @@ pub mod reopening_directory;
 pub mod service_manager;
 pub mod shared_memory;
 pub mod signal;
-#[cfg(test)]
-pub(crate) mod simulated;
-#[cfg(test)]
-mod simulated_disk;
 pub mod sink;
 pub mod storage;
 pub mod thread;

@@ -4,7 +4,9 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::storage::{DataDirectory, DataDirectoryError, DiskSpace, FileEntry, Storage, StorageFile};
+use flatcap_format::storage::{DiskSpace, FileEntry, Storage, StorageFile};
+
+use super::storage::{DataDirectory, DataDirectoryError};
 
 /// A data directory that follows its path. Open files stay valid.
 #[derive(Debug)]

@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use flatcap_format::storage::ReadAt;
 use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, fstatfs, linkat, openat};
 
 use super::clock::monotonic_ns;
 use super::directory::{Directory, FileAccess};
 use super::environment;
-use super::storage::ReadAt;
 use super::wake_event::WakeEvent;
 
 /// The magic number of tmpfs in `statfs(2)`.

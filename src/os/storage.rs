@@ -1,21 +1,22 @@
 //! The data directory: create, lock and list it; write, sync and rename its files.
-//!
-//! A trait, so that tests can supply a storage that fails or crashes.
 
-use std::fmt::Debug;
 use std::fs::{File, FileTimes, Permissions, TryLockError};
 use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use flatcap_format::storage::{
+    DiskSpace, FileAttributes, FileEntry, LOCK_NAME, ReadAt, Storage, StorageFile,
+};
+use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
+use rustix::io::Errno;
+
 use super::clock::monotonic_ns;
-use super::directory::{Directory, FileAccess, open_regular};
+use super::directory::{Directory, FileAccess};
 use super::environment;
 use super::owner_rights::OwnerRights;
 use super::wake_event::WakeEvent;
-use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
-use rustix::io::Errno;
 
 /// Mode of a new data directory: full access for the owner, read access for the group.
 const DIRECTORY_MODE: u32 = 0o750;
@@ -32,216 +33,6 @@ const BLOCK_BYTES: u64 = 512;
 /// directory, so that a first run needs no privileges.
 pub fn default_directory() -> PathBuf {
     environment::directory("STATE_DIRECTORY").unwrap_or_else(|| PathBuf::from("./flatcap-data"))
-}
-
-/// A directory that segments are written to.
-pub trait Storage: Debug + Send + Sync {
-    /// Creates a file that must not exist, for appending.
-    ///
-    /// # Errors
-    /// `AlreadyExists`, or any error of the underlying system call.
-    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
-
-    /// Opens an existing file for reading, appending and truncating.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
-
-    /// Renames a file; replaces nothing.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-
-    /// Exchanges the names of two files atomically: at no time is one of the names missing or
-    /// incomplete.
-    ///
-    /// # Errors
-    /// `NotFound` if either is missing; `Unsupported` if the file system cannot; or any error of
-    /// the underlying system call.
-    fn exchange(&self, one: &str, other: &str) -> io::Result<()>;
-
-    /// Renames a file over another one, which is removed. Only for a directory that no other
-    /// process changes: [`exchange`](Self::exchange), unlike this, never recreates a name that was
-    /// removed meanwhile.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn replace(&self, from: &str, to: &str) -> io::Result<()>;
-
-    /// Removes a file.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn remove(&self, name: &str) -> io::Result<()>;
-
-    /// Syncs the directory's entries to disk.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn sync_directory(&self) -> io::Result<()>;
-
-    /// Returns the files in the directory, in no particular order. Skips names that are not UTF-8;
-    /// they are not ours.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn entries(&self) -> io::Result<Vec<FileEntry>>;
-
-    /// Returns total and available disk space.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn space(&self) -> io::Result<DiskSpace>;
-
-    /// Returns whether `name` in the directory's path still refers to an open file: neither was
-    /// removed, renamed or replaced.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn is_name_of(&self, _name: &str, _file: &dyn StorageFile) -> io::Result<bool> {
-        Ok(true)
-    }
-
-    /// Switches to the directory that is at the path now, if it is another one. Returns whether it
-    /// is.
-    ///
-    /// # Errors
-    /// The new directory cannot be created, opened or locked. Nothing has changed then.
-    fn reopen_if_moved(&self) -> io::Result<bool> {
-        Ok(false)
-    }
-
-    /// Returns whether the storage is memory (tmpfs), where a reservation takes memory from the
-    /// whole host.
-    fn is_in_memory(&self) -> bool {
-        false
-    }
-}
-
-/// A file in a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileEntry {
-    /// Name.
-    pub name: String,
-    /// Allocated space on disk, in bytes: includes preallocation after the end of the file,
-    /// excludes sparse ranges.
-    pub allocated: u64,
-    /// Inode number, which identifies the file whatever its name.
-    pub identity: u64,
-}
-
-impl FileEntry {
-    /// The identity of a file that could not be queried. It matches no other file.
-    pub const UNKNOWN: u64 = u64::MAX;
-}
-
-/// Disk space, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DiskSpace {
-    /// Total.
-    pub total: u64,
-    /// Available to this process.
-    pub available: u64,
-}
-
-/// Owner, permissions and times of a file.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct FileAttributes {
-    owner: u32,
-    group: u32,
-    mode: u32, // permission bits only
-    times: FileTimes,
-}
-
-/// A file that can be read at any offset.
-pub trait ReadAt: Debug + Send + Sync {
-    /// Reads up to the length of the buffer from `offset` on; may return less. Returns 0 at the
-    /// end.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-
-    /// Returns the current length, in bytes.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn length(&self) -> io::Result<u64>;
-
-    /// Fills the buffer from `offset` on, up to the end of the file. Returns the number of bytes
-    /// read.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn read_all_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut filled = 0;
-        while let Some(free) = buffer.get_mut(filled..).filter(|free| !free.is_empty()) {
-            match self.read_at(free, offset + filled as u64) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(filled)
-    }
-}
-
-/// A file that one thread appends to and another one syncs.
-pub trait StorageFile: ReadAt {
-    /// Appends the slices; may write only a part. Returns the number of bytes written.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
-
-    /// Preallocates disk space up to `end` without changing the file's length.
-    ///
-    /// # Errors
-    /// `Unsupported` if the file system cannot, or any error of the underlying system call.
-    fn preallocate(&self, end: u64) -> io::Result<()>;
-
-    /// Truncates the file to `length` and frees any preallocation after it.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn truncate(&self, length: u64) -> io::Result<()>;
-
-    /// Returns the allocated disk space, in bytes.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn allocated(&self) -> io::Result<u64>;
-
-    /// Returns owner, group, mode and times.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn attributes(&self) -> io::Result<FileAttributes>;
-
-    /// Sets owner, group, mode and times to those of another file.
-    ///
-    /// # Errors
-    /// `PermissionDenied` if the owner differs and this process may not change owners, or any error
-    /// of the underlying system call.
-    fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()>;
-
-    /// Returns device and inode.
-    ///
-    /// # Errors
-    /// Any error of the underlying system call.
-    fn identity(&self) -> io::Result<(u64, u64)> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// Syncs the file's content to disk (fdatasync).
-    ///
-    /// # Errors
-    /// Any error of the underlying system call. After an error, earlier writes may be lost: never
-    /// retry.
-    fn sync(&self) -> io::Result<()>;
 }
 
 /// A directory of the host's file system, opened and locked. All operations apply to the directory
@@ -279,9 +70,6 @@ pub enum DataDirectoryError {
         path: PathBuf,
     },
 }
-
-/// Name of the lock file in a data directory.
-pub const LOCK_NAME: &str = "flatcap.lock";
 
 /// A reader that checks whether a recorder runs holds the lock for a moment. So the lock is retried
 /// this many times...
@@ -422,32 +210,6 @@ impl Storage for DataDirectory {
     }
 }
 
-/// Returns whether a recorder runs in this directory, that is, holds its lock. Only reads.
-pub fn is_recording(directory: &Path) -> bool {
-    // A shared lock does not disturb other readers and leaves the file unchanged.
-    open_regular(&directory.join(LOCK_NAME))
-        .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
-}
-
-/// Returns the names of the files in a directory, in no particular order. Skips names that are not
-/// UTF-8; they are not ours.
-///
-/// # Errors
-/// Any error of the underlying system call.
-pub fn file_names(directory: &Path) -> io::Result<Vec<String>> {
-    Directory::open(directory)?.names()
-}
-
-impl ReadAt for File {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        FileExt::read_at(self, buffer, offset)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
-    }
-}
-
 #[derive(Debug)]
 struct DiskFile {
     file: File,
@@ -516,6 +278,8 @@ impl StorageFile for DiskFile {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_format::storage::is_recording;
+
     use super::*;
 
     // Proves that a reader that checks for a recorder does not keep one from starting. Another

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use flatcap_format::host::ClockReading;
+use flatcap_format::segment::{Advance, ClockCause, ClockSync, FrameKind, SegmentReader};
+use flatcap_format::storage::Storage;
+use flatcap_format::testing::simulated::SimulatedStorage;
+
 use super::SyncPolicy;
 use super::rig::Script;
-use crate::os::clock::{ClockChange, ClockChangeDetector, ClockReading};
-use crate::os::simulated::SimulatedStorage;
-use crate::os::storage::Storage;
-use crate::segment::{Advance, ClockCause, ClockSync, FrameKind, SegmentReader};
+use crate::os::clock::{ClockChange, ClockChangeDetector};
 
 /// A wall clock set forward by an hour at every third poll, twice.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 //! Execution of commands, between two batches.
 
+use flatcap_format::segment::{Marker, MarkerOrigin};
+
 use super::commands::{COMMANDS_MAX, CommandError, CommandQueue, PlanUpdate, QueuedCommand, RecorderCommand};
 use super::segment_slot::SegmentSlot;
 use crate::os::clock::monotonic_ns;
-use crate::segment::{Marker, MarkerOrigin};
 
 /// Executes the waiting commands. All slabs queued before `taken_ns` are taken and written.
 pub(super) fn run(queue: &mut CommandQueue, slot: &mut SegmentSlot, taken_ns: u64) {
@@ -127,14 +128,15 @@ fn no_segment() -> CommandError {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use flatcap_format::segment::FrameKind;
+    use flatcap_format::testing::simulated::{CrashKind, SimulatedStorage};
+
     use super::super::SyncPolicy;
     use super::super::commands::{MARK_BYTES_MAX, RecorderHandle, command_queue};
     use super::super::drain::Recorder;
     use super::super::retention::RetentionLimits;
     use super::super::rig::{FileItem, ImageReader, Script};
     use super::*;
-    use crate::os::simulated::{CrashKind, SimulatedStorage};
-    use crate::segment::FrameKind;
     use crate::slab::{Causes, Loss, SlabProducer};
 
     /// A recorder that runs step by step, the handle to send it commands, and its answers.

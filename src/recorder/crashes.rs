@@ -4,11 +4,12 @@
 //! The syncer runs beside the recorder, so operations have no fixed numbers. No test relies on any:
 //! the expected content follows from the log of the very run that crashed.
 
+use flatcap_format::testing::effort;
+use flatcap_format::testing::simulated::{CrashKind, CrashPoint, SimulatedStorage, SimulationRandom};
+
 use super::SyncPolicy;
 use super::image_checker::{ImageChecker, promises};
 use super::rig::{ImageReader, Script};
-use crate::effort;
-use crate::os::simulated::{CrashKind, CrashPoint, SimulatedStorage, SimulationRandom};
 
 /// Images of a power cut that are read per crash.
 const POWER_CUTS: u64 = 4;

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use flatcap_format::segment::{SealState, SegmentName, SideFile};
+use flatcap_format::storage::{DiskSpace, FileEntry, StorageFile};
+
 use super::retention::{
     DirectorySnapshot, EvictionPlan, RetentionLimits, Shortage, StoredFile, plan_eviction,
 };
 use crate::os::clock::NS_PER_S;
-use crate::os::storage::{DiskSpace, FileEntry, StorageFile};
-use crate::segment::{SealState, SegmentName, SideFile};
 
 /// Retry interval of a file that could not be removed: often enough for an operator who changes its
 /// rights, and rare compared with the removal of other files.

@@ -3,6 +3,8 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
+use flatcap_format::segment::{Frames, Gap, SampleSpan, SegmentWriter};
+
 use super::command_execution;
 use super::commands::CommandQueue;
 use super::gap_tracker::{GapBuffers, GapTracker};
@@ -15,7 +17,6 @@ use super::syncer::SyncerResult;
 use super::{GroupReport, RecorderReport, SourceReport};
 use crate::os::clock::monotonic_ns;
 use crate::os::wake_event::WakeEvent;
-use crate::segment::{Frames, Gap, SampleSpan, SegmentWriter};
 use crate::slab::{Causes, Inbox, Loss, SampleRange, Slab, SlabPool, TryRecvError};
 
 /// Maximum number of slabs in one write: 256 KiB of the smallest slabs (16 KiB).

@@ -1,14 +1,14 @@
 //! Tests with a failing storage: every sample is in a file or in a Gap anyway.
 
+use flatcap_format::schema::segment::GapCause;
+use flatcap_format::storage::Storage;
+use flatcap_format::testing::effort;
+use flatcap_format::testing::simulated::{CrashKind, InjectedFailure, SimulatedStorage};
 use proptest::prelude::*;
 
 use super::image_checker::{ImageChecker, promises};
 use super::rig::{FileContent, FileItem, ImageReader, Script};
 use super::{RecorderReport, SyncPolicy};
-use crate::effort;
-use crate::os::simulated::{CrashKind, InjectedFailure, SimulatedStorage};
-use crate::os::storage::Storage;
-use crate::schema::segment::GapCause;
 
 /// Checks the files as they are and after a power cut, and compares the former with the report.
 /// Returns the causes of all gaps.

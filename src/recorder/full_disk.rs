@@ -3,14 +3,15 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
+use flatcap_format::segment::{Marker, MarkerOrigin, SealState, SegmentName, SegmentWriter};
+use flatcap_format::storage::{FileAttributes, Storage, StorageFile};
+use flatcap_format::testing::simulated::{CrashKind, InjectedFailure, SimulatedStorage};
+
 use super::directory_usage::RESERVE_NAME;
 use super::retained::{fill, name};
 use super::rig::{FileItem, ImageReader, Script};
 use super::{MinFree, QuotaStorage, RetentionLimits, SyncPolicy};
 use crate::os::clock::{NS_PER_S, monotonic_ns};
-use crate::os::simulated::{CrashKind, InjectedFailure, SimulatedStorage};
-use crate::os::storage::{FileAttributes, Storage, StorageFile};
-use crate::segment::{Marker, MarkerOrigin, SealState, SegmentName, SegmentWriter};
 
 // Proves that a segment removed while it is open is noticed within a second, that the next one
 // begins, that a flush of it fails, and that its frames are reported.
@@ -157,7 +158,7 @@ fn a_slow_write_delays_no_other_file() {
         inner: Arc<dyn StorageFile>,
         capped: Arc<QuotaStorage>,
     }
-    impl crate::os::storage::ReadAt for Slow {
+    impl flatcap_format::storage::ReadAt for Slow {
         fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
             self.inner.read_at(buffer, offset)
         }

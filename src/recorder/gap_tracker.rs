@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use flatcap_format::segment::Gap;
+use flatcap_stream::{ChecksumKind, HEADER_BYTES_MAX, SliceFramer};
+
 use super::losses::LossTracker;
 use crate::metrics::Metrics;
-use crate::segment::Gap;
 use crate::slab::{LossLedger, RANGES_MAX, SampleRange};
-use crate::stream::{ChecksumKind, HEADER_BYTES_MAX, SliceFramer};
 
 /// Longest frame of a gap.
 const GAP_FRAME_BYTES_MAX: usize = HEADER_BYTES_MAX + 100;

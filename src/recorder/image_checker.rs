@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::rc::Rc;
 
+use flatcap_format::segment::{CompletenessCheck, FrameKind, SealState, SegmentName, SequenceFinding};
+use flatcap_format::testing::simulated::{CrashKind, LoggedOperation, Operation};
+
 use super::SyncPolicy;
 use super::rig::{FileContent, FileItem, RUN_ID, SOURCES, Script};
-use crate::os::simulated::{CrashKind, LoggedOperation, Operation};
-use crate::segment::{CompletenessCheck, FrameKind, SealState, SegmentName, SequenceFinding};
 use crate::slab::Causes;
 
 /// What the log of a run promises for one segment.

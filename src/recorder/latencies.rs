@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::metrics::{Consumer, GroupLatencies, IntervalHistogram, LatencySummary, Metrics, TotalHistogram};
-use crate::segment::SegmentWriter;
+use flatcap_format::histogram::{LatencySummary, TotalHistogram};
+use flatcap_format::segment::SegmentWriter;
+
+use crate::metrics::{Consumer, GroupLatencies, IntervalHistogram, Metrics};
 
 /// Latencies of one run, except those per source.
 #[derive(Debug, Clone, Default)]
@@ -115,14 +117,14 @@ impl LatencyAggregator {
                     published.read_duration.publish(&measured.read_duration);
                     let SourceAggregate::Open { run, segment } = aggregate else { continue };
                     for totals in [run, segment] {
-                        totals.lateness.add(&measured.lateness);
-                        totals.read_duration.add(&measured.read_duration);
+                        measured.lateness.add_to(&mut totals.lateness);
+                        measured.read_duration.add_to(&mut totals.read_duration);
                     }
                 }
                 metrics.recorder.build.publish(&group.build);
                 metrics.recorder.enqueue.publish(&group.enqueue);
-                run.build.add(&group.build);
-                run.enqueue.add(&group.enqueue);
+                group.build.add_to(&mut run.build);
+                group.enqueue.add_to(&mut run.enqueue);
                 group.clear();
             });
         }
@@ -134,7 +136,7 @@ impl LatencyAggregator {
             (&mut self.sync, &mut run.sync, &metrics.recorder.sync),
         ] {
             published.publish(interval);
-            total.add(interval);
+            interval.add_to(total);
             interval.clear();
         }
     }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use flatcap_format::host::ClockReading;
+use flatcap_format::segment::{ClockCause, ClockSync, Marker, MarkerOrigin};
+
 use super::segment_slot::SegmentSlot;
 use crate::metrics::LimitingBudget;
-use crate::os::clock::{ClockChange, ClockChangeDetector, ClockReading, NS_PER_S, WallOffset, monotonic_ns};
-use crate::segment::{ClockCause, ClockSync, Marker, MarkerOrigin};
+use crate::os::clock::{ClockChange, ClockChangeDetector, NS_PER_S, WallOffset, monotonic_ns};
 use crate::slab::SlabPool;
 
 /// Interval at which latencies are collected.

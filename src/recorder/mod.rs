@@ -49,7 +49,9 @@ pub use retention::{MinFree, RetentionLimits};
 pub use run_plan::RunPlan;
 pub use settings::RecorderSettings;
 
-use crate::metrics::{LatencySummary, LimitingBudget};
+use flatcap_format::histogram::LatencySummary;
+
+use crate::metrics::LimitingBudget;
 use crate::slab::Causes;
 
 /// The result of one run.

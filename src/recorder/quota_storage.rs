@@ -9,11 +9,12 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
+
 use super::directory_usage::{DirectoryUsage, RESERVE_NAME};
 use super::retention::{RetentionLimits, StoredFile, reserve_length, usable_bytes};
 use crate::metrics::DirectoryMetrics;
 use crate::os::clock::monotonic_ns;
-use crate::os::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 
 /// The unit in which file systems allocate space.
 const BLOCK_BYTES: u64 = 4096;

@@ -5,15 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use super::SyncPolicy;
-use super::rig::{FileContent, FileItem, ImageReader, RUN_ID, SOURCES, Script};
-use crate::effort;
-use crate::os::simulated::{CrashKind, CrashPoint, InjectedFailure, SimulatedStorage, SimulationRandom};
-use crate::os::storage::Storage;
-use crate::schema::segment::GapCause;
-use crate::segment::{
+use flatcap_format::schema::segment::GapCause;
+use flatcap_format::segment::{
     CompletenessCheck, DirectoryRecovery, Leftovers, RunCompleteness, SealState, SegmentName, SequenceFinding,
 };
+use flatcap_format::storage::Storage;
+use flatcap_format::testing::effort;
+use flatcap_format::testing::simulated::{
+    CrashKind, CrashPoint, InjectedFailure, SimulatedStorage, SimulationRandom,
+};
+
+use super::SyncPolicy;
+use super::rig::{FileContent, FileItem, ImageReader, RUN_ID, SOURCES, Script};
 
 /// Crashes per recovery.
 const CRASHES: usize = 6;
@@ -202,9 +205,10 @@ fn damaged_files_are_set_aside() {
         let mut looker = ImageReader::new();
         let mut before: BTreeMap<String, Rc<FileContent>> = looker.read_image(&whole).into_iter().collect();
         let whole = before.remove(&name.to_string()).unwrap();
-        let recovered = crate::segment::recover(&directory, name, &Leftovers::default(), false).unwrap();
+        let recovered =
+            flatcap_format::segment::recover(&directory, name, &Leftovers::default(), false).unwrap();
         assert!(!recovered.damage.is_empty(), "byte {at}");
-        let damaged = path.with_file_name(name.side_file(crate::segment::SideFile::Damaged));
+        let damaged = path.with_file_name(name.side_file(flatcap_format::segment::SideFile::Damaged));
         assert_eq!(std::fs::read(damaged).unwrap(), bytes, "set aside as it was");
         let found = super::rig::read(&path);
         assert!(found.is_sealed && found.damage.is_empty(), "{:?}", found.damage);
@@ -248,7 +252,7 @@ fn a_write_cut_short_is_no_damage() {
         let storage = SimulatedStorage::new(1);
         let file = storage.create(&name.to_string()).unwrap();
         file.append(&[IoSlice::new(&bytes[..length])]).unwrap();
-        crate::segment::recover(&storage, name, memory, false).unwrap()
+        flatcap_format::segment::recover(&storage, name, memory, false).unwrap()
     };
     let whole = recovered(end, &memory);
     assert!(whole.damage.is_empty() && whole.set_aside.is_empty(), "{whole:?}");

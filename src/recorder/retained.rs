@@ -7,13 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use flatcap_format::segment::{SealState, SegmentName, SideFile};
+use flatcap_format::storage::{DiskSpace, FileEntry, Storage, StorageFile};
+use flatcap_format::testing::simulated::{
+    InjectedFailure, LoggedOperation, Operation, SimulatedStorage, SimulationRandom,
+};
+
 use super::rig::Script;
 use super::{MinFree, QuotaStorage, RetentionLimits, SyncPolicy};
 use crate::metrics::DirectoryMetrics;
 use crate::os::clock::NS_PER_S;
-use crate::os::simulated::{InjectedFailure, LoggedOperation, Operation, SimulatedStorage, SimulationRandom};
-use crate::os::storage::{DiskSpace, FileEntry, Storage, StorageFile};
-use crate::segment::{SealState, SegmentName, SideFile};
 
 const PAGE_BYTES: u64 = 4096;
 const FOREIGN: [&str; 2] = ["notes.txt", "0000000000-20200101T000000Z-000000000000002A.bin"];

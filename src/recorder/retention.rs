@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use crate::os::storage::DiskSpace;
-use crate::segment::SegmentName;
+use flatcap_format::segment::SegmentName;
+use flatcap_format::storage::DiskSpace;
 
 /// Limits of the data directory. To keep them, the oldest segments are removed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,10 +236,10 @@ pub(super) fn reserve_length(stock: DirectorySnapshot<'_>, limits: &RetentionLim
 
 #[cfg(test)]
 mod tests {
+    use flatcap_format::segment::SealState;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::segment::SealState;
 
     fn file(number: u64, allocated: u64, age_ns: u64) -> StoredFile {
         let name = SegmentName { number, created_s: 0, run_id: 1, state: SealState::Sealed };

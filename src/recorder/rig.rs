@@ -4,22 +4,25 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{QuotaStorage, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy};
-use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use crate::metrics::{Metrics, SourceMetrics};
-use crate::os::clock::{ClockChange, ClockChangeDetector, ClockReading};
-use crate::os::simulated::{SimulatedStorage, SimulationRandom};
-use crate::os::storage::Storage;
-use crate::os::wake_event::WakeEvent;
-use crate::segment::{
-    Advance, Damage, FrameKind, Gap, HostName, Leftovers, LiveCompressor, SampleView, SegmentHeader,
-    SegmentReader, SourceInfo, SourceKind,
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::host::ClockReading;
+use flatcap_format::host::HostName;
+use flatcap_format::segment::{
+    Advance, Damage, FrameKind, Gap, Leftovers, LiveCompressor, SampleView, SegmentHeader, SegmentReader,
+    SourceInfo, SourceKind,
 };
+use flatcap_format::storage::Storage;
+use flatcap_format::testing::simulated::{SimulatedStorage, SimulationRandom};
+use flatcap_stream::{ChecksumKind, Framer};
+
+use super::{QuotaStorage, Recorder, RecorderReport, RecorderSettings, RetentionLimits, RunPlan, SyncPolicy};
+use crate::metrics::{Metrics, SourceMetrics};
+use crate::os::clock::{ClockChange, ClockChangeDetector, read_clocks};
+use crate::os::wake_event::WakeEvent;
 use crate::slab::{
     Arena, Causes, Geometry, Inbox, LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer,
     SlabProducerSettings, slab_queue,
 };
-use crate::stream::{ChecksumKind, Framer};
 
 pub(super) const SOURCES: u16 = 2;
 pub(super) const RUN_ID: u64 = 42;
@@ -139,7 +142,7 @@ impl Script {
             agent_version: "test".into(),
             checksum: ChecksumKind::Xxh3,
             frame_max: 1 << 16,
-            clocks: ClockReading::now(),
+            clocks: read_clocks(),
             reorder_window_ns: 0,
             sources: (0..SOURCES).map(source).collect(),
             clock_table: Vec::new(),

@@ -1,7 +1,8 @@
 //! The plan of a run: how its segments are written.
 
+use flatcap_format::segment::{Attachment, LiveCompressor, SegmentHeader};
+
 use super::policy::SyncPolicy;
-use crate::segment::{Attachment, LiveCompressor, SegmentHeader};
 
 /// Settings that are the same in every segment of a run, until a reload changes them.
 #[derive(Debug, Clone)]

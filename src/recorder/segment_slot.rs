@@ -4,6 +4,10 @@
 use std::io;
 use std::sync::Arc;
 
+use flatcap_format::host::ClockReading;
+use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentWriter};
+use flatcap_format::storage::Storage;
+
 use super::gap_tracker::GapTracker;
 use super::latencies::LatencyAggregator;
 use super::limit_warning::LimitWarning;
@@ -12,9 +16,7 @@ use super::quota_storage::QuotaStorage;
 use super::run_plan::RunPlan;
 use super::syncer::{Syncer, SyncerResult};
 use crate::metrics::{Metrics, RecorderMetrics};
-use crate::os::clock::{ClockReading, monotonic_ns};
-use crate::os::storage::Storage;
-use crate::segment::{SealState, SegmentHeader, SegmentName, SegmentOptions, SegmentWriter};
+use crate::os::clock::monotonic_ns;
 
 /// ENOENT: the last storage error after the removal of an open segment.
 const ENOENT: i32 = 2;

@@ -10,12 +10,12 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use flatcap_format::segment::{SealedSegment, SegmentName, SegmentWriter};
+use flatcap_format::storage::{Storage, StorageFile};
 
 use super::quota_storage::QuotaStorage;
 use crate::os::clock::{NS_PER_S, monotonic_ns};
-use crate::os::storage::{Storage, StorageFile};
 use crate::os::thread;
-use crate::segment::{SealedSegment, SegmentName, SegmentWriter};
 
 /// A run shorter than this reserves nothing: that would only load the file system.
 const RESERVE_AFTER_NS: u64 = 5 * NS_PER_S;

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
+use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 
 use super::budget::{BudgetDecision, CpuMeter, Overhead, SampleCost, StrideChange};
 use super::group_command::{CommandReceiver, GroupCommand, ReceivedCommand};
@@ -19,7 +20,6 @@ use super::sampler::{OpenedSampler, ReadError};
 use super::schedule::{Due, Schedule};
 use super::wait::Waiter;
 use crate::config::{self, GroupName};
-use crate::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use crate::metrics::{GroupLatencies, LimitingBudget, Metrics, Producer};
 use crate::os::clock::{NS_PER_S, WallOffset, monotonic_ns, thread_cpu_ns};
 use crate::os::wake_event::{WakeEvent, WakeReason};
@@ -535,13 +535,14 @@ fn cap(metrics: &Metrics) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_stream::ChecksumKind;
+
     use super::*;
     use crate::config::Config;
     use crate::metrics::{SourceMetrics, exchange};
     use crate::os::thread;
     use crate::sampling::sources::synthetic::SyntheticSampler;
     use crate::slab::{Arena, Geometry, LossLedger, OnFull, SlabPool, SlabProducerSettings, slab_queue};
-    use crate::stream::ChecksumKind;
 
     const PERIOD_NS: u64 = 10_000_000;
 

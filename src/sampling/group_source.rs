@@ -3,10 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
+use flatcap_format::frame::Envelope;
+
 use super::budget::SourceBudget;
 use super::offloaded_read::OffloadedRead;
 use super::sampler::OpenedSampler;
-use crate::frame::Envelope;
 use crate::metrics::SourceMetrics;
 use crate::slab::SampleMeta;
 

@@ -154,6 +154,8 @@ mod tests {
 
     use crossbeam_channel::{Receiver, bounded};
     use flatbuffers::FlatBufferBuilder;
+    use flatcap_format::frame::Incomplete;
+    use flatcap_stream::ChecksumKind;
 
     use super::super::group::{OFFLOADED_END_NS, SamplerGroup};
     use super::super::group_command::{CommandReceiver, command_channel};
@@ -162,7 +164,6 @@ mod tests {
     use super::super::wait::Waiter;
     use super::*;
     use crate::config::{Config, GroupName};
-    use crate::frame::Incomplete;
     use crate::metrics::{Consumer, Metrics, SourceMetrics, exchange};
     use crate::os::clock::monotonic_ns;
     use crate::os::wake_event::WakeEvent;
@@ -172,7 +173,6 @@ mod tests {
         Arena, Causes, Geometry, LossLedger, QueueReceiver, Slab, SlabPool, SlabProducer,
         SlabProducerSettings, slab_queue,
     };
-    use crate::stream::ChecksumKind;
 
     const MS: u64 = 1_000_000;
 

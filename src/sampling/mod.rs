@@ -29,4 +29,4 @@ pub use name_filter::{CachedNameFilter, NameFilter};
 pub use sampler::{FixedSampler, OpenedSampler, ReadError, Sampler};
 pub use schedule::{Due, Schedule};
 
-pub use crate::frame::Incomplete;
+pub use flatcap_format::frame::Incomplete;

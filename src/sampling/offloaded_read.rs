@@ -216,9 +216,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use flatbuffers::FlatBufferBuilder;
+    use flatcap_format::frame::Incomplete;
 
     use super::*;
-    use crate::frame::Incomplete;
     use crate::sampling::Sampler;
 
     const TIMEOUT_NS: u64 = 1_000;

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::io;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_format::frame::{FrameTemplate, Incomplete};
 
-use crate::frame::{FrameTemplate, Incomplete};
 use crate::os::program::KillHandle;
 
 /// An open source whose payloads are built from scratch each time. It owns its files and buffers.

@@ -26,9 +26,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use flatcap_stream::ChecksumKind;
+
 use super::slab::Slab;
 use crate::os::shared_memory::{MappedPages, SharedMemory, SharedNumber, SharedSlice};
-use crate::stream::ChecksumKind;
 
 pub(super) const MAGIC: [u8; 8] = *b"FCSLABS1";
 /// Alignment of each part: a page.

@@ -8,15 +8,16 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use flatcap_format::schema::envelope;
+use flatcap_format::storage::ReadAt;
+use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
+
 use super::arena::{
     ARENA_FILE_SUFFIX, Geometry, HEADER_NUMBERS, MAGIC, SOURCES_MAX, boot_numbers, checksum_from_number,
     is_arena_file_name,
 };
 use crate::os::host;
 use crate::os::shared_memory::SharedMemoryFile;
-use crate::os::storage::ReadAt;
-use crate::schema::envelope;
-use crate::stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
 
 /// A killed process releases its memory within milliseconds; one that hangs in the kernel is given
 /// up after this time.
@@ -247,11 +248,11 @@ impl ArenaHeader {
 mod tests {
     use std::sync::Arc;
 
+    use flatcap_format::schema::frame::FrameHeader;
     use proptest::prelude::*;
 
     use super::*;
     use crate::os::wake_event::WakeEvent;
-    use crate::schema::frame::FrameHeader;
     use crate::slab::arena::{Arena, Owner, arena_file_name};
     use crate::slab::{
         LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,

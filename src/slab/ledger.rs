@@ -183,8 +183,9 @@ impl Overflow {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_format::schema::segment::GapCause;
+
     use super::*;
-    use crate::schema::segment::GapCause;
 
     // Proves that the bits are those of the file format.
     #[test]

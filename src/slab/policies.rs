@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use flatcap_stream::ChecksumKind;
 use proptest::prelude::*;
 
 use super::arena::{Arena, Geometry};
@@ -16,7 +17,6 @@ use crate::metrics::GroupMetrics;
 use crate::os::clock::monotonic_ns;
 use crate::os::thread;
 use crate::os::wake_event::WakeEvent;
-use crate::stream::ChecksumKind;
 
 const SOURCES_A_GROUP: u16 = 2;
 const SLAB_BYTES: usize = 256;

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use flatcap_stream::ChecksumKind;
+
 use super::arena::SequenceCounters;
 use super::ledger::{Causes, Loss, LossLedger};
 use super::pool::SlabPool;
@@ -11,7 +13,6 @@ use super::slab::{FrameMeta, Slab};
 use crate::metrics::GroupMetrics;
 use crate::os::clock::monotonic_ns;
 use crate::os::wake_event::WakeEvent;
-use crate::stream::ChecksumKind;
 
 /// If the next tick is at most this far off, an old slab stays open during a backlog, to be filled.
 const DEFERRED_MAX_NS: u64 = 1_000_000_000;
@@ -358,13 +359,13 @@ impl Drop for BlockedWait<'_> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use flatcap_stream::{KindDeframer, SliceReader};
     use proptest::prelude::*;
 
     use super::*;
     use crate::slab::arena::{Arena, Geometry};
     use crate::slab::queue::{QueueReceiver, TryRecvError, slab_queue};
     use crate::slab::slab::SampleRange;
-    use crate::stream::{KindDeframer, SliceReader};
 
     const SOURCES: u16 = 3;
     const PAYLOAD_BYTES: usize = 64;

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use flatcap_stream::HEADER_BYTES_MAX;
+
 use crate::os::shared_memory::{SharedNumber, SharedSlice};
-use crate::stream::HEADER_BYTES_MAX;
 
 /// Maximum number of sample ranges in one slab; a slab with more is queued early. A range ends
 /// where a source's numbers jump, so this limits the losses that one slab can show, not its frames.

@@ -11,14 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-use flatcap::block::CompressionOptions;
 use flatcap::compress::{CompressJob, NamedSourceCompression, ReplaceMode, compress_segment};
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
-use flatcap::os::storage::{
-    DataDirectory, DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile,
-};
-use flatcap::segment::{DirectoryRecovery, Leftovers, SegmentName};
-use flatcap::stream::ChecksumKind;
+use flatcap::os::storage::DataDirectory;
+use flatcap_format::block::CompressionOptions;
+use flatcap_format::segment::{DirectoryRecovery, Leftovers, SegmentName};
+use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
+use flatcap_stream::ChecksumKind;
 
 use crate::crafted::{every_frame_kind, fixture};
 use crate::rig::{Rig, finish, finish_within, signal};

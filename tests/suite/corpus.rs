@@ -6,14 +6,14 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use flatcap::block::{BlockEncoder, Codec, CompressionOptions, Layout, SourceCompression};
-use flatcap::os::storage::ReadAt;
-use flatcap::schema::segment::SegmentHeader;
-use flatcap::segment::{
+use flatcap_format::block::{BlockEncoder, Codec, CompressionOptions, Layout, SourceCompression};
+use flatcap_format::schema::segment::SegmentHeader;
+use flatcap_format::segment::{
     ClockSync, CompressedWriter, FrameKind, Gap, Marker, SegmentOptions, SegmentReader, SourceInfo,
     SourceKind, Trailer,
 };
-use flatcap::stream::{ChecksumKind, SliceFramer};
+use flatcap_format::storage::ReadAt;
+use flatcap_stream::{ChecksumKind, SliceFramer};
 
 use crate::crafted::{
     MemoryFile, NUMBER, RUN, SegmentBuilder, every_frame_kind, fixture, framed, gap, header, marker,

@@ -7,15 +7,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap::os::clock::ClockReading;
-use flatcap::os::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
-use flatcap::segment::{
-    Advance, Attachment, ClockCause, ClockSync, FrameKind, Frames, Gap, HostName, Marker, MarkerOrigin,
-    SampleSpan, SealState, SegmentError, SegmentHeader, SegmentName, SegmentOptions, SegmentReader,
-    SegmentWriter, SourceInfo, SourceKind, Verification, VerificationReport,
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::host::ClockReading;
+use flatcap_format::host::HostName;
+use flatcap_format::segment::{
+    Advance, Attachment, ClockCause, ClockSync, FrameKind, Frames, Gap, Marker, MarkerOrigin, SampleSpan,
+    SealState, SegmentError, SegmentHeader, SegmentName, SegmentOptions, SegmentReader, SegmentWriter,
+    SourceInfo, SourceKind, Verification, VerificationReport,
 };
-use flatcap::stream::{ChecksumKind, SliceFramer};
+use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
+use flatcap_stream::{ChecksumKind, SliceFramer};
 
 pub const RUN: u64 = 0x0123_4567_89ab_cdef;
 pub const NUMBER: u64 = 7;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use flatcap::os::clock::monotonic_ns;
 use flatcap::sampling::sources::synthetic::{point, value};
-use flatcap::schema::frame::TelemetryFrame;
-use flatcap::schema::synthetic::Point;
+use flatcap::schemas::synthetic::Point;
 use flatcap::slab::CrashedRun;
+use flatcap_format::schema::frame::TelemetryFrame;
 use serde_json::Value;
 
 use crate::independent_reader;

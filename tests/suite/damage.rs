@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use flatcap::os::storage::ReadAt;
-use flatcap::segment::{FrameKind, SegmentReader, Verification, VerificationReport};
-use flatcap::stream::ChecksumKind;
+use flatcap_format::segment::{FrameKind, SegmentReader, Verification, VerificationReport};
+use flatcap_format::storage::ReadAt;
+use flatcap_format::testing::effort;
+use flatcap_stream::ChecksumKind;
 
 use crate::crafted::{
     MemoryFile, SegmentBuilder, SegmentContents, every_frame_kind, framed, header, marker, read_contents,
     read_rest, small_segment, source, verify_bytes,
 };
-use crate::effort;
 use crate::rig::Rig;
 
 /// Records a small sealed segment of the synthetic source.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use flatbuffers::root;
-use flatcap::schema::segment::{Footer, Gap, GapCause, Trailer};
+use flatcap_format::schema::segment::{Footer, Gap, GapCause, Trailer};
 use serde_json::Value;
 
 use crate::rig::{CallResult, Rig, eventually, finish, number, signal};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use flatcap::schema::market::iex::Message;
-use flatcap::segment::{Advance, FrameKind, list};
+use flatcap::schemas::market::iex::Message;
+use flatcap_format::segment::{Advance, FrameKind, list};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use flatcap::import::{ImportLimits, ImportSource, RunWriter};
 use flatcap::os::storage::DataDirectory;
-use flatcap::stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
+use flatcap_stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use serde_json::Value;
 
 use crate::rig::{CallResult, Rig, eventually, finish, has_segment, number, signal};

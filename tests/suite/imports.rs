@@ -216,7 +216,10 @@ fn a_cycle_is_found() {
         file("lib.rs", "pub mod a;\npub mod b;\nmod c;\n"),
         file("a/mod.rs", "mod x;\nmod y;\npub use x::X;\npub use self::y::{self as other, Y};\n"),
         file("a/x.rs", "use super::Y;\npub struct X(Y);\n"),
-        file("a/y.rs", "// super::super::b\npub struct Y;\nfn f() { let _ = super::X::new(\"crate::b\"); }\n"),
+        file(
+            "a/y.rs",
+            "// super::super::b\npub struct Y;\nfn f() { let _ = super::X::new(\"crate::b\"); }\n",
+        ),
         file("b.rs", "use crate::{\n    a::X,\n    c::{self, C},\n};\npub struct B(X);\n"),
         file("c.rs", "pub struct C;\n"),
     ]);

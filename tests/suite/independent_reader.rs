@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use flatbuffers::root;
-use flatcap::schema::frame::TelemetryFrame;
-use flatcap::schema::segment::{Attachment, ClockSync, Footer, Gap, Index, SegmentHeader, Trailer};
+use flatcap_format::schema::frame::TelemetryFrame;
+use flatcap_format::schema::segment::{Attachment, ClockSync, Footer, Gap, Index, SegmentHeader, Trailer};
 
 use crate::rig::Rig;
 

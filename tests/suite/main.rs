@@ -30,8 +30,6 @@ mod crash_recovery;
 mod damage;
 mod disk;
 mod dumping;
-#[path = "../../src/effort.rs"]
-mod effort;
 mod fallback;
 mod follow;
 mod hosts;

@@ -10,8 +10,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use flatcap::cli::{self, ExitStatus};
-use flatcap::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
-use flatcap::segment::{Advance, Elapsed, FrameKind, RecordingStart, SegmentReader};
+use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
+use flatcap_format::segment::{Advance, Elapsed, FrameKind, RecordingStart, SegmentReader};
 
 use crate::rig::{Rig, finish, signal};
 use crate::seeking::{

@@ -77,7 +77,7 @@ fn ten_thousand_samples_a_second_are_accounted_for() {
         crate::independent_reader::samples(&path, |sample| {
             assert!(last_seq.is_none_or(|last| sample.seq > last), "in order");
             last_seq = Some(sample.seq);
-            let point = flatbuffers::root::<flatcap::schema::synthetic::Point<'_>>(sample.payload).unwrap();
+            let point = flatbuffers::root::<flatcap::schemas::synthetic::Point<'_>>(sample.payload).unwrap();
             let expected = flatcap::sampling::sources::synthetic::point(0, sample.seq);
             assert_eq!(point.counter(), expected.counter);
             assert_eq!(point.wave().to_bits(), expected.wave.to_bits());
@@ -170,7 +170,7 @@ fn rotation_by_age() {
     let config = rig.write("aged.toml", "[storage]\nsegment_age = \"1s\"\n");
     let args = ["--config", config.to_str().unwrap(), "--source", "load@10ms"];
     rig.record_until(&args, "two segments", || rig.data().is_dir() && rig.segments("bin").len() >= 2);
-    let begun_ns = |path| flatcap::segment::SegmentReader::open(path).unwrap().header().clocks.mono_ns;
+    let begun_ns = |path| flatcap_format::segment::SegmentReader::open(path).unwrap().header().clocks.mono_ns;
     let begun_ns: Vec<u64> = rig.segments("bin").iter().map(|path| begun_ns(path)).collect();
     assert!(begun_ns.windows(2).all(|pair| pair[1] - pair[0] >= AGE_NS), "{begun_ns:?}");
     assert_eq!(rig.verify()["intact"], true);

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
-use flatcap::schema::frame::TelemetryFrame;
+use flatcap_format::schema::frame::TelemetryFrame;
 
 use crate::rig::{Rig, finish, number, signal};
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use flatcap::block::{BlockDecoder, BlockEncoder, ColumnSelection, SourceCompression};
-use flatcap::segment::{Advance, SegmentReader};
+use flatcap_format::block::{BlockDecoder, BlockEncoder, ColumnSelection, SourceCompression};
+use flatcap_format::segment::{Advance, SegmentReader};
 use serde_json::Value;
 
 /// A temporary data directory and run directory, removed after the test.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use flatcap::segment::{Advance, FrameKind, Marker, SegmentReader};
+use flatcap_format::segment::{Advance, FrameKind, Marker, SegmentReader};
 use serde_json::Value;
 
 use crate::rig::{Process, Rig, assert_ticks, eventually, number};

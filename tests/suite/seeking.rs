@@ -4,17 +4,18 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
-use proptest::prelude::*;
-
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap::os::clock::ClockReading;
-use flatcap::os::storage::{DataDirectory, Storage};
-use flatcap::replay::{MergedReader, ReplayFilter, ReplayItem};
-use flatcap::segment::{
-    ClockCause, ClockSync, Frames, HostName, ListedSegment, LiveCompressor, SampleSpan, SealState,
-    SegmentHeader, SegmentName, SegmentOptions, SegmentWriter, SourceInfo, SourceKind, list, select,
+use flatcap::os::storage::DataDirectory;
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::host::ClockReading;
+use flatcap_format::host::HostName;
+use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
+use flatcap_format::segment::{
+    ClockCause, ClockSync, Frames, ListedSegment, LiveCompressor, SampleSpan, SealState, SegmentHeader,
+    SegmentName, SegmentOptions, SegmentWriter, SourceInfo, SourceKind, list, select,
 };
-use flatcap::stream::{ChecksumKind, SliceFramer};
+use flatcap_format::storage::Storage;
+use flatcap_stream::{ChecksumKind, SliceFramer};
+use proptest::prelude::*;
 
 pub const NS_PER_S: u64 = 1_000_000_000;
 pub const SEGMENTS: u64 = 40;

@@ -6,7 +6,7 @@ use std::path::Path;
 use flatbuffers_reflection::reflection::root_as_schema;
 use flatcap::config::{Config, SourceConfig, format_duration};
 use flatcap::sampling::sources::{CATALOG, SourceSpec, self_source, synthetic};
-use flatcap::schema::{CompiledSchema, MetricKind};
+use flatcap_format::schema::{CompiledSchema, MetricKind};
 
 const DOCUMENT: &str = "docs/SOURCES.md";
 const HEAD: &str = "# Sources\n\n\

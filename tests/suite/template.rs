@@ -1,7 +1,7 @@
 //! Compares templates with the schema-driven decoder: only the patched values change.
 
-use flatcap::schema::CompiledSchema;
-use flatcap::stream::{FrameTemplate, TemplateError, TemplatePatch};
+use flatcap_format::frame::{FrameTemplate, TemplateError, TemplatePatch};
+use flatcap_format::schema::CompiledSchema;
 use serde_json::Value;
 
 fn fixture(name: &str) -> Vec<u8> {

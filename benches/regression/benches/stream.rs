@@ -7,10 +7,8 @@
 use std::hint::black_box;
 use std::io::BufReader;
 
-use flatcap::stream::{
-    ChecksumKind, FrameDecoder, FrameTemplate, Framer, KindDeframer, SliceFramer, SliceReader, TemplateField, StreamReader,
-    StreamWriter, salvage,
-};
+use flatcap_stream::{ChecksumKind, FrameDecoder, Framer, KindDeframer, SliceFramer, SliceReader, StreamReader, StreamWriter, salvage};
+use flatcap_format::frame::{FrameTemplate, TemplateField};
 use flatbuffers::FlatBufferBuilder;
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use synthetic::flatcap::synthetic::{Point, PointArgs};

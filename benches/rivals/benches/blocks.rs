@@ -17,17 +17,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap::block::{BlockDecoder, ColumnSelection, FieldRef, ValueType as Of};
+use flatcap_format::block::{BlockDecoder, ColumnSelection, FieldRef, ValueType as Of};
 use flatcap::compress::{
     CompressJob, CompressOutcome, NamedSourceCompression, ReplaceMode, compress_segment,
 };
-use flatcap::frame::ENVELOPE_BYTES;
+use flatcap_format::frame::ENVELOPE_BYTES;
 use flatcap::os::clock::thread_cpu_ns;
-use flatcap::os::storage::{DataDirectory, Storage};
-use flatcap::replay::{MergedReader, ReplayFilter, ReplayItem};
-use flatcap::schema::{CompiledSchema, FieldValue, Projection, envelope};
-use flatcap::segment::{Advance, FrameKind, list};
-use flatcap::stream::{KindDeframer, SliceReader};
+use flatcap::os::storage::DataDirectory;
+use flatcap_format::storage::Storage;
+use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
+use flatcap_format::schema::{CompiledSchema, FieldValue, Projection, envelope};
+use flatcap_format::segment::{Advance, FrameKind, list};
+use flatcap_stream::{KindDeframer, SliceReader};
 use flatcap_rivals::blocks::blocks;
 use flatcap_rivals::recording::{CHECKSUM, Recording};
 use flatcap_rivals::records::Random;
@@ -69,7 +70,7 @@ impl Subject {
         let mut job = CompressJob {
             storage: &*storage,
             compression: &NamedSourceCompression::default(),
-            block_bytes: flatcap::block::RAW_BYTES_DEFAULT,
+            block_bytes: flatcap_format::block::RAW_BYTES_DEFAULT,
             min_free: 0,
             replace_mode: ReplaceMode::ExchangeOrReplace,
             after_slice: &mut |_| true,

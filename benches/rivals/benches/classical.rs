@@ -11,10 +11,7 @@ use std::io::Cursor;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use flatbuffers::FlatBufferBuilder;
-use flatcap::stream::{
-    Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, DefaultDeframer, DefaultFramer, Deframer,
-    StreamReader, XxHash64,
-};
+use flatcap_stream::{Checksum, ChecksumDeframer, ChecksumFramer, Crc16, Crc32, DefaultDeframer, DefaultFramer, Deframer, StreamReader, XxHash64};
 use flatcap_rivals::{
     EVENT_BYTES, TelemetryEvent, read_stream, settings, write_expert, write_simple, write_simple_into,
 };

@@ -21,10 +21,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use flatcap::stream::{
-    ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, Error, Framer, Result,
-    SliceDeframer, SliceFramer, SliceReader, StreamReader, StreamWriter, XxHash64,
-};
+use flatcap_stream::{ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, Error, Framer, Result, SliceDeframer, SliceFramer, SliceReader, StreamReader, StreamWriter, XxHash64};
 use flatcap_rivals::evolution::{
     AnyFraming, AnyMessage, Block, EnumReader, EnumWriter, Message, ObjectMessage, ObjectReader,
     ObjectWriter, Telemetry, Tick, builder, frame_by_template,

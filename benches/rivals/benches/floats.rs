@@ -12,7 +12,7 @@
 //!
 //! `cargo bench --bench floats`
 
-use flatcap::block::{Codec, Layout, RAW_BYTES_DEFAULT};
+use flatcap_format::block::{Codec, Layout, RAW_BYTES_DEFAULT};
 use flatcap_rivals::packers::{Flatcap, HEAD, Outcome, Packer, Parquet, compare, print};
 use flatcap_rivals::rig::{self, Kind};
 use flatcap_rivals::tables::Floats;

@@ -16,8 +16,8 @@
 
 use std::time::Instant;
 
-use flatcap::block::{Codec, Layout};
-use flatcap::stream::ChecksumKind;
+use flatcap_format::block::{Codec, Layout};
+use flatcap_stream::ChecksumKind;
 use flatcap_rivals::keepers::{BareCodec, Blocks, Keeper, Mcap, Riegeli};
 use flatcap_rivals::records::Records;
 use flatcap_rivals::rounds::Quartiles;

@@ -25,13 +25,11 @@ use std::time::Duration;
 
 use flatcap::import::{ImportJob, ImportLimits, ImportProgress, lobster};
 use flatcap::os::storage::DataDirectory;
-use flatcap::replay::{MergedReader, ReplayFilter, ReplayItem};
-use flatcap::schema::market::lobster as wire;
-use flatcap::segment::{Advance, FrameKind, SegmentReader, list};
-use flatcap::stream::{
-    ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, FrameTemplate, Framer,
-    SliceDeframer, SliceReader, StreamReader, StreamWriter, TemplateField, TemplateList, XxHash64,
-};
+use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
+use flatcap::schemas::market::lobster as wire;
+use flatcap_format::segment::{Advance, FrameKind, SegmentReader, list};
+use flatcap_stream::{ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, Framer, SliceDeframer, SliceReader, StreamReader, StreamWriter, XxHash64};
+use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList};
 use flatcap_rivals::rounds::{Quartiles, Runner, Work, rounds};
 
 #[path = "../../../tests/generators/lobster.rs"]

@@ -15,14 +15,14 @@ use std::time::Instant;
 
 use flatbuffers::root;
 use flatcap::config::Config;
-use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
 use flatcap::os::host::HostRoot;
 use flatcap::sampling::OpenedSampler;
 use flatcap::sampling::sources::{CATALOG, OpenContext};
-use flatcap::schema::frame::root_as_telemetry_frame;
-use flatcap::schema::host::Cpu;
-use flatcap::schema::{CompiledSchema, FieldValue, PathStep, Projection, Visitor};
-use flatcap::stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
+use flatcap_format::schema::frame::root_as_telemetry_frame;
+use flatcap::schemas::host::Cpu;
+use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, Projection, Visitor};
+use flatcap_stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use serde::Deserialize;
 
 const FIELDS: [&str; 3] = ["total.user", "total.idle", "context_switches"];

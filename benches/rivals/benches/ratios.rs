@@ -11,10 +11,7 @@ use std::hint::black_box;
 use std::io::{BufReader, Write};
 use std::time::Instant;
 
-use flatcap::stream::{
-    Checksum, ChecksumDeframer, ChecksumFramer, Crc16, DefaultDeframer, DefaultFramer, Framer, SliceDeframer,
-    SliceReader, StreamReader, XxHash64,
-};
+use flatcap_stream::{Checksum, ChecksumDeframer, ChecksumFramer, Crc16, DefaultDeframer, DefaultFramer, Framer, SliceDeframer, SliceReader, StreamReader, XxHash64};
 use flatcap_rivals::framing::{STREAM_BYTES, copy_in_place, frame_all, stream};
 use memmap2::Mmap;
 
@@ -186,7 +183,7 @@ fn framing(size: usize) {
     let mut to = buffer();
     let ours = || {
         let source = BufReader::with_capacity(64 << 10, black_box(&plain[..]));
-        read_source(source, ChecksumDeframer::new(flatcap::stream::NoChecksum))
+        read_source(source, ChecksumDeframer::new(flatcap_stream::NoChecksum))
     };
     let target = if small { "<= 2" } else { "-" };
     measure(pair(format!("read by copy, buffered, none, {size} B"), target, count, ours, || {
@@ -245,7 +242,7 @@ fn mapped_file() {
             measure(pair(name, "<= 0.33", COUNT, ours, other));
         } else {
             let ours = || read_slice(&map, DefaultDeframer::new());
-            let other = || read_source(source(), ChecksumDeframer::new(flatcap::stream::NoChecksum));
+            let other = || read_source(source(), ChecksumDeframer::new(flatcap_stream::NoChecksum));
             measure(pair(name, "<= 0.33", COUNT, ours, other));
         }
     }

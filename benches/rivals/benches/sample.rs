@@ -8,14 +8,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use flatcap::frame::{Envelope, Incomplete, Stamp};
+use flatcap_format::frame::{Envelope, Incomplete, Stamp};
 use flatcap::os::wake_event::WakeEvent;
 use flatcap::sampling::FixedSampler;
 use flatcap::sampling::sources::synthetic::{SyntheticSampler, point};
 use flatcap::slab::{
     Arena, Geometry, LossLedger, OnFull, SampleMeta, SlabPool, SlabProducer, SlabProducerSettings, slab_queue,
 };
-use flatcap::stream::{ChecksumKind, StreamWriter};
+use flatcap_stream::{ChecksumKind, StreamWriter};
 use serde::Serialize;
 
 #[derive(Serialize)]

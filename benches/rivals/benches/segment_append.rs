@@ -11,8 +11,9 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap::os::storage::{DataDirectory, Storage};
-use flatcap::stream::{ChecksumKind, StreamWriter};
+use flatcap::os::storage::DataDirectory;
+use flatcap_format::storage::Storage;
+use flatcap_stream::{ChecksumKind, StreamWriter};
 use flatcap_rivals::segments::{BATCH_SLABS, FilledSlab, header, median, slabs, source, write};
 use rustix::fs::{FallocateFlags, fallocate};
 

@@ -12,9 +12,10 @@ use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use flatcap::os::storage::{DataDirectory, Storage};
-use flatcap::segment::{Leftovers, recover};
-use flatcap::stream::ChecksumKind;
+use flatcap::os::storage::DataDirectory;
+use flatcap_format::storage::Storage;
+use flatcap_format::segment::{Leftovers, recover};
+use flatcap_stream::ChecksumKind;
 use flatcap_rivals::segments::{header, median, name, slabs, source, write};
 use rustix::time::{ClockId, clock_gettime};
 

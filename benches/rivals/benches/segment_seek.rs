@@ -12,11 +12,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use flatcap::os::storage::{DataDirectory, Storage};
-use flatcap::replay::{MergedReader, ReplayFilter, ReplayItem};
+use flatcap::os::storage::DataDirectory;
+use flatcap_format::storage::Storage;
+use flatcap_format::replay::{MergedReader, ReplayFilter, ReplayItem};
 use flatcap::sampling::sources::CATALOG;
-use flatcap::segment::{SourceInfo, SourceKind};
-use flatcap::stream::ChecksumKind;
+use flatcap_format::segment::{SourceInfo, SourceKind};
+use flatcap_stream::ChecksumKind;
 use flatcap_rivals::segments::{header, median, mono_ns, slabs, write};
 
 const SEGMENTS: u64 = 10_000;

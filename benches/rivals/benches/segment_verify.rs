@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use flatcap::cli::{self, ExitStatus};
-use flatcap::os::storage::{DataDirectory, Storage};
-use flatcap::stream::{ChecksumKind, KindDeframer, SliceReader};
+use flatcap::os::storage::DataDirectory;
+use flatcap_format::storage::Storage;
+use flatcap_stream::{ChecksumKind, KindDeframer, SliceReader};
 use flatcap_rivals::segments::{header, median, slabs, source, write_whole};
 
 const FILE_BYTES: usize = 256 << 20;

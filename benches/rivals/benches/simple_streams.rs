@@ -9,9 +9,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use flatbuffers::{Allocator, FlatBufferBuilder};
-use flatcap::stream::{
-    DefaultDeframer, DefaultFramer, Framer, FramerExt, Result, SliceReader, StreamSerialize,
-};
+use flatcap_stream::{DefaultDeframer, DefaultFramer, Framer, FramerExt, Result, SliceReader, StreamSerialize};
 use flatcap_rivals::{finish_as_bytes, read_framed, read_stream, settings, write_expert, write_framed};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

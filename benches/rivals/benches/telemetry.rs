@@ -15,7 +15,7 @@
 
 use std::path::PathBuf;
 
-use flatcap::block::{Codec, Layout, RAW_BYTES_DEFAULT};
+use flatcap_format::block::{Codec, Layout, RAW_BYTES_DEFAULT};
 use flatcap::import::iex::{self, Feed};
 use flatcap::import::{ImportJob, ImportLimits, ImportProgress, lobster};
 use flatcap::os::storage::DataDirectory;

@@ -1,11 +1,11 @@
 //! Frames in blocks, as in a compressed segment, but in memory. The rest of such a file takes only
 //! some hundred bytes.
 
-use flatcap::block::{
+use flatcap_format::block::{
     BlockDecoder, BlockEncoder, ColumnSelection, CompressionOptions, Payloads, SourceCompression,
 };
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap::stream::{ChecksumKind, KindDeframer, SliceFramer, SliceReader};
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_stream::{ChecksumKind, KindDeframer, SliceFramer, SliceReader};
 
 /// The checksum of a compressed file's own frames, independent of that of the frames inside.
 const OUTER: ChecksumKind = ChecksumKind::Xxh3;
@@ -140,7 +140,7 @@ impl BlockReader {
     /// Calls `take` with each record of [`BlockWriter::write_samples`].
     pub fn read_samples(&mut self, file: &[u8], mut take: impl FnMut(&[u8])) {
         self.read(file, |payload| {
-            let (_, record) = flatcap::schema::envelope::split(payload).expect("a sample");
+            let (_, record) = flatcap_format::schema::envelope::split(payload).expect("a sample");
             take(record);
         });
     }

@@ -7,10 +7,8 @@
 use std::io::{Read, Write};
 
 use flatbuffers::{Allocator, FlatBufferBuilder, Follow, Verifiable};
-use flatcap::stream::{
-    ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, FrameTemplate, Framer,
-    Result, SliceFramer, StreamSerialize, TemplateField, TemplateList, TemplateView, XxHash64,
-};
+use flatcap_stream::{ChecksumDeframer, ChecksumFramer, DefaultDeframer, DefaultFramer, Deframer, Framer, Result, SliceFramer, StreamSerialize, XxHash64};
+use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList, TemplateView};
 
 #[allow(warnings, reason = "generated code keeps the generator's own style")]
 #[path = "../generated/evolution_generated.rs"]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{Cursor, Read, Write};
 
-use flatcap::block::Codec;
+use flatcap_format::block::Codec;
 use mcap::records::MessageHeader;
 use mcap::{Compression, WriteOptions};
 use riegeli::{CompressionType, ReaderOptions, RecordReader, RecordWriter, WriterOptions};

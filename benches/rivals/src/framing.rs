@@ -1,6 +1,6 @@
 //! Streams and loops shared by the benches of framing.
 
-use flatcap::stream::SliceFramer;
+use flatcap_stream::SliceFramer;
 
 /// Bytes of payloads per stream: with its headers it fits the second-level cache.
 pub const STREAM_BYTES: usize = 512 << 10;

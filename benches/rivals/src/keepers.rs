@@ -1,7 +1,7 @@
 //! Formats that store the same records in a file in memory, for comparison.
 
-use flatcap::block::{Codec, CompressionOptions, Layout};
-use flatcap::stream::ChecksumKind;
+use flatcap_format::block::{Codec, CompressionOptions, Layout};
+use flatcap_stream::ChecksumKind;
 use mcap::Compression;
 
 use crate::blocks::{BlockReader, BlockWriter};

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use criterion::Criterion;
 use flatbuffers::{Allocator, FlatBufferBuilder};
-use flatcap::stream::{Deframer, Framer, Result, StreamReader, StreamSerialize, StreamWriter};
+use flatcap_stream::{Deframer, Framer, Result, StreamReader, StreamSerialize, StreamWriter};
 use serde::{Deserialize, Serialize};
 
 /// Payload bytes of an event, the basis of throughput in the classical suite.

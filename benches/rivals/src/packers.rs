@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use bytes::Bytes;
-use flatcap::block::{Codec, CompressionOptions, Layout};
+use flatcap_format::block::{Codec, CompressionOptions, Layout};
 use mcap::Compression;
 
 use crate::blocks::{BlockReader, BlockWriter, block_ends};

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use flatcap::config::Config;
-use flatcap::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
-use flatcap::os::clock::{ClockReading, monotonic_ns};
+use flatcap_format::frame::{Builders, ENVELOPE_BYTES, Envelope, Stamp};
+use flatcap::os::clock::{monotonic_ns, read_clocks};
 use flatcap::os::host::HostRoot;
 use flatcap::os::wake_event::WakeEvent;
 use flatcap::sampling::sources::{CATALOG, OpenContext};
-use flatcap::schema::{CompiledSchema, FieldValue, FlatColumns, FlatRow, envelope};
-use flatcap::segment::{Advance, FrameKind, list};
-use flatcap::stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
+use flatcap_format::schema::{CompiledSchema, FieldValue, FlatColumns, FlatRow, envelope};
+use flatcap_format::segment::{Advance, FrameKind, list};
+use flatcap_stream::{ChecksumKind, Framer, KindDeframer, SliceReader};
 use parquet::data_type::ByteArray;
 
 use crate::tables::{Column, Table, Values};
@@ -50,7 +50,7 @@ impl Recording {
             recording.sources.push(Source { name: (*name).to_owned(), root, schema });
         }
         let mut builders = Builders::default();
-        let (wake_event, wall_offset) = (WakeEvent::new(), ClockReading::now().wall_offset_ns());
+        let (wake_event, wall_offset) = (WakeEvent::new(), read_clocks().wall_offset_ns());
         let mut place = Vec::new();
         let mut due = monotonic_ns() + period_ns;
         for seq in 0..ticks {

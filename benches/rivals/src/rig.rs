@@ -1,8 +1,8 @@
 //! A test rig: 64 fields of f64 (schemas/rig.fbs), all of them noisy and changing in every sample.
 
 use flatbuffers::FlatBufferBuilder;
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap::stream::Framer;
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_stream::Framer;
 
 use crate::recording::{CHECKSUM, Recording, Source};
 use crate::records::Random;

@@ -3,15 +3,13 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use flatcap::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
-use flatcap::os::clock::ClockReading;
-use flatcap::os::storage::Storage;
-use flatcap::schema::envelope;
-use flatcap::segment::{
-    Frames, Gap, HostName, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo,
-    SourceKind,
-};
-use flatcap::stream::{ChecksumKind, Framer};
+use flatcap_format::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+use flatcap_format::host::ClockReading;
+use flatcap_format::storage::Storage;
+use flatcap_format::schema::envelope;
+use flatcap_format::segment::{Frames, Gap, SampleSpan, SealState, SegmentHeader, SegmentName, SegmentWriter, SourceInfo, SourceKind};
+use flatcap_format::host::HostName;
+use flatcap_stream::{ChecksumKind, Framer};
 
 use crate::recording::{CHECKSUM, Recording};
 

@@ -3,14 +3,15 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use flatcap_format::frame::ENVELOPE_BYTES;
+use flatcap_stream::ChecksumKind;
+
 use super::{ImportArgs, import};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
 use crate::config::{format_size, parse_size};
-use crate::frame::ENVELOPE_BYTES;
 use crate::import::ImportError;
 use crate::import::stream::{self, PayloadSchema};
-use crate::stream::ChecksumKind;
 
 /// Range of --frame-max in bytes: the smallest and largest limit of a reader (docs/FORMAT.md,
 /// section 2).

@@ -12,7 +12,7 @@ use tracing_subscriber::layer::Context;
 
 use super::line::{CallSite, LineTime, LogLine};
 use super::rate_limit::{BURST, RateLimit, WINDOW_NS};
-use crate::os::clock::{ClockReading, monotonic_ns};
+use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::thread;
 
 /// Largest number of waiting lines; more are lost and counted. Most have 200 bytes, each at most a
@@ -92,7 +92,7 @@ impl LogQueue {
             self.suppressed.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let line = LogLine::copy(event, ClockReading::now().wall_ns);
+        let line = LogLine::copy(event, read_clocks().wall_ns);
         if self.to.try_send(LogQueueItem::Line(line)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }

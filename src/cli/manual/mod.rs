@@ -9,7 +9,7 @@ use jiff::civil::Date;
 
 use super::ExitStatus;
 use super::error::CliError;
-use crate::os::clock::ClockReading;
+use crate::os::clock::read_clocks;
 
 mod command_pages;
 mod config_page;
@@ -69,7 +69,7 @@ fn with_title(title: &str, section: &str, date: Date, text: &str) -> String {
 }
 
 fn today() -> Date {
-    let now = jiff::Timestamp::from_nanosecond(i128::from(ClockReading::now().wall_ns));
+    let now = jiff::Timestamp::from_nanosecond(i128::from(read_clocks().wall_ns));
     now.unwrap_or_default().to_zoned(jiff::tz::TimeZone::UTC).date()
 }
 

@@ -9,12 +9,13 @@ use std::io::Cursor;
 use std::path::Path;
 use std::rc::Rc;
 
+use flatcap_format::segment::{Advance, FrameKind, SegmentReader, Verification};
+use flatcap_format::testing::memory::MemoryStorage;
+
 use super::message::IexTemplates;
 use super::{Feed, IexImport};
 use crate::import::{ImportError, ImportLimits, ImportProgress, ImportReport, Input, RunWriter};
-use crate::schema::market::iex::Message;
-use crate::segment::fuzzing::MemoryStorage;
-use crate::segment::{Advance, FrameKind, SegmentReader, Verification};
+use crate::schemas::market::iex::Message;
 
 thread_local! {
     /// Shared because creating them takes longer than a small import.
@@ -44,7 +45,7 @@ pub(super) fn frames(shelf: &MemoryStorage) -> (Vec<ImportedFrame>, u64) {
     let (mut frames, mut verification) = (Vec::new(), Verification::default());
     for name in shelf.names() {
         let open = || {
-            let file = crate::os::storage::Storage::open(shelf, &name).expect("it is listed");
+            let file = flatcap_format::storage::Storage::open(shelf, &name).expect("it is listed");
             SegmentReader::over(Path::new(&name), file).expect("a segment that was just published")
         };
         let mut reader = open();

@@ -4,17 +4,17 @@
 //! is copied and patched.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatcap_format::frame::frame_template;
+use flatcap_format::frame::{FrameTemplate, TemplateField};
 
-use crate::frame::frame_template;
 use crate::import::{ImportError, RunWriter};
-use crate::schema::market::iex::{
+use crate::schemas::market::iex::{
     Auction, AuctionType, BookEventFlags, Header, ImbalanceSide, Message, MessageArgs, OfficialPrice,
     OfficialPriceType, OperationalHalt, OperationalHaltCode, PriceBandTier, PriceLevel, Quote, QuoteFlags,
     RetailLiquidity, RetailLiquidityCode, SaleConditions, SecurityDirectory, SecurityEvent,
     SecurityEventCode, SecurityFlags, ShortSaleDetail, ShortSalePriceTest, Side, SystemEvent,
     SystemEventCode, Trade, TradingStatus, TradingStatusCode,
 };
-use crate::stream::{FrameTemplate, TemplateField};
 
 /// Binary schema of the payloads, and its root table.
 pub(super) const SCHEMA: (&[u8], &str) =

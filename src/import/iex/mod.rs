@@ -9,13 +9,14 @@ mod transport;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use flatcap_format::schema::segment::GapCause;
+
 use self::message::{IexTemplates, MessageForm, MessageTarget, SCHEMA};
 use self::reordering::{Arrival, Placement, ReorderBuffer};
 use self::transport::{DatagramContent, IexSegment};
 use super::capture::{Capture, Packet, datagram};
 use super::{ImportError, ImportJob, ImportProgress, ImportReport, ImportSource, Input, RunWriter};
-use crate::schema::market::iex::Header;
-use crate::schema::segment::GapCause;
+use crate::schemas::market::iex::Header;
 
 /// Maximum number of channels of a feed in one import; segments of others are flaws.
 const CHANNELS_MAX: usize = 64;

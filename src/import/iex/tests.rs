@@ -1,12 +1,12 @@
 //! Tests with captures that are intact, repeated, out of order or damaged.
 
+use flatcap_format::testing::memory::MemoryStorage;
 use proptest::prelude::*;
 
 use super::fuzzing::{capture, frames, import};
 use super::generator::{self, File, Packet, Random, Shape, Wrapping, lose};
 use super::*;
-use crate::schema::market::iex::{Message, TradingStatusCode};
-use crate::segment::fuzzing::MemoryStorage;
+use crate::schemas::market::iex::{Message, TradingStatusCode};
 
 fn shape(messages: usize, seed: u64) -> Shape {
     Shape { epochs: 3, ..Shape::real(generator::Feed::Deep, messages, seed) }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use flatcap_format::schema::segment::GapCause;
 use jiff::civil::Date;
 
 use super::file_name;
@@ -10,7 +11,6 @@ use super::lines::{LineReader, LineText};
 use super::row::{self, LEVEL_BYTES, LINE_BYTES_MAX, MessageRow, RowError, RowTime};
 use super::templates::{MESSAGE, MessageTemplate, ORDER_BOOK, OrderBookTemplate, SCHEMA};
 use crate::import::{ImportError, ImportJob, ImportReport, ImportSource, RunWriter};
-use crate::schema::segment::GapCause;
 
 /// Columns of a message row.
 const MESSAGE_COLUMNS: usize = 6;

@@ -1,9 +1,10 @@
 //! Payload templates of messages and order books. They are copied and patched, so that no row needs
 //! a FlatBuffer builder.
 
+use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList, frame_template};
+
 use super::row::MessageRow;
-use crate::frame::{FrameTemplate, TemplateField, TemplateList, frame_template};
-use crate::schema::market::lobster as wire;
+use crate::schemas::market::lobster as wire;
 
 /// The binary schema of both.
 pub(super) const SCHEMA: &[u8] = include_bytes!("../../../generated/market/lobster.bfbs");

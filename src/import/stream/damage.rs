@@ -1,8 +1,9 @@
 //! A range of a stream without intact frames, and its description.
 
+use flatcap_stream::{DeframeStatus, FrameLength, KindDeframer, SliceDeframer};
+
 use super::search::StreamItem;
 use super::window::StreamWindow;
-use crate::stream::{DeframeStatus, FrameLength, KindDeframer, SliceDeframer};
 
 /// A range without intact frames.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Imports streams of plain frames (`flatcap::stream`, flatstream 0.2.7): `[u32
+//! Imports streams of plain frames (`flatcap_stream`, flatstream 0.2.7): `[u32
 //! length][checksum][payload]`, one file after the other.
 //!
 //! Each file becomes a source. Its payloads are kept byte for byte and numbered from 0; they have
@@ -7,13 +7,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::{ImportError, ImportJob, ImportProgress, ImportReport, ImportSource, RunWriter};
-use crate::schema::segment::GapCause;
-use crate::schema::{CompiledSchema, FieldValue, PathStep, SchemaError, SchemaTables, Visitor};
-use crate::stream::{ChecksumKind, KindDeframer};
 use damage::StreamDamage;
+use flatcap_format::schema::segment::GapCause;
+use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, SchemaError, SchemaTables, Visitor};
+use flatcap_stream::{ChecksumKind, KindDeframer};
 use search::StreamItem;
 use window::StreamWindow;
+
+use super::{ImportError, ImportJob, ImportProgress, ImportReport, ImportSource, RunWriter};
 
 mod damage;
 mod probe;
@@ -307,10 +308,11 @@ impl Visitor for CheckOnlyVisitor {
 
 #[cfg(test)]
 mod tests {
+    use flatcap_format::segment::{Advance, FrameKind, Gap, Verification, list};
+    use flatcap_stream::Framer;
+
     use super::*;
     use crate::os::storage::DataDirectory;
-    use crate::segment::{Advance, FrameKind, Gap, Verification, list};
-    use crate::stream::Framer;
 
     const FRAME_MAX: u32 = 2048;
 

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use super::window::StreamWindow;
-use crate::import::ImportError;
-use crate::stream::{
+use flatcap_stream::{
     ChecksumKind, DeframeStatus, HEADER_BYTES_MAX, KindDeframer, LENGTH_BYTES, SliceDeframer,
 };
+
+use super::window::StreamWindow;
+use crate::import::ImportError;
 
 /// Length of the start that is examined; at least the whole first frame.
 const PROBE_BYTES: usize = 1 << 20;
@@ -107,8 +108,9 @@ fn match_kind(
 
 #[cfg(test)]
 mod tests {
+    use flatcap_stream::Framer;
+
     use super::*;
-    use crate::stream::Framer;
 
     const LIMIT: usize = 32 << 20;
 

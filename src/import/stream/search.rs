@@ -1,8 +1,9 @@
 //! Finds the next item in a stream: a frame, a damaged range, or zeros.
 
+use flatcap_stream::{DeframeStatus, KindDeframer, RegionContent, SliceDeframer, salvage};
+
 use super::window::StreamWindow;
 use crate::import::ImportError;
-use crate::stream::{DeframeStatus, KindDeframer, RegionContent, SliceDeframer, salvage};
 
 /// From this many zero bytes on, a range where a frame should begin is space that was never written
 /// (docs/ARCHITECTURE.md, "The stream library").

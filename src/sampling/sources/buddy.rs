@@ -6,7 +6,7 @@ use super::text::{self, ABSENT};
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Buddy, BuddyArgs, BuddyZone};
+use crate::schemas::host::{Buddy, BuddyArgs, BuddyZone};
 
 const FILE: &str = "proc/buddyinfo";
 /// Maximum number of zones in one sample: 1,024 nodes with four zones each.

@@ -21,7 +21,7 @@ use crate::os::program::{
     KillHandle, PathStatus as Found, ProgramEnd, ProgramRun, own_user, path_status, run,
 };
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Command, CommandArgs, CommandEnd, CommandValue};
+use crate::schemas::host::{Command, CommandArgs, CommandEnd, CommandValue};
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// In a directory with this bit only the owner of a file can replace it.

@@ -8,7 +8,7 @@ use super::text::{self, ABSENT};
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Conntrack, ConntrackArgs, ConntrackCore};
+use crate::schemas::host::{Conntrack, ConntrackArgs, ConntrackCore};
 
 const FILE: &str = "proc/net/stat/nf_conntrack";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/stat/nf_conntrack";

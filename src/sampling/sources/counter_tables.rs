@@ -1,14 +1,14 @@
 //! `memory`, `vmstat`, `netstat` and `sockets`: structs of counters that are named in their files.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatcap_format::frame::{FrameTemplate, TemplateField, frame_template};
 
 use super::counters::{CounterFile, CounterKeys, CounterLayout, CounterSet};
 use super::network::namespace_path;
 use super::{OWN_SCHEMA, OpenContext, SourceSpec, Unavailable};
-use crate::frame::{FrameTemplate, TemplateField, frame_template};
 use crate::os::host::RecordStructure;
 use crate::sampling::{FixedSampler, Incomplete, OpenedSampler, ReadError};
-use crate::schema::host::{
+use crate::schemas::host::{
     Memory, MemoryArgs, MemoryCounters, Netstat, NetstatArgs, NetstatCounters, SocketCounters, Sockets,
     SocketsArgs, Vmstat, VmstatArgs, VmstatCounters,
 };

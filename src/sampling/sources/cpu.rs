@@ -7,7 +7,7 @@ use super::text::{self, ABSENT};
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, RecordStructure};
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
+use crate::schemas::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
 
 const FILE: &str = "proc/stat";
 /// Maximum number of cores in one sample; Linux supports no more.

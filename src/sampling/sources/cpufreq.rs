@@ -7,7 +7,7 @@ use super::text::ABSENT;
 use super::{OpenContext, SourceSpec, Unavailable};
 use crate::os::host::{HostDirectory, HostFile};
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{CoreFrequency, Cpufreq, CpufreqArgs};
+use crate::schemas::host::{CoreFrequency, Cpufreq, CpufreqArgs};
 
 const DIRECTORY: &str = "sys/devices/system/cpu";
 const ONLINE: &str = "sys/devices/system/cpu/online";

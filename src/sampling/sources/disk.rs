@@ -7,7 +7,7 @@ use super::text::{self, ABSENT};
 use super::{SourceSpec, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Disk, DiskArgs, DiskCounters};
+use crate::schemas::host::{Disk, DiskArgs, DiskCounters};
 
 const FILE: &str = "proc/diskstats";
 /// Maximum number of devices in one sample.

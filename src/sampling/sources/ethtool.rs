@@ -11,7 +11,7 @@ use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::ethtool::{DriverInfo, Ethtool, INTERFACE_BYTES, NAME_BYTES};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{self, EthtoolArgs, EthtoolInterface, EthtoolStatistic};
+use crate::schemas::host::{self, EthtoolArgs, EthtoolInterface, EthtoolStatistic};
 
 const FILE: &str = "proc/net/dev";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";

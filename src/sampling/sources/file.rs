@@ -10,7 +10,7 @@ use super::{OpenContext, SourceSpec, Unavailable};
 use crate::config::TextOrigin;
 use crate::os::host::HostFile;
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{File, FileArgs, FileValue};
+use crate::schemas::host::{File, FileArgs, FileValue};
 
 /// Name of the file in errors: the configuration has its path.
 const FILE: &str = "[source.file.NAME] path";
@@ -75,9 +75,10 @@ impl Sampler for FileSampler {
 mod tests {
     use std::path::Path;
 
+    use flatcap_format::schema::{CompiledSchema, FieldValue, JsonWriter};
+
     use super::*;
     use crate::sampling::sources::tests::{open_sampler, sample_under};
-    use crate::schema::{CompiledSchema, FieldValue, JsonWriter};
 
     fn json(payload: &[u8]) -> String {
         let mut json = Vec::new();

@@ -10,7 +10,7 @@ use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::os::mount::{FilesystemSpace, MountIdentity, filesystem_space};
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Filesystem, FilesystemArgs, MountRoom};
+use crate::schemas::host::{Filesystem, FilesystemArgs, MountRoom};
 
 /// The list of mounts under another root: that of the host's first process.
 const FILE_OF_HOST: &str = "proc/1/mountinfo";

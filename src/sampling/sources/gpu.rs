@@ -12,7 +12,7 @@ use super::{OpenContext, SourceSpec, Unavailable};
 use crate::os::host::{HostDirectory, HostFile};
 use crate::os::nvml::{CardIdentity, CardMetrics, Cards, NvidiaCards};
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Gpu, GpuArgs, GpuDriver, GpuState};
+use crate::schemas::host::{Gpu, GpuArgs, GpuDriver, GpuState};
 
 const DRM: &str = "sys/class/drm";
 /// Exists while NVIDIA's driver is loaded.

@@ -6,7 +6,7 @@ use super::numbered_dirs::{NumberedDirKind, NumberedDirs};
 use super::text::{self, ABSENT};
 use super::{OpenContext, SourceSpec, Unavailable};
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{HugepagePool, Hugepages, HugepagesArgs};
+use crate::schemas::host::{HugepagePool, Hugepages, HugepagesArgs};
 
 const DIRECTORY: &str = "sys/kernel/mm/hugepages";
 const DIR_KIND: NumberedDirKind<5> = NumberedDirKind {

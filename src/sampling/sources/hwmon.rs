@@ -7,7 +7,7 @@ use super::text;
 use super::{OpenContext, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{
+use crate::schemas::host::{
     CurrentSensor, EnergyUseSensor, FanSensor, FrequencySensor, HumiditySensor, Hwmon, HwmonArgs,
     PowerDrawSensor, SensorPlace, TemperatureSensor, VoltageSensor,
 };

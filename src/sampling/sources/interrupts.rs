@@ -6,7 +6,7 @@ use super::text::{self, ABSENT};
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{InterruptLine, Interrupts, InterruptsArgs};
+use crate::schemas::host::{InterruptLine, Interrupts, InterruptsArgs};
 
 const FILE: &str = "proc/interrupts";
 /// Maximum number of cores in one sample; Linux supports no more.

@@ -1,11 +1,12 @@
 //! `load`: load averages and tasks, from /proc/loadavg.
 
+use flatcap_format::frame::{FrameTemplate, TemplateField, frame_template};
+
 use super::text;
 use super::{OWN_SCHEMA, SourceSpec, host_file};
-use crate::frame::{FrameTemplate, TemplateField, frame_template};
 use crate::os::host::{HostFile, RecordStructure};
 use crate::sampling::{FixedSampler, Incomplete, OpenedSampler, ReadError};
-use crate::schema::host::{Load, LoadArgs};
+use crate::schemas::host::{Load, LoadArgs};
 
 const FILE: &str = "proc/loadavg";
 

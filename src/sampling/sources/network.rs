@@ -7,7 +7,7 @@ use super::text;
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, HostRoot, RecordStructure};
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{InterfaceCounters, Network, NetworkArgs};
+use crate::schemas::host::{InterfaceCounters, Network, NetworkArgs};
 
 /// The file of the recorder's own network namespace.
 const FILE: &str = "proc/net/dev";

@@ -6,7 +6,7 @@ use super::counters::{CounterKeys, CounterLayout, CounterOrder, CounterWriter};
 use super::numbered_dirs::{NumberedDirKind, NumberedDirs};
 use super::{OpenContext, SourceSpec, Unavailable};
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Numa, NumaArgs, NumaNode};
+use crate::schemas::host::{Numa, NumaArgs, NumaNode};
 
 const DIRECTORY: &str = "sys/devices/system/node";
 const DIR_KIND: NumberedDirKind<3> = NumberedDirKind {

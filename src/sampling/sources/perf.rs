@@ -12,7 +12,7 @@ use crate::config::PerfEvent;
 use crate::os::host::HostFile;
 use crate::os::perf::{CountTarget, CounterGroup, CounterValue, raise_open_files_to_max};
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{CoreCount, CountedEvent, Perf, PerfArgs, ProcessCount};
+use crate::schemas::host::{CoreCount, CountedEvent, Perf, PerfArgs, ProcessCount};
 
 const PARANOID: &str = "proc/sys/kernel/perf_event_paranoid";
 const ONLINE: &str = "sys/devices/system/cpu/online";

@@ -9,7 +9,7 @@ use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
 use super::{OpenContext, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{EnergyZone, Power, PowerArgs, PowerSupply};
+use crate::schemas::host::{EnergyZone, Power, PowerArgs, PowerSupply};
 
 const FILES: [&str; 2] = ["sys/class/powercap", "sys/class/power_supply"];
 const HINT: &str = ", and no supply in /sys/class/power_supply: usual on virtual machines; \

@@ -7,7 +7,7 @@ use super::text;
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::{HostFile, RecordStructure};
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Pressure, PressureArgs, PressureLine};
+use crate::schemas::host::{Pressure, PressureArgs, PressureLine};
 
 /// In the order of the schema. `irq` exists since Linux 6.1, if the kernel accounts for interrupts.
 const FILES: [&str; 4] =

@@ -9,7 +9,7 @@ use super::text::{self, ABSENT};
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{CoreSchedule, Schedstat, SchedstatArgs};
+use crate::schemas::host::{CoreSchedule, Schedstat, SchedstatArgs};
 
 const FILE: &str = "proc/schedstat";
 const HINT: &str = ": this kernel was built without scheduler statistics (CONFIG_SCHEDSTATS)";

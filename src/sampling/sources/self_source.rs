@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flatbuffers::FlatBufferBuilder;
+use flatcap_format::histogram::LatencySummary;
 
-use crate::metrics::{LatencySummary, Metrics};
+use crate::metrics::Metrics;
 use crate::os::host::HostFile;
 use crate::sampling::{Incomplete, ReadError, Sampler};
-use crate::schema::agent as wire;
+use crate::schemas::agent as wire;
 
 /// Full name of the root table.
 pub const ROOT: &str = "flatcap.agent.Agent";

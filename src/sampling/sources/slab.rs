@@ -6,7 +6,7 @@ use super::text;
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Slab, SlabArgs, SlabCache};
+use crate::schemas::host::{Slab, SlabArgs, SlabCache};
 
 const FILE: &str = "proc/slabinfo";
 const HINT: &str = ": only root or CAP_DAC_READ_SEARCH may read it, and not every kernel has it";

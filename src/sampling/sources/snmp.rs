@@ -9,7 +9,7 @@ use super::text;
 use super::{OpenContext, SourceSpec, Unavailable};
 use crate::os::host::RecordStructure;
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{IcmpMessages, Snmp, SnmpArgs, SnmpCounters};
+use crate::schemas::host::{IcmpMessages, Snmp, SnmpArgs, SnmpCounters};
 
 const SNMP: &str = "proc/net/snmp";
 const SNMP6: &str = "proc/net/snmp6";

@@ -6,7 +6,7 @@ use super::text;
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{CoreSoftirqs, Softirqs, SoftirqsArgs};
+use crate::schemas::host::{CoreSoftirqs, Softirqs, SoftirqsArgs};
 
 const FILE: &str = "proc/softirqs";
 /// Maximum number of cores in one sample; Linux supports no more.

@@ -6,7 +6,7 @@ use super::text::{self, ABSENT};
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Softnet, SoftnetArgs, SoftnetCore};
+use crate::schemas::host::{Softnet, SoftnetArgs, SoftnetCore};
 
 /// Has the same content in each network namespace.
 const FILE: &str = "proc/net/softnet_stat";

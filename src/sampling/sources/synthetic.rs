@@ -1,10 +1,11 @@
 //! `synthetic`: generated values, a function of the sequence number, so that a reader can verify
 //! them.
 
+use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList, frame_template};
+
 use super::OWN_SCHEMA;
-use crate::frame::{FrameTemplate, TemplateField, TemplateList, frame_template};
 use crate::sampling::{FixedSampler, Incomplete, ReadError};
-use crate::schema::synthetic as wire;
+use crate::schemas::synthetic as wire;
 
 /// Full name of the root table of three scalars.
 pub const POINT_ROOT: &str = "flatcap.synthetic.Point";

@@ -6,7 +6,7 @@ use super::devices::{self, DeviceClass, DeviceKey, DeviceListing, NumberFile};
 use super::{OpenContext, SourceSpec, Unavailable};
 use crate::os::host::HostDirectory;
 use crate::sampling::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Thermal, ThermalArgs, ThermalZone};
+use crate::schemas::host::{Thermal, ThermalArgs, ThermalZone};
 
 const DIRECTORY: &str = "sys/class/thermal";
 const HINT: &str = ": usual on virtual machines and on hosts whose kernel measures no temperatures";

@@ -256,7 +256,7 @@ mod tests {
     use crate::sampling::Sampler;
     use crate::sampling::sources::perf::SPEC;
     use crate::sampling::sources::tests::open_sampler;
-    use crate::schema::host::{CountedEvent, Perf};
+    use crate::schemas::host::{CountedEvent, Perf};
 
     /// Number, event and value of each row.
     fn rows(sampler: &mut dyn Sampler) -> Vec<(u64, CountedEvent, u64)> {

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 
 use flatbuffers::{FlatBufferBuilder, Follow, Verifiable};
-use flatcap::stream::{DefaultFramer, SliceFramer};
+use flatcap_stream::{DefaultFramer, SliceFramer};
 
 use super::Format;
 use super::frames::Frames;

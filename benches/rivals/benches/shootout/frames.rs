@@ -4,7 +4,7 @@
 //! is best for frames of one source. Here every fourth frame is of another kind and length, and a
 //! wrong prediction costs more than the right ones save.
 
-use flatcap::stream::{DefaultDeframer, DeframeStatus, SliceDeframer};
+use flatcap_stream::{DefaultDeframer, DeframeStatus, SliceDeframer};
 
 /// The rest of the stream.
 pub struct Frames<'a>(pub &'a [u8]);

@@ -16,7 +16,7 @@ use crate::os::clock::monotonic_ns;
 use crate::os::directory_handle::DirectoryHandle;
 use crate::os::host::HostRoot;
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{Cgroup, CgroupArgs, CgroupCounters};
+use crate::schemas::host::{Cgroup, CgroupArgs, CgroupCounters};
 
 const DIRECTORY: &str = "sys/fs/cgroup";
 /// Mount point of the unified tree on hosts that also mount version 1.

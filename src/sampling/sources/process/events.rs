@@ -5,7 +5,7 @@ use crate::os::host::HostRoot;
 use crate::os::process_events::{ProcessEvent, ProcessEvents};
 use crate::sampling::Incomplete;
 use crate::sampling::sources::text::ABSENT;
-use crate::schema::host::{ProcessEvents as EventCounters, ProcessExit};
+use crate::schemas::host::{ProcessEvents as EventCounters, ProcessExit};
 
 /// Maximum number of exits in one sample.
 pub(super) const EXITS_MAX: usize = 4096;

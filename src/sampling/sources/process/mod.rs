@@ -23,7 +23,7 @@ use crate::config::ProcessRank;
 use crate::os::clock::monotonic_ns;
 use crate::os::host::page_bytes;
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
-use crate::schema::host::{CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExit, ProcessGroup};
+use crate::schemas::host::{CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExit, ProcessGroup};
 
 const DIRECTORY: &str = "proc";
 /// Maximum number of processes in one sample: with all their texts they fit into a frame of the

@@ -1,0 +1,361 @@
+//! A matrix being read: its first row, its columns and raw ranges, and the values of the selected
+//! ones.
+
+use crate::block::encoding::column_encoding::ColumnEncoding;
+use crate::block::encoding::dictionary;
+use crate::block::error::BlockError;
+use crate::block::layout::directory::{
+    BlockColumn, FOLLOWS_NONE, MatrixDirectory, RawRange, buckets, read_directory, value_at,
+};
+use crate::block::selection::{ColumnSelection, FieldRef, FieldSelection};
+use crate::schema::envelope;
+
+/// Bytes before the header in the payload of every telemetry frame: the same in all of them.
+const FRONT_BYTES: usize = envelope::HEADER_AT;
+
+/// A matrix being decoded.
+#[derive(Debug)]
+pub(in crate::block) struct DecodedMatrix {
+    rows: usize,
+    first: Vec<u8>,
+    columns: Vec<BlockColumn>,
+    buckets: Vec<usize>,
+    /// Whether each column is selected.
+    selected: Vec<bool>,
+    /// The index of each column's values in `columns`, in units of `rows` values.
+    value_columns: Vec<Option<usize>>,
+    values: Vec<u64>, // of the columns read, `rows` values each
+    patches: Vec<ColumnPatch>,
+    raw_ranges: Vec<RawRangeData>,
+}
+
+/// A raw range and its bytes of each row.
+#[derive(Debug)]
+struct RawRangeData {
+    range: RawRange,
+    is_selected: bool,
+    bytes: Vec<u8>, // of all rows but the first, in order; empty if not selected
+}
+
+/// The bytes of a row that a column replaces.
+#[derive(Debug, Clone, Copy)]
+struct ColumnPatch {
+    at: usize,
+    bytes: u8,
+    first_value: usize, // index of its first value in `columns`
+}
+
+impl DecodedMatrix {
+    /// Decodes the decompressed directory of a group.
+    pub(in crate::block) fn open(
+        directory: &[u8],
+        rows: usize,
+        row_bytes: usize,
+    ) -> Result<Self, BlockError> {
+        let (first, rest) = directory
+            .split_at_checked(row_bytes)
+            .ok_or(BlockError::Group("is shorter than its first row"))?;
+        let MatrixDirectory { columns, raw_ranges } = read_directory(rest, first)?;
+        // The first bytes name the kind of frame. If columns could change them, a row could be a
+        // Block.
+        let is_fixed = columns.iter().all(|column| column.field.at as usize >= FRONT_BYTES)
+            && raw_ranges.iter().all(|raw_range| raw_range.at as usize >= FRONT_BYTES);
+        if !is_fixed || first.get(..FRONT_BYTES) != envelope::PREFIX.get(..FRONT_BYTES) {
+            return Err(BlockError::Group("has rows that are not telemetry frames"));
+        }
+        Ok(Self {
+            rows,
+            first: first.to_vec(),
+            buckets: buckets(&columns),
+            selected: vec![true; columns.len()],
+            value_columns: vec![None; columns.len()],
+            columns,
+            values: Vec::new(),
+            patches: Vec::new(),
+            raw_ranges: raw_ranges
+                .into_iter()
+                .map(|raw_range| RawRangeData { range: raw_range, is_selected: true, bytes: Vec::new() })
+                .collect(),
+        })
+    }
+
+    /// Returns the length of a row, in bytes.
+    pub(in crate::block) fn row_bytes(&self) -> usize {
+        self.first.len()
+    }
+
+    /// Returns the number of rows.
+    pub(in crate::block) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Returns the number of buckets: those of columns, then one for each raw range.
+    pub(in crate::block) fn buckets(&self) -> usize {
+        self.column_buckets() + self.raw_ranges.len()
+    }
+
+    fn column_buckets(&self) -> usize {
+        // `buckets` ends with the number of columns, so it is never empty.
+        self.buckets.len() - 1
+    }
+
+    /// Returns the first row.
+    pub(in crate::block) fn first(&self) -> &[u8] {
+        &self.first
+    }
+
+    /// Returns the columns, ordered by offset.
+    pub(in crate::block) fn columns(&self) -> &[BlockColumn] {
+        &self.columns
+    }
+
+    /// Returns the raw ranges, ordered by offset.
+    pub(in crate::block) fn raw_ranges(&self) -> impl ExactSizeIterator<Item = RawRange> {
+        self.raw_ranges.iter().map(|range_data| range_data.range)
+    }
+
+    /// Whether a field may differ from row to row.
+    pub(in crate::block) fn may_change(&self, field: FieldRef) -> bool {
+        self.columns.iter().any(|column| column.field.overlaps(field))
+            || self.raw_ranges().any(|raw_range| raw_range.overlaps(field))
+    }
+
+    /// Selects the columns and raw ranges to decompress. Selects all of them if a dependency may
+    /// change.
+    pub(in crate::block) fn select(&mut self, source: u16, selected: &ColumnSelection<'_>) {
+        let FieldSelection::Fields { dependencies: steady, values } = selected.select(source, &self.first)
+        else {
+            return;
+        };
+        if !steady.iter().any(|field| self.may_change(*field)) {
+            self.select_fields(&values);
+        }
+    }
+
+    /// Selects the columns and raw ranges that overlap these fields.
+    pub(in crate::block) fn select_fields(&mut self, fields: &[FieldRef]) {
+        for (selected, column) in self.selected.iter_mut().zip(&self.columns) {
+            *selected = fields.iter().any(|field| column.field.overlaps(*field));
+        }
+        for range_data in &mut self.raw_ranges {
+            range_data.is_selected = fields.iter().any(|field| range_data.range.overlaps(*field));
+        }
+    }
+
+    /// Reads the selected columns and raw ranges. `bucket` decompresses the bucket with a number.
+    pub(in crate::block) fn fill(
+        &mut self,
+        mut bucket: impl FnMut(usize) -> Result<Vec<u8>, BlockError>,
+    ) -> Result<(), BlockError> {
+        // One pass finds all leaders: `read_directory` refuses leaders that follow a column.
+        let mut needed = self.selected.clone();
+        for (column, _) in self
+            .columns
+            .iter()
+            .zip(&self.selected)
+            .filter(|(column, selected)| **selected && column.follows != FOLLOWS_NONE)
+        {
+            if let Some(leader) = needed.get_mut(usize::from(column.follows)) {
+                *leader = true;
+            }
+        }
+        let count = needed.iter().filter(|needed| **needed).count();
+        self.values.clear();
+        self.values.resize(count * self.rows, 0);
+        let mut next = 0;
+        for number in 0..self.column_buckets() {
+            let (from, to) = (self.bucket_start(number), self.bucket_start(number + 1));
+            if needed.get(from..to).is_some_and(|needed| needed.contains(&true)) {
+                let alone = self.columns.get(from..to).unwrap_or_default();
+                // Columns that follow another one have no bytes in their bucket.
+                let is_needed =
+                    |(column, needed): (&BlockColumn, &bool)| *needed && column.follows == FOLLOWS_NONE;
+                let bytes = if alone.iter().zip(needed.get(from..to).unwrap_or_default()).any(is_needed) {
+                    bucket(number)?
+                } else {
+                    Vec::new()
+                };
+                self.fill_bucket(from..to, &bytes, &needed, &mut next)?;
+            }
+        }
+        self.patches.clear();
+        for (number, column) in self.columns.iter().enumerate() {
+            if let (Some(true), Some(Some(index))) =
+                (self.selected.get(number), self.value_columns.get(number))
+            {
+                let (at, bytes) = (column.field.at as usize, column.field.bytes);
+                self.patches.push(ColumnPatch { at, bytes, first_value: index * self.rows });
+            }
+        }
+        let lane_buckets = self.column_buckets();
+        for (number, range_data) in
+            self.raw_ranges.iter_mut().enumerate().filter(|(_, range_data)| range_data.is_selected)
+        {
+            range_data.bytes = bucket(lane_buckets + number)?;
+            // No underflow: `PartReader::matrix` refuses a matrix without rows.
+            if range_data.bytes.len() != (self.rows - 1) * range_data.range.bytes as usize {
+                return Err(BlockError::Group("has a raw range that does not have the length its rows need"));
+            }
+        }
+        Ok(())
+    }
+
+    fn bucket_start(&self, bucket: usize) -> usize {
+        self.buckets.get(bucket).copied().unwrap_or(self.columns.len())
+    }
+
+    fn fill_bucket(
+        &mut self,
+        columns: std::ops::Range<usize>,
+        bytes: &[u8],
+        needed: &[bool],
+        next: &mut usize,
+    ) -> Result<(), BlockError> {
+        const LENGTH: BlockError = BlockError::Column("does not fit its bucket");
+        let mut rest = bytes;
+        for number in columns {
+            let Some(column) = self.columns.get(number) else { return Err(LENGTH) };
+            // `bytes` is empty if no needed column has bytes of its own: nothing can be split then.
+            let own = if column.follows == FOLLOWS_NONE && !bytes.is_empty() {
+                let (own, after) = rest.split_at_checked(column.bytes as usize).ok_or(LENGTH)?;
+                rest = after;
+                own
+            } else {
+                &[]
+            };
+            if needed.get(number) != Some(&true) {
+                continue;
+            }
+            let (before, values) = self.values.split_at_mut(*next * self.rows);
+            let values = values.get_mut(..self.rows).ok_or(LENGTH)?;
+            if column.follows == FOLLOWS_NONE {
+                match column.encoding {
+                    ColumnEncoding::Dictionary => dictionary::decode(own, column.field.bytes, values)?,
+                    encoding => encoding.decode(own, column.field.bytes, values)?,
+                }
+            } else {
+                let leader =
+                    self.value_columns.get(usize::from(column.follows)).copied().flatten().ok_or(LENGTH)?;
+                // A leader has a lower number, so its values are decoded and lie in `before`.
+                let leader = before.get(leader * self.rows..).unwrap_or_default();
+                let difference = value_at(&self.first, column.field)
+                    .wrapping_sub(leader.first().copied().unwrap_or_default());
+                values
+                    .iter_mut()
+                    .zip(leader)
+                    .for_each(|(value, leader)| *value = leader.wrapping_add(difference));
+            }
+            if let Some(index) = self.value_columns.get_mut(number) {
+                *index = Some(*next);
+            }
+            *next += 1;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(LENGTH) }
+    }
+
+    /// Returns the bytes of a row in the raw range with this number; empty if it was not selected.
+    #[inline]
+    pub(in crate::block) fn raw_range(&self, raw_range: usize, row: usize) -> &[u8] {
+        self.raw_ranges.get(raw_range).map_or(&[], |range_data| range_data.of(row, &self.first))
+    }
+
+    /// Writes a row to `to`, which has its length.
+    #[inline]
+    pub(in crate::block) fn write_row(&self, number: usize, to: &mut [u8]) {
+        to.copy_from_slice(&self.first);
+        self.patch_row(number, to);
+    }
+
+    /// Turns any row of the matrix into this one, as far as columns are selected.
+    #[inline]
+    pub(in crate::block) fn patch_row(&self, number: usize, to: &mut [u8]) {
+        for patch in &self.patches {
+            let value =
+                self.values.get(patch.first_value + number).copied().unwrap_or_default().to_le_bytes();
+            let rest = to.get_mut(patch.at..).unwrap_or_default();
+            // Most columns have 8 or 4 bytes, for which a copy of constant length is enough.
+            match patch.bytes {
+                8 => {
+                    if let Some(field) = rest.first_chunk_mut() {
+                        *field = value;
+                    }
+                }
+                4 => {
+                    if let (Some(field), Some(value)) = (rest.first_chunk_mut::<4>(), value.first_chunk()) {
+                        *field = *value;
+                    }
+                }
+                bytes => {
+                    let value = value.iter().take(usize::from(bytes));
+                    rest.iter_mut().zip(value).for_each(|(to, from)| *to = *from);
+                }
+            }
+        }
+        for range_data in self.raw_ranges.iter().filter(|range_data| range_data.is_selected) {
+            let own = range_data.of(number, &self.first);
+            let at = range_data.range.at as usize;
+            if let Some(to) = to.get_mut(at..at + own.len()) {
+                to.copy_from_slice(own);
+            }
+        }
+    }
+
+    /// Returns the values of a column, or `None` if it was not selected.
+    pub(in crate::block) fn values(&self, column: usize) -> Option<&[u64]> {
+        let index = self.value_columns.get(column).copied().flatten()?;
+        self.values.get(index * self.rows..)?.get(..self.rows)
+    }
+}
+
+impl RawRangeData {
+    /// Returns the bytes of a row. Those of the first row are in the directory.
+    #[inline]
+    fn of<'s>(&'s self, row: usize, first: &'s [u8]) -> &'s [u8] {
+        let Some(before) = row.checked_sub(1) else { return self.range.of(first) };
+        let length = self.range.bytes as usize;
+        self.bytes.get(before * length..).and_then(|rest| rest.get(..length)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::layout::directory::write_directory;
+    use crate::block::selection::ValueType;
+
+    /// Opens a matrix of three rows with one raw range of 40 bytes at an offset.
+    fn opened(at: u32) -> Result<DecodedMatrix, BlockError> {
+        let mut first = envelope::PREFIX.to_vec();
+        first.resize(120, 7);
+        let mut directory = first.clone();
+        write_directory(&[RawRange { at, bytes: 40 }], &[], &first, &mut directory);
+        DecodedMatrix::open(&directory, 3, 120)
+    }
+
+    #[test]
+    fn raw_ranges_fit_their_rows() {
+        // Proves that a raw range has as many bytes as its rows need, and that a range in the
+        // frame's prefix is refused.
+        let part: Vec<u8> = (0..80).collect();
+        let mut decoded = opened(70).unwrap();
+        assert_eq!((decoded.buckets(), decoded.row_bytes()), (1, 120));
+        decoded.fill(|bucket| Ok(part[bucket..].to_vec())).unwrap();
+        let mut row = vec![0; 120];
+        decoded.write_row(2, &mut row);
+        assert_eq!(
+            (&row[..70], &row[70..110], &row[110..]),
+            (&decoded.first()[..70], &part[40..], &[7; 10][..])
+        );
+        decoded.patch_row(0, &mut row);
+        assert_eq!(row, decoded.first());
+        for length in [0, 79, 81, 120] {
+            let fault = opened(70).unwrap().fill(|_| Ok(vec![0; length])).unwrap_err();
+            assert!(fault.to_string().contains("raw range"), "{fault}");
+        }
+        let field = |at| FieldRef { at, bytes: 8, kind: ValueType::Unsigned };
+        assert!(decoded.may_change(field(109)) && !decoded.may_change(field(110)));
+        decoded.select_fields(&[field(62), field(110)]);
+        decoded.fill(|_| panic!("nothing is selected")).unwrap();
+        assert!(opened(24).is_ok() && opened(23).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! The raw and stored bytes of each source in a block, when it is encoded and from the block alone.
+
+use std::collections::BTreeMap;
+
+use super::decoder::{BlockDecoder, CheckedBlock, PartReader};
+use super::seek::all_payloads;
+use crate::block::error::BlockError;
+use crate::block::layout::grouping::source_of;
+use crate::schema::segment as wire;
+
+/// The share of a source in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceSize {
+    /// The source's id. Frames of no source, such as those of the recorder, are not counted.
+    pub source: u16,
+    /// Length of its whole frames, in bytes.
+    pub raw_bytes: u64,
+    /// Its part of the block, in bytes: the data of its own groups, and a share of the rest in
+    /// proportion to its raw bytes.
+    pub stored_bytes: u64,
+}
+
+/// Distributes the bytes that belong to no single source. `sizes` has the bytes of each source's
+/// own groups; `raw_bytes` and `stored_bytes` are the block's.
+pub(in crate::block) fn distribute_common(sizes: &mut [SourceSize], raw_bytes: u64, stored_bytes: u64) {
+    let own: u64 = sizes.iter().map(|size| size.stored_bytes).sum();
+    let common = stored_bytes.saturating_sub(own);
+    for size in sizes {
+        // No overflow: both factors are below 2^28 in blocks we write, and within the limits in
+        // others.
+        // A malformed block may state 0 raw bytes.
+        size.stored_bytes += common.saturating_mul(size.raw_bytes) / raw_bytes.max(1);
+    }
+}
+
+impl BlockDecoder {
+    /// Returns the share of each source in a Block frame's payload, ordered by id. Equals
+    /// [`BlockEncoder::sizes`](crate::block::BlockEncoder::sizes) of the encoder that made it.
+    /// Decompresses only payloads that are not in a matrix.
+    ///
+    /// # Errors
+    /// The parts that had to be read are malformed.
+    pub fn sizes(&mut self, payload: &[u8]) -> Result<Vec<SourceSize>, BlockError> {
+        let block = CheckedBlock::open(payload)?;
+        let mut parts = PartReader::new(self.decompressor(), &block)?;
+        // raw bytes, and stored bytes of its own groups
+        let mut sums: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
+        for group in block.groups {
+            match group.layout() {
+                wire::BlockLayout::Matrix => {
+                    let sum = sums.entry(group.source()).or_default();
+                    let frame_bytes = block.checksum.frame_bytes(0) as u64 + u64::from(group.row_bytes());
+                    // At most the block's raw bytes, which was checked on opening.
+                    sum.0 += u64::from(group.frames()) * frame_bytes;
+                    sum.1 += parts.stored_bytes(group);
+                }
+                wire::BlockLayout::Payloads => {
+                    let count = |payload: &[u8]| {
+                        if let Some(source) = source_of(payload) {
+                            let frame_bytes = block.checksum.frame_bytes(payload.len());
+                            sums.entry(source).or_default().0 += frame_bytes as u64;
+                        }
+                        true
+                    };
+                    all_payloads(group, &mut parts, count)?;
+                }
+                // The source of a frame with a wrong checksum is unknown.
+                wire::BlockLayout::Frames => {}
+                _ => return Err(BlockError::Group("has an unknown layout")),
+            }
+        }
+        let size = |(source, (raw_bytes, stored_bytes))| SourceSize { source, raw_bytes, stored_bytes };
+        let mut sizes: Vec<SourceSize> = sums.into_iter().map(size).collect();
+        distribute_common(&mut sizes, block.raw_bytes as u64, payload.len() as u64);
+        Ok(sizes)
+    }
+}

@@ -1,0 +1,349 @@
+//! Encoding: frames into a block.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+
+use flatcap_stream::ChecksumKind;
+
+use super::block_builder::{BlockBuilder, BlockNumbers};
+use super::matrix::{EncodedMatrix, KnownFields, MatrixEncoder};
+use crate::block::checksum::checksum_to_wire;
+use crate::block::codec::{Codec, PartCompressor};
+use crate::block::decode::decoder::{FRAMES_MAX, RAW_BYTES_MAX};
+use crate::block::decode::sizes::{SourceSize, distribute_common};
+use crate::block::layout::grouping::{FrameGroup, FrameGrouper, GroupKey};
+use crate::block::layout::lengths;
+use crate::block::layout::payloads::Payloads;
+use crate::block::options::SourceCompression;
+use crate::schema::CompiledSchema;
+use crate::schema::envelope::ENVELOPE_BYTES;
+use crate::schema::segment as wire;
+
+/// Default length of a block before compression. Blocks of 16 MiB were 1.19 times smaller
+/// (docs/BENCHMARKS.md), but a seek decompresses a whole block.
+pub const RAW_BYTES_DEFAULT: usize = 4 << 20;
+
+/// Compresses frames into blocks. Reuses its memory. The same frames give the same block.
+pub struct BlockEncoder {
+    compression: SourceCompression,
+    schemas: HashMap<u16, CompiledSchema>,
+    grouper: FrameGrouper,
+    matrix: MatrixEncoder,
+    encoded: EncodedMatrix,
+    parts: PartWriter,
+    groups: Vec<wire::BlockGroup>,
+    out: Vec<u8>,
+    sizes: Vec<SourceSize>,
+}
+
+/// Frames to encode as one block.
+#[derive(Clone, Copy)]
+struct EncoderInput<'r> {
+    /// The bytes that contain the payloads.
+    bytes: &'r [u8],
+    /// Whether `bytes` are payloads only, without frame headers.
+    has_only_payloads: bool,
+    raw_offset: u64,
+    raw_bytes: u64,
+    checksum: ChecksumKind,
+}
+
+/// The parts of a block being encoded.
+#[derive(Debug, Default)]
+struct PartWriter {
+    compressors: HashMap<Codec, PartCompressor>,
+    list: Vec<wire::BlockPart>,
+    lengths: Vec<u8>,
+}
+
+impl fmt::Debug for BlockEncoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encoder").field("ways", &self.compression).finish_non_exhaustive()
+    }
+}
+
+impl BlockEncoder {
+    /// Creates an encoder with these options.
+    pub fn new(compression: SourceCompression) -> Self {
+        Self {
+            compression,
+            schemas: HashMap::new(),
+            grouper: FrameGrouper::default(),
+            matrix: MatrixEncoder::default(),
+            encoded: EncodedMatrix::default(),
+            parts: PartWriter::default(),
+            groups: Vec::new(),
+            out: Vec::new(),
+            sizes: Vec::new(),
+        }
+    }
+
+    /// Sets the binary schema and root table of a source's payloads. Fields of four and eight bytes
+    /// then become columns, with bounds by their number type. Without a schema both are derived
+    /// from the values. Decoding needs no schema. An invalid schema, or one that does not fit the
+    /// payloads, is ignored.
+    pub fn set_schema(&mut self, source: u16, root: &str, schema: &[u8]) {
+        if let Ok(plan) = CompiledSchema::compile(schema, root) {
+            self.schemas.insert(source, plan);
+        }
+    }
+
+    /// Returns the known fields of a payload of a source.
+    fn fields(&self, source: u16, payload: &[u8]) -> KnownFields {
+        let plan = self.schemas.get(&source);
+        let body = payload.get(ENVELOPE_BYTES..).unwrap_or_default();
+        KnownFields::new(&plan.and_then(|plan| plan.numeric_fields(body)).unwrap_or_default())
+    }
+
+    /// Returns the payload of a Block frame with these frames. `raw_offset` is their offset in the
+    /// segment, `checksum` their checksum kind.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    pub fn encode(&mut self, frames: &[u8], raw_offset: u64, checksum: ChecksumKind) -> io::Result<&[u8]> {
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        let appended = self.append(frames, raw_offset, checksum, &mut out);
+        self.out = out;
+        appended.map(|()| self.out.as_slice())
+    }
+
+    /// Appends the payload that [`encode`](Self::encode) returns, for instance after the space for
+    /// a frame header.
+    ///
+    /// # Errors
+    /// `InvalidData` if the bytes are not whole frames, or a frame is a Block. `InvalidInput` if
+    /// they are empty or more than [`RAW_BYTES_MAX`]. Errors of the codec. After an error nothing
+    /// is appended.
+    pub fn append(
+        &mut self,
+        frames: &[u8],
+        raw_offset: u64,
+        checksum: ChecksumKind,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let raw_bytes = frames.len() as u64;
+        check_raw_bytes(raw_bytes)?;
+        self.grouper.group(frames, checksum, &self.compression)?;
+        self.write(
+            EncoderInput { bytes: frames, has_only_payloads: false, raw_offset, raw_bytes, checksum },
+            out,
+        )
+    }
+
+    /// Appends the block that [`append`](Self::append) would make of frames with these payloads and
+    /// correct checksums. Neither frames nor checksums have to be made for it.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    pub fn append_payloads(
+        &mut self,
+        payloads: &Payloads,
+        raw_offset: u64,
+        checksum: ChecksumKind,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let raw_bytes = payloads.frames_bytes(checksum);
+        check_raw_bytes(raw_bytes)?;
+        self.grouper.group_payloads(payloads, checksum, &self.compression)?;
+        self.write(
+            EncoderInput {
+                bytes: payloads.bytes(),
+                has_only_payloads: true,
+                raw_offset,
+                raw_bytes,
+                checksum,
+            },
+            out,
+        )
+    }
+
+    /// Writes the grouped frames. After an error nothing is appended.
+    fn write(&mut self, run: EncoderInput<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+        let start = out.len();
+        let written = self.try_write(run, out);
+        if written.is_err() {
+            out.truncate(start);
+        }
+        written
+    }
+
+    fn try_write(&mut self, run: EncoderInput<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+        let frames = u32::try_from(self.grouper.order.len()).unwrap_or(u32::MAX);
+        if frames > FRAMES_MAX {
+            let message = format!("{frames} frames are too many for a block: at most {FRAMES_MAX} fit");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        self.parts.list.clear();
+        self.groups.clear();
+        self.sizes.clear();
+        let sources = self.grouper.sources.iter();
+        self.sizes.extend(sources.map(|&(source, raw_bytes)| SourceSize {
+            source,
+            raw_bytes,
+            stored_bytes: 0,
+        }));
+        let mut table = BlockBuilder::begin(out);
+        self.write_group_order(&mut table)?;
+        for number in 0..self.grouper.groups.len() {
+            let group = self.encode_group(number, &run, &mut table)?;
+            self.groups.push(group);
+        }
+        let EncoderInput { raw_offset, raw_bytes, checksum, .. } = run;
+        let numbers = BlockNumbers { raw_offset, raw_bytes, frames, checksum: checksum_to_wire(checksum) };
+        let stored_bytes = table.finish(&numbers, &self.groups, &self.parts.list)?;
+        distribute_common(&mut self.sizes, raw_bytes, stored_bytes as u64);
+        Ok(())
+    }
+
+    /// Returns the raw and stored bytes of each source in the last block.
+    pub fn sizes(&self) -> &[SourceSize] {
+        &self.sizes
+    }
+
+    /// Writes the first part: the group number of each frame.
+    fn write_group_order(&mut self, table: &mut BlockBuilder<'_>) -> io::Result<()> {
+        let (lists, order) = (self.grouper.groups.len(), &self.grouper.order);
+        let bytes: Vec<u8> = match lists {
+            0 | 1 => Vec::new(),
+            2..=256 => order.iter().map(|group| (group & 0xFF) as u8).collect(),
+            _ => order.iter().flat_map(|group| group.to_le_bytes()).collect(),
+        };
+        self.parts.add(self.compression.general.codec, &bytes, table)
+    }
+
+    fn encode_group(
+        &mut self,
+        number: usize,
+        run: &EncoderInput<'_>,
+        table: &mut BlockBuilder<'_>,
+    ) -> io::Result<wire::BlockGroup> {
+        let (first_part, start) = (self.parts.list.len(), table.data_bytes());
+        let Some(list) = self.grouper.groups.get(number) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let codec = list.options.codec;
+        let (layout, source, row_bytes) = match list.key {
+            GroupKey::Rows { source, row_bytes } => {
+                let payload = |number: usize| {
+                    let (at, length) = list.rows.get(number).copied().unwrap_or_default();
+                    run.bytes.get(at as usize..(at + length) as usize).unwrap_or_default()
+                };
+                // Offsets are those of the first row. Rows that have their fields elsewhere cost
+                // size but stay exact: columns are bytes at an offset.
+                let fields = self.fields(source, payload(0));
+                let rows = list.rows.len();
+                self.encoded.codec = Some(codec);
+                self.matrix.encode(rows, payload, &fields, &mut self.encoded);
+                self.parts.add(codec, &self.encoded.directory, table)?;
+                for bucket in self.encoded.buckets() {
+                    self.parts.add(codec, bucket, table)?;
+                }
+                for raw_range in self.matrix.raw_ranges() {
+                    // The first row is in the directory.
+                    self.parts.add_gathered(
+                        codec,
+                        (1..rows).map(|number| raw_range.of(payload(number))),
+                        table,
+                    )?;
+                }
+                (wire::BlockLayout::Matrix, source, row_bytes)
+            }
+            GroupKey::Mixed(_) => {
+                self.parts.add_lengths(list, table)?;
+                if run.has_only_payloads && self.grouper.groups.len() == 1 {
+                    // The only group has all payloads in order: they need no gathering.
+                    self.parts.add(codec, run.bytes, table)?;
+                } else {
+                    self.parts.add_rows(list, 0, run.bytes, table)?;
+                }
+                (wire::BlockLayout::Payloads, 0, 0)
+            }
+            GroupKey::BadChecksum => {
+                self.parts.add_lengths(list, table)?;
+                self.parts.add_rows(list, run.checksum.frame_bytes(0), run.bytes, table)?;
+                (wire::BlockLayout::Frames, 0, 0)
+            }
+        };
+        // Only a matrix is sure to have frames of one source. `distribute_common` shares the rest.
+        if layout == wire::BlockLayout::Matrix
+            && let Some(size) = self.sizes.iter_mut().find(|size| size.source == source)
+        {
+            size.stored_bytes += (table.data_bytes() - start) as u64;
+        }
+        let number = |count: usize| u32::try_from(count).map_err(io::Error::other);
+        let parts = number(self.parts.list.len() - first_part)?;
+        Ok(wire::BlockGroup::new(
+            number(first_part)?,
+            parts,
+            number(list.rows.len())?,
+            row_bytes,
+            source,
+            layout,
+        ))
+    }
+}
+
+fn check_raw_bytes(raw_bytes: u64) -> io::Result<()> {
+    if (1..=RAW_BYTES_MAX).contains(&raw_bytes) {
+        return Ok(());
+    }
+    let message =
+        format!("cannot encode {raw_bytes} bytes of frames as a block: must be from 1 to {RAW_BYTES_MAX}");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
+
+impl PartWriter {
+    fn add(&mut self, codec: Codec, bytes: &[u8], table: &mut BlockBuilder<'_>) -> io::Result<()> {
+        let start = table.data_bytes();
+        let codec = self.compressor(codec).compress(bytes, table.data())?;
+        self.push_part(codec, bytes.len(), table.data_bytes() - start)
+    }
+
+    /// Returns the compressor of a codec.
+    fn compressor(&mut self, codec: Codec) -> &mut PartCompressor {
+        self.compressors.entry(codec).or_insert_with(|| PartCompressor::new(codec))
+    }
+
+    fn push_part(&mut self, codec: u8, bytes: usize, stored_bytes: usize) -> io::Result<()> {
+        let number = |count: usize| u32::try_from(count).map_err(io::Error::other);
+        self.list.push(wire::BlockPart::new(number(stored_bytes)?, number(bytes)?, codec));
+        Ok(())
+    }
+
+    fn add_lengths(&mut self, list: &FrameGroup, table: &mut BlockBuilder<'_>) -> io::Result<()> {
+        let mut bytes = std::mem::take(&mut self.lengths);
+        lengths::encode(list.rows.iter().map(|(_, length)| *length), &mut bytes);
+        let added = self.add(list.options.codec, &bytes, table);
+        self.lengths = bytes;
+        added
+    }
+
+    /// Adds payloads together with the `header_bytes` before each.
+    fn add_rows(
+        &mut self,
+        list: &FrameGroup,
+        header_bytes: usize,
+        frames: &[u8],
+        table: &mut BlockBuilder<'_>,
+    ) -> io::Result<()> {
+        let rows = list.rows.iter().map(|(at, length)| {
+            let from = *at as usize - header_bytes;
+            frames.get(from..(at + length) as usize).unwrap_or_default()
+        });
+        self.add_gathered(list.options.codec, rows, table)
+    }
+
+    /// Adds a part whose bytes lie at many places.
+    fn add_gathered<'r>(
+        &mut self,
+        codec: Codec,
+        rows: impl Iterator<Item = &'r [u8]> + Clone,
+        table: &mut BlockBuilder<'_>,
+    ) -> io::Result<()> {
+        let start = table.data_bytes();
+        let (codec, bytes) = self.compressor(codec).compress_rows(rows, table.data())?;
+        self.push_part(codec, bytes, table.data_bytes() - start)
+    }
+}

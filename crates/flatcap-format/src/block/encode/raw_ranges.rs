@@ -1,0 +1,467 @@
+//! Finds raw ranges: ranges of rows that become no columns.
+//!
+//! Text, hashes and padding are stored row by row if the codec makes less of them than of columns,
+//! as a sample of the first rows shows.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use crate::block::codec::{Codec, PartCompressor};
+use crate::block::encoding::bits::CHUNK;
+use crate::block::encoding::column_encoding::ColumnEncoding;
+use crate::block::encoding::encoding_choice;
+use crate::block::encoding::numeric_trial::{self, is_float, is_text};
+use crate::block::layout::directory::{RAW_RANGE_BYTES_MIN, RAW_RANGES_MAX, RawRange, value_at};
+use crate::block::selection::{FieldRef, ValueType};
+use crate::schema::envelope::ENVELOPE_BYTES;
+
+/// Words of a raw range, at least.
+const WORDS_MIN: usize = RAW_RANGE_BYTES_MIN as usize / WORD;
+/// Most consecutive words within a raw range that do not change or would be small as columns.
+const GAP_MAX: usize = 2;
+/// Most words of a range that are sampled. Of longer ranges, evenly spread ones.
+const SAMPLE_WORDS_MAX: usize = 64;
+/// Bytes of rows that are sampled. Together, the trials take 3 to 6 % of encoding payloads of 1 KiB
+/// and more (docs/BENCHMARKS.md).
+const SAMPLE_BYTES: usize = 48 << 10;
+/// Fewest and most rows of a sample, as columns.
+const SAMPLE_ROWS: (usize, usize) = (32, 256);
+/// Fewest and most rows of a trial, row by row, and its bytes: half of the sample.
+const TRIAL_ROWS: (usize, usize) = (4, 256);
+const TRIAL_BYTES: usize = SAMPLE_BYTES / 2;
+/// Pieces that are tried of each row too long to be tried whole.
+const WINDOWS_MAX: usize = 4;
+const WORD: usize = 8;
+/// The golden ratio as a fraction of 2^32. Its multiples are spread evenly, however many there are.
+const GOLDEN: u32 = 0x9E37_79B9;
+
+/// Rows of one length with some changed bytes.
+pub(in crate::block) struct RowSet<'j, R> {
+    pub(in crate::block) count: usize,
+    pub(in crate::block) row: R,
+    /// For each word, the bits that change, at least in the first rows.
+    pub(in crate::block) changed_bits: &'j [u64],
+}
+
+/// Returns the number of first rows in which raw ranges are searched.
+pub(in crate::block) fn sampled_rows(row_bytes: usize) -> usize {
+    let (fewest, most) = SAMPLE_ROWS;
+    (SAMPLE_BYTES / row_bytes.max(1)).clamp(fewest, most)
+}
+
+/// Tries the block's codec on rows and columns. Reuses its memory.
+#[derive(Debug, Default)]
+pub(in crate::block) struct RawRangeFinder {
+    compressor: Option<PartCompressor>,
+    bytes: Vec<u8>,
+    compressed: Vec<u8>,
+}
+
+/// The role of a word in a raw range.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WordRole {
+    Member,
+    Gap,
+    Border,
+}
+
+/// The data of a trial. Short rows are always tried whole.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TrialScope {
+    Small,
+    /// Evenly spread pieces of each row.
+    Pieces,
+    /// The beginning of each row.
+    Beginning,
+}
+
+impl TrialScope {
+    /// Returns how many bytes of rows to try.
+    fn bytes(self) -> usize {
+        if self == Self::Small { TRIAL_BYTES / 4 } else { TRIAL_BYTES }
+    }
+}
+
+/// Some rows of a range, as columns of evenly spread words.
+struct ColumnSample {
+    first_word: usize, // first word of the range
+    step: usize,
+    rows: usize,
+    values: Vec<u64>, // of the columns (or their dictionary indices), `rows` for each column
+    columns: Vec<SampledColumn>,
+}
+
+/// A sampled word.
+struct SampledColumn {
+    start: usize, // index of its values
+    width: usize, // bytes of each value; the last word of a row may have fewer
+    encoding: ColumnEncoding,
+    encoded_bytes: usize, // encoded size as one column
+    role: WordRole,
+}
+
+impl RawRangeFinder {
+    /// Returns raw ranges in ascending order. `is_known` says whether a known field is in the word
+    /// at an offset.
+    pub(in crate::block) fn find<'r, R: Fn(usize) -> &'r [u8]>(
+        &mut self,
+        rows: &RowSet<'_, R>,
+        codec: Codec,
+        is_known: impl Fn(u32) -> bool,
+    ) -> Vec<RawRange> {
+        self.set_codec(codec);
+        let mark = |(word, changed_bits): (usize, &u64)| match u32::try_from(WORD * word) {
+            // The envelope stays in columns: seeks need bounds of wall times, and a raw range has
+            // none.
+            Ok(at) if *changed_bits != 0 && (at as usize) < ENVELOPE_BYTES => WordRole::Border,
+            // A known field always becomes a column: constant in the first rows, it may change in
+            // others.
+            Ok(at) if is_known(at) => WordRole::Border,
+            _ if *changed_bits == 0 => WordRole::Gap,
+            _ => WordRole::Member,
+        };
+        let mut found: Vec<Range<usize>> = Vec::new();
+        for range in member_ranges(rows.changed_bits.iter().enumerate().map(mark)) {
+            let sample = ColumnSample::new(rows, &range);
+            let marks = (0..range.len()).map(|word| sample.role(word));
+            for inner in member_ranges(marks) {
+                let words = range.start + inner.start..range.start + inner.end;
+                if self.rows_are_smaller(rows, &words, &sample) {
+                    found.push(words);
+                }
+            }
+        }
+        // The format allows only so many: the longest count most.
+        found.sort_by_key(|words| std::cmp::Reverse(words.len()));
+        found.truncate(RAW_RANGES_MAX);
+        found.sort_by_key(|words| words.start);
+        let row_bytes = (rows.row)(0).len();
+        let number = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let raw_range = |words: Range<usize>| {
+            let (from, to) = (WORD * words.start, (WORD * words.end).min(row_bytes));
+            RawRange { at: number(from), bytes: number(to - from) }
+        };
+        // The last word of a row may be cut, which makes a range of four words too short.
+        found.into_iter().map(raw_range).filter(|raw_range| raw_range.bytes >= RAW_RANGE_BYTES_MIN).collect()
+    }
+
+    /// Whether these words take less as rows than as columns.
+    ///
+    /// Columns that save less than a sixteenth do not pay.
+    fn rows_are_smaller<'r, R: Fn(usize) -> &'r [u8]>(
+        &mut self,
+        rows: &RowSet<'_, R>,
+        words: &Range<usize>,
+        sample: &ColumnSample,
+    ) -> bool {
+        let columns = sample.columns_of(words);
+        let raw_bytes = columns.iter().map(|column| (column.width * sample.rows) as u64).sum::<u64>();
+        let lanes_bytes = columns.iter().map(|column| column.encoded_bytes as u64).sum::<u64>();
+        if 16 * lanes_bytes >= 15 * raw_bytes {
+            return true;
+        }
+        if self.codec() == Codec::None {
+            // Only columns make data smaller here. They have to save two fifths to be worth their
+            // time.
+            return 3 * raw_bytes < 5 * lanes_bytes;
+        }
+        let is_less = |(by_rows, by_lanes): (u64, u64)| by_rows < by_lanes;
+        let is_clearly_less = |(by_rows, by_lanes): (u64, u64)| 3 * by_rows < 2 * by_lanes;
+        // If a few rows take less than two thirds of the columns, nothing more is tried: a margin
+        // of only a fifth was wrong too often (docs/BENCHMARKS.md).
+        // With a fifth, counters and enumerations in turns took 51,056 instead of 27,080 bytes.
+        // Pieces of a long row have less before them to match, and its beginning may differ from
+        // the rest: neither decides alone.
+        is_clearly_less(self.compare(rows, words, sample, TrialScope::Small))
+            || is_less(self.compare(rows, words, sample, TrialScope::Pieces))
+                && (WORD * words.len() <= TrialScope::Beginning.bytes() / TRIAL_ROWS.0
+                    || is_less(self.compare(rows, words, sample, TrialScope::Beginning)))
+    }
+
+    /// Compresses a part of the rows, and columns of the same words. Each result is scaled by the
+    /// input length of the other, so that the two compare.
+    fn compare<'r, R: Fn(usize) -> &'r [u8]>(
+        &mut self,
+        rows: &RowSet<'_, R>,
+        words: &Range<usize>,
+        sample: &ColumnSample,
+        part: TrialScope,
+    ) -> (u64, u64) {
+        let (bytes, (fewest, most)) = (part.bytes(), TRIAL_ROWS);
+        let length = words.len().min(bytes / WORD / fewest);
+        let count = (bytes / (WORD * length).max(1)).clamp(fewest, most).min(rows.count);
+        self.bytes.clear();
+        for row in (0..count).map(&rows.row) {
+            for window in windows(words, length, part) {
+                let rest = row.get(WORD * window.start..).unwrap_or_default();
+                self.bytes.extend_from_slice(rest.get(..WORD * window.len()).unwrap_or(rest));
+            }
+        }
+        let tried_bytes = self.bytes.len() as u64;
+        let by_rows = self.compressed_bytes();
+        self.bytes.clear();
+        let columns = sample.columns_of(words);
+        // For a small trial, take as many columns as possible, and fewer rows of each.
+        let (count, step) = if part == TrialScope::Small {
+            let count = sample.rows.min(CHUNK);
+            (count, (WORD * columns.len() * count).div_ceil(bytes))
+        } else {
+            (sample.rows, 1)
+        };
+        let mut raw_bytes = 0;
+        for column in evenly(columns.len(), step).filter_map(|number| columns.get(number)) {
+            let values = sample.values(column).get(..count).unwrap_or_default();
+            column.encoding.encode(values, &mut self.bytes);
+            raw_bytes += (column.width * count) as u64;
+        }
+        (by_rows * raw_bytes, self.compressed_bytes() * tried_bytes)
+    }
+
+    /// Sets the block's codec. Zstd:1 stands in for slow codecs, and may be wrong if the sizes are
+    /// close.
+    fn set_codec(&mut self, codec: Codec) {
+        let codec = match codec {
+            Codec::Zstd(_) | Codec::Brotli(_) => Codec::Zstd(1),
+            fast => fast,
+        };
+        if self.codec() != codec {
+            self.compressor = Some(PartCompressor::new(codec));
+        }
+    }
+
+    fn codec(&self) -> Codec {
+        self.compressor.as_ref().map_or(Codec::None, PartCompressor::codec)
+    }
+
+    /// Returns the compressed size of the collected bytes.
+    fn compressed_bytes(&mut self) -> u64 {
+        self.compressed.clear();
+        let packed = self.compressor.as_mut().map(|codec| codec.compress(&self.bytes, &mut self.compressed));
+        let bytes = if matches!(packed, Some(Ok(_))) { &self.compressed } else { &self.bytes };
+        bytes.len() as u64
+    }
+}
+
+impl ColumnSample {
+    fn new<'r, R: Fn(usize) -> &'r [u8]>(rows: &RowSet<'_, R>, range: &Range<usize>) -> Self {
+        // Not rounded to whole chunks, which are counted faster: UUIDs took 105,716 instead of
+        // 79,392 bytes that way.
+        let count = sampled_rows(WORD * range.len()).min(rows.count);
+        let step = range.len().div_ceil(SAMPLE_WORDS_MAX).max(1);
+        let (first, row_bytes) = (range.start, (rows.row)(0).len());
+        let mut sample =
+            Self { first_word: first, step, rows: count, values: Vec::new(), columns: Vec::new() };
+        let mut known = HashSet::new();
+        let mut half = Vec::new();
+        for word in evenly(range.len(), step).map(|word| range.start + word) {
+            let at = u32::try_from(WORD * word).unwrap_or(u32::MAX);
+            let place = FieldRef { at, bytes: 8, kind: ValueType::Unsigned };
+            let start = sample.values.len();
+            sample.values.extend((0..count).map(|number| value_at((rows.row)(number), place)));
+            let column = sample.values.get_mut(start..).unwrap_or_default();
+            // A column that follows another one takes no bytes.
+            let first = column.first().copied().unwrap_or_default();
+            let is_follower = !known.insert(column.iter().fold(0_u64, |hash, value| {
+                (hash.rotate_left(5) ^ value.wrapping_sub(first)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            }));
+            let mut halves = 0;
+            let mut are_floats = true;
+            for shift in [0, 32] {
+                half.clear();
+                half.extend(column.iter().map(|value| value >> shift & 0xFFFF_FFFF));
+                halves += ColumnEncoding::smallest(&half).1;
+                are_floats &= is_float(&half, 4);
+            }
+            // Numbers without a known field are left to the numeric codec, which makes less of them
+            // than these estimates show.
+            let is_number = (are_floats || is_float(column, 8)) && !is_text(column);
+            let (mut encoding, mut encoded_bytes) = ColumnEncoding::smallest(column);
+            // A word of few values may become a dictionary, so it is counted as one: rows of
+            // eight names took 12.5 instead of 58.0 KB with Snappy.
+            if let Some(indices) = encoding_choice::few_value_indices(column, encoded_bytes, rows.count) {
+                column.copy_from_slice(&indices);
+                (encoding, encoded_bytes) = ColumnEncoding::smallest(column);
+            }
+            let width = row_bytes.saturating_sub(WORD * word).min(WORD);
+            // A word that takes half of its bytes as one or two columns belongs in a raw range.
+            let mark = match encoded_bytes.min(halves) {
+                // With fewer rows the numeric codec is not tried, so numbers need not end a range.
+                _ if is_number && rows.count >= numeric_trial::ROWS_MIN => WordRole::Border,
+                _ if is_number => WordRole::Gap,
+                bytes if !is_follower && 2 * bytes >= width * count => WordRole::Member,
+                _ => WordRole::Gap,
+            };
+            sample.columns.push(SampledColumn { start, width, encoding, encoded_bytes, role: mark });
+        }
+        sample
+    }
+
+    /// Returns the role of the word with this number in the range.
+    fn role(&self, word: usize) -> WordRole {
+        self.columns.get(word / self.step).map_or(WordRole::Gap, |column| column.role)
+    }
+
+    /// Returns the sampled columns of these words.
+    fn columns_of(&self, words: &Range<usize>) -> &[SampledColumn] {
+        let skipped = (words.start - self.first_word).div_ceil(self.step);
+        let count = words.len().div_ceil(self.step).min(self.columns.len().saturating_sub(skipped));
+        self.columns.get(skipped..skipped + count).unwrap_or_default()
+    }
+
+    fn values(&self, column: &SampledColumn) -> &[u64] {
+        self.values.get(column.start..column.start + self.rows).unwrap_or_default()
+    }
+}
+
+/// Returns windows of `length` words in total: evenly spread, or only the beginning.
+fn windows(words: &Range<usize>, length: usize, part: TrialScope) -> impl Iterator<Item = Range<usize>> {
+    let count = if length < words.len() && part != TrialScope::Beginning { WINDOWS_MAX } else { 1 };
+    let (start, apart, length) = (words.start, words.len() / count, length / count);
+    (0..count).map(move |number| start + number * apart..start + number * apart + length)
+}
+
+/// Returns one number from each interval of `step` below `end`, each at another position: `step`
+/// may be a multiple of a period in the data.
+fn evenly(end: usize, step: usize) -> impl Iterator<Item = usize> {
+    (1_u32..).zip((0..end).step_by(step)).map(move |(number, from)| {
+        let inside = (u64::from(GOLDEN.wrapping_mul(number)) * step as u64) >> 32;
+        (from + usize::try_from(inside).unwrap_or_default()).min(end - 1)
+    })
+}
+
+/// Returns ranges with enough members, without borders, and with gaps of at most [`GAP_MAX`] words.
+fn member_ranges(marks: impl Iterator<Item = WordRole>) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    let mut run = 0..0;
+    let mut members = 0;
+    for (word, mark) in marks.chain([WordRole::Border]).enumerate() {
+        // `word - run.end` words of gap lie before this one. If it is a gap too, it adds itself.
+        if mark == WordRole::Border || word - run.end >= GAP_MAX + usize::from(mark == WordRole::Member) {
+            if members >= WORDS_MIN {
+                found.push(run.clone());
+            }
+            (run, members) = (word..word, 0);
+        }
+        if mark == WordRole::Member {
+            run = if members == 0 { word } else { run.start }..word + 1;
+            members += 1;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "small numbers, and noise")]
+#[allow(clippy::single_range_in_vec_init, reason = "a raw range is a range")]
+mod tests {
+    use super::*;
+    use WordRole::{Border, Gap, Member};
+
+    /// Returns the raw ranges of rows made of an envelope and the output of `row_of`.
+    fn raw_ranges_of(codec: Codec, row_of: impl Fn(u64) -> Vec<u8>) -> Vec<(u32, u32)> {
+        let mut rows: Vec<Vec<u8>> = (0..300).map(|_| vec![0; ENVELOPE_BYTES]).collect();
+        (0..).zip(&mut rows).for_each(|(number, row)| row.extend(row_of(number)));
+        let place = |word: usize| FieldRef { at: 8 * word as u32, bytes: 8, kind: ValueType::Unsigned };
+        let words = 0..rows[0].len().div_ceil(8);
+        let changed_bits: Vec<u64> = words
+            .map(|word| {
+                rows.iter().fold(0, |bits, row| {
+                    bits | (value_at(row, place(word)) ^ value_at(&rows[0], place(word)))
+                })
+            })
+            .collect();
+        let all = RowSet {
+            count: rows.len(),
+            row: |number: usize| rows[number].as_slice(),
+            changed_bits: &changed_bits,
+        };
+        let spans = RawRangeFinder::default().find(&all, codec, |at| at == 64);
+        spans.into_iter().map(|raw_range| (raw_range.at, raw_range.bytes)).collect()
+    }
+
+    fn noise(number: u64) -> u64 {
+        let mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+    }
+
+    #[test]
+    fn ranges_have_small_gaps_and_enough_words() {
+        // Proves that ranges end at long gaps and borders, and that ranges with too few members are
+        // dropped.
+        let all = [Member; 4];
+        assert_eq!(member_ranges(all.into_iter()), [0..4]);
+        assert!(member_ranges(all[1..].iter().copied()).is_empty());
+        assert_eq!(member_ranges([Gap, Member, Gap, Gap, Member, Member, Member, Gap].into_iter()), [1..7]);
+        assert!(member_ranges([Member, Gap, Gap, Gap, Member, Member, Member].into_iter()).is_empty());
+        assert_eq!(member_ranges([all, [Border, Gap, Gap, Gap], all].concat().into_iter()), [0..4, 8..12]);
+    }
+
+    #[test]
+    fn samples_are_spread_evenly() {
+        // Proves that sampled numbers are one from each step, at varying distances, and that
+        // windows cover a row evenly without overlap.
+        assert_eq!(evenly(5, 1).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        let some: Vec<usize> = evenly(64, 4).collect();
+        assert_eq!(some.len(), 16);
+        assert!(some.iter().enumerate().all(|(number, at)| at / 4 == number));
+        let insides: std::collections::BTreeSet<usize> = some.iter().map(|at| at % 4).collect();
+        assert_eq!(insides.len(), 4, "each position of a period is taken");
+        assert_eq!(evenly(3, 7).collect::<Vec<_>>().len(), 1);
+        let of = |words: Range<usize>, length, part| windows(&words, length, part).collect::<Vec<_>>();
+        assert_eq!(of(10..20, 10, TrialScope::Small), [10..20]);
+        assert_eq!(of(100..1380, 192, TrialScope::Beginning), [100..292]);
+        let pieces = of(100..1380, 192, TrialScope::Small);
+        assert_eq!(pieces, [100..148, 420..468, 740..788, 1060..1108]);
+    }
+
+    #[test]
+    fn the_beginning_of_long_rows_does_not_decide() {
+        // Proves that rows which begin with text and continue with numbers get columns for the
+        // numbers, even if the beginning is smaller as raw bytes.
+        // Words with lengths other than eight: each offset of a row takes any letter.
+        let words = ["connection ", "accepted from host ", "refused by peer ", "flushed, as nobody waits "];
+        let text = |number: u64, bytes: usize| {
+            let word = move |at: u64| words[(noise(512 * number + at) >> 32) as usize % 4].bytes();
+            (0..).flat_map(word).take(bytes)
+        };
+        // None of these bits look like a float.
+        let bits = |number: u64, at: u64| 0xFFF << 52 | (noise(at) ^ noise(2000 * number + at) >> 26);
+        let numbers = |number: u64| (0..1900).flat_map(move |at| bits(number, at).to_le_bytes());
+        for codec in [Codec::Snappy, Codec::Zstd(1)] {
+            let only = raw_ranges_of(codec, |number| text(number, 4000).collect());
+            assert!(only.iter().map(|(_, bytes)| bytes).sum::<u32>() > 3000, "{codec}: {only:?}");
+            let both = raw_ranges_of(codec, |number| text(number, 1280).chain(numbers(number)).collect());
+            assert!(both.iter().all(|(at, bytes)| at + bytes <= 64 + 1280), "{codec}: {both:?}");
+        }
+    }
+
+    #[test]
+    fn text_and_hashes_stay_and_numbers_do_not() {
+        // Proves that text and hashes become raw ranges, up to the end of a row of any length, and
+        // that counters, floats and known fields do not.
+        let word = |number: u64| {
+            ["accepted ", "10.0.0.1 ", "refused ", "flushed in ", "of worker "]
+                [(noise(number) >> 32) as usize % 5]
+        };
+        let text = |number: u64| {
+            let mut row = number.to_le_bytes().to_vec();
+            row.extend((0..8).flat_map(|at| word(8 * number + at).bytes()));
+            row.resize(75, b'.');
+            row
+        };
+        for codec in [Codec::Snappy, Codec::Zstd(1)] {
+            let spans = raw_ranges_of(codec, text);
+            // The first word has one of five values, for which a column takes less.
+            assert_eq!(spans, [(80, 59)], "{codec}");
+        }
+        let hash = |number: u64| (0..5).flat_map(|at| noise(5 * number + at).to_le_bytes()).collect();
+        assert_eq!(raw_ranges_of(Codec::None, hash), [(72, 32)]);
+        assert_eq!(raw_ranges_of(Codec::Zstd(1), hash), [(72, 32)]);
+        let counters = |number: u64| (0..9).flat_map(|at| (number * at).to_le_bytes()).collect();
+        assert_eq!(raw_ranges_of(Codec::Zstd(1), counters), []);
+        let floats = |number: u64| {
+            (0..9).flat_map(|at| (f64::from(noise(9 * number + at) as u32) * 1e-9).to_le_bytes()).collect()
+        };
+        assert_eq!(raw_ranges_of(Codec::Zstd(1), floats), []);
+    }
+}

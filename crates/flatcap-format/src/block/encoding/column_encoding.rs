@@ -1,0 +1,203 @@
+//! Encodings of one column: the same field of every row, as a sequence of integers.
+
+use super::bits::{CHUNK, Chunk, SignedRange, pack, packed_bytes, unpack, width_of};
+use super::numeric::{self, PcoType};
+use super::size_estimate;
+use super::varint::{put_varint, take_varint, unzigzag, zigzag};
+use crate::block::error::BlockError;
+
+/// The encoding of a column's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(in crate::block) enum ColumnEncoding {
+    /// Frame of reference: each value minus the chunk's lowest, bit-packed.
+    Plain = 0,
+    /// The same for differences from row to row: counters, gauges.
+    Delta = 1,
+    /// The same for differences of differences: clocks.
+    DeltaOfDelta = 2,
+    /// A bit for each row that differs from the one before, and the nonzero differences: values
+    /// that rarely change.
+    Sparse = 3,
+    /// The numeric codec pco, for unsigned integers: noise.
+    Integers = 4,
+    /// The numeric codec pco, for IEEE 754 numbers of the column's length.
+    Floats = 5,
+    /// Each distinct value once, and an index for each row: noise with few values.
+    Dictionary = 6,
+}
+
+impl ColumnEncoding {
+    const ALL: [Self; 7] = [
+        Self::Plain,
+        Self::Delta,
+        Self::DeltaOfDelta,
+        Self::Sparse,
+        Self::Integers,
+        Self::Floats,
+        Self::Dictionary,
+    ];
+
+    /// Returns the encoding with this number in a directory.
+    pub(in crate::block) fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|encoding| *encoding as u8 == number)
+    }
+
+    /// Returns the smallest of our own encodings and its size in bytes. Nothing is written.
+    pub(in crate::block) fn smallest(values: &[u64]) -> (Self, usize) {
+        // `ALL` has the order of these sizes. `zip` ends after the four encodings of our own.
+        let fewest =
+            Self::ALL.into_iter().zip(size_estimate::encoded_sizes(values)).min_by_key(|(_, bytes)| *bytes);
+        fewest.unwrap_or((Self::Plain, 0))
+    }
+
+    /// Appends the values in this encoding.
+    pub(in crate::block) fn encode(self, values: &[u64], out: &mut Vec<u8>) {
+        match self {
+            Self::Plain => encode_chunks(values.iter().copied(), values.len(), out),
+            Self::Delta => encode_chunks(deltas(values.iter().copied()), values.len(), out),
+            Self::DeltaOfDelta => {
+                encode_chunks(deltas(deltas(values.iter().copied())), values.len(), out);
+            }
+            // The others are written where they are tried: `numeric_trial` and `dictionary`.
+            Self::Sparse | Self::Integers | Self::Floats | Self::Dictionary => encode_sparse(values, out),
+        }
+    }
+
+    /// Decodes exactly these bytes into `values`. Each value has `value_bytes` bytes. Refuses a
+    /// dictionary: `dictionary::decode` decodes it, and calls this function for its two columns.
+    pub(in crate::block) fn decode(
+        self,
+        bytes: &[u8],
+        value_bytes: u8,
+        values: &mut [u64],
+    ) -> Result<(), BlockError> {
+        match self {
+            Self::Sparse => decode_sparse(bytes, values),
+            Self::Integers => numeric::decode(bytes, PcoType::Integers, values),
+            Self::Floats => numeric::decode(bytes, PcoType::float_of_length(value_bytes)?, values),
+            // Nested dictionaries would recurse as deep as a malformed block is long.
+            Self::Dictionary => Err(BlockError::Column("has a dictionary in an unknown encoding")),
+            Self::Plain => decode_chunks(bytes, values),
+            Self::Delta => decode_chunks(bytes, values).map(|()| prefix_sum(values)),
+            Self::DeltaOfDelta => {
+                decode_chunks(bytes, values)?;
+                prefix_sum(values);
+                prefix_sum(values);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Returns each number minus the previous one. The first one stays.
+fn deltas(numbers: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+    let mut last = 0;
+    numbers.map(move |number| number.wrapping_sub(std::mem::replace(&mut last, number)))
+}
+
+fn prefix_sum(values: &mut [u64]) {
+    let mut sum = 0_u64;
+    for value in values {
+        sum = sum.wrapping_add(*value);
+        *value = sum;
+    }
+}
+
+/// Writes one byte for the width of each chunk, then the lowest number of each as a varint, then
+/// the numbers minus that, bit-packed. Similar bytes lie together, for the codec.
+fn encode_chunks(mut numbers: impl Iterator<Item = u64>, count: usize, out: &mut Vec<u8>) {
+    let chunks = count.div_ceil(CHUNK);
+    let widths_at = out.len();
+    out.resize(widths_at + chunks, 0);
+    let (mut bases, mut packed) = (Vec::new(), Vec::new());
+    for at in 0..chunks {
+        let (mut chunk, mut range, mut filled): (Chunk, _, _) = ([0; CHUNK], SignedRange::new(), 0);
+        // The chunk comes first in `zip`: when it is full, no number is taken and lost.
+        for (slot, number) in chunk.iter_mut().zip(&mut numbers) {
+            *slot = number;
+            range.add(number);
+            filled += 1;
+        }
+        let lowest = range.lowest();
+        // The rest of the chunk stays 0, as `pack` requires.
+        let joined = chunk.iter_mut().take(filled).fold(0, |joined, number| {
+            *number = number.wrapping_sub(lowest);
+            joined | *number
+        });
+        let width = width_of(joined);
+        if let Some(slot) = out.get_mut(widths_at + at) {
+            *slot = u8::try_from(width).unwrap_or(64);
+        }
+        put_varint(zigzag(lowest), &mut bases);
+        pack(&chunk, filled, width, &mut packed);
+    }
+    out.extend_from_slice(&bases);
+    out.extend_from_slice(&packed);
+}
+
+fn decode_chunks(bytes: &[u8], values: &mut [u64]) -> Result<(), BlockError> {
+    let chunks = values.len().div_ceil(CHUNK);
+    let (widths, rest) =
+        bytes.split_at_checked(chunks).ok_or(BlockError::Column("ends before its widths"))?;
+    if widths.iter().any(|width| *width > 64) {
+        return Err(BlockError::Column("has a chunk of more than 64 bits a value"));
+    }
+    let lengths = widths.iter().zip(values.chunks(CHUNK));
+    let sum = lengths.map(|(width, values)| packed_bytes(values.len(), u32::from(*width))).sum::<usize>();
+    // The length of the bases is not stored: they are what the packed values leave.
+    let bases_bytes = rest.len().checked_sub(sum).ok_or(BlockError::Column("ends before its values"))?;
+    let (mut bases, mut packed) = rest.split_at(bases_bytes);
+    let mut chunk = [0; CHUNK];
+    for (width, values) in widths.iter().zip(values.chunks_mut(CHUNK)) {
+        let base = unzigzag(take_varint(&mut bases).ok_or(BlockError::Column("has a truncated base"))?);
+        let bytes = packed_bytes(values.len(), u32::from(*width));
+        // Never too short: `packed` has the sum of these lengths.
+        let (own, after) = packed.split_at_checked(bytes).unwrap_or((packed, &[]));
+        packed = after;
+        unpack(own, u32::from(*width), &mut chunk);
+        for (value, number) in values.iter_mut().zip(&chunk) {
+            *value = base.wrapping_add(*number);
+        }
+    }
+    if bases.is_empty() { Ok(()) } else { Err(BlockError::Column("has bytes after its bases")) }
+}
+
+/// Writes the first value, a bit map of changed rows for each chunk, and the differences as
+/// varints.
+fn encode_sparse(values: &[u64], out: &mut Vec<u8>) {
+    let first = values.first().copied().unwrap_or_default();
+    out.extend_from_slice(&first.to_le_bytes());
+    let mut changes = Vec::new();
+    let mut last = first;
+    for chunk in values.chunks(CHUNK) {
+        let mut bits = 0_u64;
+        for (at, value) in chunk.iter().enumerate() {
+            let delta = value.wrapping_sub(std::mem::replace(&mut last, *value));
+            if delta != 0 {
+                bits |= 1 << at;
+                put_varint(zigzag(delta), &mut changes);
+            }
+        }
+        out.extend_from_slice(&bits.to_le_bytes());
+    }
+    out.extend_from_slice(&changes);
+}
+
+fn decode_sparse(bytes: &[u8], values: &mut [u64]) -> Result<(), BlockError> {
+    const END: BlockError = BlockError::Column("ends before its bits");
+    let (first, rest) = bytes.split_first_chunk::<8>().ok_or(END)?;
+    let (bits, mut changes) = rest.split_at_checked(8 * values.len().div_ceil(CHUNK)).ok_or(END)?;
+    let mut last = u64::from_le_bytes(*first);
+    for (bits, values) in bits.as_chunks::<8>().0.iter().zip(values.chunks_mut(CHUNK)) {
+        let bits = u64::from_le_bytes(*bits);
+        for (at, value) in values.iter_mut().enumerate() {
+            if bits >> at & 1 == 1 {
+                let delta = take_varint(&mut changes).ok_or(BlockError::Column("ends before its changes"))?;
+                last = last.wrapping_add(unzigzag(delta));
+            }
+            *value = last;
+        }
+    }
+    if changes.is_empty() { Ok(()) } else { Err(BlockError::Column("has bytes after its changes")) }
+}

@@ -1,0 +1,303 @@
+//! The directory of a matrix: the offset, encoding and bounds of each column.
+//!
+//! It is enough to decide which columns need not be decompressed.
+
+use crate::block::encoding::column_encoding::ColumnEncoding;
+use crate::block::encoding::varint::{put_varint, take_varint};
+use crate::block::error::BlockError;
+use crate::block::selection::{FieldRef, ValueType};
+
+/// Marks a column that follows no other.
+pub(in crate::block) const FOLLOWS_NONE: u16 = u16::MAX;
+/// A bucket ends with the column that brings it to this length, in bytes before the codec. Reading
+/// one column costs the directory and one bucket.
+const BUCKET_BYTES: u32 = 16 << 10;
+/// Most columns of a matrix. Their numbers fit a `u16` beside [`FOLLOWS_NONE`].
+pub(in crate::block) const COLUMNS_MAX: u32 = 1 << 15;
+/// Most raw ranges of a matrix. Each is a part of its block.
+pub(in crate::block) const RAW_RANGES_MAX: usize = 8;
+/// Shortest raw range, in bytes.
+pub(in crate::block) const RAW_RANGE_BYTES_MIN: u32 = 32;
+
+/// A value of each row that is not the same in all rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::block) struct BlockColumn {
+    /// Its location in a row, and the order of its bounds.
+    pub(in crate::block) field: FieldRef,
+    /// The encoding of its values, unless it follows another column.
+    pub(in crate::block) encoding: ColumnEncoding,
+    /// The column from which it differs by a constant, or [`FOLLOWS_NONE`]. That column has a lower
+    /// number and follows none.
+    pub(in crate::block) follows: u16,
+    /// Length of its encoded values in their bucket, in bytes.
+    pub(in crate::block) bytes: u32,
+    /// Key of its lowest value.
+    pub(in crate::block) lowest: u64,
+    /// Key of its highest value.
+    pub(in crate::block) highest: u64,
+}
+
+/// A range of each row that is stored as it is, row by row. It overlaps no column and has no
+/// bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::block) struct RawRange {
+    /// Offset in a row.
+    pub(in crate::block) at: u32,
+    /// Length in bytes.
+    pub(in crate::block) bytes: u32,
+}
+
+/// The contents of a matrix's directory, without the first row.
+#[derive(Debug)]
+pub(in crate::block) struct MatrixDirectory {
+    /// Ordered by offset.
+    pub(in crate::block) columns: Vec<BlockColumn>,
+    /// Ordered by offset.
+    pub(in crate::block) raw_ranges: Vec<RawRange>,
+}
+
+impl RawRange {
+    /// Returns the offset of its end.
+    pub(in crate::block) fn end(self) -> u64 {
+        u64::from(self.at) + u64::from(self.bytes)
+    }
+
+    /// Returns its bytes of a row.
+    pub(in crate::block) fn of(self, row: &[u8]) -> &[u8] {
+        row.get(self.at as usize..).and_then(|rest| rest.get(..self.bytes as usize)).unwrap_or_default()
+    }
+
+    /// Whether it has a byte of a field.
+    pub(in crate::block) fn overlaps(self, field: FieldRef) -> bool {
+        u64::from(self.at) < field.end() && u64::from(field.at) < self.end()
+    }
+}
+
+/// Returns the value of a field in a row. Bytes beyond the row count as 0.
+#[inline]
+pub(in crate::block) fn value_at(row: &[u8], field: FieldRef) -> u64 {
+    let rest = row.get(field.at as usize..).unwrap_or_default();
+    // Most columns have one of these two lengths.
+    match (field.bytes, rest.first_chunk(), rest.first_chunk()) {
+        (8, Some(bytes), _) => u64::from_le_bytes(*bytes),
+        (4, _, Some(bytes)) => u64::from(u32::from_le_bytes(*bytes)),
+        _ => {
+            let mut word = [0; 8];
+            word.iter_mut()
+                .zip(rest.iter().take(usize::from(field.bytes)))
+                .for_each(|(to, from)| *to = *from);
+            u64::from_le_bytes(word)
+        }
+    }
+}
+
+/// Returns the first column of each bucket, then the number of columns.
+pub(in crate::block) fn buckets(columns: &[BlockColumn]) -> Vec<usize> {
+    let mut starts = Vec::new();
+    // Full, so that the first column begins a bucket.
+    let mut bytes = BUCKET_BYTES;
+    for (number, column) in columns.iter().enumerate() {
+        if bytes >= BUCKET_BYTES {
+            starts.push(number);
+            bytes = 0;
+        }
+        // Lengths may come from a malformed block.
+        bytes = bytes.saturating_add(column.bytes);
+    }
+    starts.push(columns.len());
+    starts
+}
+
+/// Appends the raw ranges and columns, field by field. Similar bytes thus lie together, and the
+/// codec finds them.
+pub(in crate::block) fn write_directory(
+    raw_ranges: &[RawRange],
+    columns: &[BlockColumn],
+    first: &[u8],
+    out: &mut Vec<u8>,
+) {
+    put_varint(raw_ranges.len() as u64, out);
+    let mut end = 0;
+    for raw_range in raw_ranges {
+        put_varint(u64::from(raw_range.at).wrapping_sub(end), out);
+        put_varint(u64::from(raw_range.bytes), out);
+        end = raw_range.end();
+    }
+    put_varint(columns.len() as u64, out);
+    for column in columns {
+        out.push(column.field.bytes | (column.field.kind as u8) << 4);
+    }
+    for column in columns {
+        out.push(column.encoding as u8);
+    }
+    let mut end = 0;
+    for column in columns {
+        put_varint(u64::from(column.field.at - end), out);
+        end = column.field.at + u32::from(column.field.bytes);
+    }
+    for column in columns {
+        // FOLLOWS_NONE wraps to 0, so that a column without a leader takes one byte.
+        put_varint(u64::from(column.follows.wrapping_add(1)), out);
+    }
+    for column in columns {
+        put_varint(u64::from(column.bytes), out);
+    }
+    // The first row lies within the bounds, so neither difference is negative. Both are short if a
+    // column varies little.
+    let key = |column: &BlockColumn| column.field.key(value_at(first, column.field));
+    for column in columns {
+        put_varint(key(column).wrapping_sub(column.lowest), out);
+    }
+    for column in columns {
+        put_varint(column.highest.wrapping_sub(key(column)), out);
+    }
+}
+
+const END: BlockError = BlockError::Group("has a directory that ends too early");
+
+/// Reads the raw ranges and columns of rows like the first one.
+pub(in crate::block) fn read_directory(
+    mut bytes: &[u8],
+    first: &[u8],
+) -> Result<MatrixDirectory, BlockError> {
+    let raw_ranges = read_raw_ranges(&mut bytes, first)?;
+    let mut columns = read_columns(&mut bytes, first)?;
+    let mut rest = bytes;
+    let is_outside =
+        |column: &BlockColumn| !raw_ranges.iter().any(|raw_range| raw_range.overlaps(column.field));
+    if !columns.iter().all(is_outside) {
+        return Err(BlockError::Column("overlaps a raw range"));
+    }
+    for number in 0..columns.len() {
+        let follows = take_varint(&mut rest).ok_or(END)?.wrapping_sub(1);
+        let follows = u16::try_from(follows & 0xFFFF).unwrap_or(FOLLOWS_NONE);
+        // Columns further on have FOLLOWS_NONE until they are read, so the number is compared too.
+        let leader = columns.get(usize::from(follows)).filter(|column| column.follows == FOLLOWS_NONE);
+        if follows != FOLLOWS_NONE && (usize::from(follows) >= number || leader.is_none()) {
+            return Err(BlockError::Column(
+                "follows a column that does not precede it or follows another one",
+            ));
+        }
+        columns.get_mut(number).ok_or(END)?.follows = follows;
+    }
+    for column in &mut columns {
+        column.bytes = u32::try_from(take_varint(&mut rest).ok_or(END)?).map_err(|_| END)?;
+    }
+    for column in &mut columns {
+        let key = column.field.key(value_at(first, column.field));
+        // Not checked, as wrong bounds can only make a reader skip a group (docs/FORMAT.md).
+        column.lowest = key.wrapping_sub(take_varint(&mut rest).ok_or(END)?);
+    }
+    for column in &mut columns {
+        let key = column.field.key(value_at(first, column.field));
+        column.highest = key.wrapping_add(take_varint(&mut rest).ok_or(END)?);
+    }
+    if rest.is_empty() {
+        Ok(MatrixDirectory { columns, raw_ranges })
+    } else {
+        Err(BlockError::Group("has bytes after its directory"))
+    }
+}
+
+fn read_raw_ranges(bytes: &mut &[u8], first: &[u8]) -> Result<Vec<RawRange>, BlockError> {
+    let count = take_varint(bytes).ok_or(END)?;
+    if count > RAW_RANGES_MAX as u64 {
+        return Err(BlockError::Group("has more raw ranges than a matrix may have"));
+    }
+    let mut raw_ranges = Vec::new();
+    let mut end = 0_u64;
+    for _ in 0..count {
+        // Counted from the end of the last range: ranges are in order and cannot overlap.
+        let at = end.saturating_add(take_varint(bytes).ok_or(END)?);
+        let length = take_varint(bytes).ok_or(END)?;
+        end = at.saturating_add(length);
+        if length < u64::from(RAW_RANGE_BYTES_MIN) || end > first.len() as u64 {
+            return Err(BlockError::Group("has a raw range that is too short or exceeds its rows"));
+        }
+        let number = |number: u64| u32::try_from(number).map_err(|_| END);
+        raw_ranges.push(RawRange { at: number(at)?, bytes: number(length)? });
+    }
+    Ok(raw_ranges)
+}
+
+/// Reads the columns as far as location and encoding.
+fn read_columns(bytes: &mut &[u8], first: &[u8]) -> Result<Vec<BlockColumn>, BlockError> {
+    let count = take_varint(bytes).ok_or(END)?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    // A writer's columns have four bytes or more, except the last one. This bounds the memory for
+    // their values.
+    if count > COLUMNS_MAX as usize || count > first.len() / 4 + 1 {
+        return Err(BlockError::Group("has more columns than its rows can hold"));
+    }
+    let (forms, rest) = bytes.split_at_checked(count).ok_or(END)?;
+    let (encodings, mut rest) = rest.split_at_checked(count).ok_or(END)?;
+    let mut columns = Vec::with_capacity(count);
+    let mut end = 0_u64;
+    for (form, encoding) in forms.iter().zip(encodings) {
+        // Counted from the end of the last column: columns are in order and cannot overlap.
+        let at = end.saturating_add(take_varint(&mut rest).ok_or(END)?);
+        let kind =
+            ValueType::from_number(form >> 4).ok_or(BlockError::Column("has an unknown value type"))?;
+        end = at.saturating_add(u64::from(form & 0xF));
+        let field = FieldRef { at: u32::try_from(at).unwrap_or(u32::MAX), bytes: form & 0xF, kind };
+        if !(1..=8).contains(&field.bytes) || end > first.len() as u64 {
+            return Err(BlockError::Column("exceeds its rows"));
+        }
+        let encoding =
+            ColumnEncoding::from_number(*encoding).ok_or(BlockError::Column("has an unknown encoding"))?;
+        columns.push(BlockColumn { field, encoding, follows: FOLLOWS_NONE, bytes: 0, lowest: 0, highest: 0 });
+    }
+    *bytes = rest;
+    Ok(columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(at: u32) -> BlockColumn {
+        let field = FieldRef { at, bytes: 8, kind: ValueType::Unsigned };
+        BlockColumn {
+            field,
+            encoding: ColumnEncoding::Plain,
+            follows: FOLLOWS_NONE,
+            bytes: 5,
+            lowest: 0,
+            highest: 9,
+        }
+    }
+
+    #[test]
+    fn directories_come_back_and_wrong_ones_are_refused() {
+        // Proves that directories round-trip. Raw ranges that are too short, too many or
+        // overlapping, columns within them and truncated directories are refused.
+        let first = [0; 400];
+        let read = |raw_ranges: &[RawRange], columns: &[BlockColumn]| {
+            let mut bytes = Vec::new();
+            write_directory(raw_ranges, columns, &first, &mut bytes);
+            for cut in 0..bytes.len() {
+                assert!(read_directory(&bytes[..cut], &first).is_err());
+            }
+            read_directory(&bytes, &first)
+        };
+        let raw_range = |at, bytes| RawRange { at, bytes };
+        let (raw_ranges, columns) =
+            ([raw_range(64, 32), raw_range(96, 40)], [column(24), column(56), column(136)]);
+        let back = read(&raw_ranges, &columns).unwrap();
+        assert_eq!(
+            (back.raw_ranges.as_slice(), back.columns.as_slice()),
+            (raw_ranges.as_slice(), columns.as_slice())
+        );
+        assert!(read(&[], &[]).is_ok());
+        assert!(read(&[raw_range(64, 31)], &[]).is_err());
+        assert!(read(&[raw_range(369, 32)], &[]).is_err());
+        assert!(read(&[raw_range(64, u32::MAX)], &[]).is_err());
+        assert!(read(&[raw_range(64, 40), raw_range(96, 40)], &[]).is_err());
+        assert!(read(&raw_ranges, &[column(57)]).is_err());
+        assert!(read(&raw_ranges, &[column(80)]).is_err());
+        assert!(read(&raw_ranges, &[column(135)]).is_err());
+        let many: Vec<RawRange> = (0..9).map(|number| raw_range(32 * number, 32)).collect();
+        assert!(read(&many[..8], &[]).is_ok());
+        assert!(read(&many, &[]).is_err());
+    }
+}

@@ -1,0 +1,386 @@
+//! Grouping of frames: those of one source and length become the rows of a matrix, others are
+//! concatenated.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+use flatcap_stream::ChecksumKind;
+
+use super::directory::COLUMNS_MAX;
+use super::payloads::Payloads;
+use crate::block::options::{CompressionOptions, Layout, SourceCompression};
+use crate::schema::envelope;
+
+/// Most rows of a matrix.
+pub(in crate::block) const ROWS_MAX: usize = 1 << 16;
+/// Longest row of a matrix: every four bytes of it may be a column. Longer frames are concatenated.
+const ROW_BYTES_MAX: u32 = 4 * COLUMNS_MAX;
+/// A shape with fewer frames gets no matrix of its own. The limit on columns that a reader checks
+/// (`PartReader::new`) relies on it.
+const ROWS_MIN: usize = 8;
+/// Most groups of a block. Frames of further shapes are concatenated.
+const GROUPS_MAX: usize = 4096;
+/// The identifier of a Block, in its payload.
+const BLOCK: &[u8] = b"FCBK";
+
+/// The common property of a group's frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::block) enum GroupKey {
+    /// Source and payload length.
+    Rows { source: u16, row_bytes: u32 },
+    /// Only the compression options.
+    Mixed(CompressionOptions),
+    /// Wrong checksums.
+    BadChecksum,
+}
+
+/// Frames that become one group of the block.
+#[derive(Debug)]
+pub(in crate::block) struct FrameGroup {
+    pub(in crate::block) key: GroupKey,
+    pub(in crate::block) options: CompressionOptions,
+    /// Offsets and lengths of their payloads.
+    pub(in crate::block) rows: Vec<(u32, u32)>,
+    /// The group of the frame that last followed one of this group.
+    next: usize,
+}
+
+impl FrameGroup {
+    fn is_full(&self) -> bool {
+        matches!(self.key, GroupKey::Rows { .. }) && self.rows.len() >= ROWS_MAX
+    }
+}
+
+/// The intact frames of the last source that go to the last group without a lookup.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum SameGroup {
+    #[default]
+    None,
+    /// Those with payloads of this length.
+    Rows(u32),
+    All,
+}
+
+/// Location and source of a frame.
+#[derive(Clone, Copy)]
+struct FrameInfo {
+    offset: usize,
+    bytes: usize,
+    source: Option<u16>,
+    is_intact: bool,
+}
+
+/// Groups frames. Reuses its memory.
+#[derive(Debug, Default)]
+pub(in crate::block) struct FrameGrouper {
+    by_key: HashMap<GroupKey, usize>,
+    /// The groups.
+    pub(in crate::block) groups: Vec<FrameGroup>,
+    /// The group number of each frame.
+    pub(in crate::block) order: Vec<u16>,
+    /// Length of whole frames, by source.
+    pub(in crate::block) sources: Vec<(u16, u64)>,
+    last: usize,                    // group of the last frame
+    source: Option<u16>,            // source of the last frame
+    same_group: SameGroup,          // frames that go to the same group
+    spare_rows: Vec<(u32, u32)>,    // the largest returned row list
+    sums: BTreeMap<u16, u64>,       // length of frames outside of matrices, by source
+    latest_sum: Option<(u16, u64)>, // the same for the latest source, not yet added to `sums`
+}
+
+/// Whether a payload has the identifier of a Block.
+pub(in crate::block) fn is_block(payload: &[u8]) -> bool {
+    payload.get(4..8) == Some(BLOCK)
+}
+
+/// Returns the source of a payload, or `None` if it is not a telemetry frame of the fixed shape.
+pub(in crate::block) fn source_of(payload: &[u8]) -> Option<u16> {
+    envelope::split(payload).map(|(header, _)| header.source())
+}
+
+impl FrameGrouper {
+    /// Assigns each frame to a group.
+    ///
+    /// # Errors
+    /// `InvalidData` if the bytes are not whole frames, or a frame is a Block.
+    pub(in crate::block) fn group(
+        &mut self,
+        frames: &[u8],
+        checksum: ChecksumKind,
+        compression: &SourceCompression,
+    ) -> io::Result<()> {
+        self.clear();
+        let header_bytes = checksum.frame_bytes(0);
+        let mut at = 0;
+        while at < frames.len() {
+            let (header, payload) = split(frames, at, header_bytes)?;
+            let right = checksum.calculate(payload).to_le_bytes();
+            let is_intact = header.iter().skip(4).eq(right.iter().take(header_bytes - 4));
+            if is_block(payload) {
+                return Err(nested_block(at));
+            }
+            // A frame with a wrong checksum may state a wrong source.
+            let source = if is_intact { source_of(payload) } else { None };
+            let offset = at + header_bytes;
+            self.add(
+                FrameInfo { offset, bytes: payload.len(), source, is_intact },
+                header_bytes,
+                compression,
+            )?;
+            at = offset + payload.len();
+        }
+        self.finish(header_bytes);
+        Ok(())
+    }
+
+    /// Assigns each payload to a group, as if it came in a frame with a correct checksum.
+    ///
+    /// # Errors
+    /// `InvalidData` if a payload is a Block.
+    pub(in crate::block) fn group_payloads(
+        &mut self,
+        payloads: &Payloads,
+        checksum: ChecksumKind,
+        compression: &SourceCompression,
+    ) -> io::Result<()> {
+        self.clear();
+        let header_bytes = checksum.frame_bytes(0);
+        let (mut at, mut rest, mut lengths) = (0, payloads.bytes(), payloads.lengths());
+        while let Some((length, others)) = lengths.split_first() {
+            let bytes = *length as usize;
+            let (payload, after) = rest.split_at_checked(bytes).unwrap_or_default();
+            if is_block(payload) {
+                // Where the frame would begin: payloads have no headers.
+                return Err(nested_block(at + self.order.len() * header_bytes));
+            }
+            let frame = FrameInfo { offset: at, bytes, source: source_of(payload), is_intact: true };
+            self.add(frame, header_bytes, compression)?;
+            (at, rest, lengths) = (at + bytes, after, others);
+            let (count, bytes) = self.add_run(at, rest, lengths, header_bytes);
+            at += bytes;
+            rest = rest.get(bytes..).unwrap_or_default();
+            lengths = lengths.get(count..).unwrap_or_default();
+        }
+        self.finish(header_bytes);
+        Ok(())
+    }
+
+    /// Adds payloads as long as they go to the last group without a lookup. Returns how many, and
+    /// their length in bytes.
+    fn add_run(
+        &mut self,
+        mut at: usize,
+        bytes: &[u8],
+        lengths: &[u32],
+        header_bytes: usize,
+    ) -> (usize, usize) {
+        let Some(group) = self.groups.get_mut(self.last) else { return (0, 0) };
+        let (capacity, row_bytes) = match self.same_group {
+            SameGroup::None => return (0, 0),
+            SameGroup::Rows(row_bytes) => (ROWS_MAX.saturating_sub(group.rows.len()), Some(row_bytes)),
+            SameGroup::All => (usize::MAX, None),
+        };
+        let (first, mut rest) = (group.rows.len(), bytes);
+        // A loop of its own for what needs no lookup: 3 ns less for each payload than `add`.
+        for length in lengths.iter().take(capacity) {
+            let Some((payload, after)) = rest.split_at_checked(*length as usize) else { break };
+            let Ok(offset) = u32::try_from(at) else { break };
+            let is_same_length = row_bytes.is_none_or(|bytes| bytes == *length);
+            if !is_same_length || is_block(payload) || source_of(payload) != self.source {
+                break;
+            }
+            group.rows.push((offset, *length));
+            at += payload.len();
+            rest = after;
+        }
+        let (count, bytes) = (group.rows.len() - first, bytes.len() - rest.len());
+        // Cannot overflow: the payload before has the same group number.
+        let number = self.order.last().copied().unwrap_or_default();
+        self.order.resize(self.order.len() + count, number);
+        if group.is_full() {
+            self.same_group = SameGroup::None;
+        }
+        // Rows of a matrix are counted in `finish`.
+        if let (Some(source), None) = (self.source, row_bytes) {
+            *self.sums.entry(source).or_default() += (count * header_bytes + bytes) as u64;
+        }
+        (count, bytes)
+    }
+
+    fn clear(&mut self) {
+        let longest = self.groups.drain(..).map(|group| group.rows).max_by_key(Vec::capacity);
+        if let Some(rows) = longest.filter(|rows| rows.capacity() > self.spare_rows.capacity()) {
+            self.spare_rows = rows;
+        }
+        self.spare_rows.clear();
+        self.by_key.clear();
+        self.order.clear();
+        self.sources.clear();
+        self.sums.clear();
+        self.latest_sum = None;
+        self.last = 0;
+        self.same_group = SameGroup::None;
+    }
+
+    #[inline]
+    fn add(
+        &mut self,
+        frame: FrameInfo,
+        header_bytes: usize,
+        compression: &SourceCompression,
+    ) -> io::Result<()> {
+        let row_bytes = u32::try_from(frame.bytes).map_err(io::Error::other)?;
+        let offset = u32::try_from(frame.offset).map_err(io::Error::other)?;
+        let is_steady = match self.same_group {
+            SameGroup::None => false,
+            SameGroup::Rows(bytes) => bytes == row_bytes,
+            SameGroup::All => true,
+        };
+        if !is_steady || self.source != frame.source || !frame.is_intact {
+            self.last = self.group_of(frame, row_bytes, compression);
+            self.source = frame.source;
+            let key = self.groups.get(self.last).map(|group| group.key);
+            self.same_group = match key {
+                Some(GroupKey::Rows { row_bytes, .. }) => SameGroup::Rows(row_bytes),
+                Some(GroupKey::Mixed(options)) if options.layout == Layout::Row => SameGroup::All,
+                _ => SameGroup::None,
+            };
+        }
+        let number = self.last;
+        self.order.push(u16::try_from(number).map_err(io::Error::other)?);
+        let Some(group) = self.groups.get_mut(number) else { return Ok(()) };
+        group.rows.push((offset, row_bytes));
+        if group.is_full() {
+            self.same_group = SameGroup::None;
+        }
+        if let (Some(source), GroupKey::Mixed(_)) = (frame.source, group.key) {
+            let frame_bytes = (header_bytes + frame.bytes) as u64;
+            // Frames of a source often follow each other, so the map waits for the next source.
+            match &mut self.latest_sum {
+                Some((running, sum)) if *running == source => *sum += frame_bytes,
+                other => {
+                    if let Some((source, sum)) = other.replace((source, frame_bytes)) {
+                        *self.sums.entry(source).or_default() += sum;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the group of a frame. Frames of a shape follow each other or sources take turns, so
+    /// the successor of the last group is tried first.
+    #[inline]
+    fn group_of(&mut self, frame: FrameInfo, row_bytes: u32, compression: &SourceCompression) -> usize {
+        let FrameInfo { source, is_intact, .. } = frame;
+        let options = if is_intact { compression.options_of(source) } else { compression.general };
+        let key = match source {
+            _ if !is_intact => GroupKey::BadChecksum,
+            Some(source) if options.layout == Layout::Columnar && row_bytes <= ROW_BYTES_MAX => {
+                GroupKey::Rows { source, row_bytes }
+            }
+            _ => GroupKey::Mixed(options),
+        };
+        let guess = self.groups.get(self.last).map_or(0, |group| group.next);
+        match self.groups.get(guess) {
+            Some(group) if group.key == key && !group.is_full() => guess,
+            _ => self.find_group(key, options),
+        }
+    }
+
+    /// Returns the group of a shape. Creates it if necessary.
+    fn find_group(&mut self, mut key: GroupKey, options: CompressionOptions) -> usize {
+        // Frames with wrong checksums need their headers, so they join no mixed group. Their group,
+        // mixed ones and successors of full ones may exceed the limit: readers allow 65,536.
+        if self.groups.len() >= GROUPS_MAX && !self.by_key.contains_key(&key) && key != GroupKey::BadChecksum
+        {
+            key = GroupKey::Mixed(options);
+        }
+        let next = self.groups.len();
+        let mut number = *self.by_key.entry(key).or_insert(next);
+        if self.groups.get(number).is_some_and(FrameGroup::is_full) {
+            self.by_key.insert(key, next);
+            number = next;
+        }
+        if number == next {
+            // A group is its own successor until another one follows it.
+            self.groups.push(FrameGroup { key, options, rows: std::mem::take(&mut self.spare_rows), next });
+        }
+        if let Some(group) = self.groups.get_mut(self.last) {
+            group.next = number;
+        }
+        number
+    }
+
+    /// Sums up frame lengths by source, and merges small groups.
+    fn finish(&mut self, header_bytes: usize) {
+        if let Some((source, sum)) = self.latest_sum.take() {
+            *self.sums.entry(source).or_default() += sum;
+        }
+        // Before groups are merged, as mixed groups have no source. Mixed frames were counted in
+        // `add` and `add_run`.
+        for group in &self.groups {
+            if let GroupKey::Rows { source, row_bytes } = group.key {
+                let sum = group.rows.len() * (header_bytes + row_bytes as usize);
+                *self.sums.entry(source).or_default() += sum as u64;
+            }
+        }
+        self.sources.extend(std::mem::take(&mut self.sums));
+        self.merge_small_groups();
+    }
+
+    /// Merges groups of matrix rows that are too few for a matrix.
+    fn merge_small_groups(&mut self) {
+        let is_few =
+            |group: &FrameGroup| matches!(group.key, GroupKey::Rows { .. }) && group.rows.len() < ROWS_MIN;
+        if !self.groups.iter().any(is_few) {
+            return;
+        }
+        let mut numbers = Vec::with_capacity(self.groups.len());
+        let mut kept: Vec<FrameGroup> = Vec::new();
+        for mut group in self.groups.drain(..) {
+            if is_few(&group) {
+                group.key = GroupKey::Mixed(group.options);
+            }
+            let same =
+                |kept: &FrameGroup| kept.key == group.key && !matches!(group.key, GroupKey::Rows { .. });
+            if let Some(number) = kept.iter().position(same) {
+                if let Some(kept) = kept.get_mut(number) {
+                    kept.rows.append(&mut group.rows);
+                }
+                numbers.push(number);
+            } else {
+                numbers.push(kept.len());
+                kept.push(group);
+            }
+        }
+        for group in &mut kept {
+            // Readers expect the order of the frames.
+            if !matches!(group.key, GroupKey::Rows { .. }) {
+                group.rows.sort_unstable();
+            }
+        }
+        self.groups = kept;
+        for group in &mut self.order {
+            let number = numbers.get(usize::from(*group)).copied().unwrap_or_default();
+            *group = u16::try_from(number).unwrap_or_default();
+        }
+    }
+}
+
+/// Returns the header and payload of the frame at an offset.
+fn split(frames: &[u8], at: usize, header_bytes: usize) -> io::Result<(&[u8], &[u8])> {
+    let rest = frames.get(at..).unwrap_or_default();
+    let length = rest.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes) as usize);
+    length
+        .and_then(|length| rest.get(..length.checked_add(header_bytes)?)?.split_at_checked(header_bytes))
+        .ok_or_else(|| invalid(format!("no whole frame at offset {at}: a block consists of whole frames")))
+}
+
+fn nested_block(at: usize) -> io::Error {
+    invalid(format!("the frame at offset {at} is a block: blocks cannot be nested"))
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}

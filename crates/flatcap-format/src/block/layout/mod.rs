@@ -1,0 +1,6 @@
+//! What a block contains: its directory, its groups, and the lengths of its frames.
+
+pub(super) mod directory;
+pub(super) mod grouping;
+pub(super) mod lengths;
+pub(super) mod payloads;

@@ -1,0 +1,30 @@
+//! Blocks: frames of a segment, compressed so that the exact bytes come back (docs/FORMAT.md,
+//! section 11).
+//!
+//! Never: reads or writes a file, or a clock; trusts a length before checking it against a limit.
+
+mod checksum;
+mod codec;
+mod decode;
+mod encode;
+mod encoding;
+mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod layout;
+mod options;
+mod selection;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use checksum::{checksum_from_wire, checksum_to_wire};
+pub use codec::Codec;
+pub use decode::decoder::{Block, BlockDecoder, RAW_BYTES_MAX};
+pub use decode::scan::ValueRange;
+pub use decode::seek::{FieldPredicate, SeekResult};
+pub use decode::sizes::SourceSize;
+pub use encode::encoder::{BlockEncoder, RAW_BYTES_DEFAULT};
+pub use error::BlockError;
+pub use layout::payloads::Payloads;
+pub use options::{CompressionOptions, Layout, SourceCompression};
+pub use selection::{ColumnSelection, FieldRef, FieldSelection, ShapeSelector, ValueType};

@@ -1,0 +1,43 @@
+//! Bindings of schemas that tests use, as flatc generates them (scripts/generate.sh).
+#![allow(
+    unsafe_code,
+    missing_docs,
+    unreachable_pub,
+    unnameable_types,
+    missing_debug_implementations,
+    elided_lifetimes_in_paths,
+    unused_imports,
+    clippy::all,
+    clippy::pedantic,
+    clippy::indexing_slicing,
+    clippy::undocumented_unsafe_blocks,
+    clippy::allow_attributes_without_reason,
+    clippy::clone_on_ref_ptr,
+    clippy::unwrap_used,
+    reason = "generated code keeps the generator's own style; the generator has its own tests"
+)]
+
+// Formatted files would differ from what flatc writes, and `scripts/generate.sh --check` would
+// report them.
+#[path = "../../../generated/host/cpu_generated.rs"]
+#[rustfmt::skip]
+mod cpu;
+#[path = "../../../generated/host/disk_generated.rs"]
+#[rustfmt::skip]
+mod disk;
+#[path = "../../../generated/host/process_generated.rs"]
+#[rustfmt::skip]
+mod process;
+#[path = "../../../generated/synthetic_generated.rs"]
+#[rustfmt::skip]
+mod synthetic_generated;
+
+pub mod host {
+    pub use super::cpu::flatcap::host::*;
+    pub use super::disk::flatcap::host::*;
+    pub use super::process::flatcap::host::*;
+}
+
+pub mod synthetic {
+    pub use super::synthetic_generated::flatcap::synthetic::*;
+}

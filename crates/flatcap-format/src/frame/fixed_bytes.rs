@@ -1,0 +1,215 @@
+//! The bytes of a template's payload that never change, in the form that is fastest to compare with
+//! another payload.
+
+use std::ops::Range;
+
+use flatcap_stream::short_bytes::equal;
+
+/// Average length of a fixed range from which comparing range by range is faster than one pass over
+/// the whole payload with a mask.
+const RANGE_BYTES_MIN: usize = 32;
+
+/// Bytes that are masked at once.
+const BLOCK_BYTES: usize = 32;
+
+/// The bytes that never change. A mask is all ones for a fixed byte and zero for one that changes.
+#[derive(Debug, Clone)]
+pub(super) enum FixedBytes {
+    /// All fixed bytes are among the first 16 and the last 8: root offset, vtable and vtable offset
+    /// of a table with hardly more than a struct.
+    Short(FixedEnds<2>),
+    /// All fixed bytes are among the first 48 and the last 8: a table of up to a dozen fields.
+    Long(FixedEnds<6>),
+    /// Any other case.
+    Anywhere(FixedRanges),
+}
+
+/// Fixed bytes that are not only at both ends.
+#[derive(Debug, Clone)]
+pub(super) enum FixedRanges {
+    /// All bytes but these.
+    Around(Range<usize>),
+    /// A few long ranges.
+    Few(Box<[Range<usize>]>),
+    /// The bytes of a mask as long as the payload.
+    Mask(Box<[u8]>),
+}
+
+impl FixedBytes {
+    /// Chooses the form for a template's payload and its mask.
+    pub(super) fn of(model: &[u8], mask: Vec<u8>) -> Self {
+        let short = || FixedEnds::of(model, &mask).map(Self::Short);
+        let long = || FixedEnds::of(model, &mask).map(Self::Long);
+        short().or_else(long).unwrap_or_else(|| Self::Anywhere(FixedRanges::of(mask)))
+    }
+
+    /// Returns whether a payload of the model's length has the model's bytes wherever they are
+    /// fixed.
+    #[inline]
+    pub(super) fn matches(&self, payload: &[u8], model: &[u8]) -> bool {
+        match self {
+            Self::Short(ends) => ends.matches(payload),
+            Self::Long(ends) => ends.matches_outlined(payload),
+            Self::Anywhere(pieces) => pieces.matches(payload, model),
+        }
+    }
+}
+
+impl FixedRanges {
+    fn of(mask: Vec<u8>) -> Self {
+        let mut ranges = Vec::new();
+        let mut end = 0;
+        for piece in mask.chunk_by(|one, next| one == next) {
+            if piece.first() == Some(&0xFF) {
+                ranges.push(end..end + piece.len());
+            }
+            end += piece.len();
+        }
+        match &ranges[..] {
+            [front, back] if front.start == 0 && back.end == mask.len() => {
+                Self::Around(front.end..back.start)
+            }
+            [front] if front.start == 0 => Self::Around(front.end..mask.len()),
+            _ if mask.len() < RANGE_BYTES_MIN * ranges.len() => Self::Mask(mask.into()),
+            _ => Self::Few(ranges.into()),
+        }
+    }
+
+    /// Not inlined, so that the code inlined into a reader's loop stays short.
+    #[inline(never)]
+    fn matches(&self, payload: &[u8], model: &[u8]) -> bool {
+        let same = |piece: Range<usize>| {
+            equal(payload.get(piece.clone()).unwrap_or_default(), model.get(piece).unwrap_or_default())
+        };
+        match self {
+            // The changing values are mostly adjacent, so only the bytes before and after them are
+            // compared.
+            Self::Around(Range { start, end }) => same(0..*start) && same(*end..model.len()),
+            Self::Few(pieces) => pieces.iter().all(|piece| same(piece.clone())),
+            Self::Mask(mask) => equal_under_mask(mask, payload, model),
+        }
+    }
+}
+
+/// Returns whether two payloads agree wherever a mask has ones. All three have the same length.
+fn equal_under_mask(mask: &[u8], payload: &[u8], model: &[u8]) -> bool {
+    let (theirs, their_rest) = payload.as_chunks::<BLOCK_BYTES>();
+    let (ours, our_rest) = model.as_chunks::<BLOCK_BYTES>();
+    let (masks, mask_rest) = mask.as_chunks::<BLOCK_BYTES>();
+    let mut difference = 0;
+    for ((their, our), mask) in theirs.iter().zip(ours).zip(masks) {
+        difference |= masked_difference(mask, their, our);
+    }
+    // The bytes after the last whole block are covered by the last 32 bytes, most of which are
+    // compared twice.
+    if let (Some(mask), Some(their), Some(our)) =
+        (mask.last_chunk(), payload.last_chunk(), model.last_chunk())
+    {
+        return difference | masked_difference(mask, their, our) == 0;
+    }
+    let rest = their_rest.iter().zip(our_rest).zip(mask_rest);
+    rest.fold(0, |sum, ((their, our), mask)| sum | (their ^ our) & mask) == 0
+}
+
+#[inline]
+fn masked_difference(mask: &[u8; BLOCK_BYTES], their: &[u8; BLOCK_BYTES], our: &[u8; BLOCK_BYTES]) -> u64 {
+    let words = their.as_chunks().0.iter().zip(our.as_chunks().0).zip(mask.as_chunks().0);
+    words.fold(0, |sum, ((their, our), mask)| sum | masked_word_difference(*mask, *their, *our))
+}
+
+/// Returns zero if two words agree wherever a mask has ones.
+#[inline]
+fn masked_word_difference(mask: [u8; 8], their: [u8; 8], our: [u8; 8]) -> u64 {
+    (u64::from_le_bytes(their) ^ u64::from_le_bytes(our)) & u64::from_le_bytes(mask)
+}
+
+/// The first words of a model and its last one, which hold all its fixed bytes. Comparing them
+/// takes the same few vector instructions for every such model.
+#[derive(Debug, Clone)]
+pub(super) struct FixedEnds<const WORDS: usize> {
+    front: [[u8; 8]; WORDS],
+    front_mask: [[u8; 8]; WORDS],
+    back: [u8; 8],
+    back_mask: [u8; 8],
+}
+
+impl<const WORDS: usize> FixedEnds<WORDS> {
+    /// Returns `None` if other bytes are fixed too, or if the model is too short.
+    fn of(model: &[u8], mask: &[u8]) -> Option<Self> {
+        let between = mask.get(8 * WORDS..mask.len().saturating_sub(8)).unwrap_or_default();
+        if between.iter().any(|&byte| byte != 0) {
+            return None;
+        }
+        let (front, front_mask) = (*words(model)?, *words(mask)?);
+        Some(Self { front, front_mask, back: *model.last_chunk()?, back_mask: *mask.last_chunk()? })
+    }
+
+    /// As [`matches`](Self::matches), not inlined.
+    #[inline(never)]
+    fn matches_outlined(&self, payload: &[u8]) -> bool {
+        self.matches(payload)
+    }
+
+    #[inline]
+    fn matches(&self, payload: &[u8]) -> bool {
+        let (Some(front), Some(back)) = (words::<WORDS>(payload), payload.last_chunk()) else { return false };
+        let words = front.iter().zip(&self.front).zip(&self.front_mask);
+        words.fold(0, |sum, ((their, our), mask)| sum | masked_word_difference(*mask, *their, *our)) == 0
+            && masked_word_difference(self.back_mask, *back, self.back) == 0
+    }
+}
+
+/// Returns the first words of some bytes.
+#[inline]
+fn words<const WORDS: usize>(bytes: &[u8]) -> Option<&[[u8; 8]; WORDS]> {
+    bytes.as_chunks().0.first_chunk()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that all fixed bytes are compared and no others, in every form and for many lengths.
+    #[test]
+    fn every_fixed_byte_counts_and_no_other() {
+        let mut forms = [0; 5];
+        for length in 0..140_usize {
+            let model: Vec<u8> = (1..=200).take(length).collect();
+            let all = |is_fixed: &dyn Fn(usize) -> bool| -> Vec<u8> {
+                (0..length).map(|at| if is_fixed(at) { 0xFF } else { 0 }).collect()
+            };
+            let masks = [
+                all(&|at| at < 16),
+                all(&|at| at < 13 || at + 3 >= length),
+                all(&|at| at < 32 && at % 3 > 0 || at + 1 == length),
+                all(&|at| at < 60 || at + 9 >= length),
+                all(&|at| at / 20 % 2 == 1),
+                all(&|at| at / 50 % 2 == 1),
+                all(&|at| at % 2 == 0),
+                all(&|_| true),
+                all(&|_| false),
+            ];
+            for mask in masks {
+                let fixed = FixedBytes::of(&model, mask.clone());
+                forms[match fixed {
+                    FixedBytes::Short(_) => 0,
+                    FixedBytes::Long(_) => 1,
+                    FixedBytes::Anywhere(FixedRanges::Around(_)) => 2,
+                    FixedBytes::Anywhere(FixedRanges::Few(_)) => 3,
+                    FixedBytes::Anywhere(FixedRanges::Mask(_)) => 4,
+                }] += 1;
+                assert!(fixed.matches(&model, &model));
+                for at in 0..length {
+                    let mut payload = model.clone();
+                    payload[at] ^= 0x40;
+                    assert_eq!(
+                        fixed.matches(&payload, &model),
+                        mask[at] == 0,
+                        "{fixed:?}: {length} bytes, byte {at}"
+                    );
+                }
+            }
+        }
+        assert!(forms.iter().all(|&met| met > 20), "{forms:?}");
+    }
+}

@@ -1,0 +1,498 @@
+//! Templates: messages of one shape, built once, then copied and patched.
+//!
+//! A FlatBuffer with all fields present has the same bytes each time it is built, except for the
+//! values of its scalars. So it is built only once; later messages are copies with new values at
+//! the same offsets. Reading works the same way: a payload that equals the template everywhere
+//! except in those values has the template's shape, so it needs no verification and its fields have
+//! the template's offsets.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use flatbuffers::FlatBufferBuilder;
+use flatcap_stream::short_bytes::copy_small;
+use flatcap_stream::{Error, Result, SliceFramer, StreamSerialize};
+
+use super::fixed_bytes::FixedBytes;
+use super::template_path::{self, FieldLocation};
+
+pub use super::template_path::{Scalar, TemplateError};
+
+/// A finished FlatBuffer, some of whose scalars change from message to message.
+///
+/// ```
+/// use flatbuffers::FlatBufferBuilder;
+/// use flatcap_format::frame::FrameTemplate;
+/// use flatcap_format::schema::segment::{Trailer, TrailerArgs};
+/// use flatcap_stream::{DefaultDeframer, DefaultFramer, SliceReader};
+///
+/// let mut builder = FlatBufferBuilder::new();
+/// builder.force_defaults(true); // otherwise a value that equals its default is omitted
+/// let trailer = Trailer::create(&mut builder, &TrailerArgs::default());
+/// builder.finish_minimal(trailer);
+/// let schema = std::fs::read("generated/segment.bfbs")?;
+/// let root = (&schema[..], "flatcap.segment.Trailer");
+/// let paths = ["segment", "footer_length"];
+/// let template = FrameTemplate::with_root(builder.finished_data(), root, &paths)?;
+/// let segment = template.field::<u64>("segment")?;
+/// let length = template.field::<u32>("footer_length")?;
+///
+/// let mut output = [0; 1024];
+/// let mut end = 0;
+/// for number in 0..3 {
+///     end += template.frame_into(&DefaultFramer, &mut output[end..], |patch| {
+///         patch.set(segment, number);
+///         patch.set(length, 1000 + number as u32);
+///     })?;
+/// }
+///
+/// let payloads = SliceReader::new(&output[..end], DefaultDeframer::new());
+/// for (number, payload) in (0..).zip(payloads) {
+///     let view = template.view(payload?).ok_or("another shape")?;
+///     assert_eq!((view.get(segment), view.get(length)), (number, 1000 + number as u32));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct FrameTemplate {
+    payload: Box<[u8]>,
+    fixed: FixedBytes,
+    /// The values that may change, in the order of their paths.
+    locations: Box<[(Box<str>, FieldLocation)]>,
+    /// A hash of all of the above. Templates with the same fingerprint are equal, and so are their
+    /// fields.
+    fingerprint: u64,
+}
+
+/// A handle to a value that changes: its offset in one template, and its type.
+pub struct TemplateField<T> {
+    at: usize,
+    fingerprint: u64,
+    value: PhantomData<fn(T) -> T>,
+}
+
+/// A handle to all elements of a vector or array. Their values change, their number does not.
+#[derive(Debug, Clone)]
+pub struct TemplateList {
+    range: Range<usize>,
+    fingerprint: u64,
+}
+
+impl FrameTemplate {
+    /// Creates a template from a finished FlatBuffer, the binary schema (.bfbs) of its root table,
+    /// and the paths of the values that change: `field`, `structure.field`, `table.field`,
+    /// `vector[2]`, `vector[2].field`, or `vector[]` for all elements.
+    ///
+    /// # Errors
+    /// `Path` for a wrong path, `Schema` for a wrong schema. A field must be present in the buffer:
+    /// build with `force_defaults(true)`, or use [`from_message`](Self::from_message).
+    pub fn new(finished: &[u8], schema: &[u8], paths: &[&str]) -> std::result::Result<Self, TemplateError> {
+        Ok(Self::from_locations(finished, template_path::resolve(finished, schema, None, paths)?, paths))
+    }
+
+    /// Creates a template of a root table that is not the schema's `root_type`. `root` is its name
+    /// with its namespace.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); `Root` if the schema has no such table.
+    pub fn with_root(
+        finished: &[u8],
+        (schema, root): (&[u8], &str),
+        paths: &[&str],
+    ) -> std::result::Result<Self, TemplateError> {
+        Ok(Self::from_locations(
+            finished,
+            template_path::resolve(finished, schema, Some(root), paths)?,
+            paths,
+        ))
+    }
+
+    fn from_locations(finished: &[u8], locations: Vec<FieldLocation>, paths: &[&str]) -> Self {
+        let mut mask = vec![0xFF; finished.len()];
+        for location in &locations {
+            if let Some(changing) = mask.get_mut(location.range()) {
+                changing.fill(0);
+            }
+        }
+        let mut hasher = DefaultHasher::new();
+        (finished, &mask, paths).hash(&mut hasher);
+        let locations = paths.iter().map(|path| Box::from(*path)).zip(locations).collect();
+        Self {
+            payload: finished.into(),
+            fixed: FixedBytes::of(finished, mask),
+            locations,
+            fingerprint: hasher.finish(),
+        }
+    }
+
+    /// Creates a template from a message, which is built with defaults forced.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); `Message` if the message cannot be built.
+    pub fn from_message<T: StreamSerialize>(
+        item: &T,
+        schema: &[u8],
+        paths: &[&str],
+    ) -> std::result::Result<Self, TemplateError> {
+        let mut builder = FlatBufferBuilder::new();
+        builder.force_defaults(true);
+        item.serialize(&mut builder).map_err(TemplateError::message)?;
+        Self::new(builder.finished_data(), schema, paths)
+    }
+
+    /// Returns the handle of a path that the template was created with.
+    ///
+    /// # Errors
+    /// `Path` if the template does not have the path, or if its value is not a `T`.
+    pub fn field<T: Scalar>(&self, path: &str) -> std::result::Result<TemplateField<T>, TemplateError> {
+        let location = self.location(path)?;
+        if !location.holds::<T>() {
+            return Err(TemplateError::type_mismatch(path, location, T::NAME));
+        }
+        Ok(TemplateField { at: location.range().start, fingerprint: self.fingerprint, value: PhantomData })
+    }
+
+    /// Returns the handle of a vector or array, by its path, which ends in `[]`.
+    ///
+    /// # Errors
+    /// `Path` if the template does not have the path, or if it is not a list.
+    pub fn list(&self, path: &str) -> std::result::Result<TemplateList, TemplateError> {
+        let location = self.location(path)?;
+        if !location.is_list() {
+            return Err(TemplateError::type_mismatch(
+                path,
+                location,
+                "all elements of a vector; end the path in `[]`",
+            ));
+        }
+        Ok(TemplateList { range: location.range(), fingerprint: self.fingerprint })
+    }
+
+    fn location(&self, path: &str) -> std::result::Result<&FieldLocation, TemplateError> {
+        let known = self.locations.iter().find(|(known, _)| **known == *path);
+        known.map(|(_, place)| place).ok_or_else(|| {
+            TemplateError::unknown_path(path, self.locations.iter().map(|(known, _)| &**known))
+        })
+    }
+
+    /// Returns the payload that is copied, also called the model.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// Returns the length of each payload in bytes.
+    pub fn payload_bytes(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// Copies the model to `output`, to be patched there.
+    ///
+    /// # Panics
+    /// If `output` does not have the length of the model.
+    #[inline]
+    pub fn fill<'p>(&'p self, output: &'p mut [u8]) -> TemplatePatch<'p> {
+        copy_small(output, &self.payload);
+        TemplatePatch { template: self, payload: output }
+    }
+
+    /// Patches an earlier copy of the model in place.
+    ///
+    /// # Panics
+    /// If `payload` does not have the length of the model.
+    #[inline]
+    pub fn patch<'p>(&'p self, payload: &'p mut [u8]) -> TemplatePatch<'p> {
+        assert!(payload.len() == self.payload.len(), "a copy of the template's payload must have its length");
+        TemplatePatch { template: self, payload }
+    }
+
+    /// Writes a frame with a patched copy to the start of `output` and returns its length.
+    ///
+    /// # Errors
+    /// Those of the framer; `InvalidFrame` if `output` is too short.
+    #[inline]
+    pub fn frame_into<F: SliceFramer>(
+        &self,
+        framer: &F,
+        output: &mut [u8],
+        patch: impl FnOnce(&mut TemplatePatch<'_>),
+    ) -> Result<usize> {
+        let header_bytes = framer.header_bytes();
+        let needed = header_bytes + self.payload.len();
+        let available = output.len();
+        let Some(frame) = output.get_mut(..needed) else { return Err(buffer_too_small(needed, available)) };
+        let (_, payload) = frame.split_at_mut(header_bytes);
+        patch(&mut self.fill(payload));
+        framer.frame_in_place(frame)?;
+        Ok(needed)
+    }
+
+    /// Returns the values of a payload of this shape, or `None` if it has another shape.
+    #[inline]
+    pub fn view<'p>(&'p self, payload: &'p [u8]) -> Option<TemplateView<'p>> {
+        self.has_shape(payload).then_some(TemplateView { template: self, payload })
+    }
+
+    /// Returns the values of a payload that is trusted to have this shape because its writer used
+    /// this template. Only the length is checked; `None` if it differs.
+    ///
+    /// A payload of the same length and another shape gives meaningless values, as a fixed layout
+    /// read with the wrong schema does. Use this only for streams of your own that have a checksum,
+    /// and [`view`](Self::view) for all others.
+    #[inline]
+    pub fn view_trusted<'p>(&'p self, payload: &'p [u8]) -> Option<TemplateView<'p>> {
+        (payload.len() == self.payload.len()).then_some(TemplateView { template: self, payload })
+    }
+
+    /// Returns whether a payload equals the model except for the values that change.
+    #[inline]
+    fn has_shape(&self, payload: &[u8]) -> bool {
+        payload.len() == self.payload.len() && self.fixed.matches(payload, &self.payload)
+    }
+
+    /// Returns the range of a field's value.
+    #[inline]
+    fn value_range<T>(&self, field: TemplateField<T>) -> Range<usize> {
+        assert!(field.fingerprint == self.fingerprint, "the field belongs to another template");
+        field.at..field.at + size_of::<T>()
+    }
+}
+
+/// A copy of the model that is being patched.
+#[derive(Debug)]
+pub struct TemplatePatch<'p> {
+    template: &'p FrameTemplate,
+    payload: &'p mut [u8],
+}
+
+impl TemplatePatch<'_> {
+    /// Writes a value.
+    ///
+    /// # Panics
+    /// If the field belongs to another template.
+    #[inline]
+    pub fn set<T: Scalar>(&mut self, field: TemplateField<T>, value: T) {
+        let range = self.template.value_range(field);
+        if let Some(output) = self.payload.get_mut(range) {
+            value.store(output);
+        }
+    }
+}
+
+impl<'p> TemplatePatch<'p> {
+    /// Returns the bytes of all elements of a list, to be overwritten.
+    ///
+    /// # Panics
+    /// If the list belongs to another template.
+    #[inline]
+    pub fn elements(self, list: &TemplateList) -> &'p mut [u8] {
+        assert!(list.fingerprint == self.template.fingerprint, "the list belongs to another template");
+        self.payload.get_mut(list.range.clone()).unwrap_or_default()
+    }
+
+    /// Returns the bytes of a struct, to be overwritten.
+    ///
+    /// # Panics
+    /// If the field belongs to another template.
+    #[inline]
+    pub fn struct_bytes<const BYTES: usize>(self, field: TemplateField<[u8; BYTES]>) -> &'p mut [u8] {
+        let range = self.template.value_range(field);
+        self.payload.get_mut(range).unwrap_or_default()
+    }
+}
+
+/// A payload of the template's shape.
+#[derive(Debug, Clone, Copy)]
+pub struct TemplateView<'p> {
+    template: &'p FrameTemplate,
+    payload: &'p [u8],
+}
+
+impl<'p> TemplateView<'p> {
+    /// Returns the bytes of all elements of a list, little-endian and without gaps.
+    ///
+    /// # Panics
+    /// If the list belongs to another template.
+    #[inline]
+    pub fn elements(&self, list: &TemplateList) -> &'p [u8] {
+        assert!(list.fingerprint == self.template.fingerprint, "the list belongs to another template");
+        self.payload.get(list.range.clone()).unwrap_or_default()
+    }
+
+    /// Reads a value.
+    ///
+    /// # Panics
+    /// If the field belongs to another template.
+    #[inline]
+    pub fn get<T: Scalar>(&self, field: TemplateField<T>) -> T {
+        let range = self.template.value_range(field);
+        T::load(self.payload.get(range).unwrap_or_default())
+    }
+}
+
+impl<T> Clone for TemplateField<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for TemplateField<T> {}
+
+impl<T> fmt::Debug for TemplateField<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn buffer_too_small(needed: usize, available: usize) -> Error {
+    Error::invalid_frame_with("buffer too small for the frame", Some(needed), Some(available), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixtures::synthetic::{Point, PointArgs, Wide, WideArgs};
+
+    fn built(counter: u64, wave: f64, noise: u64) -> Vec<u8> {
+        let mut builder = FlatBufferBuilder::new();
+        builder.force_defaults(true);
+        let point = Point::create(&mut builder, &PointArgs { counter, wave, noise });
+        builder.finish_minimal(point);
+        builder.finished_data().to_vec()
+    }
+
+    fn template(paths: &[&str]) -> FrameTemplate {
+        let schema = include_bytes!("../../../../generated/synthetic.bfbs");
+        FrameTemplate::new(&built(0, 0.0, 0), schema, paths).expect("the schema has the paths")
+    }
+
+    proptest! {
+        // Proves that copying and patching gives the bytes of building, under all checksums, and
+        // that the values read back.
+        #[test]
+        fn patched_equals_built(counter: u64, wave: f64, noise in prop_oneof![Just(0_u64), any::<u64>()]) {
+            let built = built(counter, wave, noise);
+            let template = template(&["counter", "wave", "noise"]);
+            let slots = ["counter", "noise"].map(|path| template.field::<u64>(path).unwrap());
+            let gauge = template.field::<f64>("wave").unwrap();
+            for &kind in ChecksumKind::ALL {
+                let mut output = vec![0xAA; 200];
+                let length = template.frame_into(&kind, &mut output, |patch| {
+                    patch.set(slots[0], counter);
+                    patch.set(slots[1], noise);
+                    patch.set(gauge, wave);
+                }).unwrap();
+                let DeframeStatus::Frame(frame) = KindDeframer::new(kind).deframe(&output).unwrap() else { panic!() };
+                prop_assert_eq!(frame.bytes().len(), length);
+                prop_assert_eq!(frame.payload(), &built);
+                let view = template.view(frame.payload()).unwrap();
+                prop_assert_eq!((view.get(slots[0]), view.get(slots[1])), (counter, noise));
+                prop_assert_eq!(view.get(gauge).to_bits(), wave.to_bits());
+            }
+        }
+    }
+
+    // Proves that a field of another template is rejected, here one with the paths in another
+    // order.
+    #[test]
+    #[should_panic(expected = "the field belongs to another template")]
+    fn a_foreign_field_is_rejected() {
+        let slot = template(&["noise", "counter"]).field::<u64>("counter").unwrap();
+        let template = template(&["counter", "noise"]);
+        let mut output = vec![0; template.payload_bytes()];
+        template.fill(&mut output).set(slot, 1);
+    }
+
+    // Proves that a message whose values equal their defaults still has them in its template.
+    #[test]
+    fn defaults_are_forced() {
+        struct Zero;
+        impl StreamSerialize for Zero {
+            fn serialize<A: flatbuffers::Allocator>(
+                &self,
+                builder: &mut FlatBufferBuilder<'_, A>,
+            ) -> Result<()> {
+                let start = builder.start_table();
+                builder.push_slot(Point::VT_COUNTER, 0_u64, 0);
+                let root = builder.end_table(start);
+                builder.finish_minimal(root);
+                Ok(())
+            }
+        }
+        let schema = include_bytes!("../../../../generated/synthetic.bfbs");
+        assert!(FrameTemplate::from_message(&Zero, schema, &["counter"]).is_ok());
+        let error = FrameTemplate::from_message(&Zero, schema, &["counter", "wave"]).unwrap_err().to_string();
+        assert!(error.contains("`wave`") && error.contains("not present"), "{error}");
+    }
+
+    // Proves that every fixed byte decides the shape and no other, for values that are adjacent,
+    // scattered, between long lists, or absent; and that lists are viewed in place.
+    #[test]
+    fn every_fixed_byte_counts() {
+        let mut builder = FlatBufferBuilder::new();
+        let padding = builder.create_vector(&[9_u8; 70]);
+        let values = builder.create_vector(&[5_u64; 40]);
+        let wide = Wide::create(&mut builder, &WideArgs { values: Some(values), padding: Some(padding) });
+        builder.finish_minimal(wide);
+        let schema = include_bytes!("../../../../generated/synthetic.bfbs");
+        let root = (&schema[..], "flatcap.synthetic.Wide");
+        let wide = |paths| FrameTemplate::with_root(builder.finished_data(), root, paths).unwrap();
+        let templates = [
+            (template(&["counter", "wave", "noise"]), 24),
+            (template(&["noise", "counter"]), 16),
+            (template(&[]), 0),
+            (wide(&["values[]"]), 320),
+            (wide(&["values[]", "padding[]"]), 390),
+            (wide(&["values[1]", "values[3]", "values[5]", "values[7]"]), 32),
+        ];
+        for (template, changing) in &templates {
+            let differs = |at: &usize| {
+                let mut payload = template.payload().to_vec();
+                payload[*at] ^= 0x40;
+                template.view(&payload).is_none()
+            };
+            assert_eq!(
+                (0..template.payload_bytes()).filter(differs).count(),
+                template.payload_bytes() - changing
+            );
+        }
+
+        let (template, _) = &templates[4];
+        let (values, padding) = (template.list("values[]").unwrap(), template.list("padding[]").unwrap());
+        let mut payload = template.payload().to_vec();
+        template.patch(&mut payload).elements(&padding).fill(3);
+        let view = template.view(&payload).unwrap();
+        assert_eq!(view.elements(&padding), [3; 70]);
+        assert_eq!(view.elements(&values), 5_u64.to_le_bytes().repeat(40));
+    }
+
+    // Proves that a trusted payload is accepted by its length alone.
+    #[test]
+    fn a_trusted_payload_has_the_length_alone() {
+        let template = template(&["counter", "noise"]);
+        let slot = template.field::<u64>("counter").unwrap();
+        let bytes = vec![0xA5; template.payload_bytes()];
+        assert!(template.view(&bytes).is_none());
+        assert_eq!(template.view_trusted(&bytes).unwrap().get(slot), 0xA5A5_A5A5_A5A5_A5A5);
+        for length in [0, 1, bytes.len() - 1] {
+            assert!(template.view_trusted(&bytes[..length]).is_none());
+        }
+        assert!(template.view_trusted(&[&bytes[..], &[0]].concat()).is_none());
+    }
+
+    // Proves that a buffer that is one byte too short is rejected before anything is written.
+    #[test]
+    fn a_short_buffer_is_rejected() {
+        let template = template(&["counter"]);
+        let mut output = vec![7; template.payload_bytes() + 3];
+        let result = template.frame_into(&ChecksumKind::None, &mut output, |_| panic!("nothing to patch"));
+        assert!(result.unwrap_err().is_invalid_frame());
+        assert!(output.iter().all(|&byte| byte == 7));
+    }
+}

@@ -1,0 +1,31 @@
+//! The host of a recording: its names, and the clocks that pair its monotonic time with the time of
+//! day.
+
+/// The host's three clocks, read at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockReading {
+    /// CLOCK_MONOTONIC, in nanoseconds.
+    pub mono_ns: u64,
+    /// CLOCK_BOOTTIME, in nanoseconds: monotonic time plus time in suspend.
+    pub boot_ns: u64,
+    /// CLOCK_REALTIME, in nanoseconds since 1970, UTC.
+    pub wall_ns: i64,
+}
+
+impl ClockReading {
+    /// Returns the difference of wall time and monotonic time, in nanoseconds.
+    pub fn wall_offset_ns(&self) -> i64 {
+        self.wall_ns.wrapping_sub_unsigned(self.mono_ns)
+    }
+}
+
+/// The host's identity, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostName {
+    /// Host name (uname(2)).
+    pub name: String,
+    /// Content of /etc/machine-id, if present.
+    pub machine_id: Option<String>,
+    /// Content of `/proc/sys/kernel/random/boot_id`; changes at each boot.
+    pub boot_id: Option<String>,
+}

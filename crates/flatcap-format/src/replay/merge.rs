@@ -1,0 +1,496 @@
+//! Merges the frames of many segments in the order of time.
+//!
+//! Within a segment, frames of different sources step back in time by at most the reorder window.
+//! So a frame is returned once a frame that much newer has been read. Memory is bounded by the
+//! frames of one window.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use flatcap_stream::{ChecksumKind, Framer};
+
+use super::filter::ReplayFilter;
+use super::item::{Notice, ReplayItem, ReplaySample};
+use crate::segment::{
+    Advance, ClockSync, Damage, FrameKind, Gap, Marker, RecordingStart, SampleView, SealState, SegmentError,
+    SegmentHeader, SegmentReader, SelectedSegment, SourceInfo, list, select,
+};
+
+/// Maximum number of held frames; beyond it the oldest is returned: a wrong window must not exhaust
+/// memory.
+const HELD_FRAMES_MAX: usize = 1 << 20;
+/// Maximum bytes of held frames, for the same reason.
+const HELD_BYTES_MAX: usize = 256 << 20;
+
+/// Number of refreshes without new data to wait for the recovery of a killed run's segment.
+const RECOVERY_REFRESHES: u64 = 100;
+
+/// Reads segments one after the other and returns their frames in the order of time.
+#[derive(Debug)]
+pub struct MergedReader {
+    paths: Vec<PathBuf>,
+    filter: ReplayFilter,
+    pending_segments: VecDeque<SelectedSegment>,
+    last_numbers: BTreeMap<(usize, u64), u64>, // read, by index in `paths` and run
+    current: Option<SegmentReader>,
+    is_live: bool,
+    end: Option<WantedEnd>,       // of the wanted part of the current segment
+    has_ended: bool,              // the current segment's trailer was read
+    refreshes: u64,               // the first finds existing segments, later ones follow
+    later_run_since: Option<u64>, // refresh that found a later run
+    header: Option<(SegmentHeader, Vec<u8>)>,
+    next_run: Option<(SegmentHeader, Vec<u8>)>, // returned once no frame of the previous run is held
+    new_sources: VecDeque<(SourceInfo, Vec<u8>)>, // of the current run
+    current_source: Option<(SourceInfo, Vec<u8>)>,
+    wants_attachments: bool,        // each segment of a run begins with the same
+    elapsed_ns: Option<Range<u64>>, // wanted, by the current run's clock
+    window_ns: u64,
+    newest_ns: u64,
+    arrivals: u64,
+    held: BinaryHeap<Reverse<HeldFrame>>,
+    held_bytes: usize,
+    current_frame: Vec<u8>,
+    free_buffers: Vec<Vec<u8>>, // buffers for reuse
+}
+
+/// A frame held back. Ordered by time, then by arrival: frames of one source keep their order.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct HeldFrame {
+    mono_ns: u64,
+    arrival: u64,
+    kind: HeldKind,
+    frame: Vec<u8>,
+    header_bytes: usize,
+}
+
+/// The end of the wanted part of a segment: the first sample at or after both of these.
+#[derive(Debug, Clone, Copy)]
+struct WantedEnd {
+    mono_ns: u64,
+    offset: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum HeldKind {
+    Sample,
+    Gap,
+    Attachment,
+    ClockSync,
+    Marker,
+}
+
+/// The result of reading one frame.
+enum ReadStep {
+    Continue,
+    Notice(Notice),
+    End,
+}
+
+impl MergedReader {
+    /// Opens a reader of all segments in `paths`.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn open(paths: &[PathBuf], filter: ReplayFilter) -> Result<Self, SegmentError> {
+        let mut reader = Self {
+            paths: paths.to_vec(),
+            filter,
+            pending_segments: VecDeque::new(),
+            last_numbers: BTreeMap::new(),
+            current: None,
+            is_live: false,
+            end: None,
+            has_ended: false,
+            refreshes: 0,
+            later_run_since: None,
+            header: None,
+            next_run: None,
+            new_sources: VecDeque::new(),
+            current_source: None,
+            wants_attachments: true,
+            elapsed_ns: None,
+            window_ns: 0,
+            newest_ns: 0,
+            arrivals: 0,
+            held: BinaryHeap::new(),
+            held_bytes: 0,
+            current_frame: Vec::new(),
+            free_buffers: Vec::new(),
+        };
+        reader.refresh()?;
+        Ok(reader)
+    }
+
+    /// Looks for new segments, to follow a running recorder. Segments are read one after the other:
+    /// to follow several directories, open a reader for each.
+    ///
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable.
+    pub fn refresh(&mut self) -> Result<(), SegmentError> {
+        let is_first = self.refreshes == 0;
+        self.refreshes += 1;
+        let mut new = Vec::new();
+        for (index, path) in self.paths.iter().enumerate() {
+            // A path to a file is read to its end; a new name of that file is no new segment.
+            if !is_first && !path.is_dir() {
+                continue;
+            }
+            for listing in list(std::slice::from_ref(path))? {
+                let Some(name) = listing.name else {
+                    new.push(listing);
+                    continue;
+                };
+                let last = self.last_numbers.get(&(index, name.run_id)).copied();
+                if last.is_none_or(|last| name.number > last) {
+                    self.last_numbers.insert((index, name.run_id), name.number);
+                    new.push(listing);
+                }
+            }
+        }
+        let ReplayFilter { since_ns, until_ns, elapsed, .. } = &self.filter;
+        self.pending_segments.extend(select(new, *since_ns, *until_ns, elapsed.as_ref()));
+        Ok(())
+    }
+
+    /// Whether a recorder may still append to the segment being read.
+    pub fn is_live(&self) -> bool {
+        self.current.is_some() && self.is_live && !self.has_ended
+    }
+
+    /// Returns the next item; none at the end. May be called again after
+    /// [`refresh`](Self::refresh), or when the last segment has grown.
+    ///
+    /// # Errors
+    /// `Io`.
+    #[allow(clippy::should_implement_trait, reason = "the item borrows the reader, no Iterator can do that")]
+    pub fn next(&mut self) -> Result<Option<ReplayItem<'_>>, SegmentError> {
+        loop {
+            if self.next_run.is_none()
+                && let Some((source, frame)) = self.new_sources.pop_front()
+            {
+                if let Some((header, _)) = &mut self.header {
+                    header.sources.push(source.clone());
+                }
+                let (source, frame) = self.current_source.insert((source, frame));
+                return Ok(Some(ReplayItem::Source(source, frame)));
+            }
+            if self.is_oldest_ready() {
+                return Ok(self.pop_held());
+            }
+            if let Some(run) = self.next_run.take() {
+                self.newest_ns = 0;
+                let (header, frame) = self.header.insert(run);
+                self.window_ns = self.window_ns.max(header.reorder_window_ns);
+                return Ok(Some(ReplayItem::Header(header, frame)));
+            }
+            match self.read_next()? {
+                ReadStep::Continue => {}
+                ReadStep::Notice(notice) => return Ok(Some(ReplayItem::Notice(notice))),
+                ReadStep::End if self.held.is_empty() => return Ok(None),
+                ReadStep::End => return Ok(self.pop_held()),
+            }
+        }
+    }
+
+    fn is_oldest_ready(&self) -> bool {
+        let Some(Reverse(oldest)) = self.held.peek() else { return false };
+        self.next_run.is_some()
+            || oldest.mono_ns.saturating_add(self.window_ns) < self.newest_ns
+            || self.held.len() > HELD_FRAMES_MAX
+            || self.held_bytes > HELD_BYTES_MAX
+    }
+
+    fn pop_held(&mut self) -> Option<ReplayItem<'_>> {
+        let Reverse(held) = self.held.pop()?;
+        self.held_bytes -= held.frame.len();
+        self.free_buffers.push(std::mem::replace(&mut self.current_frame, held.frame));
+        let payload = self.current_frame.get(held.header_bytes..).unwrap_or_default();
+        // Decoded once before it was held, so both decode again.
+        match held.kind {
+            HeldKind::Sample => Some(ReplayItem::Sample(ReplaySample {
+                telemetry: SampleView::read(payload)?,
+                frame: &self.current_frame,
+            })),
+            HeldKind::Gap => Some(ReplayItem::Gap(Gap::decode(payload)?, &self.current_frame)),
+            HeldKind::Attachment => Some(ReplayItem::Other(FrameKind::Attachment, &self.current_frame)),
+            HeldKind::ClockSync => Some(ReplayItem::Other(FrameKind::ClockSync, &self.current_frame)),
+            HeldKind::Marker => Some(ReplayItem::Marker(Marker::decode(payload)?, &self.current_frame)),
+        }
+    }
+
+    /// Reads one frame, or continues with the next segment.
+    fn read_next(&mut self) -> Result<ReadStep, SegmentError> {
+        let Some(reader) = &mut self.current else {
+            let Some(selected) = self.pending_segments.front() else { return Ok(ReadStep::End) };
+            return Ok(match selected.listing.open() {
+                Ok(Some(reader)) => self.begin_segment(reader),
+                Ok(None) => return Ok(ReadStep::End),
+                Err(error) => {
+                    self.pending_segments.pop_front();
+                    ReadStep::Notice(Notice::Unreadable(error))
+                }
+            });
+        };
+        match reader.advance()? {
+            Some(Advance::Damage(damage)) => {
+                Ok(ReadStep::Notice(Notice::Damaged(reader.path().to_owned(), damage)))
+            }
+            Some(Advance::Frame(at)) => {
+                self.later_run_since = None;
+                match at.kind {
+                    FrameKind::Trailer => self.has_ended = true,
+                    // A stream of several runs, as a replay writes it.
+                    FrameKind::Header if at.offset > 0 => {
+                        let mut frame = Vec::new();
+                        reader.copy_frame(at, &mut frame);
+                        let header = reader.header().clone();
+                        self.elapsed_ns =
+                            self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(&header));
+                        self.next_run = Some((header, frame));
+                        self.wants_attachments = true;
+                    }
+                    FrameKind::Descriptor => {
+                        let header = reader.header().clone();
+                        self.queue_new_sources(&header);
+                    }
+                    _ if self.is_past_end(at) => self.current = None,
+                    _ => self.hold(at),
+                }
+                Ok(ReadStep::Continue)
+            }
+            None => {
+                if let Some(offset) = self.is_live.then(|| reader.rewind_if_truncated()).flatten() {
+                    return Ok(ReadStep::Notice(Notice::Truncated(reader.path().to_owned(), offset)));
+                }
+                let torn = reader.tail().filter(|_| !self.is_live);
+                let notice = torn.map(|tail| Notice::Torn(reader.path().to_owned(), tail));
+                if self.is_live()
+                    && let Some(step) = self.at_segment_end()
+                {
+                    return Ok(step);
+                }
+                self.current = None;
+                Ok(notice.map_or(ReadStep::Continue, ReadStep::Notice))
+            }
+        }
+    }
+
+    /// Decides how to continue at the end of the segment being read; none if the segment is
+    /// complete.
+    fn at_segment_end(&mut self) -> Option<ReadStep> {
+        let Some(next) = self.pending_segments.front() else { return Some(ReadStep::End) };
+        match next.listing.open() {
+            Ok(None) => Some(ReadStep::End),
+            // This segment could not be begun, and the previous one continues.
+            Err(SegmentError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
+                self.pending_segments.pop_front();
+                Some(ReadStep::Continue)
+            }
+            Ok(Some(next)) => {
+                let is_of_run = |reader: &SegmentReader| reader.header().run_id == next.header().run_id;
+                if self.refreshes <= 1 || self.current.as_ref().is_none_or(is_of_run) {
+                    return None;
+                }
+                let since = *self.later_run_since.get_or_insert(self.refreshes);
+                if self.refreshes - since < RECOVERY_REFRESHES {
+                    return Some(ReadStep::End);
+                }
+                let unrecovered = self.current.take()?;
+                Some(ReadStep::Notice(Notice::Unrecovered(unrecovered.path().to_owned())))
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Begins the next segment.
+    fn begin_segment(&mut self, mut reader: SegmentReader) -> ReadStep {
+        let Some(SelectedSegment { listing, mono_ns }) = self.pending_segments.pop_front() else {
+            return ReadStep::End;
+        };
+        if !self.overlaps(&reader) {
+            return ReadStep::Continue;
+        }
+        self.end = mono_ns
+            .as_ref()
+            .map(|range| WantedEnd { mono_ns: range.end, offset: reader.offset_after_time(range.end) });
+        // A following reader waits until the next run has recovered a killed one's segment.
+        let is_active = listing.name.is_some_and(|name| name.state == SealState::Active);
+        let is_live = listing.live || (self.refreshes > 1 && is_active);
+        reader.project_fields(&self.filter.sources, &self.filter.fields);
+        let header = reader.header().clone();
+        let frame = match reader.advance() {
+            Ok(Some(Advance::Frame(at))) if at.kind == FrameKind::Header => {
+                let mut frame = Vec::new();
+                reader.copy_frame(at, &mut frame);
+                frame
+            }
+            Ok(Some(Advance::Damage(damage))) => {
+                // The footer's copy has replaced the header. Framed anew, it is as written.
+                self.start(reader, is_live, header.clone(), framed(header.checksum, &header.encode()));
+                return self.damaged(damage);
+            }
+            _ => framed(header.checksum, &header.encode()),
+        };
+        if let Some(range) = mono_ns {
+            reader.seek_time(range.start);
+        }
+        if let Some(since_ns) = self.filter.since_ns {
+            reader.skip_before(since_ns);
+        }
+        self.start(reader, is_live, header, frame);
+        ReadStep::Continue
+    }
+
+    fn start(&mut self, reader: SegmentReader, is_live: bool, header: SegmentHeader, frame: Vec<u8>) {
+        self.elapsed_ns = self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(&header));
+        // A read that begins later, or a damaged descriptor, would miss sources that the header
+        // lacks.
+        let footer = reader.footer().map(|footer| footer.header.clone());
+        self.is_live = is_live;
+        self.has_ended = false;
+        self.later_run_since = None;
+        self.window_ns = reader.footer().map_or(header.reorder_window_ns, |footer| footer.reorder_window_ns);
+        self.current = Some(reader);
+        self.wants_attachments = self.header.as_ref().is_none_or(|(last, _)| last.run_id != header.run_id);
+        if self.wants_attachments {
+            self.next_run = Some((header, frame));
+        } else {
+            self.queue_new_sources(&header);
+        }
+        if let Some(footer) = footer {
+            self.queue_new_sources(&footer);
+        }
+    }
+
+    /// Queues the descriptors that this header has and the run's first header has not.
+    fn queue_new_sources(&mut self, header: &SegmentHeader) {
+        let run = self.next_run.as_mut().or(self.header.as_mut());
+        let Some((known, _)) = run.filter(|(known, _)| known.run_id == header.run_id) else { return };
+        for source in &header.sources {
+            let is_waiting = self.new_sources.iter().any(|(waiting, _)| waiting.id == source.id);
+            if known.source(source.id).is_none() && !is_waiting {
+                let frame = framed(header.checksum, &source.encode());
+                self.new_sources.push_back((source.clone(), frame));
+            }
+        }
+    }
+
+    fn damaged(&self, damage: Damage) -> ReadStep {
+        let path = self.current.as_ref().map(|reader| reader.path().to_owned());
+        ReadStep::Notice(Notice::Damaged(path.unwrap_or_default(), damage))
+    }
+
+    /// Whether a segment may have samples in the wanted range of time.
+    fn overlaps(&self, reader: &SegmentReader) -> bool {
+        let Some(footer) = reader.footer() else { return true };
+        let elapsed_ns = self.filter.elapsed.as_ref().map(|elapsed| elapsed.mono_ns(reader.header()));
+        // The totals' wall times are no bounds for a source whose clock was set.
+        let mut bounds = footer.index.iter().filter_map(|entry| entry.bounds).peekable();
+        bounds.peek().is_none()
+            || bounds.any(|bounds| {
+                self.filter.since_ns.is_none_or(|since| bounds.last_wall_ns >= since)
+                    && self.filter.until_ns.is_none_or(|until| bounds.first_wall_ns < until)
+                    && elapsed_ns.as_ref().is_none_or(|elapsed| {
+                        bounds.first_mono_ns < elapsed.end && elapsed.start <= bounds.last_mono_ns
+                    })
+            })
+    }
+
+    /// Whether no wanted frame can follow in this segment: all index intervals with wanted samples
+    /// were read, and this sample is later.
+    fn is_past_end(&self, at: crate::segment::FrameLocation) -> bool {
+        let (Some(end), Some(reader)) = (&self.end, &self.current) else { return false };
+        at.kind == FrameKind::Telemetry
+            && at.offset >= end.offset
+            && reader.sample(at).is_some_and(|sample| sample.mono_ns >= end.mono_ns)
+    }
+
+    /// Whether a time in the current segment is wanted, by both clocks.
+    fn wants_time(&self, wall_ns: i64, mono_ns: u64) -> bool {
+        self.filter.wants_wall(wall_ns)
+            && self.elapsed_ns.as_ref().is_none_or(|elapsed| elapsed.contains(&mono_ns))
+    }
+
+    /// Holds a frame until its turn, if it is wanted.
+    fn hold(&mut self, at: crate::segment::FrameLocation) {
+        let Some(reader) = &self.current else { return };
+        let header = reader.header();
+        let wants =
+            |source| header.source(source).is_some_and(|source| self.filter.wants_source(&source.name));
+        let (kind, mono_ns) = match at.kind {
+            FrameKind::Telemetry => {
+                let Some(sample) = reader.sample(at) else { return };
+                // An unwanted sample advances the time too: held frames need not wait for a wanted
+                // one.
+                self.newest_ns = self.newest_ns.max(sample.mono_ns);
+                if !wants(sample.source) || !self.wants_time(sample.wall_ns, sample.mono_ns) {
+                    return;
+                }
+                (HeldKind::Sample, sample.mono_ns)
+            }
+            FrameKind::Gap => match Gap::decode(reader.payload(at)) {
+                Some(gap) if wants(gap.source) => {
+                    let offset_ns = header.clocks.wall_offset_ns();
+                    let wall_ns = offset_ns.wrapping_add_unsigned(gap.before_mono_ns);
+                    if !self.wants_time(wall_ns, gap.before_mono_ns) {
+                        return;
+                    }
+                    (HeldKind::Gap, gap.after_mono_ns)
+                }
+                _ => return,
+            },
+            FrameKind::Attachment if self.wants_attachments => (HeldKind::Attachment, 0),
+            FrameKind::ClockSync => match ClockSync::decode(reader.payload(at)) {
+                Some(sync) => (HeldKind::ClockSync, sync.clocks.mono_ns),
+                None => return,
+            },
+            FrameKind::Marker => match Marker::decode(reader.payload(at)) {
+                Some(marker) if self.wants_time(marker.wall_ns, marker.mono_ns) => {
+                    (HeldKind::Marker, marker.mono_ns)
+                }
+                _ => return,
+            },
+            _ => return,
+        };
+        let mut frame = self.free_buffers.pop().unwrap_or_default();
+        frame.clear();
+        reader.copy_frame(at, &mut frame);
+        let header_bytes = frame.len() - reader.payload(at).len();
+        self.held_bytes += frame.len();
+        self.arrivals += 1;
+        self.held.push(Reverse(HeldFrame { mono_ns, arrival: self.arrivals, kind, frame, header_bytes }));
+    }
+}
+
+/// Frames a header or a descriptor.
+fn framed(checksum: ChecksumKind, payload: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(checksum.frame_bytes(payload.len()));
+    // A header read from a file is far below 4 GiB, and a vector takes everything.
+    checksum.frame_and_write(&mut frame, payload).expect("a header has a limit");
+    frame
+}
+
+/// Returns the first sample of a recording; none without samples.
+pub fn first_sample(
+    paths: &[PathBuf],
+    sources: &BTreeSet<String>,
+) -> Result<Option<RecordingStart>, SegmentError> {
+    let filter = ReplayFilter { sources: sources.clone(), ..ReplayFilter::default() };
+    let mut reader = MergedReader::open(paths, filter)?;
+    let mut run = None;
+    while let Some(item) = reader.next()? {
+        match item {
+            ReplayItem::Header(header, _) => run = Some((header.run_id, header.host.boot_id.clone())),
+            ReplayItem::Sample(sample) => {
+                let (run_id, boot_id) = run.unwrap_or_default();
+                let SampleView { mono_ns, wall_ns, .. } = sample.telemetry;
+                return Ok(Some(RecordingStart { run_id, boot_id, mono_ns, wall_ns }));
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,16 @@
+//! Reads recordings: any number of segments, merged in the order of time, filtered, paced.
+//!
+//! Never: writes a file, decodes a payload, holds more than the frames of one reorder window.
+
+mod filter;
+mod item;
+mod merge;
+mod replay_clock;
+mod time;
+
+pub use filter::ReplayFilter;
+pub use item::{Notice, ReplayItem, ReplaySample};
+pub use merge::{MergedReader, first_sample};
+
+pub use replay_clock::{ReplayClock, Speed};
+pub use time::{TimeError, TimeSpec};

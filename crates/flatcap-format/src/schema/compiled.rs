@@ -1,0 +1,286 @@
+//! Compiled schemas: a binary schema resolved once, so that decoding a payload needs no lookups.
+
+use super::value::{FieldValue, ScalarType};
+
+/// Deepest nesting of objects, the root included: in a schema, and in a payload, where a table may
+/// contain itself.
+pub const DEPTH_MAX: usize = 16;
+
+/// A binary schema compiled for decoding the payloads of one source.
+///
+/// ```
+/// use flatcap_format::schema::{CompiledSchema, segment};
+///
+/// let schema = std::fs::read("generated/segment.bfbs")?;
+/// let schema = CompiledSchema::compile(&schema, "flatcap.segment.Trailer")?;
+/// let schema = schema.select(&["segment", "run_id"])?;
+///
+/// let mut builder = flatbuffers::FlatBufferBuilder::new();
+/// let fields = segment::TrailerArgs { segment: 7, ..Default::default() };
+/// let trailer = segment::Trailer::create(&mut builder, &fields);
+/// builder.finish(trailer, None);
+///
+/// let mut line = Vec::new();
+/// schema.append_json(builder.finished_data(), &mut line)?;
+/// assert_eq!(line, br#"{"segment":7,"run_id":0}"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct CompiledSchema {
+    /// All tables and structs that the root reaches; fields refer to them by index.
+    pub(super) objects: Vec<CompiledObject>,
+    /// The names of all enums that fields print by name; fields refer to them by index.
+    pub(super) enums: Vec<EnumNames>,
+    /// Index of the root table in `objects`.
+    pub(super) root: usize,
+}
+
+impl CompiledSchema {
+    /// Iterates over the fields that hold values, with the paths that [`select`](Self::select)
+    /// takes, in the order of the schema. A table inside itself is one field and is not expanded.
+    pub fn fields(&self) -> impl Iterator<Item = LeafField<'_>> {
+        LeafFields {
+            schema: self,
+            open: vec![OpenObject { object: self.root, next: 0, path_length: 0 }],
+            path: String::new(),
+        }
+    }
+
+    /// Returns the full name of the root table.
+    pub fn root_name(&self) -> &str {
+        &self.object(self.root).name
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "compile and select hand out only indices of objects they made"
+    )]
+    #[inline]
+    pub(super) fn object(&self, index: usize) -> &CompiledObject {
+        &self.objects[index]
+    }
+
+    /// Converts a raw value by its field: to absent, to the name of an enum value, or unchanged.
+    #[inline]
+    pub(super) fn interpret(&self, field: &Field, raw: FieldValue<'static>) -> FieldValue<'_> {
+        interpret(&self.enums, field.absent, field.enumeration, raw)
+    }
+}
+
+/// Converts a raw value by the field's value for absence and the index of its enum.
+#[inline]
+pub(super) fn interpret<'n>(
+    enums: &'n [EnumNames],
+    absent: Option<FieldValue<'static>>,
+    enumeration: Option<usize>,
+    raw: FieldValue<'static>,
+) -> FieldValue<'n> {
+    // Defaults come here too: a default that equals the value for absence means absent. Absence
+    // takes precedence over a name.
+    if absent.is_some() && absent == Some(raw) {
+        return FieldValue::Absent;
+    }
+    // A value without a name stays a number, so that nothing is lost.
+    let name = enumeration.and_then(|index| enums.get(index)).and_then(|names| names.of(raw));
+    name.map_or(raw, FieldValue::Text)
+}
+
+/// A table or struct.
+#[derive(Debug, Clone)]
+pub(super) struct CompiledObject {
+    /// Full name.
+    pub(super) name: Box<str>,
+    /// Length in bytes of a struct, `None` for a table, which is reached through an offset.
+    pub(super) struct_bytes: Option<usize>,
+    /// In the order of their ids.
+    pub(super) fields: Box<[Field]>,
+}
+
+/// One field of a table or struct: its name, its attributes, and how it is decoded.
+#[derive(Debug, Clone)]
+pub struct Field {
+    pub(super) value_type: FieldType,
+    /// In a table the field's slot in the vtable, in a struct the field's offset.
+    pub(super) at: u16,
+    /// Text in bytes, which ends at the first NUL.
+    pub(super) is_text: bool,
+    /// The value that represents absence.
+    pub(super) absent: Option<FieldValue<'static>>,
+    /// Index of the names of its enum.
+    pub(super) enumeration: Option<usize>,
+    /// The value if a table omits the field.
+    pub(super) default: FieldValue<'static>,
+    /// Position in its object, counting only selected fields.
+    pub(super) index: usize,
+    /// Identifies an element of a list.
+    pub(super) is_identity: bool,
+    pub(super) metric_kind: MetricKind,
+    pub(super) name: Box<str>,
+    pub(super) type_name: Box<str>,
+    pub(super) unit: Option<Box<str>>,
+    pub(super) documentation: Box<str>,
+}
+
+impl Field {
+    /// Returns the name in the schema: letters, digits and underscores.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the type as schemas spell it: `ulong`, `[string]`, `[ubyte:16]`, or the full name of
+    /// an enum or object.
+    pub fn type_name(&self) -> &str {
+        &self.type_name
+    }
+
+    /// Returns the attribute `unit`.
+    pub fn unit(&self) -> Option<&str> {
+        self.unit.as_deref()
+    }
+
+    /// Returns whether the field has the attribute `identity`. These fields identify an element of
+    /// a list from one sample to the next.
+    pub fn is_identity(&self) -> bool {
+        self.is_identity
+    }
+
+    /// Returns the metric kind, from the attribute `meaning`.
+    pub fn metric_kind(&self) -> MetricKind {
+        self.metric_kind
+    }
+
+    /// Returns the comment in the schema, with its lines joined; empty without one.
+    pub fn documentation(&self) -> &str {
+        &self.documentation
+    }
+
+    /// Returns the position in its object, from 0, counting only selected fields.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Returns whether it is a single value: a scalar or a text, not an object and not a list.
+    pub fn is_single(&self) -> bool {
+        self.is_text || matches!(self.value_type, FieldType::Scalar(_) | FieldType::String)
+    }
+
+    /// Returns whether it is a vector or array.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.value_type, FieldType::Vector(_) | FieldType::Array(..))
+    }
+
+    /// Returns the index of the object that the field or its elements contain.
+    pub(super) fn nested(&self) -> Option<usize> {
+        match self.value_type {
+            FieldType::Object(object)
+            | FieldType::Vector(ElementType::Object(object))
+            | FieldType::Array(ElementType::Object(object), _) => Some(object),
+            _ => None,
+        }
+    }
+}
+
+/// The type of a field.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FieldType {
+    Scalar(ScalarType),
+    String,
+    Object(usize),
+    Vector(ElementType),
+    Array(ElementType, u16),
+}
+
+/// The type of the elements of a list.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ElementType {
+    Scalar(ScalarType),
+    String,
+    Object(usize),
+}
+
+/// The kind of a metric: how successive values of a field relate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows; its rate is of interest.
+    Counter,
+    /// A level that rises and falls.
+    Gauge,
+    /// One of several states, or an identity.
+    State,
+    /// Text.
+    Text,
+    /// Not declared by the schema.
+    Unknown,
+}
+
+/// The names of an enum's values.
+#[derive(Debug, Clone)]
+pub(super) struct EnumNames {
+    /// Sorted by value, each value once. Values of 64 unsigned bits wrap, as in the schema.
+    pub(super) entries: Box<[(i64, Box<str>)]>,
+}
+
+impl EnumNames {
+    fn of(&self, value: FieldValue<'_>) -> Option<&str> {
+        let number = match value {
+            FieldValue::Unsigned(number) => number.cast_signed(),
+            FieldValue::Signed(number) => number,
+            _ => return None,
+        };
+        let found = self.entries.binary_search_by_key(&number, |(value, _)| *value).ok()?;
+        self.entries.get(found).map(|(_, name)| &**name)
+    }
+}
+
+/// A selected field that holds values.
+#[derive(Debug, Clone)]
+pub struct LeafField<'p> {
+    /// Dotted path from the root.
+    pub path: String,
+    /// The field at the end of the path.
+    pub field: &'p Field,
+}
+
+/// Iterates over leaf fields. `open` has the current objects, outermost first.
+struct LeafFields<'p> {
+    schema: &'p CompiledSchema,
+    open: Vec<OpenObject>,
+    path: String,
+}
+
+/// An object whose fields are being listed.
+struct OpenObject {
+    object: usize,
+    /// The next field.
+    next: usize,
+    /// Length of the path to the object.
+    path_length: usize,
+}
+
+impl<'p> Iterator for LeafFields<'p> {
+    type Item = LeafField<'p>;
+
+    fn next(&mut self) -> Option<LeafField<'p>> {
+        loop {
+            let open = self.open.last_mut()?;
+            self.path.truncate(open.path_length);
+            let Some(field) = self.schema.object(open.object).fields.get(open.next) else {
+                self.open.pop();
+                continue;
+            };
+            open.next += 1;
+            if !self.path.is_empty() {
+                self.path.push('.');
+            }
+            self.path.push_str(&field.name);
+            // A table inside itself would expand without end. Everything else is bounded by
+            // `PATHS_MAX`.
+            match field.nested() {
+                Some(object) if self.open.iter().all(|open| open.object != object) => {
+                    self.open.push(OpenObject { object, next: 0, path_length: self.path.len() });
+                }
+                _ => return Some(LeafField { path: self.path.clone(), field }),
+            }
+        }
+    }
+}

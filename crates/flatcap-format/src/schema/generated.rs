@@ -1,0 +1,26 @@
+//! The code that flatc generates, unchanged (scripts/generate.sh).
+#![allow(
+    unsafe_code,
+    missing_docs,
+    unreachable_pub,
+    missing_debug_implementations,
+    elided_lifetimes_in_paths,
+    unused_imports,
+    clippy::all,
+    clippy::pedantic,
+    clippy::indexing_slicing,
+    clippy::undocumented_unsafe_blocks,
+    clippy::allow_attributes_without_reason,
+    clippy::clone_on_ref_ptr,
+    clippy::unwrap_used,
+    reason = "generated code keeps the generator's own style; the generator has its own tests"
+)]
+
+// Formatted files would differ from what flatc writes, and `scripts/generate.sh --check` would
+// report them.
+#[path = "../../generated/frame_generated.rs"]
+#[rustfmt::skip]
+pub mod frame;
+#[path = "../../generated/segment_generated.rs"]
+#[rustfmt::skip]
+pub mod segment;

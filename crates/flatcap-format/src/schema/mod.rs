@@ -1,0 +1,57 @@
+//! Schemas of payloads: bindings generated from schemas/, and decoding by the binary schema in a
+//! file.
+//!
+//! The module reads and writes no files, knows no sources, and trusts neither a payload nor a
+//! schema from a file.
+
+/// The telemetry frame (schemas/frame.fbs).
+pub mod frame {
+    pub use super::generated::frame::flatcap::frame::*;
+}
+
+pub mod envelope;
+
+/// The frames of a segment (schemas/segment.fbs).
+pub mod segment {
+    pub use super::generated::segment::flatcap::segment::*;
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+
+pub use accessed_bytes::AccessedBytes;
+pub use compile::{
+    ENUM_VALUES_MAX, FIELDS_MAX, NAME_BYTES_MAX, OBJECTS_MAX, PATHS_MAX, SCHEMA_BYTES_MAX, STRUCT_BYTES_MAX,
+};
+pub use compiled::{CompiledSchema, DEPTH_MAX, Field, LeafField, MetricKind};
+pub use error::{DecodeError, DecodeFault, SchemaError};
+pub use flatten::{COLUMNS_MAX, FlatColumn, FlatColumns, FlatRow};
+pub use json::{JsonWriter, append_json_value};
+pub use numeric_fields::{NUMERIC_FIELDS_MAX, NumericField, NumericKind};
+pub use projection::Projection;
+pub use rate::Rates;
+pub use tables::SchemaTables;
+pub use value::FieldValue;
+pub use visitor::{PathStep, Visitor};
+pub use walk::{TEXT_BYTES_MAX, VALUES_MAX};
+
+mod accessed_bytes;
+mod bytes;
+mod compile;
+mod compiled;
+mod error;
+mod flatten;
+mod generated;
+mod json;
+mod numeric_fields;
+mod projection;
+mod projection_compiler;
+mod rate;
+mod select;
+mod tables;
+mod value;
+mod visitor;
+mod walk;
+
+#[cfg(test)]
+mod fixtures;

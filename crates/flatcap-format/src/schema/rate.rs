@@ -1,0 +1,383 @@
+//! Rates of counters, from one payload of a source to the next.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::compiled::{CompiledSchema, MetricKind};
+use super::error::DecodeError;
+use super::value::FieldValue;
+use super::visitor::{PathStep, Visitor};
+
+/// The last payload of a source, and the rates of its counters since the one before.
+#[derive(Debug, Default)]
+pub struct Rates {
+    last: CounterSnapshot,
+    next: CounterSnapshot,                     // kept for its buffers
+    first_values: HashMap<u64, Option<usize>>, // identity -> first value in `last`; None if ambiguous
+    per_value: Vec<Option<f64>>,               // rate of each value, in the order of a walk
+    last_mono_ns: Option<u64>,                 // of `last`
+}
+
+/// The counters of a payload, in the order of a walk.
+#[derive(Debug, Default)]
+struct CounterSnapshot {
+    values: Vec<Option<u64>>,   // None unless a counter
+    elements: Vec<ListElement>, // complete elements, in order
+    shape: u64,                 // hash of list lengths and identifying values
+    lists: Vec<OpenList>,       // current lists, outermost first
+    objects: usize,             // number of current objects
+    open_element: Option<ListElement>,
+}
+
+/// An element of an outermost list: its identity, and the range of its values.
+#[derive(Debug, Clone, Copy)]
+struct ListElement {
+    key: u64,               // hash of its identity fields
+    fallback_key: u64,      // hash of its texts and states
+    has_key: bool,          // whether it has identity fields
+    has_fallback_key: bool, // whether it has texts or states
+    position: u64,          // hash of the list and the index in it
+    begin: usize,
+    end: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct OpenList {
+    name: u64,
+    length: usize,
+    objects: usize, // current objects when it began
+    elements: usize,
+}
+
+impl ListElement {
+    /// Returns the hash that identifies the element in the next payload: of its identity fields by
+    /// schema, else of all its texts and states (the number of a core, the name of a disk), else of
+    /// its position.
+    fn identity(&self) -> u64 {
+        match (self.has_key, self.has_fallback_key) {
+            (true, _) => mix_hash(self.key_kind(), self.key),
+            (false, true) => mix_hash(self.key_kind(), self.fallback_key),
+            (false, false) => self.position,
+        }
+    }
+
+    /// Separates the hashes of the two kinds of keys, so that equal values do not make them equal.
+    fn key_kind(&self) -> u64 {
+        u64::from(self.has_key)
+    }
+}
+
+fn mix_hash(hash: u64, what: impl Hash) -> u64 {
+    // This hasher has fixed keys, unlike those of a `HashMap`: hashes of two payloads compare.
+    let mut hasher = DefaultHasher::new();
+    (hash, what).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Rates {
+    /// Compares a payload with the previous one. A counter that decreased (it wrapped or was reset)
+    /// has no rate, and neither has one of an element that is new: a new disk must not be compared
+    /// with the one that had its index before. Counters in lists whose elements cannot be
+    /// identified have rates only if both payloads have the same elements at the same positions.
+    ///
+    /// # Errors
+    /// If the payload does not fit its schema.
+    pub fn observe(
+        &mut self,
+        schema: &CompiledSchema,
+        mono_ns: u64,
+        payload: &[u8],
+    ) -> Result<(), DecodeError> {
+        self.next.clear();
+        // After an error `last` is unchanged: the next intact payload is compared with the last
+        // one.
+        schema.walk(payload, &mut self.next)?;
+        // Without elapsed time there is no rate; dividing by it would give infinity.
+        let elapsed_ns = self.last_mono_ns.and_then(|last| mono_ns.checked_sub(last)).filter(|ns| *ns > 0);
+        self.first_values.clear();
+        for element in &self.last.elements {
+            // Two elements of one identity cannot be told apart, so neither has a rate. The entry
+            // stays, so that a third one finds it.
+            let is_known = self.first_values.contains_key(&element.identity());
+            self.first_values.insert(element.identity(), (!is_known).then_some(element.begin));
+        }
+        let is_alike = self.last.shape == self.next.shape && self.last.values.len() == self.next.values.len();
+        let mut elements = self.next.elements.iter().peekable();
+        self.per_value.clear();
+        for (index, value) in self.next.values.iter().enumerate() {
+            // The elements of outermost lists do not overlap and are in the order of the values.
+            while elements.next_if(|element| element.end <= index).is_some() {}
+            let before = match elements.peek().filter(|element| element.begin <= index) {
+                Some(element) => {
+                    let begin = self.first_values.get(&element.identity()).copied().flatten();
+                    begin.map(|begin| begin + index - element.begin)
+                }
+                None => Some(index).filter(|_| is_alike),
+            };
+            let before = before.and_then(|before| self.last.values.get(before).copied().flatten());
+            let moved = value.zip(before).and_then(|(value, before)| value.checked_sub(before));
+            #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
+            self.per_value.push(moved.zip(elapsed_ns).map(|(moved, ns)| moved as f64 / (ns as f64 / 1e9)));
+        }
+        std::mem::swap(&mut self.last, &mut self.next);
+        self.last_mono_ns = Some(mono_ns);
+        Ok(())
+    }
+
+    /// Returns a visitor that passes each counter's rate to `inner` instead of its value, and
+    /// everything else unchanged. Use it to walk the payload that was observed last.
+    pub fn replace_counters<'r, V: Visitor>(&'r self, inner: &'r mut V) -> impl Visitor + use<'r, V> {
+        RateVisitor { rates: &self.per_value, next: 0, inner }
+    }
+}
+
+impl CounterSnapshot {
+    fn clear(&mut self) {
+        self.values.clear();
+        self.elements.clear();
+        self.lists.clear();
+        self.shape = 0;
+        self.objects = 0;
+        self.open_element = None;
+    }
+
+    /// Returns whether the current object is an element of an outermost list.
+    fn is_at_element(&self) -> bool {
+        matches!(self.lists.as_slice(), [list] if list.objects == self.objects)
+    }
+}
+
+impl Visitor for CounterSnapshot {
+    fn begin_object(&mut self, _: PathStep<'_>) {
+        if self.is_at_element()
+            && let Some(list) = self.lists.last_mut()
+        {
+            // The length is part of it: after an insertion an index may mean another element.
+            let position = mix_hash(list.name, (list.length, list.elements));
+            list.elements += 1;
+            let (begin, end) = (self.values.len(), self.values.len());
+            self.open_element = Some(ListElement {
+                key: list.name,
+                fallback_key: list.name,
+                has_key: false,
+                has_fallback_key: false,
+                position,
+                begin,
+                end,
+            });
+        }
+        self.objects += 1;
+    }
+
+    fn end_object(&mut self) {
+        self.objects = self.objects.saturating_sub(1);
+        if self.is_at_element()
+            && let Some(element) = self.open_element.take()
+        {
+            self.elements.push(ListElement { end: self.values.len(), ..element });
+        }
+    }
+
+    fn begin_list(&mut self, step: PathStep<'_>, length: usize) {
+        let name = mix_hash(0, step.field().map(super::compiled::Field::name));
+        self.lists.push(OpenList { name, length, objects: self.objects, elements: 0 });
+        self.shape = mix_hash(self.shape, length);
+    }
+
+    fn end_list(&mut self) {
+        self.lists.pop();
+    }
+
+    fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
+        let meaning = step.field().map_or(MetricKind::Unknown, super::compiled::Field::metric_kind);
+        let is_key = step.field().is_some_and(super::compiled::Field::is_identity);
+        // Inside a list, a state (the number of a core) identifies its element.
+        let hash = match value {
+            FieldValue::Text(text) => Some(mix_hash(0, text)),
+            FieldValue::Unsigned(number) if meaning == MetricKind::State && !self.lists.is_empty() => {
+                Some(mix_hash(1, number))
+            }
+            _ => None,
+        };
+        if let Some(hash) = hash {
+            self.shape = mix_hash(self.shape, hash);
+            if let Some(element) = &mut self.open_element {
+                element.fallback_key = mix_hash(element.fallback_key, hash);
+                element.has_fallback_key = true;
+                if is_key {
+                    element.key = mix_hash(element.key, hash);
+                    element.has_key = true;
+                }
+            }
+        }
+        self.values.push(match value {
+            FieldValue::Unsigned(number) if meaning == MetricKind::Counter => Some(number),
+            _ => None,
+        });
+    }
+}
+
+struct RateVisitor<'r, V> {
+    rates: &'r [Option<f64>],
+    next: usize,
+    inner: &'r mut V,
+}
+
+impl<V: Visitor> Visitor for RateVisitor<'_, V> {
+    fn begin_object(&mut self, step: PathStep<'_>) {
+        self.inner.begin_object(step);
+    }
+
+    fn end_object(&mut self) {
+        self.inner.end_object();
+    }
+
+    fn begin_list(&mut self, step: PathStep<'_>, length: usize) {
+        self.inner.begin_list(step, length);
+    }
+
+    fn end_list(&mut self) {
+        self.inner.end_list();
+    }
+
+    fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
+        let rate = self.rates.get(self.next).copied().flatten();
+        // There is an entry for each value of a walk, so each call advances, counter or not.
+        self.next += 1;
+        let is_counter = step.field().is_some_and(|field| field.metric_kind() == MetricKind::Counter);
+        let value = match value {
+            FieldValue::Unsigned(_) | FieldValue::Signed(_) if is_counter => {
+                rate.map_or(FieldValue::Absent, FieldValue::Float)
+            }
+            other => other,
+        };
+        self.inner.value(step, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flatbuffers::FlatBufferBuilder;
+
+    use super::*;
+    use crate::fixtures::host::{Disk, DiskArgs, DiskCounters};
+    use crate::schema::{CompiledSchema, JsonWriter};
+
+    const SCHEMA: &[u8] = include_bytes!("../../../../generated/host/disk.bfbs");
+
+    fn payload(devices: &[(&str, u64)]) -> Vec<u8> {
+        let mut builder = FlatBufferBuilder::new();
+        let devices: Vec<DiskCounters> = devices
+            .iter()
+            .map(|(name, reads)| {
+                let mut device = DiskCounters::default();
+                let mut bytes = [0; 32];
+                bytes[..name.len()].copy_from_slice(name.as_bytes());
+                device.set_name(&bytes);
+                device.set_reads(*reads);
+                device
+            })
+            .collect();
+        let devices = builder.create_vector(&devices);
+        let root = Disk::create(&mut builder, &DiskArgs { devices: Some(devices) });
+        builder.finish_minimal(root);
+        builder.finished_data().to_vec()
+    }
+
+    fn rates(payloads: &[(u64, Vec<u8>)]) -> Vec<String> {
+        let plan = CompiledSchema::compile(SCHEMA, "flatcap.host.Disk").unwrap();
+        let plan = plan.select(&["devices.name", "devices.reads"]).unwrap();
+        let mut rates = Rates::default();
+        payloads
+            .iter()
+            .map(|(mono_ns, payload)| {
+                rates.observe(&plan, *mono_ns, payload).unwrap();
+                let mut json = Vec::new();
+                plan.walk(payload, &mut rates.replace_counters(&mut JsonWriter::new(&mut json))).unwrap();
+                String::from_utf8(json).unwrap()
+            })
+            .collect()
+    }
+
+    // Proves that a counter becomes its change per second, and that the first value and one that
+    // decreased have no rate.
+    #[test]
+    fn counters_become_rates() {
+        let seen =
+            rates(&[(0, payload(&[("a", 10), ("b", 7)])), (500_000_000, payload(&[("a", 15), ("b", 6)]))]);
+        assert_eq!(seen[0], r#"{"devices":[{"name":"a","reads":null},{"name":"b","reads":null}]}"#);
+        assert_eq!(seen[1], r#"{"devices":[{"name":"a","reads":10.0},{"name":"b","reads":null}]}"#);
+    }
+
+    // Proves that elements that come and go do not affect the rates of others, and that two
+    // elements of one name have no rate.
+    #[test]
+    fn others_keep_their_rates() {
+        let seen = rates(&[
+            (0, payload(&[("b", 20)])),
+            (1_000_000_000, payload(&[("a", 5), ("b", 23)])),
+            (2_000_000_000, payload(&[("b", 24), ("b", 25), ("a", 6)])),
+            (3_000_000_000, payload(&[("b", 26), ("a", 8)])),
+        ]);
+        assert_eq!(seen[1], r#"{"devices":[{"name":"a","reads":null},{"name":"b","reads":3.0}]}"#);
+        assert_eq!(seen[3], r#"{"devices":[{"name":"b","reads":null},{"name":"a","reads":2.0}]}"#);
+    }
+
+    // Proves that an element is identified by the schema's identity fields alone: a process keeps
+    // its rate when its state changes, and loses it when its PID is reused.
+    #[test]
+    fn elements_are_identified_by_schema_fields() {
+        use crate::fixtures::host::{
+            CommandLine, Process, ProcessArgs, ProcessCounters, ProcessEvents, ProcessExit, ProcessGroup,
+        };
+        let payload = |start: u64, state: u8, time: u64| {
+            let mut builder = FlatBufferBuilder::new();
+            let mut process = ProcessCounters::default();
+            process.set_pid(7);
+            process.set_start(start);
+            process.set_state(&[state, 0, 0, 0, 0, 0, 0, 0]);
+            process.set_user_time(time);
+            let processes = builder.create_vector(&[process]);
+            let events = ProcessEvents::default();
+            let exits = Some(builder.create_vector::<ProcessExit>(&[]));
+            let command_lines = Some(builder.create_vector::<CommandLine>(&[]));
+            let groups = Some(builder.create_vector::<ProcessGroup>(&[]));
+            let args = ProcessArgs {
+                count: 1,
+                processes: Some(processes),
+                events: Some(&events),
+                exits,
+                command_lines,
+                groups,
+            };
+            let root = Process::create(&mut builder, &args);
+            builder.finish_minimal(root);
+            builder.finished_data().to_vec()
+        };
+        let schema = include_bytes!("../../../../generated/host/process.bfbs");
+        let plan = CompiledSchema::compile(schema, "flatcap.host.Process").unwrap();
+        let plan = plan
+            .select(&["processes.pid", "processes.start", "processes.state", "processes.user_time"])
+            .unwrap();
+        let mut rates = Rates::default();
+        let mut rate = |mono_ns, payload: Vec<u8>| {
+            rates.observe(&plan, mono_ns, &payload).unwrap();
+            rates.per_value.last().copied().flatten()
+        };
+        assert_eq!(rate(0, payload(1, b'R', 10)), None);
+        assert_eq!(rate(1_000_000_000, payload(1, b'S', 14)), Some(4.0));
+        assert_eq!(rate(2_000_000_000, payload(2, b'S', 15)), None);
+    }
+
+    // Proves that a device is not compared with another that takes its index.
+    #[test]
+    fn elements_are_matched_by_name() {
+        let seen = rates(&[
+            (0, payload(&[("a", 10), ("b", 20)])),
+            (1_000_000_000, payload(&[("b", 21), ("c", 99)])),
+            (2_000_000_000, payload(&[("b", 22), ("c", 99)])),
+        ]);
+        assert_eq!(seen[1], r#"{"devices":[{"name":"b","reads":1.0},{"name":"c","reads":null}]}"#);
+        assert_eq!(seen[2], r#"{"devices":[{"name":"b","reads":1.0},{"name":"c","reads":0.0}]}"#);
+    }
+}

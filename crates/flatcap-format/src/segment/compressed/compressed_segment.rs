@@ -1,0 +1,794 @@
+//! A compressed segment, read as the raw segment it was made of (docs/FORMAT.md, section 11): a
+//! file of raw offsets, decompressed block by block.
+//!
+//! It is read like any other file. A damaged block reads as zeros; [`CompressedSegment::damage_at`]
+//! reports it. A file without a footer may grow: a read past the last block looks for new blocks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use flatcap_stream::{DeframeStatus, SliceDeframer};
+
+use super::field_projection::FieldSelector;
+use crate::block::{Block, BlockDecoder, ColumnSelection, FieldSelection, SeekResult, SourceSize};
+use crate::segment::format::block_frame::{deframer, has_valid_lengths, parse_block_entry};
+use crate::segment::format::block_table::add_sizes;
+use crate::segment::format::damage::Damage;
+use crate::segment::format::footer::BlockEntry;
+use crate::segment::open::block_search::{NextBlock, find_blocks, next_block, raw_bytes_max};
+use crate::segment::open::file_window::FileWindow;
+use crate::segment::open::header_and_footer::HeaderAndFooter;
+use crate::segment::open::torn_tail::is_empty_after;
+use crate::storage::ReadAt;
+
+/// Decompressed blocks that are kept: the one being read, and one for a read elsewhere.
+const OPEN_MAX: usize = 2;
+
+/// The raw bytes of a compressed segment.
+#[derive(Debug)]
+pub struct CompressedSegment {
+    file: Arc<dyn ReadAt>,
+    sizes: Vec<SourceSize>,
+    has_header: bool,
+    has_table: bool,
+    has_small_blocks: bool,
+    inner_sealed: OnceLock<bool>, // the raw segment has a footer
+    cache: Mutex<BlockCache>,
+}
+
+/// The decoder, the blocks and those that are decompressed.
+struct BlockCache {
+    // Consecutive from raw offset 0 on; missing blocks have `bytes` 0.
+    blocks: Vec<BlockEntry>,
+    end: u64, // of the last one, in the file
+    may_grow: bool,
+    decoder: BlockDecoder,
+    selector: Option<Arc<FieldSelector>>, // none: everything is decompressed
+    frame: BlockFrame,
+    open: Vec<(usize, Block)>, // the latest first, at most OPEN_MAX
+    damaged: BTreeMap<usize, String>,
+}
+
+/// The cached frame of a block: a seek first asks what a block holds, and then reads it.
+#[derive(Default)]
+struct BlockFrame {
+    bytes: Vec<u8>,
+    entry: Option<BlockEntry>, // the block of this frame; none if it is invalid
+}
+
+impl BlockFrame {
+    /// Returns the buffer for other bytes, and invalidates the cached frame.
+    fn buffer_for_read(&mut self) -> &mut Vec<u8> {
+        self.entry = None;
+        &mut self.bytes
+    }
+
+    /// Returns the payload if the cached frame is that of this block.
+    fn payload_of(&self, entry: &BlockEntry) -> Option<&[u8]> {
+        if self.entry.as_ref() == Some(entry) { self.bytes.get(deframer().header_bytes()..) } else { None }
+    }
+}
+
+impl fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let open: Vec<usize> = self.open.iter().map(|(at, _)| *at).collect();
+        f.debug_struct("BlockCache")
+            .field("open", &open)
+            .field("damaged", &self.damaged)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CompressedSegment {
+    /// Opens a file whose header announces blocks or whose footer lists them. Without an intact
+    /// table of blocks, searches for them.
+    pub(in crate::segment) fn open(file: Arc<dyn ReadAt>, ends: &HeaderAndFooter) -> io::Result<Self> {
+        let file_bytes = file.length()?;
+        let footer = ends.footer.as_ref().map(|(footer, _)| footer);
+        let table = footer.filter(|footer| is_valid_table(&footer.blocks, file_bytes));
+        let (blocks, end) = if let Some(footer) = table {
+            (footer.blocks.clone(), footer.bytes)
+        } else {
+            let found = find_blocks(&mut FileWindow::over(Arc::clone(&file)).probe_window())?;
+            let end = found.last().map_or(0, BlockEntry::end);
+            (with_missing_blocks(found), end)
+        };
+        Ok(Self {
+            file,
+            sizes: footer.map(|footer| footer.sizes.clone()).unwrap_or_default(),
+            has_header: ends.leading.is_some(),
+            has_table: table.is_some(),
+            has_small_blocks: footer.is_some_and(|footer| footer.small_blocks),
+            inner_sealed: OnceLock::new(),
+            cache: Mutex::new(BlockCache {
+                blocks,
+                end,
+                may_grow: table.is_none(),
+                decoder: BlockDecoder::default(),
+                selector: None,
+                frame: BlockFrame::default(),
+                open: Vec::new(),
+                damaged: BTreeMap::new(),
+            }),
+        })
+    }
+
+    /// Sets whether the raw segment has a footer.
+    pub(in crate::segment) fn set_inner_sealed(&self, is_sealed: bool) {
+        // Set once, when the file is opened.
+        let _said = self.inner_sealed.set(is_sealed);
+    }
+
+    /// Length of the raw segment in bytes, as far as it is known.
+    pub fn raw_bytes(&self) -> u64 {
+        raw_end(&self.lock_cache().blocks)
+    }
+
+    /// Length of the file, in bytes.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn stored_bytes(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+
+    /// Its blocks, in the order of their raw offsets. Missing blocks have `bytes` 0.
+    pub fn blocks(&self) -> Vec<BlockEntry> {
+        self.lock_cache().blocks.clone()
+    }
+
+    /// Raw and stored size of each source; empty if unknown.
+    pub fn sizes(&self) -> &[SourceSize] {
+        &self.sizes
+    }
+
+    /// Describes damage of the file outside of the blocks. A missing footer is not damage.
+    pub fn flaw(&self) -> Option<&'static str> {
+        match (self.has_header, self.has_table) {
+            (_, false) if self.inner_sealed.get() == Some(&true) => {
+                Some("the footer of the compressed file is damaged: its blocks were found by a search")
+            }
+            (false, true) => Some("the header of the compressed file is damaged: its footer has a copy"),
+            (false, false) => {
+                Some("the header of the compressed file is damaged: its blocks were found by a search")
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns whether it was compressed while it was recorded, in blocks smaller than they could
+    /// be.
+    pub fn has_small_blocks(&self) -> bool {
+        self.has_small_blocks
+    }
+
+    /// Returns the offset in the file of the block that holds `raw_offset`; after the last block,
+    /// its end.
+    pub fn stored_offset(&self, raw_offset: u64) -> u64 {
+        let state = self.lock_cache();
+        state.block_at(raw_offset).map_or(state.end, |(_, entry)| entry.offset)
+    }
+
+    /// Returns the blocks up to a raw offset, for a file without a footer. None unless they are
+    /// complete and one of them ends there.
+    pub(in crate::segment) fn blocks_up_to(&self, raw_offset: u64) -> Option<Vec<BlockEntry>> {
+        let mut blocks = self.blocks();
+        blocks.truncate(blocks.partition_point(|entry| entry.raw_end() <= raw_offset));
+        let is_whole = is_valid_table(&blocks, u64::MAX) && raw_end(&blocks) == raw_offset;
+        (is_whole && self.has_header && !self.has_table).then_some(blocks)
+    }
+
+    /// Returns the bytes after the last block of a file without a footer, as damage at the raw end.
+    pub(in crate::segment) fn tail(&self) -> io::Result<Option<Damage>> {
+        let (offset, end, may_grow) = {
+            let state = self.lock_cache();
+            (raw_end(&state.blocks), state.end, state.may_grow)
+        };
+        let length = self.file.length()?.saturating_sub(end);
+        if !may_grow || length == 0 || self.inner_sealed.get() == Some(&true) {
+            return Ok(None);
+        }
+        let is_empty = is_empty_after(&*self.file, end)?;
+        let what = if is_empty {
+            "empty: zeros, space that was never written"
+        } else {
+            "a block that is cut off, or still being written"
+        };
+        Ok(Some(Damage { offset, length, what }))
+    }
+
+    fn lock_cache(&self) -> MutexGuard<'_, BlockCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on decompresses only the selected parts of samples; the rest has the bytes of
+    /// another sample of the same source and shape.
+    pub(in crate::segment) fn set_selector(&self, selector: Arc<FieldSelector>) {
+        let mut cache = self.lock_cache();
+        cache.selector = Some(selector);
+        cache.open.clear();
+    }
+
+    /// Returns the damaged range from `raw_offset` to the end of its block, if reading has found
+    /// that block to be damaged.
+    pub(in crate::segment) fn damage_at(&self, raw_offset: u64) -> Option<Damage> {
+        let state = self.lock_cache();
+        let (at, entry) = state.block_at(raw_offset)?;
+        state.damaged.get(&at)?;
+        let what = "a block that cannot be decompressed";
+        Some(Damage { offset: raw_offset, length: entry.raw_end() - raw_offset, what })
+    }
+
+    /// Describes the damage of the block that holds `raw_offset`, and its offset in the file.
+    pub(in crate::segment) fn explain(&self, raw_offset: u64) -> Option<String> {
+        let state = self.lock_cache();
+        let (at, entry) = state.block_at(raw_offset)?;
+        let what = state.damaged.get(&at)?;
+        Some(match entry.bytes {
+            0 => format!("a block that is not in the file: {what}"),
+            bytes => format!("a block of {bytes} bytes at {} of the compressed file: {what}", entry.offset),
+        })
+    }
+
+    /// Finds the next frame at or after `raw_offset` within its block, skipping Index frames and
+    /// samples older than `wall_ns`. A frame must begin at `raw_offset`. Returns `Other` for a
+    /// damaged block.
+    pub(in crate::segment) fn next_from(&self, raw_offset: u64, wall_ns: i64) -> io::Result<SeekResult<u64>> {
+        let other = Ok(SeekResult::Other(raw_offset));
+        let mut state = self.lock_cache();
+        let Some((at, entry)) = state.block_at(raw_offset) else { return other };
+        let from = usize::try_from(raw_offset - entry.raw_offset).map_err(io::Error::other)?;
+        let state = &mut *state;
+        let next = if let Some((_, block)) = state.open.iter().find(|(open, _)| *open == at) {
+            block.next_from(from, wall_ns)
+        } else {
+            // A seek skips most blocks completely: of these only the times are decompressed.
+            let Ok(payload) = self.cached_payload(&entry, &mut state.frame)? else { return other };
+            let Ok(next) = state.decoder.next_from(payload, from, wall_ns) else { return other };
+            next
+        };
+        let raw = |offset: usize| entry.raw_offset + offset as u64;
+        Ok(match next {
+            SeekResult::Sample(offset) => SeekResult::Sample(raw(offset)),
+            SeekResult::Other(offset) => SeekResult::Other(raw(offset)),
+            SeekResult::End(offset) => SeekResult::End(raw(offset)),
+        })
+    }
+
+    /// Uses the decoder for something other than the block that is being read.
+    pub(in crate::segment) fn with_decoder<T>(&self, decompress: impl FnOnce(&mut BlockDecoder) -> T) -> T {
+        decompress(&mut self.lock_cache().decoder)
+    }
+
+    /// Reads the payload of a block. The inner error describes its damage.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub(in crate::segment) fn payload<'a>(
+        &self,
+        entry: &BlockEntry,
+        frame: &'a mut Vec<u8>,
+    ) -> io::Result<Result<&'a [u8], &'static str>> {
+        if entry.bytes == 0 {
+            return Ok(Err("neither the table of blocks nor a search found it"));
+        }
+        // Bytes left from before are not cleared: the read overwrites all of them.
+        frame.resize(entry.bytes as usize, 0);
+        if self.file.read_all_at(frame, entry.offset)? < frame.len() {
+            return Ok(Err("it ends beyond the file"));
+        }
+        Ok(match deframer().deframe(frame) {
+            Ok(DeframeStatus::Frame(found)) if found.bytes().len() == entry.bytes as usize => {
+                let found = found.payload();
+                match parse_block_entry(found, entry.offset, entry.bytes as usize) {
+                    Some(own) if own == *entry => Ok(found),
+                    Some(_) => Err("it is not the block in the table"),
+                    None => Err("it is not a block"),
+                }
+            }
+            Ok(_) => Err("its length differs from the table"),
+            Err(error) if error.is_checksum_mismatch() => Err("its checksum is wrong"),
+            Err(_) => Err("its length is impossible"),
+        })
+    }
+
+    /// Like [`payload`](Self::payload), but without a read if the cached frame is that of this
+    /// block.
+    fn cached_payload<'a>(
+        &self,
+        entry: &BlockEntry,
+        frame: &'a mut BlockFrame,
+    ) -> io::Result<Result<&'a [u8], &'static str>> {
+        if frame.payload_of(entry).is_none() {
+            if let Err(what) = self.payload(entry, frame.buffer_for_read())? {
+                return Ok(Err(what));
+            }
+            frame.entry = Some(*entry);
+        }
+        // Never fails: the frame was just read.
+        Ok(frame.payload_of(entry).ok_or("it is not a block"))
+    }
+
+    /// Sums up the sizes of sources that these blocks state; none if one of the blocks cannot be
+    /// read.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub(in crate::segment) fn sizes_of(&self, blocks: &[BlockEntry]) -> io::Result<Option<Vec<SourceSize>>> {
+        let (mut sums, mut frame) = (Vec::new(), Vec::new());
+        for entry in blocks {
+            let Ok(payload) = self.payload(entry, &mut frame)? else { return Ok(None) };
+            let Ok(sizes) = self.with_decoder(|decoder| decoder.sizes(payload)) else { return Ok(None) };
+            add_sizes(&mut sums, &sizes);
+        }
+        Ok(Some(sums))
+    }
+
+    /// Looks for new blocks after the last one.
+    fn grow(&self, state: &mut BlockCache) -> io::Result<()> {
+        if !state.may_grow {
+            return Ok(());
+        }
+        let raw_max = raw_bytes_max(&*self.file)?;
+        while state.may_grow {
+            match next_block(&*self.file, state.end, state.frame.buffer_for_read())? {
+                NextBlock::Block(entry)
+                    if entry.raw_offset == raw_end(&state.blocks) && entry.raw_end() <= raw_max =>
+                {
+                    state.end += u64::from(entry.bytes);
+                    state.blocks.push(entry);
+                }
+                NextBlock::Nothing => break,
+                // Usually the footer.
+                NextBlock::Block(_) | NextBlock::Other => state.may_grow = false,
+            }
+        }
+        Ok(())
+    }
+
+    /// Decompresses a block unless it is cached, and moves it to the front. Returns whether it can
+    /// be read.
+    fn decompress(&self, at: usize, entry: BlockEntry, cache: &mut BlockCache) -> io::Result<bool> {
+        if let Some(open) = cache.open.iter().position(|(open, _)| *open == at) {
+            if let Some(front) = cache.open.get_mut(..=open) {
+                front.rotate_right(1);
+            }
+            return Ok(true);
+        }
+        if cache.damaged.contains_key(&at) {
+            return Ok(false);
+        }
+        let selector = cache.selector.clone();
+        let select = move |source: u16, payload: &[u8]| match &selector {
+            Some(selector) => selector(source, payload),
+            None => FieldSelection::All,
+        };
+        // Its buffers are used for the next block.
+        while cache.open.len() >= OPEN_MAX
+            && let Some((_, block)) = cache.open.pop()
+        {
+            cache.decoder.reuse(block);
+        }
+        let opened = match self.cached_payload(&entry, &mut cache.frame)? {
+            Ok(payload) => {
+                cache.decoder.open(payload, &ColumnSelection::by(&select)).map_err(|fault| fault.to_string())
+            }
+            Err(what) => Err(what.to_owned()),
+        };
+        match opened {
+            Ok(block) => {
+                cache.open.insert(0, (at, block));
+                Ok(true)
+            }
+            Err(what) => {
+                cache.damaged.insert(at, what);
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl ReadAt for CompressedSegment {
+    /// Reads at most to the end of a block; zeros for a damaged block.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut state = self.lock_cache();
+        if state.block_at(offset).is_none() {
+            self.grow(&mut state)?;
+        }
+        let Some((at, entry)) = state.block_at(offset) else { return Ok(0) };
+        let from = usize::try_from(offset - entry.raw_offset).map_err(io::Error::other)?;
+        let count = buffer.len().min(entry.raw_bytes as usize - from);
+        let to = buffer.get_mut(..count).unwrap_or_default();
+        if self.decompress(at, entry, &mut state)?
+            && let Some((_, block)) = state.open.first()
+        {
+            block.copy(from, to);
+        } else {
+            to.fill(0);
+        }
+        Ok(count)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        let mut state = self.lock_cache();
+        self.grow(&mut state)?;
+        Ok(raw_end(&state.blocks))
+    }
+}
+
+impl BlockCache {
+    /// Returns the block that holds a raw offset, and its index.
+    fn block_at(&self, raw_offset: u64) -> Option<(usize, BlockEntry)> {
+        let at = self.blocks.partition_point(|entry| entry.raw_end() <= raw_offset);
+        self.blocks.get(at).map(|entry| (at, *entry))
+    }
+}
+
+fn raw_end(blocks: &[BlockEntry]) -> u64 {
+    blocks.last().map_or(0, BlockEntry::raw_end)
+}
+
+/// Returns whether these blocks can be in a file of this length, without gaps between them.
+fn is_valid_table(blocks: &[BlockEntry], file_bytes: u64) -> bool {
+    let (mut raw_end, mut end) = (0, 0);
+    !blocks.is_empty()
+        && blocks.iter().all(|entry| {
+            // Each block has bytes of its own, so that a short file cannot claim a long segment.
+            let follows = entry.raw_offset == raw_end && entry.offset >= end;
+            (raw_end, end) = (entry.raw_end(), entry.offset.saturating_add(u64::from(entry.bytes)));
+            follows && has_valid_lengths(entry) && end <= file_bytes
+        })
+}
+
+/// Fills the ranges between blocks that were found with missing blocks. If two blocks overlap, the
+/// one with the lower raw offset counts.
+fn with_missing_blocks(mut found: Vec<BlockEntry>) -> Vec<BlockEntry> {
+    found.sort_unstable();
+    let mut blocks: Vec<BlockEntry> = Vec::with_capacity(found.len());
+    for entry in found {
+        let mut raw_end = blocks.last().map_or(0, BlockEntry::raw_end);
+        if entry.raw_offset < raw_end {
+            continue;
+        }
+        // A missing range too long for one entry is split; the block after it is probably forged.
+        while raw_end < entry.raw_offset {
+            let missing = u32::try_from(entry.raw_offset - raw_end).unwrap_or(u32::MAX);
+            let offset = blocks.last().map_or(0, BlockEntry::end);
+            blocks.push(BlockEntry { raw_offset: raw_end, offset, raw_bytes: missing, bytes: 0 });
+            raw_end += u64::from(missing);
+        }
+        blocks.push(entry);
+    }
+    blocks
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::{Path, PathBuf};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::block::{BlockEncoder, SourceCompression};
+    use crate::segment::format::header::COMPRESSED_CHECKSUM;
+    use crate::segment::recover::segment_recovery::recover;
+    use crate::segment::verify::verification::tests::{Act, acts, written};
+    use crate::segment::{
+        Advance, CompressedWriter, Leftovers, SegmentName, SegmentReader, SideFile, Verification,
+        VerificationReport,
+    };
+    use crate::storage::{Folder, Storage as _};
+    use crate::testing::effort;
+
+    /// Compresses the file of a segment in blocks of about `block_bytes`.
+    pub(crate) fn compressed(path: &Path, block_bytes: usize) -> Vec<u8> {
+        compressed_as(path, block_bytes, &std::fs::read(path).unwrap())
+    }
+
+    /// The same for other bytes with frames at the same offsets.
+    pub(crate) fn compressed_as(path: &Path, block_bytes: usize, raw: &[u8]) -> Vec<u8> {
+        let mut reader = SegmentReader::open(path).unwrap();
+        let footer = reader.footer().unwrap().clone();
+        let (mut cuts, mut last) = (vec![0], 0);
+        while let Some(Advance::Frame(at)) = reader.advance().unwrap() {
+            let end = at.offset + at.bytes as u64;
+            let is_full = end - last >= block_bytes as u64 && end < footer.bytes;
+            if at.offset == 0 || is_full || end == footer.bytes {
+                cuts.push(end);
+                last = end;
+            }
+        }
+        cuts.push(raw.len() as u64);
+        cuts.dedup();
+        let mut writer = CompressedWriter::begin(Vec::new(), &footer).unwrap();
+        let mut encoder = BlockEncoder::new(SourceCompression::default());
+        for source in &footer.header.sources {
+            encoder.set_schema(source.id, &source.root, &source.schema);
+        }
+        for pair in cuts.windows(2) {
+            let frames = &raw[usize::try_from(pair[0]).unwrap()..usize::try_from(pair[1]).unwrap()];
+            let payload = encoder.encode(frames, pair[0], footer.header.checksum).unwrap();
+            writer.append_block(payload, &[]).unwrap();
+        }
+        let (bytes, length) = writer.finish().unwrap();
+        assert_eq!(bytes.len() as u64, length);
+        bytes
+    }
+
+    fn verdict(path: &Path) -> VerificationReport {
+        let mut verification = Verification::default();
+        verification.verify(&mut SegmentReader::open(path).unwrap(), false, &mut |_| {}).unwrap();
+        verification.finish()
+    }
+
+    // Proves that a reader reads the file that it has opened to the end, even if the compressed
+    // file takes its name before it is mapped.
+    #[test]
+    fn a_segment_is_opened_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let samples = [Act::Samples { source: 0, count: 500, body: 100 }];
+        let path = written(folder.path(), &samples);
+        let raw_bytes = std::fs::metadata(&path).unwrap().len();
+        let expected = verdict(&path);
+        let mut reader = SegmentReader::open(&path).unwrap();
+        std::fs::write(folder.path().join("compressed"), compressed(&path, 4096)).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        Folder(folder.path().to_owned()).replace("compressed", name).unwrap();
+        reader.map().unwrap();
+        let mut verification = Verification::default();
+        verification.verify(&mut reader, false, &mut |_| {}).unwrap();
+        assert_eq!(verification.finish(), expected);
+        assert!(expected.is_intact() && expected.frames == 500);
+        assert_eq!(reader.metadata().unwrap().unwrap().len(), raw_bytes);
+    }
+
+    /// Writes a segment and compresses it. Returns the raw bytes and the path of the compressed
+    /// file.
+    fn both(folder: &Path, acts: &[Act]) -> (Vec<u8>, PathBuf) {
+        let path = written(folder, acts);
+        let (raw, bytes) = (std::fs::read(&path).unwrap(), compressed(&path, 4096));
+        std::fs::write(&path, bytes).unwrap();
+        (raw, path)
+    }
+
+    fn samples(count: u64) -> Vec<Act> {
+        (0..count)
+            .flat_map(|at| [Act::Samples { source: (at % 2) as u16, count: 40, body: 200 }, Act::Index])
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(effort::of(16, 64)))]
+        // Proves that a compressed segment reads as the raw one, for random segments and random
+        // ranges.
+        #[test]
+        fn a_compressed_segment_reads_as_the_raw_one(
+            acts in acts(),
+            pieces in prop::collection::vec((any::<prop::sample::Index>(), 0..9000_usize), 1..12),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let (raw, path) = both(folder.path(), &acts);
+            let reader = SegmentReader::open(&path).unwrap();
+            let segment = reader.compressed().unwrap();
+            prop_assert_eq!((segment.raw_bytes(), segment.flaw()), (raw.len() as u64, None));
+            for (at, bytes) in pieces {
+                let from = at.index(raw.len());
+                let mut piece = vec![0xAA; bytes.min(raw.len() - from)];
+                prop_assert_eq!(segment.read_all_at(&mut piece, from as u64).unwrap(), piece.len());
+                prop_assert_eq!(&piece, &raw[from..from + piece.len()]);
+            }
+            let of_compressed = verdict(&path);
+            std::fs::write(&path, &raw).unwrap();
+            prop_assert_eq!(of_compressed, verdict(&path));
+        }
+    }
+
+    // Proves that a damaged block costs only its own frames and is reported once.
+    #[test]
+    fn a_damaged_block_costs_its_own_frames() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, path) = both(folder.path(), &samples(12));
+        let intact = verdict(&path);
+        assert!(intact.is_intact() && intact.frames == 480, "{intact:?}");
+        let bytes = std::fs::read(&path).unwrap();
+        let blocks = SegmentReader::open(&path).unwrap().compressed().unwrap().blocks();
+        assert!(blocks.len() > 12, "{}", blocks.len());
+        let mut lost = Vec::new();
+        for (number, block) in blocks.iter().enumerate() {
+            let mut damaged = bytes.clone();
+            damaged[usize::try_from(block.offset).unwrap() + block.bytes as usize / 2] ^= 0x40;
+            std::fs::write(&path, &damaged).unwrap();
+            let verdict = verdict(&path);
+            let what = &verdict.flaws.first().unwrap().what;
+            assert_eq!(verdict.flaws.first().unwrap().offset, block.raw_offset, "{number}");
+            assert_eq!(verdict.flaws.first().unwrap().length, u64::from(block.raw_bytes), "{number}");
+            assert!(what.contains("of the compressed file: its checksum is wrong"), "{what}");
+            lost.push(intact.frames - verdict.frames);
+        }
+        assert_eq!(lost.iter().sum::<u64>(), intact.frames, "each frame is lost once: {lost:?}");
+        assert!(
+            lost.iter().all(|lost| *lost <= 40) && lost[0] == 0 && lost[blocks.len() - 1] == 0,
+            "{lost:?}"
+        );
+    }
+
+    // Proves that blocks that are thousands of times smaller than their frames are found without
+    // the table.
+    #[test]
+    fn very_small_blocks_are_found_without_their_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), &[Act::Samples { source: 0, count: 600, body: 60_000 }]);
+        let mut bytes = compressed(&path, 16 << 20);
+        let raw_bytes = path.metadata().unwrap().len();
+        assert!(raw_bytes / bytes.len() as u64 > 4096, "{raw_bytes} became {}", bytes.len());
+        let end = bytes.len();
+        bytes[end - 10] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        assert_eq!(verdict(&path).frames, 600);
+    }
+
+    // Proves that damage to a compressed file's own header or footer is reported and loses nothing.
+    #[test]
+    fn damage_around_the_blocks_costs_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, path) = both(folder.path(), &samples(12));
+        let intact = verdict(&path);
+        let bytes = std::fs::read(&path).unwrap();
+        let blocks = SegmentReader::open(&path).unwrap().compressed().unwrap().blocks();
+        let end =
+            blocks.last().map(|block| usize::try_from(block.offset).unwrap() + block.bytes as usize).unwrap();
+        for (at, expected) in [(40, "header"), (end + 40, "footer"), (bytes.len() - 9, "footer")] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x40;
+            std::fs::write(&path, &damaged).unwrap();
+            let verdict = verdict(&path);
+            assert_eq!((verdict.frames, verdict.flaws.len()), (intact.frames, 1), "{verdict:?}");
+            assert!(
+                verdict.flaws[0].what.contains(&format!("the {expected} of the compressed file is damaged")),
+                "{verdict:?}"
+            );
+        }
+        std::fs::write(&path, &bytes[..end - 5]).unwrap();
+        let cut = verdict(&path);
+        assert_eq!(cut.frames, intact.frames);
+        assert!(cut.flaws.iter().any(|flaw| flaw.what.starts_with("not sealed")), "{cut:?}");
+    }
+
+    // Proves that a compressed file without its end is completed in place, stays compressed, and
+    // that its torn tail is kept. Method: cut at and after the end of each block.
+    #[test]
+    fn a_cut_compressed_file_is_recovered() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, path) = both(folder.path(), &samples(4));
+        let name = SegmentName::parse(path.file_name().unwrap().to_str().unwrap()).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let blocks = SegmentReader::open(&path).unwrap().compressed().unwrap().blocks();
+        let ends = blocks.iter().map(|block| usize::try_from(block.end()).unwrap());
+        for (end, cut) in
+            ends.flat_map(|end| [(end, end), (end, end + 20)]).filter(|(_, cut)| *cut < bytes.len())
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(name.to_string());
+            std::fs::write(&path, &bytes[..cut]).unwrap();
+            let before = verdict(&path).frames;
+            let storage = Folder(folder.path().to_owned());
+            let recovered = recover(&storage, name, &Leftovers::default(), false).unwrap();
+            let torn = name.side_file(SideFile::Cut);
+            let set_aside = if cut > end { vec![torn.clone()] } else { Vec::new() };
+            assert_eq!((recovered.frames, recovered.set_aside), (before, set_aside), "{cut}");
+            if cut > end {
+                assert!(std::fs::read(folder.path().join(torn)).unwrap() == bytes[end..cut]);
+            }
+            let after = verdict(&path);
+            assert!(after.is_intact() && after.frames == before, "{cut}: {after:?}");
+            let reader = SegmentReader::open(&path).unwrap();
+            assert!(
+                reader
+                    .compressed()
+                    .is_some_and(|segment| segment.has_small_blocks() && segment.flaw().is_none())
+            );
+            assert!(std::fs::read(&path).unwrap().starts_with(&bytes[..end]), "{cut}: complete blocks stay");
+        }
+    }
+
+    // Proves that impossible tables of blocks are rejected, which bounds the cost of reading one.
+    #[test]
+    fn impossible_tables_are_not_believed() {
+        let entry = |raw_offset, offset| BlockEntry { raw_offset, offset, raw_bytes: 100, bytes: 50 };
+        let tables = [
+            (vec![entry(0, 10), entry(100, 60)], true),
+            (vec![entry(0, 10), entry(100, 59)], false),
+            (vec![entry(0, 10), entry(100, 10)], false),
+            (vec![entry(0, 60), entry(100, 10)], false),
+            (vec![entry(0, 10), entry(99, 60)], false),
+            (vec![entry(0, 10), entry(101, 60)], false),
+            (vec![entry(1, 10), entry(101, 60)], false),
+            (vec![entry(0, 10), entry(100, 61)], false),
+            (vec![entry(0, 10), entry(100, u64::MAX)], false),
+            (Vec::new(), false),
+        ];
+        for (number, (table, expected)) in tables.iter().enumerate() {
+            assert_eq!(is_valid_table(table, 110), *expected, "{number}");
+        }
+    }
+
+    // Proves that a block's frame is read once, and that the cache never returns another block or
+    // other bytes.
+    #[test]
+    fn a_cached_frame_is_that_of_its_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, path) = both(folder.path(), &samples(4));
+        let reader = SegmentReader::open(&path).unwrap();
+        let segment = reader.compressed().unwrap();
+        let blocks = segment.blocks();
+        let mut cached = BlockFrame::default();
+        for number in [0, 1, 1, 2, 1, 0] {
+            let expected = segment.payload(&blocks[number], &mut Vec::new()).unwrap().unwrap().to_vec();
+            assert!(segment.cached_payload(&blocks[number], &mut cached).unwrap() == Ok(expected.as_slice()));
+        }
+        let mut bytes = std::fs::read(&path).unwrap();
+        let damaged = usize::try_from(blocks[1].offset).unwrap() + 30;
+        bytes[damaged] ^= 1;
+        segment.cached_payload(&blocks[1], &mut cached).unwrap().unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        assert!(segment.cached_payload(&blocks[1], &mut cached).unwrap().is_ok(), "not read again");
+        cached.buffer_for_read();
+        assert!(segment.cached_payload(&blocks[1], &mut cached).unwrap().is_err());
+        assert!(
+            segment.cached_payload(&blocks[1], &mut cached).unwrap().is_err(),
+            "no damaged frame is cached"
+        );
+        segment.cached_payload(&blocks[0], &mut cached).unwrap().unwrap();
+    }
+
+    // Proves that growth of the file between a seek and a read does not change the block that is
+    // read.
+    #[test]
+    fn growth_does_not_change_blocks_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (raw, path) = both(folder.path(), &samples(4));
+        let bytes = std::fs::read(&path).unwrap();
+        let blocks = SegmentReader::open(&path).unwrap().compressed().unwrap().blocks();
+        let cut = usize::try_from(blocks[3].offset).unwrap();
+        std::fs::write(&path, &bytes[..cut]).unwrap();
+        let reader = SegmentReader::open(&path).unwrap();
+        let segment = reader.compressed().unwrap();
+        segment.next_from(blocks[1].raw_offset, i64::MAX).unwrap();
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        std::io::Write::write_all(&mut file, &bytes[cut..usize::try_from(blocks[4].end()).unwrap()]).unwrap();
+        assert_eq!(segment.length().unwrap(), blocks[4].raw_end(), "it has grown");
+        let start = usize::try_from(blocks[1].raw_offset).unwrap();
+        let mut read = vec![0; blocks[1].raw_bytes as usize];
+        assert_eq!(segment.read_at(&mut read, blocks[1].raw_offset).unwrap(), read.len());
+        assert!(read == raw[start..start + read.len()]);
+    }
+
+    // Proves that an error names the reason: first and last block damaged, or blocks within blocks.
+    #[test]
+    fn undecodable_blocks_are_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, path) = both(folder.path(), &samples(3));
+        let mut bytes = std::fs::read(&path).unwrap();
+        let reader = SegmentReader::open(&path).unwrap();
+        let (footer, blocks) = (reader.footer().unwrap().clone(), reader.compressed().unwrap().blocks());
+        let mut writer = CompressedWriter::begin(Vec::new(), &footer).unwrap();
+        let whole = BlockEncoder::new(SourceCompression::default())
+            .encode(&bytes, 0, COMPRESSED_CHECKSUM)
+            .map(<[u8]>::to_vec);
+        if let Ok(payload) = whole {
+            writer.append_block(&payload, &[]).unwrap();
+            let (nested, _) = writer.finish().unwrap();
+            std::fs::write(&path, nested).unwrap();
+            let error = SegmentReader::open(&path).unwrap_err().to_string();
+            assert!(error.ends_with("invalid header: blocks within blocks"), "{error}");
+        }
+        for block in [blocks.first(), blocks.last()].into_iter().flatten() {
+            bytes[usize::try_from(block.offset).unwrap() + 30] ^= 1;
+        }
+        std::fs::write(&path, bytes).unwrap();
+        let error = SegmentReader::open(&path).unwrap_err().to_string();
+        assert!(error.contains("neither the first nor the last block can be decompressed"), "{error}");
+    }
+}

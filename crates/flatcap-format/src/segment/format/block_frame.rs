@@ -1,0 +1,44 @@
+//! The frame of a block in a compressed segment: its limits, its checksum, and the table entry that
+//! its own fields give.
+
+use flatcap_stream::KindDeframer;
+
+use super::footer::BlockEntry;
+use super::header::COMPRESSED_CHECKSUM;
+use crate::block::RAW_BYTES_MAX;
+use crate::schema::segment as wire;
+
+/// Longest frame of a block that is read, in bytes: incompressible frames and their lengths.
+pub(in crate::segment) const BLOCK_FRAME_BYTES_MAX: u64 = 2 * RAW_BYTES_MAX;
+/// Identifier of a block's frame.
+pub(in crate::segment) const IDENTIFIER: &[u8; 4] = b"FCBK";
+
+/// Returns a deframer for a compressed segment's own frames.
+pub(in crate::segment) fn deframer() -> KindDeframer {
+    let limit = usize::try_from(BLOCK_FRAME_BYTES_MAX).unwrap_or(usize::MAX);
+    KindDeframer::new(COMPRESSED_CHECKSUM).with_max_frame_len(limit)
+}
+
+/// Reads the table entry of a block from its payload; none if it is not a valid block.
+pub(in crate::segment) fn parse_block_entry(payload: &[u8], offset: u64, bytes: usize) -> Option<BlockEntry> {
+    if payload.get(4..8) != Some(IDENTIFIER) {
+        return None;
+    }
+    let block = flatbuffers::root::<wire::Block<'_>>(payload).ok()?;
+    let entry = BlockEntry {
+        raw_offset: block.raw_offset(),
+        offset,
+        raw_bytes: u32::try_from(block.raw_bytes()).ok()?,
+        bytes: u32::try_from(bytes).ok()?,
+    };
+    (has_valid_lengths(&entry) && block.raw_offset().checked_add(block.raw_bytes()).is_some())
+        .then_some(entry)
+}
+
+/// Returns whether a block's lengths are within the limits.
+pub(in crate::segment) fn has_valid_lengths(entry: &BlockEntry) -> bool {
+    entry.raw_bytes > 0
+        && u64::from(entry.raw_bytes) <= RAW_BYTES_MAX
+        && entry.bytes > 0
+        && u64::from(entry.bytes) <= BLOCK_FRAME_BYTES_MAX
+}

@@ -1,0 +1,108 @@
+//! The table of a compressed file's blocks while the file is written: where the next block goes,
+//! and the entries for the file's own footer.
+
+use std::io;
+
+use super::footer::{BlockEntry, Footer};
+use super::header::SegmentHeader;
+use crate::block::SourceSize;
+
+/// Offsets and lengths of the blocks of a compressed file, and the sizes of its sources.
+#[derive(Debug, Clone, Default)]
+pub(in crate::segment) struct BlockTable {
+    blocks: Vec<BlockEntry>,
+    sizes: Vec<SourceSize>,
+    bytes: u64,        // of the file
+    lacks_sizes: bool, // of some blocks they are unknown
+    // The blocks are no larger than the writes that they were recorded in.
+    is_recording: bool,
+}
+
+impl BlockTable {
+    /// Starts the table of a file that is compressed while it is recorded.
+    pub(in crate::segment) fn while_recording() -> Self {
+        Self { is_recording: true, ..Self::default() }
+    }
+
+    /// Continues the table of a file that holds these consecutive blocks. `sizes` are those of its
+    /// sources; none if they are unknown.
+    pub(in crate::segment) fn resume(blocks: Vec<BlockEntry>, sizes: Option<Vec<SourceSize>>) -> Self {
+        let bytes = blocks.last().map_or(0, BlockEntry::end);
+        let lacks_sizes = sizes.is_none();
+        Self { blocks, bytes, lacks_sizes, is_recording: true, sizes: sizes.unwrap_or_default() }
+    }
+
+    /// Length of the file so far, in bytes.
+    pub(in crate::segment) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The number of blocks.
+    pub(in crate::segment) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Raw offset at which the next block begins.
+    pub(in crate::segment) fn raw_end(&self) -> u64 {
+        self.blocks.last().map_or(0, BlockEntry::raw_end)
+    }
+
+    /// Counts the bytes of frames that are not blocks.
+    pub(in crate::segment) fn add_other_bytes(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// Adds the next block, given its uncompressed length and the length of its frame.
+    ///
+    /// # Errors
+    /// `InvalidInput` if either length does not fit 32 bits.
+    pub(in crate::segment) fn add(
+        &mut self,
+        raw_bytes: u64,
+        bytes: u64,
+        sizes: &[SourceSize],
+    ) -> io::Result<()> {
+        let invalid = |_| io::Error::new(io::ErrorKind::InvalidInput, "a block that is too long");
+        let entry = BlockEntry {
+            raw_offset: self.raw_end(),
+            offset: self.bytes,
+            raw_bytes: u32::try_from(raw_bytes).map_err(invalid)?,
+            bytes: u32::try_from(bytes).map_err(invalid)?,
+        };
+        self.blocks.push(entry);
+        self.bytes += bytes;
+        if !self.lacks_sizes {
+            add_sizes(&mut self.sizes, sizes);
+        }
+        Ok(())
+    }
+
+    /// Returns the footer of the compressed file, which follows the last block.
+    pub(in crate::segment) fn footer(&mut self, header: SegmentHeader, raw: &Footer) -> Footer {
+        Footer {
+            header,
+            index: Vec::new(),
+            bytes: self.bytes,
+            blocks: std::mem::take(&mut self.blocks),
+            sizes: std::mem::take(&mut self.sizes),
+            small_blocks: self.is_recording,
+            totals: raw.totals.clone(),
+            frames: raw.frames,
+            reorder_window_ns: raw.reorder_window_ns,
+            recovered: raw.recovered,
+        }
+    }
+}
+
+/// Adds the sizes of sources in one more block to their sums.
+pub(in crate::segment) fn add_sizes(sums: &mut Vec<SourceSize>, sizes: &[SourceSize]) {
+    for size in sizes {
+        match sums.iter_mut().find(|known| known.source == size.source) {
+            Some(known) => {
+                known.raw_bytes = known.raw_bytes.saturating_add(size.raw_bytes);
+                known.stored_bytes = known.stored_bytes.saturating_add(size.stored_bytes);
+            }
+            None => sums.push(*size),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Damaged ranges of a file, and bounded lists of them.
+
+/// A range of bytes that differ from what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Damage {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Its length in bytes, up to the next intact frame or the end.
+    pub length: u64,
+    /// A short description of the damage.
+    pub what: &'static str,
+}
+
+/// Most damaged ranges that are listed one by one: a hostile file may have one every twenty bytes.
+const DAMAGE_KEPT_MAX: usize = 1000;
+/// Description of the last range if there are more.
+const MORE_DAMAGE: &str = "more damage from here on, up to the last damaged place";
+
+impl Damage {
+    /// Appends it to a list of bounded length, in the order of offsets. If the list is full,
+    /// extends the last range up to this one.
+    pub(in crate::segment) fn add_to(self, list: &mut Vec<Self>) {
+        let is_full = list.len() >= DAMAGE_KEPT_MAX;
+        match list.last_mut().filter(|_| is_full) {
+            Some(newest) => {
+                let end = self.offset.saturating_add(self.length);
+                newest.length = newest.length.max(end.saturating_sub(newest.offset));
+                newest.what = MORE_DAMAGE;
+            }
+            None => list.push(self),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The end of a sealed segment: the footer, and the trailer that holds its offset.
+
+use std::io;
+
+use super::footer_totals::FooterTotals;
+use super::header::{FEATURE_BLOCKS, HeaderError, SegmentHeader};
+use super::index::IndexEntry;
+use super::payload_codec::{fixed_size_builder, verified};
+use crate::block::SourceSize;
+use crate::schema::segment as wire;
+
+/// The footer of a sealed segment. It is followed by the trailer.
+#[derive(Debug, Clone)]
+pub struct Footer {
+    /// A copy of the header.
+    pub header: SegmentHeader,
+    /// One per source, in the order of the header.
+    pub totals: Vec<FooterTotals>,
+    /// Number of frames before the footer.
+    pub frames: u64,
+    /// Number of bytes before the footer.
+    pub bytes: u64,
+    /// The largest step back in time between frames of different sources, in nanoseconds.
+    pub reorder_window_ns: u64,
+    /// Whether the segment was completed after a crash.
+    pub recovered: bool,
+    /// All intervals before the footer.
+    pub index: Vec<IndexEntry>,
+    /// Compressed segments only: the blocks, in the order of their raw offsets and without gaps
+    /// between them.
+    pub blocks: Vec<BlockEntry>,
+    /// Compressed segments only: sizes of each source's frames.
+    pub sizes: Vec<SourceSize>,
+    /// Compressed segments only: compressed while it was recorded, in blocks smaller than they
+    /// could be.
+    pub small_blocks: bool,
+}
+
+/// Location of a block of a compressed segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BlockEntry {
+    /// Offset of its first frame in the raw segment, in bytes.
+    pub raw_offset: u64,
+    /// Offset of its own frame in the file, in bytes.
+    pub offset: u64,
+    /// Length of its frames after decompression, in bytes.
+    pub raw_bytes: u32,
+    /// Length of its own frame, header included, in bytes.
+    pub bytes: u32,
+}
+
+impl BlockEntry {
+    /// Raw offset at which the next block begins.
+    pub fn raw_end(&self) -> u64 {
+        self.raw_offset.saturating_add(u64::from(self.raw_bytes))
+    }
+
+    /// Offset in the file at which its frame ends.
+    pub(in crate::segment) fn end(&self) -> u64 {
+        self.offset.saturating_add(u64::from(self.bytes))
+    }
+}
+
+impl Footer {
+    /// Returns the number of a source's first sample that is neither recorded nor counted as lost
+    /// in this segment or an earlier one. 0 for a source that the footer does not know.
+    pub(in crate::segment) fn next_seq(&self, source: u16) -> u64 {
+        let first = self.header.source(source).map_or(0, |source| source.next_seq);
+        let totals = self.totals.iter().find(|totals| totals.source == source);
+        totals.map_or(first, |totals| first.saturating_add(totals.recorded).saturating_add(totals.lost))
+    }
+
+    /// Returns the payload of the footer frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut builder = fixed_size_builder();
+        let incompatible = if self.blocks.is_empty() { 0 } else { FEATURE_BLOCKS };
+        let header = self.header.build(&mut builder, incompatible);
+        let totals: Vec<_> = self.totals.iter().map(|totals| totals.build(&mut builder)).collect();
+        let totals = builder.create_vector(&totals);
+        let index: Vec<_> = self.index.iter().map(|entry| entry.build(&mut builder)).collect();
+        let index = builder.create_vector(&index);
+        let blocks = (!self.blocks.is_empty()).then(|| {
+            let blocks = self.blocks.iter().map(|entry| {
+                wire::BlockEntry::new(entry.raw_offset, entry.offset, entry.raw_bytes, entry.bytes)
+            });
+            builder.create_vector(&blocks.collect::<Vec<_>>())
+        });
+        let sizes = (!self.sizes.is_empty()).then(|| {
+            let size =
+                |size: &SourceSize| wire::PackedSize::new(size.raw_bytes, size.stored_bytes, size.source);
+            builder.create_vector(&self.sizes.iter().map(size).collect::<Vec<_>>())
+        });
+        let root = wire::Footer::create(
+            &mut builder,
+            &wire::FooterArgs {
+                header: Some(header),
+                totals: Some(totals),
+                frames: self.frames,
+                bytes: self.bytes,
+                reorder_window_ns: self.reorder_window_ns,
+                recovered: self.recovered,
+                index: Some(index),
+                blocks,
+                sizes,
+                small_blocks: self.small_blocks.then_some(true),
+            },
+        );
+        builder.finish(root, Some("FCFT"));
+        builder.finished_data().to_vec()
+    }
+
+    /// Reads the payload of a footer frame.
+    pub(in crate::segment) fn decode(payload: &[u8]) -> Result<Self, HeaderError> {
+        let footer = verified::<wire::Footer<'_>>(payload).ok_or(HeaderError::Malformed)?;
+        Ok(Self {
+            header: SegmentHeader::check(footer.header())?,
+            totals: footer.totals().iter().map(FooterTotals::read).collect(),
+            frames: footer.frames(),
+            bytes: footer.bytes(),
+            reorder_window_ns: footer.reorder_window_ns(),
+            recovered: footer.recovered(),
+            index: footer.index().into_iter().flatten().map(IndexEntry::read).collect(),
+            blocks: footer.blocks().into_iter().flatten().map(read_block).collect(),
+            sizes: footer.sizes().into_iter().flatten().map(read_size).collect(),
+            small_blocks: footer.small_blocks().unwrap_or(false),
+        })
+    }
+}
+
+fn read_block(entry: &wire::BlockEntry) -> BlockEntry {
+    BlockEntry {
+        raw_offset: entry.raw_offset(),
+        offset: entry.offset(),
+        raw_bytes: entry.raw_bytes(),
+        bytes: entry.bytes(),
+    }
+}
+
+fn read_size(size: &wire::PackedSize) -> SourceSize {
+    SourceSize { source: size.source(), raw_bytes: size.raw_bytes(), stored_bytes: size.stored_bytes() }
+}
+
+/// The last frame of a sealed segment. It holds the offset of the footer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trailer {
+    /// Offset of the footer's frame.
+    pub footer_offset: u64,
+    /// Length of the footer's payload, in bytes.
+    pub footer_length: u32,
+    /// Number of the segment.
+    pub segment: u64,
+    /// The run that wrote it.
+    pub run_id: u64,
+}
+
+impl Trailer {
+    /// Length of its payload in bytes, which is constant.
+    pub const PAYLOAD_BYTES: usize = 56;
+
+    /// Returns the payload of the trailer frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut builder = fixed_size_builder();
+        let root = wire::Trailer::create(
+            &mut builder,
+            &wire::TrailerArgs {
+                footer_offset: self.footer_offset,
+                footer_length: self.footer_length,
+                segment: self.segment,
+                run_id: self.run_id,
+            },
+        );
+        builder.finish(root, Some("FCTR"));
+        builder.finished_data().to_vec()
+    }
+
+    /// Reads the payload of a trailer frame; none if it is malformed.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let trailer = verified::<wire::Trailer<'_>>(payload)?;
+        Some(Self {
+            footer_offset: trailer.footer_offset(),
+            footer_length: trailer.footer_length(),
+            segment: trailer.segment(),
+            run_id: trailer.run_id(),
+        })
+    }
+}
+
+/// Returns the payloads of a footer and of its trailer.
+pub(in crate::segment) fn footer_and_trailer(footer: &Footer) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    let payload = footer.encode();
+    let trailer = Trailer {
+        footer_offset: footer.bytes,
+        footer_length: u32::try_from(payload.len()).map_err(io::Error::other)?,
+        segment: footer.header.segment,
+        run_id: footer.header.run_id,
+    };
+    Ok((payload, trailer.encode()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::format::header::tests::example;
+
+    // Proves that a trailer is read back as written and has one size for all values.
+    #[test]
+    fn trailers_have_one_size() {
+        for value in [0, 1, u64::MAX / 2] {
+            let trailer = Trailer { footer_offset: value, footer_length: 0, segment: value, run_id: value };
+            let payload = trailer.encode();
+            assert_eq!(payload.len(), Trailer::PAYLOAD_BYTES);
+            assert_eq!(Trailer::decode(&payload), Some(trailer));
+        }
+    }
+
+    // Proves that a footer is read back with its header, totals and histograms.
+    #[test]
+    fn footers_are_read_back() {
+        let mut totals = FooterTotals::new(1);
+        totals.lost = 4;
+        totals.missed = 5;
+        totals.incomplete = 6;
+        totals.causes = 0b1001;
+        totals.lateness.add_bucket(1000, 3);
+        let footer = Footer {
+            header: example(),
+            totals: vec![FooterTotals::new(0), totals],
+            frames: 10,
+            bytes: 1000,
+            reorder_window_ns: 77,
+            recovered: false,
+            index: vec![IndexEntry { offset: 5, digest: 9, ..IndexEntry::default() }],
+            blocks: vec![BlockEntry { raw_offset: 1, offset: 2, raw_bytes: 3, bytes: 4 }],
+            sizes: vec![SourceSize { source: 5, raw_bytes: 6, stored_bytes: 7 }],
+            small_blocks: true,
+        };
+        let back = Footer::decode(&footer.encode()).unwrap();
+        assert_eq!(back.header, footer.header);
+        assert_eq!((back.frames, back.bytes, back.reorder_window_ns, back.recovered), (10, 1000, 77, false));
+        assert_eq!((&back.index, &back.blocks, &back.sizes), (&footer.index, &footer.blocks, &footer.sizes));
+        assert!(back.small_blocks);
+        let back_1 = &back.totals[1];
+        assert_eq!((back_1.lost, back_1.missed, back_1.incomplete, back_1.causes), (4, 5, 6, 0b1001));
+        assert_eq!(back.totals[1].lateness.summary().count, 3);
+        assert!(back.totals[0].span.is_none());
+    }
+}

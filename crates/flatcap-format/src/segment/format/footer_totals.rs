@@ -1,0 +1,200 @@
+//! Totals of one source in one segment: counted by the writer as it appends, by a reader as it
+//! reads.
+
+use super::control_frames::Gap;
+use crate::histogram::TotalHistogram;
+use crate::schema::segment as wire;
+
+/// Counts and range of one source in one segment.
+#[derive(Debug, Clone, Default)]
+pub struct FooterTotals {
+    /// The source's id.
+    pub source: u16,
+    /// Telemetry frames.
+    pub recorded: u64,
+    /// Samples counted by Gap frames.
+    pub lost: u64,
+    /// Ticks that were never begun, as far as the sampler had reported them.
+    pub missed: u64,
+    /// Incomplete samples, as far as the sampler had reported them.
+    pub incomplete: u64,
+    /// Causes of all lost samples together, as a set of bits (`GapCause` in schemas/segment.fbs).
+    pub causes: u32,
+    /// Range of the recorded samples; none if there are none.
+    pub span: Option<SampleSpan>,
+    /// Lateness: begin of a sample minus its deadline.
+    pub lateness: TotalHistogram,
+    /// How long reading the source took.
+    pub read_duration: TotalHistogram,
+}
+
+/// The first and the last of some samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleSpan {
+    /// First sequence number.
+    pub first_seq: u64,
+    /// Last sequence number.
+    pub last_seq: u64,
+    /// Begin of the first sample, in monotonic nanoseconds.
+    pub first_mono_ns: u64,
+    /// Begin of the last sample, in monotonic nanoseconds.
+    pub last_mono_ns: u64,
+    /// Begin of the first sample, in wall nanoseconds.
+    pub first_wall_ns: i64,
+    /// Begin of the last sample, in wall nanoseconds.
+    pub last_wall_ns: i64,
+}
+
+impl FooterTotals {
+    /// Totals of zero.
+    pub fn new(source: u16) -> Self {
+        Self { source, ..Self::default() }
+    }
+
+    /// Counts `count` frames that follow all those counted before.
+    pub fn add_samples(&mut self, count: u64, span: SampleSpan) {
+        self.recorded = self.recorded.saturating_add(count);
+        self.span = Some(match self.span {
+            None => span,
+            Some(before) => SampleSpan {
+                first_seq: before.first_seq,
+                first_mono_ns: before.first_mono_ns,
+                first_wall_ns: before.first_wall_ns,
+                ..span
+            },
+        });
+    }
+
+    /// Clears the latency histograms and nothing else.
+    pub(in crate::segment) fn clear_latencies(&mut self) {
+        (self.lateness, self.read_duration) = (TotalHistogram::default(), TotalHistogram::default());
+    }
+
+    /// Counts a gap.
+    pub fn add_gap(&mut self, gap: &Gap) {
+        self.lost = self.lost.saturating_add(gap.count);
+        self.causes |= gap.causes;
+    }
+
+    /// Adds the totals of the same source in a later segment.
+    pub fn add(&mut self, later: &Self) {
+        self.lost = self.lost.saturating_add(later.lost);
+        self.missed = self.missed.saturating_add(later.missed);
+        self.incomplete = self.incomplete.saturating_add(later.incomplete);
+        self.causes |= later.causes;
+        if let Some(span) = later.span {
+            self.add_samples(later.recorded, span);
+        }
+        later.lateness.buckets().for_each(|(value_ns, count)| self.lateness.add_bucket(value_ns, count));
+        later
+            .read_duration
+            .buckets()
+            .for_each(|(value_ns, count)| self.read_duration.add_bucket(value_ns, count));
+    }
+
+    /// Returns the samples recorded per second, for a source with this period: the rate between the
+    /// first and the last sample, or, if lower, the nominal rate times the share of ticks that were
+    /// recorded. The former does not see ticks missed at either end. None for fewer than two
+    /// samples.
+    #[allow(clippy::cast_precision_loss, reason = "a rate for display: 53 bits are enough")]
+    pub fn achieved_hz(&self, period_ns: u64) -> Option<f64> {
+        let span = self.span.filter(|_| self.recorded > 1)?;
+        let elapsed_ns = span.last_mono_ns.checked_sub(span.first_mono_ns).filter(|ns| *ns > 0)?;
+        let between = (self.recorded - 1) as f64 / (elapsed_ns as f64 / 1e9);
+        let ticks = self.recorded.saturating_add(self.lost).saturating_add(self.missed);
+        let recorded_share = self.recorded as f64 / ticks as f64;
+        Some(if period_ns > 0 { between.min(1e9 / period_ns as f64 * recorded_share) } else { between })
+    }
+
+    pub(in crate::segment) fn read(totals: wire::SourceTotals<'_>) -> Self {
+        let histogram = |buckets: Option<flatbuffers::Vector<'_, wire::Bucket>>| {
+            let mut total = TotalHistogram::default();
+            for bucket in buckets.into_iter().flatten() {
+                total.add_bucket(bucket.value_ns(), bucket.count());
+            }
+            total
+        };
+        Self {
+            source: totals.source(),
+            recorded: totals.recorded(),
+            lost: totals.lost(),
+            missed: totals.missed(),
+            incomplete: totals.partial(),
+            causes: totals.causes().bits(),
+            span: (totals.recorded() > 0).then(|| SampleSpan {
+                first_seq: totals.first_seq(),
+                last_seq: totals.last_seq(),
+                first_mono_ns: totals.first_mono_ns(),
+                last_mono_ns: totals.last_mono_ns(),
+                first_wall_ns: totals.first_wall_ns(),
+                last_wall_ns: totals.last_wall_ns(),
+            }),
+            lateness: histogram(totals.lateness()),
+            read_duration: histogram(totals.read_duration()),
+        }
+    }
+
+    pub(in crate::segment) fn build<'a>(
+        &self,
+        builder: &mut flatbuffers::FlatBufferBuilder<'a>,
+    ) -> flatbuffers::WIPOffset<wire::SourceTotals<'a>> {
+        let buckets = |total: &TotalHistogram| -> Vec<wire::Bucket> {
+            total.buckets().map(|(value_ns, count)| wire::Bucket::new(value_ns, count)).collect()
+        };
+        let lateness = builder.create_vector(&buckets(&self.lateness));
+        let read_duration = builder.create_vector(&buckets(&self.read_duration));
+        let mut args = wire::SourceTotalsArgs {
+            source: self.source,
+            recorded: self.recorded,
+            lost: self.lost,
+            missed: self.missed,
+            partial: self.incomplete,
+            causes: wire::GapCause::from_bits_retain(self.causes),
+            lateness: Some(lateness),
+            read_duration: Some(read_duration),
+            ..wire::SourceTotalsArgs::default()
+        };
+        if let Some(span) = self.span {
+            args.first_seq = span.first_seq;
+            args.last_seq = span.last_seq;
+            args.first_mono_ns = span.first_mono_ns;
+            args.last_mono_ns = span.last_mono_ns;
+            args.first_wall_ns = span.first_wall_ns;
+            args.last_wall_ns = span.last_wall_ns;
+        }
+        wire::SourceTotals::create(builder, &args)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that totals written before they had causes are read, with none. Method: a builder that
+    // leaves zero fields out.
+    #[test]
+    fn earlier_totals_are_read() {
+        let read_back = |totals: &FooterTotals| {
+            let mut builder = flatbuffers::FlatBufferBuilder::new();
+            let root = totals.build(&mut builder);
+            builder.finish_minimal(root);
+            FooterTotals::read(flatbuffers::root::<wire::SourceTotals<'_>>(builder.finished_data()).unwrap())
+        };
+        let mut totals = FooterTotals { lost: 3, missed: 4, ..FooterTotals::new(1) };
+        let back = read_back(&totals);
+        assert_eq!((back.lost, back.missed, back.incomplete, back.causes), (3, 4, 0, 0));
+        totals.add_gap(&Gap {
+            source: 1,
+            first: 9,
+            count: 2,
+            causes: 1 << 7,
+            after_mono_ns: 0,
+            before_mono_ns: 0,
+        });
+        (totals.incomplete, totals.causes) = (5, totals.causes | 1);
+        let mut sum = read_back(&totals);
+        assert_eq!((sum.lost, sum.incomplete, sum.causes), (5, 5, 1 | 1 << 7));
+        sum.add(&FooterTotals { lost: 1, incomplete: 1, causes: 2, ..FooterTotals::new(1) });
+        assert_eq!((sum.lost, sum.incomplete, sum.causes), (6, 6, 3 | 1 << 7));
+    }
+}

@@ -1,0 +1,147 @@
+//! Kind and location of a frame in a segment, and the content of a sample.
+
+use flatcap_stream::HEADER_BYTES_MAX as HEAD_BYTES_MAX;
+
+use crate::schema::envelope;
+use crate::schema::frame::{FrameHeader, root_as_telemetry_frame};
+
+/// Offset of a FlatBuffer's identifier in its payload.
+pub(in crate::segment) const IDENTIFIER_AT: usize = 4;
+/// Shortest payload in a segment: root offset and identifier. A shorter payload is damage: under
+/// most checksums a run of zeros would otherwise be a row of empty frames.
+pub(in crate::segment) const PAYLOAD_BYTES_MIN: usize = 8;
+
+/// Kind of a frame, by its identifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameKind {
+    /// `FCSH`, the header.
+    Header,
+    /// `FCTF`, one sample.
+    Telemetry,
+    /// `FCSD`, a source that appeared after the header was written.
+    Descriptor,
+    /// `FCGP`, a known loss.
+    Gap,
+    /// `FCCS`, a new clock pairing.
+    ClockSync,
+    /// `FCMK`, a note at a point in time.
+    Marker,
+    /// `FCAT`, a named file.
+    Attachment,
+    /// `FCIX`, the end of an interval.
+    Index,
+    /// `FCFT`, the footer.
+    Footer,
+    /// `FCTR`, the trailer.
+    Trailer,
+    /// An identifier that this build does not know: skipped and counted.
+    Unknown([u8; 4]),
+}
+
+impl FrameKind {
+    /// Returns the kind for an identifier.
+    pub(in crate::segment) fn of_identifier(identifier: [u8; 4]) -> Self {
+        match &identifier {
+            b"FCSH" => Self::Header,
+            b"FCTF" => Self::Telemetry,
+            b"FCSD" => Self::Descriptor,
+            b"FCGP" => Self::Gap,
+            b"FCCS" => Self::ClockSync,
+            b"FCMK" => Self::Marker,
+            b"FCAT" => Self::Attachment,
+            b"FCIX" => Self::Index,
+            b"FCFT" => Self::Footer,
+            b"FCTR" => Self::Trailer,
+            _ => Self::Unknown(identifier),
+        }
+    }
+
+    /// Returns the kind of a payload; none if it is too short to have an identifier.
+    pub(in crate::segment) fn of(payload: &[u8]) -> Option<Self> {
+        payload.get(IDENTIFIER_AT..)?.first_chunk().map(|identifier| Self::of_identifier(*identifier))
+    }
+}
+
+/// Location and kind of a frame. The reader holds its bytes until it advances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameLocation {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Length in bytes, header included.
+    pub bytes: usize,
+    /// Its kind.
+    pub kind: FrameKind,
+    /// Its length was damaged and has been repaired; the checksum proves the frame. The first four
+    /// bytes in the file are not what was written.
+    pub is_repaired: bool,
+}
+
+/// A sample, decoded from its frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleView<'a> {
+    /// The source's id.
+    pub source: u16,
+    /// Sequence number of the sample.
+    pub seq: u64,
+    /// When reading the source began, in monotonic nanoseconds.
+    pub mono_ns: u64,
+    /// When reading the source began, in wall nanoseconds.
+    pub wall_ns: i64,
+    /// Flags of the frame.
+    pub flags: u16,
+    /// How long reading the source took, in nanoseconds.
+    pub duration_ns: u32,
+    /// The source's own FlatBuffer.
+    pub payload: &'a [u8],
+}
+
+impl<'a> SampleView<'a> {
+    /// Reads a telemetry frame's payload; none if the verifier rejects it.
+    #[inline]
+    pub fn read(payload: &'a [u8]) -> Option<Self> {
+        match envelope::split(payload) {
+            Some((header, body)) => Some(Self::new(&header, body)),
+            None => Self::read_verified(payload),
+        }
+    }
+
+    #[cold]
+    fn read_verified(payload: &'a [u8]) -> Option<Self> {
+        let frame = root_as_telemetry_frame(payload).ok()?;
+        Some(Self::new(frame.header(), frame.payload().bytes()))
+    }
+
+    #[inline]
+    pub(in crate::segment) fn new(header: &FrameHeader, payload: &'a [u8]) -> Self {
+        Self {
+            source: header.source(),
+            seq: header.seq(),
+            mono_ns: header.mono_ns(),
+            wall_ns: header.wall_ns(),
+            flags: header.flags(),
+            duration_ns: header.duration_ns(),
+            payload,
+        }
+    }
+}
+
+/// A frame's header bytes: length and stored checksum.
+#[derive(Debug, Clone, Copy)]
+pub struct RawFrameHeader {
+    pub(in crate::segment) bytes: [u8; HEAD_BYTES_MAX],
+    pub(in crate::segment) length: usize, // <= HEAD_BYTES_MAX
+}
+
+impl RawFrameHeader {
+    /// Its bytes.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for RawFrameHeader {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}

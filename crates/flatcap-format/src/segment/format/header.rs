@@ -1,0 +1,412 @@
+//! The first frame of every segment: the writer, the host, the clocks, and the schema of each
+//! source.
+
+use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use flatcap_stream::ChecksumKind;
+
+use super::payload_codec::{SOURCES_MAX, fixed_size_builder, pairing_from_wire, pairing_to_wire, verified};
+use crate::block::{checksum_from_wire, checksum_to_wire};
+use crate::host::{ClockReading, HostName};
+use crate::schema::segment as wire;
+
+/// The format version that is written, and the highest that is read.
+pub const VERSION: u16 = 1;
+/// Feature bit that a reader must know: the frames after the header are blocks (docs/FORMAT.md,
+/// section 11).
+pub(in crate::segment) const FEATURE_BLOCKS: u64 = 1;
+/// Incompatible feature bits that this build knows.
+const INCOMPATIBLE_KNOWN: u64 = FEATURE_BLOCKS;
+/// Checksum of a compressed segment's own frames, whatever checksum the frames inside have.
+pub(in crate::segment) const COMPRESSED_CHECKSUM: ChecksumKind = ChecksumKind::Xxh3;
+/// Highest frame limit that a header may have, in bytes.
+const FRAME_BYTES_MAX: u32 = 1 << 30;
+/// Most clock pairings in one header; beyond that the oldest are dropped.
+pub(in crate::segment) const CLOCKS_MAX: usize = 1024;
+
+pub use wire::SourceKind;
+
+/// The header of a segment, validated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SegmentHeader {
+    /// Number of the segment in its directory.
+    pub segment: u64,
+    /// The run that wrote it.
+    pub run_id: u64,
+    /// The host that wrote it.
+    pub host: HostName,
+    /// Version of the program that wrote it.
+    pub agent_version: String,
+    /// Checksum of each frame.
+    pub checksum: ChecksumKind,
+    /// Longest payload of any telemetry frame, in bytes.
+    pub frame_max: u32,
+    /// The clocks when it was created.
+    pub clocks: ClockReading,
+    /// Expected largest step back in time between frames of different sources, in nanoseconds.
+    pub reorder_window_ns: u64,
+    /// Descriptors of the sources.
+    pub sources: Vec<SourceInfo>,
+    /// The run's clock pairings so far, each valid from its monotonic time on.
+    pub clock_table: Vec<ClockReading>,
+}
+
+/// Descriptor of one source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourceInfo {
+    /// Its id, unique within the segment.
+    pub id: u16,
+    /// Its name.
+    pub name: String,
+    /// Keys and values that distinguish it from other sources of its kind.
+    pub labels: Vec<(String, String)>,
+    /// The kind of producer of its samples.
+    pub kind: SourceKind,
+    /// Nominal period, in nanoseconds; 0 for none.
+    pub period_ns: u64,
+    /// Full name of its payload's root table; empty for an opaque source.
+    pub root: String,
+    /// Binary schema of its payload; empty for an opaque source.
+    pub schema: Vec<u8>,
+    /// First sequence number of this segment.
+    pub next_seq: u64,
+}
+
+impl SourceInfo {
+    /// Returns whether its payloads are bytes without a schema (docs/FORMAT.md, section 2).
+    pub fn is_opaque(&self) -> bool {
+        self.root.is_empty() && self.schema.is_empty()
+    }
+}
+
+/// The reason why a header cannot be read. The caller adds the path.
+#[derive(Debug, PartialEq)]
+pub(in crate::segment) enum HeaderError {
+    Malformed,
+    Version(u16),
+    Features(u64),
+    Invalid(&'static str),
+}
+
+impl SegmentHeader {
+    /// Returns the payload of the header frame.
+    pub fn encode(&self) -> Vec<u8> {
+        self.encode_with(0)
+    }
+
+    /// Returns the payload of the header frame of a compressed segment.
+    pub(in crate::segment) fn encode_compressed(&self) -> Vec<u8> {
+        self.encode_with(FEATURE_BLOCKS)
+    }
+
+    fn encode_with(&self, incompatible: u64) -> Vec<u8> {
+        let mut builder = fixed_size_builder();
+        let root = self.build(&mut builder, incompatible);
+        builder.finish(root, Some("FCSH"));
+        builder.finished_data().to_vec()
+    }
+
+    pub(in crate::segment) fn build<'a>(
+        &self,
+        builder: &mut FlatBufferBuilder<'a>,
+        incompatible: u64,
+    ) -> WIPOffset<wire::SegmentHeader<'a>> {
+        let host = build_host(builder, &self.host);
+        let sources: Vec<_> = self.sources.iter().map(|source| build_source(builder, source)).collect();
+        let sources = builder.create_vector(&sources);
+        let oldest = self.clock_table.len().saturating_sub(CLOCKS_MAX);
+        let clock_table: Vec<_> = self.clock_table.iter().skip(oldest).map(pairing_to_wire).collect();
+        let clock_table = builder.create_vector(&clock_table);
+        let agent_version = builder.create_string(&self.agent_version);
+        wire::SegmentHeader::create(
+            builder,
+            &wire::SegmentHeaderArgs {
+                version: VERSION,
+                incompatible,
+                compatible: 0,
+                segment: self.segment,
+                run_id: self.run_id,
+                host: Some(host),
+                agent_version: Some(agent_version),
+                checksum: checksum_to_wire(self.checksum),
+                frame_max: self.frame_max,
+                clocks: Some(&pairing_to_wire(&self.clocks)),
+                reorder_window_ns: self.reorder_window_ns,
+                sources: Some(sources),
+                clock_table: Some(clock_table),
+            },
+        )
+    }
+
+    /// Reads the payload of a header frame.
+    pub(in crate::segment) fn decode(payload: &[u8]) -> Result<Self, HeaderError> {
+        Self::decode_first(payload).map(|(header, _)| header)
+    }
+
+    /// Reads the payload of a file's first frame. Returns the header and whether the frames after
+    /// it are blocks.
+    pub(in crate::segment) fn decode_first(payload: &[u8]) -> Result<(Self, bool), HeaderError> {
+        let header = verified::<wire::SegmentHeader<'_>>(payload).ok_or(HeaderError::Malformed)?;
+        Ok((Self::check(header)?, header.incompatible() & FEATURE_BLOCKS != 0))
+    }
+
+    /// Returns a copy for a compressed segment: with the checksum of its own frames, and without
+    /// schemas, which are in its blocks.
+    pub(in crate::segment) fn without_schemas(&self) -> Self {
+        let bare =
+            |source: &SourceInfo| SourceInfo { root: String::new(), schema: Vec::new(), ..source.clone() };
+        Self {
+            checksum: COMPRESSED_CHECKSUM,
+            sources: self.sources.iter().map(bare).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Converts a header that the FlatBuffers verifier has accepted, if its values are valid.
+    pub(in crate::segment) fn check(header: wire::SegmentHeader<'_>) -> Result<Self, HeaderError> {
+        if header.version() > VERSION {
+            return Err(HeaderError::Version(header.version()));
+        }
+        let unknown = header.incompatible() & !INCOMPATIBLE_KNOWN;
+        if unknown != 0 {
+            return Err(HeaderError::Features(unknown));
+        }
+        let checksum =
+            checksum_from_wire(header.checksum()).ok_or(HeaderError::Invalid("unknown checksum kind"))?;
+        if header.frame_max() > FRAME_BYTES_MAX {
+            return Err(HeaderError::Invalid("a frame limit above the maximum of 1 GiB"));
+        }
+        if header.sources().len() > SOURCES_MAX {
+            return Err(HeaderError::Invalid("more than 4096 sources"));
+        }
+        let sources: Vec<SourceInfo> = header.sources().iter().map(read_source).collect();
+        let mut ids: Vec<u16> = sources.iter().map(|source| source.id).collect();
+        ids.sort_unstable();
+        if ids.windows(2).any(|pair| pair.first() == pair.last()) {
+            return Err(HeaderError::Invalid("a duplicate source id"));
+        }
+        let clock_table = header.clock_table();
+        if clock_table.is_some_and(|table| table.len() > CLOCKS_MAX) {
+            return Err(HeaderError::Invalid("more than 1024 clock pairings"));
+        }
+        let host = header.host();
+        Ok(Self {
+            segment: header.segment(),
+            run_id: header.run_id(),
+            host: HostName {
+                name: host.name().to_owned(),
+                machine_id: host.machine_id().map(str::to_owned),
+                boot_id: host.boot_id().map(str::to_owned),
+            },
+            agent_version: header.agent_version().to_owned(),
+            checksum,
+            frame_max: header.frame_max(),
+            clocks: pairing_from_wire(header.clocks()),
+            reorder_window_ns: header.reorder_window_ns(),
+            sources,
+            clock_table: clock_table.into_iter().flatten().map(pairing_from_wire).collect(),
+        })
+    }
+
+    /// Returns whether this is a header of the same segment, possibly with more sources and
+    /// pairings.
+    pub(in crate::segment) fn is_same_segment(&self, other: &Self) -> bool {
+        (self.segment, self.run_id, self.checksum) == (other.segment, other.run_id, other.checksum)
+    }
+
+    /// Adds the sources and clock pairings of a later copy. Returns whether there were new sources.
+    pub(in crate::segment) fn merge(&mut self, copy: &Self) -> bool {
+        let known = self.sources.len();
+        copy.sources.iter().for_each(|source| self.add_source(source.clone()));
+        if copy.clock_table.len() > self.clock_table.len() {
+            self.clock_table.clone_from(&copy.clock_table);
+        }
+        self.sources.len() > known
+    }
+
+    /// Returns whether a descriptor after the header is valid: a new source, or one equal to a
+    /// known one.
+    pub(in crate::segment) fn can_add_source(&self, source: &SourceInfo) -> bool {
+        match self.source(source.id) {
+            Some(known) => known == source,
+            None => self.sources.len() < SOURCES_MAX,
+        }
+    }
+
+    /// Adds a source, unless its id is known.
+    pub(in crate::segment) fn add_source(&mut self, source: SourceInfo) {
+        if self.source(source.id).is_none() {
+            self.sources.push(source);
+        }
+    }
+
+    /// Adds a clock pairing that follows the header. Drops the oldest if there are too many.
+    pub fn add_clocks(&mut self, clocks: ClockReading) {
+        if self.clock_table.len() >= CLOCKS_MAX {
+            self.clock_table.remove(0);
+        }
+        self.clock_table.push(clocks);
+    }
+
+    /// Returns the descriptor with this id.
+    pub fn source(&self, id: u16) -> Option<&SourceInfo> {
+        // Our recorder numbers sources from 0, so the id is usually the index.
+        let at = self.sources.get(usize::from(id)).filter(|source| source.id == id);
+        at.or_else(|| self.sources.iter().find(|source| source.id == id))
+    }
+}
+
+impl SourceInfo {
+    /// Returns the payload of a `SourceDescriptor` frame.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut builder = fixed_size_builder();
+        let root = build_source(&mut builder, self);
+        builder.finish(root, Some("FCSD"));
+        builder.finished_data().to_vec()
+    }
+
+    /// Reads the payload of a `SourceDescriptor` frame; none if it is malformed.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        verified::<wire::SourceDescriptor<'_>>(payload).map(read_source)
+    }
+}
+
+fn build_host<'a>(builder: &mut FlatBufferBuilder<'a>, host: &HostName) -> WIPOffset<wire::Host<'a>> {
+    let name = builder.create_string(&host.name);
+    let machine_id = host.machine_id.as_deref().map(|id| builder.create_string(id));
+    let boot_id = host.boot_id.as_deref().map(|id| builder.create_string(id));
+    wire::Host::create(builder, &wire::HostArgs { name: Some(name), machine_id, boot_id })
+}
+
+fn build_source<'a>(
+    builder: &mut FlatBufferBuilder<'a>,
+    source: &SourceInfo,
+) -> WIPOffset<wire::SourceDescriptor<'a>> {
+    let name = builder.create_string(&source.name);
+    let labels: Vec<_> = source
+        .labels
+        .iter()
+        .map(|(key, value)| {
+            let key = Some(builder.create_string(key));
+            let value = Some(builder.create_string(value));
+            wire::Label::create(builder, &wire::LabelArgs { key, value })
+        })
+        .collect();
+    let labels = builder.create_vector(&labels);
+    let root = builder.create_string(&source.root);
+    let schema = builder.create_vector(&source.schema);
+    wire::SourceDescriptor::create(
+        builder,
+        &wire::SourceDescriptorArgs {
+            id: source.id,
+            name: Some(name),
+            labels: Some(labels),
+            kind: source.kind,
+            period_ns: source.period_ns,
+            root: Some(root),
+            schema: Some(schema),
+            next_seq: source.next_seq,
+        },
+    )
+}
+
+fn read_source(source: wire::SourceDescriptor<'_>) -> SourceInfo {
+    let labels = source.labels().into_iter().flatten();
+    SourceInfo {
+        id: source.id(),
+        name: source.name().to_owned(),
+        labels: labels.map(|label| (label.key().to_owned(), label.value().to_owned())).collect(),
+        kind: source.kind(),
+        period_ns: source.period_ns(),
+        root: source.root().to_owned(),
+        schema: source.schema().bytes().to_vec(),
+        next_seq: source.next_seq(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A header with two sources, with every field different from its default.
+    pub(crate) fn example() -> SegmentHeader {
+        SegmentHeader {
+            segment: 7,
+            run_id: 0x1234_5678_9abc_def0,
+            host: HostName { name: "host".into(), machine_id: None, boot_id: Some("boot".into()) },
+            agent_version: "0.1.0".into(),
+            checksum: ChecksumKind::Xxh3,
+            frame_max: 16 << 20,
+            clocks: ClockReading { mono_ns: 10, boot_ns: 20, wall_ns: 1_700_000_000_000_000_000 },
+            reorder_window_ns: 5,
+            sources: ["alpha", "beta"]
+                .into_iter()
+                .zip(0..)
+                .map(|(name, id)| SourceInfo {
+                    id,
+                    name: name.into(),
+                    labels: vec![("unit".into(), "left".into())],
+                    kind: SourceKind::Synthetic,
+                    period_ns: 1_000_000,
+                    root: "flatcap.test.Root".into(),
+                    schema: vec![1, 2, 3, 4, 5],
+                    next_seq: 9,
+                })
+                .collect(),
+            clock_table: vec![ClockReading { mono_ns: 1, boot_ns: 2, wall_ns: -3 }],
+        }
+    }
+
+    // Proves that a header is read back as written.
+    #[test]
+    fn headers_are_read_back() {
+        let header = example();
+        assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+    }
+
+    // Proves that truncated and damaged headers never cause a panic. Method: every cut and every
+    // bit flip.
+    #[test]
+    fn damaged_headers_never_panic() {
+        let payload = example().encode();
+        for cut in 0..payload.len() {
+            drop(SegmentHeader::decode(&payload[..cut]));
+        }
+        for bit in 0..payload.len() * 8 {
+            let mut damaged = payload.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            drop(SegmentHeader::decode(&damaged));
+        }
+    }
+
+    // Proves that duplicate ids, later versions and unknown features are rejected.
+    #[test]
+    fn impossible_headers_are_refused() {
+        let mut twice = example();
+        twice.sources[1].id = 0;
+        assert_eq!(
+            SegmentHeader::decode(&twice.encode()),
+            Err(HeaderError::Invalid("a duplicate source id"))
+        );
+
+        let decode_with = |version, incompatible| {
+            let mut builder = FlatBufferBuilder::new();
+            let host = Some(build_host(&mut builder, &example().host));
+            let agent_version = Some(builder.create_string("9"));
+            let sources = Some(builder.create_vector::<WIPOffset<wire::SourceDescriptor<'_>>>(&[]));
+            let args = wire::SegmentHeaderArgs {
+                version,
+                incompatible,
+                host,
+                agent_version,
+                sources,
+                clocks: Some(&pairing_to_wire(&example().clocks)),
+                ..Default::default()
+            };
+            let root = wire::SegmentHeader::create(&mut builder, &args);
+            builder.finish(root, Some("FCSH"));
+            SegmentHeader::decode(builder.finished_data())
+        };
+        assert_eq!(decode_with(VERSION + 1, 0), Err(HeaderError::Version(VERSION + 1)));
+        assert_eq!(decode_with(VERSION, 4), Err(HeaderError::Features(4)));
+    }
+}

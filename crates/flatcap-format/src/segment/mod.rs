@@ -1,0 +1,43 @@
+//! The segment file: a header, samples and gaps, and, once sealed, a footer and a trailer. Every
+//! byte belongs to a frame (docs/FORMAT.md).
+//!
+//! This module never decides when to write, rotate, sync or delete. It knows neither slabs nor the
+//! meaning of a payload. It leaves no thread running: the workers of a verification end before it
+//! does. Readers never write.
+
+mod compressed;
+mod format;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod open;
+mod read;
+mod recover;
+mod resync;
+mod verify;
+mod write;
+
+pub use compressed::compressed_segment::CompressedSegment;
+pub use format::control_frames::{Attachment, ClockCause, ClockSync, Gap, Marker, MarkerOrigin};
+pub use format::damage::Damage;
+pub use format::error::SegmentError;
+pub use format::footer::{BlockEntry, Footer, Trailer};
+pub use format::footer_totals::{FooterTotals, SampleSpan};
+pub use format::frame_kind::{FrameKind, FrameLocation, RawFrameHeader, SampleView};
+pub use format::header::{SegmentHeader, SourceInfo, SourceKind, VERSION};
+pub use format::index::{Bounds, IndexEntry, IndexFrame, IndexedSource};
+pub use format::segment_name::{SealState, SegmentName, SideFile};
+pub use read::catalog::{ListedSegment, list};
+pub use read::reader::{Advance, SegmentReader};
+pub use read::scan::{Predicate, Scan, ScanSummary};
+pub use read::seek::{Elapsed, RecordingStart, SelectedSegment, runs, select};
+pub use recover::directory_recovery::{DirectoryRecovery, RunCompleteness};
+pub use recover::leftovers::Leftovers;
+pub use recover::recovered::{RecoverError, Recovered};
+pub use recover::segment_recovery::{recover, resume};
+pub use verify::completeness::{CompletenessCheck, SequenceFinding, SourceCompleteness};
+pub use verify::digest_check::DigestCheck;
+pub use verify::verification::{SegmentFlaw, UnexplainedGap, Verification, VerificationReport};
+pub use write::compressed_writer::CompressedWriter;
+pub use write::live_compression::LiveCompressor;
+pub use write::sealed::SealedSegment;
+pub use write::writer::{Frames, SegmentOptions, SegmentWriter};

@@ -1,0 +1,164 @@
+//! A window on a file: a part of it in memory, moved by positioned reads, or a memory map of the
+//! whole file.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::mapped_file::MappedFile;
+use crate::storage::ReadAt;
+use crate::storage::open_regular;
+
+/// Bytes read at once.
+const WINDOW_BYTES: usize = 256 << 10;
+/// Bytes of a mapped file that are prefetched at once.
+const PREFETCH_BYTES: usize = 2 << 20;
+
+#[derive(Debug)]
+pub(in crate::segment) struct FileWindow {
+    file: Arc<dyn ReadAt>,
+    step: usize, // least number of bytes per read
+    buffer: Vec<u8>,
+    start: u64,                   // offset of buffer[0] in the file
+    filled: usize,                // <= buffer.len()
+    map: Option<Arc<MappedFile>>, // replaces the buffer
+    prefetched: u64,              // of the map, up to here
+}
+
+impl FileWindow {
+    pub(in crate::segment) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self::over(Arc::new(open_regular(path)?)))
+    }
+
+    pub(in crate::segment) fn over(file: Arc<dyn ReadAt>) -> Self {
+        Self { file, step: WINDOW_BYTES, buffer: Vec::new(), start: 0, filled: 0, map: None, prefetched: 0 }
+    }
+
+    /// The file.
+    pub(in crate::segment) fn file(&self) -> &Arc<dyn ReadAt> {
+        &self.file
+    }
+
+    /// From now on reads a mapped file.
+    pub(in crate::segment) fn map(&mut self, map: Arc<MappedFile>) {
+        *self = Self { map: Some(Arc::clone(&map)), step: self.step, ..Self::over(map) };
+    }
+
+    /// The map, if there is one.
+    pub(in crate::segment) fn mapped(&self) -> Option<&Arc<MappedFile>> {
+        self.map.as_ref()
+    }
+
+    /// Creates another window on the same file for reads elsewhere: it reads no more than
+    /// requested.
+    pub(in crate::segment) fn probe_window(&self) -> Self {
+        Self { step: 0, map: self.map.clone(), ..Self::over(Arc::clone(&self.file)) }
+    }
+
+    /// The current length of the file.
+    pub(in crate::segment) fn file_bytes(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+
+    /// Returns at least `wanted` bytes from `offset` on; fewer only at the end of the file. The
+    /// caller has checked `wanted` against a limit.
+    #[inline]
+    pub(in crate::segment) fn at(&mut self, offset: u64, wanted: usize) -> io::Result<&[u8]> {
+        match &self.map {
+            Some(_) => self.prefetch(offset),
+            None if self.cached(offset).len() < wanted => self.fill(offset, wanted)?,
+            None => {}
+        }
+        Ok(self.cached(offset))
+    }
+
+    /// Prefetches the next part of a mapped file. No effect without a map.
+    #[inline]
+    pub(in crate::segment) fn prefetch(&mut self, offset: u64) {
+        if offset < self.prefetched {
+            return;
+        }
+        if let (Some(map), Ok(at)) = (&self.map, usize::try_from(offset)) {
+            map.populate(at, PREFETCH_BYTES);
+            self.prefetched = offset + PREFETCH_BYTES as u64;
+        }
+    }
+
+    /// Notes that another thread has prefetched a mapped file up to here.
+    pub(in crate::segment) fn mark_prefetched(&mut self, up_to: u64) {
+        self.prefetched = self.prefetched.max(up_to);
+    }
+
+    /// Returns the bytes in memory from `offset` on.
+    #[inline]
+    pub(in crate::segment) fn cached(&self, offset: u64) -> &[u8] {
+        if let Some(map) = &self.map {
+            let from = usize::try_from(offset).ok();
+            return from.and_then(|from| map.bytes().get(from..)).unwrap_or_default();
+        }
+        let from = offset.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
+        from.and_then(|from| self.buffer.get(from..self.filled)).unwrap_or_default()
+    }
+
+    /// Drops the bytes in memory, so that the file is read again.
+    pub(in crate::segment) fn forget(&mut self) {
+        self.filled = 0;
+    }
+
+    fn fill(&mut self, offset: u64, wanted: usize) -> io::Result<()> {
+        let kept = self.cached(offset).len();
+        let capacity = wanted.max(self.step);
+        if self.buffer.len() < capacity {
+            // Zeroed by the kernel, page by page, only as far as it is used.
+            let mut buffer = vec![0; capacity];
+            if let Some(front) = buffer.get_mut(..kept) {
+                front.copy_from_slice(self.cached(offset));
+            }
+            self.buffer = buffer;
+        } else {
+            self.buffer.copy_within(self.filled - kept..self.filled, 0);
+        }
+        self.start = offset;
+        self.filled = kept;
+        while self.filled < wanted {
+            // A long frame may have made the buffer longer than a step: do not read that much each
+            // time.
+            let free = self.buffer.get_mut(self.filled..capacity).unwrap_or_default();
+            match self.file.read_at(free, offset + self.filled as u64) {
+                Ok(0) => break,
+                Ok(count) => self.filled += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::effort;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(effort::of(32, 256)))]
+
+        // Proves that any sequence of reads returns the bytes of the file.
+        #[test]
+        fn looks_agree_with_the_file(looks in proptest::collection::vec((0..900_000_usize, 0..400_000_usize), 1..20)) {
+            let content: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("file");
+            std::fs::write(&path, &content).unwrap();
+            let mut window = FileWindow::open(&path).unwrap();
+            for (offset, wanted) in looks {
+                let rest = content.get(offset..).unwrap_or_default();
+                let seen = window.at(offset as u64, wanted).unwrap();
+                prop_assert!(seen.len() >= wanted.min(rest.len()));
+                prop_assert_eq!(seen, &rest[..seen.len()]);
+            }
+        }
+    }
+}

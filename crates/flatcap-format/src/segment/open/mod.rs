@@ -1,0 +1,8 @@
+//! How a file is opened: its window, its header and footer, wherever they are.
+
+pub(super) mod block_search;
+pub(super) mod file_window;
+pub(super) mod hash_budget;
+pub(super) mod header_and_footer;
+pub(super) mod header_copy;
+pub(super) mod torn_tail;

@@ -1,0 +1,78 @@
+//! The torn tail of a file: compares and copies it.
+
+use std::io::{self, ErrorKind, IoSlice};
+
+use crate::storage::{ReadAt, StorageFile};
+
+/// Bytes copied at once.
+const COPY_BYTES: usize = 256 << 10;
+
+/// Returns whether `file` continues at `offset` with all of `cut`.
+pub(in crate::segment) fn is_prefix_of_tail(
+    cut: &dyn StorageFile,
+    file: &dyn StorageFile,
+    offset: u64,
+) -> io::Result<bool> {
+    let length = cut.length()?;
+    let (mut own, mut other) = (vec![0; COPY_BYTES], vec![0; COPY_BYTES]);
+    let mut at = 0;
+    while at < length {
+        let count = cut.read_all_at(&mut own, at)?;
+        let (Some(own), Some(other)) = (own.get(..count), other.get_mut(..count)) else { return Ok(false) };
+        if count == 0 || file.read_all_at(other, offset + at)? < count || own != other {
+            return Ok(false);
+        }
+        at += count as u64;
+    }
+    Ok(true)
+}
+
+/// Returns whether the rest of `file` from `offset` on is a prefix of one of these frames.
+pub(in crate::segment) fn is_tail_prefix_of_any(
+    file: &dyn StorageFile,
+    offset: u64,
+    frames: &[Vec<u8>],
+) -> io::Result<bool> {
+    let longest = frames.iter().map(Vec::len).max().unwrap_or_default();
+    let mut tail = vec![0; longest + 1];
+    let count = file.read_all_at(&mut tail, offset)?;
+    tail.truncate(count);
+    Ok(frames.iter().any(|frame| frame.starts_with(&tail)))
+}
+
+/// Returns whether there are only zeros from `offset` on.
+pub(in crate::segment) fn is_empty_after(file: &dyn ReadAt, mut offset: u64) -> io::Result<bool> {
+    let mut buffer = vec![0; COPY_BYTES];
+    loop {
+        let count = file.read_all_at(&mut buffer, offset)?;
+        let read = buffer.get(..count).unwrap_or_default();
+        if count == 0 || read.iter().any(|byte| *byte != 0) {
+            return Ok(count == 0);
+        }
+        offset += count as u64;
+    }
+}
+
+/// Appends the rest of `from`, from `offset` on, to `to`.
+pub(in crate::segment) fn copy_tail(
+    from: &dyn StorageFile,
+    mut offset: u64,
+    to: &dyn StorageFile,
+) -> io::Result<()> {
+    let mut buffer = vec![0; COPY_BYTES];
+    loop {
+        let count = from.read_all_at(&mut buffer, offset)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut rest = buffer.get(..count).unwrap_or_default();
+        while !rest.is_empty() {
+            let taken = to.append(&[IoSlice::new(rest)])?;
+            if taken == 0 {
+                return Err(ErrorKind::WriteZero.into());
+            }
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+        offset += count as u64;
+    }
+}

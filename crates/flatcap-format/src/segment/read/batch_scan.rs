@@ -1,0 +1,329 @@
+//! Scans a chunk of a file for batches of samples, which a reader takes in one step.
+//!
+//! The scan follows frames by their lengths and proves each by its checksum. It knows nothing of
+//! the bytes before its chunk. Whether a batch can be taken is decided by the reader, which knows
+//! the frames before it.
+
+use std::ops::Range;
+
+use flatcap_stream::{
+    ChecksumDeframer, ChecksumKind, Crc16, Crc32, DefaultDeframer, Frame, KindDeframer, SliceDeframer,
+    SliceReader, XxHash64,
+};
+
+use crate::schema::envelope;
+use crate::schema::frame::FrameHeader;
+
+/// Length at which a batch ends: a rejected batch is read frame by frame.
+const BATCH_BYTES: usize = 256 << 10;
+/// Most sources in one batch; one more begins the next batch.
+const BATCH_SOURCES_MAX: usize = 64;
+/// Most batches in a scan, which then ends. Bounds its memory for any input.
+const BATCHES_MAX: usize = 1024;
+
+/// Consecutive intact samples with ordinary envelopes, without a jump in the numbers of any source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::segment) struct SampleBatch {
+    /// Offset of the first one in the file.
+    pub(in crate::segment) offset: u64,
+    /// Their length with headers, > 0.
+    pub(in crate::segment) bytes: u64,
+    /// How many, > 0.
+    pub(in crate::segment) frames: u64,
+    headers: Range<usize>, // range in those of the scan
+    samples: Range<usize>, // likewise
+}
+
+/// The samples of one source in a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::segment) struct BatchSamples {
+    /// The source's id.
+    pub(in crate::segment) source: u16,
+    /// Number of the first one.
+    pub(in crate::segment) first_seq: u64,
+    /// Number of samples after it, <= `u64::MAX - first_seq`.
+    pub(in crate::segment) more: u64,
+    /// When reading the last one began, in monotonic nanoseconds.
+    pub(in crate::segment) last_mono_ns: u64,
+}
+
+/// The batches of one chunk, in file order. Takes memory for a sixth of the chunk if samples are
+/// empty, and far less otherwise. The memory is used again for the next chunk.
+#[derive(Debug, Default)]
+pub(in crate::segment) struct BatchScan {
+    batches: Vec<SampleBatch>,
+    headers: Vec<u8>,
+    samples: Vec<BatchSamples>, // of one batch, by first appearance
+    end: u64,
+}
+
+/// A batch that is not complete.
+struct OpenBatch {
+    offset: usize,
+    frames: u64,
+    headers: usize, // start of its frame headers
+    samples: usize, // start of its samples
+    latest: usize,  // in the samples: the source of the last frame
+}
+
+impl SampleBatch {
+    /// Offset of its end.
+    pub(in crate::segment) fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
+impl BatchSamples {
+    /// The last number.
+    pub(in crate::segment) fn last_seq(&self) -> u64 {
+        self.first_seq.saturating_add(self.more)
+    }
+}
+
+impl BatchScan {
+    /// Scans `bytes`, which are at `offset` in the file and begin with a frame, up to the first
+    /// frame that is damaged or incomplete. Drops the results of the last scan.
+    pub(in crate::segment) fn scan(&mut self, deframer: KindDeframer, bytes: &[u8], offset: u64) {
+        // One instance per checksum: returning through a call costs as much as the rest of a small
+        // frame.
+        let max = deframer.max_frame_len();
+        match deframer.kind() {
+            ChecksumKind::None => {
+                self.scan_with(DefaultDeframer::new().with_max_frame_len(max), bytes, offset);
+            }
+            ChecksumKind::Crc16 => {
+                self.scan_with(ChecksumDeframer::new(Crc16).with_max_frame_len(max), bytes, offset);
+            }
+            ChecksumKind::Crc32 => {
+                self.scan_with(ChecksumDeframer::new(Crc32).with_max_frame_len(max), bytes, offset);
+            }
+            ChecksumKind::Xxh3 => {
+                self.scan_with(ChecksumDeframer::new(XxHash64).with_max_frame_len(max), bytes, offset);
+            }
+        }
+    }
+
+    fn scan_with<D: SliceDeframer>(&mut self, deframer: D, bytes: &[u8], offset: u64) {
+        self.batches.clear();
+        self.headers.clear();
+        self.samples.clear();
+        let mut reader = SliceReader::new(bytes, deframer);
+        let mut open = self.begin(0);
+        loop {
+            let at = reader.offset();
+            let next = if self.batches.len() < BATCHES_MAX { reader.next_frame() } else { None };
+            let Some(Ok(frame)) = next else {
+                self.close(&open, at, offset);
+                self.end = offset.saturating_add(at as u64);
+                return;
+            };
+            let Some((header, _)) = envelope::split(frame.payload()) else {
+                self.close(&open, at, offset);
+                open = self.begin(reader.offset());
+                continue;
+            };
+            if at - open.offset >= BATCH_BYTES || !self.try_add(&mut open, &header) {
+                self.close(&open, at, offset);
+                open = self.begin(at);
+                // An empty batch accepts any sample.
+                self.try_add(&mut open, &header);
+            }
+            self.push_header(frame);
+            open.frames += 1;
+        }
+    }
+
+    /// The batches.
+    pub(in crate::segment) fn batches(&self) -> &[SampleBatch] {
+        &self.batches
+    }
+
+    /// The end of the scan: all frames up to this offset are intact.
+    pub(in crate::segment) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The concatenated headers of a batch's frames, as they are in the file.
+    pub(in crate::segment) fn headers(&self, batch: &SampleBatch) -> &[u8] {
+        self.headers.get(batch.headers.clone()).unwrap_or_default()
+    }
+
+    /// The samples of a batch, one entry per source, in order of first appearance.
+    pub(in crate::segment) fn samples(&self, batch: &SampleBatch) -> &[BatchSamples] {
+        self.samples.get(batch.samples.clone()).unwrap_or_default()
+    }
+
+    fn begin(&self, offset: usize) -> OpenBatch {
+        let samples = self.samples.len();
+        OpenBatch { offset, frames: 0, headers: self.headers.len(), samples, latest: samples }
+    }
+
+    fn close(&mut self, open: &OpenBatch, end: usize, offset: u64) {
+        if open.frames > 0 {
+            self.batches.push(SampleBatch {
+                offset: offset.saturating_add(open.offset as u64),
+                bytes: (end - open.offset) as u64,
+                frames: open.frames,
+                headers: open.headers..self.headers.len(),
+                samples: open.samples..self.samples.len(),
+            });
+        }
+    }
+
+    /// Adds a sample if its number is the next one of its source.
+    #[inline]
+    fn try_add(&mut self, open: &mut OpenBatch, header: &FrameHeader) -> bool {
+        let source = header.source();
+        if self.samples.get(open.latest).is_none_or(|latest| latest.source != source) {
+            let known = self.samples.get(open.samples..).unwrap_or_default();
+            match known.iter().position(|known| known.source == source) {
+                Some(at) => open.latest = open.samples + at,
+                None if known.len() == BATCH_SOURCES_MAX => return false,
+                None => {
+                    let (first_seq, last_mono_ns) = (header.seq(), header.mono_ns());
+                    open.latest = self.samples.len();
+                    self.samples.push(BatchSamples { source, first_seq, more: 0, last_mono_ns });
+                    return true;
+                }
+            }
+        }
+        let Some(samples) = self.samples.get_mut(open.latest) else { return false };
+        let is_next = header.seq().checked_sub(samples.first_seq) == Some(samples.more + 1);
+        if is_next {
+            samples.more += 1;
+            samples.last_mono_ns = header.mono_ns();
+        }
+        is_next
+    }
+
+    #[inline]
+    fn push_header(&mut self, frame: Frame<'_>) {
+        let header_bytes = frame.bytes().len() - frame.payload().len();
+        match frame.bytes().first_chunk::<12>() {
+            // A fixed length compiles to two stores instead of a call.
+            Some(head) if header_bytes == 12 => self.headers.extend_from_slice(head),
+            _ => self.headers.extend_from_slice(frame.bytes().get(..header_bytes).unwrap_or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flatcap_stream::Framer;
+
+    use super::*;
+    use crate::frame::{ENVELOPE_BYTES, Envelope, Incomplete, Stamp};
+
+    fn sample(kind: ChecksumKind, source: u16, seq: u64) -> Vec<u8> {
+        let mut payload = vec![0; ENVELOPE_BYTES + 3];
+        let stamp =
+            Stamp { mono_ns: seq + 100, wall_ns: 0, seq, incomplete: Incomplete::NONE, duration_ns: 0 };
+        Envelope::new(source).write(&mut payload, &stamp, &[1, 2, 3]);
+        framed(kind, &payload)
+    }
+
+    fn framed(kind: ChecksumKind, payload: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::new();
+        kind.frame_and_write(&mut frame, payload).unwrap();
+        frame
+    }
+
+    /// Offset, number of frames and samples of each batch: source, first and last number.
+    type BatchSummary = Vec<(u64, u64, Vec<(u16, u64, u64)>)>;
+
+    fn scan_of(kind: ChecksumKind, bytes: &[u8]) -> (BatchSummary, BatchScan) {
+        let mut scan = BatchScan::default();
+        scan.scan(KindDeframer::new(kind), bytes, 1000);
+        let of = |samples: &BatchSamples| {
+            assert_eq!(samples.last_mono_ns, samples.last_seq() + 100);
+            (samples.source, samples.first_seq, samples.last_seq())
+        };
+        let samples = |run| scan.samples(run).iter().map(of).collect();
+        let seen = scan.batches().iter().map(|run| (run.offset, run.frames, samples(run))).collect();
+        (seen, scan)
+    }
+
+    // Proves that a batch ends at other frames, jumps, repetitions and damage, under each checksum.
+    #[test]
+    fn batches_end_at_other_frames() {
+        for &kind in ChecksumKind::ALL {
+            let one = |source, seq| sample(kind, source, seq);
+            let bytes = one(0, 0).len() as u64;
+            let other = framed(kind, b"\x08\0\0\0FCMK");
+            let mut last = one(0, 9);
+            let cut = last.len() - 1;
+            last.truncate(cut);
+            let whole = [
+                other.clone(),
+                one(0, 1),
+                one(1, 5),
+                one(0, 2),
+                one(1, 6),
+                other.clone(),
+                other.clone(),
+                one(0, 3),
+                one(0, 5),
+                one(0, 6),
+                one(0, 6),
+                last,
+            ]
+            .concat();
+            let (seen, scan) = scan_of(kind, &whole);
+            let first = 1000 + other.len() as u64;
+            let second = first + 4 * bytes + 2 * other.len() as u64;
+            assert_eq!(
+                seen,
+                [
+                    (first, 4, vec![(0, 1, 2), (1, 5, 6)]),
+                    (second, 1, vec![(0, 3, 3)]),
+                    (second + bytes, 2, vec![(0, 5, 6)]),
+                    (second + 3 * bytes, 1, vec![(0, 6, 6)]),
+                ]
+            );
+            assert_eq!(scan.end(), 1000 + (whole.len() - cut) as u64);
+            let batch = &scan.batches()[2];
+            let headers: Vec<u8> =
+                [5, 6].iter().flat_map(|seq| one(0, *seq)[..kind.frame_bytes(0)].to_vec()).collect();
+            assert_eq!((scan.headers(batch), batch.end()), (&headers[..], second + 3 * bytes));
+        }
+    }
+
+    // Proves that a scan ends before a damaged frame.
+    #[test]
+    fn damage_ends_a_scan() {
+        let mut whole: Vec<u8> = (0..3).flat_map(|seq| sample(ChecksumKind::Xxh3, 0, seq)).collect();
+        let bytes = whole.len() / 3;
+        whole[bytes + 50] ^= 1;
+        let (seen, scan) = scan_of(ChecksumKind::Xxh3, &whole);
+        assert_eq!(seen, [(1000, 1, vec![(0, 0, 0)])]);
+        assert_eq!(scan.end(), 1000 + bytes as u64);
+    }
+
+    // Proves that memory is bounded: with a new source in each frame, with a jump in each frame,
+    // and with more bytes than a batch may have.
+    #[test]
+    fn batches_and_scans_are_bounded() {
+        let kind = ChecksumKind::Crc32;
+        let scan_samples = |frames: u64, of: &dyn Fn(u64) -> (u16, u64)| {
+            let bytes: Vec<u8> = (0..frames)
+                .flat_map(|at| {
+                    let (source, seq) = of(at);
+                    sample(kind, source, seq)
+                })
+                .collect();
+            scan_of(kind, &bytes).1
+        };
+        let scan = scan_samples(200, &|at| (u16::try_from(at).unwrap(), 0));
+        let samples: Vec<usize> = scan.batches().iter().map(|run| scan.samples(run).len()).collect();
+        assert_eq!(samples, [64, 64, 64, 8]);
+        let scan = scan_samples(3_000, &|at| (0, 2 * at));
+        assert!(scan.batches().len() <= BATCHES_MAX + 1, "{}", scan.batches().len());
+        assert_eq!(scan.batches().iter().map(|run| run.frames).sum::<u64>(), BATCHES_MAX as u64 + 1);
+        let scan = scan_samples(9_000, &|at| (0, at));
+        assert!(
+            scan.batches().iter().all(|run| run.bytes <= BATCH_BYTES as u64 + 100)
+                && scan.batches().len() == 3
+        );
+        assert_eq!(scan.batches().iter().map(|run| run.frames).sum::<u64>(), 9_000);
+    }
+}

@@ -1,0 +1,179 @@
+//! Lists the segments that paths name: files as they are, directories run by run.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use super::reader::SegmentReader;
+use crate::segment::format::error::SegmentError;
+use crate::segment::format::segment_name::{SealState, SegmentName};
+use crate::storage;
+
+/// One segment file to be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedSegment {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its parsed name; none for a file with any other name.
+    pub name: Option<SegmentName>,
+    /// A recorder is writing it: bytes after its last intact frame are in flight, not torn.
+    pub live: bool,
+}
+
+impl ListedSegment {
+    /// Opens the segment. Returns none for one that a recorder is just creating. If the segment was
+    /// sealed after the directory was listed, opens it under its new name.
+    ///
+    /// # Errors
+    /// Every kind of [`SegmentError`].
+    pub fn open(&self) -> Result<Option<SegmentReader>, SegmentError> {
+        match SegmentReader::open(&self.path) {
+            Err(SegmentError::Empty { .. } | SegmentError::BadHeader { .. }) if self.live => Ok(None),
+            Err(SegmentError::Io { error, path }) if error.kind() == ErrorKind::NotFound => match self.name {
+                Some(name) if name.state == SealState::Active => {
+                    SegmentReader::open(&self.path.with_file_name(name.sealed().to_string())).map(Some)
+                }
+                _ => Err(SegmentError::Io { error, path }),
+            },
+            opened => opened.map(Some),
+        }
+    }
+}
+
+/// Lists every segment that `paths` name: files as they are, directories by the segments in them,
+/// run by run. Skips other files in a directory.
+///
+/// # Errors
+/// `Io` for a path that is missing or unreadable.
+pub fn list(paths: &[PathBuf]) -> Result<Vec<ListedSegment>, SegmentError> {
+    let mut listings = Vec::new();
+    for path in paths {
+        let io_error = |error| SegmentError::Io { path: path.clone(), error };
+        if std::fs::metadata(path).map_err(io_error)?.is_dir() {
+            listings.extend(list_directory(path).map_err(io_error)?);
+        } else {
+            let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
+            let recording = path.parent().is_some_and(|parent| storage::is_recording(folder_of(parent)));
+            let live = recording && name.is_some_and(|name| name.state == SealState::Active);
+            listings.push(ListedSegment { path: path.clone(), name, live });
+        }
+    }
+    Ok(listings)
+}
+
+/// Lists the segments of a directory, run by run.
+fn list_directory(path: &Path) -> io::Result<Vec<ListedSegment>> {
+    let names =
+        storage::file_names(path)?.into_iter().filter_map(|name| Some((SegmentName::parse(&name)?, name)));
+    let recording = storage::is_recording(path);
+    let listing = |(name, stored): (SegmentName, String)| ListedSegment {
+        path: path.join(stored),
+        name: Some(name),
+        live: recording && name.state == SealState::Active,
+    };
+    Ok(by_run(names.collect()).into_iter().map(listing).collect())
+}
+
+/// Orders the names of a directory run by run, and the names of a run by number.
+///
+/// Runs of one host share no number and come in the order of their numbers, even if the clock was
+/// wrong. Runs with overlapping numbers come from several hosts whose files were gathered; they
+/// come in the order of their creation.
+fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
+    // A segment sealed while the directory was read appears twice: the sealed name counts.
+    names.sort_unstable_by_key(|(name, _)| (name.run_id, name.number, name.state == SealState::Active));
+    names.dedup_by_key(|(name, _)| (name.run_id, name.number));
+    // Of each run: first and last number, creation time, id.
+    let mut runs: Vec<(u64, u64, i64, u64)> = names
+        .chunk_by(|(one, _), (next, _)| one.run_id == next.run_id)
+        .filter_map(|run| {
+            let ((first, _), (last, _)) = (run.first()?, run.last()?);
+            Some((first.number, last.number, first.created_s, first.run_id))
+        })
+        .collect();
+    runs.sort_unstable();
+    // By run: number of groups of overlapping runs before it, creation time, id.
+    let mut ranks = BTreeMap::new();
+    let (mut groups, mut reached) = (0, 0);
+    for (first, last, created_s, run_id) in runs {
+        groups += u64::from(first > reached);
+        reached = reached.max(last);
+        ranks.insert(run_id, (groups, created_s, run_id));
+    }
+    names.sort_by_key(|(name, _)| (ranks.get(&name.run_id).copied(), name.number));
+    names
+}
+
+/// The parent of a bare file name is the empty path, which means the current directory.
+fn folder_of(parent: &Path) -> &Path {
+    if parent.as_os_str().is_empty() { Path::new(".") } else { parent }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that the segments of a run are listed once each, by number, and no other files.
+    #[test]
+    fn a_directory_lists_its_segments_by_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = |number: u32, state| {
+            let created_s = 1_700_000_000 - i64::from(number);
+            SegmentName { number: number.into(), created_s, run_id: 1, state }
+        };
+        let expected = [name(2, SealState::Sealed), name(3, SealState::Sealed), name(10, SealState::Active)];
+        for name in expected.iter().rev().chain(&[name(3, SealState::Active)]) {
+            std::fs::write(folder.path().join(name.to_string()), b"").unwrap();
+        }
+        for other in ["flatcap.lock", "notes.bin", "0000000001-20231114T221320Z-0000000000000001.bin.cut"] {
+            std::fs::write(folder.path().join(other), b"").unwrap();
+        }
+        let listed = list(&[folder.path().to_owned()]).unwrap();
+        let names: Vec<_> = listed.iter().filter_map(|listing| listing.name).collect();
+        assert_eq!(names, expected);
+        assert!(listed.iter().all(|listing| !listing.live), "no recorder holds the lock");
+    }
+
+    /// Lists a directory with these segments (number, creation time in seconds, run, state).
+    /// Returns number and run of each.
+    fn listed(segments: &[(u64, i64, u64, SealState)]) -> Vec<(u64, u64)> {
+        let folder = tempfile::tempdir().unwrap();
+        for (number, created_s, run_id, state) in segments.iter().copied() {
+            let name = SegmentName { number, created_s, run_id, state };
+            std::fs::write(folder.path().join(name.to_string()), b"").unwrap();
+        }
+        let listed = list(&[folder.path().to_owned()]).unwrap();
+        listed.iter().filter_map(|listing| Some((listing.name?.number, listing.name?.run_id))).collect()
+    }
+
+    // Proves that runs with overlapping numbers are all listed, run by run, by creation time, and
+    // that runs of one host are listed by number even if the clock was wrong.
+    #[test]
+    fn every_run_is_listed_as_one_stretch() {
+        use SealState::{Active, Sealed};
+        let of_two_hosts = [
+            (0, 100, 9, Sealed),
+            (1, 200, 9, Sealed),
+            (2, 300, 9, Active),
+            (0, 50, 10, Sealed),
+            (1, 250, 10, Sealed),
+            (1, 250, 10, Active),
+        ];
+        assert_eq!(listed(&of_two_hosts), [(0, 10), (1, 10), (0, 9), (1, 9), (2, 9)]);
+        let clock_was_wrong =
+            [(0, 900, 3, Sealed), (1, 950, 3, Sealed), (2, 10, 1, Sealed), (3, 20, 2, Active)];
+        assert_eq!(listed(&clock_was_wrong), [(0, 3), (1, 3), (2, 1), (3, 2)]);
+        // Two hosts, the second with two runs: all three overlap.
+        let chain = [(0, 30, 1, Sealed), (5, 60, 1, Sealed), (0, 10, 2, Sealed), (3, 40, 3, Sealed)];
+        assert_eq!(listed(&chain), [(0, 2), (0, 1), (5, 1), (3, 3)]);
+        // Created in the same second: by run id.
+        assert_eq!(listed(&[(7, 1, 5, Sealed), (7, 1, 4, Sealed)]), [(7, 4), (7, 5)]);
+    }
+
+    // Proves that a missing path is an error that names it.
+    #[test]
+    fn a_missing_path_is_named() {
+        let error = list(&[PathBuf::from("/nonexistent/x")]).unwrap_err();
+        assert_eq!(error.to_string(), "/nonexistent/x: No such file or directory (os error 2)");
+    }
+}

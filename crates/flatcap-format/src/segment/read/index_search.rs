@@ -1,0 +1,33 @@
+//! Searches an index by time (docs/FORMAT.md, "Index and digest").
+//!
+//! A slab that was written late puts older samples after newer ones, so the times of successive
+//! intervals overlap: a newer sample is not the end of the older ones.
+
+use crate::segment::format::index::IndexEntry;
+
+/// Returns the offset of the first interval with samples at or after `mono_ns`; that of the last
+/// interval if there are none.
+pub(in crate::segment) fn offset_of_time(index: &[IndexEntry], mono_ns: u64) -> Option<u64> {
+    let has_later = |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.last_mono_ns >= mono_ns);
+    index.iter().find(has_later).or(index.last()).map(|entry| entry.offset)
+}
+
+/// Returns the offset after the last interval with samples before `mono_ns`.
+pub(in crate::segment) fn offset_after_time(index: &[IndexEntry], mono_ns: u64) -> u64 {
+    let has_earlier = |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.first_mono_ns < mono_ns);
+    index.iter().rev().find(has_earlier).map_or(0, IndexEntry::end)
+}
+
+/// Returns the offset of the first interval that is needed for samples at or after `wall_ns`.
+pub(in crate::segment) fn offset_of_wall_time(index: &[IndexEntry], wall_ns: i64) -> Option<u64> {
+    let is_over = |entry: &IndexEntry| entry.bounds.is_none_or(|bounds| bounds.last_wall_ns < wall_ns);
+    let at = index.iter().take_while(|entry| is_over(entry)).count();
+    // A frame of another kind may precede the interval with the samples that it belongs to.
+    index.get(at.saturating_sub(1)).map(|entry| entry.offset)
+}
+
+/// Returns the offset after the last interval with samples before `wall_ns`.
+pub(in crate::segment) fn offset_after_wall_time(index: &[IndexEntry], wall_ns: i64) -> u64 {
+    let has_earlier = |entry: &&IndexEntry| entry.bounds.is_some_and(|bounds| bounds.first_wall_ns < wall_ns);
+    index.iter().rev().find(has_earlier).map_or(0, IndexEntry::end)
+}

@@ -1,0 +1,616 @@
+//! Reads one segment frame by frame, and continues after damage.
+
+use std::collections::BTreeSet;
+use std::fs::{File, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flatcap_stream::{DeframeStatus, HEADER_BYTES_MAX as HEAD_BYTES_MAX, KindDeframer, SliceDeframer};
+
+use super::batch_scan::BatchSamples;
+use super::index_search::{offset_after_time, offset_after_wall_time, offset_of_time, offset_of_wall_time};
+use crate::block::SeekResult;
+use crate::mapped_file::MappedFile;
+use crate::schema::envelope::{self, ENVELOPE_BYTES};
+use crate::schema::frame::FrameHeader;
+use crate::segment::compressed::compressed_segment::CompressedSegment;
+use crate::segment::compressed::field_projection::field_selector;
+use crate::segment::format::control_frames::ClockSync;
+use crate::segment::format::damage::Damage;
+use crate::segment::format::error::SegmentError;
+use crate::segment::format::footer::Footer;
+use crate::segment::format::frame_kind::{FrameKind, FrameLocation, RawFrameHeader, SampleView};
+use crate::segment::format::header::{SegmentHeader, SourceInfo};
+use crate::segment::format::index::IndexFrame;
+use crate::segment::format::payload_codec::HEADER_BYTES_MAX;
+use crate::segment::open::file_window::FileWindow;
+use crate::segment::open::hash_budget::HASH_BUDGET_MIN;
+use crate::segment::open::header_and_footer::{HeaderAndFooter, find_header_and_footer};
+use crate::segment::resync::frame_probe::{BEYOND_FILE_END, FrameProbe};
+use crate::segment::resync::frame_search::{FrameFinder, Resync};
+use crate::segment::resync::plausibility::{LatestSample, ReadState};
+use crate::storage::ReadAt;
+use crate::storage::open_regular;
+
+/// The next item of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advance {
+    /// A frame, intact or repaired.
+    Frame(FrameLocation),
+    /// A damaged range. Reading continues after it.
+    Damage(Damage),
+}
+
+/// Reads one segment, sealed or not, from its header on. Takes memory for one frame.
+#[derive(Debug)]
+pub struct SegmentReader {
+    path: PathBuf,
+    file: Option<Arc<File>>,                    // if it was opened here
+    compressed: Option<Arc<CompressedSegment>>, // the content of the windows, if not the file
+    pub(in crate::segment) frames: FrameFinder,
+    offset: u64,
+    last_sample: Option<(u64, FrameHeader)>, // the last frame, if read by `next_sample`, by its offset
+    tail: Option<Damage>,
+    skip: Option<SkipBefore>,
+    lacks_header: bool, // no header was found at the file's start
+}
+
+/// Samples to skip.
+#[derive(Debug, Clone, Copy)]
+struct SkipBefore {
+    wall_ns: i64, // those older than this wall time
+    until: u64,   // offset after the last of them
+}
+
+/// Error for a compressed segment that cannot be decompressed.
+const UNDECODABLE: &str = "compressed, but neither the first nor the last block can be decompressed";
+
+impl SegmentReader {
+    /// Opens a file and finds out how it is framed: from its header, or from its footer if the
+    /// header is damaged. A compressed segment is read as the raw segment: all offsets are raw
+    /// offsets.
+    ///
+    /// # Errors
+    /// Every kind of [`SegmentError`].
+    pub fn open(path: &Path) -> Result<Self, SegmentError> {
+        let file = open_regular(path).map_err(|error| SegmentError::Io { path: path.to_owned(), error })?;
+        let file = Arc::new(file);
+        let reader = Self::new(path, FileWindow::over(Arc::clone(&file) as Arc<dyn ReadAt>))?;
+        Ok(Self { file: Some(file), ..reader })
+    }
+
+    /// Reads a file that is not in the file system; `path` is its name in errors.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn over(path: &Path, file: Arc<dyn ReadAt>) -> Result<Self, SegmentError> {
+        Self::new(path, FileWindow::over(file))
+    }
+
+    fn new(path: &Path, mut window: FileWindow) -> Result<Self, SegmentError> {
+        let ends = find_header_and_footer(path, &mut window)?;
+        if !ends.holds_blocks() {
+            return Self::from_parts(path, window, None, ends);
+        }
+        let io_error = |error| SegmentError::Io { path: path.to_owned(), error };
+        let compressed =
+            Arc::new(CompressedSegment::open(Arc::clone(window.file()), &ends).map_err(io_error)?);
+        let mut window = FileWindow::over(Arc::clone(&compressed) as Arc<dyn ReadAt>);
+        let bad = |what| SegmentError::BadHeader { path: path.to_owned(), what };
+        let ends = match find_header_and_footer(path, &mut window) {
+            Err(SegmentError::Empty { .. }) => Err(bad(UNDECODABLE)),
+            Ok(ends) if ends.header().is_none() => Err(bad(UNDECODABLE)),
+            Ok(ends) if ends.holds_blocks() => Err(bad("blocks within blocks")),
+            ends => ends,
+        }?;
+        compressed.set_inner_sealed(ends.footer.is_some());
+        Self::from_parts(path, window, Some(compressed), ends)
+    }
+
+    fn from_parts(
+        path: &Path,
+        window: FileWindow,
+        compressed: Option<Arc<CompressedSegment>>,
+        ends: HeaderAndFooter,
+    ) -> Result<Self, SegmentError> {
+        let header = ends.header().cloned();
+        let header = header.ok_or_else(|| SegmentError::NotASegment { path: path.to_owned() })?;
+        let lacks_header = ends.leading.is_none();
+        let deframer = KindDeframer::new(header.checksum)
+            .with_max_frame_len(header.frame_max.max(HEADER_BYTES_MAX) as usize);
+        Ok(Self {
+            path: path.to_owned(),
+            file: None,
+            compressed,
+            frames: FrameFinder::new(window, deframer, ReadState::new(header, ends.footer)),
+            offset: 0,
+            last_sample: None,
+            tail: None,
+            skip: None,
+            lacks_header,
+        })
+    }
+
+    /// The compressed segment, if the file is one.
+    pub fn compressed(&self) -> Option<&CompressedSegment> {
+        self.compressed.as_deref()
+    }
+
+    /// The raw segment, if the file is a compressed one.
+    pub fn decompressed(&self) -> Option<Arc<dyn ReadAt>> {
+        self.compressed.clone().map(|compressed| compressed as Arc<dyn ReadAt>)
+    }
+
+    /// Returns stat(2) of the opened file, even if its name now belongs to another file. None if it
+    /// was not opened by path.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn metadata(&self) -> io::Result<Option<Metadata>> {
+        self.file.as_ref().map(|file| file.metadata()).transpose()
+    }
+
+    /// From now on reads a sealed segment through a memory map. This takes a quarter less time, but
+    /// the kernel ends the process if the file is truncated meanwhile. No effect on a segment that
+    /// is not sealed, is compressed, or was not opened by path.
+    ///
+    /// # Errors
+    /// The kernel refuses the map; the segment is then read as before.
+    pub fn map(&mut self) -> io::Result<()> {
+        if let Some(file) = self.file.as_ref().filter(|_| self.is_sealed() && self.compressed.is_none()) {
+            // Maps the opened file: compression may have given its name to another one since.
+            let map = Arc::new(MappedFile::map(file)?);
+            self.frames.window.map(Arc::clone(&map));
+            self.frames.probe_window.map(map);
+        }
+        Ok(())
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The header, with the descriptors and clock pairings read since.
+    pub fn header(&self) -> &SegmentHeader {
+        &self.frames.state.header
+    }
+
+    /// The footer of a sealed segment.
+    pub fn footer(&self) -> Option<&Footer> {
+        self.frames.state.footer.as_ref()
+    }
+
+    /// Offset of a sealed segment's footer.
+    pub fn footer_offset(&self) -> Option<u64> {
+        self.frames.state.footer_offset
+    }
+
+    /// Returns whether the segment has footer and trailer.
+    pub fn is_sealed(&self) -> bool {
+        self.frames.state.footer.is_some()
+    }
+
+    /// Offset of the next frame.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Continues at an offset where a frame begins, for example one from the index.
+    pub fn seek(&mut self, offset: u64) {
+        self.offset = offset;
+        self.last_sample = None;
+        self.tail = None;
+        self.frames.state.forget_latest();
+        self.frames.is_resyncing = false;
+    }
+
+    /// Seeks back to the end of an unsealed file that has become shorter because a recorder took a
+    /// write back. Returns that offset, or none if the file was not truncated.
+    pub fn rewind_if_truncated(&mut self) -> Option<u64> {
+        let is_raw_and_open = !self.is_sealed() && self.compressed.is_none();
+        let end = self.frames.window.file_bytes().ok().filter(|_| is_raw_and_open)?;
+        if end >= self.offset {
+            return None;
+        }
+        self.frames.forget_windows();
+        self.seek(end);
+        Some(end)
+    }
+
+    /// Seeks to the first interval with samples at or after `mono_ns`, if the footer's index has
+    /// one.
+    pub fn seek_time(&mut self, mono_ns: u64) {
+        let found = self.footer().and_then(|footer| offset_of_time(&footer.index, mono_ns));
+        self.seek_forward(found);
+    }
+
+    /// Returns the offset after the last interval with samples before `mono_ns`, by the footer's
+    /// index.
+    pub fn offset_after_time(&self, mono_ns: u64) -> u64 {
+        self.footer().map_or(u64::MAX, |footer| offset_after_time(&footer.index, mono_ns))
+    }
+
+    /// From here on skips samples older than `wall_ns` where that is cheap: whole intervals by the
+    /// index, and in a compressed segment single samples and the Index frames between them, which
+    /// the footer repeats. Other frames are returned as usual. Skipped samples are not reported;
+    /// callers must still filter by time.
+    pub fn skip_before(&mut self, wall_ns: i64) {
+        let Some(footer) = self.footer() else { return };
+        let from = offset_of_wall_time(&footer.index, wall_ns);
+        let until = offset_after_wall_time(&footer.index, wall_ns);
+        self.seek_forward(from);
+        self.skip = Some(SkipBefore { wall_ns, until });
+    }
+
+    /// Restricts reading to some fields: from now on samples are correct only in their envelopes
+    /// and in these fields, and samples of other sources only in their envelopes. In a compressed
+    /// segment the rest is not decompressed; it has the bytes of another sample of the same shape.
+    /// A raw segment is read as before.
+    ///
+    /// `sources` are names; empty for all sources. `fields` are dotted paths; empty for all fields.
+    /// A source that has none of these fields is read as if it were not selected. A source in which
+    /// a path leads to more than a number (a list, an object) is read as a whole.
+    pub fn project_fields(&mut self, sources: &BTreeSet<String>, fields: &[String]) {
+        let needs_all = sources.is_empty() && fields.is_empty();
+        if let Some(compressed) = self.compressed()
+            && !needs_all
+        {
+            compressed.set_selector(field_selector(self.header(), sources, fields));
+        }
+    }
+
+    /// The bytes after the last frame of an unsealed segment, once [`advance`](Self::advance) has
+    /// returned none: a write in progress, or one that was cut off. After the last block of a
+    /// compressed file, the length is that in the file.
+    pub fn tail(&self) -> Option<Damage> {
+        self.tail
+    }
+
+    /// Reads the next frame or damaged range; none at the end. An unsealed segment may be asked
+    /// again after it has grown.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn advance(&mut self) -> Result<Option<Advance>, SegmentError> {
+        self.try_advance().map_err(|error| SegmentError::Io { path: self.path.clone(), error })
+    }
+
+    /// A frame's bytes as they are in the file, header included. Empty once the reader has
+    /// advanced.
+    #[inline]
+    pub fn bytes(&self, at: FrameLocation) -> &[u8] {
+        self.frames.window.cached(at.offset).get(..at.bytes).unwrap_or_default()
+    }
+
+    /// A frame's payload. Empty once the reader has advanced.
+    #[inline]
+    pub fn payload(&self, at: FrameLocation) -> &[u8] {
+        self.bytes(at).get(self.frames.deframer.header_bytes()..).unwrap_or_default()
+    }
+
+    /// A frame's header as it was written: length and stored checksum. Empty once the reader has
+    /// advanced.
+    #[inline]
+    pub fn frame_header(&self, at: FrameLocation) -> RawFrameHeader {
+        let bytes = self.bytes(at);
+        let header_bytes = self.frames.deframer.header_bytes();
+        let mut head = RawFrameHeader { bytes: [0; HEAD_BYTES_MAX], length: header_bytes };
+        if let Some(stored) = bytes.first_chunk() {
+            // Longer than the header of most checksums, but one copy of a fixed length.
+            head.bytes = *stored;
+        } else {
+            let stored = bytes.get(..header_bytes).unwrap_or_default();
+            head.length = stored.len();
+            head.bytes.iter_mut().zip(stored).for_each(|(place, byte)| *place = *byte);
+        }
+        if at.is_repaired {
+            let length = u32::try_from(at.bytes - header_bytes).unwrap_or(u32::MAX);
+            head.bytes.iter_mut().zip(length.to_le_bytes()).for_each(|(place, byte)| *place = byte);
+        }
+        head
+    }
+
+    /// A frame's header as it is in the file. Empty once the reader has advanced.
+    #[inline]
+    pub(in crate::segment) fn stored_frame_header(&self, at: FrameLocation) -> &[u8] {
+        self.bytes(at).get(..self.frames.deframer.header_bytes()).unwrap_or_default()
+    }
+
+    /// Source and sequence number of a sample. None for another frame, or once the reader has
+    /// advanced.
+    #[inline]
+    pub(in crate::segment) fn source_and_seq(&self, at: FrameLocation) -> Option<(u16, u64)> {
+        match &self.last_sample {
+            Some((offset, header)) if *offset == at.offset => Some((header.source(), header.seq())),
+            _ => self.sample(at).map(|sample| (sample.source, sample.seq)),
+        }
+    }
+
+    /// Appends a frame as it was written: with its true length if that was repaired.
+    pub fn copy_frame(&self, at: FrameLocation, into: &mut Vec<u8>) {
+        into.extend_from_slice(self.frame_header(at).as_bytes());
+        into.extend_from_slice(self.payload(at));
+    }
+
+    /// The content of a telemetry frame. None for another frame, or once the reader has advanced.
+    #[inline]
+    pub fn sample(&self, at: FrameLocation) -> Option<SampleView<'_>> {
+        match &self.last_sample {
+            // Verified by `next_sample`.
+            Some((offset, header)) if *offset == at.offset => {
+                Some(SampleView::new(header, self.payload(at).get(ENVELOPE_BYTES..)?))
+            }
+            _ => SampleView::read(self.payload(at)),
+        }
+    }
+
+    /// Seeks to an offset from the index, unless reading has come that far. The first interval
+    /// begins with the header, which the reader has already read.
+    fn seek_forward(&mut self, offset: Option<u64>) {
+        if let Some(offset) = offset.filter(|offset| *offset > self.offset) {
+            self.seek(offset);
+        }
+    }
+
+    /// Skips to the first sample that is needed, where that costs less than reading.
+    #[inline]
+    fn skip_unneeded(&mut self) -> io::Result<()> {
+        let Some(SkipBefore { wall_ns, until }) = self.skip else { return Ok(()) };
+        while self.offset < until {
+            if self.frames.is_resyncing {
+                return Ok(());
+            }
+            let Some(compressed) = &self.compressed else { break };
+            match compressed.next_from(self.offset, wall_ns)? {
+                SeekResult::End(offset) => self.seek(offset),
+                SeekResult::Other(offset) if offset > self.offset => self.seek(offset),
+                SeekResult::Other(_) => return Ok(()),
+                SeekResult::Sample(offset) => {
+                    self.seek(offset);
+                    break;
+                }
+            }
+        }
+        self.skip = None;
+        Ok(())
+    }
+
+    fn try_advance(&mut self) -> io::Result<Option<Advance>> {
+        self.skip_unneeded()?;
+        if let Some(at) = self.next_sample() {
+            return Ok(Some(Advance::Frame(at)));
+        }
+        self.tail = None;
+        self.last_sample = None;
+        let what = match self.frames.probe_next(self.offset)? {
+            // Without checksums, a damaged header may pass for a frame of another kind.
+            FrameProbe::Frame(FrameLocation { offset: 0, kind: FrameKind::Unknown(_), .. })
+                if self.lacks_header =>
+            {
+                "the header, which was read from its copy or the footer"
+            }
+            FrameProbe::Frame(at) => {
+                self.accept(at);
+                return Ok(Some(Advance::Frame(at)));
+            }
+            FrameProbe::End => {
+                self.tail = self.compressed.as_ref().map_or(Ok(None), |compressed| compressed.tail())?;
+                return Ok(None);
+            }
+            FrameProbe::Damaged(what) => what,
+        };
+        if let Some(damage) =
+            self.compressed.as_ref().and_then(|compressed| compressed.damage_at(self.offset))
+        {
+            // A frame begins after a block for certain, so no resync is needed.
+            self.offset = damage.offset + damage.length;
+            return Ok(Some(Advance::Damage(damage)));
+        }
+        let hashed_before = self.frames.wasted_hash_bytes;
+        let resync = self.frames.resync(self.offset, what)?;
+        if what == BEYOND_FILE_END
+            && !self.is_sealed()
+            && !matches!(resync, Resync::Frame(_))
+            && let FrameProbe::Frame(at) = self.frames.probe(self.offset)?
+        {
+            // The frame was being written, and is complete now.
+            self.accept(at);
+            return Ok(Some(Advance::Frame(at)));
+        }
+        match resync {
+            Resync::Frame(at) => {
+                self.accept(at);
+                Ok(Some(Advance::Frame(at)))
+            }
+            Resync::DamagedToEnd(damage) if !self.is_sealed() => {
+                // No intact frame follows, and the file may not be complete: read it again when it
+                // has grown.
+                self.frames.forget_windows();
+                self.frames.wasted_hash_bytes = hashed_before;
+                self.tail = Some(damage);
+                Ok(None)
+            }
+            Resync::Damaged(damage) | Resync::DamagedToEnd(damage) => {
+                self.offset = damage.offset + damage.length;
+                self.frames.is_resyncing = true;
+                Ok(Some(Advance::Damage(damage)))
+            }
+        }
+    }
+
+    /// The short path for most frames: returns the next one if it is an intact sample with an
+    /// ordinary envelope, is in memory, and follows no damage. None means that it has to be read
+    /// the long way.
+    #[inline]
+    pub(in crate::segment) fn next_sample(&mut self) -> Option<FrameLocation> {
+        let frames = &mut self.frames;
+        if frames.is_resyncing || frames.wasted_hash_bytes > 0 {
+            return None;
+        }
+        let offset = self.offset;
+        frames.window.prefetch(offset);
+        let Ok(DeframeStatus::Frame(frame)) = frames.deframer.deframe(frames.window.cached(offset)) else {
+            return None;
+        };
+        let (header, _) = envelope::split(frame.payload())?;
+        let bytes = frame.bytes().len();
+        frames.state.header.source(header.source())?;
+        frames.state.set_latest(LatestSample {
+            source: header.source(),
+            seq: header.seq(),
+            mono_ns: header.mono_ns(),
+        });
+        self.tail = None;
+        self.offset = offset + bytes as u64;
+        self.last_sample = Some((offset, header));
+        Some(FrameLocation { offset, bytes, kind: FrameKind::Telemetry, is_repaired: false })
+    }
+
+    /// Returns whether a batch that begins here may be taken: the reader is not resyncing, and its
+    /// hash budget is not spent.
+    pub(in crate::segment) fn can_take_batch(&self) -> bool {
+        !self.frames.is_resyncing && self.frames.wasted_hash_bytes <= HASH_BUDGET_MIN
+    }
+
+    /// Returns whether all these sources are known here.
+    pub(in crate::segment) fn knows_sources(&self, samples: &[BatchSamples]) -> bool {
+        samples.iter().all(|samples| self.header().source(samples.source).is_some())
+    }
+
+    /// Continues after a batch that begins here, as if each of its samples had been read.
+    pub(in crate::segment) fn accept_batch(&mut self, end: u64, samples: &[BatchSamples]) {
+        for samples in samples {
+            let (seq, mono_ns) = (samples.last_seq(), samples.last_mono_ns);
+            self.frames.state.set_latest(LatestSample { source: samples.source, seq, mono_ns });
+        }
+        self.offset = end;
+        self.last_sample = None;
+        self.tail = None;
+    }
+
+    /// Continues after a frame, and keeps its state for the checks of later ones.
+    fn accept(&mut self, at: FrameLocation) {
+        self.offset = at.offset + at.bytes as u64;
+        match at.kind {
+            // While resyncing, a sample may come from inside a payload: real samples are judged by
+            // earlier ones.
+            FrameKind::Telemetry if !self.frames.is_resyncing => {
+                let Some(sample) = self.sample(at) else { return };
+                let latest = LatestSample { source: sample.source, seq: sample.seq, mono_ns: sample.mono_ns };
+                self.frames.state.set_latest(latest);
+            }
+            FrameKind::Header => {
+                if let Ok(header) = SegmentHeader::decode(self.payload(at)) {
+                    // A replay of several runs is one stream: each run begins with its own header.
+                    self.frames.state.header = header;
+                    self.frames.state.forget_latest();
+                }
+            }
+            FrameKind::Descriptor => {
+                if let Some(source) = SourceInfo::decode(self.payload(at)) {
+                    self.frames.state.header.add_source(source);
+                }
+            }
+            FrameKind::ClockSync => {
+                // The header may be the footer's copy, which has it already.
+                if let Some(sync) = ClockSync::decode(self.payload(at))
+                    && !self.header().clock_table.contains(&sync.clocks)
+                {
+                    self.frames.state.header.add_clocks(sync.clocks);
+                }
+            }
+            FrameKind::Index => {
+                let index = IndexFrame::decode(self.payload(at));
+                self.frames.is_resyncing &= index.is_none_or(|index| index.entry.end() != at.offset);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::compressed::compressed_segment::tests::compressed;
+    use crate::segment::compressed::field_projection::tests::{SAMPLES, raw_segment};
+    use crate::segment::verify::verification::tests::{Act, written};
+
+    // Proves that skipping never skips a sample that is needed, and skips almost all others in a
+    // compressed segment, for every wall time of a segment.
+    #[test]
+    fn needed_samples_are_never_skipped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = raw_segment(folder.path());
+        let read = |since: i64| {
+            let mut reader = SegmentReader::open(&path).unwrap();
+            reader.skip_before(since);
+            let (mut needed, mut others) = (Vec::new(), 0);
+            while let Some(advance) = reader.advance().unwrap() {
+                let Advance::Frame(at) = advance else { panic!("{advance:?}") };
+                match reader.sample(at).filter(|_| at.kind == FrameKind::Telemetry) {
+                    Some(sample) if sample.wall_ns >= since => needed.push((sample.source, sample.seq)),
+                    Some(_) => others += 1,
+                    None => {}
+                }
+            }
+            (needed, others)
+        };
+        let times: Vec<i64> = (-1..=SAMPLES.cast_signed() + 1).collect();
+        let of_raw: Vec<_> = times.iter().map(|since| read(*since).0).collect();
+        std::fs::write(&path, compressed(&path, 4096)).unwrap();
+        for (since, of_raw) in times.into_iter().zip(of_raw) {
+            let (needed, others) = read(since);
+            let expected = 2 * SAMPLES.saturating_sub(u64::try_from(since).unwrap_or_default());
+            assert_eq!(needed.len() as u64, expected, "{since}");
+            assert_eq!(needed, of_raw, "{since}");
+            assert!(others < 20, "{since}: {others} samples not skipped");
+        }
+    }
+
+    /// Reads a segment none of whose samples is needed. Returns kinds of frames, and damaged
+    /// ranges.
+    fn read_skipping(path: &std::path::Path) -> (Vec<FrameKind>, Vec<(u64, u64)>) {
+        let mut reader = SegmentReader::open(path).unwrap();
+        reader.skip_before(1);
+        let (mut kinds, mut ranges) = (Vec::new(), Vec::new());
+        while let Some(advance) = reader.advance().unwrap() {
+            match advance {
+                Advance::Frame(at) => kinds.push(at.kind),
+                Advance::Damage(damage) => ranges.push((damage.offset, damage.offset + damage.length)),
+            }
+        }
+        (kinds, ranges)
+    }
+
+    // Proves that only samples and Index frames are skipped, and that damage among them is
+    // reported.
+    #[test]
+    fn other_frames_and_damage_are_not_skipped() {
+        let samples = Act::Samples { source: 0, count: 60, body: 200 };
+        let lose = Act::Lose { source: 0, count: 3, is_said: true };
+        let acts = [samples.clone(), Act::Index, samples.clone(), lose, samples.clone(), Act::Note, samples];
+        let expected = [FrameKind::Gap, FrameKind::Marker, FrameKind::Footer, FrameKind::Trailer];
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path(), &acts);
+        let raw = std::fs::read(&path).unwrap();
+        let from = SegmentReader::open(&path).unwrap().footer().unwrap().index.last().unwrap().offset;
+        for block_bytes in [1 << 20, 4096] {
+            std::fs::write(&path, &raw).unwrap();
+            let bytes = compressed(&path, block_bytes);
+            std::fs::write(&path, &bytes).unwrap();
+            let (kinds, ranges) = read_skipping(&path);
+            assert_eq!((kinds.as_slice(), ranges.is_empty()), (&expected[..], true), "{block_bytes}");
+            let mut blocks = SegmentReader::open(&path).unwrap().compressed().unwrap().blocks();
+            blocks.pop(); // footer and trailer, which are read on opening
+            for block in blocks.iter().filter(|block| block.raw_end() > from) {
+                let mut damaged = bytes.clone();
+                damaged[usize::try_from(block.offset).unwrap() + block.bytes as usize / 2] ^= 0x40;
+                std::fs::write(&path, &damaged).unwrap();
+                let ranges = read_skipping(&path).1;
+                assert_eq!(ranges, [(block.raw_offset.max(from), block.raw_end())], "{block_bytes}");
+            }
+        }
+    }
+}

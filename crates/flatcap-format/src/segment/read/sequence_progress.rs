@@ -1,0 +1,199 @@
+//! Tracks the sequence numbers of each source in a segment, and which are missing.
+
+use std::collections::BTreeMap;
+
+use super::reader::SegmentReader;
+use crate::schema::segment::GapCause;
+use crate::segment::format::control_frames::Gap;
+use crate::segment::format::frame_kind::SampleView;
+use crate::segment::format::header::SegmentHeader;
+
+/// Most gaps of a source that may wait for earlier numbers. A recorder writes the gaps of one batch
+/// together.
+const GAPS_WAITING_MAX: usize = 4096;
+
+/// The sequence numbers reached by all sources.
+#[derive(Debug, Default, Clone)]
+pub(in crate::segment) struct SequenceProgress {
+    sources: BTreeMap<u16, SourceProgress>,
+    known_sources: usize, // number of the header's sources that were added
+    latest_mono_ns: u64,
+}
+
+#[derive(Debug, Default, Clone)]
+struct SourceProgress {
+    next: u64,
+    last_mono_ns: u64,
+    /// Numbers known to be lost, at or above `next`: first, end (exclusive). A gap is written
+    /// before its batch, so it may precede samples with lower numbers.
+    lost: Vec<(u64, u64)>,
+}
+
+/// Whether a sample is new.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::segment) enum SampleStatus {
+    /// Its number was passed before or counts as lost.
+    Known,
+    /// It is new. The gaps are the numbers missing before it.
+    New(Vec<Gap>),
+}
+
+impl SequenceProgress {
+    pub(in crate::segment) fn of(reader: &SegmentReader) -> Self {
+        let latest_mono_ns = reader.header().clocks.mono_ns;
+        let mut progress = Self { latest_mono_ns, ..Self::default() };
+        progress.add_sources(reader.header());
+        progress
+    }
+
+    /// Adds new sources of the header, from the numbers in their descriptors on.
+    pub(in crate::segment) fn add_sources(&mut self, header: &SegmentHeader) {
+        for source in header.sources.iter().skip(self.known_sources) {
+            let begun = SourceProgress { next: source.next_seq, ..SourceProgress::default() };
+            self.sources.entry(source.id).or_insert(begun);
+        }
+        self.known_sources = header.sources.len();
+    }
+
+    /// Adds a sample. `cause` is that of a gap before it.
+    pub(in crate::segment) fn add_sample(
+        &mut self,
+        sample: &SampleView<'_>,
+        cause: GapCause,
+    ) -> SampleStatus {
+        let source = self.sources.entry(sample.source).or_default();
+        if sample.seq < source.next || source.is_lost(sample.seq) {
+            return SampleStatus::Known;
+        }
+        let gaps = source.advance_to(sample.source, sample.seq, cause, sample.mono_ns);
+        (source.next, source.last_mono_ns) = (sample.seq.saturating_add(1), sample.mono_ns);
+        self.latest_mono_ns = self.latest_mono_ns.max(sample.mono_ns);
+        SampleStatus::New(gaps)
+    }
+
+    /// Adds a gap. Returns whether it is new.
+    pub(in crate::segment) fn add_gap(&mut self, gap: &Gap) -> bool {
+        let source = self.sources.entry(gap.source).or_default();
+        let end = gap.first.saturating_add(gap.count);
+        let is_new = gap.first >= source.next
+            && source.lost.iter().all(|(first, lost_end)| end <= *first || gap.first >= *lost_end);
+        if is_new && source.lost.len() < GAPS_WAITING_MAX {
+            source.lost.push((gap.first, end));
+        } else if is_new {
+            // A flood of gaps without samples: the numbers before this one count as passed.
+            source.next = end;
+        }
+        is_new
+    }
+
+    /// Returns gaps for the missing numbers at the end: those below `begun`, and those before known
+    /// losses.
+    pub(in crate::segment) fn missing(&mut self, id: u16, begun: u64) -> Vec<Gap> {
+        let latest_mono_ns = self.latest_mono_ns;
+        let Some(source) = self.sources.get_mut(&id) else { return Vec::new() };
+        let end = source.lost.iter().map(|(_, lost_end)| *lost_end).max().unwrap_or(0).max(begun);
+        if end <= source.next {
+            return Vec::new();
+        }
+        source.advance_to(id, end, GapCause::Crash, latest_mono_ns)
+    }
+
+    /// The ids of all sources.
+    pub(in crate::segment) fn sources(&self) -> Vec<u16> {
+        self.sources.keys().copied().collect()
+    }
+}
+
+impl SourceProgress {
+    fn is_lost(&self, seq: u64) -> bool {
+        self.lost.iter().any(|(first, lost_end)| (*first..*lost_end).contains(&seq))
+    }
+
+    /// Moves on to `end`. Returns gaps for the numbers in between that are not known to be lost.
+    fn advance_to(&mut self, source: u16, end: u64, cause: GapCause, before_mono_ns: u64) -> Vec<Gap> {
+        let mut gaps = Vec::new();
+        if end == self.next {
+            return gaps;
+        }
+        self.lost.sort_unstable();
+        let mut from = self.next;
+        let in_between = self.lost.iter().copied().filter(|(first, _)| *first < end);
+        for (first, lost_end) in in_between.chain([(end, end)]) {
+            if first > from {
+                gaps.push(Gap {
+                    source,
+                    first: from,
+                    count: first - from,
+                    causes: cause.bits(),
+                    after_mono_ns: self.last_mono_ns,
+                    before_mono_ns,
+                });
+            }
+            from = from.max(lost_end);
+        }
+        self.lost.retain(|(_, lost_end)| *lost_end > end);
+        self.next = end;
+        gaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(seq: u64) -> SampleView<'static> {
+        let mono_ns = 100 + seq;
+        SampleView { source: 1, seq, mono_ns, wall_ns: 0, flags: 0, duration_ns: 0, payload: &[] }
+    }
+
+    fn ranges(gaps: &[Gap]) -> Vec<(u64, u64)> {
+        gaps.iter().map(|gap| (gap.first, gap.count)).collect()
+    }
+
+    fn added(progress: &mut SequenceProgress, seq: u64) -> Vec<(u64, u64)> {
+        match progress.add_sample(&sample(seq), GapCause::Crash) {
+            SampleStatus::New(gaps) => ranges(&gaps),
+            SampleStatus::Known => panic!("{seq} is new"),
+        }
+    }
+
+    // Proves that each number counts once, and that missing numbers have the right count and
+    // bounds.
+    #[test]
+    fn what_is_missing_is_known() {
+        let mut progress = SequenceProgress::default();
+        assert_eq!(added(&mut progress, 0), []);
+        assert_eq!(progress.add_sample(&sample(0), GapCause::Crash), SampleStatus::Known);
+        let SampleStatus::New(gaps) = progress.add_sample(&sample(5), GapCause::Crash) else {
+            panic!("a jump")
+        };
+        let gap = gaps[0];
+        assert_eq!((gap.first, gap.count, gap.causes), (1, 4, GapCause::Crash.bits()));
+        assert_eq!((gap.after_mono_ns, gap.before_mono_ns), (100, 105));
+        let known = Gap { first: 6, count: 4, ..gap };
+        assert!(progress.add_gap(&known) && !progress.add_gap(&known));
+        assert_eq!(
+            progress.add_sample(&sample(7), GapCause::Crash),
+            SampleStatus::Known,
+            "it counts as lost"
+        );
+        assert_eq!(added(&mut progress, 10), []);
+        assert_eq!(progress.missing(1, 11), []);
+        assert_eq!(ranges(&progress.missing(1, 13)), [(11, 2)]);
+        assert_eq!(progress.missing(1, 13), [], "reported once");
+        assert_eq!(progress.missing(2, 13), [], "no such source");
+    }
+
+    // Proves that gaps written before samples with lower numbers hide none of these samples.
+    #[test]
+    fn gaps_may_come_first() {
+        let mut progress = SequenceProgress::default();
+        let gap =
+            |first, count| Gap { source: 1, first, count, causes: 1, after_mono_ns: 0, before_mono_ns: 0 };
+        assert!(progress.add_gap(&gap(2, 3)) && progress.add_gap(&gap(10, 5)));
+        assert_eq!(added(&mut progress, 0), []);
+        assert_eq!(added(&mut progress, 6), [(1, 1), (5, 1)]);
+        assert_eq!(ranges(&progress.missing(1, 0)), [(7, 3)], "numbers before a known loss were begun");
+        assert_eq!(progress.missing(1, 15), []);
+    }
+}

@@ -1,0 +1,181 @@
+//! Completes the unsealed segments of crashed runs in a directory, run by run.
+//!
+//! The last readable segment of a run, sealed or not, gets the samples that the run's memory still
+//! holds. A segment that another one of its run follows ends where the next header says
+//! (docs/ARCHITECTURE.md, "Crash memory and recovery").
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use super::leftovers::Leftovers;
+use super::recovered::{RecoverError, Recovered};
+use super::segment_recovery::{recover, resume};
+use crate::segment::format::footer::Footer;
+use crate::segment::format::header::SegmentHeader;
+use crate::segment::format::segment_name::{SealState, SegmentName, SideFile};
+use crate::segment::read::reader::SegmentReader;
+use crate::storage::Storage;
+
+/// A recovery of all crashed runs in a directory.
+#[derive(Debug, Clone, Copy)]
+pub struct DirectoryRecovery<'a> {
+    /// The directory.
+    pub storage: &'a dyn Storage,
+    /// A run that is still recording; it is skipped.
+    pub skip_run: Option<u64>,
+    /// Completes this segment only, even a sealed one with damage. None: all unsealed segments.
+    pub only: Option<SegmentName>,
+    /// Writes nothing; the results say what would be done.
+    pub dry_run: bool,
+}
+
+/// Whether the files of a run account for all samples that it had begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunCompleteness {
+    /// Every sample is recorded or counted as lost.
+    Complete,
+    /// Some samples are missing, or the last segment is not sealed.
+    Incomplete,
+    /// The directory has no file of this run.
+    NoFile,
+}
+
+impl DirectoryRecovery<'_> {
+    /// Completes segments, run by run in the order of their first numbers. `leftovers` returns the
+    /// samples that the memory of a run still holds; it is called at most once per run. `each` gets
+    /// the result of each segment.
+    ///
+    /// # Errors
+    /// The directory cannot be listed. Errors of single segments go to `each` and stop no other
+    /// segment.
+    pub fn run(
+        &self,
+        leftovers: &mut dyn FnMut(u64) -> io::Result<Leftovers>,
+        each: &mut dyn FnMut(SegmentName, Result<Recovered, RecoverError>),
+    ) -> io::Result<()> {
+        let entries = self.storage.entries()?;
+        for (name, aside) in entries.iter().filter_map(|entry| SegmentName::parse_side_file(&entry.name)) {
+            if aside != SideFile::Recovering || !self.is_selected(name) {
+                continue;
+            }
+            match resume(self.storage, name, self.dry_run) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let sealed = Some(name.sealed().to_string());
+                    each(name, Ok(Recovered { sealed, ..Recovered::default() }));
+                }
+                Err(error) => each(name, Err(error)),
+            }
+        }
+        let mut names: Vec<SegmentName> =
+            entries.iter().filter_map(|entry| SegmentName::parse(&entry.name)).collect();
+        names.retain(|name| Some(name.run_id) != self.skip_run);
+        let first_numbers = names.iter().fold(BTreeMap::new(), |mut first: BTreeMap<u64, u64>, name| {
+            let number = first.entry(name.run_id).or_insert(name.number);
+            *number = name.number.min(*number);
+            first
+        });
+        names.sort_unstable_by_key(|name| (first_numbers.get(&name.run_id), name.run_id, order(name)));
+        // A segment sealed while the directory was read appears twice: the sealed name counts.
+        names.dedup_by_key(|name| (name.run_id, name.number));
+        for names in names.chunk_by(|one, other| one.run_id == other.run_id) {
+            self.recover_run(names, leftovers, each);
+        }
+        Ok(())
+    }
+
+    /// Completes one run, given its segments.
+    fn recover_run(
+        &self,
+        names: &[SegmentName],
+        leftovers: &mut dyn FnMut(u64) -> io::Result<Leftovers>,
+        each: &mut dyn FnMut(SegmentName, Result<Recovered, RecoverError>),
+    ) {
+        let Some(run_id) = names.first().map(|name| name.run_id) else { return };
+        let is_candidate = |name: &SegmentName| {
+            self.is_selected(*name) && (name.state == SealState::Active || self.only.is_some())
+        };
+        let mut memory = leftovers(run_id);
+        let is_empty = memory.as_ref().is_ok_and(|memory| memory.begun.is_empty());
+        if is_empty && !names.iter().any(is_candidate) {
+            return;
+        }
+        let last = names.iter().rev().copied().find(|name| self.header(*name).is_some());
+        for (at, name) in names.iter().enumerate() {
+            let is_last = last == Some(*name);
+            let is_examined = is_candidate(name) || (is_last && self.is_selected(*name));
+            if !is_examined {
+                continue;
+            }
+            let later = names.get(at + 1..).unwrap_or_default();
+            let of_next = || later.iter().copied().find_map(|later| self.header(later));
+            let own = match &mut memory {
+                _ if !is_last => {
+                    of_next().map_or_else(Leftovers::default, |next| Leftovers::from_successor(&next))
+                }
+                // Only the last segment takes the memory's samples.
+                Ok(memory) => std::mem::take(memory),
+                Err(error) => {
+                    let error = io::Error::new(error.kind(), error.to_string());
+                    each(*name, Err(RecoverError::memory(*name, error)));
+                    continue;
+                }
+            };
+            let exceeds = || self.footer(*name).is_some_and(|footer| own.exceeds(&footer));
+            if is_candidate(name) || exceeds() {
+                each(*name, recover(self.storage, *name, &own, self.dry_run));
+            }
+        }
+    }
+
+    /// Checks whether the files of a run account for the samples that it had begun. `begun` is the
+    /// next number of each source.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn run_completeness(&self, run_id: u64, begun: &BTreeMap<u16, u64>) -> io::Result<RunCompleteness> {
+        let entries = self.storage.entries()?;
+        let of_run = |name: &SegmentName| name.run_id == run_id;
+        let mut names: Vec<SegmentName> =
+            entries.iter().filter_map(|entry| SegmentName::parse(&entry.name)).filter(of_run).collect();
+        names.sort_unstable_by_key(order);
+        let mut asides = entries.iter().filter_map(|entry| SegmentName::parse_side_file(&entry.name));
+        let is_there = !names.is_empty() || asides.any(|(name, _)| of_run(&name));
+        let last = names.iter().rev().copied().find(|name| self.header(*name).is_some());
+        let footer = last.filter(|last| last.state == SealState::Sealed).and_then(|last| self.footer(last));
+        let begun = Leftovers { begun: begun.clone(), ..Leftovers::default() };
+        Ok(match footer {
+            _ if begun.begun.values().all(|begun| *begun == 0) => RunCompleteness::Complete,
+            Some(footer) if begun.is_covered_by(&footer) => RunCompleteness::Complete,
+            None if !is_there => RunCompleteness::NoFile,
+            _ => RunCompleteness::Incomplete,
+        })
+    }
+
+    fn is_selected(&self, name: SegmentName) -> bool {
+        let is_only = |only: SegmentName| (only.run_id, only.number) == (name.run_id, name.number);
+        Some(name.run_id) != self.skip_run && self.only.is_none_or(is_only)
+    }
+
+    /// The header of a segment; none if it cannot be read.
+    fn header(&self, name: SegmentName) -> Option<SegmentHeader> {
+        self.open(name).map(|reader| reader.header().clone())
+    }
+
+    /// The footer of a sealed segment; none if it cannot be read.
+    fn footer(&self, name: SegmentName) -> Option<Footer> {
+        self.open(name)?.footer().cloned()
+    }
+
+    fn open(&self, name: SegmentName) -> Option<SegmentReader> {
+        let stored = name.to_string();
+        let file = self.storage.open(&stored).ok()?;
+        SegmentReader::over(Path::new(&stored), file).ok()
+    }
+}
+
+/// Sort key of a run's segments.
+fn order(name: &SegmentName) -> (u64, bool) {
+    (name.number, name.state == SealState::Active)
+}

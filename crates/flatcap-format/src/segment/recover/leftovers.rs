@@ -1,0 +1,43 @@
+//! Samples that the memory of a crashed run adds to its segments.
+
+use std::collections::BTreeMap;
+
+use crate::segment::format::footer::Footer;
+use crate::segment::format::header::SegmentHeader;
+
+/// The content of a crashed run's memory.
+#[derive(Debug, Default, Clone)]
+pub struct Leftovers {
+    /// Whole telemetry frames in the format of the run's segments, in the order of time.
+    pub frames: Vec<Vec<u8>>,
+    /// The next sequence number of each source, after all samples begun.
+    pub begun: BTreeMap<u16, u64>,
+    /// Whether another segment of the run follows. Then `begun` has the first numbers of that
+    /// segment, and samples of this segment from there on count as lost.
+    pub has_successor: bool,
+}
+
+impl Leftovers {
+    /// For a segment that is followed by one of its run with this header.
+    pub(in crate::segment) fn from_successor(next: &SegmentHeader) -> Self {
+        let begun = next.sources.iter().map(|source| (source.id, source.next_seq)).collect();
+        Self { frames: Vec::new(), begun, has_successor: true }
+    }
+
+    /// Returns whether a source has begun more samples than this footer counts, so that a recovery
+    /// can add to the sealed segment.
+    pub(in crate::segment) fn exceeds(&self, footer: &Footer) -> bool {
+        let mut known = self.begun.iter().filter(|(source, _)| footer.header.source(**source).is_some());
+        known.any(|(source, begun)| *begun > footer.next_seq(*source))
+    }
+
+    /// Returns whether a footer counts all samples begun, including those of sources unknown to it.
+    pub(in crate::segment) fn is_covered_by(&self, footer: &Footer) -> bool {
+        self.begun.iter().all(|(source, begun)| *begun <= footer.next_seq(*source))
+    }
+
+    /// Returns whether the next segment counts this sample as lost.
+    pub(in crate::segment) fn is_lost(&self, source: u16, seq: u64) -> bool {
+        self.has_successor && self.begun.get(&source).is_some_and(|begun| seq >= *begun)
+    }
+}

@@ -1,0 +1,8 @@
+//! Recovery: a sealed segment of what a crash left.
+
+pub(super) mod directory_recovery;
+pub(super) mod full_scan;
+pub(super) mod leftovers;
+pub(super) mod preview;
+pub(super) mod recovered;
+pub(super) mod segment_recovery;

@@ -1,0 +1,459 @@
+//! Finds the frames of a segment. After a damaged one it resynchronizes: it finds the next intact
+//! frame, or repairs a frame of which only the length is damaged (docs/FORMAT.md, "Damage").
+//!
+//! `salvage` of the stream library does the same for bytes in memory that may have no landmarks. A
+//! segment has landmarks, rules about which frames can follow which, and is read through a window,
+//! so this search is shorter and separate.
+
+use std::io;
+
+use flatcap_stream::{KindDeframer, LENGTH_BYTES, SliceDeframer};
+
+use super::frame_probe::{BEYOND_FILE_END, FrameProbe, declared_end, payload_kind, probe_frame};
+use super::plausibility::ReadState;
+use crate::segment::format::damage::Damage;
+use crate::segment::format::frame_kind::{FrameKind, FrameLocation, IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
+use crate::segment::open::file_window::FileWindow;
+use crate::segment::open::hash_budget::{HASH_BUDGET_MIN, hash_budget};
+
+/// Longest frame that a search hashes even if the budget is spent.
+const SHORT_BYTES: u64 = 256;
+/// Longest frame that is always hashed where a frame should begin.
+const SHORT_BYTES_EXPECTED: u64 = 4 << 10;
+/// Longest length with one bit flipped back that is tried without an identifier at its end, under
+/// checksums that can prove it.
+const UNCONFIRMED_LENGTH_MAX: usize = 64 << 10;
+/// Frame ends after a damaged frame that are tried as its own end.
+const REPAIRS_MAX: usize = 16;
+/// Shortest run of zeros, where a frame should begin, that counts as empty: space never written.
+const ZEROS_MIN: u64 = 64;
+
+/// Finds the frames of a segment: where one should begin, and the next one after damage.
+#[derive(Debug)]
+pub(in crate::segment) struct FrameFinder {
+    pub(in crate::segment) window: FileWindow,
+    pub(in crate::segment) probe_window: FileWindow, // for reads elsewhere, so that `window` need not move
+    pub(in crate::segment) deframer: KindDeframer,
+    pub(in crate::segment) state: ReadState,
+    // After damage: reading may be inside a payload that contains frames.
+    pub(in crate::segment) is_resyncing: bool,
+    pub(in crate::segment) wasted_hash_bytes: u64, // since the file was opened
+}
+
+/// The result of a resync where no intact frame begins.
+pub(in crate::segment) enum Resync {
+    /// Only its length was damaged.
+    Frame(FrameLocation),
+    /// Damage; reading continues after it.
+    Damaged(Damage),
+    /// Damage; nothing intact follows.
+    DamagedToEnd(Damage),
+}
+
+impl FrameFinder {
+    /// Reads frames through a window. Checks them by what is known of the segment.
+    pub(in crate::segment) fn new(window: FileWindow, deframer: KindDeframer, state: ReadState) -> Self {
+        let probe_window = window.probe_window();
+        Self { window, probe_window, deframer, state, is_resyncing: false, wasted_hash_bytes: 0 }
+    }
+
+    /// Drops the bytes in memory, so that the file is read again.
+    pub(in crate::segment) fn forget_windows(&mut self) {
+        self.window.forget();
+        self.probe_window.forget();
+    }
+
+    /// Looks for a frame at `offset`.
+    #[inline]
+    pub(in crate::segment) fn probe(&mut self, offset: u64) -> io::Result<FrameProbe> {
+        probe_frame(&mut self.window, &self.deframer, &self.state.header, offset)
+    }
+
+    /// Looks for a frame where one should begin.
+    #[inline]
+    pub(in crate::segment) fn probe_next(&mut self, offset: u64) -> io::Result<FrameProbe> {
+        if self.is_expensive(offset)? {
+            return Ok(FrameProbe::Damaged("a long frame amid damage"));
+        }
+        let found = self.probe(offset)?;
+        match found {
+            FrameProbe::Frame(at) if self.is_resyncing && !self.can_follow_directly(at) => {
+                Ok(FrameProbe::Damaged("a frame that cannot follow those before it"))
+            }
+            FrameProbe::Damaged(what) if what != BEYOND_FILE_END => {
+                let head = self.window.at(offset, self.deframer.header_bytes())?;
+                let end = declared_end(offset, self.deframer.header_bytes(), head).unwrap_or(offset);
+                if end <= self.window.file_bytes()? {
+                    self.wasted_hash_bytes = self.wasted_hash_bytes.saturating_add(end - offset);
+                }
+                Ok(FrameProbe::Damaged(what))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// Returns whether a frame right after an intact one is plausible, in a range that may be a
+    /// payload.
+    fn can_follow_directly(&self, at: FrameLocation) -> bool {
+        match at.kind {
+            // The range in an Index frame would reject a valid one in a file from which frames were
+            // removed.
+            FrameKind::Index | FrameKind::Unknown(_) => true,
+            _ => {
+                let frame = self.window.cached(at.offset);
+                let payload = frame.get(self.deframer.header_bytes()..at.bytes).unwrap_or_default();
+                self.state.can_follow(at.offset, payload)
+            }
+        }
+    }
+
+    /// Resynchronizes at `offset`, where no intact frame begins.
+    pub(in crate::segment) fn resync(&mut self, offset: u64, what: &'static str) -> io::Result<Resync> {
+        let file_bytes = self.window.file_bytes()?.max(offset);
+        if let Some(result) = self.empty_range(offset, file_bytes)? {
+            return Ok(result);
+        }
+        if let Some(footer) = &self.state.footer
+            && self.state.header.merge(&footer.header)
+            && let FrameProbe::Frame(at) = self.probe(offset)?
+        {
+            // A sample whose descriptor is damaged: the footer has a copy.
+            return Ok(Resync::Frame(at));
+        }
+        let header_bytes = self.deframer.header_bytes();
+        let head = self.window.at(offset, header_bytes)?.get(..header_bytes).unwrap_or_default().to_vec();
+        if let Some(end) = self.end_if_bit_flipped(offset, &head, file_bytes)? {
+            return Ok(self.repaired_frame(offset, end));
+        }
+        let declared = match declared_end(offset, header_bytes, &head) {
+            Some(end) if end == file_bytes || (end < file_bytes && self.is_frame_boundary(end)?) => Some(end),
+            _ => None,
+        };
+        let limit = declared.unwrap_or(file_bytes);
+        let mut from = offset + 1;
+        while let Some(at) = self.search(from, limit)? {
+            if let Some(end) = self.find_repaired_end(offset, at, &head, declared.is_none())? {
+                return Ok(self.repaired_frame(offset, end));
+            }
+            // If an intact frame begins where the damaged one ends by its own length, frames in
+            // between belong to its payload.
+            if declared.is_none() {
+                return Ok(Resync::Damaged(Damage { offset, length: at - offset, what }));
+            }
+            from = at + 1;
+        }
+        let damage = Damage { offset, length: limit - offset, what };
+        Ok(if limit < file_bytes { Resync::Damaged(damage) } else { Resync::DamagedToEnd(damage) })
+    }
+
+    /// Returns the end of the frame at `offset` if its checksum proves that one bit of its length
+    /// was flipped. Its payload may contain frames, so this is tried before any search.
+    fn end_if_bit_flipped(&mut self, offset: u64, head: &[u8], file_bytes: u64) -> io::Result<Option<u64>> {
+        let Some(stored) = head.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        if self.deframer.checksum_bytes() == 0 {
+            return Ok(None);
+        }
+        for bit in 0..u32::BITS {
+            let length = (u32::from_le_bytes(*stored) ^ 1 << bit) as usize;
+            let end = offset.saturating_add((head.len() + length) as u64);
+            if length < PAYLOAD_BYTES_MIN || end > file_bytes {
+                continue;
+            }
+            // The next frame may be damaged too; a short frame is proven without it.
+            let is_end = end == file_bytes
+                || (length <= UNCONFIRMED_LENGTH_MAX && self.deframer.checksum_bytes() >= 4)
+                || self.is_landmark(end)?
+                || self.identify(end)?.is_some();
+            if is_end && self.is_proven(offset, end, head)? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    fn repaired_frame(&self, offset: u64, end: u64) -> Resync {
+        // The frame's bytes were just hashed, so they are in memory and their length fits a usize.
+        let bytes = usize::try_from(end - offset).unwrap_or(usize::MAX);
+        let payload = self.window.cached(offset).get(self.deframer.header_bytes()..bytes).unwrap_or_default();
+        match payload_kind(&self.state.header, payload) {
+            Ok(kind) => Resync::Frame(FrameLocation { offset, bytes, kind, is_repaired: true }),
+            Err(what) => Resync::Damaged(Damage { offset, length: end - offset, what }),
+        }
+    }
+
+    /// Returns the run of zeros at `offset` if it is long enough to be empty space.
+    fn empty_range(&mut self, offset: u64, file_bytes: u64) -> io::Result<Option<Resync>> {
+        const WHAT: &str = "empty: zeros, space that was never written";
+        let mut end = offset;
+        loop {
+            let chunk = self.window.at(end, 1)?;
+            let zeros = chunk.iter().take_while(|byte| **byte == 0).count();
+            end += zeros as u64;
+            if zeros == 0 || zeros < chunk.len() {
+                break;
+            }
+        }
+        if end - offset < ZEROS_MIN {
+            return Ok(None);
+        }
+        if end >= file_bytes {
+            return Ok(Some(Resync::DamagedToEnd(Damage { offset, length: end - offset, what: WHAT })));
+        }
+        // The length of the next frame may itself begin with zeros.
+        for at in end.saturating_sub(3)..end {
+            if self.is_plausible_frame(at, offset)? {
+                end = at;
+                break;
+            }
+        }
+        Ok(Some(Resync::Damaged(Damage { offset, length: end - offset, what: WHAT })))
+    }
+
+    /// Returns the header of a frame at `offset` and the start of its payload, up to its
+    /// identifier.
+    fn frame_start(&mut self, offset: u64) -> io::Result<&[u8]> {
+        let wanted = self.deframer.header_bytes() + PAYLOAD_BYTES_MIN;
+        Ok(match self.window.cached(offset).get(..wanted) {
+            Some(start) => start,
+            None => self.probe_window.at(offset, wanted)?.get(..wanted).unwrap_or_default(),
+        })
+    }
+
+    /// Returns whether one of our identifiers is where that of a frame at `offset` would be.
+    fn is_landmark(&mut self, offset: u64) -> io::Result<bool> {
+        let header_bytes = self.deframer.header_bytes();
+        let kind = self.frame_start(offset)?.get(header_bytes..).and_then(FrameKind::of);
+        Ok(kind.is_some_and(|kind| !matches!(kind, FrameKind::Unknown(_))))
+    }
+
+    /// Returns kind and end of the frame that seems to begin at `offset` and ends within the file.
+    /// Hashes nothing.
+    fn identify(&mut self, offset: u64) -> io::Result<Option<(FrameKind, u64)>> {
+        let header_bytes = self.deframer.header_bytes();
+        let wanted = header_bytes + PAYLOAD_BYTES_MIN;
+        let start = self.frame_start(offset)?;
+        let kind = start.get(header_bytes..).and_then(FrameKind::of);
+        let kind = kind.filter(
+            |kind| !matches!(kind, FrameKind::Unknown(other) if !other.iter().all(u8::is_ascii_graphic)),
+        );
+        let Some((kind, end)) = kind.zip(declared_end(offset, header_bytes, start)) else { return Ok(None) };
+        let is_possible = end - offset >= wanted as u64 && end <= self.window.file_bytes()?;
+        Ok(is_possible.then_some((kind, end)))
+    }
+
+    /// Returns whether an intact frame begins at `offset`, up to which everything was read: one
+    /// that can follow the frames read before, or one of an unknown kind.
+    fn is_frame_boundary(&mut self, offset: u64) -> io::Result<bool> {
+        match self.identify(offset)? {
+            Some((FrameKind::Unknown(_), _)) if self.deframer.checksum_bytes() == 0 => Ok(false),
+            Some((kind, end)) => self.is_intact(offset, end, kind, offset),
+            None => Ok(false),
+        }
+    }
+
+    /// Returns whether an intact frame of a known kind begins at `offset` and can follow the frames
+    /// read before. `passed` is the offset up to which everything was read.
+    fn is_plausible_frame(&mut self, offset: u64, passed: u64) -> io::Result<bool> {
+        match self.identify(offset)? {
+            Some((FrameKind::Unknown(_), _)) | None => Ok(false),
+            Some((kind, end)) => self.is_intact(offset, end, kind, passed),
+        }
+    }
+
+    fn is_intact(&mut self, offset: u64, end: u64, kind: FrameKind, passed: u64) -> io::Result<bool> {
+        let bytes = end - offset;
+        if !self.may_hash(bytes, passed) {
+            return Ok(false);
+        }
+        self.wasted_hash_bytes += bytes;
+        let is_near = self.window.cached(offset).len() as u64 >= bytes;
+        let window = if is_near { &mut self.window } else { &mut self.probe_window };
+        let FrameProbe::Frame(at) = probe_frame(window, &self.deframer, &self.state.header, offset)? else {
+            return Ok(false);
+        };
+        let window = if is_near { &self.window } else { &self.probe_window };
+        let payload = window.cached(offset).get(self.deframer.header_bytes()..at.bytes).unwrap_or_default();
+        Ok(matches!(kind, FrameKind::Unknown(_)) || self.state.can_follow(offset, payload))
+    }
+
+    /// Returns whether the frame that seems to begin at `offset`, where one should, is longer than
+    /// the hash budget allows.
+    #[inline]
+    fn is_expensive(&mut self, offset: u64) -> io::Result<bool> {
+        if self.wasted_hash_bytes <= HASH_BUDGET_MIN {
+            return Ok(false);
+        }
+        let header_bytes = self.deframer.header_bytes();
+        let end = declared_end(offset, header_bytes, self.window.at(offset, header_bytes)?);
+        let bytes = end.map_or(0, |end| end - offset);
+        Ok(bytes > SHORT_BYTES_EXPECTED && !self.may_hash(bytes, offset))
+    }
+
+    fn may_hash(&self, bytes: u64, passed: u64) -> bool {
+        bytes <= SHORT_BYTES || self.wasted_hash_bytes.saturating_add(bytes) <= hash_budget(passed)
+    }
+
+    /// Returns the offset of the next plausible frame at or after `from` and below `limit`.
+    fn search(&mut self, mut from: u64, limit: u64) -> io::Result<Option<u64>> {
+        let header_bytes = self.deframer.header_bytes();
+        while from < limit {
+            // Asks for no more than needed: a window that moves on must come back to prove the
+            // damaged frame.
+            let chunk = self.window.at(from, header_bytes + PAYLOAD_BYTES_MIN)?;
+            if chunk.len() < header_bytes + PAYLOAD_BYTES_MIN {
+                return Ok(None);
+            }
+            let Some(at) = find_landmark(chunk, header_bytes) else {
+                from += (chunk.len() - header_bytes - PAYLOAD_BYTES_MIN + 1) as u64;
+                continue;
+            };
+            let candidate = from + at as u64;
+            if candidate >= limit {
+                return Ok(None);
+            }
+            if self.is_plausible_frame(candidate, candidate)? {
+                return Ok(Some(candidate));
+            }
+            from = candidate + 1;
+        }
+        Ok(None)
+    }
+
+    /// Returns the end of the frame at `offset` if its checksum proves that it is `end`, or the end
+    /// of one of the frames after `end`, which then belong to its payload.
+    fn find_repaired_end(
+        &mut self,
+        offset: u64,
+        mut end: u64,
+        head: &[u8],
+        try_next_ends: bool,
+    ) -> io::Result<Option<u64>> {
+        for _ in 0..=REPAIRS_MAX {
+            if self.is_proven(offset, end, head)? {
+                return Ok(Some(end));
+            }
+            if !try_next_ends {
+                return Ok(None);
+            }
+            let Some((_, next)) = self.identify(end)? else { return Ok(None) };
+            if !self.may_hash(next - end, offset) {
+                return Ok(None);
+            }
+            self.wasted_hash_bytes += next - end;
+            let FrameProbe::Frame(_) = self.probe(end)? else { return Ok(None) };
+            end = next;
+        }
+        Ok(None)
+    }
+
+    /// Returns whether the payload bytes of the frame at `offset`, up to `end`, match its stored
+    /// checksum.
+    fn is_proven(&mut self, offset: u64, end: u64, head: &[u8]) -> io::Result<bool> {
+        let bytes = end - offset;
+        let limit = self.deframer.max_frame_len() as u64 + head.len() as u64;
+        if bytes > limit || self.deframer.checksum_bytes() == 0 || !self.may_hash(bytes, offset) {
+            return Ok(false);
+        }
+        self.wasted_hash_bytes += bytes;
+        let wanted = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let whole = self.window.at(offset, wanted)?.get(..wanted).unwrap_or_default();
+        let Some((_, payload)) = whole.split_at_checked(head.len()) else { return Ok(false) };
+        Ok(self.deframer.checksum_matches(head, payload))
+    }
+}
+
+/// Returns the position in `chunk` at which a frame with one of our identifiers may begin.
+fn find_landmark(chunk: &[u8], header_bytes: usize) -> Option<usize> {
+    let identifier_at = header_bytes + IDENTIFIER_AT;
+    let mut from = 0;
+    loop {
+        let rest = chunk.get(from + identifier_at..)?;
+        let at = rest.iter().position(|byte| *byte == b'F')?;
+        let identifier = rest.get(at..)?.first_chunk::<4>()?;
+        if !matches!(FrameKind::of_identifier(*identifier), FrameKind::Unknown(_)) {
+            return Some(from + at);
+        }
+        from += at + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use flatcap_stream::{ChecksumKind, Framer};
+
+    use super::*;
+    use crate::segment::format::control_frames::{Marker, MarkerOrigin};
+    use crate::segment::format::header::tests::example;
+    use crate::segment::open::hash_budget::HASH_BUDGET_PER_BYTE;
+    use crate::segment::read::reader::{Advance, SegmentReader};
+
+    fn framed(payload: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::new();
+        ChecksumKind::Xxh3.frame_and_write(&mut frame, payload).unwrap();
+        frame
+    }
+
+    fn read(bytes: &[u8]) -> (SegmentReader, usize, usize) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, bytes).unwrap();
+        let file = Arc::new(std::fs::File::open(&path).unwrap());
+        let mut reader = SegmentReader::over(Path::new("file"), file).unwrap();
+        let (mut frames, mut damaged) = (0, 0);
+        while let Some(advance) = reader.advance().unwrap() {
+            match advance {
+                Advance::Frame(_) => frames += 1,
+                Advance::Damage(_) => damaged += 1,
+            }
+        }
+        (reader, frames, damaged)
+    }
+
+    fn note() -> Vec<u8> {
+        let text = String::new();
+        framed(&Marker { mono_ns: 1, wall_ns: 1, origin: MarkerOrigin::Person, text }.encode())
+    }
+
+    // Proves that wasted hashing stays within the limits of the format: in searches, where a frame
+    // should begin, and where ends are tried. Method: landmarks that claim 100 KB each, alone and
+    // after small intact frames, and small damaged frames before long intact ones.
+    #[test]
+    fn wasted_hashing_is_bounded() {
+        let landmark = [&100_000_u32.to_le_bytes()[..], &[0; 8], &[20, 0, 0, 0], b"FCMK"].concat();
+        let text = "x".repeat(30_000);
+        let long = framed(&Marker { mono_ns: 1, wall_ns: 1, origin: MarkerOrigin::Person, text }.encode());
+        let mut broken = note();
+        *broken.last_mut().unwrap() ^= 1;
+        broken[..4].copy_from_slice(&9_999_u32.to_le_bytes());
+        for pattern in [landmark.clone(), [landmark, note()].concat(), [broken, long.repeat(3)].concat()] {
+            let hostile = [framed(&example().encode()), pattern.repeat((2 << 20) / pattern.len())].concat();
+            let (reader, frames, _) = read(&hostile);
+            assert!(frames >= 1);
+            let allowed = HASH_BUDGET_MIN + hostile.len() as u64 * (HASH_BUDGET_PER_BYTE + 8);
+            let wasted = reader.frames.wasted_hash_bytes;
+            assert!(wasted <= allowed, "{wasted} of {allowed}");
+        }
+    }
+
+    // Proves that 64 or more zeros are empty space, even if the length of the next frame begins
+    // with zero.
+    #[test]
+    fn zeros_are_empty_space() {
+        let round = {
+            let text = "x".repeat(512 - note().len() + 12 - 4);
+            framed(&Marker { mono_ns: 1, wall_ns: 1, origin: MarkerOrigin::Person, text }.encode())
+        };
+        assert_eq!(round[0], 0, "{:?}", &round[..4]);
+        for next in [note(), round] {
+            for zeros in [1, 63, 64, 65, 100_000, 300_000] {
+                let bytes =
+                    [&framed(&example().encode())[..], &note(), &vec![0; zeros], &next, &note()].concat();
+                let (_, frames, damaged) = read(&bytes);
+                assert_eq!((frames, damaged), (4, 1), "{zeros} zeros");
+            }
+        }
+    }
+}

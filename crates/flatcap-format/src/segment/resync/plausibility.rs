@@ -1,0 +1,115 @@
+//! Plausibility: which frame can follow those read before. Decides what a reader accepts after
+//! damage, where bytes that look like frames may be part of a payload (docs/FORMAT.md, "Damage").
+
+use crate::segment::format::control_frames::{ClockSync, Gap};
+use crate::segment::format::footer::{Footer, Trailer};
+use crate::segment::format::frame_kind::{FrameKind, SampleView};
+use crate::segment::format::header::{CLOCKS_MAX, SegmentHeader, SourceInfo};
+use crate::segment::format::index::IndexFrame;
+
+/// What is known of a segment while it is read: its header, its footer, and the latest sample of
+/// each source.
+#[derive(Debug)]
+pub(in crate::segment) struct ReadState {
+    /// With the descriptors and clock pairings read since.
+    pub(in crate::segment) header: SegmentHeader,
+    pub(in crate::segment) footer: Option<Footer>,
+    /// In this file. Differs from the trailer's offset if frames were removed.
+    pub(in crate::segment) footer_offset: Option<u64>,
+    latest: Vec<LatestSample>,
+}
+
+/// The last intact sample of a source that no damage precedes in its interval.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::segment) struct LatestSample {
+    pub(in crate::segment) source: u16,
+    pub(in crate::segment) seq: u64,
+    pub(in crate::segment) mono_ns: u64,
+}
+
+impl ReadState {
+    /// Begins with the header, and with the footer and its offset if the segment is sealed.
+    pub(in crate::segment) fn new(header: SegmentHeader, footer: Option<(Footer, u64)>) -> Self {
+        let (footer, footer_offset) = footer.unzip();
+        Self { header, footer, footer_offset, latest: Vec::new() }
+    }
+
+    /// Notes the latest sample of a source.
+    #[inline]
+    pub(in crate::segment) fn set_latest(&mut self, latest: LatestSample) {
+        match self.latest.iter_mut().find(|known| known.source == latest.source) {
+            Some(known) => *known = latest,
+            None => self.latest.push(latest),
+        }
+    }
+
+    /// Forgets the latest samples: what follows need not be later.
+    pub(in crate::segment) fn forget_latest(&mut self) {
+        self.latest.clear();
+    }
+
+    /// Returns whether a frame found at `offset` by a search can follow the frames read before.
+    /// Payloads may contain frames themselves.
+    pub(in crate::segment) fn can_follow(&self, offset: u64, payload: &[u8]) -> bool {
+        let footer = self.footer.as_ref();
+        match FrameKind::of(payload) {
+            Some(FrameKind::Telemetry) => {
+                SampleView::read(payload).is_some_and(|sample| self.sample_can_follow(&sample))
+            }
+            Some(FrameKind::Gap) => Gap::decode(payload).is_some_and(|gap| {
+                let latest = self.latest.iter().find(|latest| latest.source == gap.source);
+                latest.is_none_or(|latest| gap.first > latest.seq) && gap.first >= self.next_seq(gap.source)
+            }),
+            Some(FrameKind::Index) => {
+                IndexFrame::decode(payload).is_some_and(|index| index.entry.end() == offset)
+            }
+            Some(FrameKind::Header) => {
+                // A replay of several runs is one stream, never sealed.
+                footer.is_none()
+                    && SegmentHeader::decode(payload).is_ok_and(|header| header.run_id != self.header.run_id)
+            }
+            Some(FrameKind::Footer) if footer.is_some() => Some(offset) == self.footer_offset,
+            Some(FrameKind::Footer) => Footer::decode(payload)
+                .is_ok_and(|footer| footer.bytes == offset && footer.header.is_same_segment(&self.header)),
+            Some(FrameKind::Trailer) => Trailer::decode(payload).is_some_and(|trailer| {
+                let header_bytes = self.header.checksum.frame_bytes(0) as u64;
+                let footer_bytes = header_bytes + u64::from(trailer.footer_length);
+                let footer_offset = self.footer_offset.unwrap_or(trailer.footer_offset);
+                trailer.run_id == self.header.run_id
+                    && trailer.segment == self.header.segment
+                    && footer_offset.checked_add(footer_bytes) == Some(offset)
+            }),
+            Some(FrameKind::Descriptor) => footer.is_none_or(|footer| {
+                SourceInfo::decode(payload)
+                    .is_some_and(|source| footer.header.source(source.id) == Some(&source))
+            }),
+            Some(FrameKind::ClockSync) => footer.is_none_or(|footer| {
+                let table = &footer.header.clock_table;
+                table.len() >= CLOCKS_MAX
+                    || ClockSync::decode(payload).is_some_and(|sync| table.contains(&sync.clocks))
+            }),
+            Some(FrameKind::Marker | FrameKind::Attachment) => true,
+            Some(FrameKind::Unknown(_)) | None => false,
+        }
+    }
+
+    /// Returns whether a sample's number and time follow those of its source's last one, and are
+    /// within the footer's range.
+    fn sample_can_follow(&self, sample: &SampleView<'_>) -> bool {
+        let latest = self.latest.iter().find(|latest| latest.source == sample.source);
+        let follows_latest =
+            latest.is_none_or(|latest| sample.seq > latest.seq && sample.mono_ns >= latest.mono_ns);
+        let totals = self
+            .footer
+            .as_ref()
+            .and_then(|footer| footer.totals.iter().find(|totals| totals.source == sample.source));
+        let is_counted = totals.is_none_or(|totals| {
+            totals.span.is_some_and(|span| (span.first_seq..=span.last_seq).contains(&sample.seq))
+        });
+        follows_latest && is_counted && sample.seq >= self.next_seq(sample.source)
+    }
+
+    fn next_seq(&self, source: u16) -> u64 {
+        self.header.source(source).map_or(0, |source| source.next_seq)
+    }
+}

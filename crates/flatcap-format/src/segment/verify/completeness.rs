@@ -1,0 +1,336 @@
+//! The completeness check: for each source and run, recorded + lost = sampled, and every missing
+//! sequence number is reported.
+//!
+//! Takes headers, samples and gaps in file order, over any number of segments, run by run. Keeps
+//! one entry per source and run, for the latest runs only, and the gaps that no sample has passed
+//! yet.
+
+use std::collections::HashMap;
+
+use crate::segment::format::control_frames::Gap;
+use crate::segment::format::header::{SegmentHeader, SourceInfo};
+
+/// Most gaps per source that may wait for the next sample. The recorder writes one gap per jump, so
+/// usually one waits.
+const GAPS_WAITING_MAX: usize = 1024;
+
+/// Most entries that are kept when a header arrives. Beyond that, the entries of the earliest runs
+/// are summed up. A hostile file may have a header of another run every few hundred bytes.
+const SOURCES_KEPT_MAX: usize = 1 << 16;
+
+/// Counts of one source in one run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceCompleteness {
+    /// The source's name.
+    pub name: String,
+    /// Telemetry frames.
+    pub recorded: u64,
+    /// Samples counted by Gap frames.
+    pub lost: u64,
+    /// Causes of the lost samples, as a set of bits (`GapCause` in schemas/segment.fbs).
+    pub causes: u32,
+    /// Samples that are neither recorded nor counted by a Gap frame.
+    pub unexplained: u64,
+    next_seq: u64,
+    waiting: Vec<(u64, u64)>, // gaps at or above `next_seq`: first, end (exclusive)
+}
+
+/// A sequence number that contradicts the order of its run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SequenceFinding {
+    /// A number that was passed before: repeated or out of order.
+    Repeated,
+    /// This many numbers are neither recorded nor counted as lost.
+    Unexplained(u64),
+}
+
+/// The completeness check over all runs and sources.
+#[derive(Debug, Default)]
+pub struct CompletenessCheck {
+    // In order of first appearance.
+    sources: Vec<((u64, u16), SourceCompleteness)>,
+    by_key: HashMap<(u64, u16), usize>, // indexes into `sources`
+    earlier: SourceCompleteness,        // sum of the entries that were dropped
+    run_id: u64,                        // of the last header
+    indexes: Vec<usize>,                // indexes into `sources` by source id, for that run
+}
+
+const MISSING: usize = usize::MAX;
+
+impl CompletenessCheck {
+    /// Begins a segment. Returns the samples that are missing before it, by source.
+    pub fn begin_segment(&mut self, header: &SegmentHeader) -> Vec<(u16, SequenceFinding)> {
+        self.run_id = header.run_id;
+        if self.sources.len() > SOURCES_KEPT_MAX {
+            self.sum_up_earlier();
+        }
+        self.indexes.clear();
+        let sources = header.sources.iter();
+        sources.filter_map(|source| Some((source.id, self.add_source(header.run_id, source)?))).collect()
+    }
+
+    /// Adds a source from its descriptor. Returns the samples that are missing before it.
+    pub fn add_source(&mut self, run_id: u64, source: &SourceInfo) -> Option<SequenceFinding> {
+        let sources = &mut self.sources;
+        let index = *self.by_key.entry((run_id, source.id)).or_insert_with_key(|key| {
+            let entry = SourceCompleteness {
+                name: source.name.clone(),
+                next_seq: source.next_seq,
+                ..SourceCompleteness::default()
+            };
+            sources.push((*key, entry));
+            sources.len() - 1
+        });
+        let id = usize::from(source.id);
+        if self.indexes.len() <= id {
+            self.indexes.resize(id + 1, MISSING);
+        }
+        if let Some(at) = self.indexes.get_mut(id) {
+            *at = index;
+        }
+        self.sources.get_mut(index)?.1.advance_to(source.next_seq)
+    }
+
+    /// Sums up the earlier half of the entries, except those of the current run.
+    fn sum_up_earlier(&mut self) {
+        let half = self.sources.len() / 2;
+        let (run_id, mut index) = (self.run_id, 0);
+        let earlier = &mut self.earlier;
+        self.sources.retain_mut(|((run, _), source)| {
+            index += 1;
+            let is_kept = index > half || *run == run_id;
+            if !is_kept {
+                source.finish();
+                earlier.add(source);
+            }
+            is_kept
+        });
+        self.by_key = self.sources.iter().enumerate().map(|(index, (key, _))| (*key, index)).collect();
+    }
+
+    /// Returns the entry of a source of the current run.
+    #[inline]
+    fn entry_mut(&mut self, run_id: u64, source: u16) -> Option<&mut SourceCompleteness> {
+        let index = *self.indexes.get(usize::from(source)).filter(|_| run_id == self.run_id)?;
+        self.sources.get_mut(index).map(|(_, entry)| entry)
+    }
+
+    /// Counts a sample. Its source must have been added before.
+    pub fn add_sample(&mut self, run_id: u64, source: u16, seq: u64) -> Option<SequenceFinding> {
+        let entry = self.entry_mut(run_id, source)?;
+        entry.recorded += 1;
+        if seq == entry.next_seq && entry.waiting.is_empty() {
+            entry.next_seq = entry.next_seq.saturating_add(1);
+            return None;
+        }
+        let finding = entry.advance_to(seq);
+        entry.next_seq = entry.next_seq.max(seq.saturating_add(1));
+        finding
+    }
+
+    /// Returns whether a sample with this number, followed by any count of consecutive ones, has no
+    /// finding.
+    pub fn expects(&self, run_id: u64, source: u16, seq: u64) -> bool {
+        let index = self.indexes.get(usize::from(source)).filter(|_| run_id == self.run_id);
+        let entry = index.and_then(|index| self.sources.get(*index));
+        entry.is_some_and(|(_, entry)| entry.expects(seq))
+    }
+
+    /// Counts a sample and `more` consecutive ones after it. The first one must be expected, and
+    /// its source added before.
+    pub fn add_samples(
+        &mut self,
+        run_id: u64,
+        source: u16,
+        first_seq: u64,
+        more: u64,
+    ) -> Option<SequenceFinding> {
+        let finding = self.add_sample(run_id, source, first_seq);
+        let entry = self.entry_mut(run_id, source)?;
+        entry.recorded = entry.recorded.saturating_add(more);
+        entry.next_seq = entry.next_seq.saturating_add(more);
+        finding
+    }
+
+    /// Counts a gap. Its source must have been added before.
+    pub fn add_gap(&mut self, run_id: u64, gap: &Gap) -> Option<SequenceFinding> {
+        let entry = self.entry_mut(run_id, gap.source)?;
+        entry.lost = entry.lost.saturating_add(gap.count);
+        entry.causes |= gap.causes;
+        if gap.first < entry.next_seq {
+            return Some(SequenceFinding::Repeated);
+        }
+        if entry.waiting.len() == GAPS_WAITING_MAX {
+            // A flood of gaps without samples: the oldest count as passed.
+            let end = entry.waiting.iter().map(|(_, end)| *end).max().unwrap_or(0);
+            return entry.advance_to(end.max(gap.first));
+        }
+        entry.waiting.push((gap.first, gap.first + gap.count));
+        None
+    }
+
+    /// The sum of the sources of earlier runs that were too many to keep.
+    pub fn earlier(&self) -> &SourceCompleteness {
+        &self.earlier
+    }
+
+    /// Ends the check: gaps at the end of a run count as passed. Returns the sources, sorted by run
+    /// and id.
+    pub fn finish(mut self) -> Vec<((u64, u16), SourceCompleteness)> {
+        self.sources.iter_mut().for_each(|(_, source)| source.finish());
+        self.sources.sort_by_key(|(key, _)| *key);
+        self.sources
+    }
+}
+
+impl SourceCompleteness {
+    /// Counts gaps that no sample follows as passed.
+    fn finish(&mut self) {
+        if let Some(end) = self.waiting.iter().map(|(_, end)| *end).max() {
+            // The check itself counts numbers that are missing here.
+            let _counted = self.advance_to(end);
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.recorded = self.recorded.saturating_add(other.recorded);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.unexplained = self.unexplained.saturating_add(other.unexplained);
+        self.causes |= other.causes;
+    }
+
+    /// Returns whether everything below `seq` is recorded or explained, and nothing from `seq` on.
+    fn expects(&self, seq: u64) -> bool {
+        seq >= self.next_seq && self.missing(seq) == 0 && self.waiting.iter().all(|(_, end)| *end <= seq)
+    }
+
+    /// Counts the numbers below `seq` that are neither recorded nor explained. `seq` must not be
+    /// below `next_seq`.
+    fn missing(&self, seq: u64) -> u64 {
+        let mut missing = seq - self.next_seq;
+        for (first, end) in &self.waiting {
+            let (from, to) = ((*first).max(self.next_seq), (*end).min(seq));
+            missing = missing.saturating_sub(to.saturating_sub(from));
+        }
+        missing
+    }
+
+    /// Moves on to `seq`: everything below it must be recorded or explained by now.
+    fn advance_to(&mut self, seq: u64) -> Option<SequenceFinding> {
+        if seq < self.next_seq {
+            return Some(SequenceFinding::Repeated);
+        }
+        let missing = self.missing(seq);
+        self.waiting.retain(|(_, end)| *end > seq);
+        self.next_seq = seq;
+        self.unexplained = self.unexplained.saturating_add(missing);
+        (missing > 0).then_some(SequenceFinding::Unexplained(missing))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::format::header::tests::example;
+
+    const RUN: u64 = 0x1234_5678_9abc_def0;
+
+    fn gap(first: u64, count: u64) -> Gap {
+        Gap { source: 0, first, count, causes: 1, after_mono_ns: 0, before_mono_ns: 0 }
+    }
+
+    fn started() -> CompletenessCheck {
+        let mut check = CompletenessCheck::default();
+        assert_eq!(check.begin_segment(&example()), []);
+        check
+    }
+
+    fn ended(check: CompletenessCheck) -> SourceCompleteness {
+        check.finish().into_iter().find(|((_, id), _)| *id == 0).unwrap().1
+    }
+
+    // Proves that samples and gaps that cover all numbers leave nothing unexplained.
+    #[test]
+    fn a_covered_run_is_complete() {
+        let mut check = started();
+        assert_eq!(check.add_sample(RUN, 0, 9), None);
+        assert_eq!(check.add_gap(RUN, &gap(10, 5)), None);
+        assert_eq!(check.add_sample(RUN, 0, 15), None);
+        assert_eq!(check.add_gap(RUN, &gap(16, 2)), None);
+        let source = ended(check);
+        assert_eq!((source.recorded, source.lost, source.unexplained), (2, 7, 0));
+    }
+
+    // Proves that expected samples count the same together as one by one, after gaps that explain
+    // all missing numbers, some of them, or later ones.
+    #[test]
+    fn expected_runs_count_as_their_samples() {
+        let gaps = [vec![], vec![gap(9, 2)], vec![gap(9, 1), gap(10, 1)], vec![gap(10, 1)], vec![gap(12, 1)]];
+        let mut expected = 0;
+        for gaps in gaps {
+            for first in [8, 9, 11, u64::MAX - 2] {
+                let (mut by_run, mut by_sample) = (started(), started());
+                for gap in &gaps {
+                    assert_eq!((by_run.add_gap(RUN, gap), by_sample.add_gap(RUN, gap)), (None, None));
+                }
+                let finding = by_sample.add_sample(RUN, 0, first);
+                let rest = [first + 1, first + 2].map(|seq| by_sample.add_sample(RUN, 0, seq));
+                let is_clean = finding.is_none() && rest == [None, None];
+                assert!(!by_run.expects(RUN, 0, first) || is_clean, "{gaps:?} {first}");
+                if by_run.expects(RUN, 0, first) {
+                    expected += 1;
+                    assert_eq!(by_run.add_samples(RUN, 0, first, 2), None);
+                    assert_eq!(ended(by_run), ended(by_sample), "{gaps:?} {first}");
+                }
+            }
+        }
+        assert_eq!(expected, 3, "9 alone, 11 after the gaps that end there");
+    }
+
+    // Proves that missing, repeated and disordered numbers are found.
+    #[test]
+    fn contradictions_are_found() {
+        let mut check = started();
+        assert_eq!(check.add_sample(RUN, 0, 11), Some(SequenceFinding::Unexplained(2)));
+        assert_eq!(check.add_sample(RUN, 0, 11), Some(SequenceFinding::Repeated));
+        assert_eq!(check.add_sample(RUN, 0, 10), Some(SequenceFinding::Repeated));
+        assert_eq!(check.add_gap(RUN, &gap(3, 1)), Some(SequenceFinding::Repeated));
+        assert_eq!(check.add_gap(RUN, &gap(12, 2)), None);
+        assert_eq!(check.add_sample(RUN, 0, 16), Some(SequenceFinding::Unexplained(2)), "a gap too short");
+        let mut next = example();
+        next.sources[0].next_seq = 20;
+        assert_eq!(
+            check.begin_segment(&next),
+            [(0, SequenceFinding::Unexplained(3))],
+            "a segment is missing"
+        );
+        assert_eq!(ended(check).unexplained, 7);
+    }
+
+    // Proves that a flood of runs keeps few entries and correct sums, and that the current run
+    // keeps its numbers.
+    #[test]
+    fn a_flood_of_runs_is_added_up() {
+        let mut check = started();
+        let runs = 3 * SOURCES_KEPT_MAX as u64;
+        let mut header = example();
+        header.sources.truncate(1);
+        header.sources[0].next_seq = 9;
+        let mut most = 0;
+        for run in 0..runs {
+            header.run_id = run + 1;
+            assert_eq!(check.begin_segment(&header), []);
+            assert_eq!(check.add_sample(header.run_id, 0, 9), None);
+            assert_eq!(check.add_gap(header.run_id, &gap(12, 3)), None);
+            most = most.max(check.sources.len());
+        }
+        assert!(most <= SOURCES_KEPT_MAX + header.sources.len(), "{most}");
+        let (earlier, sources) = (check.earlier().clone(), check.finish());
+        let sum = |count: fn(&SourceCompleteness) -> u64| {
+            count(&earlier) + sources.iter().map(|(_, source)| count(source)).sum::<u64>()
+        };
+        assert_eq!(sum(|source| source.recorded), runs);
+        assert_eq!(sum(|source| source.lost), 3 * runs);
+        assert_eq!(sum(|source| source.unexplained), 2 * runs, "10 and 11 of each");
+    }
+}

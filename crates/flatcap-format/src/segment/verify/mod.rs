@@ -1,0 +1,7 @@
+//! Verification: is every frame intact and every sample accounted for?
+
+pub(super) mod batch_source;
+pub(super) mod completeness;
+pub(super) mod digest_check;
+pub(super) mod scan_pool;
+pub(super) mod verification;

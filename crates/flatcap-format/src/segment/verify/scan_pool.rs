@@ -1,0 +1,349 @@
+//! A pool of threads that scan a mapped segment chunk by chunk ahead of its reader. While the
+//! reader waits, it scans as well.
+//!
+//! The pool only saves time; it never changes the result of a verification. See [`BatchScan`].
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, available_parallelism, scope};
+
+use flatcap_stream::KindDeframer;
+
+use crate::mapped_file::MappedFile;
+use crate::segment::format::footer::Footer;
+use crate::segment::format::index::IndexEntry;
+use crate::segment::read::batch_scan::BatchScan;
+use crate::segment::read::reader::SegmentReader;
+
+/// Most workers on any host: one reader keeps up with this many.
+const WORKERS_MAX: usize = 7;
+/// Shortest file worth a thread: starting one takes as long as reading half a megabyte.
+const FILE_BYTES_MIN: u64 = 4 << 20;
+/// Longest chunk. The reader itself scans the rest of a longer index entry.
+const CHUNK_BYTES_MAX: u64 = 8 << 20;
+/// Chunks per thread that may be claimed or scanned ahead of the reader. Bounds the memory.
+const AHEAD_PER_THREAD: usize = 3;
+
+/// Returns the number of workers for a file on a host with so many processors available.
+fn worker_count(file_bytes: u64, processors: usize) -> usize {
+    if file_bytes < FILE_BYTES_MIN { 0 } else { processors.saturating_sub(1).min(WORKERS_MAX) }
+}
+
+/// Returns the chunks that an index names and that ascend, do not overlap and end at or before
+/// `limit`. The index is not trusted.
+pub(in crate::segment) fn chunks(index: &[IndexEntry], limit: u64) -> Vec<Range<u64>> {
+    let mut end = 0;
+    let mut chunks = Vec::new();
+    for entry in index {
+        if entry.offset >= end && entry.bytes > 0 && entry.end() <= limit {
+            end = entry.end();
+            chunks.push(entry.offset..end.min(entry.offset.saturating_add(CHUNK_BYTES_MAX)));
+        }
+    }
+    chunks
+}
+
+/// The threads that scan one file, and their work queue.
+#[derive(Debug)]
+pub(in crate::segment) struct ScanPool {
+    map: Arc<MappedFile>,
+    deframer: KindDeframer,
+    chunks: Vec<Range<u64>>, // ascending
+    workers: usize,
+    queue: Mutex<WorkQueue>,
+    changed: Condvar,
+}
+
+/// The chunks that are claimed or scanned.
+#[derive(Debug, Default)]
+struct WorkQueue {
+    passed: usize,                // chunks that the reader has taken or skipped
+    states: VecDeque<ChunkState>, // of the claimed chunks from there on
+    spare: Vec<BatchScan>,
+    is_stopped: bool,
+}
+
+#[derive(Debug)]
+enum ChunkState {
+    InProgress,
+    Done(BatchScan),
+}
+
+/// The next action of the reader at a chunk.
+enum ReaderAction {
+    Take(BatchScan),
+    Scan(usize, BatchScan),
+    Wait,
+}
+
+/// A claimed chunk. Dropping it marks the chunk as done, even if the scan panics.
+struct WorkItem<'a> {
+    pool: &'a ScanPool,
+    at: usize,
+    scan: BatchScan,
+}
+
+impl SegmentReader {
+    /// Returns a pool that scans this segment for the reader; none if it is not mapped or not
+    /// sealed.
+    pub(in crate::segment) fn scan_pool(&self) -> Option<ScanPool> {
+        let map = self.frames.window.mapped()?;
+        Some(ScanPool::new(Arc::clone(map), self.frames.deframer, self.footer()?, self.footer_offset()?))
+    }
+}
+
+impl ScanPool {
+    /// Creates a pool for a mapped segment whose footer is at `limit`.
+    pub(in crate::segment) fn new(
+        map: Arc<MappedFile>,
+        deframer: KindDeframer,
+        footer: &Footer,
+        limit: u64,
+    ) -> Self {
+        let workers = worker_count(map.bytes().len() as u64, available_parallelism().map_or(1, usize::from));
+        Self::from_parts(map, deframer, chunks(&footer.index, limit), workers)
+    }
+
+    pub(in crate::segment) fn from_parts(
+        map: Arc<MappedFile>,
+        deframer: KindDeframer,
+        chunks: Vec<Range<u64>>,
+        workers: usize,
+    ) -> Self {
+        Self { map, deframer, chunks, workers, queue: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Runs `read` while the workers scan. A worker that cannot be started is left out.
+    pub(in crate::segment) fn with_workers<T>(&self, read: impl FnOnce() -> T) -> T {
+        if self.workers == 0 {
+            return read();
+        }
+        scope(|scope| {
+            for number in 1..=self.workers {
+                let named = Builder::new().name(format!("scan-{number}"));
+                let _refused = named.spawn_scoped(scope, || self.work());
+            }
+            let _end = StopOnDrop(self);
+            read()
+        })
+    }
+
+    /// Takes the scan of the chunk that holds `offset`; `used` is exchanged for it and used again.
+    /// Returns false without workers, between chunks, or if the chunk was taken before: the reader
+    /// then scans by itself, up to [`scan_limit`](Self::scan_limit).
+    pub(in crate::segment) fn take_scan(&self, offset: u64, used: &mut BatchScan) -> bool {
+        let at = self.chunks.partition_point(|chunk| chunk.end <= offset);
+        if self.workers == 0 || self.chunks.get(at).is_none_or(|chunk| chunk.start > offset) {
+            return false;
+        }
+        let mut queue = self.lock_queue();
+        if at < queue.passed {
+            return false;
+        }
+        queue.skip_to(at);
+        self.changed.notify_all();
+        loop {
+            match queue.reader_action(self.chunks.len(), self.ahead_max()) {
+                ReaderAction::Take(scan) => {
+                    queue.spare.push(std::mem::replace(used, scan));
+                    self.changed.notify_all();
+                    return true;
+                }
+                ReaderAction::Scan(at, scan) => {
+                    drop(queue);
+                    self.scan_chunk(at, scan);
+                    queue = self.lock_queue();
+                }
+                ReaderAction::Wait => {
+                    queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    /// The offset up to which a reader at `offset` may scan by itself.
+    pub(in crate::segment) fn scan_limit(&self, offset: u64) -> u64 {
+        let at = self.chunks.partition_point(|chunk| chunk.end <= offset);
+        let chunk = self.chunks.get(at).filter(|_| self.workers > 0);
+        chunk.map_or(u64::MAX, |chunk| if chunk.start > offset { chunk.start } else { chunk.end })
+    }
+
+    /// The loop of a worker.
+    fn work(&self) {
+        let mut queue = self.lock_queue();
+        while !queue.is_stopped && queue.next_unclaimed() < self.chunks.len() {
+            if queue.states.len() >= self.ahead_max() {
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let (at, scan) = queue.claim();
+            drop(queue);
+            self.scan_chunk(at, scan);
+            queue = self.lock_queue();
+        }
+    }
+
+    fn scan_chunk(&self, at: usize, scan: BatchScan) {
+        let mut item = WorkItem { pool: self, at, scan };
+        let Some(chunk) = self.chunks.get(at) else { return };
+        let (from, to) = (usize::try_from(chunk.start), usize::try_from(chunk.end));
+        let (from, to) = (from.unwrap_or(usize::MAX), to.unwrap_or(usize::MAX));
+        self.map.populate(from, to.saturating_sub(from));
+        let bytes = self.map.bytes().get(from..to).unwrap_or_default();
+        item.scan.scan(self.deframer, bytes, chunk.start);
+    }
+
+    fn ahead_max(&self) -> usize {
+        (self.workers + 1) * AHEAD_PER_THREAD
+    }
+
+    fn lock_queue(&self) -> MutexGuard<'_, WorkQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WorkQueue {
+    /// The first chunk that is not claimed.
+    fn next_unclaimed(&self) -> usize {
+        self.passed + self.states.len()
+    }
+
+    /// The reader is at this chunk: drops the scans of the chunks before it.
+    fn skip_to(&mut self, at: usize) {
+        while self.passed < at {
+            if let Some(ChunkState::Done(scan)) = self.states.pop_front() {
+                self.spare.push(scan);
+            }
+            self.passed += 1;
+        }
+    }
+
+    fn claim(&mut self) -> (usize, BatchScan) {
+        let at = self.next_unclaimed();
+        self.states.push_back(ChunkState::InProgress);
+        (at, self.spare.pop().unwrap_or_default())
+    }
+
+    fn done(&mut self, at: usize, scan: BatchScan) {
+        match at.checked_sub(self.passed).and_then(|at| self.states.get_mut(at)) {
+            Some(slot) => *slot = ChunkState::Done(scan),
+            // The reader has passed this chunk meanwhile.
+            None => self.spare.push(scan),
+        }
+    }
+
+    /// Decides what the reader does at the first chunk that it has not passed.
+    fn reader_action(&mut self, chunk_count: usize, ahead_max: usize) -> ReaderAction {
+        match self.states.pop_front() {
+            Some(ChunkState::Done(scan)) => {
+                self.passed += 1;
+                return ReaderAction::Take(scan);
+            }
+            Some(slot @ ChunkState::InProgress) => self.states.push_front(slot),
+            None => {}
+        }
+        if self.next_unclaimed() < chunk_count && self.states.len() < ahead_max {
+            let (at, scan) = self.claim();
+            ReaderAction::Scan(at, scan)
+        } else {
+            ReaderAction::Wait
+        }
+    }
+}
+
+impl Drop for WorkItem<'_> {
+    fn drop(&mut self) {
+        self.pool.lock_queue().done(self.at, std::mem::take(&mut self.scan));
+        self.pool.changed.notify_all();
+    }
+}
+
+/// Stops the workers when the reading ends, even by a panic.
+struct StopOnDrop<'a>(&'a ScanPool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.lock_queue().is_stopped = true;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(entries: &[(u64, u64)]) -> Vec<IndexEntry> {
+        let entry = |(offset, bytes): &(u64, u64)| IndexEntry {
+            offset: *offset,
+            bytes: *bytes,
+            ..IndexEntry::default()
+        };
+        entries.iter().map(entry).collect()
+    }
+
+    // Proves that chunks ascend, stay below the limit and are bounded, even if the index lies.
+    #[test]
+    fn an_index_may_lie() {
+        let of = |index: &[(u64, u64)]| chunks(&entries(index), 1000);
+        assert_eq!(of(&[(0, 400), (400, 600)]), [0..400, 400..1000]);
+        assert_eq!(of(&[(0, 400), (300, 200), (400, 0), (500, 501), (500, 500)]), [0..400, 500..1000]);
+        assert_eq!(of(&[(900, 50), (0, 400), (u64::MAX, u64::MAX), (950, 50)]), [900..950, 950..1000]);
+        let endless = chunks(&entries(&[(5, u64::MAX)]), u64::MAX);
+        assert_eq!(endless.first(), Some(&(5..5 + CHUNK_BYTES_MAX)));
+    }
+
+    // Proves that only large files on several processors get workers.
+    #[test]
+    fn small_files_get_no_workers() {
+        assert_eq!([0, 1, 2, 8, 99].map(|processors| worker_count(1 << 30, processors)), [0, 0, 1, 7, 7]);
+        assert_eq!(worker_count(FILE_BYTES_MIN - 1, 8), 0);
+    }
+
+    /// Creates a file of empty frames without checksums, 4 zero bytes each, and a pool for it.
+    fn pool(workers: usize, chunks: Vec<Range<u64>>) -> (tempfile::NamedTempFile, ScanPool) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), vec![0; 4000]).unwrap();
+        let map = Arc::new(MappedFile::map(file.as_file()).unwrap());
+        let deframer = KindDeframer::new(flatcap_stream::ChecksumKind::None);
+        (file, ScanPool::from_parts(map, deframer, chunks, workers))
+    }
+
+    // Proves that each chunk is given once, that skipped chunks are never given, and that no way of
+    // reading hangs, with 1, 2 and 5 workers.
+    #[test]
+    fn readers_get_each_chunk_once() {
+        let chunks: Vec<Range<u64>> = (0..40).map(|at| at * 100..at * 100 + 96).collect();
+        for workers in [1, 2, 5] {
+            for step in [1, 3, 50] {
+                for stop in [0, 20, 40] {
+                    let (_file, pool) = pool(workers, chunks.clone());
+                    pool.with_workers(|| {
+                        let mut scan = BatchScan::default();
+                        for at in (0..stop).step_by(step) {
+                            let (offset, end) = (at * 100 + 40, at * 100 + 96);
+                            assert_eq!(pool.scan_limit(offset), end);
+                            assert!(pool.take_scan(offset, &mut scan));
+                            assert_eq!(scan.end(), end);
+                            assert!(!pool.take_scan(offset, &mut scan), "returned once");
+                            assert!(!pool.take_scan(end + 1, &mut scan), "between two chunks");
+                            assert_eq!(pool.scan_limit(end + 1), if at == 39 { u64::MAX } else { end + 4 });
+                        }
+                    });
+                    let queue = pool.lock_queue();
+                    let scans = queue.spare.len() + queue.states.len();
+                    assert!(scans <= pool.ahead_max() + workers + 2, "{scans} scans, {workers} workers");
+                }
+            }
+        }
+    }
+
+    // Proves that a claimed chunk counts as done even if it is dropped without a scan.
+    #[test]
+    fn dropped_work_items_are_done() {
+        let (_file, pool) = pool(1, vec![0..96, 100..196]);
+        let (at, scan) = pool.lock_queue().claim();
+        drop(WorkItem { pool: &pool, at, scan });
+        assert!(pool.take_scan(0, &mut BatchScan::default()));
+    }
+}

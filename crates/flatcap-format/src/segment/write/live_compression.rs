@@ -1,0 +1,325 @@
+//! Compresses frames while they are recorded: each write of whole frames becomes one block, which
+//! is written immediately.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flatcap_stream::{ChecksumKind, Framer, SliceFramer};
+
+use super::appender::{into_io, write_all};
+use super::sealed::SealedSegment;
+use crate::block::{BlockEncoder, SourceCompression};
+use crate::segment::format::block_table::BlockTable;
+use crate::segment::format::footer::{BlockEntry, Footer, footer_and_trailer};
+use crate::segment::format::header::{COMPRESSED_CHECKSUM, SegmentHeader, SourceInfo};
+use crate::segment::format::segment_name::SegmentName;
+use crate::storage::StorageFile;
+
+/// Blocks after which the next segment should begin: their entries take 24 MiB in the footer.
+const BLOCKS_MAX: usize = 1 << 20;
+/// Overhead of a block whose frames do not shrink, at most: groups, parts, and its table entry.
+const BLOCK_EXTRA_BYTES: u64 = 512;
+/// Usual size of a write.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// Compresses the segments of a run, one after the other. Clones share the same encoder.
+#[derive(Clone)]
+pub struct LiveCompressor(Arc<Mutex<LiveEncoder>>);
+
+struct LiveEncoder {
+    encoder: BlockEncoder,
+    frames: Vec<u8>, // of the current block, concatenated
+}
+
+impl fmt::Debug for LiveCompressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveCompressor").finish_non_exhaustive()
+    }
+}
+
+impl LiveCompressor {
+    /// Creates a compressor for the sources of this header and for later ones, with these options.
+    pub fn new(ways: SourceCompression, header: &SegmentHeader) -> Self {
+        let encoding =
+            LiveEncoder { encoder: BlockEncoder::new(ways), frames: Vec::with_capacity(WRITE_BYTES) };
+        let compressor = Self(Arc::new(Mutex::new(encoding)));
+        header.sources.iter().for_each(|source| compressor.describe(source));
+        compressor
+    }
+
+    /// Creates a compressor with the default options for all sources.
+    pub fn with_defaults(header: &SegmentHeader) -> Self {
+        Self::new(SourceCompression::default(), header)
+    }
+
+    fn describe(&self, source: &SourceInfo) {
+        if !source.is_opaque() {
+            self.lock().encoder.set_schema(source.id, &source.root, &source.schema);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LiveEncoder> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The compressed file of one segment while it is written.
+#[derive(Debug)]
+pub(in crate::segment) struct SegmentCompressor {
+    compressor: LiveCompressor,
+    header_frame: Vec<u8>, // the header's frame, until the first block is written
+    table: BlockTable,
+}
+
+impl SegmentCompressor {
+    /// Begins a new file.
+    ///
+    /// # Errors
+    /// The header is too long for a frame.
+    pub(in crate::segment) fn begin(compressor: LiveCompressor, header: &SegmentHeader) -> io::Result<Self> {
+        header.sources.iter().for_each(|source| compressor.describe(source));
+        let mut header_frame = Vec::new();
+        let payload = header.without_schemas().encode_compressed();
+        COMPRESSED_CHECKSUM.frame_and_write(&mut header_frame, &payload).map_err(into_io)?;
+        Ok(Self { compressor, header_frame, table: BlockTable::while_recording() })
+    }
+
+    /// Continues a file that holds the blocks of this table.
+    pub(in crate::segment) fn resume(table: BlockTable, header: &SegmentHeader) -> Self {
+        Self { compressor: LiveCompressor::with_defaults(header), header_frame: Vec::new(), table }
+    }
+
+    /// Adds a source that is not in the header.
+    pub(in crate::segment) fn describe(&self, source: &SourceInfo) {
+        self.compressor.describe(source);
+    }
+
+    /// Length of the file so far, in bytes.
+    pub(in crate::segment) fn stored_bytes(&self) -> u64 {
+        self.table.bytes()
+    }
+
+    /// Returns whether it has the most blocks that it should have.
+    pub(in crate::segment) fn has_max_blocks(&self) -> bool {
+        self.table.len() >= BLOCKS_MAX
+    }
+
+    /// Space to keep free for the end of the file. `raw_bytes` is that for the end of the raw
+    /// segment: a block of these bytes, a footer that repeats them, and the table of blocks.
+    pub(in crate::segment) fn reserve_bytes(&self, raw_bytes: u64) -> u64 {
+        3 * raw_bytes + BLOCK_EXTRA_BYTES + (self.table.len() * size_of::<BlockEntry>()) as u64
+    }
+
+    /// Compresses whole frames into a block and writes it with `write`, which also gets the new
+    /// length of the file. If that fails, nothing has changed here.
+    ///
+    /// # Errors
+    /// Those of [`Encoder::encode`] and of `write`.
+    pub(in crate::segment) fn append(
+        &mut self,
+        pieces: &[IoSlice<'_>],
+        checksum: ChecksumKind,
+        write: impl FnOnce(u64, &mut [IoSlice<'_>]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut encoding = self.compressor.lock();
+        let raw_bytes = encoding.gather(pieces);
+        let LiveEncoder { encoder, frames } = &mut *encoding;
+        let payload = encoder.encode(frames, self.table.raw_end(), checksum)?;
+        let head = COMPRESSED_CHECKSUM.header(payload).map_err(into_io)?;
+        let (header_bytes, bytes) =
+            (self.header_frame.len() as u64, (head.as_bytes().len() + payload.len()) as u64);
+        let end = self.table.bytes() + header_bytes + bytes;
+        write(end, &mut [&self.header_frame, head.as_bytes(), payload].map(IoSlice::new))?;
+        self.table.add_other_bytes(header_bytes);
+        self.header_frame = Vec::new();
+        self.table.add(raw_bytes, bytes, encoder.sizes())
+    }
+
+    /// The same for the last frames, which seal the segment and include its footer `raw`. Then
+    /// writes the file's own footer and trailer. Returns the length of the file.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    pub(in crate::segment) fn append_last(
+        &mut self,
+        pieces: &[IoSlice<'_>],
+        raw: &Footer,
+        write: impl FnOnce(&mut [IoSlice<'_>]) -> io::Result<()>,
+    ) -> io::Result<u64> {
+        let mut encoding = self.compressor.lock();
+        let raw_bytes = encoding.gather(pieces);
+        let LiveEncoder { encoder, frames } = &mut *encoding;
+        // Space for the frame header, followed by the block and the end of the file.
+        let mut end = vec![0; COMPRESSED_CHECKSUM.frame_bytes(0)];
+        encoder.append(frames, self.table.raw_end(), raw.header.checksum, &mut end)?;
+        COMPRESSED_CHECKSUM.frame_in_place(&mut end).map_err(into_io)?;
+        // A copy: if the disk is full, the caller tries again with a shorter footer.
+        let mut table = self.table.clone();
+        table.add(raw_bytes, end.len() as u64, encoder.sizes())?;
+        let bytes = append_end(&mut table, raw, &mut end)?;
+        write(&mut [IoSlice::new(&end)])?;
+        Ok(bytes)
+    }
+}
+
+impl LiveEncoder {
+    /// Concatenates frames. Returns their length in bytes.
+    fn gather(&mut self, pieces: &[IoSlice<'_>]) -> u64 {
+        self.frames.clear();
+        for piece in pieces {
+            self.frames.extend_from_slice(piece);
+        }
+        self.frames.len() as u64
+    }
+}
+
+/// Appends the frames of a compressed file's footer and trailer to `out`. Returns the length of the
+/// file with them. `raw` is the footer of the raw segment.
+fn append_end(table: &mut BlockTable, raw: &Footer, out: &mut Vec<u8>) -> io::Result<u64> {
+    let footer = table.footer(raw.header.without_schemas(), raw);
+    let (payload, trailer) = footer_and_trailer(&footer)?;
+    let bytes =
+        COMPRESSED_CHECKSUM.frame_bytes(payload.len()) + COMPRESSED_CHECKSUM.frame_bytes(trailer.len());
+    out.reserve(bytes);
+    for payload in [payload, trailer] {
+        COMPRESSED_CHECKSUM.frame_and_write(out, &payload).map_err(into_io)?;
+    }
+    Ok(footer.bytes + bytes as u64)
+}
+
+/// Writes footer and trailer of a compressed file after the last block of its table. `raw` is the
+/// footer of the raw segment.
+///
+/// # Errors
+/// The error of the storage.
+pub(in crate::segment) fn seal_after_blocks(
+    name: SegmentName,
+    file: Arc<dyn StorageFile>,
+    mut table: BlockTable,
+    raw: &Footer,
+) -> io::Result<SealedSegment> {
+    let mut end = Vec::new();
+    let bytes = append_end(&mut table, raw, &mut end)?;
+    write_all(&file, &mut [IoSlice::new(&end)])?;
+    Ok(SealedSegment::new(name, file, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use crate::segment::format::header::tests::example;
+    use crate::segment::recover::segment_recovery::recover;
+    use crate::segment::verify::verification::tests::{Act, acts, written, written_as};
+    use crate::segment::{
+        Advance, FrameKind, Leftovers, SegmentName, SegmentOptions, SegmentReader, Verification,
+        VerificationReport,
+    };
+
+    use super::*;
+    use crate::storage::Folder;
+    use crate::testing::effort;
+
+    fn verdict(path: &Path) -> VerificationReport {
+        let mut verification = Verification::default();
+        verification.verify(&mut SegmentReader::open(path).unwrap(), false, &mut |_| {}).unwrap();
+        verification.finish()
+    }
+
+    /// Reads the new frames, as they were written.
+    fn read_on(reader: &mut SegmentReader, seen: &mut Vec<u8>) {
+        while let Some(advance) = reader.advance().unwrap() {
+            let Advance::Frame(at) = advance else { panic!("{advance:?}") };
+            reader.copy_frame(at, seen);
+        }
+        assert_eq!(reader.tail(), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(effort::of(12, 48)))]
+        // Proves that a segment compressed while it is written reads as the uncompressed one, byte
+        // for byte, also while it grows. Method: random segments, and a reader that follows from
+        // the header on.
+        #[test]
+        fn compressing_while_writing_changes_nothing(acts in acts()) {
+            let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+            let plain = written(folders[0].path(), &acts);
+            let raw = std::fs::read(&plain).unwrap();
+            let (mut follower, mut seen) = (None, Vec::new());
+            let options = SegmentOptions { compressor: Some(LiveCompressor::with_defaults(&example())), ..SegmentOptions::default() };
+            let path = written_as(folders[1].path(), &acts, options, &mut |path| {
+                let reader = follower.get_or_insert_with(|| SegmentReader::open(path).unwrap());
+                read_on(reader, &mut seen);
+            });
+            let mut reader = follower.unwrap();
+            read_on(&mut reader, &mut seen);
+            prop_assert!(seen == raw, "{} bytes of {}", seen.len(), raw.len());
+            let reader = SegmentReader::open(&path).unwrap();
+            let segment = reader.compressed().unwrap();
+            prop_assert_eq!((segment.flaw(), segment.has_small_blocks()), (None, true));
+            let mut whole = vec![0; raw.len()];
+            reader.decompressed().unwrap().read_all_at(&mut whole, 0).unwrap();
+            prop_assert!(whole == raw && segment.raw_bytes() == raw.len() as u64);
+            let of_compressed = verdict(&path);
+            std::fs::copy(&plain, &path).unwrap();
+            prop_assert_eq!(of_compressed, verdict(&path));
+        }
+    }
+
+    /// Sums up the length of each source's frames.
+    fn raw_bytes(path: &Path) -> BTreeMap<u16, u64> {
+        let (mut reader, mut sums) = (SegmentReader::open(path).unwrap(), BTreeMap::new());
+        while let Some(advance) = reader.advance().unwrap() {
+            let Advance::Frame(at) = advance else { panic!("{advance:?}") };
+            let sample = reader.sample(at).filter(|_| at.kind == FrameKind::Telemetry);
+            if let Some(sample) = sample {
+                *sums.entry(sample.source).or_default() += at.bytes as u64;
+            }
+        }
+        sums
+    }
+
+    // Proves that a recovery computes the sizes of sources from the blocks alone. Method: a segment
+    // compressed while recording, cut before its footer, before its last block, and in the middle.
+    #[test]
+    fn a_recovery_knows_the_sizes_of_sources() {
+        let folder = tempfile::tempdir().unwrap();
+        let acts: Vec<Act> = (0..8)
+            .flat_map(|at| {
+                [Act::Samples { source: at % 2, count: 30, body: 50 + usize::from(at) }, Act::Index]
+            })
+            .collect();
+        let options = SegmentOptions {
+            compressor: Some(LiveCompressor::with_defaults(&example())),
+            ..SegmentOptions::default()
+        };
+        let path = written_as(folder.path(), &acts, options, &mut |_| {});
+        let name = SegmentName::parse(path.file_name().unwrap().to_str().unwrap()).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let reader = SegmentReader::open(&path).unwrap();
+        let (blocks, sizes) =
+            (reader.compressed().unwrap().blocks(), reader.compressed().unwrap().sizes().to_vec());
+        assert!(sizes.len() == 2 && raw_bytes(&path).len() == 2);
+        let last = blocks.last().unwrap();
+        for (cut, is_all) in
+            [(last.end(), true), (last.offset, true), (blocks[blocks.len() / 2].end(), false)]
+        {
+            std::fs::write(&path, &bytes[..usize::try_from(cut).unwrap()]).unwrap();
+            let torn = SegmentReader::open(&path).unwrap();
+            assert!(torn.compressed().unwrap().sizes().is_empty(), "the sizes are unknown");
+            let storage = Folder(folder.path().to_owned());
+            let recovered = recover(&storage, name, &Leftovers::default(), false).unwrap();
+            assert!(recovered.sealed.is_some() && recovered.set_aside.is_empty(), "{recovered:?}");
+            let reader = SegmentReader::open(&path).unwrap();
+            let found = reader.compressed().unwrap().sizes();
+            assert!((found == sizes) == is_all, "{cut}: {found:?} {sizes:?}");
+            let of_frames = raw_bytes(&path);
+            assert!(found.iter().all(|size| of_frames.get(&size.source) == Some(&size.raw_bytes)));
+            assert!(found.len() == 2 && found.iter().all(|size| size.stored_bytes > 0));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Preallocation of disk space for a growing file: ahead of the writes, and always with space for
+//! the end of the file.
+
+use std::io;
+
+use crate::storage::StorageFile;
+
+/// Default step, in bytes: each step is a system call.
+const RESERVE_STEP: u64 = 1 << 20;
+/// Smallest step, in bytes: small disks have small segments.
+const RESERVE_STEP_MIN: u64 = 64 << 10;
+
+/// Disk space that is preallocated in steps, ahead of the writes.
+#[derive(Debug)]
+pub(in crate::segment) struct Preallocation {
+    step: u64,
+    end: u64,
+    is_supported: bool,
+}
+
+impl Preallocation {
+    /// Preallocates nothing yet. `step` is in bytes; 0 for the default.
+    pub(in crate::segment) fn new(step: u64) -> Self {
+        let step = if step == 0 { RESERVE_STEP } else { step.max(RESERVE_STEP_MIN) };
+        Self { step, end: 0, is_supported: true }
+    }
+
+    /// The file was truncated, and the preallocated space with it.
+    pub(in crate::segment) fn reset(&mut self) {
+        self.end = 0;
+    }
+
+    /// Preallocates space up to `end`, and for sealing the segment after it. Called before each
+    /// write. If the storage does not support preallocation, it is not asked again.
+    pub(in crate::segment) fn ensure(
+        &mut self,
+        end: u64,
+        seal_bytes: u64,
+        file: &dyn StorageFile,
+    ) -> io::Result<()> {
+        let least = end + seal_bytes;
+        if !self.is_supported || least <= self.end {
+            return Ok(());
+        }
+        let wanted = least.next_multiple_of(self.step);
+        // Near the end of the disk there may be less than a whole step left.
+        let result = file.preallocate(wanted).map(|()| wanted).or_else(|error| {
+            if is_storage_full(&error) { file.preallocate(least).map(|()| least) } else { Err(error) }
+        });
+        match result {
+            Ok(end) => self.end = end,
+            Err(error) if is_storage_full(&error) => return Err(into_storage_full(error)),
+            Err(_) => self.is_supported = false,
+        }
+        Ok(())
+    }
+}
+
+/// Converts the error to the kind `StorageFull`.
+pub(in crate::segment) fn into_storage_full(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::StorageFull {
+        error
+    } else {
+        io::Error::new(io::ErrorKind::StorageFull, error)
+    }
+}
+
+/// Returns whether an error means that there is no space: on the disk, within a quota, or below the
+/// largest file size.
+pub(in crate::segment) fn is_storage_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}

@@ -1,0 +1,511 @@
+//! Writes one segment: appends frames, counts them, and seals it.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use flatcap_stream::{ChecksumKind, Framer, SliceFramer, StreamWriter};
+
+use super::appender::{Appender, into_io};
+use super::live_compression::{LiveCompressor, SegmentCompressor};
+use super::preallocation::{Preallocation, into_storage_full, is_storage_full};
+use super::sealed::SealedSegment;
+use crate::segment::format::control_frames::{Attachment, ClockSync, Gap, Marker};
+use crate::segment::format::footer::{Footer, footer_and_trailer};
+use crate::segment::format::footer_totals::{FooterTotals, SampleSpan};
+use crate::segment::format::header::{SegmentHeader, SourceInfo};
+use crate::segment::format::segment_counts::SegmentCounts;
+use crate::segment::format::segment_name::SegmentName;
+use crate::segment::open::header_copy;
+use crate::storage::{Storage, StorageFile};
+
+/// Space for the gaps, clock pairings and indexes that may be written when the disk is full...
+const GAPS_RESERVE_BYTES: u64 = 16 << 10;
+/// ...and per source for a last gap, and its counts in the footer.
+const SOURCE_RESERVE_BYTES: u64 = 1 << 10;
+/// Space per source for the latency histograms in a footer: 16 bytes per bucket, and some hundred
+/// buckets in use in each of two histograms. If they take more and the disk is full, the footer is
+/// written without them.
+const LATENCIES_RESERVE_BYTES: u64 = 16 << 10;
+/// A sample adds at most two buckets.
+const SAMPLE_BUCKETS_BYTES: u64 = 32;
+/// Space of an index entry in a footer, and of each source in it.
+const ENTRY_BYTES: u64 = 128;
+const ENTRY_SOURCE_BYTES: u64 = 24;
+
+/// Writes one segment. The first error ends it, unless the disk is full: then nothing was written,
+/// and footer and trailer still fit into the space that was kept for them.
+#[derive(Debug)]
+pub struct SegmentWriter {
+    name: SegmentName,
+    header: SegmentHeader,
+    file: Arc<dyn StorageFile>,
+    stream: StreamWriter<'static, Appender, ChecksumKind>,
+    compressor: Option<SegmentCompressor>, // if it is compressed while it is recorded
+    copy: Option<Attachment>,              // of the header, until it is written
+    header_bytes: u64,
+    counts: SegmentCounts,
+    reserve: Preallocation,
+}
+
+/// Options for writing a segment.
+#[derive(Debug, Clone, Default)]
+pub struct SegmentOptions {
+    /// Step in bytes in which space is preallocated; 0 preallocates only the space for footer and
+    /// trailer.
+    pub preallocate: u64,
+    /// Compresses the segment while it is recorded; none: frames are written as they are.
+    pub compressor: Option<LiveCompressor>,
+    /// Writes a second copy of the header with an Index frame, as protection until there is a
+    /// footer.
+    pub copies_header: bool,
+}
+
+/// The space that a write may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WriteSpace {
+    /// New space, preallocated before the write.
+    Preallocated,
+    /// The reserved space, if there is no other.
+    Reserved,
+}
+
+/// Whole frames to be appended.
+#[derive(Debug)]
+pub struct Frames<'a, 'b> {
+    /// Their bytes, in pieces.
+    pub pieces: &'a mut [IoSlice<'b>],
+    /// Their headers (length and stored checksum), concatenated, in pieces.
+    pub headers: &'a [&'b [u8]],
+    /// Number of frames.
+    pub count: u64,
+}
+
+impl SegmentWriter {
+    /// Creates the file and writes the header and the attachments. `preallocate` is the step in
+    /// bytes in which space is preallocated; 0 preallocates only the space for footer and trailer.
+    ///
+    /// # Errors
+    /// The error of the storage. The file is then removed.
+    pub fn create(
+        storage: &dyn Storage,
+        name: SegmentName,
+        header: SegmentHeader,
+        attachments: &[Attachment],
+        preallocate: u64,
+    ) -> io::Result<Self> {
+        Self::create_with(
+            storage,
+            name,
+            header,
+            attachments,
+            SegmentOptions { preallocate, ..SegmentOptions::default() },
+        )
+    }
+
+    /// The same, with all options.
+    ///
+    /// # Errors
+    /// The error of the storage. The file is then removed.
+    pub fn create_with(
+        storage: &dyn Storage,
+        name: SegmentName,
+        header: SegmentHeader,
+        attachments: &[Attachment],
+        options: SegmentOptions,
+    ) -> io::Result<Self> {
+        let file = storage.create(&name.to_string())?;
+        let counts = SegmentCounts::new(&header);
+        let compressor =
+            options.compressor.map(|compressor| SegmentCompressor::begin(compressor, &header)).transpose()?;
+        let mut segment = Self::resume(name, header, file, counts);
+        segment.compressor = compressor;
+        segment.reserve = Preallocation::new(options.preallocate);
+        if options.copies_header {
+            let mut frame = Vec::new();
+            let payload = segment.header.encode();
+            segment.header.checksum.frame_and_write(&mut frame, &payload).map_err(into_io)?;
+            segment.copy = Some(header_copy::attachment(&segment.header, frame));
+        }
+        // Reserve the space for the end from the start: otherwise, if the disk fills up now, the
+        // segment could not be sealed.
+        let begun = segment.begin(attachments).and_then(|()| segment.reserve_end());
+        if let Err(error) = begun {
+            // Otherwise each attempt on a full disk would leave an empty file.
+            let _best_effort = storage.remove(&name.to_string());
+            return Err(error);
+        }
+        Ok(segment)
+    }
+
+    /// Continues a file whose frames were counted by a full scan.
+    pub(in crate::segment) fn resume(
+        name: SegmentName,
+        header: SegmentHeader,
+        file: Arc<dyn StorageFile>,
+        counts: SegmentCounts,
+    ) -> Self {
+        let stream = StreamWriter::new(Appender(Arc::clone(&file)), header.checksum);
+        Self {
+            name,
+            header_bytes: header.encode().len() as u64,
+            reserve: Preallocation::new(0),
+            compressor: None,
+            copy: None,
+            header,
+            file,
+            stream,
+            counts,
+        }
+    }
+
+    /// From now on writes into blocks after those in the file, if there is a compressor.
+    pub(in crate::segment) fn with_compressor(mut self, compressor: Option<SegmentCompressor>) -> Self {
+        self.compressor = compressor;
+        self
+    }
+
+    pub(in crate::segment) fn begin(&mut self, attachments: &[Attachment]) -> io::Result<()> {
+        let payload = self.header.encode();
+        self.write_payload(&payload, WriteSpace::Reserved)?;
+        for attachment in attachments {
+            self.write_payload(&attachment.encode(), WriteSpace::Reserved)?;
+        }
+        self.counts.begin_content();
+        Ok(())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> SegmentName {
+        self.name
+    }
+
+    /// Its header.
+    pub fn header(&self) -> &SegmentHeader {
+        &self.header
+    }
+
+    /// Bytes of its frames so far, before compression.
+    pub fn bytes(&self) -> u64 {
+        self.counts.bytes()
+    }
+
+    /// Bytes of its file so far.
+    pub fn stored_bytes(&self) -> u64 {
+        self.compressor.as_ref().map_or(self.counts.bytes(), SegmentCompressor::stored_bytes)
+    }
+
+    /// Returns whether it has the most blocks that a segment should have.
+    pub fn has_max_blocks(&self) -> bool {
+        self.compressor.as_ref().is_some_and(SegmentCompressor::has_max_blocks)
+    }
+
+    /// Frames written so far.
+    pub fn frames(&self) -> u64 {
+        self.counts.frames()
+    }
+
+    /// Estimates the bytes of footer and trailer: the footer repeats the header, its totals take
+    /// some kilobytes per source, most of them histograms, and an index entry takes some hundred
+    /// bytes.
+    pub fn seal_bytes(&self) -> u64 {
+        const TOTALS_BYTES: u64 = 4 << 10;
+        let sources = self.counts.totals().len() as u64;
+        self.header_bytes + TOTALS_BYTES * sources + self.index_bytes(sources)
+    }
+
+    /// Estimates the bytes of the index in the footer.
+    fn index_bytes(&self, sources: u64) -> u64 {
+        (ENTRY_BYTES + ENTRY_SOURCE_BYTES * sources) * self.counts.intervals()
+    }
+
+    /// Checksum of its frames.
+    pub fn checksum(&self) -> ChecksumKind {
+        self.header.checksum
+    }
+
+    /// Returns whether anything follows the header and its attachments.
+    pub fn has_content(&self) -> bool {
+        self.counts.has_content()
+    }
+
+    /// The file, to be synced by another thread.
+    pub fn file(&self) -> Arc<dyn StorageFile> {
+        Arc::clone(&self.file)
+    }
+
+    /// Disk space that the file occupies now, in bytes.
+    ///
+    /// # Errors
+    /// The error of the storage.
+    pub fn allocated(&self) -> io::Result<u64> {
+        self.file.allocated()
+    }
+
+    /// Bytes that no Index frame covers yet; none without such frames.
+    pub fn unindexed_bytes(&self) -> Option<u64> {
+        self.counts.has_unindexed().then(|| self.counts.interval().bytes)
+    }
+
+    /// Appends whole frames.
+    ///
+    /// # Errors
+    /// The error of the storage. After [`io::ErrorKind::StorageFull`] nothing was written, and the
+    /// segment may be sealed. After any other error it is unknown how much was written, and the
+    /// segment must not be written to again.
+    pub fn append(&mut self, frames: Frames<'_, '_>) -> io::Result<()> {
+        let Frames { pieces, headers, count } = frames;
+        let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.write(pieces, WriteSpace::Preallocated)?;
+        for headers in headers {
+            self.counts.add_frames(headers, 0, 0);
+        }
+        self.counts.add_frames(&[], count, bytes);
+        Ok(())
+    }
+
+    /// Appends gaps, into the reserved space if there is no other.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    pub fn append_gaps(&mut self, gaps: &[Gap]) -> io::Result<()> {
+        for gap in gaps {
+            self.write_payload(&gap.encode(), WriteSpace::Reserved)?;
+            self.counts.add_gap(gap);
+        }
+        Ok(())
+    }
+
+    /// Appends a new clock pairing.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    pub fn append_clock_sync(&mut self, sync: &ClockSync) -> io::Result<()> {
+        self.write_payload(&sync.encode(), WriteSpace::Reserved)?;
+        self.header.add_clocks(sync.clocks);
+        Ok(())
+    }
+
+    /// Appends a marker.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    pub fn append_marker(&mut self, marker: &Marker) -> io::Result<()> {
+        self.write_payload(&marker.encode(), WriteSpace::Preallocated)
+    }
+
+    /// Appends a named file.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    pub fn append_attachment(&mut self, attachment: &Attachment) -> io::Result<()> {
+        self.write_payload(&attachment.encode(), WriteSpace::Preallocated)
+    }
+
+    /// Appends the descriptor of a source that is not in the header. Must come before its first
+    /// sample.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append). `InvalidInput` if the id is taken or there are too many
+    /// sources: nothing was written.
+    pub fn append_source(&mut self, source: SourceInfo) -> io::Result<()> {
+        if self.header.source(source.id).is_some() || !self.header.can_add_source(&source) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let payload = source.encode();
+        // The footer repeats it.
+        self.header_bytes += payload.len() as u64;
+        if let Some(compressor) = &self.compressor {
+            compressor.describe(&source);
+        }
+        self.write_payload(&payload, WriteSpace::Preallocated)?;
+        self.counts.add_source(source.id);
+        self.header.add_source(source);
+        Ok(())
+    }
+
+    /// Ends the interval with an Index frame. The file is known to be on disk up to
+    /// `synced_offset`.
+    ///
+    /// # Errors
+    /// Those of [`append`](Self::append).
+    pub fn append_index(&mut self, synced_offset: u64) -> io::Result<()> {
+        self.append_header_copy()?;
+        let index = self.counts.close_interval(synced_offset);
+        self.write_payload(&index.encode(), WriteSpace::Reserved)
+    }
+
+    /// Appends the copy of the header once the segment is long enough. If the disk is full, the
+    /// next Index frame tries again.
+    fn append_header_copy(&mut self) -> io::Result<()> {
+        let bytes = self.counts.bytes();
+        let Some(copy) = self.copy.take_if(|copy| header_copy::is_due(bytes, copy.content.len())) else {
+            return Ok(());
+        };
+        match self.append_attachment(&copy) {
+            Err(error) if is_storage_full(&error) => {
+                self.copy = Some(copy);
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Counts appended samples: `count` of one source with consecutive numbers.
+    pub fn count_samples(&mut self, source: u16, count: u64, span: SampleSpan) {
+        self.counts.add_samples(source, count, span);
+    }
+
+    /// Counts an appended gap.
+    pub fn count_gap(&mut self, gap: &Gap) {
+        self.counts.add_gap(gap);
+    }
+
+    /// The totals of one source, for values that only the recorder knows.
+    pub fn totals_mut(&mut self, source: u16) -> Option<&mut FooterTotals> {
+        self.counts.totals_mut(source)
+    }
+
+    /// Takes over the counts that exist only in the footer of a segment whose frames were copied
+    /// into this one.
+    pub(in crate::segment) fn copy_totals(&mut self, totals: &[FooterTotals]) {
+        for old in totals {
+            if let Some(new) = self.counts.totals_mut(old.source) {
+                (new.missed, new.incomplete) = (old.missed, old.incomplete);
+                (new.lateness, new.read_duration) = (old.lateness.clone(), old.read_duration.clone());
+            }
+        }
+    }
+
+    /// Writes footer and trailer.
+    ///
+    /// # Errors
+    /// The error of the storage. The segment then stays as it is, unsealed.
+    pub fn seal(self) -> io::Result<SealedSegment> {
+        self.end(false)
+    }
+
+    /// Writes footer and trailer of a segment that is completed after a crash.
+    ///
+    /// # Errors
+    /// The error of the storage. The segment then stays as it is, unsealed.
+    pub fn seal_recovered(self) -> io::Result<SealedSegment> {
+        self.end(true)
+    }
+
+    fn end(mut self, recovered: bool) -> io::Result<SealedSegment> {
+        let frames = self.counts.frames();
+        let (totals, index) = self.counts.finish();
+        let mut footer = Footer {
+            header: self.header.clone(),
+            totals,
+            frames,
+            bytes: self.counts.bytes(),
+            reorder_window_ns: self.counts.reorder_window_ns(),
+            recovered,
+            index,
+            blocks: Vec::new(),
+            sizes: Vec::new(),
+            small_blocks: false,
+        };
+        let written = match self.write_end(&footer) {
+            // The reserved space is too small for these histograms: better a footer without them
+            // than none.
+            Err(error) if is_storage_full(&error) => {
+                footer.totals.iter_mut().for_each(FooterTotals::clear_latencies);
+                self.write_end(&footer)?
+            }
+            written => written?,
+        };
+        Ok(SealedSegment::new(self.name, self.file, written))
+    }
+
+    /// Writes footer and trailer. Returns the length of the file.
+    fn write_end(&mut self, footer: &Footer) -> io::Result<u64> {
+        let (payload, trailer) = footer_and_trailer(footer)?;
+        // One write, so that a footer without its trailer appears only after a crash.
+        let headers = [self.frame_header(&payload)?, self.frame_header(&trailer)?];
+        let [footer_head, trailer_head] = &headers;
+        let mut pieces =
+            [footer_head.as_bytes(), &payload, trailer_head.as_bytes(), &trailer].map(IoSlice::new);
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let stored = self.stored_bytes();
+        let Self { stream, compressor, .. } = &mut *self;
+        let mut write = |pieces: &mut [IoSlice<'_>]| stream.write_framed(pieces).map_err(into_io);
+        let written = match compressor {
+            None => write(&mut pieces).map(|()| footer.bytes + bytes as u64),
+            Some(compressor) => compressor.append_last(&pieces, footer, write),
+        };
+        written.map_err(|error| self.undo_write(stored, error))
+    }
+
+    /// Writes one frame of the recorder's own.
+    fn write_payload(&mut self, payload: &[u8], space: WriteSpace) -> io::Result<()> {
+        let head = self.frame_header(payload)?;
+        self.write(&mut [IoSlice::new(head.as_bytes()), IoSlice::new(payload)], space)?;
+        self.counts.add_frames(head.as_bytes(), 1, (head.as_bytes().len() + payload.len()) as u64);
+        Ok(())
+    }
+
+    fn frame_header(&self, payload: &[u8]) -> io::Result<flatcap_stream::FrameHeader> {
+        self.header.checksum.header(payload).map_err(into_io)
+    }
+
+    /// Writes whole frames, or none of them if there is no space.
+    fn write(&mut self, pieces: &mut [IoSlice<'_>], space: WriteSpace) -> io::Result<()> {
+        let (stored, keep) = (self.stored_bytes(), self.reserve_bytes());
+        let Self { stream, compressor, reserve, file, header, .. } = self;
+        let mut has_space = space == WriteSpace::Reserved;
+        let mut write = |end: u64, pieces: &mut [IoSlice<'_>]| {
+            if !has_space {
+                reserve.ensure(end, keep, &**file)?;
+                has_space = true;
+            }
+            stream.write_framed(pieces).map_err(into_io)
+        };
+        let written = match compressor {
+            None => {
+                let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+                write(stored + bytes, pieces)
+            }
+            Some(compressor) => compressor.append(pieces, header.checksum, write),
+        };
+        match written {
+            Err(error) if has_space => Err(self.undo_write(stored, error)),
+            written => written,
+        }
+    }
+
+    /// After a write has failed for lack of space, removes the bytes it has written. If that fails
+    /// for any reason, the segment is broken.
+    #[cold]
+    fn undo_write(&mut self, stored: u64, error: io::Error) -> io::Error {
+        if !is_storage_full(&error) {
+            return error;
+        }
+        if self.file.length().is_ok_and(|length| length == stored) {
+            // Nothing was written, and the preallocated space stays.
+            return into_storage_full(error);
+        }
+        self.reserve.reset();
+        match self.file.truncate(stored) {
+            Ok(()) => into_storage_full(error),
+            Err(error) => io::Error::other(error),
+        }
+    }
+
+    /// Preallocates the space for the end of the file.
+    fn reserve_end(&mut self) -> io::Result<()> {
+        let (stored, keep) = (self.stored_bytes(), self.reserve_bytes());
+        self.reserve.ensure(stored, keep, &*self.file)
+    }
+
+    /// Space to keep for the end of the file: gaps, footer, trailer.
+    fn reserve_bytes(&self) -> u64 {
+        let sources = self.counts.totals().len() as u64;
+        let latencies = (LATENCIES_RESERVE_BYTES * sources).min(SAMPLE_BUCKETS_BYTES * self.counts.frames());
+        let footer =
+            self.header_bytes + SOURCE_RESERVE_BYTES * sources + self.index_bytes(sources) + latencies;
+        let raw_bytes = footer + GAPS_RESERVE_BYTES;
+        self.compressor.as_ref().map_or(raw_bytes, |compressor| compressor.reserve_bytes(raw_bytes))
+    }
+}

@@ -1,0 +1,30 @@
+//! Opening files on systems other than Linux.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+/// Opens a regular file for reading by its path.
+///
+/// # Errors
+/// The file is of another kind, or any error of the underlying system call.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    // Looks before it opens: opening a FIFO would wait for its writer.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "is not a regular file"));
+    }
+    File::open(path)
+}
+
+/// Returns the names of the files in a directory, in no particular order. Skips names that are not
+/// UTF-8; they are not ours.
+///
+/// # Errors
+/// Any error of the underlying system call.
+pub fn file_names(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        names.extend(entry?.file_name().into_string());
+    }
+    Ok(names)
+}

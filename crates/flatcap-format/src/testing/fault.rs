@@ -1,0 +1,52 @@
+//! Faults of a simulated storage: operations fail, processes and hosts crash.
+
+use std::io;
+
+/// The extent of a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashKind {
+    /// Only the process dies: everything that the kernel accepted is kept.
+    ProcessKilled,
+    /// The kernel dies too: unsynced changes may be lost.
+    PowerCut,
+}
+
+/// The point of an operation at which the crash happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CrashPoint {
+    /// Before it has any effect.
+    Before,
+    /// It may have had an effect, an append in part; no result is returned.
+    Within,
+    /// It has taken effect, and its caller has the result.
+    After,
+}
+
+/// The error of a failing operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InjectedFailure {
+    Kind(io::ErrorKind),
+    /// An errno, such as 5 for EIO.
+    Code(i32),
+}
+
+impl From<io::ErrorKind> for InjectedFailure {
+    fn from(kind: io::ErrorKind) -> Self {
+        Self::Kind(kind)
+    }
+}
+
+impl From<i32> for InjectedFailure {
+    fn from(code: i32) -> Self {
+        Self::Code(code)
+    }
+}
+
+impl From<InjectedFailure> for io::Error {
+    fn from(failure: InjectedFailure) -> Self {
+        match failure {
+            InjectedFailure::Kind(kind) => kind.into(),
+            InjectedFailure::Code(code) => Self::from_raw_os_error(code),
+        }
+    }
+}

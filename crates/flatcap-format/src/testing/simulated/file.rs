@@ -1,0 +1,115 @@
+//! A file of the simulated storage. Reads, appends and syncs fail or crash as the disk decides.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use super::{InjectedResult, Operation, SimulatedDisk, SimulatedStorage};
+use crate::storage::{FileAttributes, ReadAt, StorageFile};
+
+/// ENOSPC.
+const NO_SPACE: i32 = 28;
+
+#[derive(Debug)]
+pub(super) struct SimulatedFile {
+    pub(super) storage: SimulatedStorage,
+    pub(super) inode: usize,
+    pub(super) _open: Arc<()>,
+}
+
+impl ReadAt for SimulatedFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let disk = self.storage.lock_disk()?;
+        let content = &disk.inodes[self.inode].content;
+        let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..)).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.storage.lock_disk()?.inodes[self.inode].content.len() as u64)
+    }
+}
+
+impl StorageFile for SimulatedFile {
+    /// A failing append still writes a part of its bytes. One that does not fit on the disk is
+    /// short, and fails once nothing fits.
+    fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut disk = self.storage.disk();
+        let fate = disk.begin()?;
+        let mut bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let offset = disk.inodes[self.inode].content.len() as u64;
+        let fitting = usize::try_from(disk.max_length(self.inode) - offset).unwrap_or(usize::MAX);
+        let is_full = fitting == 0 && !bytes.is_empty();
+        bytes.truncate(fitting);
+        if !matches!(fate, InjectedResult::Succeeds) {
+            let part = disk.random.below(bytes.len() + 1);
+            bytes.truncate(part);
+        }
+        disk.inodes[self.inode].append(&bytes);
+        let result = match fate.result() {
+            Ok(()) if is_full => Err(io::Error::from_raw_os_error(NO_SPACE)),
+            told => told.map(|()| bytes.len()),
+        };
+        disk.end(Some(self.inode), Operation::Append { offset, bytes: bytes.len() as u64 }, result)
+    }
+
+    /// Allocates the available space before it reports that there is too little.
+    fn preallocate(&self, end: u64) -> io::Result<()> {
+        let mut disk = self.storage.disk();
+        let fate = disk.begin()?;
+        let reach = disk.max_length(self.inode);
+        if matches!(fate, InjectedResult::Succeeds) {
+            let inode = &mut disk.inodes[self.inode];
+            inode.reserved = inode.reserved.max(end.min(reach));
+        }
+        let result = match fate.result() {
+            Ok(()) if end > reach => Err(io::Error::from_raw_os_error(NO_SPACE)),
+            told => told,
+        };
+        disk.end(Some(self.inode), Operation::Preallocate { end }, result)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let operation = Operation::Truncate { length };
+        let length = usize::try_from(length).map_err(io::Error::other)?;
+        let inode = self.inode;
+        self.storage.run_operation(
+            |_| Some(inode),
+            operation,
+            |_| Ok(()),
+            |disk| disk.inodes[inode].truncate(length),
+        )
+    }
+
+    fn identity(&self) -> io::Result<(u64, u64)> {
+        Ok((0, self.inode as u64))
+    }
+
+    fn allocated(&self) -> io::Result<u64> {
+        Ok(self.storage.lock_disk()?.inodes[self.inode].allocated())
+    }
+
+    /// A simulated file has only a name and content.
+    fn attributes(&self) -> io::Result<FileAttributes> {
+        self.storage.lock_disk().map(|_| FileAttributes::default())
+    }
+
+    fn set_attributes(&self, _attributes: &FileAttributes) -> io::Result<()> {
+        self.storage.lock_disk().map(drop)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut disk = self.storage.disk();
+        let fate = disk.begin()?;
+        let SimulatedDisk { inodes, random, .. } = &mut *disk;
+        let inode = &mut inodes[self.inode];
+        match fate {
+            InjectedResult::Succeeds => inode.sync(),
+            InjectedResult::Fails(_) => inode.fail_sync(random),
+            InjectedResult::Crashes => {} // anything may have been written even without it
+        }
+        let length = inode.content.len() as u64;
+        disk.end(Some(self.inode), Operation::Sync { length }, fate.result())
+    }
+}

@@ -1,0 +1,250 @@
+//! Decodes frames from bytes that arrive in chunks: non-blocking sockets, pipes, packets.
+
+use super::deframer::{DeframeStatus, FrameLength, SliceDeframer};
+use super::error::Result;
+
+/// Bytes allocated ahead of the data for a declared length, at most.
+const GROWTH_BYTES_MAX: usize = 64 << 10;
+
+/// Decodes frames without I/O: takes bytes as they arrive and returns payloads when they are whole.
+/// The state survives any split of the input.
+///
+/// A frame that is whole in the input is returned in place; only a frame that is split between
+/// chunks is assembled in a buffer. Memory is bounded by the deframer's limit and by the bytes that
+/// have arrived.
+///
+/// ```
+/// use flatcap_stream::{DefaultDeframer, FrameDecoder};
+///
+/// let mut decoder = FrameDecoder::new(DefaultDeframer::new().with_max_frame_len(1024));
+/// let mut payloads = Vec::new();
+/// for mut chunk in [&b"\x03\0"[..], b"\0\0ab", b"c\x01\0\0\0d"] {
+///     while !chunk.is_empty() {
+///         let (consumed, payload) = decoder.decode(chunk)?;
+///         payloads.extend(payload.map(<[u8]>::to_vec));
+///         chunk = &chunk[consumed..];
+///     }
+/// }
+/// assert_eq!(payloads, [&b"abc"[..], b"d"]);
+/// assert!(decoder.is_between_frames());
+/// # Ok::<(), flatcap_stream::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct FrameDecoder<D> {
+    deframer: D,
+    /// The bytes of an incomplete frame so far.
+    partial: Vec<u8>,
+    /// Whether `partial` is a complete frame that has been returned.
+    is_complete: bool,
+    consumed: usize,
+}
+
+impl<D: SliceDeframer> FrameDecoder<D> {
+    /// Creates a decoder between frames.
+    pub const fn new(deframer: D) -> Self {
+        Self { deframer, partial: Vec::new(), is_complete: false, consumed: 0 }
+    }
+
+    /// Consumes bytes from the start of `input`. Returns their number, and the payload if they
+    /// complete one. The rest of the input is for the next call. Without a payload all input was
+    /// consumed.
+    ///
+    /// # Errors
+    /// `ChecksumMismatch` and the errors of validators: the frame was whole, and decoding may
+    /// continue after the [`consumed`](Self::consumed) bytes of the input. `InvalidFrame`: the rest
+    /// of the stream cannot be decoded. The decoder is then between frames.
+    pub fn decode<'a>(&'a mut self, input: &'a [u8]) -> Result<(usize, Option<&'a [u8]>)> {
+        if std::mem::take(&mut self.is_complete) {
+            self.partial.clear();
+        }
+        if self.partial.is_empty() {
+            self.consumed = whole_bytes(&self.deframer, input);
+            return match self.deframer.deframe(input)? {
+                DeframeStatus::Frame(frame) => Ok((frame.bytes().len(), Some(frame.payload()))),
+                DeframeStatus::Incomplete { needed } => {
+                    self.consumed = input.len();
+                    self.buffer_chunk(input, needed);
+                    Ok((input.len(), None))
+                }
+            };
+        }
+        self.consumed = 0;
+        loop {
+            let needed = self.needed_bytes()?;
+            let missing = needed.saturating_sub(self.partial.len());
+            if missing == 0 {
+                return self.complete();
+            }
+            let rest = input.get(self.consumed..).unwrap_or_default();
+            let (chunk, _) = rest.split_at(rest.len().min(missing));
+            if chunk.is_empty() {
+                return Ok((self.consumed, None));
+            }
+            self.consumed += chunk.len();
+            self.buffer_chunk(chunk, needed);
+        }
+    }
+
+    /// Returns the number of bytes that the last call consumed, also after an error.
+    pub fn consumed(&self) -> usize {
+        self.consumed
+    }
+
+    /// Returns whether no frame has begun: the stream may end here.
+    pub fn is_between_frames(&self) -> bool {
+        self.partial.is_empty() || self.is_complete
+    }
+
+    /// Returns the number of buffered bytes of an incomplete frame.
+    pub fn pending_bytes(&self) -> usize {
+        if self.is_complete { 0 } else { self.partial.len() }
+    }
+
+    /// Discards an incomplete frame.
+    pub fn reset(&mut self) {
+        self.partial.clear();
+        self.is_complete = false;
+    }
+
+    /// Returns the number of bytes that the current frame needs next: first its header, so that its
+    /// length is checked before more is buffered, then all of it.
+    fn needed_bytes(&mut self) -> Result<usize> {
+        match self.deframer.frame_length(&self.partial).checked() {
+            Ok(whole) => Ok(whole.unwrap_or(self.deframer.header_bytes())),
+            Err(error) => {
+                self.reset();
+                Err(error)
+            }
+        }
+    }
+
+    /// Verifies the assembled frame.
+    fn complete(&mut self) -> Result<(usize, Option<&[u8]>)> {
+        let payload_bytes = match self.deframer.deframe(&self.partial) {
+            Ok(DeframeStatus::Frame(frame)) => frame.payload().len(),
+            Ok(DeframeStatus::Incomplete { .. }) => return Ok((self.consumed, None)),
+            Err(error) => {
+                self.reset();
+                return Err(error);
+            }
+        };
+        self.is_complete = true;
+        Ok((self.consumed, self.partial.get(self.partial.len() - payload_bytes..)))
+    }
+
+    /// Buffers a chunk of a frame of `needed` bytes. Memory grows with the bytes that arrive, one
+    /// step ahead at most.
+    fn buffer_chunk(&mut self, chunk: &[u8], needed: usize) {
+        let buffered = self.partial.len() + chunk.len();
+        let ahead = needed.min(buffered.saturating_mul(2).max(GROWTH_BYTES_MAX));
+        if self.partial.capacity() < ahead {
+            self.partial.reserve_exact(ahead - self.partial.len());
+        }
+        self.partial.extend_from_slice(chunk);
+    }
+}
+
+/// Returns the length of the frame at the start of `input` if it is whole, else 0.
+#[inline]
+fn whole_bytes<D: SliceDeframer>(deframer: &D, input: &[u8]) -> usize {
+    match deframer.frame_length(input) {
+        FrameLength::Bytes(length) if length <= input.len() => length,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::checksum_kind::{ChecksumKind, KindDeframer};
+    use crate::framer::Framer;
+
+    fn decode_all<D: SliceDeframer>(decoder: &mut FrameDecoder<D>, pieces: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
+        let mut payloads = Vec::new();
+        for mut piece in pieces.iter().copied() {
+            while !piece.is_empty() {
+                let (consumed, payload) = decoder.decode(piece)?;
+                payloads.extend(payload.map(<[u8]>::to_vec));
+                piece = &piece[consumed..];
+            }
+        }
+        Ok(payloads)
+    }
+
+    proptest! {
+        // Proves that the division of the input changes nothing, under all checksums.
+        #[test]
+        fn any_division_gives_the_same_payloads(
+            payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..20),
+            sizes in proptest::collection::vec(1..70_usize, 1..30),
+        ) {
+            for &kind in ChecksumKind::ALL {
+                let mut bytes = Vec::new();
+                for payload in &payloads {
+                    kind.frame_and_write(&mut bytes, payload).unwrap();
+                }
+                let mut pieces = Vec::new();
+                let mut rest = &bytes[..];
+                for size in sizes.iter().cycle() {
+                    if rest.is_empty() { break; }
+                    let (piece, after) = rest.split_at(rest.len().min(*size));
+                    pieces.push(piece);
+                    rest = after;
+                }
+                let mut decoder = FrameDecoder::new(KindDeframer::new(kind));
+                prop_assert_eq!(&decode_all(&mut decoder, &pieces).unwrap(), &payloads);
+                prop_assert!(decoder.is_between_frames());
+                prop_assert_eq!(decoder.pending_bytes(), 0);
+            }
+        }
+    }
+
+    // Proves that a length above the limit is rejected before anything is buffered for it, whole or
+    // byte by byte, and that the decoder works afterwards.
+    #[test]
+    fn a_length_meets_its_limit_first() {
+        let deframer = KindDeframer::new(ChecksumKind::None).with_max_frame_len(16);
+        let mut decoder = FrameDecoder::new(deframer);
+        let declared = (1_u32 << 31).to_le_bytes();
+        assert!(decoder.decode(&declared).unwrap_err().is_frame_too_large());
+        for byte in &declared[..3] {
+            assert_eq!(decoder.decode(&[*byte]).unwrap(), (1, None));
+        }
+        assert_eq!(decoder.pending_bytes(), 3);
+        assert!(decoder.decode(&declared[3..]).unwrap_err().is_frame_too_large());
+        assert!(decoder.is_between_frames());
+        assert_eq!(decoder.decode(b"\x01\0\0\0x").unwrap(), (5, Some(&b"x"[..])));
+    }
+
+    // Proves that memory grows with the bytes that arrived: 1 GiB declared, 100 bytes pushed.
+    #[test]
+    fn memory_follows_the_bytes_not_the_length() {
+        let mut decoder = FrameDecoder::new(KindDeframer::new(ChecksumKind::None));
+        assert_eq!(decoder.decode(&(1_u32 << 30).to_le_bytes()).unwrap(), (4, None));
+        assert_eq!(decoder.decode(&[0; 100]).unwrap(), (100, None));
+        assert!(decoder.partial.capacity() <= 2 * GROWTH_BYTES_MAX);
+    }
+
+    // Proves that a damaged frame is found, whole and byte by byte, and that decoding continues.
+    #[cfg(feature = "crc32")]
+    #[test]
+    fn damage_is_found() {
+        let mut bytes = Vec::new();
+        ChecksumKind::Crc32.frame_and_write(&mut bytes, b"payload").unwrap();
+        bytes[12] ^= 4;
+        ChecksumKind::Crc32.frame_and_write(&mut bytes, b"behind").unwrap();
+        let mut decoder = FrameDecoder::new(KindDeframer::new(ChecksumKind::Crc32));
+        assert!(decoder.decode(&bytes).unwrap_err().is_checksum_mismatch());
+        let rest = &bytes[decoder.consumed()..];
+        assert_eq!(decoder.decode(rest).unwrap(), (rest.len(), Some(&b"behind"[..])));
+        assert!(decoder.decode(&bytes[..9]).unwrap().1.is_none());
+        assert!(decoder.decode(&bytes[9..]).unwrap_err().is_checksum_mismatch());
+        let rest = &bytes[9 + decoder.consumed()..];
+        assert_eq!(decoder.decode(rest).unwrap(), (rest.len(), Some(&b"behind"[..])));
+        let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert!(decode_all(&mut decoder, &pieces).unwrap_err().is_checksum_mismatch());
+        assert!(decoder.is_between_frames());
+    }
+}

@@ -1,0 +1,724 @@
+//! Salvage: reads a damaged stream and resynchronizes after every damaged range.
+//!
+//! A frame's checksum covers its payload, not its length, so after a damaged frame the start of the
+//! next one is unknown. The search tries every offset, cheap tests first, and accepts a candidate
+//! when the evidence for it is strong enough ([`EVIDENCE_BITS`]): its checksum, its FlatBuffers
+//! identifier, and frames that follow it without a gap. docs/ARCHITECTURE.md, "The stream library",
+//! has the rules and their reasons.
+
+use super::deframer::{DeframeStatus, Frame, FrameLength, SliceDeframer};
+use super::framer::LENGTH_BYTES;
+
+/// Evidence that a candidate needs: by chance it would occur once in 2^32 offsets.
+const EVIDENCE_BITS: usize = 32;
+/// Bits of evidence in a known FlatBuffers identifier: its four bytes.
+const IDENTIFIER_BITS: usize = 32;
+/// Bits of evidence in a possible length: with limits of 16 MiB, one random number in 256 is.
+const LENGTH_BITS: usize = 8;
+/// Bits of evidence in a frame that ends exactly where the stream ends.
+const END_BITS: usize = 16;
+/// Offset of a FlatBuffer's identifier in its payload.
+const IDENTIFIER_OFFSET: usize = 4;
+/// Length of a FlatBuffer's identifier.
+const IDENTIFIER_BYTES: usize = 4;
+/// From this many zero bytes on, an expected frame is unwritten space. Under CRC-16, CRC-32 and
+/// without a checksum zeros read as empty frames; this many in a row are taken as unwritten space.
+const ZEROS_MIN: usize = 64;
+/// Bytes that may be hashed without result before the search has advanced...
+const HASH_BUDGET_MIN: u64 = 64 << 20;
+/// ...and per byte it has advanced. Together they keep the work linear on hostile input, where
+/// every byte claims to begin a long frame. Beyond this budget only short frames are hashed, which
+/// cost little.
+const HASH_BUDGET_PER_BYTE: u64 = 8;
+/// Longest frame that is hashed without regard to the budget during a search.
+const SHORT_BYTES_SEARCHED: usize = 256;
+/// Longest frame that is hashed without regard to the budget where one is expected: after another
+/// frame.
+const SHORT_BYTES_EXPECTED: usize = 4 << 10;
+/// Without identifiers, a longer candidate is hashed from half of the budget at most, unless
+/// another frame could begin at its end: payloads are full of small numbers that could be lengths.
+const ISOLATED_BYTES_MAX: usize = 4 << 10;
+/// Number of frame ends after a damaged frame that are tried as its end.
+const REPAIR_ATTEMPTS_MAX: usize = 16;
+
+/// A region of a damaged stream. The regions of a stream follow one another without a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SalvagedRegion<'a> {
+    /// Offset in the stream.
+    pub offset: usize,
+    /// Length in bytes.
+    pub length: usize,
+    /// Content of the region.
+    pub content: RegionContent<'a>,
+}
+
+/// The content of a region of a damaged stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegionContent<'a> {
+    /// An intact frame: its payload.
+    Frame(&'a [u8]),
+    /// A frame of which only the length was damaged, as its checksum proves: its payload.
+    Repaired(&'a [u8]),
+    /// Bytes that are not an intact frame. At the end of a stream that was being written this may
+    /// be a torn tail.
+    Damaged,
+    /// Zeros: space that was never written.
+    Zeros,
+}
+
+impl<'a> RegionContent<'a> {
+    /// Returns the payload of an intact or repaired frame.
+    pub fn payload(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Frame(payload) | Self::Repaired(payload) => Some(payload),
+            Self::Damaged | Self::Zeros => None,
+        }
+    }
+}
+
+/// Reads a stream to its end, whatever it contains: see [`Salvage`].
+///
+/// ```
+/// use flatcap_stream::{DefaultDeframer, DefaultFramer, Framer, RegionContent, salvage};
+///
+/// let mut bytes = Vec::new();
+/// for text in ["one frame", "another one", "the third one", "the last one"] {
+///     DefaultFramer.frame_and_write(&mut bytes, text.as_bytes())?;
+/// }
+/// bytes[3] = 0x7F; // damages the first length
+/// let regions = salvage(&bytes, DefaultDeframer::new());
+/// let contents: Vec<_> = regions.map(|region| region.content).collect();
+/// assert_eq!(contents[0], RegionContent::Damaged);
+/// assert_eq!(contents[1].payload(), Some(&b"another one"[..]));
+/// assert_eq!(contents.len(), 4);
+/// # Ok::<(), flatcap_stream::Error>(())
+/// ```
+pub fn salvage<D: SliceDeframer>(bytes: &[u8], deframer: D) -> Salvage<'_, D> {
+    Salvage::new(bytes, deframer)
+}
+
+/// Iterates over the regions of a damaged stream. Reads only; the time is linear in the length of
+/// the stream, the memory constant.
+///
+/// Without identifiers, a single intact frame between two damaged ones is found under XXH3 and
+/// CRC-32 if it has at most 64 KiB; under CRC-16 it takes two frames in a row, and without a
+/// checksum four. With identifiers, one frame of any length is found under any checksum.
+#[derive(Debug, Clone)]
+pub struct Salvage<'a, D> {
+    bytes: &'a [u8],
+    deframer: D,
+    identifiers: &'a [[u8; IDENTIFIER_BYTES]],
+    plausible: fn(&[u8]) -> bool,
+    payload_bytes_min: usize,
+    offset: usize,
+    hash_budget_spent: u64,
+}
+
+impl<'a, D: SliceDeframer> Salvage<'a, D> {
+    /// Starts at the beginning of `bytes`.
+    pub fn new(bytes: &'a [u8], deframer: D) -> Self {
+        Self {
+            bytes,
+            deframer,
+            identifiers: &[],
+            plausible: |_| true,
+            payload_bytes_min: 0,
+            offset: 0,
+            hash_budget_spent: 0,
+        }
+    }
+
+    /// Requires one of these FlatBuffers identifiers in every payload. Other payloads are damage.
+    #[must_use]
+    pub fn with_identifiers(mut self, identifiers: &'a [[u8; IDENTIFIER_BYTES]]) -> Self {
+        self.identifiers = identifiers;
+        if identifiers.is_empty() {
+            return self;
+        }
+        self.with_payload_bytes_min(IDENTIFIER_OFFSET + IDENTIFIER_BYTES)
+    }
+
+    /// Requires that `plausible`, for example a verifier, accepts every payload. Other payloads are
+    /// damage.
+    #[must_use]
+    pub fn with_plausibility_check(mut self, plausible: fn(&[u8]) -> bool) -> Self {
+        self.plausible = plausible;
+        self
+    }
+
+    /// Requires at least this many bytes of every payload. Shorter payloads are damage.
+    #[must_use]
+    pub fn with_payload_bytes_min(mut self, bytes: usize) -> Self {
+        self.payload_bytes_min = self.payload_bytes_min.max(bytes);
+        self
+    }
+
+    /// Starts at `offset`.
+    #[must_use]
+    pub fn starting_at(mut self, offset: usize) -> Self {
+        self.offset = offset;
+        self
+    }
+
+    /// Returns the frame at `offset`, if there is one. Frames of up to `short` bytes are always
+    /// hashed, longer ones only within the budget.
+    fn frame_at(&mut self, offset: usize, short: usize) -> Option<Frame<'a>> {
+        let rest = self.bytes.get(offset..)?;
+        let FrameLength::Bytes(length) = self.deframer.frame_length(rest) else { return None };
+        if length > rest.len() || (length > short && !self.is_within_hash_budget(length)) {
+            return None;
+        }
+        match self.deframer.deframe(rest) {
+            Ok(DeframeStatus::Frame(frame)) if self.is_plausible(frame.payload()) => Some(frame),
+            _ => {
+                self.hash_budget_spent += length as u64;
+                None
+            }
+        }
+    }
+
+    fn is_plausible(&self, payload: &[u8]) -> bool {
+        payload.len() >= self.payload_bytes_min && self.has_identifier(payload) && (self.plausible)(payload)
+    }
+
+    fn has_identifier(&self, payload: &[u8]) -> bool {
+        self.identifiers.is_empty()
+            || payload
+                .get(IDENTIFIER_OFFSET..)
+                .and_then(<[u8]>::first_chunk)
+                .is_some_and(|found| self.identifiers.contains(found))
+    }
+
+    /// Returns whether the budget allows hashing this many bytes.
+    fn is_within_hash_budget(&self, length: usize) -> bool {
+        self.hash_budget_spent.saturating_add(length as u64) <= self.hash_budget()
+    }
+
+    /// Returns whether half of the budget allows hashing this many bytes.
+    fn is_within_half_hash_budget(&self, length: usize) -> bool {
+        self.hash_budget_spent.saturating_add(length as u64) <= self.hash_budget() / 2
+    }
+
+    fn hash_budget(&self) -> u64 {
+        HASH_BUDGET_MIN + (self.offset as u64).saturating_mul(HASH_BUDGET_PER_BYTE)
+    }
+
+    /// Returns the end of the frame that could begin at `offset`, by its header and identifier
+    /// alone.
+    fn candidate_end(&self, offset: usize) -> Option<usize> {
+        let rest = self.bytes.get(offset..)?;
+        let payload = rest.get(self.deframer.header_bytes()..)?;
+        if !self.has_identifier(payload) {
+            return None;
+        }
+        let FrameLength::Bytes(length) = self.deframer.frame_length(rest) else { return None };
+        // Under most checksums an empty frame is a row of zeros, which is no evidence.
+        let header = rest.get(..self.deframer.header_bytes())?;
+        let is_nonzero = header.iter().any(|&byte| byte != 0);
+        let least = header.len() + self.payload_bytes_min;
+        (is_nonzero && length >= least && length <= rest.len()).then_some(offset + length)
+    }
+
+    /// Returns the frame at `offset`, if the evidence for it is strong enough.
+    fn accepted_frame_at(&mut self, offset: usize) -> Option<Frame<'a>> {
+        let checksum_bits = 8 * self.deframer.checksum_bytes();
+        let identifier_bits = if self.identifiers.is_empty() { 0 } else { IDENTIFIER_BITS };
+        let frame_bits = (checksum_bits + identifier_bits).max(LENGTH_BITS);
+        // Headers first, because they cost almost nothing.
+        let mut end = self.candidate_end(offset)?;
+        let is_isolated = end != self.bytes.len() && self.candidate_end(end).is_none();
+        let length = end - offset;
+        if is_isolated
+            && length > ISOLATED_BYTES_MAX
+            && self.identifiers.is_empty()
+            && !self.is_within_half_hash_budget(length)
+        {
+            return None;
+        }
+        let mut followers = 0;
+        let mut bits = frame_bits;
+        while bits < EVIDENCE_BITS {
+            if end == self.bytes.len() {
+                bits += END_BITS;
+                break;
+            }
+            end = self.candidate_end(end)?;
+            followers += 1;
+            bits += frame_bits;
+        }
+        if bits < EVIDENCE_BITS {
+            return None;
+        }
+        let first = self.frame_at(offset, SHORT_BYTES_SEARCHED)?;
+        let mut next = offset + first.bytes().len();
+        for _ in 0..followers {
+            next += self.frame_at(next, SHORT_BYTES_SEARCHED)?.bytes().len();
+        }
+        // A true candidate is charged as well: the caller may still not use it.
+        self.hash_budget_spent += (next - offset) as u64;
+        Some(first)
+    }
+
+    /// Returns the region at `offset`, where no intact frame begins.
+    fn damaged_region(&mut self, offset: usize) -> SalvagedRegion<'a> {
+        let declared_end = self.declared_end(offset);
+        let whole = self.bytes.len();
+        let (limit, next) = declared_end.unwrap_or((whole, whole));
+        for at in offset + 1..limit {
+            if self.accepted_frame_at(at).is_none() {
+                continue;
+            }
+            let mut repaired = self.repaired_up_to(offset, at);
+            if repaired.is_none() && declared_end.is_none() {
+                repaired = self.repaired_beyond(offset, at);
+            }
+            if let Some(payload) = repaired {
+                return self.repaired_region(offset, payload);
+            }
+            // If an intact frame begins where the damaged one ends by its own length, frames
+            // between the two are its payload.
+            if declared_end.is_none() {
+                return SalvagedRegion { offset, length: at - offset, content: RegionContent::Damaged };
+            }
+        }
+        match self.repaired_up_to(offset, next) {
+            Some(payload) => self.repaired_region(offset, payload),
+            None => SalvagedRegion { offset, length: limit - offset, content: RegionContent::Damaged },
+        }
+    }
+
+    fn repaired_region(&self, offset: usize, repaired: &'a [u8]) -> SalvagedRegion<'a> {
+        let length = self.deframer.header_bytes() + repaired.len();
+        SalvagedRegion { offset, length, content: RegionContent::Repaired(repaired) }
+    }
+
+    /// Returns the payload of the damaged frame at `offset`, if it ends at `end` or before empty
+    /// frames that end there.
+    fn repaired_up_to(&mut self, offset: usize, mut end: usize) -> Option<&'a [u8]> {
+        let header_bytes = self.deframer.header_bytes();
+        for _ in 0..REPAIR_ATTEMPTS_MAX {
+            if let Some(payload) = self.repaired_payload(offset, end) {
+                return Some(payload);
+            }
+            let empty = end.checked_sub(header_bytes).filter(|&empty| empty > offset)?;
+            if self.bytes.get(empty..end)?.iter().any(|&byte| byte != 0) {
+                return None;
+            }
+            end = empty;
+        }
+        None
+    }
+
+    /// Returns the payload of the damaged frame at `offset`, if it ends after one of the frames
+    /// from `end` on, which then were part of it.
+    fn repaired_beyond(&mut self, offset: usize, mut end: usize) -> Option<&'a [u8]> {
+        for _ in 0..REPAIR_ATTEMPTS_MAX {
+            end += self.frame_at(end, SHORT_BYTES_SEARCHED)?.bytes().len();
+            if let Some(payload) = self.repaired_payload(offset, end) {
+                return Some(payload);
+            }
+        }
+        None
+    }
+
+    /// Returns the end of the damaged frame at `offset` by its own length, if an intact frame or
+    /// the end of the stream follows it, possibly after empty frames; and the offset of that frame
+    /// or end.
+    fn declared_end(&mut self, offset: usize) -> Option<(usize, usize)> {
+        let FrameLength::Bytes(length) = self.deframer.frame_length(self.bytes.get(offset..)?) else {
+            return None;
+        };
+        let declared = offset.checked_add(length)?;
+        let mut end = declared;
+        for _ in 0..REPAIR_ATTEMPTS_MAX {
+            if end == self.bytes.len() || self.accepted_frame_at(end).is_some() {
+                return Some((declared, end));
+            }
+            let empty = self.bytes.get(end..end.checked_add(self.deframer.header_bytes())?)?;
+            if empty.iter().any(|&byte| byte != 0) {
+                return None;
+            }
+            end += empty.len();
+        }
+        None
+    }
+
+    /// Returns the payload between the header at `offset` and `end`, if the checksum in that header
+    /// matches it.
+    fn repaired_payload(&mut self, offset: usize, end: usize) -> Option<&'a [u8]> {
+        let damaged = self.bytes.get(offset..end)?;
+        let (header, payload) = damaged.split_at_checked(self.deframer.header_bytes())?;
+        let is_short = payload.len() <= SHORT_BYTES_SEARCHED;
+        if !(is_short || self.is_within_hash_budget(payload.len())) || !self.is_plausible(payload) {
+            return None;
+        }
+        self.hash_budget_spent += payload.len() as u64;
+        self.deframer.checksum_matches(header, payload).then_some(payload)
+    }
+
+    /// Returns the unwritten space at `offset`, if there is any.
+    fn zero_region(&mut self, offset: usize) -> Option<SalvagedRegion<'a>> {
+        let rest = self.bytes.get(offset..)?;
+        let zeros = rest.iter().take_while(|&&byte| byte == 0).count();
+        if zeros < ZEROS_MIN {
+            return None;
+        }
+        // The length of the following frame may itself begin with zeros.
+        let mut end = offset + zeros;
+        for at in end - LENGTH_BYTES + 1..end {
+            if self.accepted_frame_at(at).is_some() {
+                end = at;
+                break;
+            }
+        }
+        Some(SalvagedRegion { offset, length: end - offset, content: RegionContent::Zeros })
+    }
+}
+
+impl<'a, D: SliceDeframer> Iterator for Salvage<'a, D> {
+    type Item = SalvagedRegion<'a>;
+
+    fn next(&mut self) -> Option<SalvagedRegion<'a>> {
+        let offset = self.offset;
+        if offset >= self.bytes.len() {
+            return None;
+        }
+        let region = match self.zero_region(offset) {
+            Some(zeros) => zeros,
+            None => match self.frame_at(offset, SHORT_BYTES_EXPECTED) {
+                Some(frame) => {
+                    let content = RegionContent::Frame(frame.payload());
+                    SalvagedRegion { offset, length: frame.bytes().len(), content }
+                }
+                None => self.damaged_region(offset),
+            },
+        };
+        self.offset += region.length;
+        Some(region)
+    }
+}
+
+impl<D: SliceDeframer> std::iter::FusedIterator for Salvage<'_, D> {}
+
+#[cfg(all(test, feature = "xxhash", feature = "crc32", feature = "crc16"))]
+mod tests {
+    use std::cell::Cell;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::checksum::{Checksum, XxHash64};
+    use crate::checksum_kind::{ChecksumKind, KindDeframer};
+    use crate::deframer::ChecksumDeframer;
+    use crate::framer::Framer;
+
+    const LIMIT: usize = 1 << 20;
+
+    struct Stream {
+        kind: ChecksumKind,
+        bytes: Vec<u8>,
+        /// Offset and payload of each frame.
+        frames: Vec<(usize, Vec<u8>)>,
+    }
+
+    fn stream(kind: ChecksumKind, payloads: impl IntoIterator<Item = Vec<u8>>) -> Stream {
+        let mut bytes = Vec::new();
+        let mut frames = Vec::new();
+        for payload in payloads {
+            frames.push((bytes.len(), payload.clone()));
+            kind.frame_and_write(&mut bytes, &payload).expect("a vector takes everything");
+        }
+        Stream { kind, bytes, frames }
+    }
+
+    /// Returns pseudorandom bytes.
+    fn noise(seed: usize, length: usize) -> Vec<u8> {
+        let mut state = (seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[3]
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    fn deframer(kind: ChecksumKind) -> KindDeframer {
+        KindDeframer::new(kind).with_max_frame_len(LIMIT)
+    }
+
+    /// Returns the regions after checking that they cover the stream without gap or overlap.
+    fn regions<'a, D: SliceDeframer>(salvage: Salvage<'a, D>) -> Vec<SalvagedRegion<'a>> {
+        let (mut end, whole) = (salvage.offset, salvage.bytes.len());
+        let pieces: Vec<SalvagedRegion<'a>> = salvage.collect();
+        for piece in &pieces {
+            assert_eq!(piece.offset, end, "a gap or an overlap");
+            assert!(piece.length > 0);
+            end += piece.length;
+        }
+        assert_eq!(end, whole);
+        pieces
+    }
+
+    fn payloads<'a>(pieces: &[SalvagedRegion<'a>]) -> Vec<&'a [u8]> {
+        pieces.iter().filter_map(|piece| piece.content.payload()).collect()
+    }
+
+    impl Stream {
+        /// Returns the payloads of all frames that do not overlap with `damage`.
+        fn untouched(&self, damage: impl Fn(usize) -> bool) -> Vec<&[u8]> {
+            let header = self.kind.frame_bytes(0);
+            let touched = |at: usize, length: usize| (at..at + header + length).any(&damage);
+            let frames = self.frames.iter().filter(|(at, payload)| !touched(*at, payload.len()));
+            frames.map(|(_, payload)| &payload[..]).collect()
+        }
+    }
+
+    // Proves that a flipped bit costs at most the frame it hits, and a flipped length nothing:
+    // every bit of streams of mixed sizes and of equal frames of 64 bytes, whose flipped lengths
+    // point at later frames.
+    #[test]
+    fn every_flip_costs_at_most_its_frame() {
+        for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32] {
+            let mixed = [5, 60, 0, 1, 200, 33, 8, 0, 64].into_iter().enumerate();
+            let equal = 64 - kind.frame_bytes(0);
+            for stream in [
+                stream(kind, mixed.map(|(seed, length)| noise(seed, length))),
+                stream(kind, (0..12).map(|seed| noise(seed, equal))),
+            ] {
+                for bit in 0..stream.bytes.len() * 8 {
+                    let mut damaged = stream.bytes.clone();
+                    damaged[bit / 8] ^= 1 << (bit % 8);
+                    let pieces = regions(salvage(&damaged, deframer(kind)));
+                    let hit = stream.frames.iter().rposition(|(at, _)| *at <= bit / 8).unwrap();
+                    let is_length = bit / 8 < stream.frames[hit].0 + LENGTH_BYTES;
+                    let found = payloads(&pieces);
+                    // Under CRC-32 an empty frame is eight zeros: neither it nor a frame that ends
+                    // before it can be proven.
+                    let is_empty =
+                        |frame: usize| stream.frames.get(frame).is_some_and(|frame| frame.1.is_empty());
+                    let is_proven = kind == ChecksumKind::Xxh3 || !is_empty(hit) && !is_empty(hit + 1);
+                    if is_length && is_proven {
+                        assert_eq!(found, stream.untouched(|_| false), "{kind}, bit {bit}");
+                        assert!(
+                            pieces.iter().any(|piece| matches!(piece.content, RegionContent::Repaired(_)))
+                        );
+                    } else {
+                        let expected = stream.untouched(|at| at == bit / 8);
+                        let at_least = expected.iter().all(|payload| found.contains(payload));
+                        assert!(at_least && found.len() <= stream.frames.len(), "{kind}, bit {bit}");
+                    }
+                }
+            }
+        }
+    }
+
+    // Proves that a cut gives the whole frames before it, and a removed or repeated range the
+    // frames that are still whole.
+    #[test]
+    fn cuts_and_removed_ranges() {
+        let kind = ChecksumKind::Xxh3;
+        let stream = stream(kind, (0..8).map(|seed| noise(seed, 20 + 7 * seed)));
+        for cut in 0..stream.bytes.len() {
+            let found = regions(salvage(&stream.bytes[..cut], deframer(kind)));
+            assert_eq!(payloads(&found), stream.untouched(|at| at >= cut), "cut at {cut}");
+        }
+        for from in 0..stream.bytes.len() - 50 {
+            let removed = from..from + 50;
+            let rest = [&stream.bytes[..removed.start], &stream.bytes[removed.end..]].concat();
+            let found = regions(salvage(&rest, deframer(kind)));
+            assert_eq!(payloads(&found), stream.untouched(|at| removed.contains(&at)), "removed at {from}");
+            let repeated = [&stream.bytes[..removed.end], &stream.bytes[removed.start..]].concat();
+            let found = regions(salvage(&repeated, deframer(kind)));
+            assert!(payloads(&found).len() >= stream.untouched(|at| at == removed.end).len());
+        }
+    }
+
+    // Proves that zeros are distinguished from damage, and that the next frame is found although
+    // its length begins with zeros.
+    #[test]
+    fn zeros_are_no_damage() {
+        for &kind in ChecksumKind::ALL {
+            let stream = stream(kind, (0..10).map(|seed| noise(seed, 256)));
+            let with_zeros = |at: usize| [&stream.bytes[..at], &[0; 200], &stream.bytes[at..]].concat();
+            for (at, _) in &stream.frames {
+                let bytes = with_zeros(*at);
+                let found = regions(salvage(&bytes, deframer(kind)));
+                assert_eq!(
+                    found.iter().filter(|piece| piece.content == RegionContent::Zeros).count(),
+                    1,
+                    "{kind}"
+                );
+                // The last frames lack followers as evidence after a damaged range, but not after
+                // zeros alone.
+                let lost = stream.frames.len() - payloads(&found).len();
+                assert!(lost <= usize::from(kind != ChecksumKind::Xxh3) * 3, "{kind}: {lost} lost at {at}");
+            }
+        }
+        let kind = ChecksumKind::Xxh3;
+        let stream = stream(kind, (0..10).map(|seed| noise(seed, 256)));
+        for from in 0..stream.bytes.len() - 512 {
+            let mut damaged = stream.bytes.clone();
+            damaged[from..from + 512].fill(0);
+            let found = regions(salvage(&damaged, deframer(kind)));
+            let expected = stream.untouched(|at| damaged[at] != stream.bytes[at]);
+            assert_eq!(payloads(&found), expected, "zeros at {from}");
+        }
+    }
+
+    // Proves that frames within a payload are not reported as frames when the outer frame is
+    // damaged in its header, its payload or its length.
+    #[test]
+    fn frames_within_a_payload_stay_there() {
+        let kind = ChecksumKind::Xxh3;
+        let inner = stream(kind, (0..3).map(|seed| noise(seed, 30))).bytes;
+        let stream = stream(kind, [noise(9, 40), inner.clone(), noise(11, 50)]);
+        let at = stream.frames[1].0;
+        for byte in at..at + kind.frame_bytes(inner.len()) {
+            let mut damaged = stream.bytes.clone();
+            damaged[byte] ^= 0x10;
+            let found = regions(salvage(&damaged, deframer(kind)));
+            let expected = stream.untouched(|at| at == byte);
+            let is_length = byte < at + LENGTH_BYTES;
+            if is_length {
+                // The first candidate is within the payload, and no checksum proves the bytes up to
+                // it: inner and outer frames cannot be distinguished here.
+                assert!(expected.iter().all(|payload| payloads(&found).contains(payload)), "byte {byte}");
+            } else {
+                assert_eq!(payloads(&found), expected, "byte {byte}");
+            }
+        }
+    }
+
+    // Proves that with identifiers a single frame is enough under every checksum.
+    #[test]
+    fn identifiers_are_evidence() {
+        for &kind in ChecksumKind::ALL {
+            let payload = |seed| {
+                let mut payload = noise(seed, 40);
+                payload[4..8].copy_from_slice(if seed % 2 == 0 { b"EVEN" } else { b"ODD " });
+                payload
+            };
+            let stream = stream(kind, (0..20).map(payload));
+            let mut damaged = stream.bytes.clone();
+            for (at, _) in stream.frames.iter().step_by(2) {
+                damaged[at + 3] = 0xFF;
+                damaged[at + kind.frame_bytes(20)] ^= 0xFF;
+            }
+            let landmarks = [*b"EVEN", *b"ODD "];
+            let found = regions(salvage(&damaged, deframer(kind)).with_identifiers(&landmarks));
+            let odd: Vec<&[u8]> =
+                stream.frames.iter().skip(1).step_by(2).map(|(_, payload)| &payload[..]).collect();
+            assert_eq!(payloads(&found), odd, "{kind}");
+            let other = [*b"ELSE"];
+            let none = regions(salvage(&stream.bytes, deframer(kind)).with_identifiers(&other));
+            assert!(payloads(&none).is_empty());
+        }
+    }
+
+    // Proves that the caller's conditions apply to every frame.
+    #[test]
+    fn implausible_payloads_are_damage() {
+        let stream =
+            stream(ChecksumKind::Xxh3, (0..10).map(|seed| vec![u8::try_from(seed % 2).unwrap(); 30]));
+        let found = regions(
+            salvage(&stream.bytes, deframer(stream.kind)).with_plausibility_check(|payload| payload[0] == 1),
+        );
+        assert_eq!(payloads(&found), [&[1_u8; 30][..]; 5]);
+        let found = regions(salvage(&stream.bytes, deframer(stream.kind)).with_payload_bytes_min(31));
+        assert!(payloads(&found).is_empty());
+        let found = regions(salvage(&stream.bytes, deframer(stream.kind)).starting_at(stream.frames[4].0));
+        assert_eq!(payloads(&found).len(), 6);
+    }
+
+    // Proves that scattered damage costs only the frames it touches: 1,000 flips in 50,000 frames
+    // of several sizes.
+    #[test]
+    fn a_thousand_flips() {
+        let kind = ChecksumKind::Xxh3;
+        let stream = stream(kind, (0..50_000).map(|seed| noise(seed, 16 + 4 * (seed % 9))));
+        let mut damaged = stream.bytes.clone();
+        let bits: Vec<usize> =
+            (0..1000).map(|flip| (flip * 2_654_435_761_usize) % (damaged.len() * 8)).collect();
+        for bit in &bits {
+            damaged[bit / 8] ^= 1 << (bit % 8);
+        }
+        let mut bytes: Vec<usize> = bits.iter().map(|bit| bit / 8).collect();
+        bytes.sort_unstable();
+        let found = regions(salvage(&damaged, deframer(kind)));
+        let untouched = stream.untouched(|at| bytes.binary_search(&at).is_ok());
+        let mut found = payloads(&found).into_iter();
+        let missing =
+            untouched.iter().filter(|payload| !found.by_ref().any(|found| found == **payload)).count();
+        assert_eq!(missing, 0, "of {}", untouched.len());
+    }
+
+    /// Counts the bytes that it hashes.
+    struct CountingChecksum<'c>(&'c Cell<usize>);
+
+    impl Checksum for CountingChecksum<'_> {
+        const SIZE: usize = 8;
+
+        fn calculate(&self, payload: &[u8]) -> u64 {
+            self.0.set(self.0.get() + payload.len());
+            XxHash64.calculate(payload)
+        }
+    }
+
+    // Proves that the work is linear on hostile input: a long frame claimed at every byte, intact
+    // small frames between headers that declare long ones, and identifiers everywhere.
+    #[test]
+    fn hostile_input_costs_linear_work() {
+        const BYTES: usize = 2 << 20;
+        let claims: Vec<u8> = [0x00, 0x00, 0x0F, 0x00].into_iter().cycle().take(BYTES).collect();
+        let mut alternating = Vec::new();
+        while alternating.len() < BYTES {
+            ChecksumKind::Xxh3.frame_and_write(&mut alternating, b"small").unwrap();
+            alternating.extend_from_slice(&0x000F_0000_u32.to_le_bytes());
+            alternating.extend_from_slice(&[7; 8]);
+        }
+        let landmarks: Vec<u8> = b"MARK".iter().copied().cycle().take(BYTES).collect();
+        for (bytes, marks) in [(claims, &[][..]), (alternating, &[]), (landmarks, &[*b"MARK", *b"ARKM"])] {
+            let hashed = Cell::new(0);
+            let deframer = ChecksumDeframer::new(CountingChecksum(&hashed)).with_max_frame_len(LIMIT);
+            regions(salvage(&bytes, deframer).with_identifiers(marks));
+            let allowed = HASH_BUDGET_MIN + (HASH_BUDGET_PER_BYTE + 2) * BYTES as u64 + 4 * LIMIT as u64;
+            assert!((hashed.get() as u64) < allowed, "{} bytes hashed, {allowed} allowed", hashed.get());
+        }
+    }
+
+    proptest! {
+        // Proves that regions cover arbitrary bytes without gap or overlap and that every frame
+        // region is a frame.
+        #[test]
+        fn any_bytes_are_tiled(bytes in proptest::collection::vec(prop_oneof![Just(0_u8), 0..9_u8, any::<u8>()], 0..400)) {
+            for &kind in ChecksumKind::ALL {
+                let deframer = deframer(kind);
+                for landmarks in [&[][..], &[[0; 4]]] {
+                    for piece in regions(salvage(&bytes, deframer).with_identifiers(landmarks)) {
+                        if let RegionContent::Frame(payload) = piece.content {
+                            let frame = &bytes[piece.offset..piece.offset + piece.length];
+                            match deframer.deframe(frame).unwrap() {
+                                DeframeStatus::Frame(found) => prop_assert_eq!(found.payload(), payload),
+                                DeframeStatus::Incomplete { .. } => prop_assert!(false, "a part of a frame"),
+                            }
+                        }
+                    }
+                }
+            }
+        }
+
+        // Proves that an intact stream gives its frames and nothing else, under all checksums.
+        #[test]
+        fn an_intact_stream_is_its_frames(
+            lengths in proptest::collection::vec(1..80_usize, 0..30),
+        ) {
+            for &kind in ChecksumKind::ALL {
+                let stream = stream(kind, lengths.iter().enumerate().map(|(seed, length)| noise(seed, *length)));
+                let found = regions(salvage(&stream.bytes, deframer(kind)));
+                prop_assert!(found.iter().all(|piece| matches!(piece.content, RegionContent::Frame(_))));
+                prop_assert_eq!(payloads(&found), stream.untouched(|_| false));
+            }
+        }
+    }
+}

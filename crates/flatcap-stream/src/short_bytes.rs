@@ -1,0 +1,137 @@
+//! Copies and comparisons of short payloads without the call that an unknown length costs.
+
+/// Longest copy that is inlined. A longer one takes longer than the call.
+const SHORT_BYTES_MAX: usize = 64;
+
+/// Copies `from` to `to`.
+///
+/// # Panics
+/// If the two lengths differ.
+#[inline]
+pub fn copy(to: &mut [u8], from: &[u8]) {
+    match from.len() {
+        33..=SHORT_BYTES_MAX => copy_ends::<32>(to, from),
+        17..=32 => copy_ends::<16>(to, from),
+        8..=16 => copy_ends::<8>(to, from),
+        4..=7 => copy_ends::<4>(to, from),
+        _ => to.copy_from_slice(from),
+    }
+}
+
+/// As [`copy`], with only the case of 32 to 64 bytes inlined, for callers whose payloads mostly
+/// have these lengths.
+///
+/// # Panics
+/// As [`copy`].
+#[inline]
+pub fn copy_small(to: &mut [u8], from: &[u8]) {
+    match from.len() {
+        32..=SHORT_BYTES_MAX => copy_ends::<32>(to, from),
+        _ => copy_other(to, from),
+    }
+}
+
+#[inline(never)]
+fn copy_other(to: &mut [u8], from: &[u8]) {
+    copy(to, from);
+}
+
+/// Copies N to 2 N bytes as their first N and their last N, which may overlap: two moves of known
+/// length.
+#[inline]
+fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+    assert_eq!(to.len(), from.len(), "source and destination of a copy must have the same length");
+    if let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
+        if let Some(to) = to.first_chunk_mut() {
+            *to = *first;
+        }
+        if let Some(to) = to.last_chunk_mut() {
+            *to = *last;
+        }
+    }
+}
+
+/// Appends `from`.
+#[inline]
+pub fn append(to: &mut Vec<u8>, from: &[u8]) {
+    match from.len() {
+        65..=128 => append_ends::<64>(to, from),
+        33..=64 => append_ends::<32>(to, from),
+        17..=32 => append_ends::<16>(to, from),
+        _ => to.extend_from_slice(from),
+    }
+}
+
+/// As [`copy_ends`].
+#[inline]
+fn append_ends<const N: usize>(to: &mut Vec<u8>, from: &[u8]) {
+    let end = to.len() + from.len();
+    if let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
+        to.extend_from_slice(first);
+        to.truncate(end - N);
+        to.extend_from_slice(last);
+    }
+}
+
+/// Returns whether both are equal.
+#[inline]
+pub fn equal(ours: &[u8], theirs: &[u8]) -> bool {
+    ours.len() == theirs.len()
+        && match ours.len() {
+            0 => true,
+            17..=32 => equal_ends::<16>(ours, theirs),
+            8..=16 => equal_ends::<8>(ours, theirs),
+            4..=7 => equal_ends::<4>(ours, theirs),
+            _ => ours == theirs,
+        }
+}
+
+/// Compares N to 2 N bytes by their first N and their last N.
+#[inline]
+fn equal_ends<const N: usize>(ours: &[u8], theirs: &[u8]) -> bool {
+    // `&` instead of `&&`: no branch between the two.
+    (ours.first_chunk::<N>() == theirs.first_chunk()) & (ours.last_chunk::<N>() == theirs.last_chunk())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that every length is copied whole and that no byte outside is written.
+    #[test]
+    fn every_length() {
+        let from: Vec<u8> = (1..=200).collect();
+        for length in 0..=from.len() {
+            let mut to = vec![0xFF; length + 2];
+            copy(&mut to[1..=length], &from[..length]);
+            assert_eq!(to[1..=length], from[..length]);
+            assert_eq!((to[0], to[length + 1]), (0xFF, 0xFF));
+            {
+                let mut longer = vec![0xFF; 3];
+                append(&mut longer, &from[..length]);
+                assert_eq!(longer, [&[0xFF; 3], &from[..length]].concat());
+            }
+            {
+                to.fill(0xFF);
+                copy_small(&mut to[1..=length], &from[..length]);
+                assert_eq!(to[1..=length], from[..length]);
+                assert_eq!((to[0], to[length + 1]), (0xFF, 0xFF));
+            }
+        }
+    }
+
+    // Proves that every single-byte difference is found at every length.
+    #[test]
+    fn every_difference() {
+        for length in 0..100_usize {
+            let bytes: Vec<u8> = (0..100).take(length).collect();
+            assert!(equal(&bytes, &bytes.clone()));
+            assert!(!equal(&bytes, &[&bytes[..], &[0]].concat()));
+            for at in 0..length {
+                let mut other = bytes.clone();
+                other[at] ^= 0x40;
+                assert!(!equal(&bytes, &other), "{length} bytes, byte {at}");
+            }
+        }
+    }
+}

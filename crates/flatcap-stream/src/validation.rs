@@ -1,0 +1,300 @@
+//! Validators check a payload before it is written, or before it is returned.
+
+use std::fmt;
+
+use flatbuffers::{InvalidFlatbuffer, Verifier, VerifierOptions};
+
+use super::error::{Error, Result};
+
+/// A rule for payloads. It checks the bytes in place without a copy; only a rejection allocates,
+/// for its reason.
+pub trait Validator: Send + Sync {
+    /// Accepts or rejects a payload.
+    ///
+    /// # Errors
+    /// `ValidationFailed` with the name of the rule and the reason.
+    fn validate(&self, payload: &[u8]) -> Result<()>;
+
+    /// Returns the name of the rule, for errors.
+    fn name(&self) -> &'static str;
+}
+
+/// Accepts everything and compiles to nothing.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct NoValidator;
+
+impl Validator for NoValidator {
+    #[inline]
+    fn validate(&self, _payload: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn name(&self) -> &'static str {
+        "NoValidator"
+    }
+}
+
+/// Accepts payloads whose length is between two limits, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeValidator {
+    min: usize,
+    max: usize,
+}
+
+impl SizeValidator {
+    /// Accepts `min_size` to `max_size` bytes.
+    pub const fn new(min_size: usize, max_size: usize) -> Self {
+        Self { min: min_size, max: max_size }
+    }
+}
+
+impl Validator for SizeValidator {
+    #[inline]
+    fn validate(&self, payload: &[u8]) -> Result<()> {
+        let size = payload.len();
+        if (self.min..=self.max).contains(&size) {
+            return Ok(());
+        }
+        let Self { min, max } = self;
+        Err(Error::validation_failed(
+            self.name(),
+            format!("payload has {size} bytes, must have {min} to {max}"),
+        ))
+    }
+
+    fn name(&self) -> &'static str {
+        "SizeValidator"
+    }
+}
+
+/// Accepts FlatBuffers whose root table lies within the payload, without a schema. Checks the root
+/// table's offset, vtable and length, not its fields; [`TypedValidator`] checks those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableRootValidator {
+    max_depth: usize,
+    max_tables: usize,
+}
+
+impl TableRootValidator {
+    /// Default limit on the nesting of tables.
+    const DEPTH_MAX: usize = 64;
+    /// Default limit on the number of tables.
+    const TABLES_MAX: usize = 1_000_000;
+
+    /// Allows 64 levels and a million tables.
+    pub const fn new() -> Self {
+        Self::with_limits(Self::DEPTH_MAX, Self::TABLES_MAX)
+    }
+
+    /// Sets both limits.
+    pub const fn with_limits(max_depth: usize, max_tables: usize) -> Self {
+        Self { max_depth, max_tables }
+    }
+}
+
+impl Default for TableRootValidator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Validator for TableRootValidator {
+    #[inline]
+    fn validate(&self, payload: &[u8]) -> Result<()> {
+        let Some(root) = payload.first_chunk::<4>() else {
+            return Err(Error::validation_failed(self.name(), "payload is too short for a FlatBuffer"));
+        };
+        let root = u32::from_le_bytes(*root) as usize;
+        let options = limits(self.max_depth, self.max_tables);
+        match Verifier::new(&options, payload).visit_table(root) {
+            Ok(_) if table_end(payload, root).is_some_and(|end| end <= payload.len()) => Ok(()),
+            Ok(_) => {
+                Err(Error::validation_failed(self.name(), "the root table ends past the end of the payload"))
+            }
+            Err(error) => Err(refused(self.name(), &error)),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "TableRootValidator"
+    }
+}
+
+/// The verification of one root type, as flatc generates it.
+type Verify = fn(&VerifierOptions, &[u8]) -> std::result::Result<(), InvalidFlatbuffer>;
+
+/// Accepts FlatBuffers of one type, by its generated verifier:
+///
+/// ```
+/// use flatcap_stream::{TypedValidator, Validator};
+///
+/// // For a generated type:
+/// // `|options, payload| root_as_event_with_opts(options, payload).map(|_| ())`.
+/// let text = TypedValidator::from_verify_named("text", |options, payload| {
+///     flatbuffers::root_with_opts::<&str>(options, payload).map(|_| ())
+/// });
+/// let mut builder = flatbuffers::FlatBufferBuilder::new();
+/// let root = builder.create_string("intact");
+/// builder.finish_minimal(root);
+/// assert!(text.validate(builder.finished_data()).is_ok());
+/// assert!(text.validate(b"no FlatBuffer at all").is_err());
+/// ```
+#[derive(Clone)]
+pub struct TypedValidator {
+    name: &'static str,
+    options: VerifierOptions,
+    verify: Verify,
+}
+
+impl TypedValidator {
+    /// Uses the name `TypedValidator` and the verifier's default limits.
+    pub fn from_verify(verify: Verify) -> Self {
+        Self::from_verify_named("TypedValidator", verify)
+    }
+
+    /// Uses the verifier's default limits.
+    pub fn from_verify_named(name: &'static str, verify: Verify) -> Self {
+        Self { name, options: VerifierOptions::default(), verify }
+    }
+
+    /// Uses the name `TypedValidator`.
+    pub fn with_limits_from_verify(max_depth: usize, max_tables: usize, verify: Verify) -> Self {
+        Self::with_limits_from_verify_named(max_depth, max_tables, "TypedValidator", verify)
+    }
+
+    /// Sets name and limits.
+    pub fn with_limits_from_verify_named(
+        max_depth: usize,
+        max_tables: usize,
+        name: &'static str,
+        verify: Verify,
+    ) -> Self {
+        Self { name, options: limits(max_depth, max_tables), verify }
+    }
+}
+
+impl Validator for TypedValidator {
+    #[inline]
+    fn validate(&self, payload: &[u8]) -> Result<()> {
+        (self.verify)(&self.options, payload).map_err(|error| refused(self.name, &error))
+    }
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl fmt::Debug for TypedValidator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TypedValidator").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Accepts payloads that all of its validators accept. They run in the order in which they were
+/// added, and the first rejection is returned. An empty composite accepts everything.
+#[derive(Default)]
+pub struct CompositeValidator {
+    validators: Vec<Box<dyn Validator>>,
+}
+
+impl CompositeValidator {
+    /// Creates a composite without validators.
+    pub const fn new() -> Self {
+        Self { validators: Vec::new() }
+    }
+
+    /// Adds `validator`.
+    #[must_use]
+    #[allow(clippy::should_implement_trait, reason = "the name that users of flatstream know")]
+    pub fn add<V: Validator + 'static>(mut self, validator: V) -> Self {
+        self.validators.push(Box::new(validator));
+        self
+    }
+}
+
+impl Validator for CompositeValidator {
+    #[inline]
+    fn validate(&self, payload: &[u8]) -> Result<()> {
+        self.validators.iter().try_for_each(|validator| validator.validate(payload))
+    }
+
+    fn name(&self) -> &'static str {
+        "CompositeValidator"
+    }
+}
+
+impl fmt::Debug for CompositeValidator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.validators.iter().map(|validator| validator.name())).finish()
+    }
+}
+
+/// Returns the end of the table at `table`, by its vtable. The verifier checks only the vtable.
+fn table_end(payload: &[u8], table: usize) -> Option<usize> {
+    let to_vtable = i32::from_le_bytes(*payload.get(table..)?.first_chunk()?);
+    let vtable = i64::try_from(table).ok()?.checked_sub(to_vtable.into())?;
+    let table_bytes = payload.get(usize::try_from(vtable).ok()? + 2..)?.first_chunk()?;
+    table.checked_add(u16::from_le_bytes(*table_bytes).into())
+}
+
+/// Returns the verifier's message without the empty lines at its end.
+#[cold]
+fn refused(name: &'static str, error: &InvalidFlatbuffer) -> Error {
+    Error::validation_failed(name, error.to_string().trim_end().to_owned())
+}
+
+fn limits(max_depth: usize, max_tables: usize) -> VerifierOptions {
+    VerifierOptions { max_depth, max_tables, ..VerifierOptions::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Vec<u8> {
+        let mut builder = flatbuffers::FlatBufferBuilder::new();
+        let start = builder.start_table();
+        builder.push_slot_always(4, 7_u64);
+        let root = builder.end_table(start);
+        builder.finish_minimal(root);
+        builder.finished_data().to_vec()
+    }
+
+    // Proves that both limits are included and that the error names them.
+    #[test]
+    fn sizes() {
+        let sizes = SizeValidator::new(2, 4);
+        let accepted: Vec<usize> = (0..7).filter(|&size| sizes.validate(&vec![0; size]).is_ok()).collect();
+        assert_eq!(accepted, [2, 3, 4]);
+        let error = sizes.validate(b"12345").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "rejected by validator SizeValidator: payload has 5 bytes, must have 2 to 4"
+        );
+    }
+
+    // Proves that a table is accepted and that every cut of it and foreign bytes are rejected.
+    #[test]
+    fn table_roots() {
+        let table = table();
+        TableRootValidator::new().validate(&table).unwrap();
+        for cut in 0..table.len() {
+            assert!(TableRootValidator::new().validate(&table[..cut]).is_err(), "cut at {cut}");
+        }
+        assert!(TableRootValidator::new().validate(b"\xff\xff\xff\xff and more").is_err());
+        assert!(TableRootValidator::with_limits(1, 0).validate(&table).is_err());
+    }
+
+    // Proves that the first rejection is returned and that an empty composite accepts everything.
+    #[test]
+    fn composites() {
+        assert!(CompositeValidator::new().validate(b"").is_ok());
+        let both = CompositeValidator::new().add(SizeValidator::new(8, 99)).add(TableRootValidator::new());
+        assert!(both.validate(&table()).is_ok());
+        assert!(both.validate(b"").unwrap_err().to_string().contains("SizeValidator"));
+        assert!(
+            both.validate(b"\xff\xff\xff\xffffff").unwrap_err().to_string().contains("TableRootValidator")
+        );
+        assert_eq!(format!("{both:?}"), r#"["SizeValidator", "TableRootValidator"]"#);
+    }
+}

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Other platforms than this one. `check` compiles the libraries for macOS and Windows; `aarch64` runs
+# the libraries' tests on aarch64 under qemu-user and builds the program for it. Installs what it
+# needs; says in one line what it cannot.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+libraries=(--package flatcap-stream --package flatcap-format)
+
+# cargo check runs the build script of zstd, which compiles C. Only its Rust part is checked here, so
+# that no foreign C compiler is needed: this one compiles nothing.
+stand_in() {
+    mkdir -p target/tools
+    printf '#!/bin/sh\nexit 0\n' >target/tools/no-compiler
+    chmod +x target/tools/no-compiler
+    echo "$PWD/target/tools/no-compiler"
+}
+
+check() {
+    local target name compiler
+    compiler=$(stand_in)
+    for target in aarch64-apple-darwin x86_64-pc-windows-gnu; do
+        if ! rustup target add "$target" >/dev/null 2>&1; then
+            echo "skipped: cannot install Rust for $target"
+            continue
+        fi
+        name=${target//-/_}
+        env "CC_$name=$compiler" "AR_$name=$compiler" cargo check --target "$target" "${libraries[@]}" --locked
+    done
+}
+
+aarch64() {
+    local target=aarch64-unknown-linux-gnu packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
+    if ! rustup target add "$target" >/dev/null 2>&1; then
+        echo "skipped: cannot install Rust for $target"
+        return
+    fi
+    if ! command -v qemu-aarch64 aarch64-linux-gnu-gcc >/dev/null; then
+        { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}" >/dev/null; } ||
+            { echo "skipped: cannot install ${packages[*]}"; return; }
+    fi
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
+    # Optimized: the emulator takes ten times as long as a processor.
+    CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo test --target "$target" "${libraries[@]}" --lib --tests --locked
+    CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo build --target "$target" --package flatcap --locked
+}
+
+"$1"
