@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::error::CliError;
+use super::selection::unknown_source;
 use super::{ExitStatus, human};
 use crate::compress::{
     self, CompressError, CompressJob, CompressSkipReason, NamedSourceCompression, ReplaceMode, WorkSlice,
@@ -97,6 +98,8 @@ struct CompressRow {
     reason: Option<String>,
     #[serde(skip)]
     is_damage: bool,
+    #[serde(skip)]
+    is_unreadable: bool,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
@@ -131,7 +134,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if report.stopped {
         writeln!(io::stderr(), "flatcap: stopped by a signal: the remaining segments are unchanged")?;
     }
-    Ok(if report.stopped || !failed.is_empty() {
+    let is_unreadable = !report.segments.is_empty() && report.segments.iter().all(|row| row.is_unreadable);
+    Ok(if report.stopped || !failed.is_empty() || is_unreadable {
         ExitStatus::Failed
     } else if report.segments.iter().any(|row| row.is_damage) {
         ExitStatus::DataLoss
@@ -223,11 +227,7 @@ fn check_sources(
     }
     for source in sources {
         if !known.contains(&source.name) {
-            let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let name = &source.name;
-            return Err(CliError::Usage(format!(
-                "--source {source}: no segment has a source {name}; they have {known}"
-            )));
+            return Err(unknown_source(&source.to_string(), &source.name, &known));
         }
     }
     Ok(())
@@ -291,6 +291,7 @@ impl CompressReport {
             stored_bytes: None,
             reason: None,
             is_damage: false,
+            is_unreadable: false,
         };
         match result {
             Ok(compress::CompressOutcome::Compressed { raw_bytes, stored_bytes }) => {
@@ -304,6 +305,7 @@ impl CompressReport {
                     (row.raw_bytes, row.stored_bytes) = (Some(raw_bytes), Some(stored_bytes));
                 }
                 row.is_damage = left.is_damage();
+                row.is_unreadable = matches!(left, CompressSkipReason::Unreadable(_));
                 row.reason = Some(left.to_string());
             }
             Ok(compress::CompressOutcome::Stopped) => {

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use flatcap_format::clock::ClockReading;
 use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
 use flatcap_format::schema::{CompiledSchema, DecodeError, FlatColumns, FlatRow, Rates, SchemaError};
 use flatcap_format::segment::{SampleView, SegmentHeader, SourceInfo};
@@ -22,6 +23,10 @@ use crate::os::wake_event::{WakeEvent, WakeReason};
 /// Interval at which `--follow` checks a growing recording.
 const FOLLOW_INTERVAL_NS: u64 = 50_000_000;
 
+/// Time after --until at which `--follow` ends, for samples that are written late: by default a
+/// sample is in the file after 15 ms, and a read of a blocking source may take a second.
+const LATE_SAMPLES_NS: i64 = 2_000_000_000;
+
 /// Print samples as rows, decoded with the schema in the file.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -37,7 +42,8 @@ pub(super) struct Args {
     /// Show counters as change per second since the previous sample.
     #[arg(long)]
     rate: bool,
-    /// Continue while the recording grows, until a signal.
+    /// Continue while the recording grows, until a signal; with --until, up to 2 s after that time,
+    /// for samples that are written late.
     #[arg(long)]
     follow: bool,
 }
@@ -68,7 +74,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         widths.read(&mut MergedReader::open(&args.selection.paths, filter.clone())?)?;
         has_opaque = widths.has_opaque;
     }
-    let zone = if io::stdout().is_terminal() { TimeZone::system() } else { TimeZone::UTC };
+    let zone = output_zone();
     let printer = match args.format {
         RowFormat::Jsonl => Printer::Jsonl { out, line: Vec::new() },
         RowFormat::Csv => Printer::Csv {
@@ -93,7 +99,19 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if !dump.seen_header && dump.unreadable > 0 {
         return Ok(ExitStatus::Failed);
     }
+    if dump.samples == 0 && !args.follow && args.selection.has_times() {
+        writeln!(
+            io::stderr(),
+            "flatcap: no samples in the selected time; flatcap info shows when the segments begin and end"
+        )?;
+    }
     Ok(dump.outcome)
+}
+
+/// Returns the zone of printed times: local for a person at a terminal, UTC for output that is
+/// saved.
+fn output_zone() -> TimeZone {
+    if io::stdout().is_terminal() { TimeZone::system() } else { TimeZone::UTC }
 }
 
 /// Returns whether all rows are of one source, and so have the same columns.
@@ -110,6 +128,7 @@ struct Dump<'a> {
     sources: BTreeMap<u16, DumpSource>, // of the current header
     outcome: ExitStatus,
     seen_header: bool,
+    samples: u64,
     unreadable: u64,
     undecodable: u64, // samples whose payload does not fit its schema
     has_opaque: bool,
@@ -141,6 +160,7 @@ impl<'a> Dump<'a> {
             sources: BTreeMap::new(),
             outcome: ExitStatus::Done,
             seen_header: false,
+            samples: 0,
             unreadable: 0,
             undecodable: 0,
             has_opaque: false,
@@ -155,7 +175,7 @@ impl<'a> Dump<'a> {
                 ReplayItem::Sample(sample) => self.sample(&sample.telemetry)?,
                 ReplayItem::Source(source, _) => self.add_source(source)?,
                 ReplayItem::Marker(marker, _) if !matches!(self.printer, Printer::Widths(_)) => {
-                    let when = local_time(marker.wall_ns, &TimeZone::UTC);
+                    let when = local_time(marker.wall_ns, &output_zone());
                     writeln!(io::stderr(), "flatcap: {when} {}", marker.text.escape_debug())?;
                 }
                 ReplayItem::Gap(..) | ReplayItem::Marker(..) | ReplayItem::Other(..) => {}
@@ -170,8 +190,9 @@ impl<'a> Dump<'a> {
         Ok(())
     }
 
-    /// Prints all samples and continues with new ones until a signal. Each path has its own reader,
-    /// so that one that waits for its recording does not delay the others.
+    /// Prints all samples and continues with new ones until a signal or the end of the wanted time.
+    /// Each path has its own reader, so that one that waits for its recording does not delay the
+    /// others.
     fn follow(&mut self, paths: &[PathBuf], filter: &ReplayFilter) -> Result<(), CliError> {
         let stop = Arc::new(WakeEvent::new());
         let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
@@ -179,14 +200,17 @@ impl<'a> Dump<'a> {
         let readers: Result<Vec<_>, _> = paths.iter().map(open).collect();
         // Each with the sources of the run that it reads.
         let mut readers: Vec<_> = readers?.into_iter().map(|reader| (reader, BTreeMap::new())).collect();
+        let end_ns = follow_end_ns(filter);
         loop {
+            // Read before the files are, so that the last look at them is after the end.
+            let is_over = end_ns.is_some_and(|end_ns| ClockReading::now().wall_ns >= end_ns);
             for (reader, sources) in &mut readers {
                 std::mem::swap(&mut self.sources, sources);
                 self.read(reader)?;
                 std::mem::swap(&mut self.sources, sources);
             }
             self.printer.flush()?;
-            if stop.wait_until(monotonic_ns() + FOLLOW_INTERVAL_NS) == WakeReason::Set {
+            if is_over || stop.wait_until(monotonic_ns() + FOLLOW_INTERVAL_NS) == WakeReason::Set {
                 return Ok(());
             }
             for (reader, _) in &mut readers {
@@ -200,8 +224,8 @@ impl<'a> Dump<'a> {
     fn begin_run(&mut self, header: &SegmentHeader) -> Result<(), CliError> {
         self.seen_header = true;
         self.sources.clear();
-        // Per field; `None` once a source has it.
-        let mut unknown: Vec<Option<SchemaError>> = Vec::new();
+        // Per field, why sources do not have it.
+        let mut unknown: Vec<Option<UnknownField>> = Vec::new();
         unknown.resize_with(self.fields.len(), || None);
         let mut known = vec![false; self.fields.len()];
         let mut wanted: Vec<_> = header.sources.iter().collect();
@@ -215,6 +239,7 @@ impl<'a> Dump<'a> {
                 human::escaped(&opaque.name)
             )));
         }
+        let are_several = wanted.len() > 1;
         for source in wanted {
             let Some(plan) = self.compile_schema(source) else { continue };
             let mut own = Vec::new();
@@ -224,22 +249,25 @@ impl<'a> Dump<'a> {
                         *known = true;
                         own.push(*field);
                     }
-                    // The error of a source that has the first name of the path is the most useful
-                    // one.
-                    Err(error) if unknown.is_none() || has_first_name(&plan, field) => *unknown = Some(error),
-                    Err(_) => {}
+                    Err(error) => {
+                        *unknown = unknown.take().max(Some(UnknownField::new(&plan, field, &error)));
+                    }
                 }
             }
             let plan = match own.as_slice() {
                 [] if self.fields.is_empty() => plan,
                 [] => continue,
-                own => plan.select(own).map_err(|error| unknown_field(&error))?,
+                own => plan.select(own).map_err(unknown_field)?,
             };
             self.add_decoder(source, plan);
         }
-        match known.iter().zip(unknown).find(|(known, error)| !**known && error.is_some()) {
-            Some((_, Some(error))) => Err(unknown_field(&error)),
-            _ => Ok(()),
+        let mut unknown = self.fields.iter().zip(known.iter().zip(unknown));
+        match unknown.find_map(|(field, (known, unknown))| Some((field, unknown.filter(|_| !known)?))) {
+            Some((field, UnknownField { usefulness: 0, .. })) if are_several => Err(unknown_field(format!(
+                "{field:?}: no source has this field; to see the fields of one, add --source NAME"
+            ))),
+            Some((_, unknown)) => Err(unknown_field(unknown.reason)),
+            None => Ok(()),
         }
     }
 
@@ -255,7 +283,7 @@ impl<'a> Dump<'a> {
         let plan = match own.as_slice() {
             [] if self.fields.is_empty() => plan,
             [] => return Ok(()),
-            own => plan.select(own).map_err(|error| unknown_field(&error))?,
+            own => plan.select(own).map_err(unknown_field)?,
         };
         self.add_decoder(source, plan);
         Ok(())
@@ -289,6 +317,7 @@ impl<'a> Dump<'a> {
     }
 
     fn sample(&mut self, sample: &SampleView<'_>) -> Result<(), CliError> {
+        self.samples += 1;
         let decoder = match self.sources.get_mut(&sample.source) {
             None => return Ok(()),
             Some(DumpSource::Opaque(name)) => return Ok(self.printer.print_opaque(name, sample)?),
@@ -323,10 +352,57 @@ impl<'a> Dump<'a> {
     }
 }
 
-fn has_first_name(plan: &CompiledSchema, path: &str) -> bool {
-    path.split('.').next().is_some_and(|first| plan.select(&[first]).is_ok())
+/// Returns the wall time at which `--follow` ends; `None` if only a signal ends it.
+fn follow_end_ns(filter: &ReplayFilter) -> Option<i64> {
+    let from_start = filter.elapsed.as_ref().filter(|elapsed| elapsed.ns.end < u64::MAX);
+    let from_start = from_start.map(|elapsed| elapsed.start.wall_ns.saturating_add_unsigned(elapsed.ns.end));
+    filter.until_ns.or(from_start).map(|until_ns| until_ns.saturating_add(LATE_SAMPLES_NS))
 }
 
-fn unknown_field(error: &SchemaError) -> CliError {
-    CliError::Usage(format!("--fields: {}", human::escaped(&error.to_string())))
+/// The reason why a source does not have a field. Of several sources, the greatest is the most
+/// useful one.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct UnknownField {
+    /// 2 if the source has a field of this name elsewhere, 1 if it has the first name of the path,
+    /// else 0.
+    usefulness: u8,
+    reason: String,
+}
+
+impl UnknownField {
+    fn new(plan: &CompiledSchema, path: &str, error: &SchemaError) -> Self {
+        let elsewhere = plan.fields().find(|leaf| leaf.path.rsplit('.').next() == Some(path));
+        if let Some(leaf) = elsewhere {
+            let reason = format!("{path:?}: no such path; did you mean {:?}?", leaf.path);
+            return Self { usefulness: 2, reason };
+        }
+        let has_first_name = path.split('.').next().is_some_and(|first| plan.select(&[first]).is_ok());
+        Self { usefulness: u8::from(has_first_name), reason: error.to_string() }
+    }
+}
+
+fn unknown_field(reason: impl ToString) -> CliError {
+    CliError::Usage(format!("--fields: {}", human::escaped(&reason.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use flatcap_format::segment::{Elapsed, RecordingStart};
+
+    use super::*;
+
+    // Proves that a following dump ends after --until, given by the clock or from the start of the
+    // recording, and only by a signal without it.
+    #[test]
+    fn following_ends_after_the_wanted_time() {
+        let start = RecordingStart { run_id: 1, boot_id: None, mono_ns: 5, wall_ns: 1_000 };
+        let elapsed = |end| Some(Elapsed { start: start.clone(), ns: 0..end });
+        let all = ReplayFilter::default();
+        assert_eq!(follow_end_ns(&ReplayFilter { since_ns: Some(7), ..all.clone() }), None);
+        assert_eq!(follow_end_ns(&ReplayFilter { elapsed: elapsed(u64::MAX), ..all.clone() }), None);
+        let until = ReplayFilter { until_ns: Some(500), ..all.clone() };
+        assert_eq!(follow_end_ns(&until), Some(500 + LATE_SAMPLES_NS));
+        let until = ReplayFilter { elapsed: elapsed(30), ..all };
+        assert_eq!(follow_end_ns(&until), Some(1_030 + LATE_SAMPLES_NS));
+    }
 }

@@ -1,9 +1,10 @@
-//! Formats numbers and names for people.
+//! Formats numbers and names for people, and parses dates that they write.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 /// Returns a text from a file, escaped for a terminal. Control characters could move the cursor,
@@ -77,6 +78,26 @@ pub(super) fn hertz(hz: f64) -> String {
     format!("{hz:.decimals$}")
 }
 
+/// Formats a number with three significant digits; one above 999 keeps all digits before the point:
+/// `1234`, `99.9`, `0.00123`.
+pub(super) fn significant(value: f64) -> String {
+    /// Decimals of a number that is nearly 0.
+    const DECIMALS_MAX: i32 = 9;
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    // The exponent after rounding: 9.999 has three digits as 10.0.
+    let rounded = format!("{value:.2e}");
+    let exponent: i32 = rounded.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
+    let decimals = usize::try_from((2 - exponent).clamp(0, DECIMALS_MAX)).unwrap_or(0);
+    format!("{value:.decimals$}")
+}
+
+/// Parses a date, for an argument. The library's error would tell how it parses, not what to write.
+pub(super) fn parse_date(text: &str) -> Result<Date, String> {
+    text.parse().map_err(|_| "write a date as YYYY-MM-DD, such as 2012-06-21".to_owned())
+}
+
 /// Returns the rate of a period in nanoseconds; `None` for a period of 0.
 pub(super) fn asked_hz(period_ns: u64) -> Option<f64> {
     #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
@@ -123,6 +144,24 @@ mod tests {
             ["59.9s", "3m07s", "2h05m"].map(String::from)
         );
         assert_eq!(local_time(1_700_000_000_000_001_000, &TimeZone::UTC), "2023-11-14 22:13:20.000001");
+    }
+
+    // Proves that rates have three significant digits, and no digit before the point is rounded
+    // away.
+    #[test]
+    fn numbers_have_three_significant_digits() {
+        let numbers = [0.0, 78.373_277_972, 2743.064, 603_425.9, 9.999, 0.001_234, -1.5, 1e-12];
+        let shown = ["0", "78.4", "2743", "603426", "10.0", "0.00123", "-1.50", "0.000000000"];
+        assert_eq!(numbers.map(significant), shown);
+    }
+
+    // Proves that a mistake in a date is answered with its form.
+    #[test]
+    fn dates_are_parsed() {
+        assert_eq!(parse_date("2012-06-21"), Ok(jiff::civil::date(2012, 6, 21)));
+        for text in ["", "yesterday", "2012-13-01", "21.06.2012"] {
+            assert!(parse_date(text).unwrap_err().contains("YYYY-MM-DD"), "{text}");
+        }
     }
 
     // Proves that no name can move a terminal's cursor or forge a line, and that harmless names

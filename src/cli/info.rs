@@ -17,10 +17,21 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::tables::{SOURCE_COLUMNS, table};
+use super::tables::{
+    SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, TableOutput, fitted, table, terminal_width,
+};
 use super::{ExitStatus, human};
 use crate::config;
 use crate::slab::Causes;
+
+/// Columns of the table of segments that a narrow terminal does not show, least important first.
+const SPARE_SEGMENT_COLUMNS: [SpareColumns; 5] = [
+    ("checksum", &[2]),
+    ("last sample", &[8]),
+    ("raw size", &[4, 5]),
+    ("frames", &[6]),
+    ("first sample", &[7]),
+];
 
 /// Show what segments contain: sources, rates, lateness, losses and sizes.
 ///
@@ -157,8 +168,17 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
 /// Prints an attachment, byte for byte.
 fn attachment(listings: &[ListedSegment], wanted: &str, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let mut names = BTreeSet::new();
+    let (mut has_read, mut unreadable) = (false, None);
     for listing in listings.iter().rev() {
-        let Ok(Some(mut reader)) = listing.open() else { continue };
+        let mut reader = match listing.open() {
+            Ok(Some(reader)) => reader,
+            Ok(None) => continue,
+            Err(error) => {
+                unreadable = Some(error);
+                continue;
+            }
+        };
+        has_read = true;
         while let Some(advance) = reader.advance()? {
             let Advance::Frame(at) = advance else { continue };
             if at.kind != FrameKind::Attachment {
@@ -171,6 +191,9 @@ fn attachment(listings: &[ListedSegment], wanted: &str, out: &mut dyn Write) -> 
             }
             names.insert(attachment.name);
         }
+    }
+    if let Some(error) = unreadable.filter(|_| !has_read) {
+        return Err(error.into());
     }
     let names = human::escaped_list(&names);
     let known = if names.is_empty() { "they have none".to_owned() } else { format!("they have {names}") };
@@ -388,7 +411,9 @@ fn print(report: &InfoReport, out: &mut dyn Write) -> io::Result<()> {
         }
         sources.add_row(row);
     }
-    writeln!(out, "{segments}\n\n{sources}\n")?;
+    let width = terminal_width(TableOutput::Stdout);
+    writeln!(out, "{}\n", fitted(segments, width, &SPARE_SEGMENT_COLUMNS))?;
+    writeln!(out, "{}\n", fitted(sources, width, &SPARE_SOURCE_COLUMNS))?;
     print_compression(report, out)?;
     for source in &report.sources {
         if let Some(causes) = &source.lost_causes {

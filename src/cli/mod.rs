@@ -43,8 +43,10 @@ use logging::Log;
 /// files, and accounts for every sample that it lost.
 #[derive(Debug, Parser)]
 #[command(name = "flatcap", version, arg_required_else_help = true, max_term_width = 110)]
-#[command(after_help = "Exit status: 0 done; 1 failed; 2 wrong usage or configuration; \
-    3 done, but something is wrong with the data.")]
+#[command(
+    after_help = "Exit status: 0 done; 1 an error, or nothing could be done; 2 wrong usage or configuration; \
+    3 done, but with findings: damage, lost samples, or files that cannot be read."
+)]
 pub struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -90,11 +92,12 @@ struct RenamedArgs {
 pub enum ExitStatus {
     /// Everything was done.
     Done,
-    /// The verb failed; an error says why.
+    /// An error ended the verb, or nothing could be done, such as read any of the files; an error
+    /// says why.
     Failed,
     /// The arguments or the configuration are invalid; an error says where.
     Usage,
-    /// Everything was done, but something is wrong with the data.
+    /// Everything was done, but with findings: damage, lost samples, or files that cannot be read.
     DataLoss,
 }
 
@@ -113,38 +116,40 @@ impl From<ExitStatus> for ExitCode {
 pub fn main() -> ExitStatus {
     let log = Log::start();
     let mut out = io::BufWriter::with_capacity(256 << 10, io::stdout().lock());
-    let outcome = run_with_log(std::env::args_os(), &mut out, Some(&log));
-    // A closed pipe is no error: its reader has all it wanted.
-    let outcome = match out.flush() {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            print_error(&CliError::Output(error), Some(&log));
-            ExitStatus::Failed
-        }
-        _ => outcome,
+    let result = run_with_log(std::env::args_os(), &mut out, Some(&log));
+    // A verb that failed has reported its error, often the same one.
+    let result = match (result, out.flush()) {
+        (Ok(_), Err(error)) if !is_closed_pipe(&error) => Err(CliError::Output(error)),
+        (result, _) => result,
     };
+    let status = conclude(result, Some(&log));
     log.flush();
-    outcome
+    status
 }
 
 /// Runs the program. Writes data to `out` and errors to standard error.
 pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> ExitStatus {
-    run_with_log(args, out, None)
+    conclude(run_with_log(args, out, None), None)
 }
 
 fn run_with_log(
     args: impl IntoIterator<Item = OsString>,
     out: &mut dyn Write,
     log: Option<&Log>,
-) -> ExitStatus {
+) -> Result<ExitStatus, CliError> {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
             // clap prints help and version to standard output and errors to standard error.
             let _unprintable = error.print();
-            return if error.use_stderr() { ExitStatus::Usage } else { ExitStatus::Done };
+            return Ok(if error.use_stderr() { ExitStatus::Usage } else { ExitStatus::Done });
         }
     };
-    let result = match cli.verb {
+    if !matches!(cli.verb, Verb::Record(_)) {
+        // Only of the recorder, whose log is its history, are normal events of interest.
+        log.inspect(|log| log.limit_to_warnings());
+    }
+    match cli.verb {
         Verb::Record(args) => record::run(&args, log),
         Verb::CheckConfig(args) => check_config::run(&args, out),
         Verb::Sources(args) => sources::run(&args, out),
@@ -165,15 +170,24 @@ fn run_with_log(
         Verb::Reload(args) => remote::reload(&args, out),
         Verb::Flush(args) => remote::flush(&args, out),
         Verb::LogLevel(args) => remote::log_level(&args, out),
-    };
+    }
+}
+
+/// Prints the error of a verb, if there is one, and returns the exit status.
+fn conclude(result: Result<ExitStatus, CliError>, log: Option<&Log>) -> ExitStatus {
     match result {
-        Ok(outcome) => outcome,
-        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitStatus::Done,
+        Ok(status) => status,
+        // Its reader has all it wanted.
+        Err(CliError::Output(error)) if is_closed_pipe(&error) => ExitStatus::Done,
         Err(error) => {
             print_error(&error, log);
             error.exit_status()
         }
     }
+}
+
+fn is_closed_pipe(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
 }
 
 fn print_error(error: &CliError, log: Option<&Log>) {

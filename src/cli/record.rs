@@ -11,10 +11,10 @@ use flatcap_format::histogram::TotalHistogram;
 use super::configuration::{self, layers};
 use super::error::CliError;
 use super::logging::Log;
-use super::tables::{SOURCE_COLUMNS, table};
+use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, TableOutput, fitted, table, terminal_width};
 use super::{ExitStatus, human};
 use crate::config::{self, Config, ConfigErrors, Layers};
-use crate::daemon::{self, Callbacks, LastGood, RunProgress, RunSummary};
+use crate::daemon::{self, Callbacks, LastGood, RunProgress, RunStart, RunSummary};
 use crate::metrics::LimitingBudget;
 use crate::recorder::{RecorderReport, SourceReport};
 use crate::sampling::sources::CATALOG;
@@ -35,7 +35,7 @@ pub(super) struct Args {
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// Record only the sources that are named, optionally with a period; can be repeated.
-    #[arg(long = "source", value_name = "NAME[@PERIOD]")]
+    #[arg(long = "source", value_name = "NAME[@PERIOD],...", value_delimiter = ',')]
     sources: Vec<String>,
     /// Save the configuration in effect to this file. If the configuration is refused at the start,
     /// record with the saved one and log the errors. For services.
@@ -49,10 +49,14 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError> {
     let (config, last_good) = configuration_or_last_good(args)?;
     let voice = ConsoleUi { quiet: args.quiet, live: !args.quiet && io::stderr().is_terminal() };
-    voice.begin(&config);
     let mut seen = LiveLineState::default();
     let surroundings = Callbacks {
         duration: args.duration,
+        on_start: &mut |start| {
+            // Warnings of the start come before the line that says that it is over.
+            log.inspect(|log| log.flush());
+            voice.begin(&start);
+        },
         on_progress: &mut |progress| {
             if let Some(log) = log {
                 let [left_out, lost] = log.missing_lines();
@@ -127,7 +131,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     match config::parse_duration(text) {
         Ok(Duration::ZERO) => Err("--for must be greater than zero".to_owned()),
         Ok(duration) => Ok(duration),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(format!("{error}; write a number with ns, us, ms, s, m, h or d, such as 10s")),
     }
 }
 
@@ -146,16 +150,16 @@ struct ConsoleUi {
 }
 
 impl ConsoleUi {
-    fn begin(&self, config: &Config) {
+    fn begin(&self, start: &RunStart<'_>) {
         if self.quiet {
             return;
         }
-        let sources: Vec<_> = config.enabled_sources().map(config::SourceConfig::full_name).collect();
+        let sources: Vec<&str> = start.metrics.sources.iter().map(|source| source.name.as_str()).collect();
         self.print_line(&format!(
-            "recording {} to {}; buffers use {} of memory, allocated now; stop with Ctrl-C",
+            "recording {} to {}; buffers use {} of memory; stop with Ctrl-C",
             sources.join(", "),
-            daemon::data_dir(config).display(),
-            human::bytes(config.memory().sum_bytes())
+            start.data_dir.display(),
+            human::bytes(start.config.memory().sum_bytes())
         ));
     }
 
@@ -173,7 +177,7 @@ impl ConsoleUi {
             (now - before).saturating_mul(1_000_000_000) / elapsed_ns
         };
         let line = format!(
-            "\r\x1b[2K{}  {} frames/s  {} ({}/s)  lost {lost}  p99 lateness {}",
+            "{}  {} frames/s  {} ({}/s)  lost {lost}  p99 lateness {}",
             human::elapsed(progress.elapsed_ns),
             per_second(frames, seen.frames),
             human::bytes(bytes),
@@ -181,8 +185,11 @@ impl ConsoleUi {
             late,
         );
         *seen = LiveLineState { elapsed_ns: progress.elapsed_ns, frames, bytes };
+        // A line that wraps would not be erased as a whole.
+        let width = terminal_width(TableOutput::Stderr).unwrap_or(line.len());
+        let line = line.get(..width).unwrap_or(&line);
         // A closed terminal is no reason to stop recording.
-        let _gone = io::stderr().write_all(line.as_bytes());
+        let _gone = io::stderr().write_all(format!("\r\x1b[2K{line}").as_bytes());
     }
 
     fn end_live_line(&self) {
@@ -200,8 +207,8 @@ impl ConsoleUi {
         self.print_line(&format!(
             "{}\n{}\nrecorded {} in {}: {} in {} segment(s) under {data_dir}\n\
              next: flatcap info {data_dir}; flatcap verify {data_dir}; flatcap dump {data_dir} --source {}",
-            sources_table(report),
-            latencies_table(report),
+            fitted(sources_table(report), terminal_width(TableOutput::Stderr), &SPARE_SOURCE_COLUMNS),
+            latencies_table(report).trim_fmt(),
             count(report.sources.iter().map(|source| source.recorded).sum(), "frame"),
             human::elapsed(summary.elapsed_ns),
             human::bytes(report.bytes),

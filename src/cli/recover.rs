@@ -15,13 +15,16 @@ use crate::os::shared_memory;
 use crate::os::storage::DataDirectory;
 use crate::slab::CrashedRun;
 
-/// Recover the segments of a crashed recorder: seal them, cut off torn tails, and rewrite damaged
-/// files without the damage. Removed bytes and damaged files are kept in separate files. `record`
-/// does the same when it starts.
+/// Recover the segments of a crashed recorder: seal those that it left unsealed, without torn tails
+/// and damage. Removed bytes and damaged files are kept in separate files. `record` does the same
+/// when it starts.
+///
+/// Sealed segments of a directory are not read: verify finds the damaged ones, and recover repairs
+/// each that is named.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A directory, to recover all its unsealed segments; or one segment, which may be sealed but
-    /// damaged.
+    /// A directory, to recover all its unsealed segments; or one segment, sealed or not, to rewrite
+    /// it without its damage.
     #[arg(value_name = "PATH")]
     path: PathBuf,
     /// Directory with the unwritten samples of killed runs; by default that of `record`.

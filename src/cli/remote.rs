@@ -13,6 +13,9 @@ use crate::control::{Client, ClientError, MARK_BYTES_MAX};
 const FILTER_HELP: &str =
     "Filter as in FLATCAP_LOG: off, error, warn, info, debug, trace, or \"info,flatcap::recorder=debug\"";
 
+/// HTTP status of the refusal of an invalid text.
+const INVALID: u16 = 422;
+
 /// The recorder to talk to.
 #[derive(Debug, clap::Args)]
 pub(super) struct RecorderSocket {
@@ -75,12 +78,15 @@ pub(super) fn rotate(args: &RotateArgs, out: &mut dyn Write) -> Result<ExitStatu
 }
 
 pub(super) fn mark(args: &MarkArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    // The recorder validates the text. One that is too long for a request is rejected here.
-    if args.text.len() > MARK_BYTES_MAX {
-        let bytes = args.text.len();
-        return Err(CliError::Usage(format!("TEXT has {bytes} bytes; write at most {MARK_BYTES_MAX}")));
+    // Checked before a recorder is looked for. It checks the rest.
+    let bytes = args.text.len();
+    if args.text.trim().is_empty() || bytes > MARK_BYTES_MAX {
+        let what = if bytes > MARK_BYTES_MAX { format!("has {bytes} bytes") } else { "is empty".to_owned() };
+        return Err(CliError::Usage(format!(
+            "TEXT {what}; write one line of 1 to {MARK_BYTES_MAX} bytes, not only spaces"
+        )));
     }
-    print_answer(args.recorder.connect()?.mark(&args.text), out)
+    print_answer(args.recorder.connect()?.mark(&args.text).map_err(invalid_text), out)
 }
 
 pub(super) fn reload(args: &ReloadArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
@@ -92,10 +98,21 @@ pub(super) fn flush(args: &FlushArgs, out: &mut dyn Write) -> Result<ExitStatus,
 }
 
 pub(super) fn log_level(args: &LogLevelArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    print_answer(args.recorder.connect()?.set_log(&args.filter), out)
+    print_answer(args.recorder.connect()?.set_log(&args.filter).map_err(invalid_text), out)
 }
 
-fn print_answer(answer: Result<String, ClientError>, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    writeln!(out, "{}", answer?)?;
+/// Converts the recorder's refusal of the text in a request: the argument is invalid.
+fn invalid_text(error: ClientError) -> CliError {
+    match error {
+        ClientError::Refused { status: INVALID, message } => CliError::Usage(message),
+        other => other.into(),
+    }
+}
+
+fn print_answer<E: Into<CliError>>(
+    answer: Result<String, E>,
+    out: &mut dyn Write,
+) -> Result<ExitStatus, CliError> {
+    writeln!(out, "{}", answer.map_err(Into::into)?)?;
     Ok(ExitStatus::Done)
 }

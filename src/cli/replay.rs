@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use flatcap_format::replay::{MergedReader, ReplayClock, ReplayItem, Speed};
+use flatcap_format::replay::{MergedReader, Notice, ReplayClock, ReplayItem, Speed};
 
 use super::ExitStatus;
 use super::error::CliError;
@@ -39,6 +39,8 @@ struct Player<'a, 'out> {
     stop: Arc<WakeEvent>,
     oversized: u64, // frames that do not fit into a datagram
     frames: u64,
+    has_read: bool,       // a segment could be read
+    has_unreadable: bool, // a segment could not be read
     outcome: ExitStatus,
 }
 
@@ -62,6 +64,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         stop,
         oversized: 0,
         frames: 0,
+        has_read: false,
+        has_unreadable: false,
         outcome: ExitStatus::Done,
     };
     loop {
@@ -72,6 +76,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
             break;
         }
         if player.frames == before {
+            if player.is_all_unreadable() {
+                return player.end();
+            }
             return Err(CliError::Usage("--loop: there is no frame to repeat".to_owned()));
         }
         player.pace.restart();
@@ -88,6 +95,7 @@ impl Player<'_, '_> {
             }
             match item {
                 ReplayItem::Header(_, frame) => {
+                    self.has_read = true;
                     self.pace.restart();
                     self.send(frame)?;
                 }
@@ -102,7 +110,10 @@ impl Player<'_, '_> {
                 | ReplayItem::Gap(_, frame)
                 | ReplayItem::Marker(_, frame)
                 | ReplayItem::Other(_, frame) => self.send(frame)?,
-                ReplayItem::Notice(what) => self.outcome = report_notice(&what)?,
+                ReplayItem::Notice(what) => {
+                    self.has_unreadable |= matches!(what, Notice::Unreadable(_));
+                    self.outcome = report_notice(&what)?;
+                }
             }
         }
         Ok(())
@@ -145,8 +156,16 @@ impl Player<'_, '_> {
         }
     }
 
+    /// Returns whether no segment could be read, but some should have been.
+    fn is_all_unreadable(&self) -> bool {
+        self.has_unreadable && !self.has_read
+    }
+
     fn end(mut self) -> Result<ExitStatus, CliError> {
         self.flush()?;
+        if self.is_all_unreadable() {
+            return Ok(ExitStatus::Failed);
+        }
         if self.oversized > 0 {
             tracing::warn!(
                 frames = self.oversized,

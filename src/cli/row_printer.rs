@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use flatcap_format::schema::{
-    CompiledSchema, DecodeError, FieldValue, FlatColumn, FlatColumns, FlatRow, JsonWriter, Rates,
+    CompiledSchema, DecodeError, FieldValue, FlatColumn, FlatColumns, FlatRow, JsonWriter, MetricKind, Rates,
     append_json_value,
 };
 use flatcap_format::segment::SampleView;
@@ -260,7 +260,7 @@ fn table_row(
     write!(out, "{time:<26} {name:<10} {:>8}", sample.seq)?;
     let mut cell = Vec::new();
     for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
-        print_plain(value, &mut cell);
+        print_for_people(value, column, &mut cell);
         if cell.is_empty() {
             cell.push(b'-');
         }
@@ -287,12 +287,24 @@ fn pairs_row(
     write!(out, "{time} {name} seq={}", sample.seq)?;
     let mut cell = Vec::new();
     for (column, value) in columns.as_slice().iter().zip(columns.align(&decoder.row)) {
-        print_plain(value, &mut cell);
+        print_for_people(value, column, &mut cell);
         if !cell.is_empty() {
             write!(out, " {}={}", column.path(), String::from_utf8_lossy(&cell))?;
         }
     }
     Ok(writeln!(out)?)
+}
+
+/// Writes a value as plain text, a rate with three significant digits.
+fn print_for_people(value: FieldValue<'_>, column: &FlatColumn, cell: &mut Vec<u8>) {
+    match value {
+        // Counters are integers: a fraction is a rate.
+        FieldValue::Float(rate) if column.metric_kind() == MetricKind::Counter && rate.is_finite() => {
+            cell.clear();
+            cell.extend_from_slice(human::significant(rate).as_bytes());
+        }
+        other => print_plain(other, cell),
+    }
 }
 
 /// Writes a value as plain text; nothing for an absent one.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use flatcap_format::replay::{ReplayFilter, TimeSpec, first_sample};
+use flatcap_format::schema::nearest_name;
 use flatcap_format::segment::{Advance, Elapsed, FrameKind, SegmentError, SegmentHeader, list, runs};
 use jiff::tz::TimeZone;
 
@@ -17,15 +18,15 @@ pub(super) struct RecordingSelection {
     /// Segment files, or directories of segments.
     #[arg(value_name = "PATH", required = true)]
     pub(super) paths: Vec<PathBuf>,
-    /// Read only this source; can be repeated.
-    #[arg(long = "source", value_name = "NAME")]
+    /// Read only these sources; can be repeated.
+    #[arg(long = "source", value_name = "NAME,...", value_delimiter = ',')]
     sources: Vec<String>,
-    /// Start time: RFC 3339, 14:03:07.25 (today), "3m ago", @1700000000.5, or +10s (after the first
-    /// sample, by the monotonic clock).
-    #[arg(long, value_name = "T")]
+    /// Start time: RFC 3339, 14:03:07.25 (today, local), "3m ago" or -3m, @1700000000.5, or +10s
+    /// (after the first sample, by the monotonic clock).
+    #[arg(long, value_name = "T", allow_hyphen_values = true)]
     since: Option<String>,
     /// End time, exclusive.
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", allow_hyphen_values = true)]
     until: Option<String>,
 }
 
@@ -42,10 +43,11 @@ impl RecordingSelection {
         }
         let now_ns = read_clocks().wall_ns;
         let zone = TimeZone::system();
-        let spec = |text: &Option<String>| {
-            text.as_ref().map(|text| TimeSpec::parse(text, now_ns, &zone)).transpose()
+        let spec = |option: &str, text: &Option<String>| {
+            let parsed = text.as_ref().map(|text| TimeSpec::parse(text, now_ns, &zone)).transpose();
+            parsed.map_err(|error| CliError::Usage(format!("{option}: {error}")))
         };
-        let (since, until) = (spec(&self.since)?, spec(&self.until)?);
+        let (since, until) = (spec("--since", &self.since)?, spec("--until", &self.until)?);
         let (since_ns, until_ns) = (wall_ns(since), wall_ns(until));
         let (after_ns, before_ns) = (elapsed_ns(since), elapsed_ns(until));
         if since_ns.zip(until_ns).is_some_and(|(since, until)| since >= until)
@@ -62,6 +64,11 @@ impl RecordingSelection {
         Ok(ReplayFilter { sources, since_ns, until_ns, elapsed, fields: Vec::new() })
     }
 
+    /// Returns whether a part of the time is selected.
+    pub(super) fn has_times(&self) -> bool {
+        self.since.is_some() || self.until.is_some()
+    }
+
     /// Checks that every named source is in at least one of the files.
     fn check_sources(&self, wanted: &BTreeSet<String>) -> Result<(), CliError> {
         if wanted.is_subset(&self.described_sources()?) {
@@ -73,16 +80,7 @@ impl RecordingSelection {
             return Ok(());
         }
         if let Some(name) = wanted.difference(&known).next() {
-            let near = known
-                .iter()
-                .max_by(|a, b| strsim::jaro_winkler(a, name).total_cmp(&strsim::jaro_winkler(b, name)));
-            let near = near
-                .map(|near| format!("; the nearest name is {}", human::escaped(near)))
-                .unwrap_or_default();
-            return Err(CliError::Usage(format!(
-                "--source {name}: no such source in these recordings{near}; they have {}",
-                human::escaped_list(&known)
-            )));
+            return Err(unknown_source(name, name, &known));
         }
         Ok(())
     }
@@ -125,6 +123,15 @@ impl RecordingSelection {
         }
         Ok(names)
     }
+}
+
+/// Returns the error for a name in the value of --source that is not among the known ones. Suggests
+/// a similar one.
+pub(super) fn unknown_source(value: &str, name: &str, known: &BTreeSet<String>) -> CliError {
+    let near = nearest_name(name, known.iter().map(String::as_str));
+    let near = near.map(|near| format!("; the nearest name is {}", human::escaped(near))).unwrap_or_default();
+    let known = human::escaped_list(known);
+    CliError::Usage(format!("--source {value}: no such source in these recordings{near}; they have {known}"))
 }
 
 fn wall_ns(spec: Option<TimeSpec>) -> Option<i64> {

@@ -8,7 +8,7 @@ use flatbuffers::FlatBufferBuilder;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::tables::table;
+use super::tables::{SpareColumns, TableOutput, fitted, table, terminal_width};
 use super::{ExitStatus, human};
 use crate::config::{self, Config, SourceConfig};
 use crate::daemon::{SourceError, open_sources};
@@ -18,6 +18,9 @@ use crate::sampling::sources::CATALOG;
 
 /// Samples that are measured of each source; the median is reported.
 const MEASURED_SAMPLES: u64 = 101;
+
+/// Columns that a narrow terminal does not show.
+const SPARE_COLUMNS: [SpareColumns; 1] = [("when values change", &[5])];
 
 /// List the sources of this host: the measured cost per sample, and why a source is not available.
 #[derive(Debug, clap::Args)]
@@ -64,7 +67,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
             row.refresh.to_owned(),
         ]);
     }
-    writeln!(out, "{shown}")?;
+    writeln!(out, "{}", fitted(shown, terminal_width(TableOutput::Stdout), &SPARE_COLUMNS))?;
     for row in &rows {
         if let Some(reason) = &row.reason {
             writeln!(out, "not available: {}: {reason}", row.name)?;

@@ -8,7 +8,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, Table};
 
 use super::error::CliError;
 use super::remote::RecorderSocket;
-use super::tables::table;
+use super::tables::{SpareColumns, TableOutput, fitted, table, terminal_width};
 use super::{ExitStatus, human};
 use crate::config;
 use crate::control::{
@@ -22,6 +22,10 @@ const HIGHLIGHT_SHARE: f64 = 0.9;
 /// A segment that waits longer for compression is reported: by then it should have got its
 /// guaranteed share of CPU time.
 const LONG_WAIT_NS: u64 = 300_000_000_000;
+
+/// Columns of the table of sources that a narrow terminal does not show, least important first.
+const SPARE_COLUMNS: [SpareColumns; 4] =
+    [("requested Hz", &[1]), ("max lateness", &[9]), ("cost", &[10]), ("lateness p99", &[8])];
 
 /// Show the state of the running recorder: rates, losses, the open segment, disk space. The exit
 /// status is 3 if samples were lost, the storage has failed, the last reload was refused, or the
@@ -42,7 +46,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if args.json {
         writeln!(out, "{json}")?;
     } else {
-        out.write_all(StatusPage { coloured: shows_colour() }.format_status(&status).as_bytes())?;
+        let page = StatusPage { coloured: shows_colour(), width: terminal_width(TableOutput::Stdout) };
+        out.write_all(page.format_status(&status).as_bytes())?;
     }
     Ok(if status.is_lossy() || status.is_outdated() { ExitStatus::DataLoss } else { ExitStatus::Done })
 }
@@ -66,6 +71,7 @@ enum Severity {
 #[derive(Debug)]
 struct StatusPage {
     coloured: bool,
+    width: Option<usize>, // of the terminal
 }
 
 impl StatusPage {
@@ -76,7 +82,7 @@ impl StatusPage {
         lines.push(self.queue_line(&status.queues));
         lines.extend(self.reload_line(&status.reload));
         lines.push(String::new());
-        lines.push(self.sources(&status.sources).to_string());
+        lines.push(fitted(self.sources(&status.sources), self.width, &SPARE_COLUMNS));
         lines.extend(status.sources.iter().flat_map(|source| self.remarks(source)));
         lines.extend(self.removed_sources_line(status.former));
         let lines = lines.iter().flat_map(|text| text.split('\n'));
@@ -159,12 +165,15 @@ impl StatusPage {
         if !enabled && segments == 0 {
             return None;
         }
-        let mut line = format!(
-            "compress {segments} segments: {} of {} ({:.1}%)",
-            human::bytes(stored_bytes),
-            human::bytes(raw_bytes),
-            share(stored_bytes, raw_bytes) * 100.0,
-        );
+        let mut line = match segments {
+            0 => "compress no segment yet".to_owned(),
+            _ => format!(
+                "compress {segments} segments: {} of {} ({:.1}%)",
+                human::bytes(stored_bytes),
+                human::bytes(raw_bytes),
+                share(stored_bytes, raw_bytes) * 100.0,
+            ),
+        };
         let others = [(waiting, "waiting"), (left, "skipped")];
         for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
             let _infallible = write!(line, "; {count} {what}");
@@ -392,11 +401,15 @@ mod tests {
         }
     }
 
+    fn page_of(coloured: bool) -> StatusPage {
+        StatusPage { coloured, width: None }
+    }
+
     // Proves that the page has the important values, aligned, and no colour if there is no
     // terminal.
     #[test]
     fn a_page_says_what_matters() {
-        let page = StatusPage { coloured: false }.format_status(&status());
+        let page = page_of(false).format_status(&status());
         assert!(!page.contains('\x1b') && page.ends_with('\n'), "{page}");
         for text in [
             "0000000001-x.bin.active",
@@ -419,9 +432,9 @@ mod tests {
         let mut status = status();
         status.reload =
             ReloadStatus { current: true, last: Some("cpu: off".to_owned()), ..ReloadStatus::default() };
-        assert!(StatusPage { coloured: false }.format_status(&status).contains("reload   cpu: off\n"));
+        assert!(page_of(false).format_status(&status).contains("reload   cpu: off\n"));
         status.reload.current = false;
-        let page = StatusPage { coloured: false }.format_status(&status);
+        let page = page_of(false).format_status(&status);
         assert!(
             page.contains("reload   refused, the old configuration stays in effect: cpu: off\n"),
             "{page}"
@@ -432,28 +445,26 @@ mod tests {
     #[test]
     fn colour_marks_what_is_wrong() {
         let mut status = status();
-        let page = StatusPage { coloured: true }.format_status(&status);
+        let page = page_of(true).format_status(&status);
         assert!(page.contains("\x1b[1;31mdisk: 3 lost"), "{page:?}");
         status.sources.retain(|source| source.lost == 0);
         status.storage = StorageStatus { retain_bytes: 100, free_bytes: 10, ..StorageStatus::default() };
-        let calm = StatusPage { coloured: true }.format_status(&status);
+        let calm = page_of(true).format_status(&status);
         assert!(!calm.contains("31m") && !calm.contains("33m"), "{calm:?}");
         status.former = FormerStatus { sources: 2, ..FormerStatus::default() };
-        assert_eq!(StatusPage { coloured: true }.format_status(&status), calm);
+        assert_eq!(page_of(true).format_status(&status), calm);
         status.former.lost = 12;
-        let page = StatusPage { coloured: true }.format_status(&status);
+        let page = page_of(true).format_status(&status);
         assert!(page.contains("\x1b[1;31mbefore a reload: 12 lost"), "{page:?}");
         status.queues.losses_pending = 7;
-        let page = StatusPage { coloured: true }.format_status(&status);
+        let page = page_of(true).format_status(&status);
         assert!(page.contains("\x1b[1;31m; 7 lost samples"), "{page:?}");
         status.storage.stalled_ns = Some(9_999_999_999);
         assert!(
-            StatusPage { coloured: true }
-                .format_status(&status)
-                .contains("the storage has not responded for 9 s"),
+            page_of(true).format_status(&status).contains("the storage has not responded for 9 s"),
             "{page:?}"
         );
         status.segment.open = false;
-        assert!(StatusPage { coloured: true }.format_status(&status).contains("\x1b[1;31mnone is open"));
+        assert!(page_of(true).format_status(&status).contains("\x1b[1;31mnone is open"));
     }
 }

@@ -1,6 +1,9 @@
 //! Plain tables for people, and the columns that several verbs share.
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ColumnConstraint, Table};
+
+/// Padding of a cell, in columns of the terminal: one on each side.
+const PADDING: usize = 2;
 
 /// Columns of the table of sources, of `info` and of `record`.
 pub(super) const SOURCE_COLUMNS: [&str; 14] = [
@@ -20,10 +23,91 @@ pub(super) const SOURCE_COLUMNS: [&str; 14] = [
     "max",
 ];
 
+/// Columns of [`SOURCE_COLUMNS`] that a narrow terminal does not show, least important first.
+pub(super) const SPARE_SOURCE_COLUMNS: [SpareColumns; 5] = [
+    ("read times", &[11, 12, 13]),
+    ("requested Hz", &[2]),
+    ("max lateness", &[10]),
+    ("period", &[1]),
+    ("lateness p99", &[9]),
+];
+
+/// What some columns show, and their indices.
+pub(super) type SpareColumns = (&'static str, &'static [usize]);
+
+/// The stream that a table is printed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TableOutput {
+    Stdout,
+    Stderr,
+}
+
+/// Returns the width of a terminal; `None` if the stream is no terminal.
+pub(super) fn terminal_width(output: TableOutput) -> Option<usize> {
+    let mut table = Table::new();
+    if output == TableOutput::Stderr {
+        table.use_stderr();
+    }
+    // A terminal without a size reports 0.
+    table.width().filter(|width| *width > 0).map(usize::from)
+}
+
 /// Returns a plain table: the first column is left-aligned, the others are right-aligned.
 pub(super) fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::NOTHING).set_header(header);
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     table
+}
+
+/// Returns the text of a table. Hides spare columns until it fits the width, and names them in a
+/// last line: a table whose lines wrap cannot be read.
+pub(super) fn fitted(mut table: Table, width: Option<usize>, spare: &[SpareColumns]) -> String {
+    let widths = table.column_max_content_widths();
+    // The padding after the last cell is not printed.
+    let mut needed =
+        widths.iter().map(|width| usize::from(*width) + PADDING).sum::<usize>().saturating_sub(1);
+    let mut hidden = Vec::new();
+    for (what, columns) in spare {
+        if width.is_none_or(|width| needed <= width) {
+            break;
+        }
+        for index in *columns {
+            let Some(column) = table.column_mut(*index) else { continue };
+            column.set_constraint(ColumnConstraint::Hidden);
+            needed -= widths.get(*index).map_or(0, |width| usize::from(*width) + PADDING);
+        }
+        hidden.push(*what);
+    }
+    let text = table.trim_fmt();
+    match hidden.as_slice() {
+        [] => text,
+        hidden => format!("{text}\n(too narrow for: {})", hidden.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources() -> Table {
+        let mut table = table(SOURCE_COLUMNS);
+        table.add_row(["network", "10ms", "100.0", "82.9", "2910", "0", "100", "0", "2.24ms", "39.6ms"]);
+        table
+    }
+
+    // Proves that a table fits into 80 columns without wrapping, names what it leaves out, and is
+    // complete if the width suffices or is unknown.
+    #[test]
+    fn tables_fit_the_terminal() {
+        let all = fitted(sources(), None, &SPARE_SOURCE_COLUMNS);
+        assert!(all.contains("read p50") && !all.contains("narrow"), "{all}");
+        let width = all.lines().map(str::len).max().unwrap();
+        assert_eq!(fitted(sources(), Some(width), &SPARE_SOURCE_COLUMNS), all);
+        let narrow = fitted(sources(), Some(width - 1), &SPARE_SOURCE_COLUMNS);
+        assert!(narrow.ends_with("(too narrow for: read times)"), "{narrow}");
+        let narrow = fitted(sources(), Some(80), &SPARE_SOURCE_COLUMNS);
+        assert!(narrow.lines().all(|line| line.len() <= 80) && narrow.contains("lateness p50"), "{narrow}");
+        assert!(narrow.lines().last().unwrap().contains("requested Hz"), "{narrow}");
+    }
 }

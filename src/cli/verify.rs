@@ -227,7 +227,7 @@ fn print(report: &VerifyReport, verdict: &VerificationReport, out: &mut dyn Writ
             source.unexplained.to_string(),
         ]);
     }
-    writeln!(out, "{rows}\n")?;
+    writeln!(out, "{}\n", rows.trim_fmt())?;
     for damage in &report.damage {
         let (path, size, what) =
             (escaped_path(&damage.path), human::bytes(damage.length), human::escaped(&damage.what));

@@ -31,6 +31,6 @@ pub use error::{DaemonError, state_directory_only};
 pub use last_good::LastGood;
 pub use recovery::{crashed_runs, recover_all};
 pub use reload::ConfigReader;
-pub use service::{Callbacks, RunProgress, RunSummary, record};
+pub use service::{Callbacks, RunProgress, RunStart, RunSummary, record};
 pub use settings::{data_dir, run_dir};
 pub use sources::{OpenedSource, OpenedSources, SkippedSource, SourceError, open_sources};

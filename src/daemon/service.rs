@@ -1,6 +1,6 @@
 //! A run and its main loop: signals, requests, the CPU budget and the recovery of earlier runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,11 +49,24 @@ pub struct RunProgress<'a> {
     pub metrics: &'a Metrics,
 }
 
-#[allow(missing_debug_implementations, reason = "three closures: nothing to print")]
+/// A run that has begun, for the caller.
+#[derive(Debug, Clone, Copy)]
+pub struct RunStart<'a> {
+    /// The configuration in effect: it may use less memory than was configured.
+    pub config: &'a Config,
+    /// The directory of the segments.
+    pub data_dir: &'a Path,
+    /// All counters, one per source.
+    pub metrics: &'a Metrics,
+}
+
+#[allow(missing_debug_implementations, reason = "closures: nothing to print")]
 /// Callbacks of the daemon into the program, which alone knows its arguments and its log.
 pub struct Callbacks<'a> {
     /// The time to record; None records until a signal.
     pub duration: Option<Duration>,
+    /// Called once, when recording has begun.
+    pub on_start: &'a mut dyn FnMut(RunStart<'_>),
     /// Called several times per second.
     pub on_progress: &'a mut dyn FnMut(RunProgress<'_>),
     /// Reads the configuration again. Called on another thread: its files may be on a disk that
@@ -119,7 +132,8 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let start_ns = run.start_ns;
     let (caller, calls) = calls(Arc::clone(&wake));
     let control = ControlThread::start(config, run_id, caller, &metrics);
-    let Callbacks { duration, on_progress: watch, read_config: mut reread, last_good, set_log } = callbacks;
+    let Callbacks { duration, on_start, on_progress, read_config: mut reread, last_good, set_log } =
+        callbacks;
     let (file, refusal) = last_good.map(|kept| (kept.file, kept.refusal)).unzip();
     let refusal = refusal.flatten();
     publish_config(&metrics, refusal.is_some());
@@ -143,9 +157,10 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         recovery,
         compression: sealing,
         duration,
-        on_progress: watch,
+        on_progress,
         set_log,
     };
+    on_start(RunStart { config, data_dir: now.path(), metrics: &service.metrics });
     service.run();
     let (report, elapsed_ns) = finish(service, control, start_ns)?;
     if report.storage_errors == 0 {
@@ -153,8 +168,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         // checks.
         remove_memory(config, run_id);
     }
-    let data_dir = now.path().to_owned();
-    Ok(RunSummary { data_dir, run_id, elapsed_ns, skipped, report })
+    Ok(RunSummary { data_dir: now.path().to_owned(), run_id, elapsed_ns, skipped, report })
 }
 
 /// Ends the threads in order. Returns the recorder's report and for how long it recorded.

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::os::stoppable_input;
+
 /// An error that ends an import. Damaged content is not an error; it is listed in the
 /// [`ImportReport`](super::ImportReport).
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,10 @@ pub enum ImportError {
         "cannot write segments to the data directory: {0}; segments written so far are kept; to import again from the start, use another directory"
     )]
     Write(#[source] io::Error),
+    /// A stop was requested. The importers report it as
+    /// [`ImportReport::stopped`](super::ImportReport), not as an error.
+    #[error("stopped while waiting for input")]
+    Stopped,
     /// More sources than a recording can have.
     #[error("more than {limit} sources in one import; import fewer files at once")]
     Sources {
@@ -42,9 +48,13 @@ pub enum ImportError {
 }
 
 impl ImportError {
-    /// Returns a function for `map_err` that wraps an I/O error into `Read`.
+    /// Returns a function for `map_err` that wraps an I/O error into `Read`, or into `Stopped` if
+    /// it is due to a stop.
     pub(super) fn read(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
         let path = path.to_owned();
-        move |error| Self::Read { path: path.clone(), error }
+        move |error| match stoppable_input::is_stop(&error) {
+            true => Self::Stopped,
+            false => Self::Read { path: path.clone(), error },
+        }
     }
 }

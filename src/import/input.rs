@@ -2,19 +2,30 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
 
 use super::error::ImportError;
+use crate::os::stoppable_input::StoppableInput;
+use crate::os::wake_event::WakeEvent;
 
 /// Read size, in bytes.
 const READ_BYTES: usize = 256 << 10;
 /// The first bytes of a gzip file (RFC 1952, 2.3.1).
 const GZIP_MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
+
+/// What an input shares with its import.
+#[derive(Debug, Clone, Default)]
+pub(super) struct InputContext {
+    /// Counts the bytes read from files, before decompression.
+    pub(super) bytes: Rc<Cell<u64>>,
+    /// Ends reads that wait for the writer of a pipe.
+    pub(super) stop: Arc<WakeEvent>,
+}
 
 /// The decompressed content of a file.
 pub struct Input {
@@ -27,25 +38,21 @@ impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Input")
             .field("path", &self.path)
-            .field("is_packed", &self.is_compressed)
+            .field("is_compressed", &self.is_compressed)
             .finish_non_exhaustive()
     }
 }
 
 impl Input {
-    /// Opens a file; `-` is standard input. `bytes` counts the bytes read from it, before
-    /// decompression.
-    pub(super) fn open(path: &Path, bytes: Rc<Cell<u64>>) -> Result<Self, ImportError> {
-        let source: Box<dyn Read> = if path == Path::new("-") {
-            Box::new(io::stdin())
+    /// Opens a file; `-` is standard input.
+    pub(super) fn open(path: &Path, context: InputContext) -> Result<Self, ImportError> {
+        let InputContext { bytes, stop } = context;
+        let opened = if path == Path::new("-") {
+            StoppableInput::stdin(stop)
         } else {
-            let file = File::open(path).map_err(ImportError::read(path))?;
-            if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-                return Err(ImportError::read(path)(io::ErrorKind::IsADirectory.into()));
-            }
-            Box::new(file)
+            StoppableInput::open(path, stop)
         };
-        Self::new(path, source, bytes).map_err(ImportError::read(path))
+        opened.and_then(|source| Self::new(path, Box::new(source), bytes)).map_err(ImportError::read(path))
     }
 
     /// Wraps another reader. `is_compressed` says whether its errors may be due to damaged content.

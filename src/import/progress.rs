@@ -1,12 +1,12 @@
 //! Progress of an import: reports it to a callback, which can stop the import.
 
-use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::error::ImportError;
-use super::input::Input;
+use super::input::{Input, InputContext};
+use crate::os::wake_event::WakeEvent;
 
 /// Progress of an import.
 #[derive(Debug, Clone, Copy)]
@@ -19,14 +19,14 @@ pub struct ProgressUpdate {
 
 /// Opens the files of an import and reports its progress.
 pub struct ImportProgress<'w> {
-    bytes: Rc<Cell<u64>>, // shared with the inputs, which read on this thread
+    context: InputContext, // shared with the inputs, which read on this thread
     reported_bytes: u64,
     callback: &'w mut dyn FnMut(ProgressUpdate) -> bool,
 }
 
 impl fmt::Debug for ImportProgress<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Course").field("bytes", &self.bytes).finish_non_exhaustive()
+        f.debug_struct("ImportProgress").field("context", &self.context).finish_non_exhaustive()
     }
 }
 
@@ -34,7 +34,15 @@ impl<'w> ImportProgress<'w> {
     /// Creates a value that calls `watch` about every [`STEP_BYTES`](Self::STEP_BYTES). The import
     /// stops if it returns false.
     pub fn new(watch: &'w mut dyn FnMut(ProgressUpdate) -> bool) -> Self {
-        Self { bytes: Rc::default(), reported_bytes: 0, callback: watch }
+        Self { context: InputContext::default(), reported_bytes: 0, callback: watch }
+    }
+
+    /// Sets the event that ends reads that wait for the writer of a pipe. The import then stops, as
+    /// if the callback had returned false.
+    #[must_use]
+    pub fn with_stop(mut self, stop: Arc<WakeEvent>) -> Self {
+        self.context.stop = stop;
+        self
     }
 
     /// Bytes of the files between two reports.
@@ -44,20 +52,20 @@ impl<'w> ImportProgress<'w> {
     /// bytes.
     ///
     /// # Errors
-    /// [`ImportError::Read`].
+    /// [`ImportError::Read`], [`ImportError::Stopped`].
     pub fn open(&self, path: &Path) -> Result<Input, ImportError> {
-        Input::open(path, Rc::clone(&self.bytes))
+        Input::open(path, self.context())
     }
 
-    /// Returns the counter of bytes read, for inputs that are opened otherwise.
-    pub(super) fn counter(&self) -> Rc<Cell<u64>> {
-        Rc::clone(&self.bytes)
+    /// Returns the context of inputs that are opened otherwise.
+    pub(super) fn context(&self) -> InputContext {
+        self.context.clone()
     }
 
     /// Calls the callback if it is due. Returns whether to continue.
     #[inline]
     pub fn should_continue(&mut self, frames: u64) -> bool {
-        let bytes = self.bytes.get();
+        let bytes = self.context.bytes.get();
         if bytes - self.reported_bytes < Self::STEP_BYTES {
             return true;
         }

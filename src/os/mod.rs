@@ -26,6 +26,7 @@ pub mod service_manager;
 pub mod shared_memory;
 pub mod signal;
 pub mod sink;
+pub mod stoppable_input;
 pub mod storage;
 pub mod thread;
 pub mod wake_event;

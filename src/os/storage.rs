@@ -41,7 +41,8 @@ pub fn default_directory() -> PathBuf {
 pub struct DataDirectory {
     path: PathBuf,
     directory: Directory,
-    _lock: File,
+    lock: File,
+    removes_lock: bool, // the lock file at the end, because there was none before
 }
 
 /// An error that makes a data directory unusable for recording.
@@ -71,8 +72,8 @@ pub enum DataDirectoryError {
     },
 }
 
-/// A reader that checks whether a recorder runs holds the lock for a moment. So the lock is retried
-/// this many times...
+/// A reader that checks whether a recorder runs holds the lock for a moment, and a verb that is
+/// done removes the file that it locked. So the lock is retried this many times...
 const LOCK_RETRIES: u32 = 20;
 /// ...at this interval.
 const LOCK_RETRY_NS: u64 = 5_000_000;
@@ -91,32 +92,38 @@ impl DataDirectory {
         }
     }
 
-    /// Opens an existing directory to repair its content, and takes its lock. Creates the lock file
-    /// if missing.
+    /// Opens an existing directory to change its segments, and takes its lock. If the directory has
+    /// no lock file, creates one and removes it when this value is dropped.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_existing(path: &Path) -> Result<Self, DataDirectoryError> {
-        Self::lock(path, Directory::open(path).map_err(unusable("open", path))?)
+        let directory = Directory::open(path).map_err(unusable("open", path))?;
+        let has_lock = directory.stat(LOCK_NAME).is_ok();
+        let mut opened = Self::lock(path, directory)?;
+        opened.removes_lock = !has_lock;
+        Ok(opened)
     }
 
     fn lock(path: &Path, directory: Directory) -> Result<Self, DataDirectoryError> {
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{LOCK_NAME}: {error}"));
         let unusable = unusable("lock", path);
-        let lock =
-            directory.file(LOCK_NAME, FileAccess::Create(FILE_MODE)).map_err(named).map_err(&unusable)?;
-        let mut tries = LOCK_RETRIES;
-        let mut locked = lock.try_lock();
-        while matches!(locked, Err(TryLockError::WouldBlock)) && tries > 0 {
-            WakeEvent::new().wait_until(monotonic_ns() + LOCK_RETRY_NS);
-            tries -= 1;
-            locked = lock.try_lock();
+        let unusable =
+            |error: io::Error| unusable(io::Error::new(error.kind(), format!("{LOCK_NAME}: {error}")));
+        for retry in 0..=LOCK_RETRIES {
+            if retry > 0 {
+                WakeEvent::new().wait_until(monotonic_ns() + LOCK_RETRY_NS);
+            }
+            let lock = directory.file(LOCK_NAME, FileAccess::Create(FILE_MODE)).map_err(unusable)?;
+            match lock.try_lock() {
+                // The lock of a file that was removed after it was opened excludes nobody.
+                Ok(()) if is_lock_file(&directory, &lock).map_err(unusable)? => {
+                    return Ok(Self { path: path.to_owned(), directory, lock, removes_lock: false });
+                }
+                Ok(()) | Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(unusable(error)),
+            }
         }
-        match locked {
-            Ok(()) => Ok(Self { path: path.to_owned(), directory, _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(DataDirectoryError::InUse { path: path.to_owned() }),
-            Err(TryLockError::Error(error)) => Err(unusable(named(error))),
-        }
+        Err(DataDirectoryError::InUse { path: path.to_owned() })
     }
 
     /// Returns device and inode, which identify the directory whatever its path.
@@ -136,6 +143,26 @@ impl DataDirectory {
 
     fn wrap_file(&self, file: File) -> Arc<dyn StorageFile> {
         Arc::new(DiskFile { file, rights: self.directory.rights().cloned() })
+    }
+}
+
+impl Drop for DataDirectory {
+    fn drop(&mut self) {
+        // Removed while it is still locked: whoever opened it before waits, and then finds that the
+        // name does not lead to it any more. Best effort: a lock file that stays is harmless.
+        if self.removes_lock && is_lock_file(&self.directory, &self.lock).unwrap_or(false) {
+            drop(self.directory.remove(LOCK_NAME));
+        }
+    }
+}
+
+/// Returns whether the name of the lock file still leads to this file.
+fn is_lock_file(directory: &Directory, lock: &File) -> io::Result<bool> {
+    let locked = lock.metadata()?;
+    match directory.stat(LOCK_NAME) {
+        Ok(named) => Ok((named.st_dev, named.st_ino) == (locked.dev(), locked.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -278,6 +305,8 @@ impl StorageFile for DiskFile {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use flatcap_format::storage::is_recording;
 
     use super::*;
@@ -316,6 +345,42 @@ mod tests {
         drop(first);
         assert!(!is_recording(&path));
         DataDirectory::open(&path).unwrap();
+    }
+
+    // Proves that a lock file that was created only to change a directory is removed, that one that
+    // was there stays, and that the removal of the lock file never lets two hold the lock. Method:
+    // threads that open the directory again and again, and count each other.
+    #[test]
+    fn a_lock_file_that_was_not_there_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = folder.path().join(LOCK_NAME);
+        drop(DataDirectory::open_existing(folder.path()).unwrap());
+        assert!(!lock.exists());
+        let holders = Arc::new(AtomicU32::new(0));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (path, holders) = (folder.path().to_owned(), Arc::clone(&holders));
+                let run = move || {
+                    (0..50)
+                        .filter(|_| {
+                            let Ok(held) = DataDirectory::open_existing(&path) else { return false };
+                            assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                            // Another thread that has the lock too would be seen here.
+                            WakeEvent::new().wait_until(monotonic_ns() + 100_000);
+                            assert_eq!(holders.fetch_sub(1, Ordering::SeqCst), 1, "one at a time");
+                            drop(held);
+                            true
+                        })
+                        .count()
+                };
+                super::super::thread::spawn("opener", run).unwrap()
+            })
+            .collect();
+        assert!(threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>() > 0);
+        drop(DataDirectory::open(folder.path()).unwrap());
+        assert!(lock.exists(), "of a recorder");
+        drop(DataDirectory::open_existing(folder.path()).unwrap());
+        assert!(lock.exists());
     }
 
     // Proves that neither create nor rename overwrites an existing file.

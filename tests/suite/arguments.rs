@@ -1,7 +1,7 @@
 //! Wrong arguments and configurations: all mistakes are reported at once, with the exit status that
 //! scripts rely on.
 
-use crate::rig::Rig;
+use crate::rig::{CallResult, Rig};
 
 // Proves that help and version go to standard output, and that wrong usage exits with status 2.
 #[test]
@@ -103,6 +103,64 @@ fn misspelled_sources() {
     let called = rig.call(&["dump", "flatcap-data", "--source", "laod"]);
     assert_eq!(called.status, Some(2), "{called:?}");
     assert!(called.err.contains("the nearest name is load"), "{called:?}");
+    // A name that is similar to none is answered with all names.
+    let called = rig.call(&["dump", "flatcap-data", "--source", "nope"]);
+    assert!(called.status == Some(2) && !called.err.contains("nearest"), "{called:?}");
+    assert!(called.err.contains("they have load"), "{called:?}");
+    let called = rig.call(&["dump", "flatcap-data", "--fields", "speed"]);
+    assert!(called.err.contains("its fields are load1, load5"), "{called:?}");
+    // compress answers the same way, and leaves no lock file where there was none.
+    let lock = rig.data().join("flatcap.lock");
+    std::fs::remove_file(&lock).unwrap();
+    let called = rig.call(&["compress", "flatcap-data", "--source", "laod=zstd:1"]);
+    assert!(called.status == Some(2) && called.err.contains("the nearest name is load"), "{called:?}");
+    assert_eq!(rig.call(&["recover", "flatcap-data"]).status, Some(0));
+    assert!(!lock.exists());
+}
+
+// Proves the rule for the exit status: 1 if no file can be read, 3 if only some can, with the
+// reason on standard error; for verify, an unreadable segment is a finding. Method: a file of noise
+// with a segment's name, alone and beside a segment.
+#[test]
+fn the_exit_status_follows_one_rule() {
+    let rig = Rig::new();
+    rig.record_samples(&["--source", "load@10ms"], 3);
+    let name = "0000000009-20231114T221320Z-0000000000000009.bin";
+    rig.write(name, "noise, not a segment".repeat(100));
+    let good = rig.segments("bin")[0].to_str().unwrap().to_owned();
+    for (verb, options, alone) in [
+        ("info", &[][..], 1),
+        ("dump", &[], 1),
+        ("replay", &["--speed", "max"], 1),
+        ("export", &["--to", "stream", "-o", "out", "--force"], 1),
+        ("compress", &[], 1),
+        ("verify", &[], 3),
+    ] {
+        for (paths, status) in [(&[name][..], alone), (&[name, &good], 3)] {
+            let called = rig.call(&[&[verb], paths, options].concat());
+            assert_eq!(called.status, Some(status), "{verb} {paths:?}: {called:?}");
+            assert!((called.err + &String::from_utf8_lossy(&called.out)).contains(name), "{verb} {paths:?}");
+        }
+    }
+    assert_eq!(rig.call(&["info", "--attachment", "flatcap.toml", name]).status, Some(1));
+}
+
+// Proves that an output that cannot be written is reported once, and that record announces itself
+// only once it records.
+#[test]
+fn failures_are_reported_once() {
+    let rig = Rig::new();
+    rig.record_samples(&["--source", "load@10ms"], 3);
+    for args in [&["dump", "flatcap-data"][..], &["replay", "flatcap-data", "--speed", "max"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let called = CallResult::from(rig.command(args).stdout(full).output().unwrap());
+        assert_eq!((called.status, called.err.lines().count()), (Some(1), 1), "{called:?}");
+        assert!(called.err.starts_with("flatcap: cannot write the output: "), "{called:?}");
+    }
+    rig.write("file", "");
+    let called = rig.call(&["record", "--data-dir", "file/data"]);
+    assert_eq!(called.status, Some(1), "{called:?}");
+    assert!(!called.err.contains("recording"), "{called:?}");
 }
 
 // Proves that `sources` lists the sources with their cost, as JSON for scripts.
@@ -122,7 +180,8 @@ fn sources_are_listed_with_their_cost() {
         }
         assert!(row["default_period_ns"].as_u64().unwrap() >= 1_000_000 && row["needs"].is_array(), "{row}");
     }
-    assert!(rig.call(&["sources"]).text().lines().count() >= 10);
+    let called = rig.call(&["sources"]);
+    assert!(called.text().lines().count() >= 10 && !called.err.contains(" INFO "), "{called:?}");
 }
 
 // Proves that recover refuses paths that are not its own, names them and creates nothing there: no

@@ -230,7 +230,7 @@ fn compress_touches_only_its_own_files() {
     let segments = recorded(&rig, 2);
     let called = rig.call(&["compress", "--source", "cpus=lz4", "flatcap-data"]);
     assert_eq!(called.status, Some(2), "{called:?}");
-    assert!(called.err.contains("no segment has a source cpus; they have cpu, "), "{called:?}");
+    assert!(called.err.contains("the nearest name is cpu; they have cpu, "), "{called:?}");
     let recording = start(&rig, LOAD);
     eventually("a running recorder", || rig.segments("active").len() == 1);
     let called = rig.call(&["compress", segments[0].to_str().unwrap()]);

@@ -116,6 +116,13 @@ fn fields_are_selected() {
     let called = rig.call(&["dump", "flatcap-data", "--fields", "total.usr"]);
     assert_eq!(called.status, Some(2), "{called:?}");
     assert!(called.err.contains("total.usr") && called.err.contains("user"), "{called:?}");
+    for (field, says) in
+        [("load15", ""), ("steal", "did you mean \"total.steal\"?"), ("speed", "no source has")]
+    {
+        let called = rig.call(&["dump", "flatcap-data", "--fields", field]);
+        assert_eq!(called.status, Some(if says.is_empty() { 0 } else { 2 }), "{called:?}");
+        assert!(called.err.contains(says), "{called:?}");
+    }
 }
 
 // Proves that CSV has one header and one row per sample, with the values of the JSON output.
@@ -155,6 +162,15 @@ fn rates_are_per_second() {
         assert!((rate - 1.0 / elapsed).abs() < 1e-6 * rate, "{rate} at {elapsed}");
         assert_eq!(pair.1["data"]["wave"], pair.0[1]["data"]["wave"], "a gauge stays as it is");
     }
+    // A table is for people.
+    let table = rig.call(&["dump", "flatcap-data", "--rate", "--fields", "counter"]).text();
+    let rates: Vec<&str> =
+        table.lines().skip(2).map(|line| line.split_whitespace().last().unwrap()).collect();
+    let is_short = |rate: &&str| match rate.split_once('.') {
+        Some((whole, decimals)) => whole.len() + decimals.len() == 3,
+        None => rate.len() >= 3,
+    };
+    assert!(rates.len() + 1 == rows.len() && rates.iter().all(is_short), "{table}");
 }
 
 // Proves that times select samples, in every form. Method: counts against the wall times of all
@@ -176,10 +192,13 @@ fn times_select() {
     assert_eq!(count(&["--since", &wall(10), "--until", &wall(30)]), 20);
     assert_eq!(count(&["--until", "+1h"]), all);
     assert_eq!(count(&["--since", "1h ago"]), all);
+    assert_eq!(count(&["--since", "-1h"]), all);
     assert_eq!(count(&["--until", "1h ago"]), 0);
     assert_eq!(count(&["--since", "@0", "--until", "2100-01-01T00:00:00Z"]), all);
+    let called = rig.call(&["dump", "flatcap-data", "--since", "+1h"]);
+    assert!(called.status == Some(0) && called.err.contains("no samples in the selected time"), "{called:?}");
     let called = rig.call(&["dump", "flatcap-data", "--since", "soon"]);
-    assert_eq!(called.status, Some(2), "{called:?}");
+    assert!(called.status == Some(2) && called.err.contains("--since: \"soon\""), "{called:?}");
     let called = rig.call(&["dump", "flatcap-data", "--since", "+2s", "--until", "+1s"]);
     assert_eq!(called.status, Some(2), "{called:?}");
 }

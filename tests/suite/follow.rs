@@ -73,6 +73,23 @@ fn a_follower_sees_an_open_segment() {
     }
 }
 
+// Proves that a follower ends by itself once the wanted time has passed, with every sample of that
+// time. Method: the rows against those of a later dump without --follow.
+#[test]
+fn a_follower_ends_after_the_wanted_time() {
+    let rig = Rig::new();
+    let recorder = record(&rig, "off");
+    eventually("samples", || rig.has_samples(100));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let until = format!("@{}.{:09}", now.as_secs(), now.subsec_nanos());
+    let dump = ["dump", "--format", "jsonl", "flatcap-data", "--until", &until];
+    let followed = rig.call_within(&[&dump[..], &["--follow"]].concat(), crate::rig::WATCHDOG);
+    assert_eq!((followed.status, followed.err.as_str()), (Some(0), ""));
+    assert_eq!(recorder.end("TERM").status, Some(0));
+    let all = rig.call(&dump).text();
+    assert!(all.lines().count() >= 100 && followed.text() == all);
+}
+
 // Proves that a follower sees every sample once, in order, across rotations, with nothing on
 // standard error. Method: a run of many small segments; sequence numbers.
 #[test]

@@ -326,7 +326,7 @@ fn either_file_alone_is_imported() {
     let path = rig.write(BOOK, &book);
     let called = import(&rig, &[&path], &[]);
     assert_eq!(called.status, Some(0), "{called:?}");
-    assert_eq!(number(&called.json()["skipped"]["times of order books, for want of a message file"]), 300);
+    assert_eq!(number(&called.json()["skipped"]["times of order books (no message file)"]), 300);
     let books = dumped(&rig, "ABC-orderbook");
     assert_eq!(books.len(), 300);
     assert!(books.iter().all(|(_, wall_ns, fields)| *wall_ns == MIDNIGHT_NS && fields[0] == "0.0"));
@@ -367,7 +367,7 @@ fn damaged_rows_are_reported_and_skipped() {
     let flaws = report["flaws"].as_array().unwrap();
     assert_eq!((flaws.len(), number(&flaws[0]["offset"])), (5, offset as u64), "{flaws:?}");
     assert!(flaws.iter().all(|flaw| flaw["count"] == 1), "{flaws:?}");
-    assert_eq!(report["skipped"]["lines that name columns"], 1);
+    assert_eq!(report["skipped"]["header lines"], 1);
     assert_eq!([0, 1].map(|source| number(&report["sources"][source]["lost"])), [3, 2]);
 
     let seqs = |source| dumped(&rig, source).into_iter().map(|row| row.0).collect::<Vec<_>>();
@@ -436,7 +436,8 @@ fn intact_parts_of_damaged_archives_are_imported() {
         }
         let path = rig.write("a.zip", damaged);
         let called = import(&rig, &[&path], &[]);
-        assert_eq!(called.status, Some(3), "{called:?}");
+        let status = if rig.segments("bin").is_empty() { 1 } else { 3 };
+        assert_eq!(called.status, Some(status), "{called:?}");
         assert!(!called.json()["flaws"].as_array().unwrap().is_empty());
         if !rig.segments("bin").is_empty() {
             assert_clean(&rig);
@@ -485,8 +486,10 @@ fn other_files_are_refused() {
     for symbol in ["", "../x", "a\tb", &"x".repeat(33)] {
         assert_eq!(import(&rig, &[&path], &["--symbol", symbol]).status, Some(2), "{symbol}");
     }
-    assert_eq!(import(&rig, &[&path], &["--date", "21.6.2012"]).status, Some(2));
-    assert_eq!(import(&rig, &[&path], &["--date", "9999-12-31"]).status, Some(2));
+    for (date, says) in [("21.6.2012", "write a date as YYYY-MM-DD"), ("9999-12-31", "from 1678 to 2261")] {
+        let called = import(&rig, &[&path], &["--date", date]);
+        assert!(called.status == Some(2) && called.err.contains(says), "{called:?}");
+    }
     assert!(rig.segments("bin").is_empty());
     let called = import(&rig, &[&path, &path], &[]);
     assert_eq!(called.status, Some(2), "{called:?}");

@@ -7,6 +7,7 @@ use jiff::civil::Date;
 use super::{ImportArgs, import};
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
+use crate::cli::human;
 use crate::import::lobster;
 
 /// Import LOBSTER files: messages and order books, plain or in ZIP archives.
@@ -23,7 +24,7 @@ pub(super) struct Args {
     symbol: Option<String>,
     /// Day on the exchange's calendar (2012-06-21), instead of the one in the file names. Without
     /// either, times start at 1970-01-01 UTC.
-    #[arg(long, value_name = "YYYY-MM-DD")]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = human::parse_date)]
     date: Option<Date>,
 }
 

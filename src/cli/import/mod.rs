@@ -29,6 +29,9 @@ const FLAWS_PRINTED_MAX: usize = 20;
 
 /// Import recordings from other formats. Damaged records are skipped and reported with their
 /// offset.
+///
+/// SIGINT and SIGTERM end an import, even while it waits for a pipe: what was read is sealed, and
+/// the exit status is 1. A second signal ends it at once; flatcap recover then seals the rest.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -85,8 +88,9 @@ fn import(
         bar.set_message(format!("{} frames", progress.frames));
         !stop.is_set()
     };
+    let progress = ImportProgress::new(&mut watch).with_stop(Arc::clone(&stop));
     let plan = ImportLimits { segment_bytes: SEGMENT_BYTES, frame_max: FRAME_BYTES_MAX };
-    let job = ImportJob { storage: &storage, limits: plan, progress: ImportProgress::new(&mut watch) };
+    let job = ImportJob { storage: &storage, limits: plan, progress };
     let result = importer(&common.files, job);
     bar.finish_and_clear();
     let report = result?;
@@ -101,7 +105,12 @@ fn import(
         writeln!(io::stderr(), "flatcap: stopped by a signal: the rest of the input is not imported")?;
         return Ok(ExitStatus::Failed);
     }
-    Ok(if report.is_complete() { ExitStatus::Done } else { ExitStatus::DataLoss })
+    let is_nothing_imported = report.totals.sources.iter().all(|source| source.recorded == 0);
+    Ok(match (report.is_complete(), is_nothing_imported) {
+        (true, _) => ExitStatus::Done,
+        (false, true) => ExitStatus::Failed,
+        (false, false) => ExitStatus::DataLoss,
+    })
 }
 
 /// Returns the progress bar, which is hidden if standard error is not a terminal.

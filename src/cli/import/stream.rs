@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         Some(path) => {
             let schema =
                 std::fs::read(path).map_err(|error| ImportError::Read { path: path.clone(), error })?;
-            Some(PayloadSchema { schema, root: args.root.clone() })
+            Some(PayloadSchema { path: path.clone(), schema, root: args.root.clone() })
         }
     };
     let options = stream::StreamOptions { checksum: args.checksum.kind(), schema, names: args.names.clone() };

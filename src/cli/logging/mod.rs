@@ -34,6 +34,7 @@ const FIELD_PREFIX: &str = "FLATCAP";
 #[derive(Debug)]
 pub(super) struct Log {
     filter: reload::Handle<EnvFilter, Registry>,
+    has_default_filter: bool, // FLATCAP_LOG does not set one
     queue: Arc<LogQueue>,
     is_journal: bool,
 }
@@ -42,28 +43,37 @@ impl Log {
     /// Starts logging with the filter of `FLATCAP_LOG`. Once per process.
     pub(super) fn start() -> Self {
         let (filter, mistake) = match env::var_os("FLATCAP_LOG").filter(|text| !text.is_empty()) {
-            None => (EnvFilter::new(DEFAULT_FILTER), None),
+            None => (None, None),
             Some(text) => match parse_filter(&text.to_string_lossy()) {
-                Ok(filter) => (filter, None),
-                Err(mistake) => (EnvFilter::new(DEFAULT_FILTER), Some(mistake)),
+                Ok(filter) => (Some(filter), None),
+                Err(mistake) => (None, Some(mistake)),
             },
         };
         let (subscriber, log) = Self::build(filter, sink());
         // Fails only if a global subscriber is already set, which then stays.
         let _is_first = tracing::subscriber::set_global_default(subscriber);
         if let Some(mistake) = mistake {
-            tracing::warn!("FLATCAP_LOG is ignored, using \"{DEFAULT_FILTER}\": {mistake}");
+            tracing::warn!("FLATCAP_LOG is ignored: {mistake}");
         }
         log
     }
 
-    /// Returns the subscriber to install, and the log.
-    fn build(filter: EnvFilter, sink: LogSink) -> (impl Subscriber + Send + Sync, Self) {
-        let (layer, filter) = reload::Layer::new(filter);
+    /// Returns the subscriber to install, and the log. Without a filter, the default one applies.
+    fn build(filter: Option<EnvFilter>, sink: LogSink) -> (impl Subscriber + Send + Sync, Self) {
+        let has_default_filter = filter.is_none();
+        let (layer, filter) = reload::Layer::new(filter.unwrap_or_else(|| EnvFilter::new(DEFAULT_FILTER)));
         let is_journal = sink.is_journal;
         let queue = LogQueue::start(sink);
         let subscriber = Registry::default().with(layer).with(QueueLayer::new(Arc::clone(&queue)));
-        (subscriber, Self { filter, queue, is_journal })
+        (subscriber, Self { filter, has_default_filter, queue, is_journal })
+    }
+
+    /// Logs only warnings and errors, unless FLATCAP_LOG says otherwise.
+    pub(super) fn limit_to_warnings(&self) {
+        if self.has_default_filter {
+            // Fails only after the subscriber is gone.
+            let _is_set = self.set_filter("warn");
+        }
     }
 
     /// Replaces the filter.
@@ -174,8 +184,7 @@ mod tests {
         let writer = out.clone();
         let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
         let subscriber = Box::new(Registry::default().with(layer.with_timer(time.clone())));
-        let (subscriber, log) =
-            Log::build(EnvFilter::new("info"), LogSink { subscriber, time, is_journal: false });
+        let (subscriber, log) = Log::build(None, LogSink { subscriber, time, is_journal: false });
         tracing::subscriber::with_default(subscriber, || {
             let say = |word: &str| {
                 tracing::debug!("debug {word}");
@@ -194,6 +203,33 @@ mod tests {
         let said: Vec<&str> = text.lines().map(|line| line.split("tests: ").nth(1).unwrap()).collect();
         assert_eq!(said, ["warn first", "debug second", "warn second", "debug third", "warn third"]);
         assert_eq!(log.missing_lines(), [0, 0]);
+    }
+
+    // Proves that a verb's own limit hides information, but not if FLATCAP_LOG asks for it.
+    #[test]
+    fn the_default_can_be_limited_to_warnings() {
+        for (filter, wanted) in [
+            (None, &["warn"][..]),
+            (Some("info"), &["info", "warn"]),
+            (Some("debug"), &["debug", "info", "warn"]),
+        ] {
+            let (out, time) = (SharedBuffer::default(), LineTime::default());
+            let writer = out.clone();
+            let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
+            let subscriber = Box::new(Registry::default().with(layer.with_timer(time.clone())));
+            let (subscriber, log) =
+                Log::build(filter.map(EnvFilter::new), LogSink { subscriber, time, is_journal: false });
+            tracing::subscriber::with_default(subscriber, || {
+                log.limit_to_warnings();
+                tracing::debug!("debug");
+                tracing::info!("info");
+                tracing::warn!("warn");
+            });
+            log.flush();
+            let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
+            let said: Vec<&str> = text.lines().map(|line| line.split("tests: ").nth(1).unwrap()).collect();
+            assert_eq!(said, wanted, "{filter:?}");
+        }
     }
 
     // Proves that an unknown word in a filter is an error, not a target that logs nothing.

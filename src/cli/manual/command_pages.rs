@@ -42,8 +42,8 @@ const PROSE: [(&str, &str); 22] = [
 ];
 
 /// The exit status of every verb, as in flatcap(1).
-const STATUS: &str = ".SH EXIT STATUS\n0 done; 1 failed; 2 wrong usage or configuration;\n\
-    3 done, but something is wrong with the data.\n";
+const STATUS: &str = ".SH EXIT STATUS\n0 done; 1 an error, or nothing could be done; 2 wrong usage or configuration;\n\
+    3 done, but with findings: damage, lost samples, or files that cannot be read.\n";
 
 pub(super) fn pages(date: Date) -> Vec<ManPage> {
     // The text after the help of all verbs has a section of its own.

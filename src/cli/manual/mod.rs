@@ -7,8 +7,8 @@ use std::{fs, io};
 
 use jiff::civil::Date;
 
-use super::ExitStatus;
 use super::error::CliError;
+use super::{ExitStatus, human};
 use crate::os::clock::read_clocks;
 
 mod command_pages;
@@ -26,7 +26,7 @@ pub(super) struct Args {
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// Date in the pages, YYYY-MM-DD; today by default.
-    #[arg(long)]
+    #[arg(long, value_parser = human::parse_date)]
     date: Option<Date>,
 }
 

@@ -63,9 +63,7 @@ impl Feed {
 pub fn import(files: &[PathBuf], feed: Feed, job: ImportJob<'_, '_>) -> Result<ImportReport, ImportError> {
     let ImportJob { storage, limits: plan, mut progress } = job;
     let mut import = IexImport::begin(feed, RunWriter::begin(storage, plan)?, Rc::new(IexTemplates::new()));
-    let result = files.iter().try_for_each(|file| {
-        if import.report.stopped { Ok(()) } else { import.read(progress.open(file)?, &mut progress) }
-    });
+    let result = files.iter().try_for_each(|file| import.read(progress.open(file)?, &mut progress));
     let report = import.finish(result)?;
     let others = report.skipped.get(OTHER_FEEDS).copied().unwrap_or(0);
     match files.first() {
@@ -117,6 +115,8 @@ impl<'s> IexImport<'s> {
 
     /// Seals the recorded samples, also after an error.
     fn finish(mut self, result: Result<(), ImportError>) -> Result<ImportReport, ImportError> {
+        self.report.stopped = matches!(result, Err(ImportError::Stopped));
+        let result = if self.report.stopped { Ok(()) } else { result };
         let result = result.and_then(|()| self.release_all());
         let written = self.recording.finish();
         result?;
@@ -125,6 +125,16 @@ impl<'s> IexImport<'s> {
 
     fn read(&mut self, input: Input, progress: &mut ImportProgress<'_>) -> Result<(), ImportError> {
         let mut capture = Capture::open(input)?;
+        let result = self.import_packets(&mut capture, progress);
+        self.report.bytes += capture.bytes();
+        result
+    }
+
+    fn import_packets(
+        &mut self,
+        capture: &mut Capture,
+        progress: &mut ImportProgress<'_>,
+    ) -> Result<(), ImportError> {
         let path: Rc<Path> = capture.path().into();
         while let Some(packet) = capture.next(&mut self.report)? {
             if packet.follows_damage {
@@ -132,11 +142,9 @@ impl<'s> IexImport<'s> {
             }
             self.import_packet(&packet, &path)?;
             if !progress.should_continue(self.recording.frames()) {
-                self.report.stopped = true;
-                break;
+                return Err(ImportError::Stopped);
             }
         }
-        self.report.bytes += capture.bytes();
         Ok(())
     }
 
@@ -306,8 +314,8 @@ impl ChannelImport<'_, '_> {
             }
             Placement::Heartbeat => self.report.count_skipped("heartbeats"),
             Placement::Repeat => self.report.count_skipped("repeated segments"),
-            Placement::Late => self.report.count_skipped("segments that came too late"),
-            Placement::OldEpoch => self.report.count_skipped("segments of an epoch that is over"),
+            Placement::Late => self.report.count_skipped("segments that arrived too late"),
+            Placement::OldEpoch => self.report.count_skipped("segments of an earlier epoch"),
             Placement::WrongOrder => {
                 let what = format!(
                     "a segment of {} messages is from an earlier epoch, captured before the recorded one began; \
@@ -405,7 +413,7 @@ impl ChannelImport<'_, '_> {
             }
         }
         if before > 0 {
-            self.report.count_skipped("segments of which a part was there before");
+            self.report.count_skipped("repeated parts of segments");
         }
         self.channel.order.record(arrival, newest_ns);
         Ok(())
@@ -422,9 +430,9 @@ fn report_unexpected_message(
 ) {
     match found {
         MessageForm::Exact => {}
-        MessageForm::Longer => report.count_skipped("fields behind those of the specification"),
+        MessageForm::Longer => report.count_skipped("fields after those of the specification"),
         MessageForm::Unknown => {
-            report.count_skipped("types of messages that are not known (their bytes are kept)");
+            report.count_skipped("unknown message types (bytes kept)");
         }
         MessageForm::Short => {
             let kind = message.first().map_or('-', |kind| char::from(*kind)).escape_default();

@@ -110,7 +110,7 @@ fn begin_session_and_lateness() {
     let (seen, lost, report) = recorded(&pcap(&moved));
     assert_eq!(lost, u64::from(late.count));
     assert_eq!(seen.len() as u64 + lost, numbers(&packets).len() as u64);
-    assert_eq!(report.skipped["segments that came too late"], 1, "{report:?}");
+    assert_eq!(report.skipped["segments that arrived too late"], 1, "{report:?}");
     assert!(!report.skipped.contains_key("restarts of the feed's numbers"), "{report:?}");
 
     let other = generator::packets(&Shape {
@@ -244,8 +244,8 @@ fn unknown_messages_are_kept() {
     assert_eq!(messages[0].header().send_ns(), 77);
     assert_eq!(messages[0].header().timestamp_ns(), 5);
     assert_eq!(report.flaws.len(), 1, "{report:?}");
-    assert_eq!(report.skipped["types of messages that are not known (their bytes are kept)"], 2);
-    assert_eq!(report.skipped["fields behind those of the specification"], 1);
+    assert_eq!(report.skipped["unknown message types (bytes kept)"], 2);
+    assert_eq!(report.skipped["fields after those of the specification"], 1);
 }
 
 // Proves that numbers beyond the specification are reported as damage and neither panic nor wrap.

@@ -16,7 +16,7 @@ use zip::read::{ZipArchive, ZipFile, read_zipfile_from_stream};
 use zip::result::{ZipError, ZipResult};
 
 use crate::import::error::ImportError;
-use crate::import::input::{CountingInput, Input};
+use crate::import::input::{CountingInput, Input, InputContext};
 
 /// Maximum number of entries of an archive; one with more is rejected.
 pub const ENTRIES_MAX: usize = 4096;
@@ -78,18 +78,19 @@ impl TextLocation {
         path.file_name()?.to_str()
     }
 
-    /// Opens it; `bytes` counts the bytes read from the file, before decompression.
+    /// Opens it.
     ///
     /// # Errors
-    /// [`ImportError::Read`].
-    pub(super) fn open(&self, bytes: Rc<Cell<u64>>) -> Result<Input, ImportError> {
+    /// [`ImportError::Read`], [`ImportError::Stopped`].
+    pub(super) fn open(&self, context: InputContext) -> Result<Input, ImportError> {
         match self {
-            Self::File(path) => Input::open(path, bytes),
+            Self::File(path) => Input::open(path, context),
             Self::Entry(archive, entry) => {
                 let failed = ImportError::read(archive);
                 let mut file = File::open(archive).map_err(&failed)?;
                 file.seek(SeekFrom::Start(entry.start)).map_err(&failed)?;
-                let compressed = CountingInput { source: file.take(entry.compressed_bytes), bytes };
+                let compressed =
+                    CountingInput { source: file.take(entry.compressed_bytes), bytes: context.bytes };
                 let compressed = BufReader::with_capacity(READ_BYTES, compressed);
                 let source: Box<dyn Read> = if entry.is_deflated {
                     Box::new(DeflateDecoder::new(compressed))

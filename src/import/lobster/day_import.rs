@@ -93,7 +93,7 @@ impl LobsterImport<'_, '_> {
     fn open(&self, part: LobsterFile, columns: usize) -> Result<RowReader, ImportError> {
         let lines = match part.lines {
             Some(lines) => lines,
-            None => LineReader::new(part.location.open(self.job.progress.counter())?),
+            None => LineReader::new(part.location.open(self.job.progress.context())?),
         };
         Ok(RowReader {
             path: lines.path().to_owned(),
@@ -150,19 +150,12 @@ impl DayImport<'_> {
         let mut seventh_columns: u64 = 0;
         let mut unpaired_books: u64 = 0;
         loop {
-            if !work.job.progress.should_continue(work.frames + self.recording.frames()) {
-                work.report.stopped = true;
-                break;
-            }
-            let message = match &mut self.messages {
-                Some(messages) => messages.file.next(&mut work.report, row::parse_message)?,
-                None => None,
-            };
-            let book = match &mut self.books {
-                Some(BookInput { file, levels, .. }) => file.next(&mut work.report, |line| {
-                    row::parse_order_book(line, levels).map_err(|fault| (fault, None))
-                })?,
-                None => None,
+            let (message, book) = match self.next_rows(work) {
+                Err(ImportError::Stopped) => {
+                    work.report.stopped = true;
+                    break;
+                }
+                rows => rows?,
             };
             if let Some(Ok(row)) = &message {
                 finer_times += u64::from(row.time.is_truncated);
@@ -178,9 +171,9 @@ impl DayImport<'_> {
         work.frames += recording.frames();
         let files = [messages.map(|messages| messages.file), books.map(|books| books.file)];
         for (what, count) in [
-            ("digits of times beyond the nanosecond, kept in the double alone", finer_times),
-            ("seventh columns of messages, which LOBSTER's structure has not", seventh_columns),
-            ("times of order books, for want of a message file", unpaired_books),
+            ("digits of times below a nanosecond (kept in the field time)", finer_times),
+            ("seventh columns of messages", seventh_columns),
+            ("times of order books (no message file)", unpaired_books),
         ] {
             if count > 0 {
                 *work.report.skipped.entry(what).or_default() += count;
@@ -199,6 +192,28 @@ impl DayImport<'_> {
         work.report.totals.segments += written.segments;
         work.report.totals.bytes += written.bytes;
         Ok(())
+    }
+
+    /// Reads row k of both files.
+    #[inline]
+    fn next_rows(
+        &mut self,
+        work: &mut LobsterImport<'_, '_>,
+    ) -> Result<(NextRow<MessageRow>, NextRow<()>), ImportError> {
+        if !work.job.progress.should_continue(work.frames + self.recording.frames()) {
+            return Err(ImportError::Stopped);
+        }
+        let message = match &mut self.messages {
+            Some(messages) => messages.file.next(&mut work.report, row::parse_message)?,
+            None => None,
+        };
+        let book = match &mut self.books {
+            Some(BookInput { file, levels, .. }) => file.next(&mut work.report, |line| {
+                row::parse_order_book(line, levels).map_err(|fault| (fault, None))
+            })?,
+            None => None,
+        };
+        Ok((message, book))
     }
 
     /// Records row k of both files.
@@ -265,7 +280,7 @@ impl RowReader {
                 LineText::Complete(text) | LineText::Unended(text) => match parse(text) {
                     Ok(row) => return Ok(Some(Ok(row))),
                     Err(_) if is_first && row::is_header(text, self.columns) => {
-                        report.count_skipped("lines that name columns");
+                        report.count_skipped("header lines");
                         continue;
                     }
                     Err((RowError(what), time)) if matches!(line.text, LineText::Unended(_)) => {

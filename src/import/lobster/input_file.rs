@@ -2,12 +2,12 @@
 //! too.
 
 use std::path::Path;
-use std::rc::Rc;
 
 use super::archive::{self, TextLocation};
 use super::file_name::LobsterName;
 use super::lines::LineReader;
 use super::row::{self, LEVELS_MAX, RowKind};
+use crate::import::input::InputContext;
 use crate::import::{ImportError, ImportProgress, ImportReport};
 
 /// First bytes of a ZIP archive with entries, and of an empty one.
@@ -46,8 +46,8 @@ pub(super) fn inspect_file(
     let is_pipe =
         path.as_os_str() == "-" || std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
     // A regular file is read again later, and counted then.
-    let bytes = if is_pipe { course.counter() } else { Rc::default() };
-    let mut lines = LineReader::new(place.open(bytes)?);
+    let context = if is_pipe { course.context() } else { InputContext::default() };
+    let mut lines = LineReader::new(place.open(context)?);
     let start = lines.peek()?;
     let refuse = |what: &str| Err(ImportError::Kind { path: path.to_owned(), what: what.to_owned() });
     if start.starts_with(SEVEN_ZIP_MAGIC) {
@@ -97,7 +97,7 @@ fn inspect_archive(
     for entry in contents.entries {
         let place = TextLocation::Entry(path.to_owned(), entry);
         let name = place.file_name().and_then(LobsterName::parse);
-        let mut lines = LineReader::new(place.open(Rc::default())?);
+        let mut lines = LineReader::new(place.open(InputContext::default())?);
         match detect_content(&mut lines, name.as_ref())? {
             TextContent::Rows(kind) => parts.push(LobsterFile { location: place, name, kind, lines: None }),
             TextContent::Empty => report.count_skipped("empty files"),
@@ -111,7 +111,7 @@ fn inspect_archive(
             }
             // Archives contain a text that explains them.
             TextContent::Other if name.is_none() => {
-                report.count_skipped("entries of archives that are no LOBSTER files");
+                report.count_skipped("archive entries that are not LOBSTER files");
             }
             TextContent::Other => {
                 report.add_flaw(

@@ -37,12 +37,15 @@ pub fn import(
 ) -> Result<ImportReport, ImportError> {
     if let Some(symbol) = options.symbol.as_deref().filter(|symbol| !file_name::is_symbol(symbol)) {
         let what = "not a symbol; a symbol is 1 to 32 visible ASCII characters except / and \\, and does not start with a dot";
-        return Err(ImportError::Options(format!("symbol {symbol:?}: {what}")));
+        return Err(ImportError::Options(format!("--symbol {symbol:?}: {what}")));
     }
     let mut report = ImportReport::default();
     let mut parts = Vec::new();
     for path in files {
-        input_file::inspect_file(path, &job.progress, &mut parts, &mut report)?;
+        match input_file::inspect_file(path, &job.progress, &mut parts, &mut report) {
+            Err(ImportError::Stopped) => return Ok(ImportReport { stopped: true, ..report }),
+            inspected => inspected?,
+        }
     }
     if let Some(part) = pairing::find_duplicate(&parts) {
         let path = part.location.display_path();
@@ -56,13 +59,13 @@ pub fn import(
     let midnight_ns = match options.date {
         Some(date) if pairs.len() > 1 => {
             let what = format!(
-                "the date {date} is given for one day, but the files contain {} days; import them one by one",
+                "--date {date} is for one day, but the files contain {} days; import them one by one",
                 pairs.len()
             );
             return Err(ImportError::Options(what));
         }
         Some(date) => Some(file_name::midnight_ns(date).ok_or_else(|| {
-            ImportError::Options(format!("the date {date} is out of range; choose one from 1678 to 2261"))
+            ImportError::Options(format!("--date {date} is out of range; choose one from 1678 to 2261"))
         })?),
         None => None,
     };

@@ -45,6 +45,8 @@ pub struct StreamOptions {
 /// The schema of payloads.
 #[derive(Debug, Clone)]
 pub struct PayloadSchema {
+    /// The file that it is from, for errors.
+    pub path: PathBuf,
     /// Binary schema (.bfbs).
     pub schema: Vec<u8>,
     /// Full name of the root table; `None` for the schema's own.
@@ -80,19 +82,16 @@ pub fn import(
         progress: course,
         report,
     };
-    let mut result = Ok(true);
-    for (source, path) in (0..).zip(files) {
-        result = importer.import_file(source, path);
-        if !matches!(result, Ok(true)) {
-            break;
-        }
-    }
+    let result = (0..).zip(files).try_for_each(|(source, path)| importer.import_file(source, path));
     let StreamImporter { recording, mut report, .. } = importer;
     if let Err(error @ ImportError::Write(_)) = result {
         return Err(error);
     }
     let written = recording.finish();
-    report.stopped = !result?;
+    match result {
+        Err(ImportError::Stopped) => report.stopped = true,
+        result => result?,
+    }
     report.totals = written?;
     Ok(report)
 }
@@ -109,17 +108,11 @@ fn sources(
     let (plan, root, schema) = match &options.schema {
         None => (None, String::new(), &[][..]),
         Some(typed) => {
+            typed.check_size(files.len())?;
             let (plan, root) = compile(typed)?;
             (Some(plan), root, &typed.schema[..])
         }
     };
-    if schema.len().saturating_mul(files.len()) > SCHEMAS_BYTES_MAX {
-        let (bytes, count) = (schema.len(), files.len());
-        return Err(ImportError::Options(format!(
-            "--schema: {bytes} bytes, once for each of {count} files, exceed the limit of {SCHEMAS_BYTES_MAX} bytes in a \
-             recording's header; import fewer files at once"
-        )));
-    }
     let source =
         |name: String| ImportSource { name, labels: vec![], root: root.clone(), schema: schema.to_vec() };
     let mut sources: Vec<ImportSource> = names.into_iter().map(source).collect();
@@ -149,22 +142,44 @@ fn given_names(given: &[String], files: usize) -> Result<Vec<String>, ImportErro
 
 /// Returns the compiled schema and the full name of its root table.
 fn compile(typed: &PayloadSchema) -> Result<(CompiledSchema, String), ImportError> {
-    let failed = |error: SchemaError| ImportError::Options(format!("--schema: {}", with_cause(&error)));
+    let option = typed.option();
+    let failed = |error: SchemaError| ImportError::Options(format!("{option}: {}", with_cause(&error)));
     let tables = SchemaTables::read(&typed.schema).map_err(failed)?;
     let table_names = || tables.names.join(", ");
     let root = typed.root.clone().or(tables.root.clone()).ok_or_else(|| {
         ImportError::Options(format!(
-            "--schema has no root type; choose one of its tables with --root: {}",
+            "{option}: it has no root type; choose one of its tables with --root: {}",
             table_names()
         ))
     })?;
     if !tables.names.contains(&root) {
         return Err(ImportError::Options(format!(
-            "--root {root}: no such table in the schema; it has {}",
+            "--root {root}: no such table in {}; it has {}",
+            typed.path.display(),
             table_names()
         )));
     }
     Ok((CompiledSchema::compile(&typed.schema, &root).map_err(failed)?, root))
+}
+
+impl PayloadSchema {
+    /// Returns the option that named it, as errors show it.
+    fn option(&self) -> String {
+        format!("--schema {}", self.path.display())
+    }
+
+    /// Checks that its copies for this many sources fit into a header.
+    fn check_size(&self, sources: usize) -> Result<(), ImportError> {
+        let bytes = self.schema.len();
+        if bytes.saturating_mul(sources) <= SCHEMAS_BYTES_MAX {
+            return Ok(());
+        }
+        Err(ImportError::Options(format!(
+            "{}: {bytes} bytes, once for each of {sources} files, exceed the limit of {SCHEMAS_BYTES_MAX} bytes in a \
+             recording's header; import fewer files at once",
+            self.option()
+        )))
+    }
 }
 
 fn with_cause(error: &SchemaError) -> String {
@@ -186,8 +201,7 @@ struct StreamImporter<'s, 'w> {
 }
 
 impl StreamImporter<'_, '_> {
-    /// Imports a file. Returns whether to continue.
-    fn import_file(&mut self, source: u16, path: &Path) -> Result<bool, ImportError> {
+    fn import_file(&mut self, source: u16, path: &Path) -> Result<(), ImportError> {
         let mut window = StreamWindow::new(self.progress.open(path)?);
         let result = self.read_frames(source, path, &mut window);
         self.report.bytes += window.offset();
@@ -208,22 +222,23 @@ impl StreamImporter<'_, '_> {
         source: u16,
         path: &Path,
         window: &mut StreamWindow,
-    ) -> Result<bool, ImportError> {
+    ) -> Result<(), ImportError> {
         let kind = match self.checksum {
             Some(kind) => kind,
             // An empty file: nothing is missing, whatever its checksum.
-            None if !window.fill(1)? => return Ok(true),
+            None if !window.fill(1)? => return Ok(()),
             None => probe::detect_checksum(window, path, self.payload_bytes_max)?,
         };
         let deframer = KindDeframer::new(kind).with_max_frame_len(self.payload_bytes_max);
         let (mut damage, before) = (None::<StreamDamage>, self.frames);
-        let mut should_continue = true;
-        while window.fill(1)? {
-            should_continue = self.progress.should_continue(self.frames);
-            if !should_continue {
-                break;
-            }
-            let found = search::next_item(window, &deframer)?;
+        let end = loop {
+            let found = match self.next_item(window, &deframer) {
+                Ok(Some(found)) => found,
+                Ok(None) => break Ok(()),
+                // After a stop too, the last damaged range is reported below.
+                Err(stop @ ImportError::Stopped) => break Err(stop),
+                Err(error) => return Err(error),
+            };
             let length = found.length();
             if let Some(next) = StreamDamage::from_item(&found, window, &deframer) {
                 match &mut damage {
@@ -246,14 +261,30 @@ impl StreamImporter<'_, '_> {
                 )?;
             }
             window.consume(length);
-        }
+        };
         if let Some(damage) = damage.as_mut().filter(|_| self.frames == before) {
             damage.reason += "; no intact frame with the checksum ";
             damage.reason += kind.name();
             damage.reason += " was found; try another --checksum";
         }
         self.report_damage(source, path, damage);
-        Ok(should_continue)
+        end
+    }
+
+    /// Returns the next item, `None` at the end of the file.
+    #[inline]
+    fn next_item(
+        &mut self,
+        window: &mut StreamWindow,
+        deframer: &KindDeframer,
+    ) -> Result<Option<StreamItem>, ImportError> {
+        if !window.fill(1)? {
+            return Ok(None);
+        }
+        if !self.progress.should_continue(self.frames) {
+            return Err(ImportError::Stopped);
+        }
+        search::next_item(window, deframer).map(Some)
     }
 
     /// Records a payload, or reports the reason why not.
@@ -524,14 +555,16 @@ mod tests {
         let tables = SchemaTables::read(&bytes).unwrap();
         let root = tables.root.clone().unwrap();
         for named in [None, Some(root.clone())] {
-            let schema = Some(PayloadSchema { schema: bytes.clone(), root: named });
+            let schema =
+                Some(PayloadSchema { path: "event.bfbs".into(), schema: bytes.clone(), root: named });
             let options = StreamOptions { schema, ..StreamOptions::default() };
             let imported = try_import(&[("a", content.clone())], &options).unwrap();
             let found: Vec<_> = imported.payloads.iter().map(|(_, seq, payload)| (*seq, payload)).collect();
             assert_eq!(found, [(0, &good), (2, &good)]);
             assert_eq!((imported.report.flaws.len(), imported.report.flaws[0].offset), (1, starts[1] as u64));
         }
-        let schema = Some(PayloadSchema { schema: bytes, root: Some("NoSuch".into()) });
+        let schema =
+            Some(PayloadSchema { path: "event.bfbs".into(), schema: bytes, root: Some("NoSuch".into()) });
         let options = StreamOptions { schema, ..StreamOptions::default() };
         let error = try_import(&[("a", content)], &options).err().unwrap().to_string();
         assert!(error.contains("NoSuch") && tables.names.iter().all(|name| error.contains(name)), "{error}");

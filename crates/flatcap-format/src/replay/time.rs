@@ -18,7 +18,7 @@ pub enum TimeSpec {
 /// The error of a text that is not a point in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{text}\" is not a point in time; use 2026-11-21T14:03:07Z, 14:03:07.25 (today), \"3m ago\", \
+    "\"{text}\" is not a point in time; use 2026-11-21T14:03:07Z, 14:03:07.25 (today), \"3m ago\" or -3m, \
      @1700000000.5 (seconds since 1970) or +10s (after the first sample)"
 )]
 pub struct TimeError {
@@ -36,7 +36,7 @@ impl TimeSpec {
             epoch_ns(seconds).map(Self::Wall)
         } else if let Some(duration) = text.strip_prefix('+') {
             duration_ns(duration).map(|ns| Self::FromStart(ns.unsigned_abs()))
-        } else if let Some(duration) = text.strip_suffix("ago") {
+        } else if let Some(duration) = text.strip_suffix("ago").or(text.strip_prefix('-')) {
             duration_ns(duration.trim_end()).and_then(|ago| now_ns.checked_sub(ago)).map(Self::Wall)
         } else if text == "now" {
             Some(Self::Wall(now_ns))
@@ -94,6 +94,7 @@ mod tests {
         assert_eq!(parse("2023-11-15T00:13:20+02:00"), Some(TimeSpec::Wall(NOW_NS)));
         assert_eq!(parse("22:13:20.25"), Some(TimeSpec::Wall(NOW_NS + 250_000_000)));
         assert_eq!(parse("3m ago"), Some(TimeSpec::Wall(NOW_NS - 180_000_000_000)));
+        assert_eq!(parse("-3m"), Some(TimeSpec::Wall(NOW_NS - 180_000_000_000)));
         assert_eq!(parse("1500ms ago"), Some(TimeSpec::Wall(NOW_NS - 1_500_000_000)));
         assert_eq!(parse("@1700000000.5"), Some(TimeSpec::Wall(NOW_NS + 500_000_000)));
         assert_eq!(parse("@1700000000"), Some(TimeSpec::Wall(NOW_NS)));
@@ -103,9 +104,21 @@ mod tests {
     // Proves that near misses are rejected.
     #[test]
     fn near_misses_are_refused() {
-        for text in
-            ["", "@", "@1.", "@-1", "@1.0000000001", "+", "+10", "ago", "25:00", "yesterdayish", "@1e9"]
-        {
+        for text in [
+            "",
+            "@",
+            "@1.",
+            "@-1",
+            "@1.0000000001",
+            "+",
+            "+10",
+            "ago",
+            "-",
+            "-5",
+            "25:00",
+            "yesterdayish",
+            "@1e9",
+        ] {
             assert_eq!(parse(text), None, "{text}");
         }
         let error = TimeSpec::parse("soon", 0, &TimeZone::UTC).unwrap_err().to_string();

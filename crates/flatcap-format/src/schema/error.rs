@@ -69,7 +69,7 @@ pub enum SchemaError {
         what: &'static str,
     },
     /// A selected path that does not exist.
-    #[error("{path:?}: {object} has no field {segment:?}{}", NameHint(nearest.as_deref()))]
+    #[error("{path:?}: {object} has no field {segment:?}{}", NameHint(nearest.as_deref(), known))]
     NoField {
         /// The whole path.
         path: String,
@@ -77,8 +77,10 @@ pub enum SchemaError {
         segment: String,
         /// Where it was looked up: a table, a struct, or a type without fields.
         object: String,
-        /// The most similar existing name.
+        /// The most similar existing name, if one is similar.
         nearest: Option<String>,
+        /// All existing names.
+        known: Vec<String>,
     },
     /// A projected path through a list without an index.
     #[error("{path:?}: {list} is a list; add an index, as in {list}.0")]
@@ -98,14 +100,23 @@ pub enum SchemaError {
     },
 }
 
-/// The end of a message that suggests a name.
-struct NameHint<'h>(Option<&'h str>);
+/// Largest number of names that a message lists.
+const NAMES_LISTED_MAX: usize = 16;
+
+/// The end of a message that suggests a name, or lists the known ones.
+struct NameHint<'h>(Option<&'h str>, &'h [String]);
 
 impl fmt::Display for NameHint<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(name) => write!(formatter, "; did you mean {name:?}?"),
-            None => Ok(()),
+        let Self(nearest, known) = self;
+        match (nearest, known.get(NAMES_LISTED_MAX..)) {
+            (Some(name), _) => write!(formatter, "; did you mean {name:?}?"),
+            (None, _) if known.is_empty() => Ok(()),
+            (None, None | Some([])) => write!(formatter, "; its fields are {}", known.join(", ")),
+            (None, Some(more)) => {
+                let listed = known.get(..NAMES_LISTED_MAX).unwrap_or_default().join(", ");
+                write!(formatter, "; its fields are {listed} and {} more", more.len())
+            }
         }
     }
 }

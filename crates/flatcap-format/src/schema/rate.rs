@@ -12,10 +12,10 @@ use super::visitor::{PathStep, Visitor};
 #[derive(Debug, Default)]
 pub struct Rates {
     last: CounterSnapshot,
-    next: CounterSnapshot,                     // kept for its buffers
-    first_values: HashMap<u64, Option<usize>>, // identity -> first value in `last`; None if ambiguous
-    per_value: Vec<Option<f64>>,               // rate of each value, in the order of a walk
-    last_mono_ns: Option<u64>,                 // of `last`
+    next: CounterSnapshot,                // kept for its buffers
+    matches: HashMap<u64, Option<usize>>, // identity -> index in `last.elements`; None if ambiguous
+    per_value: Vec<Option<f64>>,          // rate of each value, in the order of a walk
+    last_mono_ns: Option<u64>,            // of `last`
 }
 
 /// The counters of a payload, in the order of a walk.
@@ -29,7 +29,8 @@ struct CounterSnapshot {
     open_element: Option<ListElement>,
 }
 
-/// An element of an outermost list: its identity, and the range of its values.
+/// An element of an outermost list: its identity, and the range of its values. Elements of inner
+/// lists have no identity of their own; their values belong to it.
 #[derive(Debug, Clone, Copy)]
 struct ListElement {
     key: u64,               // hash of its identity fields
@@ -37,6 +38,7 @@ struct ListElement {
     has_key: bool,          // whether it has identity fields
     has_fallback_key: bool, // whether it has texts or states
     position: u64,          // hash of the list and the index in it
+    shape: u64,             // hash of its objects, inner list lengths, and what identifies their elements
     begin: usize,
     end: usize,
 }
@@ -51,14 +53,21 @@ struct OpenList {
 
 impl ListElement {
     /// Returns the hash that identifies the element in the next payload: of its identity fields by
-    /// schema, else of all its texts and states (the number of a core, the name of a disk), else of
-    /// its position.
+    /// schema, as far as they are texts or unsigned states, else of all its texts and unsigned
+    /// states (the number of a core, the name of a disk), else of its position and the length of
+    /// the list.
     fn identity(&self) -> u64 {
         match (self.has_key, self.has_fallback_key) {
             (true, _) => mix_hash(self.key_kind(), self.key),
             (false, true) => mix_hash(self.key_kind(), self.fallback_key),
             (false, false) => self.position,
         }
+    }
+
+    /// Returns whether each of its values has the same meaning as that of `other` at the same
+    /// offset.
+    fn has_layout_of(&self, other: &Self) -> bool {
+        (self.shape, self.end - self.begin) == (other.shape, other.end - other.begin)
     }
 
     /// Separates the hashes of the two kinds of keys, so that equal values do not make them equal.
@@ -77,8 +86,9 @@ fn mix_hash(hash: u64, what: impl Hash) -> u64 {
 impl Rates {
     /// Compares a payload with the previous one. A counter that decreased (it wrapped or was reset)
     /// has no rate, and neither has one of an element that is new: a new disk must not be compared
-    /// with the one that had its index before. Counters in lists whose elements cannot be
-    /// identified have rates only if both payloads have the same elements at the same positions.
+    /// with the one that had its index before. The counters of an element have rates only if its
+    /// inner lists have the same elements at the same positions as before, and so have counters
+    /// outside of lists, for all lists.
     ///
     /// # Errors
     /// If the payload does not fit its schema.
@@ -92,14 +102,20 @@ impl Rates {
         // After an error `last` is unchanged: the next intact payload is compared with the last
         // one.
         schema.walk(payload, &mut self.next)?;
+        self.compare(mono_ns);
+        Ok(())
+    }
+
+    /// Compares `next`, the payload of this time, with `last`, and makes it the last one.
+    fn compare(&mut self, mono_ns: u64) {
         // Without elapsed time there is no rate; dividing by it would give infinity.
         let elapsed_ns = self.last_mono_ns.and_then(|last| mono_ns.checked_sub(last)).filter(|ns| *ns > 0);
-        self.first_values.clear();
-        for element in &self.last.elements {
+        self.matches.clear();
+        for (index, element) in self.last.elements.iter().enumerate() {
             // Two elements of one identity cannot be told apart, so neither has a rate. The entry
             // stays, so that a third one finds it.
-            let is_known = self.first_values.contains_key(&element.identity());
-            self.first_values.insert(element.identity(), (!is_known).then_some(element.begin));
+            let is_known = self.matches.contains_key(&element.identity());
+            self.matches.insert(element.identity(), (!is_known).then_some(index));
         }
         let is_alike = self.last.shape == self.next.shape && self.last.values.len() == self.next.values.len();
         let mut elements = self.next.elements.iter().peekable();
@@ -109,8 +125,12 @@ impl Rates {
             while elements.next_if(|element| element.end <= index).is_some() {}
             let before = match elements.peek().filter(|element| element.begin <= index) {
                 Some(element) => {
-                    let begin = self.first_values.get(&element.identity()).copied().flatten();
-                    begin.map(|begin| begin + index - element.begin)
+                    let before = self.matches.get(&element.identity()).copied().flatten();
+                    let before = before.and_then(|before| self.last.elements.get(before));
+                    // With other inner lists, the same offset would be another value.
+                    before
+                        .filter(|before| before.has_layout_of(element))
+                        .map(|before| before.begin + index - element.begin)
                 }
                 None => Some(index).filter(|_| is_alike),
             };
@@ -121,7 +141,6 @@ impl Rates {
         }
         std::mem::swap(&mut self.last, &mut self.next);
         self.last_mono_ns = Some(mono_ns);
-        Ok(())
     }
 
     /// Returns a visitor that passes each counter's rate to `inner` instead of its value, and
@@ -162,9 +181,12 @@ impl Visitor for CounterSnapshot {
                 has_key: false,
                 has_fallback_key: false,
                 position,
+                shape: 0,
                 begin,
                 end,
             });
+        } else if let Some(element) = &mut self.open_element {
+            element.shape = mix_hash(element.shape, "object");
         }
         self.objects += 1;
     }
@@ -182,6 +204,9 @@ impl Visitor for CounterSnapshot {
         let name = mix_hash(0, step.field().map(super::compiled::Field::name));
         self.lists.push(OpenList { name, length, objects: self.objects, elements: 0 });
         self.shape = mix_hash(self.shape, length);
+        if let Some(element) = &mut self.open_element {
+            element.shape = mix_hash(element.shape, length);
+        }
     }
 
     fn end_list(&mut self) {
@@ -201,7 +226,11 @@ impl Visitor for CounterSnapshot {
         };
         if let Some(hash) = hash {
             self.shape = mix_hash(self.shape, hash);
+            let is_inner = self.lists.len() > 1;
             if let Some(element) = &mut self.open_element {
+                if is_inner {
+                    element.shape = mix_hash(element.shape, hash);
+                }
                 element.fallback_key = mix_hash(element.fallback_key, hash);
                 element.has_fallback_key = true;
                 if is_key {
@@ -367,6 +396,52 @@ mod tests {
         assert_eq!(rate(0, payload(1, b'R', 10)), None);
         assert_eq!(rate(1_000_000_000, payload(1, b'S', 14)), Some(4.0));
         assert_eq!(rate(2_000_000_000, payload(2, b'S', 15)), None);
+    }
+
+    // Proves that a value is not compared with one of the next element if an inner list got shorter
+    // or longer, and that rates return once its length is the same again. Method: elements of a
+    // number, an inner list of counters, and a counter, as a payload would be walked.
+    #[test]
+    fn other_inner_lists_have_no_rates() {
+        let schema = include_bytes!("../../tests/data/schema/marked.bfbs");
+        let plan = CompiledSchema::compile(schema, "flatcap.test.Marked").unwrap();
+        let field = |object: &str, name: &str| {
+            let object = plan.objects.iter().find(|found| found.name.ends_with(object)).unwrap();
+            object.fields.iter().find(|field| field.name() == name).unwrap().clone()
+        };
+        let (list, inner) = (field("Marked", "cores"), field("Core", "states"));
+        let (id, counter) = (field("Core", "id"), field("Times", "user"));
+        let mut rates = Rates::default();
+        let mut seconds = 0;
+        let mut observe = |elements: &[(u64, &[u64], u64)]| {
+            rates.next.clear();
+            let walk = &mut rates.next;
+            walk.begin_object(PathStep::Root);
+            walk.begin_list(PathStep::Field(&list), elements.len());
+            for (index, (number, counts, total)) in elements.iter().enumerate() {
+                walk.begin_object(PathStep::Element(&list, index));
+                walk.value(PathStep::Field(&id), FieldValue::Unsigned(*number));
+                walk.begin_list(PathStep::Field(&inner), counts.len());
+                for (at, count) in counts.iter().enumerate() {
+                    walk.value(PathStep::Element(&counter, at), FieldValue::Unsigned(*count));
+                }
+                walk.end_list();
+                walk.value(PathStep::Field(&counter), FieldValue::Unsigned(*total));
+                walk.end_object();
+            }
+            walk.end_list();
+            walk.end_object();
+            seconds += 1;
+            rates.compare(seconds * 1_000_000_000);
+            rates.per_value.iter().map(|rate| rate.map(|rate| rate as u64)).collect::<Vec<_>>()
+        };
+        observe(&[(0, &[1, 2], 5), (1, &[3], 6)]);
+        let shorter = observe(&[(0, &[2], 7), (1, &[4], 9)]);
+        assert_eq!(shorter, [None, None, None, None, Some(1), Some(3)]);
+        let longer = observe(&[(0, &[3, 100], 9), (1, &[5], 10)]);
+        assert_eq!(longer, [None, None, None, None, None, Some(1), Some(1)]);
+        let same = observe(&[(1, &[7], 10), (0, &[4, 103], 11)]);
+        assert_eq!(same, [None, Some(2), Some(0), None, Some(1), Some(3), Some(2)]);
     }
 
     // Proves that a device is not compared with another that takes its index.

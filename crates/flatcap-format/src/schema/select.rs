@@ -2,6 +2,7 @@
 
 use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Field, FieldType};
 use super::error::SchemaError;
+use super::nearest_name::nearest_name;
 
 impl CompiledSchema {
     /// Returns the schema with only the fields that the dotted paths name, in the order of the
@@ -51,12 +52,13 @@ impl<'w> SelectedPath<'w> {
 
 /// Creates the error for a path segment that is not a field, with the most similar field.
 pub(super) fn no_field(path: &str, segment: &str, object: &str, fields: &[Field]) -> SchemaError {
-    let nearest = fields.iter().min_by_key(|field| strsim::damerau_levenshtein(segment, &field.name));
+    let names = || fields.iter().map(Field::name);
     SchemaError::NoField {
         path: path.to_owned(),
         segment: segment.to_owned(),
         object: object.to_owned(),
-        nearest: nearest.map(|field| field.name.to_string()),
+        nearest: nearest_name(segment, names()).map(str::to_owned),
+        known: names().map(str::to_owned).collect(),
     }
 }
 
@@ -184,6 +186,8 @@ mod tests {
         assert_eq!(refused(&["totl"]), expected);
         let expected = r#""cores.times.usr": flatcap.test.Times has no field "usr"; did you mean "user"?"#;
         assert_eq!(refused(&["total", "cores.times.usr"]), expected);
+        let expected = r#""speed": flatcap.test.Marked has no field "speed"; its fields are "#;
+        assert!(refused(&["speed"]).starts_with(expected), "an unrelated name has no suggestion");
         assert_eq!(refused(&["load.x"]), r#""load.x": double has no field "x""#);
         assert_eq!(refused(&["total", "total.user.x"]), r#""total.user.x": ulong has no field "x""#);
         assert!(refused(&[""]).contains(r#"has no field """#));

@@ -228,7 +228,9 @@ impl Verification {
 
     /// Adds a file that cannot be read as a segment.
     pub fn add_unreadable(&mut self, path: &Path, bytes: u64, error: &SegmentError) {
-        self.add_flaw(path, 0, bytes, error.to_string());
+        let error = error.to_string();
+        let path_first = format!("{}: ", path.display()); // a flaw has the path already
+        self.add_flaw(path, 0, bytes, error.strip_prefix(&path_first).unwrap_or(&error).to_owned());
     }
 
     /// Returns the result.

@@ -1,0 +1,35 @@
+//! Suggests a known name for a misspelt one.
+
+/// Smallest Jaro-Winkler similarity for a suggestion: one typing error in a short word, two in a
+/// long one. The most similar name of all would often be a wrong suggestion.
+const SIMILARITY_MIN: f64 = 0.8;
+/// Longest name that gets a suggestion, in characters: the cost of a comparison grows with the
+/// product of both lengths.
+const NAME_CHARS_MAX: usize = 60;
+
+/// Returns the most similar of the known names, if it is similar enough. Ignores case.
+pub fn nearest_name<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    if name.chars().count() > NAME_CHARS_MAX {
+        return None;
+    }
+    let name = name.to_lowercase();
+    known
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(&name, &candidate.to_lowercase()), candidate))
+        .filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
+        .max_by(|left, right| left.0.total_cmp(&right.0))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a typing error leads to the intended name, and an unrelated word to none.
+    #[test]
+    fn only_similar_names_are_suggested() {
+        let near = |name| nearest_name(name, ["cpu", "load", "memory", "snmp", "cores"]);
+        assert_eq!(["laod", "memroy", "CPU", "core"].map(near), ["load", "memory", "cpu", "cores"].map(Some));
+        assert_eq!(["nope", "user", "", "x", &"load".repeat(20)].map(near), [None; 5]);
+    }
+}
