@@ -27,6 +27,8 @@
 mod bare;
 mod ext4;
 mod frames;
+#[path = "../../tests/support/hooked_storage.rs"]
+mod hooked_storage;
 mod hosts;
 mod lateness;
 mod machine;

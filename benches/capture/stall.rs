@@ -8,7 +8,6 @@
 //! thread alone is stopped by `ptrace`.
 
 use std::error::Error;
-use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use flatcap::config::Config;
@@ -22,8 +21,8 @@ use flatcap::sampling::GroupSource;
 use flatcap::sampling::sources::{CATALOG, OpenContext};
 use flatcap::slab::OnFull;
 use flatcap_format::histogram::TotalHistogram;
-use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
 
+use crate::hooked_storage::{HookedStorage, OperationKind};
 use crate::numbers::format_ns;
 use crate::pipeline::{Pipeline, ReadyGroup};
 use crate::program::{Program, SOURCES, host_sources, sleep_ns};
@@ -48,8 +47,14 @@ fn stalled_storage(calm_ns: u64, stall_ns: u64, length: BenchLength) -> Result<C
     let folder = machine::disk_folder()?;
     let open = Arc::new(WakeEvent::new());
     open.set();
-    let storage =
-        StallingStorage { inner: Arc::new(DataDirectory::open(folder.path())?), open: Arc::clone(&open) };
+    let storage = {
+        let open = Arc::clone(&open);
+        HookedStorage::new(Arc::new(DataDirectory::open(folder.path())?), move |kind| {
+            if kind != OperationKind::Metadata {
+                open.wait();
+            }
+        })
+    };
     let mut pipeline = Pipeline::new(1, &SOURCES, PERIOD_NS, OnFull::DropNewest)?;
     let ReadyGroup { group, latencies, stop, .. } = pipeline.group(host_samplers()?)?;
     let recording = pipeline.record(Arc::new(storage), u64::MAX)?;
@@ -173,112 +178,4 @@ fn stopped_recorder(calm_ns: u64, stall_ns: u64) -> Result<Vec<CaptureRow>, Box<
             details: format!("the same by each source's sequence numbers; {missed} ticks missed"),
         },
     ])
-}
-
-/// A storage that can be stalled: writes, preallocations and syncs wait until the event is set.
-#[derive(Debug)]
-struct StallingStorage {
-    inner: Arc<dyn Storage>,
-    open: Arc<WakeEvent>,
-}
-
-#[derive(Debug)]
-struct StallingFile {
-    inner: Arc<dyn StorageFile>,
-    open: Arc<WakeEvent>,
-}
-
-impl StallingStorage {
-    fn file(&self, inner: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
-        Arc::new(StallingFile { inner, open: Arc::clone(&self.open) })
-    }
-}
-
-impl Storage for StallingStorage {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.open.wait();
-        Ok(self.file(self.inner.create(name)?))
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.open.wait();
-        Ok(self.file(self.inner.open(name)?))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.open.wait();
-        self.inner.rename(from, to)
-    }
-
-    fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
-        self.open.wait();
-        self.inner.exchange(one, other)
-    }
-
-    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        self.open.wait();
-        self.inner.replace(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.open.wait();
-        self.inner.remove(name)
-    }
-
-    fn sync_directory(&self) -> io::Result<()> {
-        self.open.wait();
-        self.inner.sync_directory()
-    }
-
-    fn entries(&self) -> io::Result<Vec<FileEntry>> {
-        self.inner.entries()
-    }
-
-    fn space(&self) -> io::Result<DiskSpace> {
-        self.inner.space()
-    }
-}
-
-impl ReadAt for StallingFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.inner.read_at(buffer, offset)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        self.inner.length()
-    }
-}
-
-impl StorageFile for StallingFile {
-    fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.open.wait();
-        self.inner.append(slices)
-    }
-
-    fn preallocate(&self, end: u64) -> io::Result<()> {
-        self.open.wait();
-        self.inner.preallocate(end)
-    }
-
-    fn truncate(&self, length: u64) -> io::Result<()> {
-        self.open.wait();
-        self.inner.truncate(length)
-    }
-
-    fn allocated(&self) -> io::Result<u64> {
-        self.inner.allocated()
-    }
-
-    fn attributes(&self) -> io::Result<FileAttributes> {
-        self.inner.attributes()
-    }
-
-    fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()> {
-        self.inner.set_attributes(attributes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.open.wait();
-        self.inner.sync()
-    }
 }

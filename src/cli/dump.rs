@@ -5,7 +5,6 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flatcap_format::clock::ClockReading;
 use flatcap_format::replay::{MergedReader, Notice, ReplayFilter, ReplayItem};
 use flatcap_format::schema::{CompiledSchema, DecodeError, FlatColumns, FlatRow, Rates, SchemaError};
 use flatcap_format::segment::{SampleView, SegmentHeader, SourceInfo};
@@ -16,7 +15,7 @@ use super::human::local_time;
 use super::row_printer::{PrintError, Printer, RowDecoder};
 use super::selection::RecordingSelection;
 use super::{ExitStatus, human, report_notice};
-use crate::os::clock::monotonic_ns;
+use crate::os::clock::{monotonic_ns, read_clocks};
 use crate::os::signal::SignalWatch;
 use crate::os::wake_event::{WakeEvent, WakeReason};
 
@@ -203,7 +202,7 @@ impl<'a> Dump<'a> {
         let end_ns = follow_end_ns(filter);
         loop {
             // Read before the files are, so that the last look at them is after the end.
-            let is_over = end_ns.is_some_and(|end_ns| ClockReading::now().wall_ns >= end_ns);
+            let is_over = end_ns.is_some_and(|end_ns| read_clocks().wall_ns >= end_ns);
             for (reader, sources) in &mut readers {
                 std::mem::swap(&mut self.sources, sources);
                 self.read(reader)?;

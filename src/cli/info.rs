@@ -273,16 +273,8 @@ fn count_unsealed(reader: &mut SegmentReader) -> Result<Vec<FooterTotals>, Segme
         match at.kind {
             FrameKind::Telemetry => {
                 let Some(sample) = reader.sample(at) else { continue };
-                let span = SampleSpan {
-                    first_seq: sample.seq,
-                    last_seq: sample.seq,
-                    first_mono_ns: sample.mono_ns,
-                    last_mono_ns: sample.mono_ns,
-                    first_wall_ns: sample.wall_ns,
-                    last_wall_ns: sample.wall_ns,
-                };
                 if let Some(totals) = totals_of(&mut totals, sample.source) {
-                    totals.add_samples(1, span);
+                    totals.add_samples(1, SampleSpan::of(sample.seq, sample.mono_ns, sample.wall_ns));
                     totals.incomplete += u64::from(!Incomplete::of_flags(sample.flags).is_none());
                 }
             }

@@ -4,7 +4,7 @@
 //! it holds a lock.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -15,10 +15,10 @@ use flatcap_format::storage::Storage;
 use super::named_options::NamedSourceCompression;
 use super::outcome::{CompressError, CompressOutcome};
 use super::rewrite::{CompressJob, ReplaceMode, WorkSlice, compress_segment};
-use super::throttle::{CompressionBudget, Throttle, WorkCost};
 use crate::metrics::{CompressionMetrics, Counter};
-use crate::os::clock::{monotonic_ns, thread_cpu_ns};
+use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use crate::os::thread;
+use crate::os::throttle::Throttle;
 use crate::os::wake_event::WakeEvent;
 
 /// The kind of a compressor thread.
@@ -47,14 +47,28 @@ pub(super) const GUARANTEED: CompressorKind = CompressorKind {
     cpu_ns: |metrics| &metrics.guaranteed_cpu_ns,
 };
 
+/// The budget per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompressionBudget {
+    /// CPU time, in hundredths of a percent of one core. At least 1.
+    pub cpu_basis_points: u32,
+    /// Bytes read and written per second. At least 1.
+    pub io_bytes: u64,
+}
+
+impl CompressionBudget {
+    fn cpu_ns(self) -> u64 {
+        u64::from(self.cpu_basis_points) * (NS_PER_S / 10_000)
+    }
+}
+
 /// The state shared by all compressors of a run.
 #[derive(Debug)]
 pub(super) struct CompressorContext {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) metrics: Arc<CompressionMetrics>,
-    pub(super) throttle: Throttle,
-    cpu_basis_points: AtomicU32, // of the current budget
-    io_bytes: AtomicU64,
+    cpu: Throttle,
+    io: Throttle,
     worker_wake: Arc<WakeEvent>, // the worker's: set when a segment is done
 }
 
@@ -68,27 +82,27 @@ impl CompressorContext {
         Self {
             storage,
             metrics,
-            throttle: Throttle::default(),
-            cpu_basis_points: AtomicU32::new(budget.cpu_basis_points),
-            io_bytes: AtomicU64::new(budget.io_bytes),
+            cpu: Throttle::new(budget.cpu_ns()),
+            io: Throttle::new(budget.io_bytes),
             worker_wake: bell,
-        }
-    }
-
-    /// Returns the current budget. During a change the two numbers may be of different budgets; the
-    /// next slice reads them again.
-    pub(super) fn budget(&self) -> CompressionBudget {
-        CompressionBudget {
-            cpu_basis_points: self.cpu_basis_points.load(Ordering::Relaxed),
-            io_bytes: self.io_bytes.load(Ordering::Relaxed),
         }
     }
 
     /// Sets another budget. Sleeping compressors have to be woken.
     pub(super) fn set_budget(&self, budget: CompressionBudget) {
-        self.cpu_basis_points.store(budget.cpu_basis_points, Ordering::Relaxed);
-        self.io_bytes.store(budget.io_bytes, Ordering::Relaxed);
-        self.throttle.forget_charges();
+        self.cpu.set_budget(budget.cpu_ns());
+        self.io.set_budget(budget.io_bytes);
+    }
+
+    /// Charges work of any thread that began at `began_ns`.
+    pub(super) fn charge(&self, began_ns: u64, cpu_ns: u64, io_bytes: u64) {
+        self.cpu.charge(began_ns, cpu_ns);
+        self.io.charge(began_ns, io_bytes);
+    }
+
+    /// Returns how long to sleep until both budgets allow more, in nanoseconds.
+    pub(super) fn pause_ns(&self, now_ns: u64) -> u64 {
+        self.cpu.wait_ns(now_ns).max(self.io.wait_ns(now_ns))
     }
 }
 
@@ -287,8 +301,7 @@ struct CompressorUsage {
 impl CompressorUsage {
     fn charge(&mut self, common: &CompressorContext, io_bytes: u64) {
         let before_ns = std::mem::replace(&mut self.cpu_ns, thread_cpu_ns());
-        let cost = WorkCost { cpu_ns: self.cpu_ns.saturating_sub(before_ns), io_bytes };
-        common.throttle.charge(common.budget(), self.began_ns, cost);
+        common.charge(self.began_ns, self.cpu_ns.saturating_sub(before_ns), io_bytes);
     }
 }
 
@@ -300,7 +313,7 @@ fn pause(common: &CompressorContext, queue: &AssignmentQueue, assignment: &Assig
             return false;
         }
         let now_ns = monotonic_ns();
-        let pause_ns = common.throttle.pause_ns(now_ns);
+        let pause_ns = common.pause_ns(now_ns);
         let end_ns = now_ns.saturating_add(pause_ns);
         assignment.progress_ns.store(end_ns, Ordering::Relaxed);
         if pause_ns == 0 {

@@ -12,7 +12,6 @@ mod named_options;
 mod outcome;
 mod rewrite;
 mod sealed_segments;
-mod throttle;
 mod worker;
 
 #[cfg(test)]
@@ -22,9 +21,9 @@ mod fixtures;
 #[cfg(test)]
 mod worker_tests;
 
+pub use compressor::CompressionBudget;
 pub use named_options::NamedSourceCompression;
 pub use outcome::{CompressError, CompressOutcome, CompressSkipReason};
 pub use rewrite::{CompressJob, ReplaceMode, WorkSlice, compress_segment};
 pub use sealed_segments::{remove_leftovers, sealed_segments};
-pub use throttle::CompressionBudget;
 pub use worker::{CompressSettings, CompressWorker, CompressWorkerHandle, new_worker};

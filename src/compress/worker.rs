@@ -13,11 +13,12 @@ use flatcap_format::storage::Storage;
 use super::backlog::{Backlog, BacklogState, CompressorShare, NextAction, WAIT_MAX_NS, next_action};
 #[cfg(test)]
 use super::compressor::CompressorKind;
-use super::compressor::{Assignment, CompressorContext, CompressorHandle, GUARANTEED, IDLE};
+use super::compressor::{
+    Assignment, CompressionBudget, CompressorContext, CompressorHandle, GUARANTEED, IDLE,
+};
 use super::named_options::NamedSourceCompression;
 use super::outcome::{CompressError, CompressOutcome, CompressSkipReason};
 use super::sealed_segments::{remove_leftovers, sealed_segments};
-use super::throttle::{CompressionBudget, WorkCost};
 use crate::metrics::{CompressionMetrics, DirectoryMetrics};
 use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use crate::os::thread;
@@ -144,7 +145,7 @@ impl CompressWorker {
     /// Returns a function for other threads that returns the current pause, in nanoseconds.
     pub(super) fn watch_pause(&self) -> impl Fn() -> u64 + use<> {
         let common = Arc::clone(&self.common);
-        move || common.throttle.pause_ns(monotonic_ns())
+        move || common.pause_ns(monotonic_ns())
     }
 }
 
@@ -320,8 +321,7 @@ impl CompressWorker {
         metrics.oldest_since_ns.set(oldest_ns.unwrap_or(0));
         let before_ns = std::mem::replace(&mut self.cpu_ns, thread_cpu_ns());
         metrics.planner_cpu_ns.set(self.cpu_ns);
-        let cost = WorkCost { cpu_ns: self.cpu_ns.saturating_sub(before_ns), io_bytes: 0 };
-        self.common.throttle.charge(self.settings.budget, now_ns, cost);
+        self.common.charge(now_ns, self.cpu_ns.saturating_sub(before_ns), 0);
     }
 
     /// Handles the result of a segment.

@@ -53,67 +53,47 @@ impl<T> MetricFamily<T> {
 
 use MetricValue::{Float, Integer};
 
-/// One metric per source.
-pub(super) const SOURCES: &[MetricFamily<SourceMetrics>] = &[
-    MetricFamily::gauge("flatcap_source_period_seconds", "Configured period of the source.", |source| {
-        Float(seconds(source.period_ns.get()))
-    }),
-    MetricFamily::counter(
-        "flatcap_source_begun",
-        "Samples begun; each one is recorded, lost or in flight.",
-        |source| Integer(source.begun.get()),
-    ),
-    MetricFamily::counter("flatcap_source_recorded", "Samples passed to the kernel for writing.", |source| {
-        Integer(source.recorded.get())
-    }),
-    MetricFamily::counter(
-        "flatcap_source_recorded_frames_bytes",
-        "Bytes of the source's frames in the files.",
-        |source| Integer(source.bytes.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_source_lost",
-        "Samples that the files report as lost, with the cause; losses of a source that always fails are reported with its next frame or at the end.",
-        |source| Integer(source.lost.get()),
-    ),
-    MetricFamily::counter("flatcap_source_missed", "Ticks at which no sample was begun.", |source| {
-        Integer(source.missed.get())
-    }),
-    MetricFamily::counter(
-        "flatcap_source_incomplete",
-        "Incomplete samples: some values are missing and marked as absent.",
-        |source| Integer(source.incomplete.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_source_failed",
-        "Failed reads; their samples are counted as lost later.",
-        |source| Integer(source.failed.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_source_timed_out",
-        "Reads that timed out; their samples are counted as lost later.",
-        |source| Integer(source.timed_out.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_source_cpu_seconds",
-        "CPU time of the source's samples, including their share of the overhead.",
-        |source| Float(seconds(source.spent.get())),
-    ),
-    MetricFamily::gauge(
-        "flatcap_source_stride",
-        "Number of periods per sample; more than 1 if a CPU budget limits the source.",
-        |source| Integer(source.stride()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_source_limited_by_recorder",
-        "1 if the budget of the whole recorder limits the source, else 0.",
-        |source| {
-            Integer(u64::from(
-                source.stride() > 1 && source.stride_and_budget().1 == LimitingBudget::Recorder,
-            ))
-        },
-    ),
-];
+/// Defines a table of metrics: kind and name, value and help text of each.
+macro_rules! families {
+    ($(#[$doc:meta])* $table:ident: $of:ty, |$of_value:ident|
+     $($kind:ident $name:literal, $value:expr, $help:literal;)*) => {
+        $(#[$doc])*
+        pub(super) const $table: &[MetricFamily<$of>] = &[$(MetricFamily::$kind($name, $help, |$of_value| {
+            let _ = $of_value;
+            $value
+        })),*];
+    };
+}
+
+families! {
+    /// One metric per source.
+    SOURCES: SourceMetrics, |source|
+    gauge "flatcap_source_period_seconds", Float(seconds(source.period_ns.get())),
+        "Configured period of the source.";
+    counter "flatcap_source_begun", Integer(source.begun.get()),
+        "Samples begun; each one is recorded, lost or in flight.";
+    counter "flatcap_source_recorded", Integer(source.recorded.get()),
+        "Samples passed to the kernel for writing.";
+    counter "flatcap_source_recorded_frames_bytes", Integer(source.bytes.get()),
+        "Bytes of the source's frames in the files.";
+    counter "flatcap_source_lost", Integer(source.lost.get()),
+        "Samples that the files report as lost, with the cause; losses of a source that always fails are reported with its next frame or at the end.";
+    counter "flatcap_source_missed", Integer(source.missed.get()),
+        "Ticks at which no sample was begun.";
+    counter "flatcap_source_incomplete", Integer(source.incomplete.get()),
+        "Incomplete samples: some values are missing and marked as absent.";
+    counter "flatcap_source_failed", Integer(source.failed.get()),
+        "Failed reads; their samples are counted as lost later.";
+    counter "flatcap_source_timed_out", Integer(source.timed_out.get()),
+        "Reads that timed out; their samples are counted as lost later.";
+    counter "flatcap_source_cpu_seconds", Float(seconds(source.spent.get())),
+        "CPU time of the source's samples, including their share of the overhead.";
+    gauge "flatcap_source_stride", Integer(source.stride()),
+        "Number of periods per sample; more than 1 if a CPU budget limits the source.";
+    gauge "flatcap_source_limited_by_recorder",
+        Integer(u64::from(source.stride() > 1 && source.stride_and_budget().1 == LimitingBudget::Recorder)),
+        "1 if the budget of the whole recorder limits the source, else 0.";
+}
 
 /// One histogram per source.
 pub(super) const SOURCE_LATENCIES: &[HistogramFamily<SourceMetrics>] = &[
@@ -129,22 +109,16 @@ pub(super) const SOURCE_LATENCIES: &[HistogramFamily<SourceMetrics>] = &[
     },
 ];
 
-/// One metric per sampler group.
-pub(super) const GROUPS: &[MetricFamily<GroupMetrics>] = &[
-    MetricFamily::counter("flatcap_group_slabs", "Slabs queued for the recorder.", |group| {
-        Integer(group.slabs.get())
-    }),
-    MetricFamily::counter(
-        "flatcap_group_slabs_dropped",
-        "Slabs dropped because the queue was full; their samples are lost.",
-        |group| Integer(group.slabs_dropped.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_group_waited_seconds",
-        "Time that the group has waited for space in its queue.",
-        |group| Float(seconds(group.waited_ns.get())),
-    ),
-];
+families! {
+    /// One metric per sampler group.
+    GROUPS: GroupMetrics, |group|
+    counter "flatcap_group_slabs", Integer(group.slabs.get()),
+        "Slabs queued for the recorder.";
+    counter "flatcap_group_slabs_dropped", Integer(group.slabs_dropped.get()),
+        "Slabs dropped because the queue was full; their samples are lost.";
+    counter "flatcap_group_waited_seconds", Float(seconds(group.waited_ns.get())),
+        "Time that the group has waited for space in its queue.";
+}
 
 /// Histograms of the whole process.
 pub(super) const LATENCIES: &[HistogramFamily<RecorderMetrics>] = &[
@@ -175,275 +149,141 @@ pub(super) const LATENCIES: &[HistogramFamily<RecorderMetrics>] = &[
     },
 ];
 
-/// Metrics of the recorder thread.
-pub(super) const RECORDER: &[MetricFamily<RecorderMetrics>] = &[
-    MetricFamily::counter("flatcap_recorder_written_bytes", "Bytes appended to segments.", |recorder| {
-        Integer(recorder.bytes.get())
-    }),
-    MetricFamily::counter("flatcap_recorder_slabs", "Slabs taken from the queues.", |recorder| {
-        Integer(recorder.slabs.get())
-    }),
-    MetricFamily::counter("flatcap_recorder_segments_sealed", "Segments sealed and renamed.", |recorder| {
-        Integer(recorder.segments_sealed.get())
-    }),
-    MetricFamily::counter(
-        "flatcap_storage_errors",
-        "Failed writes, syncs, file creations and renames.",
-        |recorder| Integer(recorder.storage_errors.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_storage_removed_segments",
-        "Segments that were removed by others while they were open.",
-        |recorder| Integer(recorder.segments_removed.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_storage_stalls",
-        "Completed storage calls of the recorder that took longer than one second.",
-        |recorder| Integer(recorder.storage_stalls.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_queue_slabs",
-        "Most slabs waiting in all queues during the last second.",
-        |recorder| Integer(recorder.slabs_queued.get()),
-    ),
-    MetricFamily::gauge("flatcap_pool_slabs_free", "Free slabs at the end of the last second.", |recorder| {
-        Integer(recorder.slabs_free.get())
-    }),
-    MetricFamily::gauge(
-        "flatcap_losses_pending",
-        "Lost samples not yet written as a gap, as of the last second.",
-        |recorder| Integer(recorder.losses_pending.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_segment_open",
-        "1 while a segment is open, 0 while samples are lost because no segment can be created.",
-        |recorder| Integer(recorder.segment_open.get()),
-    ),
-    MetricFamily::gauge("flatcap_segment_number", "Number of the open segment.", |recorder| {
-        Integer(recorder.segment_number.get())
-    }),
-    MetricFamily::gauge(
-        "flatcap_segment_created_timestamp_seconds",
-        "Creation time of the open segment, in seconds since 1970.",
-        |recorder| Integer(recorder.segment_created_s.get()),
-    ),
-    MetricFamily::gauge("flatcap_segment_size_bytes", "Size of the open segment.", |recorder| {
-        Integer(recorder.segment_bytes.get())
-    }),
-    MetricFamily::gauge("flatcap_segment_frames", "Frames in the open segment.", |recorder| {
-        Integer(recorder.segment_frames.get())
-    }),
-];
+families! {
+    /// Metrics of the recorder thread.
+    RECORDER: RecorderMetrics, |recorder|
+    counter "flatcap_recorder_written_bytes", Integer(recorder.bytes.get()),
+        "Bytes appended to segments.";
+    counter "flatcap_recorder_slabs", Integer(recorder.slabs.get()),
+        "Slabs taken from the queues.";
+    counter "flatcap_recorder_segments_sealed", Integer(recorder.segments_sealed.get()),
+        "Segments sealed and renamed.";
+    counter "flatcap_storage_errors", Integer(recorder.storage_errors.get()),
+        "Failed writes, syncs, file creations and renames.";
+    counter "flatcap_storage_removed_segments", Integer(recorder.segments_removed.get()),
+        "Segments that were removed by others while they were open.";
+    counter "flatcap_storage_stalls", Integer(recorder.storage_stalls.get()),
+        "Completed storage calls of the recorder that took longer than one second.";
+    gauge "flatcap_queue_slabs", Integer(recorder.slabs_queued.get()),
+        "Most slabs waiting in all queues during the last second.";
+    gauge "flatcap_pool_slabs_free", Integer(recorder.slabs_free.get()),
+        "Free slabs at the end of the last second.";
+    gauge "flatcap_losses_pending", Integer(recorder.losses_pending.get()),
+        "Lost samples not yet written as a gap, as of the last second.";
+    gauge "flatcap_segment_open", Integer(recorder.segment_open.get()),
+        "1 while a segment is open, 0 while samples are lost because no segment can be created.";
+    gauge "flatcap_segment_number", Integer(recorder.segment_number.get()),
+        "Number of the open segment.";
+    gauge "flatcap_segment_created_timestamp_seconds", Integer(recorder.segment_created_s.get()),
+        "Creation time of the open segment, in seconds since 1970.";
+    gauge "flatcap_segment_size_bytes", Integer(recorder.segment_bytes.get()),
+        "Size of the open segment.";
+    gauge "flatcap_segment_frames", Integer(recorder.segment_frames.get()),
+        "Frames in the open segment.";
+}
 
-/// Metrics of the data directory.
-pub(super) const DIRECTORY: &[MetricFamily<DirectoryMetrics>] = &[
-    MetricFamily::gauge(
-        "flatcap_data_used_bytes",
-        "Disk space used by the files of the data directory.",
-        |directory| Integer(directory.bytes.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_data_reserved_bytes",
-        "Disk space reserved for future segments (retain_min); part of the used space.",
-        |directory| Integer(directory.reserved_bytes.get()),
-    ),
-    MetricFamily::gauge("flatcap_data_limit_bytes", "Limit of the used space (retain_bytes).", |directory| {
-        Integer(directory.bytes_max.get())
-    }),
-    MetricFamily::gauge(
-        "flatcap_filesystem_free_bytes",
-        "Free space in the file system of the data directory.",
-        |directory| Integer(directory.free_bytes.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_filesystem_min_free_bytes",
-        "Minimum free space to keep in that file system (min_free).",
-        |directory| Integer(directory.min_free_bytes.get()),
-    ),
-    MetricFamily::gauge("flatcap_filesystem_size_bytes", "Size of that file system.", |directory| {
-        Integer(directory.total_bytes.get())
-    }),
-    MetricFamily::gauge(
-        "flatcap_data_segments",
-        "Sealed segments in the data directory, including those set aside.",
-        |directory| Integer(directory.segments.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_data_oldest_timestamp_seconds",
-        "Creation time of the oldest segment, in seconds since 1970; 0 if there is none.",
-        |directory| Integer(directory.oldest_created_s.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_data_removed_files",
-        "Files removed by this run to stay within the limits.",
-        |directory| Integer(directory.removed.get()),
-    ),
-];
+families! {
+    /// Metrics of the data directory.
+    DIRECTORY: DirectoryMetrics, |directory|
+    gauge "flatcap_data_used_bytes", Integer(directory.bytes.get()),
+        "Disk space used by the files of the data directory.";
+    gauge "flatcap_data_reserved_bytes", Integer(directory.reserved_bytes.get()),
+        "Disk space reserved for future segments (retain_min); part of the used space.";
+    gauge "flatcap_data_limit_bytes", Integer(directory.bytes_max.get()),
+        "Limit of the used space (retain_bytes).";
+    gauge "flatcap_filesystem_free_bytes", Integer(directory.free_bytes.get()),
+        "Free space in the file system of the data directory.";
+    gauge "flatcap_filesystem_min_free_bytes", Integer(directory.min_free_bytes.get()),
+        "Minimum free space to keep in that file system (min_free).";
+    gauge "flatcap_filesystem_size_bytes", Integer(directory.total_bytes.get()),
+        "Size of that file system.";
+    gauge "flatcap_data_segments", Integer(directory.segments.get()),
+        "Sealed segments in the data directory, including those set aside.";
+    gauge "flatcap_data_oldest_timestamp_seconds", Integer(directory.oldest_created_s.get()),
+        "Creation time of the oldest segment, in seconds since 1970; 0 if there is none.";
+    counter "flatcap_data_removed_files", Integer(directory.removed.get()),
+        "Files removed by this run to stay within the limits.";
+}
 
-/// Metrics of the compressor.
-pub(super) const COMPRESSOR: &[MetricFamily<CompressionMetrics>] = &[
-    MetricFamily::gauge(
-        "flatcap_compress_enabled",
-        "1 while compression of sealed segments is enabled, else 0.",
-        |compression| Integer(compression.enabled.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_compress_segments",
-        "Sealed segments rewritten as compressed blocks.",
-        |compression| Integer(compression.segments.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_compress_raw_bytes",
-        "Size of these segments before compression.",
-        |compression| Integer(compression.raw_bytes.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_compress_stored_bytes",
-        "Size of these segments after compression.",
-        |compression| Integer(compression.stored_bytes.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_compress_skipped_segments",
-        "Sealed segments left uncompressed because compression would save too little or because of a problem with them.",
-        |compression| Integer(compression.skipped.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_compress_failures",
-        "Failed attempts to compress a segment.",
-        |compression| Integer(compression.failures.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_compress_waiting_segments",
-        "Sealed segments waiting for compression.",
-        |compression| Integer(compression.waiting.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_compress_oldest_wait_seconds",
-        "Time that the oldest of these segments has waited; 0 if there is none.",
-        |compression| Float(seconds(compression.oldest_wait_ns(monotonic_ns()))),
-    ),
-    MetricFamily::counter(
-        "flatcap_compress_cpu_seconds",
-        "CPU time of all compression threads.",
-        |compression| Float(seconds(compression.cpu_ns())),
-    ),
-    MetricFamily::counter(
-        "flatcap_compress_guaranteed_cpu_seconds",
-        "CPU time of compression within its guaranteed share, used when segments waited too long at idle priority.",
-        |compression| Float(seconds(compression.guaranteed_cpu_ns.get())),
-    ),
-];
+families! {
+    /// Metrics of the compressor.
+    COMPRESSOR: CompressionMetrics, |compression|
+    gauge "flatcap_compress_enabled", Integer(compression.enabled.get()),
+        "1 while compression of sealed segments is enabled, else 0.";
+    counter "flatcap_compress_segments", Integer(compression.segments.get()),
+        "Sealed segments rewritten as compressed blocks.";
+    counter "flatcap_compress_raw_bytes", Integer(compression.raw_bytes.get()),
+        "Size of these segments before compression.";
+    counter "flatcap_compress_stored_bytes", Integer(compression.stored_bytes.get()),
+        "Size of these segments after compression.";
+    counter "flatcap_compress_skipped_segments", Integer(compression.skipped.get()),
+        "Sealed segments left uncompressed because compression would save too little or because of a problem with them.";
+    counter "flatcap_compress_failures", Integer(compression.failures.get()),
+        "Failed attempts to compress a segment.";
+    gauge "flatcap_compress_waiting_segments", Integer(compression.waiting.get()),
+        "Sealed segments waiting for compression.";
+    gauge "flatcap_compress_oldest_wait_seconds", Float(seconds(compression.oldest_wait_ns(monotonic_ns()))),
+        "Time that the oldest of these segments has waited; 0 if there is none.";
+    counter "flatcap_compress_cpu_seconds", Float(seconds(compression.cpu_ns())),
+        "CPU time of all compression threads.";
+    counter "flatcap_compress_guaranteed_cpu_seconds", Float(seconds(compression.guaranteed_cpu_ns.get())),
+        "CPU time of compression within its guaranteed share, used when segments waited too long at idle priority.";
+}
 
-/// Metrics of the whole process and the control server.
-pub(super) const DAEMON: &[MetricFamily<Metrics>] = &[
-    MetricFamily::counter(
-        "flatcap_storage_stalled_seconds",
-        "Total time of storage calls longer than one second, including the current one.",
-        |metrics| Float(seconds(metrics.stalled_ns(monotonic_ns()))),
-    ),
-    MetricFamily::gauge(
-        "flatcap_source_cap_ratio",
-        "CPU cap per source set by cpu_budget, as a share of a core; 0 if there is none.",
-        |metrics| Float(seconds(metrics.source_cap.get())),
-    ),
-    MetricFamily::gauge(
-        "flatcap_run_dir_in_use",
-        "1 if unwritten samples are kept in run_dir and survive a kill of the process, else 0.",
-        |metrics| Integer(metrics.daemon.run_dir_in_use.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_config_reloads",
-        "Completed configuration reloads, including failed ones.",
-        |metrics| Integer(metrics.daemon.reloads.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_config_reload_failures",
-        "Configuration reloads that failed and changed nothing.",
-        |metrics| Integer(metrics.daemon.reloads_failed.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_config_last_reload_successful",
-        "1 if the configuration in effect is the one read last, else 0.",
-        |metrics| Integer(metrics.daemon.config_current.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_config_fallback",
-        "1 while the last good configuration is in effect because the configured one was refused at the start, else 0.",
-        |metrics| Integer(metrics.daemon.config_fallback.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_config_last_reload_success_timestamp_seconds",
-        "Time at which the configuration in effect was read, in seconds since 1970.",
-        |metrics| Integer(metrics.daemon.config_read_s.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_control_connections",
-        "Connections accepted by the control server.",
-        |metrics| Integer(metrics.control.connections.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_control_connections_open",
-        "Open connections to the control server, including this one.",
-        |metrics| Integer(metrics.control.connections_open.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_control_connections_timed_out",
-        "Connections closed because the client was too slow.",
-        |metrics| Integer(metrics.control.timed_out.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_control_connections_displaced",
-        "Connections without a request that were closed in favor of newer ones.",
-        |metrics| Integer(metrics.control.displaced.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_control_pauses",
-        "Pauses in accepting connections because answering had used up its share of cpu_budget.",
-        |metrics| Integer(metrics.control.pauses.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_control_requests",
-        "Requests answered, including refused ones.",
-        |metrics| Integer(metrics.control.requests.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_control_requests_refused",
-        "Requests refused for any reason.",
-        |metrics| Integer(metrics.control.refused.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_log_lines_suppressed",
-        "Log lines suppressed because one place in the program logged too often.",
-        |metrics| Integer(metrics.log_lines_suppressed.get()),
-    ),
-    MetricFamily::counter(
-        "flatcap_log_lines_lost",
-        "Log lines lost because the reader was too slow.",
-        |metrics| Integer(metrics.log_lines_lost.get()),
-    ),
-    MetricFamily::gauge(
-        "flatcap_wall_clock_timestamp_seconds",
-        "Current wall clock time in seconds since 1970, the reference of all other timestamps.",
-        |_| Integer(now_s()),
-    ),
-];
+families! {
+    /// Metrics of the whole process and the control server.
+    DAEMON: Metrics, |metrics|
+    counter "flatcap_storage_stalled_seconds", Float(seconds(metrics.stalled_ns(monotonic_ns()))),
+        "Total time of storage calls longer than one second, including the current one.";
+    gauge "flatcap_source_cap_ratio", Float(seconds(metrics.source_cap.get())),
+        "CPU cap per source set by cpu_budget, as a share of a core; 0 if there is none.";
+    gauge "flatcap_run_dir_in_use", Integer(metrics.daemon.run_dir_in_use.get()),
+        "1 if unwritten samples are kept in run_dir and survive a kill of the process, else 0.";
+    counter "flatcap_config_reloads", Integer(metrics.daemon.reloads.get()),
+        "Completed configuration reloads, including failed ones.";
+    counter "flatcap_config_reload_failures", Integer(metrics.daemon.reloads_failed.get()),
+        "Configuration reloads that failed and changed nothing.";
+    gauge "flatcap_config_last_reload_successful", Integer(metrics.daemon.config_current.get()),
+        "1 if the configuration in effect is the one read last, else 0.";
+    gauge "flatcap_config_fallback", Integer(metrics.daemon.config_fallback.get()),
+        "1 while the last good configuration is in effect because the configured one was refused at the start, else 0.";
+    gauge "flatcap_config_last_reload_success_timestamp_seconds", Integer(metrics.daemon.config_read_s.get()),
+        "Time at which the configuration in effect was read, in seconds since 1970.";
+    counter "flatcap_control_connections", Integer(metrics.control.connections.get()),
+        "Connections accepted by the control server.";
+    gauge "flatcap_control_connections_open", Integer(metrics.control.connections_open.get()),
+        "Open connections to the control server, including this one.";
+    counter "flatcap_control_connections_timed_out", Integer(metrics.control.timed_out.get()),
+        "Connections closed because the client was too slow.";
+    counter "flatcap_control_connections_displaced", Integer(metrics.control.displaced.get()),
+        "Connections without a request that were closed in favor of newer ones.";
+    counter "flatcap_control_pauses", Integer(metrics.control.pauses.get()),
+        "Pauses in accepting connections because answering had used up its share of cpu_budget.";
+    counter "flatcap_control_requests", Integer(metrics.control.requests.get()),
+        "Requests answered, including refused ones.";
+    counter "flatcap_control_requests_refused", Integer(metrics.control.refused.get()),
+        "Requests refused for any reason.";
+    counter "flatcap_log_lines_suppressed", Integer(metrics.log_lines_suppressed.get()),
+        "Log lines suppressed because one place in the program logged too often.";
+    counter "flatcap_log_lines_lost", Integer(metrics.log_lines_lost.get()),
+        "Log lines lost because the reader was too slow.";
+    gauge "flatcap_wall_clock_timestamp_seconds", Integer(now_s()),
+        "Current wall clock time in seconds since 1970, the reference of all other timestamps.";
+}
 
-/// Metrics of the process, with the names that all Prometheus clients use.
-pub(super) const PROCESS: &[MetricFamily<ProcessSnapshot>] = &[
-    MetricFamily::counter("process_cpu_seconds", "CPU time of all threads.", |now| {
-        Float(seconds(now.usage.cpu_ns))
-    }),
-    MetricFamily::gauge("process_resident_memory_bytes", "Resident memory.", |now| {
-        Integer(now.usage.resident_bytes)
-    }),
-    MetricFamily::gauge("process_virtual_memory_bytes", "Mapped memory.", |now| {
-        Integer(now.usage.virtual_bytes)
-    }),
-    MetricFamily::gauge("process_open_fds", "Open files.", |now| Integer(now.usage.open_files)),
-    MetricFamily::gauge("process_max_fds", "Limit on open files.", |now| Integer(now.usage.open_files_max)),
-    MetricFamily::gauge(
-        "process_start_time_seconds",
-        "Start time of the run, in seconds since 1970.",
-        |now| Float(wall_seconds(now.start_wall_ns)),
-    ),
-];
+families! {
+    /// Metrics of the process, with the names that all Prometheus clients use.
+    PROCESS: ProcessSnapshot, |now|
+    counter "process_cpu_seconds", Float(seconds(now.usage.cpu_ns)),
+        "CPU time of all threads.";
+    gauge "process_resident_memory_bytes", Integer(now.usage.resident_bytes),
+        "Resident memory.";
+    gauge "process_virtual_memory_bytes", Integer(now.usage.virtual_bytes),
+        "Mapped memory.";
+    gauge "process_open_fds", Integer(now.usage.open_files),
+        "Open files.";
+    gauge "process_max_fds", Integer(now.usage.open_files_max),
+        "Limit on open files.";
+    gauge "process_start_time_seconds", Float(wall_seconds(now.start_wall_ns)),
+        "Start time of the run, in seconds since 1970.";
+}

@@ -14,7 +14,6 @@ mod seconds;
 mod server;
 mod socket_path;
 mod status;
-mod token_bucket;
 
 pub use client::{Client, ClientError, FoundRecorder};
 pub use exposition::RunLabels;

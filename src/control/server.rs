@@ -23,7 +23,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request as Asked, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener as AsyncTcpListener, UnixListener as AsyncUnixListener};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener as AsyncTcpListener, TcpStream, UnixListener as AsyncUnixListener, UnixStream};
 use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
@@ -31,11 +32,11 @@ use tokio::time::{sleep, timeout};
 use super::exposition::{Exposition, ExpositionFormat, RunLabels};
 use super::request::{Answer, Caller};
 use super::route::{ClientOrigin, Rejection, Route, may_change};
-use super::token_bucket::TokenBucket;
 use crate::config::CpuShare;
 use crate::metrics::{ControlMetrics, Metrics};
-use crate::os::clock::{monotonic_ns, thread_cpu_ns};
+use crate::os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use crate::os::local_socket::{LocalSocket, PeerCredentials, own_account, peer_credentials};
+use crate::os::throttle::Throttle;
 
 /// Connections per listener. A further one displaces the oldest that has sent no request, or else
 /// waits for a slot.
@@ -54,6 +55,12 @@ const HEADERS_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// Size limit for the body of a request.
 const BODY_BYTES_MAX: usize = 64 << 10;
+/// A listener gets this part of `cpu_budget`, so that constant requests do not take the CPU time
+/// that the sources need.
+const BUDGET_PART: u64 = 10;
+/// A listener saves up its CPU time for this long: enough for a few requests at once, and never the
+/// whole `cpu_budget` of one second.
+const BURST_NS: u64 = 8 * NS_PER_S;
 /// Time for answers in progress when the server ends.
 const END_WAIT: Duration = Duration::from_millis(300);
 /// Delay before accepting connections again after a failure (too many open files).
@@ -126,13 +133,19 @@ impl Server {
                 file = Some(socket);
                 let listener = AsyncUnixListener::from_std(listener)?;
                 let listener_state = Rc::new(ListenerState::new(cpu_budget));
-                let taking = accept_local(listener, Rc::clone(&context), Rc::clone(&listener_state));
+                let next = async move || Ok(listener.accept().await?.0);
+                // A client whose credentials are unknown gets no answer.
+                let origin =
+                    |connection: &UnixStream| peer_credentials(connection).ok().map(ClientOrigin::Local);
+                let taking = accept(next, origin, Rc::clone(&context), Rc::clone(&listener_state));
                 add(tokio::task::spawn_local(taking), listener_state);
             }
             if let Some(listener) = metrics_listener {
                 let listener = AsyncTcpListener::from_std(listener)?;
                 let listener_state = Rc::new(ListenerState::new(cpu_budget));
-                let taking = accept_network(listener, Rc::clone(&context), Rc::clone(&listener_state));
+                let next = async move || Ok(listener.accept().await?.0);
+                let origin = |_: &TcpStream| Some(ClientOrigin::Network);
+                let taking = accept(next, origin, Rc::clone(&context), Rc::clone(&listener_state));
                 add(tokio::task::spawn_local(taking), listener_state);
             }
             let _stopped = stop.await;
@@ -204,7 +217,7 @@ impl Drop for OpenConnection<'_> {
 struct ListenerState {
     slots: Arc<Semaphore>,
     silent: RefCell<VecDeque<Rc<SilentConnection>>>, // the oldest first
-    budget: RefCell<TokenBucket>,
+    throttle: Throttle,                              // of CPU time
 }
 
 /// A connection that has sent no request yet.
@@ -216,15 +229,16 @@ struct SilentConnection {
 
 impl ListenerState {
     fn new(cpu_budget: CpuShare) -> Self {
-        let budget = RefCell::new(TokenBucket::new(cpu_budget.basis_points(), monotonic_ns()));
+        let cpu_ns = u64::from(cpu_budget.basis_points()) * (NS_PER_S / 10_000) / BUDGET_PART;
+        let throttle = Throttle::new(cpu_ns).with_burst(BURST_NS);
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Self { slots: places, silent: RefCell::default(), budget }
+        Self { slots: places, silent: RefCell::default(), throttle }
     }
 
-    /// Waits until the token bucket is not overdrawn.
+    /// Waits until the budget allows another request.
     async fn wait_for_budget(&self, metrics: &ControlMetrics) {
         loop {
-            let wait_ns = self.budget.borrow_mut().wait_ns(monotonic_ns());
+            let wait_ns = self.throttle.wait_ns(monotonic_ns());
             if wait_ns == 0 {
                 return;
             }
@@ -268,62 +282,44 @@ impl ListenerState {
         silent.len() < before
     }
 
-    /// Returns the output of a future, charging the CPU time of each poll to the token bucket.
+    /// Returns the output of a future, charging the CPU time of each poll to the throttle.
     async fn charge<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|context| {
-            let before_ns = thread_cpu_ns();
+            let (began_ns, before_ns) = (monotonic_ns(), thread_cpu_ns());
             let polled = future.as_mut().poll(context);
-            self.budget.borrow_mut().spend(thread_cpu_ns().saturating_sub(before_ns));
+            self.throttle.charge(began_ns, thread_cpu_ns().saturating_sub(before_ns));
             polled
         })
         .await
     }
 }
 
-async fn accept_local(
-    listener: AsyncUnixListener,
+/// Serves the connections of one listener. Those without an origin get no answer.
+async fn accept<C>(
+    next: impl AsyncFn() -> io::Result<C>,
+    origin: impl Fn(&C) -> Option<ClientOrigin>,
     context: Rc<ServerContext>,
     listener_state: Rc<ListenerState>,
-) {
+) where
+    C: AsyncRead + AsyncWrite + Unpin + 'static,
+{
     loop {
         listener_state.wait_for_budget(&context.metrics.control).await;
-        match listener.accept().await {
-            Ok((connection, _)) => {
-                let Ok(place) = listener_state.acquire_slot(&context.metrics.control).await else { return };
-                let (desk, door) = (Rc::clone(&context), Rc::clone(&listener_state));
-                tokio::task::spawn_local(async move {
-                    // A client whose credentials are unknown gets no answer.
-                    if let Ok(peer) = peer_credentials(&connection) {
-                        let origin = ClientOrigin::Local(peer);
-                        door.charge(serve(TokioIo::new(connection), origin, &desk, &door)).await;
-                    }
-                    drop(place);
-                });
+        let Ok(connection) = next().await else {
+            // Too many files are open.
+            sleep(ACCEPT_RETRY_DELAY).await;
+            continue;
+        };
+        let Ok(slot) = listener_state.acquire_slot(&context.metrics.control).await else { return };
+        let (context, state) = (Rc::clone(&context), Rc::clone(&listener_state));
+        let origin = origin(&connection);
+        tokio::task::spawn_local(async move {
+            if let Some(origin) = origin {
+                state.charge(serve(TokioIo::new(connection), origin, &context, &state)).await;
             }
-            Err(_too_many_files) => sleep(ACCEPT_RETRY_DELAY).await,
-        }
-    }
-}
-
-async fn accept_network(
-    listener: AsyncTcpListener,
-    context: Rc<ServerContext>,
-    listener_state: Rc<ListenerState>,
-) {
-    loop {
-        listener_state.wait_for_budget(&context.metrics.control).await;
-        match listener.accept().await {
-            Ok((connection, _)) => {
-                let Ok(place) = listener_state.acquire_slot(&context.metrics.control).await else { return };
-                let (desk, door) = (Rc::clone(&context), Rc::clone(&listener_state));
-                tokio::task::spawn_local(async move {
-                    door.charge(serve(TokioIo::new(connection), ClientOrigin::Network, &desk, &door)).await;
-                    drop(place);
-                });
-            }
-            Err(_too_many_files) => sleep(ACCEPT_RETRY_DELAY).await,
-        }
+            drop(slot);
+        });
     }
 }
 

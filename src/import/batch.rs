@@ -70,14 +70,7 @@ impl FrameBatch {
             (span.last_seq, span.last_mono_ns, span.last_wall_ns) = (seq, mono_ns, wall_ns);
             return;
         }
-        let span = SampleSpan {
-            first_seq: seq,
-            last_seq: seq,
-            first_mono_ns: mono_ns,
-            last_mono_ns: mono_ns,
-            first_wall_ns: wall_ns,
-            last_wall_ns: wall_ns,
-        };
+        let span = SampleSpan::of(seq, mono_ns, wall_ns);
         self.spans.push((source, 1, span));
     }
 

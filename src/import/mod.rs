@@ -16,6 +16,7 @@ mod report;
 mod run_clock;
 mod run_writer;
 pub mod stream;
+mod window;
 
 pub use error::ImportError;
 pub use input::Input;

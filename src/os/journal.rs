@@ -1,7 +1,37 @@
-//! Detects whether an output stream of this process goes to the systemd journal.
+//! The systemd journal: whether an output stream of this process goes to it, and its socket.
 
 use std::env;
+use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+
+/// The address of the journal.
+const SOCKET_PATH: &str = "/run/systemd/journal/socket";
+
+/// A connection to the journal.
+#[derive(Debug)]
+pub struct JournalSocket(UnixDatagram);
+
+impl JournalSocket {
+    /// Connects.
+    ///
+    /// # Errors
+    /// There is no journal.
+    pub fn connect() -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        // The journal discards an empty record. Not connected, so that lines reach a restarted one.
+        socket.send_to(&[], SOCKET_PATH)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends a record. Waits while the journal accepts none.
+    ///
+    /// # Errors
+    /// The journal is gone, or the record is longer than the kernel allows.
+    pub fn send(&self, record: &[u8]) -> io::Result<()> {
+        self.0.send_to(record, SOCKET_PATH).map(drop)
+    }
+}
 
 /// Returns whether the journal receives what is written to this stream. `JOURNAL_STREAM` holds the
 /// stream's device and inode (`systemd.exec(5)`). The variable alone proves nothing: the stream may

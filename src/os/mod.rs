@@ -29,4 +29,5 @@ pub mod sink;
 pub mod stoppable_input;
 pub mod storage;
 pub mod thread;
+pub mod throttle;
 pub mod wake_event;

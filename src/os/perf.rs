@@ -3,8 +3,6 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 /// Maximum number of counters in a group.
 pub const GROUP_MAX: usize = 32;
 /// Words before the counts: number of counters, time enabled, time running.
@@ -179,14 +177,6 @@ fn open(at: CountTarget, event: EventCode, leader: Option<&OwnedFd>) -> io::Resu
     }
     // SAFETY: the kernel has just created this descriptor for us; no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
-}
-
-/// Raises this process's limit on open files to the administrator's maximum: each counter takes one
-/// descriptor, and the default of 1,024 is too few.
-pub fn raise_open_files_to_max() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // If the limit stays too low, the open that exceeds it reports the error.
-    let _as_many_as_before = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 #[cfg(test)]

@@ -102,6 +102,10 @@ impl Random {
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
+
+    pub fn index(&mut self, length: usize) -> usize {
+        (self.next() % length as u64) as usize
+    }
 }
 
 /// Collects messages and sends them as packets.

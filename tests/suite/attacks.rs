@@ -2,7 +2,6 @@
 //! while that account reads or changes recordings there: not with a link, a FIFO, a socket or a
 //! directory, and not by placing one there at any step of the work.
 
-use std::io::{self, IoSlice};
 use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -16,10 +15,11 @@ use flatcap::import::{ImportLimits, ImportSource, RunWriter};
 use flatcap::os::storage::DataDirectory;
 use flatcap_format::block::CompressionOptions;
 use flatcap_format::segment::{DirectoryRecovery, Leftovers, SegmentName};
-use flatcap_format::storage::{DiskSpace, FileAttributes, FileEntry, ReadAt, Storage, StorageFile};
+use flatcap_format::storage::Storage;
 use flatcap_stream::ChecksumKind;
 
 use crate::crafted::{every_frame_kind, fixture};
+use crate::hooked_storage::{HookedStorage, OperationKind};
 use crate::rig::{Rig, finish, finish_within, signal};
 
 /// An account without privileges.
@@ -152,13 +152,7 @@ fn bait(scene: &Scene, name: &str, bait: Bait) {
     lchown(path, Some(owner), Some(owner)).unwrap();
 }
 
-/// A directory in which every file is exchanged for a bait before one of the operations.
-#[derive(Debug)]
-struct Hostile {
-    inner: DataDirectory,
-    attack: Arc<Attack>,
-}
-
+/// Exchanges every file of a directory for a bait before one of the operations.
 struct Attack {
     scene: Scene,
     at: usize, // operation
@@ -187,109 +181,6 @@ impl Attack {
     }
 }
 
-impl Hostile {
-    fn file(&self, inner: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
-        Arc::new(HostileFile { inner, attack: Arc::clone(&self.attack) })
-    }
-}
-
-impl Storage for Hostile {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.attack.before_operation();
-        Ok(self.file(self.inner.create(name)?))
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.attack.before_operation();
-        Ok(self.file(self.inner.open(name)?))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.attack.before_operation();
-        self.inner.rename(from, to)
-    }
-
-    fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
-        self.attack.before_operation();
-        self.inner.exchange(one, other)
-    }
-
-    fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        self.attack.before_operation();
-        self.inner.replace(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.attack.before_operation();
-        self.inner.remove(name)
-    }
-
-    fn sync_directory(&self) -> io::Result<()> {
-        self.attack.before_operation();
-        self.inner.sync_directory()
-    }
-
-    fn entries(&self) -> io::Result<Vec<FileEntry>> {
-        self.attack.before_operation();
-        self.inner.entries()
-    }
-
-    fn space(&self) -> io::Result<DiskSpace> {
-        self.inner.space()
-    }
-}
-
-#[derive(Debug)]
-struct HostileFile {
-    inner: Arc<dyn StorageFile>,
-    attack: Arc<Attack>,
-}
-
-impl ReadAt for HostileFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.inner.read_at(buffer, offset)
-    }
-
-    fn length(&self) -> io::Result<u64> {
-        self.inner.length()
-    }
-}
-
-impl StorageFile for HostileFile {
-    fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.attack.before_operation();
-        self.inner.append(slices)
-    }
-
-    fn preallocate(&self, end: u64) -> io::Result<()> {
-        self.inner.preallocate(end)
-    }
-
-    fn truncate(&self, length: u64) -> io::Result<()> {
-        self.attack.before_operation();
-        self.inner.truncate(length)
-    }
-
-    fn allocated(&self) -> io::Result<u64> {
-        self.inner.allocated()
-    }
-
-    fn attributes(&self) -> io::Result<FileAttributes> {
-        self.attack.before_operation();
-        self.inner.attributes()
-    }
-
-    fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()> {
-        self.attack.before_operation();
-        self.inner.set_attributes(attributes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.attack.before_operation();
-        self.inner.sync()
-    }
-}
-
 /// Runs the work once for each of its operations and each link (the other baits take turns), in a
 /// directory of an unprivileged account and in one of root, and checks the files beside the
 /// directory. Each run has its own thread and a timeout.
@@ -307,7 +198,15 @@ fn attack(files: &[(&str, Vec<u8>)], work: fn(&dyn Storage)) {
             }
             let inner = DataDirectory::open(&scene.data()).unwrap();
             let attack = Arc::new(Attack { scene, at, bait, operations: AtomicUsize::new(0) });
-            let hostile = Hostile { inner, attack: Arc::clone(&attack) };
+            let hook = {
+                let attack = Arc::clone(&attack);
+                move |kind| {
+                    if kind != OperationKind::Preallocate {
+                        attack.before_operation();
+                    }
+                }
+            };
+            let hostile = HookedStorage::new(Arc::new(inner), hook);
             let (done, is_done) = mpsc::channel();
             std::thread::spawn(move || {
                 work(&hostile);

@@ -282,14 +282,7 @@ impl SegmentBuilder {
         self.append_payload(&sample(source, seq, body));
         let mono_ns = 2_000 + 1_000 * seq;
         let wall_ns = WALL_NS + mono_ns.cast_signed();
-        let span = SampleSpan {
-            first_seq: seq,
-            last_seq: seq,
-            first_mono_ns: mono_ns,
-            last_mono_ns: mono_ns,
-            first_wall_ns: wall_ns,
-            last_wall_ns: wall_ns,
-        };
+        let span = SampleSpan::of(seq, mono_ns, wall_ns);
         self.writer.count_samples(source, 1, span);
     }
 

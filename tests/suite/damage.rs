@@ -15,6 +15,7 @@ use crate::crafted::{
     MemoryFile, SegmentBuilder, SegmentContents, every_frame_kind, framed, header, marker, read_contents,
     read_rest, small_segment, source, verify_bytes,
 };
+use crate::iex::generator::Random;
 use crate::rig::Rig;
 
 /// Records a small sealed segment of the synthetic source.
@@ -227,22 +228,6 @@ fn large_segment(kind: ChecksumKind, sizes: &[usize]) -> Vec<u8> {
     maker.sealed()
 }
 
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-}
-
 // Proves that a page of zeros costs only the frames that it touches. Method: 4 KiB of zeros at
 // pages, at odd offsets and at starts of frames, where it looks like empty space.
 #[test]
@@ -283,10 +268,10 @@ fn a_zeroed_page_costs_the_frames_it_touches() {
 fn flips(frames: usize, flips: usize, kind: ChecksumKind) {
     let mut random = Random(1);
     let sizes: Vec<usize> = (0..frames)
-        .map(|_| match random.below(10) {
-            0 => random.below(4_096 - 24) + 24,
-            1..=3 => random.below(400) + 24,
-            _ => random.below(80) + 24,
+        .map(|_| match random.index(10) {
+            0 => random.index(4_096 - 24) + 24,
+            1..=3 => random.index(400) + 24,
+            _ => random.index(80) + 24,
         })
         .collect();
     let bytes = large_segment(kind, &sizes);
@@ -295,7 +280,7 @@ fn flips(frames: usize, flips: usize, kind: ChecksumKind) {
     let starts: Vec<usize> = whole.frames.iter().map(|place| place.start).collect();
     let mut touched = BTreeSet::new();
     for _ in 0..flips {
-        let bit = random.below(bytes.len() * 8);
+        let bit = random.index(bytes.len() * 8);
         damaged[bit / 8] ^= 1 << (bit % 8);
         touched.insert(starts.partition_point(|start| *start <= bit / 8) - 1);
     }

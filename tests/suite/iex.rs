@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::rig::{CallResult, Rig};
 
 #[path = "../generators/iex.rs"]
-mod generator;
+pub mod generator;
 
 use generator::{Feed, File, Packet, Shape, Wrapping};
 

@@ -32,6 +32,8 @@ mod disk;
 mod dumping;
 mod fallback;
 mod follow;
+#[path = "../support/hooked_storage.rs"]
+mod hooked_storage;
 mod hosts;
 mod iex;
 mod importing;

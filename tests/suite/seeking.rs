@@ -90,14 +90,7 @@ pub fn write_run(folder: &Path, first_number: u64, run_id: u64, start_wall_s: i6
                     count: 1,
                 })
                 .unwrap();
-            let span = SampleSpan {
-                first_seq: seq,
-                last_seq: seq,
-                first_mono_ns: mono_ns,
-                last_mono_ns: mono_ns,
-                first_wall_ns: wall_ns,
-                last_wall_ns: wall_ns,
-            };
+            let span = SampleSpan::of(seq, mono_ns, wall_ns);
             writer.count_samples(0, 1, span);
             seq += 1;
         }
@@ -276,17 +269,7 @@ pub fn write_slabs(folder: &Path, slabs: &[LateSlab], slabs_a_segment: usize, is
                 let head = kind.header(&payload).unwrap();
                 let mut pieces = [IoSlice::new(head.as_bytes()), IoSlice::new(&payload)];
                 writer.append(Frames { pieces: &mut pieces, headers: &[head.as_bytes()], count: 1 }).unwrap();
-                let (first_seq, last_seq) = (seq, seq);
-                let (first_mono_ns, last_mono_ns) = (mono_ns, mono_ns);
-                let (first_wall_ns, last_wall_ns) = (wall_ns, wall_ns);
-                let span = SampleSpan {
-                    first_seq,
-                    last_seq,
-                    first_mono_ns,
-                    last_mono_ns,
-                    first_wall_ns,
-                    last_wall_ns,
-                };
+                let span = SampleSpan::of(seq, mono_ns, wall_ns);
                 writer.count_samples(source, 1, span);
             }
             next_seq[usize::from(source)] = slab.numbers.end;

@@ -54,76 +54,118 @@ pub trait DeframerExt: Deframer + Sized {
 
 impl<D: Deframer> DeframerExt for D {}
 
+/// Looks at each payload on its way through a framer or deframer, and may reject it.
+pub trait PayloadCheck {
+    /// Accepts or rejects a payload.
+    ///
+    /// # Errors
+    /// `InvalidFrame`, `ValidationFailed`.
+    fn check(&self, payload: &[u8]) -> Result<()>;
+}
+
+/// Checks every payload before it is framed.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckedFramer<F, P> {
+    inner: F,
+    payload: P,
+}
+
+/// Checks every intact payload before it is returned.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckedDeframer<D, P> {
+    inner: D,
+    payload: P,
+}
+
 /// See [`FramerExt::bounded`].
-#[derive(Debug, Clone, Copy)]
-pub struct BoundedFramer<F> {
-    inner: F,
-    max: usize,
-}
-
-/// See [`DeframerExt::bounded`].
-#[derive(Debug, Clone, Copy)]
-pub struct BoundedDeframer<D> {
-    inner: D,
-    max: usize,
-}
-
+pub type BoundedFramer<F> = CheckedFramer<F, LengthLimit>;
 /// See [`FramerExt::observed`].
-#[derive(Clone, Copy)]
-pub struct ObserverFramer<F, C> {
-    inner: F,
-    callback: C,
-}
-
-/// See [`DeframerExt::observed`].
-#[derive(Clone, Copy)]
-pub struct ObserverDeframer<D, C> {
-    inner: D,
-    callback: C,
-}
-
+pub type ObserverFramer<F, C> = CheckedFramer<F, Observer<C>>;
 /// See [`FramerExt::with_validator`].
-#[derive(Debug, Clone, Copy)]
-pub struct ValidatingFramer<F, V> {
-    inner: F,
-    validator: V,
-}
-
+pub type ValidatingFramer<F, V> = CheckedFramer<F, Validation<V>>;
+/// See [`DeframerExt::observed`].
+pub type ObserverDeframer<D, C> = CheckedDeframer<D, Observer<C>>;
 /// See [`DeframerExt::with_validator`].
+pub type ValidatingDeframer<D, V> = CheckedDeframer<D, Validation<V>>;
+
+/// Rejects payloads above a length.
 #[derive(Debug, Clone, Copy)]
-pub struct ValidatingDeframer<D, V> {
-    inner: D,
-    validator: V,
-}
+pub struct LengthLimit(usize);
 
-impl<F> BoundedFramer<F> {
-    /// Limits the payloads of `inner` to `max_len` bytes.
-    pub const fn new(inner: F, max_len: usize) -> Self {
-        Self { inner, max: max_len }
-    }
-
+impl PayloadCheck for LengthLimit {
+    #[inline]
     fn check(&self, payload: &[u8]) -> Result<()> {
-        if payload.len() > self.max {
+        if payload.len() > self.0 {
             return Err(Error::invalid_frame_with(
                 "payload length exceeds configured limit",
                 Some(payload.len()),
                 None,
-                Some(self.max),
+                Some(self.0),
             ));
         }
         Ok(())
     }
 }
 
-impl<F: Framer> Framer for BoundedFramer<F> {
+/// Calls a function with each payload.
+#[derive(Clone, Copy)]
+pub struct Observer<C>(C);
+
+impl<C: Fn(&[u8])> PayloadCheck for Observer<C> {
+    #[inline]
+    fn check(&self, payload: &[u8]) -> Result<()> {
+        (self.0)(payload);
+        Ok(())
+    }
+}
+
+impl<C> fmt::Debug for Observer<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").finish_non_exhaustive()
+    }
+}
+
+/// Rejects payloads that a validator rejects.
+#[derive(Debug, Clone, Copy)]
+pub struct Validation<V>(V);
+
+impl<V: Validator> PayloadCheck for Validation<V> {
+    #[inline]
+    fn check(&self, payload: &[u8]) -> Result<()> {
+        self.0.validate(payload)
+    }
+}
+
+impl<F> BoundedFramer<F> {
+    /// Limits the payloads of `inner` to `max_len` bytes.
+    pub const fn new(inner: F, max_len: usize) -> Self {
+        Self { inner, payload: LengthLimit(max_len) }
+    }
+}
+
+impl<F, C: Fn(&[u8])> ObserverFramer<F, C> {
+    /// Calls `callback` with every payload before `inner` frames it.
+    pub const fn new(inner: F, callback: C) -> Self {
+        Self { inner, payload: Observer(callback) }
+    }
+}
+
+impl<F, V: Validator> ValidatingFramer<F, V> {
+    /// Passes to `inner` the payloads that `validator` accepts.
+    pub const fn new(inner: F, validator: V) -> Self {
+        Self { inner, payload: Validation(validator) }
+    }
+}
+
+impl<F: Framer, P: PayloadCheck> Framer for CheckedFramer<F, P> {
     #[inline]
     fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()> {
-        self.check(payload)?;
+        self.payload.check(payload)?;
         self.inner.frame_and_write(writer, payload)
     }
 }
 
-impl<F: SliceFramer> SliceFramer for BoundedFramer<F> {
+impl<F: SliceFramer, P: PayloadCheck> SliceFramer for CheckedFramer<F, P> {
     #[inline]
     fn header_bytes(&self) -> usize {
         self.inner.header_bytes()
@@ -131,15 +173,91 @@ impl<F: SliceFramer> SliceFramer for BoundedFramer<F> {
 
     #[inline]
     fn header(&self, payload: &[u8]) -> Result<FrameHeader> {
-        self.check(payload)?;
+        self.payload.check(payload)?;
         self.inner.header(payload)
     }
 
     #[inline]
     fn frame_into(&self, output: &mut [u8], payload: &[u8]) -> Result<usize> {
-        self.check(payload)?;
+        self.payload.check(payload)?;
         self.inner.frame_into(output, payload)
     }
+}
+
+impl<D, C: Fn(&[u8])> ObserverDeframer<D, C> {
+    /// Calls `callback` with every intact payload of `inner`.
+    pub const fn new(inner: D, callback: C) -> Self {
+        Self { inner, payload: Observer(callback) }
+    }
+}
+
+impl<D, V: Validator> ValidatingDeframer<D, V> {
+    /// Returns the payloads of `inner` that `validator` accepts.
+    pub const fn new(inner: D, validator: V) -> Self {
+        Self { inner, payload: Validation(validator) }
+    }
+}
+
+impl<D: Deframer, P: PayloadCheck> Deframer for CheckedDeframer<D, P> {
+    #[inline]
+    fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
+        let read = self.inner.read_and_deframe(reader, buffer)?;
+        if let Some(length) = read {
+            self.payload.check(front(buffer, length))?;
+        }
+        Ok(read)
+    }
+
+    #[inline]
+    fn read_after_length<R: Read>(
+        &self,
+        reader: &mut R,
+        buffer: &mut Vec<u8>,
+        payload_len: usize,
+    ) -> Result<Option<usize>> {
+        let read = self.inner.read_after_length(reader, buffer, payload_len)?;
+        if let Some(length) = read {
+            self.payload.check(front(buffer, length))?;
+        }
+        Ok(read)
+    }
+}
+
+impl<D: SliceDeframer, P: PayloadCheck> SliceDeframer for CheckedDeframer<D, P> {
+    #[inline]
+    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>> {
+        let step = self.inner.deframe(bytes)?;
+        if let DeframeStatus::Frame(frame) = step {
+            self.payload.check(frame.payload())?;
+        }
+        Ok(step)
+    }
+
+    #[inline]
+    fn frame_length(&self, bytes: &[u8]) -> FrameLength {
+        self.inner.frame_length(bytes)
+    }
+
+    fn checksum_matches(&self, header: &[u8], payload: &[u8]) -> bool {
+        self.inner.checksum_matches(header, payload)
+    }
+
+    #[inline]
+    fn header_bytes(&self) -> usize {
+        self.inner.header_bytes()
+    }
+
+    #[inline]
+    fn checksum_bytes(&self) -> usize {
+        self.inner.checksum_bytes()
+    }
+}
+
+/// See [`DeframerExt::bounded`].
+#[derive(Debug, Clone, Copy)]
+pub struct BoundedDeframer<D> {
+    inner: D,
+    max: usize,
 }
 
 impl<D> BoundedDeframer<D> {
@@ -195,210 +313,6 @@ impl<D: SliceDeframer> SliceDeframer for BoundedDeframer<D> {
     #[inline]
     fn checksum_bytes(&self) -> usize {
         self.inner.checksum_bytes()
-    }
-}
-
-impl<F, C: Fn(&[u8])> ObserverFramer<F, C> {
-    /// Calls `callback` with every payload before `inner` frames it.
-    pub const fn new(inner: F, callback: C) -> Self {
-        Self { inner, callback }
-    }
-}
-
-impl<F: Framer, C: Fn(&[u8])> Framer for ObserverFramer<F, C> {
-    #[inline]
-    fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()> {
-        (self.callback)(payload);
-        self.inner.frame_and_write(writer, payload)
-    }
-}
-
-impl<F: SliceFramer, C: Fn(&[u8])> SliceFramer for ObserverFramer<F, C> {
-    #[inline]
-    fn header_bytes(&self) -> usize {
-        self.inner.header_bytes()
-    }
-
-    #[inline]
-    fn header(&self, payload: &[u8]) -> Result<FrameHeader> {
-        (self.callback)(payload);
-        self.inner.header(payload)
-    }
-
-    #[inline]
-    fn frame_into(&self, output: &mut [u8], payload: &[u8]) -> Result<usize> {
-        (self.callback)(payload);
-        self.inner.frame_into(output, payload)
-    }
-}
-
-impl<D, C: Fn(&[u8])> ObserverDeframer<D, C> {
-    /// Calls `callback` with every intact payload of `inner`.
-    pub const fn new(inner: D, callback: C) -> Self {
-        Self { inner, callback }
-    }
-}
-
-impl<D: Deframer, C: Fn(&[u8])> Deframer for ObserverDeframer<D, C> {
-    #[inline]
-    fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
-        let read = self.inner.read_and_deframe(reader, buffer)?;
-        if let Some(length) = read {
-            (self.callback)(front(buffer, length));
-        }
-        Ok(read)
-    }
-
-    #[inline]
-    fn read_after_length<R: Read>(
-        &self,
-        reader: &mut R,
-        buffer: &mut Vec<u8>,
-        payload_len: usize,
-    ) -> Result<Option<usize>> {
-        let read = self.inner.read_after_length(reader, buffer, payload_len)?;
-        if let Some(length) = read {
-            (self.callback)(front(buffer, length));
-        }
-        Ok(read)
-    }
-}
-
-impl<D: SliceDeframer, C: Fn(&[u8])> SliceDeframer for ObserverDeframer<D, C> {
-    #[inline]
-    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>> {
-        let step = self.inner.deframe(bytes)?;
-        if let DeframeStatus::Frame(frame) = step {
-            (self.callback)(frame.payload());
-        }
-        Ok(step)
-    }
-
-    #[inline]
-    fn frame_length(&self, bytes: &[u8]) -> FrameLength {
-        self.inner.frame_length(bytes)
-    }
-
-    fn checksum_matches(&self, header: &[u8], payload: &[u8]) -> bool {
-        self.inner.checksum_matches(header, payload)
-    }
-
-    #[inline]
-    fn header_bytes(&self) -> usize {
-        self.inner.header_bytes()
-    }
-
-    #[inline]
-    fn checksum_bytes(&self) -> usize {
-        self.inner.checksum_bytes()
-    }
-}
-
-impl<F, V: Validator> ValidatingFramer<F, V> {
-    /// Passes to `inner` the payloads that `validator` accepts.
-    pub const fn new(inner: F, validator: V) -> Self {
-        Self { inner, validator }
-    }
-}
-
-impl<F: Framer, V: Validator> Framer for ValidatingFramer<F, V> {
-    #[inline]
-    fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()> {
-        self.validator.validate(payload)?;
-        self.inner.frame_and_write(writer, payload)
-    }
-}
-
-impl<F: SliceFramer, V: Validator> SliceFramer for ValidatingFramer<F, V> {
-    #[inline]
-    fn header_bytes(&self) -> usize {
-        self.inner.header_bytes()
-    }
-
-    #[inline]
-    fn header(&self, payload: &[u8]) -> Result<FrameHeader> {
-        self.validator.validate(payload)?;
-        self.inner.header(payload)
-    }
-
-    #[inline]
-    fn frame_into(&self, output: &mut [u8], payload: &[u8]) -> Result<usize> {
-        self.validator.validate(payload)?;
-        self.inner.frame_into(output, payload)
-    }
-}
-
-impl<D, V: Validator> ValidatingDeframer<D, V> {
-    /// Returns the payloads of `inner` that `validator` accepts.
-    pub const fn new(inner: D, validator: V) -> Self {
-        Self { inner, validator }
-    }
-}
-
-impl<D: Deframer, V: Validator> Deframer for ValidatingDeframer<D, V> {
-    #[inline]
-    fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
-        let read = self.inner.read_and_deframe(reader, buffer)?;
-        if let Some(length) = read {
-            self.validator.validate(front(buffer, length))?;
-        }
-        Ok(read)
-    }
-
-    #[inline]
-    fn read_after_length<R: Read>(
-        &self,
-        reader: &mut R,
-        buffer: &mut Vec<u8>,
-        payload_len: usize,
-    ) -> Result<Option<usize>> {
-        let read = self.inner.read_after_length(reader, buffer, payload_len)?;
-        if let Some(length) = read {
-            self.validator.validate(front(buffer, length))?;
-        }
-        Ok(read)
-    }
-}
-
-impl<D: SliceDeframer, V: Validator> SliceDeframer for ValidatingDeframer<D, V> {
-    #[inline]
-    fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>> {
-        let step = self.inner.deframe(bytes)?;
-        if let DeframeStatus::Frame(frame) = step {
-            self.validator.validate(frame.payload())?;
-        }
-        Ok(step)
-    }
-
-    #[inline]
-    fn frame_length(&self, bytes: &[u8]) -> FrameLength {
-        self.inner.frame_length(bytes)
-    }
-
-    fn checksum_matches(&self, header: &[u8], payload: &[u8]) -> bool {
-        self.inner.checksum_matches(header, payload)
-    }
-
-    #[inline]
-    fn header_bytes(&self) -> usize {
-        self.inner.header_bytes()
-    }
-
-    #[inline]
-    fn checksum_bytes(&self) -> usize {
-        self.inner.checksum_bytes()
-    }
-}
-
-impl<F: fmt::Debug, C> fmt::Debug for ObserverFramer<F, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObserverFramer").field("inner", &self.inner).finish_non_exhaustive()
-    }
-}
-
-impl<D: fmt::Debug, C> fmt::Debug for ObserverDeframer<D, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObserverDeframer").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 

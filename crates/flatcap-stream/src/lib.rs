@@ -45,6 +45,7 @@ pub mod fuzzing;
 pub mod policy;
 pub mod reader;
 pub mod recover;
+pub mod resync;
 pub mod short_bytes;
 pub mod validation;
 pub mod writer;
@@ -63,8 +64,9 @@ mod xxh3;
 /// Framers, deframers and their adapters, under the path that flatstream uses.
 pub mod framing {
     pub use super::adapters::{
-        BoundedDeframer, BoundedFramer, DeframerExt, FramerExt, ObserverDeframer, ObserverFramer,
-        ValidatingDeframer, ValidatingFramer,
+        BoundedDeframer, BoundedFramer, CheckedDeframer, CheckedFramer, DeframerExt, FramerExt, LengthLimit,
+        Observer, ObserverDeframer, ObserverFramer, PayloadCheck, ValidatingDeframer, ValidatingFramer,
+        Validation,
     };
     pub use super::checksum_kind::{ChecksumKind, KindDeframer, UnknownChecksum};
     pub use super::deframer::{

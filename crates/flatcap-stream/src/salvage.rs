@@ -6,8 +6,13 @@
 //! identifier, and frames that follow it without a gap. docs/ARCHITECTURE.md, "The stream library",
 //! has the rules and their reasons.
 
+use std::convert::Infallible;
+
 use super::deframer::{DeframeStatus, Frame, FrameLength, SliceDeframer};
-use super::framer::LENGTH_BYTES;
+use super::resync::{
+    DamagedStream, HashBudget, REPAIR_ATTEMPTS_MAX, ResyncRange, SHORT_BYTES_EXPECTED, SHORT_BYTES_SEARCHED,
+    resync, zeros_end,
+};
 
 /// Evidence that a candidate needs: by chance it would occur once in 2^32 offsets.
 const EVIDENCE_BITS: usize = 32;
@@ -21,25 +26,9 @@ const END_BITS: usize = 16;
 const IDENTIFIER_OFFSET: usize = 4;
 /// Length of a FlatBuffer's identifier.
 const IDENTIFIER_BYTES: usize = 4;
-/// From this many zero bytes on, an expected frame is unwritten space. Under CRC-16, CRC-32 and
-/// without a checksum zeros read as empty frames; this many in a row are taken as unwritten space.
-const ZEROS_MIN: usize = 64;
-/// Bytes that may be hashed without result before the search has advanced...
-const HASH_BUDGET_MIN: u64 = 64 << 20;
-/// ...and per byte it has advanced. Together they keep the work linear on hostile input, where
-/// every byte claims to begin a long frame. Beyond this budget only short frames are hashed, which
-/// cost little.
-const HASH_BUDGET_PER_BYTE: u64 = 8;
-/// Longest frame that is hashed without regard to the budget during a search.
-const SHORT_BYTES_SEARCHED: usize = 256;
-/// Longest frame that is hashed without regard to the budget where one is expected: after another
-/// frame.
-const SHORT_BYTES_EXPECTED: usize = 4 << 10;
 /// Without identifiers, a longer candidate is hashed from half of the budget at most, unless
 /// another frame could begin at its end: payloads are full of small numbers that could be lengths.
-const ISOLATED_BYTES_MAX: usize = 4 << 10;
-/// Number of frame ends after a damaged frame that are tried as its end.
-const REPAIR_ATTEMPTS_MAX: usize = 16;
+const ISOLATED_BYTES_MAX: u64 = 4 << 10;
 
 /// A region of a damaged stream. The regions of a stream follow one another without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +100,7 @@ pub struct Salvage<'a, D> {
     plausible: fn(&[u8]) -> bool,
     payload_bytes_min: usize,
     offset: usize,
-    hash_budget_spent: u64,
+    hash_budget: HashBudget,
 }
 
 impl<'a, D: SliceDeframer> Salvage<'a, D> {
@@ -124,7 +113,7 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
             plausible: |_| true,
             payload_bytes_min: 0,
             offset: 0,
-            hash_budget_spent: 0,
+            hash_budget: HashBudget::default(),
         }
     }
 
@@ -162,19 +151,24 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
 
     /// Returns the frame at `offset`, if there is one. Frames of up to `short` bytes are always
     /// hashed, longer ones only within the budget.
-    fn frame_at(&mut self, offset: usize, short: usize) -> Option<Frame<'a>> {
-        let rest = self.bytes.get(offset..)?;
+    fn frame_at(&mut self, offset: u64, short: u64) -> Option<Frame<'a>> {
+        let rest = self.rest(offset)?;
         let FrameLength::Bytes(length) = self.deframer.frame_length(rest) else { return None };
-        if length > rest.len() || (length > short && !self.is_within_hash_budget(length)) {
+        if length > rest.len() || (length as u64 > short && !self.may_hash(length as u64)) {
             return None;
         }
         match self.deframer.deframe(rest) {
             Ok(DeframeStatus::Frame(frame)) if self.is_plausible(frame.payload()) => Some(frame),
             _ => {
-                self.hash_budget_spent += length as u64;
+                self.hash_budget.spend(length as u64);
                 None
             }
         }
+    }
+
+    /// Returns the bytes from `offset` on.
+    fn rest(&self, offset: u64) -> Option<&'a [u8]> {
+        self.bytes.get(usize::try_from(offset).ok()?..)
     }
 
     fn is_plausible(&self, payload: &[u8]) -> bool {
@@ -190,23 +184,14 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
     }
 
     /// Returns whether the budget allows hashing this many bytes.
-    fn is_within_hash_budget(&self, length: usize) -> bool {
-        self.hash_budget_spent.saturating_add(length as u64) <= self.hash_budget()
-    }
-
-    /// Returns whether half of the budget allows hashing this many bytes.
-    fn is_within_half_hash_budget(&self, length: usize) -> bool {
-        self.hash_budget_spent.saturating_add(length as u64) <= self.hash_budget() / 2
-    }
-
-    fn hash_budget(&self) -> u64 {
-        HASH_BUDGET_MIN + (self.offset as u64).saturating_mul(HASH_BUDGET_PER_BYTE)
+    fn may_hash(&self, bytes: u64) -> bool {
+        self.hash_budget.allows(bytes, HashBudget::limit(self.offset as u64))
     }
 
     /// Returns the end of the frame that could begin at `offset`, by its header and identifier
     /// alone.
-    fn candidate_end(&self, offset: usize) -> Option<usize> {
-        let rest = self.bytes.get(offset..)?;
+    fn candidate_end(&self, offset: u64) -> Option<u64> {
+        let rest = self.rest(offset)?;
         let payload = rest.get(self.deframer.header_bytes()..)?;
         if !self.has_identifier(payload) {
             return None;
@@ -216,29 +201,35 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         let header = rest.get(..self.deframer.header_bytes())?;
         let is_nonzero = header.iter().any(|&byte| byte != 0);
         let least = header.len() + self.payload_bytes_min;
-        (is_nonzero && length >= least && length <= rest.len()).then_some(offset + length)
+        (is_nonzero && length >= least && length <= rest.len()).then_some(offset + length as u64)
     }
 
-    /// Returns the frame at `offset`, if the evidence for it is strong enough.
-    fn accepted_frame_at(&mut self, offset: usize) -> Option<Frame<'a>> {
+    /// Returns whether a frame begins at `offset`, by strong enough evidence.
+    fn has_evidence(&mut self, offset: u64) -> bool {
+        self.evidence_end(offset).is_some()
+    }
+
+    /// Returns the end of the evidence for a frame at `offset`, if it is strong enough.
+    fn evidence_end(&mut self, offset: u64) -> Option<u64> {
         let checksum_bits = 8 * self.deframer.checksum_bytes();
         let identifier_bits = if self.identifiers.is_empty() { 0 } else { IDENTIFIER_BITS };
         let frame_bits = (checksum_bits + identifier_bits).max(LENGTH_BITS);
         // Headers first, because they cost almost nothing.
+        let whole = self.bytes.len() as u64;
         let mut end = self.candidate_end(offset)?;
-        let is_isolated = end != self.bytes.len() && self.candidate_end(end).is_none();
+        let is_isolated = end != whole && self.candidate_end(end).is_none();
         let length = end - offset;
         if is_isolated
             && length > ISOLATED_BYTES_MAX
             && self.identifiers.is_empty()
-            && !self.is_within_half_hash_budget(length)
+            && !self.hash_budget.allows(length, HashBudget::limit(self.offset as u64) / 2)
         {
             return None;
         }
         let mut followers = 0;
         let mut bits = frame_bits;
         while bits < EVIDENCE_BITS {
-            if end == self.bytes.len() {
+            if end == whole {
                 bits += END_BITS;
                 break;
             }
@@ -249,129 +240,106 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         if bits < EVIDENCE_BITS {
             return None;
         }
-        let first = self.frame_at(offset, SHORT_BYTES_SEARCHED)?;
-        let mut next = offset + first.bytes().len();
-        for _ in 0..followers {
-            next += self.frame_at(next, SHORT_BYTES_SEARCHED)?.bytes().len();
+        let mut next = offset;
+        for _ in 0..=followers {
+            next += self.frame_at(next, SHORT_BYTES_SEARCHED)?.bytes().len() as u64;
         }
         // A true candidate is charged as well: the caller may still not use it.
-        self.hash_budget_spent += (next - offset) as u64;
-        Some(first)
+        self.hash_budget.spend(next - offset);
+        Some(next)
     }
 
     /// Returns the region at `offset`, where no intact frame begins.
-    fn damaged_region(&mut self, offset: usize) -> SalvagedRegion<'a> {
-        let declared_end = self.declared_end(offset);
-        let whole = self.bytes.len();
-        let (limit, next) = declared_end.unwrap_or((whole, whole));
-        for at in offset + 1..limit {
-            if self.accepted_frame_at(at).is_none() {
-                continue;
+    fn damaged_region(&mut self, offset: u64) -> (u64, RegionContent<'a>) {
+        let Ok(range) = resync(self, offset);
+        let (end, repaired) = match range {
+            ResyncRange::Repaired(end) => (end, Some(end)),
+            ResyncRange::Damaged(end) => (end, None),
+            ResyncRange::DamagedTo { end, next } => {
+                let Ok(repaired) = self.repaired_up_to(offset, next);
+                (repaired.unwrap_or(end), repaired)
             }
-            let mut repaired = self.repaired_up_to(offset, at);
-            if repaired.is_none() && declared_end.is_none() {
-                repaired = self.repaired_beyond(offset, at);
-            }
-            if let Some(payload) = repaired {
-                return self.repaired_region(offset, payload);
-            }
-            // If an intact frame begins where the damaged one ends by its own length, frames
-            // between the two are its payload.
-            if declared_end.is_none() {
-                return SalvagedRegion { offset, length: at - offset, content: RegionContent::Damaged };
-            }
-        }
-        match self.repaired_up_to(offset, next) {
-            Some(payload) => self.repaired_region(offset, payload),
-            None => SalvagedRegion { offset, length: limit - offset, content: RegionContent::Damaged },
-        }
+        };
+        let payload = repaired.and_then(|end| self.payload(offset, end));
+        (end, payload.map_or(RegionContent::Damaged, RegionContent::Repaired))
     }
 
-    fn repaired_region(&self, offset: usize, repaired: &'a [u8]) -> SalvagedRegion<'a> {
-        let length = self.deframer.header_bytes() + repaired.len();
-        SalvagedRegion { offset, length, content: RegionContent::Repaired(repaired) }
+    /// Returns the payload of the frame from `offset` to `end`.
+    fn payload(&self, offset: u64, end: u64) -> Option<&'a [u8]> {
+        let frame = self.rest(offset)?.get(..usize::try_from(end - offset).ok()?)?;
+        frame.get(self.deframer.header_bytes()..)
     }
 
-    /// Returns the payload of the damaged frame at `offset`, if it ends at `end` or before empty
-    /// frames that end there.
-    fn repaired_up_to(&mut self, offset: usize, mut end: usize) -> Option<&'a [u8]> {
-        let header_bytes = self.deframer.header_bytes();
+    /// Returns the end of the empty frame at `offset`, if there is one.
+    fn empty_frame_end(&self, offset: u64) -> Option<u64> {
+        let header = self.rest(offset)?.get(..self.deframer.header_bytes())?;
+        header.iter().all(|&byte| byte == 0).then_some(offset + header.len() as u64)
+    }
+}
+
+impl<D: SliceDeframer> DamagedStream for Salvage<'_, D> {
+    type Error = Infallible;
+
+    fn end(&mut self) -> Result<u64, Infallible> {
+        Ok(self.bytes.len() as u64)
+    }
+
+    fn zeros(&mut self, offset: u64) -> Result<u64, Infallible> {
+        let rest = self.rest(offset).unwrap_or_default();
+        Ok(rest.iter().take_while(|&&byte| byte == 0).count() as u64)
+    }
+
+    fn is_intact(&mut self, offset: u64, _passed: u64) -> Result<bool, Infallible> {
+        Ok(self.has_evidence(offset))
+    }
+
+    fn next_intact(&mut self, from: u64, limit: u64) -> Result<Option<u64>, Infallible> {
+        Ok((from..limit).find(|&at| self.has_evidence(at)))
+    }
+
+    fn declared_end(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Infallible> {
+        let rest = self.rest(offset).unwrap_or_default();
+        let FrameLength::Bytes(length) = self.deframer.frame_length(rest) else { return Ok(None) };
+        let declared = offset.saturating_add(length as u64);
+        let mut end = declared;
         for _ in 0..REPAIR_ATTEMPTS_MAX {
-            if let Some(payload) = self.repaired_payload(offset, end) {
-                return Some(payload);
+            if end == self.bytes.len() as u64 || self.has_evidence(end) {
+                return Ok(Some((declared, end)));
             }
-            let empty = end.checked_sub(header_bytes).filter(|&empty| empty > offset)?;
-            if self.bytes.get(empty..end)?.iter().any(|&byte| byte != 0) {
-                return None;
+            let Some(next) = self.empty_frame_end(end) else { return Ok(None) };
+            end = next;
+        }
+        Ok(None)
+    }
+
+    fn frame_end(&mut self, _offset: u64, at: u64) -> Result<Option<u64>, Infallible> {
+        Ok(self.frame_at(at, SHORT_BYTES_SEARCHED).map(|frame| at + frame.bytes().len() as u64))
+    }
+
+    fn is_proven(&mut self, offset: u64, end: u64) -> Result<bool, Infallible> {
+        let Some(payload) = self.payload(offset, end) else { return Ok(false) };
+        let bytes = payload.len() as u64;
+        if (bytes > SHORT_BYTES_SEARCHED && !self.may_hash(bytes)) || !self.is_plausible(payload) {
+            return Ok(false);
+        }
+        self.hash_budget.spend(bytes);
+        let header = self.rest(offset).and_then(|rest| rest.get(..self.deframer.header_bytes()));
+        Ok(header.is_some_and(|header| self.deframer.checksum_matches(header, payload)))
+    }
+
+    fn repaired_up_to(&mut self, offset: u64, mut end: u64) -> Result<Option<u64>, Infallible> {
+        for _ in 0..REPAIR_ATTEMPTS_MAX {
+            let Ok(is_proven) = self.is_proven(offset, end);
+            if is_proven {
+                return Ok(Some(end));
+            }
+            let empty = end.saturating_sub(self.deframer.header_bytes() as u64);
+            if empty <= offset || self.empty_frame_end(empty).is_none() {
+                return Ok(None);
             }
             end = empty;
         }
-        None
-    }
-
-    /// Returns the payload of the damaged frame at `offset`, if it ends after one of the frames
-    /// from `end` on, which then were part of it.
-    fn repaired_beyond(&mut self, offset: usize, mut end: usize) -> Option<&'a [u8]> {
-        for _ in 0..REPAIR_ATTEMPTS_MAX {
-            end += self.frame_at(end, SHORT_BYTES_SEARCHED)?.bytes().len();
-            if let Some(payload) = self.repaired_payload(offset, end) {
-                return Some(payload);
-            }
-        }
-        None
-    }
-
-    /// Returns the end of the damaged frame at `offset` by its own length, if an intact frame or
-    /// the end of the stream follows it, possibly after empty frames; and the offset of that frame
-    /// or end.
-    fn declared_end(&mut self, offset: usize) -> Option<(usize, usize)> {
-        let FrameLength::Bytes(length) = self.deframer.frame_length(self.bytes.get(offset..)?) else {
-            return None;
-        };
-        let declared = offset.checked_add(length)?;
-        let mut end = declared;
-        for _ in 0..REPAIR_ATTEMPTS_MAX {
-            if end == self.bytes.len() || self.accepted_frame_at(end).is_some() {
-                return Some((declared, end));
-            }
-            let empty = self.bytes.get(end..end.checked_add(self.deframer.header_bytes())?)?;
-            if empty.iter().any(|&byte| byte != 0) {
-                return None;
-            }
-            end += empty.len();
-        }
-        None
-    }
-
-    /// Returns the payload between the header at `offset` and `end`, if the checksum in that header
-    /// matches it.
-    fn repaired_payload(&mut self, offset: usize, end: usize) -> Option<&'a [u8]> {
-        let damaged = self.bytes.get(offset..end)?;
-        let (header, payload) = damaged.split_at_checked(self.deframer.header_bytes())?;
-        let is_short = payload.len() <= SHORT_BYTES_SEARCHED;
-        if !(is_short || self.is_within_hash_budget(payload.len())) || !self.is_plausible(payload) {
-            return None;
-        }
-        self.hash_budget_spent += payload.len() as u64;
-        self.deframer.checksum_matches(header, payload).then_some(payload)
-    }
-
-    /// Returns the unwritten space at `offset`, if there is any.
-    fn zero_region(&mut self, offset: usize) -> Option<SalvagedRegion<'a>> {
-        let rest = self.bytes.get(offset..)?;
-        let zeros = rest.iter().take_while(|&&byte| byte == 0).count();
-        if zeros < ZEROS_MIN {
-            return None;
-        }
-        // The length of the following frame may itself begin with zeros.
-        let mut end = offset + zeros;
-        for at in end - LENGTH_BYTES + 1..end {
-            if self.accepted_frame_at(at).is_some() {
-                end = at;
-                break;
-            }
-        }
-        Some(SalvagedRegion { offset, length: end - offset, content: RegionContent::Zeros })
+        Ok(None)
     }
 }
 
@@ -383,18 +351,18 @@ impl<'a, D: SliceDeframer> Iterator for Salvage<'a, D> {
         if offset >= self.bytes.len() {
             return None;
         }
-        let region = match self.zero_region(offset) {
-            Some(zeros) => zeros,
-            None => match self.frame_at(offset, SHORT_BYTES_EXPECTED) {
-                Some(frame) => {
-                    let content = RegionContent::Frame(frame.payload());
-                    SalvagedRegion { offset, length: frame.bytes().len(), content }
-                }
-                None => self.damaged_region(offset),
+        let from = offset as u64;
+        let Ok(zeros) = zeros_end(self, from);
+        let (end, content) = match zeros {
+            Some(end) => (end, RegionContent::Zeros),
+            None => match self.frame_at(from, SHORT_BYTES_EXPECTED) {
+                Some(frame) => (from + frame.bytes().len() as u64, RegionContent::Frame(frame.payload())),
+                None => self.damaged_region(from),
             },
         };
-        self.offset += region.length;
-        Some(region)
+        // No region ends after the stream, whose length is a usize.
+        self.offset = usize::try_from(end).unwrap_or(self.bytes.len());
+        Some(SalvagedRegion { offset, length: self.offset - offset, content })
     }
 }
 
@@ -410,7 +378,7 @@ mod tests {
     use crate::checksum::{Checksum, XxHash64};
     use crate::checksum_kind::{ChecksumKind, KindDeframer};
     use crate::deframer::ChecksumDeframer;
-    use crate::framer::Framer;
+    use crate::framer::{Framer, LENGTH_BYTES};
 
     const LIMIT: usize = 1 << 20;
 
@@ -682,7 +650,7 @@ mod tests {
             let hashed = Cell::new(0);
             let deframer = ChecksumDeframer::new(CountingChecksum(&hashed)).with_max_frame_len(LIMIT);
             regions(salvage(&bytes, deframer).with_identifiers(marks));
-            let allowed = HASH_BUDGET_MIN + (HASH_BUDGET_PER_BYTE + 2) * BYTES as u64 + 4 * LIMIT as u64;
+            let allowed = HashBudget::limit(BYTES as u64) + 2 * BYTES as u64 + 4 * LIMIT as u64;
             assert!((hashed.get() as u64) < allowed, "{} bytes hashed, {allowed} allowed", hashed.get());
         }
     }

@@ -1,34 +1,36 @@
 //! Logging to standard error, or directly to the journal with structured fields.
 //!
-//! Logging never blocks the caller: a line is copied into a bounded queue, and a separate thread
+//! Logging never blocks the caller: a line is formatted into a bounded queue, and a separate thread
 //! writes it. A full pipe, a stopped terminal or a hanging journal blocks that thread only. Lines
 //! that do not fit into the queue are counted, and so are suppressed lines of a call site that logs
 //! too often.
 
-mod line;
+mod journal_record;
 mod rate_limit;
 mod writer;
 
 use std::env;
-use std::io::{self, IsTerminal};
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::os::clock::read_clocks;
+use jiff::Timestamp;
+use journal_record::JournalLayer;
 use tracing::Subscriber;
-use tracing_journald::{Priority, PriorityMappings};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::{EnvFilter, Registry, reload};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
+use writer::{LineWriter, LogOutput, LogQueue, RateLimitLayer};
 
 use crate::control::FILTER_BYTES_MAX;
-use crate::os::journal;
-use line::LineTime;
-use writer::{LogQueue, LogSink, QueueLayer};
+use crate::os::journal::{self, JournalSocket};
 
 /// The default filter.
 const DEFAULT_FILTER: &str = "info";
-/// Prefix of the field names in the journal, as in `FLATCAP_SOURCE`, to avoid conflicts with other
-/// programs.
-const FIELD_PREFIX: &str = "FLATCAP";
 
 /// The log of this process.
 #[derive(Debug)]
@@ -36,7 +38,16 @@ pub(super) struct Log {
     filter: reload::Handle<EnvFilter, Registry>,
     has_default_filter: bool, // FLATCAP_LOG does not set one
     queue: Arc<LogQueue>,
-    is_journal: bool,
+    format: LineFormat,
+}
+
+/// The format of lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LineFormat {
+    /// Records of the journal.
+    Journal,
+    /// Lines of text.
+    Text { has_colors: bool },
 }
 
 impl Log {
@@ -49,7 +60,21 @@ impl Log {
                 Err(mistake) => (None, Some(mistake)),
             },
         };
-        let (subscriber, log) = Self::build(filter, sink());
+        let journal = journal();
+        let format = match journal {
+            Some(_) => LineFormat::Journal,
+            None => LineFormat::Text { has_colors: io::stderr().is_terminal() },
+        };
+        let output: LogOutput = match journal {
+            // The log cannot report its own errors.
+            Some(journal) => Box::new(move |record| {
+                let _unsent = journal.send(record);
+            }),
+            None => Box::new(|line| {
+                let _unwritten = io::stderr().write_all(line);
+            }),
+        };
+        let (subscriber, log) = Self::build(filter, output, format);
         // Fails only if a global subscriber is already set, which then stays.
         let _is_first = tracing::subscriber::set_global_default(subscriber);
         if let Some(mistake) = mistake {
@@ -59,13 +84,19 @@ impl Log {
     }
 
     /// Returns the subscriber to install, and the log. Without a filter, the default one applies.
-    fn build(filter: Option<EnvFilter>, sink: LogSink) -> (impl Subscriber + Send + Sync, Self) {
+    fn build(
+        filter: Option<EnvFilter>,
+        output: LogOutput,
+        format: LineFormat,
+    ) -> (impl Subscriber + Send + Sync, Self) {
         let has_default_filter = filter.is_none();
         let (layer, filter) = reload::Layer::new(filter.unwrap_or_else(|| EnvFilter::new(DEFAULT_FILTER)));
-        let is_journal = sink.is_journal;
-        let queue = LogQueue::start(sink);
-        let subscriber = Registry::default().with(layer).with(QueueLayer::new(Arc::clone(&queue)));
-        (subscriber, Self { filter, has_default_filter, queue, is_journal })
+        let queue = LogQueue::start(output);
+        let subscriber = Registry::default()
+            .with(layer)
+            .with(RateLimitLayer(Arc::clone(&queue)))
+            .with(format_layer(&queue, format));
+        (subscriber, Self { filter, has_default_filter, queue, format })
     }
 
     /// Logs only warnings and errors, unless FLATCAP_LOG says otherwise.
@@ -90,7 +121,7 @@ impl Log {
     /// Returns whether lines go to the journal, which reads a number before a plain line on
     /// standard error as its priority.
     pub(super) fn is_journal(&self) -> bool {
-        self.is_journal
+        self.format == LineFormat::Journal
     }
 
     /// Returns the number of lines that were suppressed by the rate limit, and of those lost in a
@@ -124,35 +155,37 @@ fn parse_filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::builder().parse(directives.join(",")).map_err(|error| format!("\"{text}\": {error}"))
 }
 
-/// Returns the destination of lines.
-fn sink() -> LogSink {
-    if journal::is_journal_stream(io::stderr()) {
-        // If the journal's socket cannot be opened, plain lines on standard error still reach the
-        // journal.
-        if let Ok(layer) = tracing_journald::layer() {
-            let layer = layer
-                .with_syslog_identifier("flatcap".to_owned())
-                .with_field_prefix(Some(FIELD_PREFIX.to_owned()))
-                .with_priority_mappings(PriorityMappings {
-                    error: Priority::Error,
-                    warn: Priority::Warning,
-                    info: Priority::Informational,
-                    debug: Priority::Debug,
-                    trace: Priority::Debug,
-                });
-            let subscriber = Box::new(Registry::default().with(layer));
-            return LogSink { subscriber, time: LineTime::default(), is_journal: true };
-        }
-    }
-    let time = LineTime::default();
+/// Returns the journal, if standard error leads to it and its socket can be opened. Otherwise plain
+/// lines on standard error still reach the journal.
+fn journal() -> Option<JournalSocket> {
+    journal::is_journal_stream(io::stderr()).then(JournalSocket::connect)?.ok()
+}
+
+/// Returns the layer that formats lines and queues them.
+fn format_layer<S>(queue: &Arc<LogQueue>, format: LineFormat) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    let queue = Arc::clone(queue);
+    let LineFormat::Text { has_colors } = format else { return Box::new(JournalLayer(queue)) };
     let layer = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
+        .with_writer(move || LineWriter(Arc::clone(&queue)))
+        .with_ansi(has_colors)
         .with_target(false)
-        // An internal error would be written to the stream that just failed, and end this thread.
+        // It would be written to the stream that just failed.
         .log_internal_errors(false)
-        .with_timer(time.clone());
-    LogSink { subscriber: Box::new(Registry::default().with(layer)), time, is_journal: false }
+        .with_timer(WallTime);
+    Box::new(layer)
+}
+
+/// The time of an event, as RFC 3339.
+struct WallTime;
+
+impl FormatTime for WallTime {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        let time = Timestamp::from_nanosecond(i128::from(read_clocks().wall_ns));
+        write!(writer, "{:.6}", time.map_err(|_| fmt::Error)?)
+    }
 }
 
 #[cfg(test)]
@@ -161,30 +194,20 @@ mod tests {
 
     use super::*;
 
-    /// A writer that collects its output.
-    #[derive(Clone, Default)]
-    struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for SharedBuffer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+    /// Returns a log of text, and its lines.
+    fn in_memory(filter: Option<EnvFilter>) -> (impl Subscriber + Send + Sync, Log, Arc<Mutex<Vec<u8>>>) {
+        let out = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&out);
+        let output = Box::new(move |line: &[u8]| lines.lock().unwrap().extend_from_slice(line));
+        let (subscriber, log) = Log::build(filter, output, LineFormat::Text { has_colors: false });
+        (subscriber, log, out)
     }
 
     // Proves that a filter takes effect when it is set, that an invalid one changes nothing, and
     // that all lines are written after a flush.
     #[test]
     fn the_filter_is_set_while_running() {
-        let (out, time) = (SharedBuffer::default(), LineTime::default());
-        let writer = out.clone();
-        let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
-        let subscriber = Box::new(Registry::default().with(layer.with_timer(time.clone())));
-        let (subscriber, log) = Log::build(None, LogSink { subscriber, time, is_journal: false });
+        let (subscriber, log, out) = in_memory(None);
         tracing::subscriber::with_default(subscriber, || {
             let say = |word: &str| {
                 tracing::debug!("debug {word}");
@@ -199,9 +222,17 @@ mod tests {
             say("fourth");
         });
         log.flush();
-        let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
-        let said: Vec<&str> = text.lines().map(|line| line.split("tests: ").nth(1).unwrap()).collect();
-        assert_eq!(said, ["warn first", "debug second", "warn second", "debug third", "warn third"]);
+        let text = String::from_utf8(out.lock().unwrap().clone()).unwrap();
+        // The time is followed by the level and the message.
+        let said: Vec<&str> = text.lines().map(|line| line.split_once("Z ").unwrap().1.trim()).collect();
+        let expected = [
+            "WARN warn first",
+            "DEBUG debug second",
+            "WARN warn second",
+            "DEBUG debug third",
+            "WARN warn third",
+        ];
+        assert_eq!(said, expected);
         assert_eq!(log.missing_lines(), [0, 0]);
     }
 
@@ -213,12 +244,7 @@ mod tests {
             (Some("info"), &["info", "warn"]),
             (Some("debug"), &["debug", "info", "warn"]),
         ] {
-            let (out, time) = (SharedBuffer::default(), LineTime::default());
-            let writer = out.clone();
-            let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
-            let subscriber = Box::new(Registry::default().with(layer.with_timer(time.clone())));
-            let (subscriber, log) =
-                Log::build(filter.map(EnvFilter::new), LogSink { subscriber, time, is_journal: false });
+            let (subscriber, log, out) = in_memory(filter.map(EnvFilter::new));
             tracing::subscriber::with_default(subscriber, || {
                 log.limit_to_warnings();
                 tracing::debug!("debug");
@@ -226,8 +252,8 @@ mod tests {
                 tracing::warn!("warn");
             });
             log.flush();
-            let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
-            let said: Vec<&str> = text.lines().map(|line| line.split("tests: ").nth(1).unwrap()).collect();
+            let text = String::from_utf8(out.lock().unwrap().clone()).unwrap();
+            let said: Vec<&str> = text.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
             assert_eq!(said, wanted, "{filter:?}");
         }
     }

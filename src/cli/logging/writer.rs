@@ -1,6 +1,8 @@
 //! The queue of lines and the thread that writes them.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,37 +12,27 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use super::line::{CallSite, LineTime, LogLine};
 use super::rate_limit::{BURST, RateLimit, WINDOW_NS};
-use crate::os::clock::{monotonic_ns, read_clocks};
+use crate::os::clock::monotonic_ns;
 use crate::os::thread;
 
-/// Largest number of waiting lines; more are lost and counted. Most have 200 bytes, each at most a
-/// few times 8 KiB.
+/// Largest number of waiting lines; more are lost and counted. Most have 200 bytes.
 const LINES_MAX: usize = 512;
+/// Largest length of a line, and of each field in the journal, in bytes; longer texts are cut.
+pub(super) const TEXT_BYTES_MAX: usize = 16 << 10;
 /// Longest wait for the last lines at the end.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the thread checks for missing lines to report.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The destination of lines: a subscriber that only the log thread uses.
-pub(super) struct LogSink {
-    pub(super) subscriber: Box<dyn Subscriber + Send + Sync>,
-    pub(super) time: LineTime,
-    pub(super) is_journal: bool,
-}
+/// Writes a line to its destination. Only the log thread calls it.
+pub(super) type LogOutput = Box<dyn FnMut(&[u8]) + Send>;
 
-impl LogSink {
-    fn write(&self, line: LogLine) {
-        self.time.set(line.wall_ns());
-        // By default the journal shows the message without the fields.
-        let line = if self.is_journal { line.with_fields_in_message() } else { line };
-        line.log_to(&*self.subscriber);
-    }
-}
+/// A place in the source, by file and line.
+type CallSite = (&'static str, u32);
 
 enum LogQueueItem {
-    Line(LogLine),
+    Line(Vec<u8>),
     /// Answered when all lines queued before it are written.
     Flush(Sender<()>),
 }
@@ -56,8 +48,8 @@ pub(super) struct LogQueue {
 impl fmt::Debug for LogQueue {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("Queue")
-            .field("left_out", &self.suppressed)
+            .debug_struct("LogQueue")
+            .field("suppressed", &self.suppressed)
             .field("lost", &self.lost)
             .finish_non_exhaustive()
     }
@@ -66,13 +58,13 @@ impl fmt::Debug for LogQueue {
 impl LogQueue {
     /// Starts the thread, which runs until the process ends. If the kernel refuses a thread,
     /// nothing is logged.
-    pub(super) fn start(sink: LogSink) -> Arc<Self> {
+    pub(super) fn start(output: LogOutput) -> Arc<Self> {
         let (to, from) = bounded(LINES_MAX);
-        let (left_out, lost) = (AtomicU64::new(0), AtomicU64::new(0));
-        let queue = Arc::new(Self { to, limit: Mutex::new(RateLimit::new()), suppressed: left_out, lost });
+        let (suppressed, lost) = (AtomicU64::new(0), AtomicU64::new(0));
+        let queue = Arc::new(Self { to, limit: Mutex::new(RateLimit::new()), suppressed, lost });
         let thread = thread::spawn("log", {
             let queue = Arc::clone(&queue);
-            move || queue.run(&from, &sink)
+            move || queue.run(&from, output)
         });
         drop(thread);
         queue
@@ -87,18 +79,14 @@ impl LogQueue {
         }
     }
 
-    fn push(&self, event: &Event<'_>) {
-        if !self.limit().allows(CallSite(event.metadata()), monotonic_ns()) {
-            self.suppressed.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let line = LogLine::copy(event, read_clocks().wall_ns);
+    /// Queues a line, or counts it as lost.
+    pub(super) fn push(&self, line: Vec<u8>) {
         if self.to.try_send(LogQueueItem::Line(line)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn run(&self, from: &Receiver<LogQueueItem>, sink: &LogSink) {
+    fn run(&self, from: &Receiver<LogQueueItem>, mut output: LogOutput) {
         let mut reported_lost = 0;
         loop {
             let is_idle = self.limit().is_idle() && self.lost.load(Ordering::Relaxed) == reported_lost;
@@ -108,7 +96,7 @@ impl LogQueue {
                 from.recv_timeout(CHECK_INTERVAL)
             };
             match item {
-                Ok(LogQueueItem::Line(line)) => sink.write(line),
+                Ok(LogQueueItem::Line(line)) => output(&line),
                 Ok(LogQueueItem::Flush(reply)) => {
                     // The caller may have given up waiting.
                     let _gone = reply.try_send(());
@@ -121,10 +109,9 @@ impl LogQueue {
     }
 
     /// Logs the number of missing lines through the queue, which only this thread empties.
-    fn report_missing(&self, told_lost: &mut u64) {
+    fn report_missing(&self, reported_lost: &mut u64) {
         let closed = self.limit().close(monotonic_ns());
-        for (CallSite(site), count) in closed {
-            let (file, line) = (site.file().unwrap_or("?"), site.line().unwrap_or(0));
+        for ((file, line), count) in closed {
             tracing::warn!(
                 lines = count,
                 at = %format_args!("{file}:{line}"),
@@ -133,12 +120,12 @@ impl LogQueue {
             );
         }
         let lost = self.lost.load(Ordering::Relaxed);
-        if lost > *told_lost && self.to.len() < LINES_MAX / 2 {
+        if lost > *reported_lost && self.to.len() < LINES_MAX / 2 {
             tracing::warn!(
-                lines = lost - *told_lost,
+                lines = lost - *reported_lost,
                 "log lines lost: standard error or the journal accepted none for a while"
             );
-            *told_lost = lost;
+            *reported_lost = lost;
         }
     }
 
@@ -148,18 +135,67 @@ impl LogQueue {
     }
 }
 
-/// The layer that puts events into the queue.
+/// The layer that drops and counts the lines of call sites that log too often, before they are
+/// formatted.
 #[derive(Debug)]
-pub(super) struct QueueLayer(Arc<LogQueue>);
+pub(super) struct RateLimitLayer(pub(super) Arc<LogQueue>);
 
-impl QueueLayer {
-    pub(super) fn new(queue: Arc<LogQueue>) -> Self {
-        Self(queue)
+impl<S: Subscriber> Layer<S> for RateLimitLayer {
+    fn event_enabled(&self, event: &Event<'_>, _context: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        let site = (metadata.file().unwrap_or("?"), metadata.line().unwrap_or(0));
+        let is_allowed = self.0.limit().allows(site, monotonic_ns());
+        if !is_allowed {
+            self.0.suppressed.fetch_add(1, Ordering::Relaxed);
+        }
+        is_allowed
     }
 }
 
-impl<S: Subscriber> Layer<S> for QueueLayer {
-    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        self.0.push(event);
+/// Queues formatted lines: each call is one line.
+#[derive(Debug)]
+pub(super) struct LineWriter(pub(super) Arc<LogQueue>);
+
+impl io::Write for LineWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let mut line = one_line(text.strip_suffix('\n').unwrap_or(&text)).into_owned();
+        line.push('\n');
+        self.0.push(line.into_bytes());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns a text without line breaks, since readers of the log take each line as an event, and cut
+/// at its limit.
+pub(super) fn one_line(text: &str) -> Cow<'_, str> {
+    let text = if text.contains('\n') { text.replace('\n', "; ").into() } else { Cow::from(text) };
+    if text.len() <= TEXT_BYTES_MAX {
+        return text;
+    }
+    // A character has up to four bytes, and 0 is always a boundary.
+    let end = (0..=TEXT_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{} ...", text.get(..end).unwrap_or_default()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that a text never exceeds its limit and stays on one line, with multi-byte characters
+    // and line breaks.
+    #[test]
+    fn texts_are_cut_at_their_limit() {
+        assert_eq!(one_line("a\nb"), "a; b");
+        let text = "a".repeat(TEXT_BYTES_MAX);
+        assert_eq!(one_line(&text), text);
+        assert_eq!(one_line(&format!("{text}\u{20ac}")), format!("{text} ..."));
+        let wide = "\u{20ac}".repeat(TEXT_BYTES_MAX);
+        assert!(one_line(&wide).len() <= TEXT_BYTES_MAX + 4 && one_line(&wide).ends_with("\u{20ac} ..."));
+        assert!(one_line(&"\n".repeat(TEXT_BYTES_MAX)).starts_with("; ; "));
     }
 }

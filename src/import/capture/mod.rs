@@ -8,22 +8,21 @@ mod datagram;
 mod parse_step;
 mod pcap;
 mod pcapng;
-mod window;
 
 use std::path::Path;
 
 pub use datagram::{Datagram, SkipReason, datagram};
 
-use self::parse_step::{PacketLocation, ParseStep};
+use self::parse_step::{PacketLocation, ParseStep, SEARCH_BYTES};
 use self::pcap::Pcap;
 use self::pcapng::Pcapng;
-use self::window::{CaptureWindow, WINDOW_BYTES};
+use super::window::InputWindow;
 use super::{ImportError, ImportReport, Input};
 
 /// A capture that is being read.
 #[derive(Debug)]
 pub struct Capture {
-    window: CaptureWindow,
+    window: InputWindow,
     format: CaptureFormat,
     is_ended: bool,
     is_damaged: bool, // since the last packet
@@ -81,13 +80,13 @@ impl Capture {
     /// # Errors
     /// It cannot be read, or is not a capture.
     pub fn open(input: Input) -> Result<Self, ImportError> {
-        let mut window = CaptureWindow::new(input);
-        window.fill(24).map_err(ImportError::read(window.input().path()))?;
-        let bytes = window.bytes();
+        let mut window = InputWindow::new(input);
+        window.fill(24)?;
+        let bytes = window.unconsumed();
         let format = if Pcapng::is_pcapng(bytes) {
             CaptureFormat::Pcapng(Pcapng::default())
         } else if let Some((pcap, header_bytes)) = Pcap::parse_header(bytes) {
-            window.advance(header_bytes);
+            window.consume(header_bytes);
             CaptureFormat::Pcap(pcap)
         } else {
             let begin = bytes.get(..bytes.len().min(4)).unwrap_or_default();
@@ -120,7 +119,7 @@ impl Capture {
         };
         let is_behind_damage = std::mem::take(&mut self.is_damaged);
         let PacketLocation { wall_ns, link, range: at, is_cut, .. } = place;
-        // The window was advanced over the packet, but still holds its bytes.
+        // The packet is consumed, but the window still holds its bytes.
         let bytes = self.window.consumed(at);
         Ok(Some(Packet { offset, wall_ns, link, bytes, is_cut, follows_damage: is_behind_damage }))
     }
@@ -130,29 +129,28 @@ impl Capture {
         let mut requested_bytes = 0;
         while !self.is_ended {
             let offset = self.window.offset();
-            match self.format.parse(self.window.bytes()) {
+            match self.format.parse(self.window.unconsumed()) {
                 ParseStep::Packet(mut place) => {
-                    place.range = self.window.advance_over(place.range, place.end);
+                    place.range = self.window.consume_over(place.range, place.end);
                     return Ok(Some(LocatedPacket { offset, location: place }));
                 }
-                ParseStep::Need(bytes) if bytes <= requested_bytes || self.window.is_end() => {
+                ParseStep::Need(bytes) if bytes <= requested_bytes || self.window.has_ended() => {
                     self.finish(report);
                 }
                 ParseStep::Need(bytes) => {
                     requested_bytes = bytes;
-                    self.window.fill(bytes).map_err(ImportError::read(self.window.input().path()))?;
+                    self.window.fill(bytes)?;
                     continue;
                 }
                 ParseStep::Skip(bytes) => {
-                    let skipped = self.window.skip(bytes);
-                    if skipped.map_err(ImportError::read(self.window.input().path()))? < bytes {
+                    if self.window.skip(bytes)? < bytes {
                         self.report_flaw(report, offset, "the capture ends inside a block");
                         self.is_ended = true;
                     }
                 }
                 ParseStep::Unreadable { end, what } => {
                     self.report_flaw(report, offset, what);
-                    self.window.advance(end);
+                    self.window.consume(end);
                 }
                 ParseStep::Damaged(what) => self.resync(report, what)?,
             }
@@ -165,7 +163,7 @@ impl Capture {
     #[cold]
     fn finish(&mut self, report: &mut ImportReport) {
         self.is_ended = true;
-        let (offset, rest) = (self.window.offset(), self.window.bytes().len());
+        let (offset, rest) = (self.window.offset(), self.window.unconsumed().len());
         if let Some(what) = self.window.take_damage() {
             self.report_flaw(report, offset + rest as u64, &what);
         }
@@ -176,24 +174,24 @@ impl Capture {
                 &format!("the capture ends inside a packet, {rest} bytes after its start"),
             );
         }
-        self.window.advance(rest);
+        self.window.consume(rest);
     }
 
     /// Advances to the next offset at which a packet can begin.
     #[cold]
     fn resync(&mut self, report: &mut ImportReport, what: &str) -> Result<(), ImportError> {
         let offset = self.window.offset();
-        self.window.advance(1);
+        self.window.consume(1);
         loop {
             // A start is plausible only with the whole packet and the header of the next one in
             // view.
-            self.window.fill(WINDOW_BYTES).map_err(ImportError::read(self.window.input().path()))?;
-            let (bytes, is_end) = (self.window.bytes(), self.window.is_end());
+            self.window.fill(SEARCH_BYTES)?;
+            let (bytes, is_end) = (self.window.unconsumed(), self.window.has_ended());
             let candidates =
-                if is_end { bytes.len() } else { bytes.len().saturating_sub(WINDOW_BYTES / 4 * 3) };
+                if is_end { bytes.len() } else { bytes.len().saturating_sub(SEARCH_BYTES / 4 * 3) };
             let found = (0..candidates)
                 .find(|at| self.format.is_plausible(bytes.get(*at..).unwrap_or_default(), is_end));
-            self.window.advance(found.unwrap_or(candidates));
+            self.window.consume(found.unwrap_or(candidates));
             if found.is_some() || is_end {
                 let skipped_bytes = self.window.offset() - offset;
                 self.report_flaw(report, offset, &format!("{what}; {skipped_bytes} bytes skipped"));

@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+/// Bytes in view while a packet is searched for: the longest packet or block, and its successor.
+pub(super) const SEARCH_BYTES: usize = 512 << 10;
+
 /// The result of parsing a capture at one offset.
 #[derive(Debug)]
 pub(super) enum ParseStep {

@@ -8,8 +8,7 @@ use pcap_parser::pcapng::{
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{IDB_MAGIC, OptionCode};
 
-use super::parse_step::{PacketLocation, ParseStep};
-use super::window::WINDOW_BYTES;
+use super::parse_step::{PacketLocation, ParseStep, SEARCH_BYTES};
 use crate::os::clock::NS_PER_S;
 
 /// Section Header Block: its type reads the same in both byte orders.
@@ -31,7 +30,7 @@ const EMPTY_BYTES: u32 = 12;
 /// Maximum number of interfaces in a section; packets of further ones cannot be read.
 const INTERFACES_MAX: usize = 4096;
 
-const _: () = assert!(BLOCK_BYTES_MAX as usize + 8 <= WINDOW_BYTES);
+const _: () = assert!(BLOCK_BYTES_MAX as usize + 8 <= SEARCH_BYTES);
 
 /// The current section.
 #[derive(Debug, Default)]

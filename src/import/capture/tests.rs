@@ -53,7 +53,7 @@ fn all_files_and_links_are_read_alike() {
     for file in File::ALL {
         for wrapping in WRAPPINGS {
             let bytes = generator::capture(&packets, file, wrapping);
-            assert!(bytes.len() > WINDOW_BYTES);
+            assert!(bytes.len() > SEARCH_BYTES);
             let (datagrams, others, report) = read(&bytes).unwrap();
             assert!(
                 report.is_complete() && others.is_empty(),
@@ -112,7 +112,7 @@ fn reading_continues_after_damage() {
             assert!(others.len() <= 2, "{others:?}");
         }
         let (one, other) = packets.split_at(packets.len() / 2);
-        for length in [1, 3, 16, 100, 5000, WINDOW_BYTES * 2] {
+        for length in [1, 3, 16, 100, 5000, SEARCH_BYTES * 2] {
             for filler in [0_u8, 0xFF, 0x5A] {
                 let mut bytes = generator::capture(one, file, Wrapping::default());
                 bytes.resize(bytes.len() + length, filler);

@@ -108,55 +108,30 @@ pub(super) struct IexTemplates {
 
 impl IexTemplates {
     pub(super) fn new() -> Self {
-        let none = MessageArgs::default;
-        let trade = Trade::default();
+        /// The template whose payloads have this field.
+        macro_rules! template {
+            ($field:ident: $body:ident) => {{
+                let body = $body::default();
+                IexTemplate::new(
+                    stringify!($field),
+                    &MessageArgs { $field: Some(&body), ..Default::default() },
+                )
+            }};
+        }
         Self {
-            price_level: IexTemplate::new(
-                "price_level",
-                &MessageArgs { price_level: Some(&PriceLevel::default()), ..none() },
-            ),
-            trade: IexTemplate::new("trade", &MessageArgs { trade: Some(&trade), ..none() }),
-            quote: IexTemplate::new("quote", &MessageArgs { quote: Some(&Quote::default()), ..none() }),
-            trading_status: IexTemplate::new(
-                "trading_status",
-                &MessageArgs { trading_status: Some(&TradingStatus::default()), ..none() },
-            ),
-            operational_halt: IexTemplate::new(
-                "operational_halt",
-                &MessageArgs { operational_halt: Some(&OperationalHalt::default()), ..none() },
-            ),
-            short_sale_price_test: IexTemplate::new(
-                "short_sale_price_test",
-                &MessageArgs { short_sale_price_test: Some(&ShortSalePriceTest::default()), ..none() },
-            ),
-            trade_break: IexTemplate::new(
-                "trade_break",
-                &MessageArgs { trade_break: Some(&trade), ..none() },
-            ),
-            system_event: IexTemplate::new(
-                "system_event",
-                &MessageArgs { system_event: Some(&SystemEvent::default()), ..none() },
-            ),
-            security_event: IexTemplate::new(
-                "security_event",
-                &MessageArgs { security_event: Some(&SecurityEvent::default()), ..none() },
-            ),
-            security_directory: IexTemplate::new(
-                "security_directory",
-                &MessageArgs { security_directory: Some(&SecurityDirectory::default()), ..none() },
-            ),
-            retail_liquidity: IexTemplate::new(
-                "retail_liquidity",
-                &MessageArgs { retail_liquidity: Some(&RetailLiquidity::default()), ..none() },
-            ),
-            official_price: IexTemplate::new(
-                "official_price",
-                &MessageArgs { official_price: Some(&OfficialPrice::default()), ..none() },
-            ),
-            auction: IexTemplate::new(
-                "auction",
-                &MessageArgs { auction: Some(&Auction::default()), ..none() },
-            ),
+            price_level: template!(price_level: PriceLevel),
+            trade: template!(trade: Trade),
+            quote: template!(quote: Quote),
+            trading_status: template!(trading_status: TradingStatus),
+            operational_halt: template!(operational_halt: OperationalHalt),
+            short_sale_price_test: template!(short_sale_price_test: ShortSalePriceTest),
+            trade_break: template!(trade_break: Trade),
+            system_event: template!(system_event: SystemEvent),
+            security_event: template!(security_event: SecurityEvent),
+            security_directory: template!(security_directory: SecurityDirectory),
+            retail_liquidity: template!(retail_liquidity: RetailLiquidity),
+            official_price: template!(official_price: OfficialPrice),
+            auction: template!(auction: Auction),
         }
     }
 

@@ -3,7 +3,7 @@
 use flatcap_stream::{DeframeStatus, FrameLength, KindDeframer, SliceDeframer};
 
 use super::search::StreamItem;
-use super::window::StreamWindow;
+use crate::import::window::InputWindow;
 
 /// A range without intact frames.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl StreamDamage {
     /// Returns the damaged range at the start of a window, if `found` is one.
     pub(super) fn from_item(
         found: &StreamItem,
-        window: &StreamWindow,
+        window: &InputWindow,
         deframer: &KindDeframer,
     ) -> Option<Self> {
         let (is_zeros, length) = match *found {

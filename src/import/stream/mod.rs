@@ -12,15 +12,14 @@ use flatcap_format::schema::segment::GapCause;
 use flatcap_format::schema::{CompiledSchema, FieldValue, PathStep, SchemaError, SchemaTables, Visitor};
 use flatcap_stream::{ChecksumKind, KindDeframer};
 use search::StreamItem;
-use window::StreamWindow;
 
+use super::window::InputWindow;
 use super::{ImportError, ImportJob, ImportProgress, ImportReport, ImportSource, RunWriter};
 
 mod damage;
 mod probe;
 mod search;
 mod source_name;
-mod window;
 
 /// Frames of up to this many times the frame limit are read completely, to distinguish a frame that
 /// is too long from one with a damaged length. A longer one counts as damage, and its bytes are
@@ -202,27 +201,17 @@ struct StreamImporter<'s, 'w> {
 
 impl StreamImporter<'_, '_> {
     fn import_file(&mut self, source: u16, path: &Path) -> Result<(), ImportError> {
-        let mut window = StreamWindow::new(self.progress.open(path)?);
+        let mut window = InputWindow::new(self.progress.open(path)?);
         let result = self.read_frames(source, path, &mut window);
         self.report.bytes += window.offset();
-        if let Some(error) = window.take_damage() {
+        if let Some(damage) = window.take_damage() {
             let at = window.offset() + window.unconsumed().len() as u64;
-            self.report.add_flaw(
-                path,
-                at,
-                None,
-                format!("the gzip data is truncated or damaged here: {error}"),
-            );
+            self.report.add_flaw(path, at, None, damage);
         }
         result
     }
 
-    fn read_frames(
-        &mut self,
-        source: u16,
-        path: &Path,
-        window: &mut StreamWindow,
-    ) -> Result<(), ImportError> {
+    fn read_frames(&mut self, source: u16, path: &Path, window: &mut InputWindow) -> Result<(), ImportError> {
         let kind = match self.checksum {
             Some(kind) => kind,
             // An empty file: nothing is missing, whatever its checksum.
@@ -275,7 +264,7 @@ impl StreamImporter<'_, '_> {
     #[inline]
     fn next_item(
         &mut self,
-        window: &mut StreamWindow,
+        window: &mut InputWindow,
         deframer: &KindDeframer,
     ) -> Result<Option<StreamItem>, ImportError> {
         if !window.fill(1)? {

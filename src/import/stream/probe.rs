@@ -6,8 +6,8 @@ use flatcap_stream::{
     ChecksumKind, DeframeStatus, HEADER_BYTES_MAX, KindDeframer, LENGTH_BYTES, SliceDeframer,
 };
 
-use super::window::StreamWindow;
 use crate::import::ImportError;
+use crate::import::window::InputWindow;
 
 /// Length of the start that is examined; at least the whole first frame.
 const PROBE_BYTES: usize = 1 << 20;
@@ -31,7 +31,7 @@ struct ChecksumMatch {
 /// # Errors
 /// `Kind` if several checksums match, or none; `Read`.
 pub(super) fn detect_checksum(
-    window: &mut StreamWindow,
+    window: &mut InputWindow,
     path: &Path,
     payload_bytes_max: usize,
 ) -> Result<ChecksumKind, ImportError> {

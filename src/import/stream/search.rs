@@ -1,13 +1,10 @@
 //! Finds the next item in a stream: a frame, a damaged range, or zeros.
 
+use flatcap_stream::resync::ZEROS_MIN;
 use flatcap_stream::{DeframeStatus, KindDeframer, RegionContent, SliceDeframer, salvage};
 
-use super::window::StreamWindow;
 use crate::import::ImportError;
-
-/// From this many zero bytes on, a range where a frame should begin is space that was never written
-/// (docs/ARCHITECTURE.md, "The stream library").
-const ZEROS_MIN: usize = 64;
+use crate::import::window::InputWindow;
 
 /// The item at the start of a window, with its length in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +29,7 @@ impl StreamItem {
 
 /// Returns the item at the start of a non-empty window.
 pub(super) fn next_item(
-    window: &mut StreamWindow,
+    window: &mut InputWindow,
     deframer: &KindDeframer,
 ) -> Result<StreamItem, ImportError> {
     let needed = match deframer.deframe(window.unconsumed()) {
@@ -46,7 +43,7 @@ pub(super) fn next_item(
 
 /// Returns an intact frame, unless it is one of many empty frames in a range of zeros.
 fn intact_frame(
-    window: &mut StreamWindow,
+    window: &mut InputWindow,
     deframer: &KindDeframer,
     length: usize,
 ) -> Result<StreamItem, ImportError> {
@@ -63,7 +60,7 @@ fn intact_frame(
 /// Searches for the next intact frame after damage, in a range that holds two frames of maximum
 /// length.
 #[cold]
-fn resync(window: &mut StreamWindow, deframer: &KindDeframer) -> Result<StreamItem, ImportError> {
+fn resync(window: &mut InputWindow, deframer: &KindDeframer) -> Result<StreamItem, ImportError> {
     let longest_frame = deframer.header_bytes() + deframer.max_frame_len();
     let has_more = window.fill(longest_frame.saturating_mul(2))?;
     let rest = window.unconsumed();

@@ -44,6 +44,19 @@ impl<'a> Cursor<'a> {
         };
     }
 
+    /// Parses each line that is left, given its number. Returns the reasons for which values are
+    /// missing.
+    #[inline]
+    pub(super) fn each_line(&mut self, mut parse: impl FnMut(&mut Self, usize) -> Incomplete) -> Incomplete {
+        let (mut at, mut incomplete) = (0, Incomplete::NONE);
+        while !self.is_at_end() {
+            incomplete |= parse(self, at);
+            self.next_line();
+            at += 1;
+        }
+        incomplete
+    }
+
     /// Returns the next word of this line, up to a space or a tab.
     #[inline]
     pub(super) fn word(&mut self) -> Option<&'a [u8]> {

@@ -61,14 +61,8 @@ fn parse(content: &[u8], filter: &mut CachedNameFilter, devices: &mut Vec<DiskCo
     if content.is_empty() {
         return Incomplete::NONE;
     }
-    let (mut cursor, mut incomplete) = Cursor::of(content);
-    let mut at = 0;
-    while !cursor.is_at_end() {
-        incomplete |= line(&mut cursor, at, filter, devices);
-        cursor.next_line();
-        at += 1;
-    }
-    incomplete
+    let (mut cursor, incomplete) = Cursor::of(content);
+    incomplete | cursor.each_line(|cursor, at| line(cursor, at, filter, devices))
 }
 
 /// Adds the device of one line, if it is wanted. Returns the reasons for which it is incomplete.
@@ -92,9 +86,9 @@ fn line(
     lacks
 }
 
-/// Builds one device.
+/// Builds one device. The schema has the counters in the order of the file.
 fn device(
-    [major, minor]: [u64; 2],
+    numbers: [u64; 2],
     name: &[u8; 32],
     cursor: &mut Cursor<'_>,
     lacks: &mut Incomplete,
@@ -110,50 +104,7 @@ fn device(
     }
     // Counters that a later kernel appends are skipped.
     *lacks |= Incomplete::CUT.unless(COUNTERS_OF_KERNELS.contains(&count));
-    let [
-        reads,
-        reads_merged,
-        sectors_read,
-        read_time,
-        writes,
-        writes_merged,
-        sectors_written,
-        write_time,
-        rest @ ..,
-    ] = counters;
-    let [
-        in_flight,
-        io_time,
-        weighted_io_time,
-        discards,
-        discards_merged,
-        sectors_discarded,
-        discard_time,
-        flushes,
-        flush_time,
-    ] = rest;
-    DiskCounters::new(
-        major,
-        minor,
-        name,
-        reads,
-        reads_merged,
-        sectors_read,
-        read_time,
-        writes,
-        writes_merged,
-        sectors_written,
-        write_time,
-        in_flight,
-        io_time,
-        weighted_io_time,
-        discards,
-        discards_merged,
-        sectors_discarded,
-        discard_time,
-        flushes,
-        flush_time,
-    )
+    DiskCounters(text::row(&numbers, name, &counters))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 
 use flatbuffers::FlatBufferBuilder;
 
-use super::text::{self, ABSENT};
+use super::text;
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::os::host::HostFile;
 use crate::os::mount::{FilesystemSpace, MountIdentity, filesystem_space};
@@ -206,22 +206,13 @@ impl Mount {
         let device = text::name(unescaped);
         let kind = text::name(line.kind);
         let fits = mount_point.is_some() && device.is_some() && kind.is_some();
-        *row = MountRoom::new(
-            line.mount,
-            line.major,
-            line.minor,
-            &mount_point.unwrap_or([0; 256]),
-            &device.unwrap_or([0; 256]),
-            &kind.unwrap_or([0; 32]),
-            ABSENT,
-            ABSENT,
-            ABSENT,
-            ABSENT,
-            ABSENT,
-            ABSENT,
-            ABSENT,
-            ABSENT,
-        );
+        *row = MountRoom([0xFF; size_of::<MountRoom>()]); // ABSENT in every number
+        row.set_mount(line.mount);
+        row.set_major(line.major);
+        row.set_minor(line.minor);
+        row.set_mount_point(&mount_point.unwrap_or([0; 256]));
+        row.set_device(&device.unwrap_or([0; 256]));
+        row.set_type_(&kind.unwrap_or([0; 32]));
         Incomplete::UNREADABLE.unless(fits)
     }
 
@@ -323,6 +314,7 @@ mod tests {
 
     use super::*;
     use crate::sampling::sources::tests::{assert_damage_is_marked, fixture, open_sampler, sample_under};
+    use crate::sampling::sources::text::ABSENT;
 
     fn text_of<const BYTES: usize>(text: flatbuffers::Array<'_, u8, BYTES>) -> String {
         let bytes: Vec<u8> = text.iter().take_while(|byte| *byte != 0).collect();

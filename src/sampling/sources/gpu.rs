@@ -380,23 +380,12 @@ impl Figure {
 
 /// Creates a row with all values absent.
 fn row(address: &[u8], name: &[u8], driver: GpuDriver) -> GpuState {
-    GpuState::new(
-        &text::name(address).unwrap_or_default(),
-        &text::name(name).unwrap_or([0; 64]),
-        driver,
-        ABSENT,
-        ABSENT,
-        ABSENT,
-        ABSENT,
-        ABSENT,
-        ABSENT,
-        ABSENT,
-        ABSENT,
-        ABSENT_INTEGER,
-        ABSENT,
-        ABSENT,
-        ABSENT,
-    )
+    let mut row = GpuState([0xFF; size_of::<GpuState>()]); // ABSENT in every counter
+    row.set_address(&text::name(address).unwrap_or_default());
+    row.set_name(&text::name(name).unwrap_or([0; 64]));
+    row.set_driver(driver);
+    row.set_temperature(ABSENT_INTEGER);
+    row
 }
 
 /// Returns the number of `card0`; none for connectors such as `card0-DP-1`.

@@ -18,6 +18,8 @@ const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";
 const LINE_BYTES_MAX: usize = 512;
 /// Maximum number of interfaces in one sample.
 const INTERFACES_MAX: usize = 4096;
+/// Counters of an interface.
+const COUNTERS: usize = 16;
 /// Heading lines at the start of the file.
 const HEADING_LINES: usize = 2;
 
@@ -79,13 +81,7 @@ fn parse(
         incomplete |= Incomplete::CUT.unless(!cursor.is_at_end());
         cursor.next_line();
     }
-    let mut at = 0;
-    while !cursor.is_at_end() {
-        incomplete |= line(&mut cursor, at, filter, interfaces);
-        cursor.next_line();
-        at += 1;
-    }
-    incomplete
+    incomplete | cursor.each_line(|cursor, at| line(cursor, at, filter, interfaces))
 }
 
 /// Adds the interface of one line, if it is wanted. Returns the reasons for which it is incomplete.
@@ -105,42 +101,10 @@ fn line(
         return Incomplete::TOO_MANY;
     }
     let mut lacks = Incomplete::NONE;
-    interfaces.push(interface(&name, &cursor.numbers(&mut lacks)));
+    // The schema has the counters in the order of the file.
+    let counters = cursor.numbers::<COUNTERS>(&mut lacks);
+    interfaces.push(InterfaceCounters(text::row(&[], &name, &counters)));
     lacks
-}
-
-fn interface(name: &[u8; 16], counters: &[u64; 16]) -> InterfaceCounters {
-    let [
-        rx_bytes,
-        rx_packets,
-        rx_errors,
-        rx_dropped,
-        rx_fifo,
-        rx_frame,
-        rx_compressed,
-        rx_multicast,
-        tx @ ..,
-    ] = *counters;
-    let [tx_bytes, tx_packets, tx_errors, tx_dropped, tx_fifo, tx_collisions, tx_carrier, tx_compressed] = tx;
-    InterfaceCounters::new(
-        name,
-        rx_bytes,
-        rx_packets,
-        rx_errors,
-        rx_dropped,
-        rx_fifo,
-        rx_frame,
-        rx_compressed,
-        rx_multicast,
-        tx_bytes,
-        tx_packets,
-        tx_errors,
-        tx_dropped,
-        tx_fifo,
-        tx_collisions,
-        tx_carrier,
-        tx_compressed,
-    )
 }
 
 #[cfg(test)]

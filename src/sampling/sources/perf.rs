@@ -9,8 +9,9 @@ use super::text::{self, ABSENT};
 use super::threads::CountedProcesses;
 use super::{OpenContext, SourceSpec, Unavailable, host_file};
 use crate::config::PerfEvent;
+use crate::os::directory_handle::raise_open_files_limit;
 use crate::os::host::HostFile;
-use crate::os::perf::{CountTarget, CounterGroup, CounterValue, raise_open_files_to_max};
+use crate::os::perf::{CountTarget, CounterGroup, CounterValue};
 use crate::sampling::{Incomplete, OpenedSampler, ReadError, Sampler};
 use crate::schemas::host::{CoreCount, CountedEvent, Perf, PerfArgs, ProcessCount};
 
@@ -40,7 +41,9 @@ fn open(opening_incomplete: &OpenContext<'_>) -> Result<OpenedSampler, Unavailab
     let selection = opening_incomplete.selection();
     let wanted: Vec<PerfEvent> =
         config.events.iter().copied().filter(|event| selection.matches(event.as_str().as_bytes())).collect();
-    raise_open_files_to_max();
+    // Each counter takes one descriptor. If the limit stays too low, the open that exceeds it
+    // reports the error.
+    let _limit = raise_open_files_limit(usize::MAX);
     let mut cores = Vec::new();
     parse_core_list(online.content(), &mut cores);
     let Some(first) = cores.first() else {

@@ -108,6 +108,21 @@ pub(super) fn name<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     (text.len() < BYTES).then_some(name)
 }
 
+/// Returns the bytes of a row of the schema that consists of numbers, a name, and more numbers.
+#[inline]
+pub(super) fn row<const BYTES: usize>(before: &[u64], name: &[u8], after: &[u64]) -> [u8; BYTES] {
+    let mut row = [0; BYTES];
+    let (front, rest) = row.split_at_mut(size_of_val(before));
+    let (middle, back) = rest.split_at_mut(name.len());
+    middle.copy_from_slice(name);
+    for (part, numbers) in [(front, before), (back, after)] {
+        for (bytes, number) in part.as_chunks_mut().0.iter_mut().zip(numbers) {
+            *bytes = number.to_le_bytes();
+        }
+    }
+    row
+}
+
 /// Returns the number that a text begins with, and the rest. None without a digit, or if the number
 /// is too large or is `ABSENT`.
 ///

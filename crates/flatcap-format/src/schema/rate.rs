@@ -403,7 +403,7 @@ mod tests {
     // number, an inner list of counters, and a counter, as a payload would be walked.
     #[test]
     fn other_inner_lists_have_no_rates() {
-        let schema = include_bytes!("../../tests/data/schema/marked.bfbs");
+        let schema = include_bytes!("../../../../tests/data/schema/marked.bfbs");
         let plan = CompiledSchema::compile(schema, "flatcap.test.Marked").unwrap();
         let field = |object: &str, name: &str| {
             let object = plan.objects.iter().find(|found| found.name.ends_with(object)).unwrap();

@@ -191,6 +191,24 @@ pub trait StorageFile: ReadAt {
     /// Any error of the underlying system call.
     fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
+    /// Appends all bytes of the slices, and continues after short writes. Consumes the slices.
+    ///
+    /// # Errors
+    /// `WriteZero` if nothing more is written, or any error of the underlying system call. A part
+    /// may then be written.
+    fn append_all(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            match self.append(slices) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => IoSlice::advance_slices(&mut slices, count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Preallocates disk space up to `end` without changing the file's length.
     ///
     /// # Errors

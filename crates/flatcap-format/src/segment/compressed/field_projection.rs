@@ -143,14 +143,7 @@ pub(crate) mod tests {
                 let headers = [&frame[..kind.frame_bytes(0)]];
                 let mut pieces = [IoSlice::new(&frame)];
                 writer.append(Frames { pieces: &mut pieces, headers: &headers, count: 1 }).unwrap();
-                let span = SampleSpan {
-                    first_seq: at,
-                    last_seq: at,
-                    first_mono_ns: at,
-                    last_mono_ns: at,
-                    first_wall_ns: at.cast_signed(),
-                    last_wall_ns: at.cast_signed(),
-                };
+                let span = SampleSpan::of(at, at, at.cast_signed());
                 writer.count_samples(source, 1, span);
             }
             if at % 10 == 9 {

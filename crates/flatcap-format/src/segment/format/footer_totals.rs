@@ -45,6 +45,20 @@ pub struct SampleSpan {
     pub last_wall_ns: i64,
 }
 
+impl SampleSpan {
+    /// The span of one sample.
+    pub fn of(seq: u64, mono_ns: u64, wall_ns: i64) -> Self {
+        Self {
+            first_seq: seq,
+            last_seq: seq,
+            first_mono_ns: mono_ns,
+            last_mono_ns: mono_ns,
+            first_wall_ns: wall_ns,
+            last_wall_ns: wall_ns,
+        }
+    }
+}
+
 impl FooterTotals {
     /// Totals of zero.
     pub fn new(source: u16) -> Self {

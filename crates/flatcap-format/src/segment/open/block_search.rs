@@ -2,20 +2,17 @@
 
 use std::io;
 
+use flatcap_stream::resync::HashBudget;
 use flatcap_stream::{DeframeStatus, LENGTH_BYTES, SliceDeframer};
-use memchr::memmem;
 
 use super::file_window::FileWindow;
-use super::hash_budget::hash_budget;
 use crate::block::RAW_BYTES_MAX;
 use crate::segment::format::block_frame::{BLOCK_FRAME_BYTES_MAX, IDENTIFIER, deframer, parse_block_entry};
 use crate::segment::format::footer::BlockEntry;
 use crate::storage::ReadAt;
 
-/// Bytes searched at once for the next block.
-const SEARCH_BYTES: usize = 256 << 10;
 /// Offset of the identifier in a frame: after the frame's header and the FlatBuffer's root offset.
-const IDENTIFIER_AT: usize = 12 + 4;
+const IDENTIFIER_AT: u64 = 12 + 4;
 /// Highest raw offset accepted without a table, for each byte of the file: that of the longest
 /// blocks in the shortest frames. A lower limit would be a guess about compression; equal payloads
 /// become more than 8,000 times smaller.
@@ -37,15 +34,15 @@ pub(in crate::segment) fn has_block(window: &mut FileWindow, up_to: u64) -> io::
 fn find_blocks_in(window: &mut FileWindow, up_to: u64, most: usize) -> io::Result<Vec<BlockEntry>> {
     let file_bytes = window.file_bytes()?;
     let raw_max = raw_bytes_max(&**window.file())?;
-    let budget = hash_budget(file_bytes);
-    let (mut blocks, mut offset, mut wasted) = (Vec::new(), 0, 0_u64);
-    while offset < file_bytes.min(up_to) && blocks.len() < most && wasted < budget {
-        let Some(declared) = declared_bytes(window, offset, file_bytes)? else {
+    let limit = HashBudget::limit(file_bytes);
+    let (mut blocks, mut offset, mut budget) = (Vec::new(), 0, HashBudget::default());
+    while offset < file_bytes.min(up_to) && blocks.len() < most && budget.spent < limit {
+        let Some(declared) = declared_bytes(window.at(offset, LENGTH_BYTES)?, offset, file_bytes) else {
             offset = next_identifier(window, offset + 1, file_bytes)?;
             continue;
         };
         let Ok(DeframeStatus::Frame(frame)) = deframer().deframe(window.at(offset, declared)?) else {
-            wasted = wasted.saturating_add(declared as u64);
+            budget.spend(declared as u64);
             offset = next_identifier(window, offset + 1, file_bytes)?;
             continue;
         };
@@ -85,13 +82,11 @@ pub(in crate::segment) fn next_block(
     if file.read_all_at(&mut head, offset)? < head.len() {
         return Ok(NextBlock::Nothing);
     }
-    let length = u64::from(u32::from_le_bytes(head));
-    let declared = deframer().header_bytes() as u64 + length;
-    if length == 0 || declared > BLOCK_FRAME_BYTES_MAX || offset.saturating_add(declared) > file.length()? {
+    let Some(declared) = declared_bytes(&head, offset, file.length()?) else {
         return Ok(NextBlock::Nothing);
-    }
+    };
     frame.clear();
-    frame.resize(usize::try_from(declared).map_err(io::Error::other)?, 0);
+    frame.resize(declared, 0);
     if file.read_all_at(frame, offset)? < frame.len() {
         return Ok(NextBlock::Nothing);
     }
@@ -108,30 +103,16 @@ pub(in crate::segment) fn next_block(
 
 /// Returns the length of the frame at `offset`, header included, by its length field; none if it is
 /// impossible.
-fn declared_bytes(window: &mut FileWindow, offset: u64, file_bytes: u64) -> io::Result<Option<usize>> {
-    let header_bytes = deframer().header_bytes();
-    let head = window.at(offset, header_bytes)?;
-    let Some(length) = head.first_chunk::<LENGTH_BYTES>().map(|length| u32::from_le_bytes(*length)) else {
-        return Ok(None);
-    };
-    let declared = header_bytes as u64 + u64::from(length);
+fn declared_bytes(head: &[u8], offset: u64, file_bytes: u64) -> Option<usize> {
+    let length = u64::from(u32::from_le_bytes(*head.first_chunk::<LENGTH_BYTES>()?));
+    let declared = deframer().header_bytes() as u64 + length;
     let fits = declared <= BLOCK_FRAME_BYTES_MAX && offset.saturating_add(declared) <= file_bytes;
-    Ok(usize::try_from(declared).ok().filter(|_| fits && length > 0))
+    usize::try_from(declared).ok().filter(|_| fits && length > 0)
 }
 
 /// Returns the offset at or after `from` of the next frame that may be a block; the file's end if
 /// there is none.
 fn next_identifier(window: &mut FileWindow, from: u64, file_bytes: u64) -> io::Result<u64> {
-    let mut at = from + IDENTIFIER_AT as u64;
-    while at < file_bytes {
-        let wanted = usize::try_from(file_bytes - at).unwrap_or(usize::MAX).min(SEARCH_BYTES);
-        let chunk = window.at(at, wanted)?;
-        let chunk = chunk.get(..wanted).unwrap_or(chunk);
-        if let Some(found) = memmem::find(chunk, IDENTIFIER) {
-            return Ok(at + found as u64 - IDENTIFIER_AT as u64);
-        }
-        // An identifier may span two chunks.
-        at += chunk.len().saturating_sub(IDENTIFIER.len() - 1).max(1) as u64;
-    }
-    Ok(file_bytes)
+    let found = window.find(IDENTIFIER, from + IDENTIFIER_AT, file_bytes)?;
+    Ok(found.map_or(file_bytes, |at| at - IDENTIFIER_AT))
 }

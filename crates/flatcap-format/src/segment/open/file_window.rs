@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
+use memchr::memmem;
+
 use crate::mapped_file::MappedFile;
 use crate::storage::ReadAt;
 use crate::storage::open_regular;
@@ -70,6 +72,26 @@ impl FileWindow {
             None => {}
         }
         Ok(self.cached(offset))
+    }
+
+    /// Returns the offset of the first occurrence of `pattern` from `from` on and before `end`.
+    pub(in crate::segment) fn find(
+        &mut self,
+        pattern: &[u8],
+        mut from: u64,
+        end: u64,
+    ) -> io::Result<Option<u64>> {
+        while from < end {
+            let wanted = usize::try_from(end - from).unwrap_or(usize::MAX).min(WINDOW_BYTES);
+            let chunk = self.at(from, wanted)?;
+            let chunk = chunk.get(..wanted).unwrap_or(chunk);
+            if let Some(found) = memmem::find(chunk, pattern) {
+                return Ok(Some(from + found as u64));
+            }
+            // The pattern may span two chunks.
+            from += chunk.len().saturating_sub(pattern.len() - 1).max(1) as u64;
+        }
+        Ok(None)
     }
 
     /// Prefetches the next part of a mapped file. No effect without a map.

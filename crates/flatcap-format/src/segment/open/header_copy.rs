@@ -5,11 +5,10 @@
 use std::io;
 use std::path::Path;
 
+use flatcap_stream::resync::HashBudget;
 use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, LENGTH_BYTES, SliceDeframer};
-use memchr::memmem;
 
 use super::file_window::FileWindow;
-use super::hash_budget::hash_budget;
 use crate::segment::format::control_frames::Attachment;
 use crate::segment::format::frame_kind::{IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
 use crate::segment::format::header::SegmentHeader;
@@ -28,8 +27,6 @@ const FREE_BYTES: u64 = 64 << 10;
 /// Search limit for a copy: beyond any first interval (4 MiB and one write), even if a full disk
 /// delayed the copy.
 pub(in crate::segment) const SEARCH_BYTES_MAX: u64 = 256 << 20;
-/// Bytes searched at once.
-const STEP_BYTES: usize = 256 << 10;
 
 /// Returns whether a file of `file_bytes` is long enough for a copy of its header's frame.
 pub(in crate::segment) fn is_due(file_bytes: u64, frame_bytes: usize) -> bool {
@@ -56,22 +53,15 @@ pub(in crate::segment) fn find(path: &Path, window: &mut FileWindow) -> io::Resu
     };
     let file_bytes = window.file_bytes()?;
     let end = file_bytes.min(SEARCH_BYTES_MAX);
-    let budget = hash_budget(end);
-    let (mut at, mut wasted) = (0, 0_u64);
-    while at < end && wasted < budget {
-        let chunk = window.at(at, STEP_BYTES)?;
-        let chunk = chunk.get(..STEP_BYTES).unwrap_or(chunk);
-        let Some(found) = memmem::find(chunk, IDENTIFIER) else {
-            // An identifier may span two chunks.
-            at += chunk.len().saturating_sub(IDENTIFIER.len() - 1).max(1) as u64;
-            continue;
-        };
-        let identifier = at + found as u64;
+    let (mut at, mut budget) = (0, HashBudget::default());
+    while budget.spent < HashBudget::limit(end)
+        && let Some(identifier) = window.find(IDENTIFIER, at, end)?
+    {
         for &kind in ChecksumKind::ALL {
             let offset = identifier.checked_sub((kind.frame_bytes(0) + IDENTIFIER_AT) as u64);
             let Some(offset) = offset else { continue };
             let (header, hashed) = read_copy(window, offset, kind)?;
-            wasted = wasted.saturating_add(hashed);
+            budget.spend(hashed);
             if let Some(header) = header.filter(is_ours) {
                 return Ok(Some(header));
             }
@@ -157,14 +147,7 @@ mod tests {
             writer
                 .append(Frames { pieces: &mut [io::IoSlice::new(&frame)], headers: &headers, count: 1 })
                 .unwrap();
-            let span = SampleSpan {
-                first_seq: seq,
-                last_seq: seq,
-                first_mono_ns: mono_ns,
-                last_mono_ns: mono_ns,
-                first_wall_ns: wall_ns,
-                last_wall_ns: wall_ns,
-            };
+            let span = SampleSpan::of(seq, mono_ns, wall_ns);
             writer.count_samples(source, 1, span);
             if number % 8 == 7 {
                 writer.append_index(0).unwrap();

@@ -2,7 +2,6 @@
 
 pub(super) mod block_search;
 pub(super) mod file_window;
-pub(super) mod hash_budget;
 pub(super) mod header_and_footer;
 pub(super) mod header_copy;
 pub(super) mod torn_tail;

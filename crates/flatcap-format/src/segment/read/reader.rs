@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use flatcap_stream::resync::HashBudget;
 use flatcap_stream::{DeframeStatus, HEADER_BYTES_MAX as HEAD_BYTES_MAX, KindDeframer, SliceDeframer};
 
 use super::batch_scan::BatchSamples;
@@ -25,7 +26,6 @@ use crate::segment::format::header::{SegmentHeader, SourceInfo};
 use crate::segment::format::index::IndexFrame;
 use crate::segment::format::payload_codec::HEADER_BYTES_MAX;
 use crate::segment::open::file_window::FileWindow;
-use crate::segment::open::hash_budget::HASH_BUDGET_MIN;
 use crate::segment::open::header_and_footer::{HeaderAndFooter, find_header_and_footer};
 use crate::segment::resync::frame_probe::{BEYOND_FILE_END, FrameProbe};
 use crate::segment::resync::frame_search::{FrameFinder, Resync};
@@ -408,7 +408,7 @@ impl SegmentReader {
             self.offset = damage.offset + damage.length;
             return Ok(Some(Advance::Damage(damage)));
         }
-        let hashed_before = self.frames.wasted_hash_bytes;
+        let budget_before = self.frames.hash_budget;
         let resync = self.frames.resync(self.offset, what)?;
         if what == BEYOND_FILE_END
             && !self.is_sealed()
@@ -428,7 +428,7 @@ impl SegmentReader {
                 // No intact frame follows, and the file may not be complete: read it again when it
                 // has grown.
                 self.frames.forget_windows();
-                self.frames.wasted_hash_bytes = hashed_before;
+                self.frames.hash_budget = budget_before;
                 self.tail = Some(damage);
                 Ok(None)
             }
@@ -446,7 +446,7 @@ impl SegmentReader {
     #[inline]
     pub(in crate::segment) fn next_sample(&mut self) -> Option<FrameLocation> {
         let frames = &mut self.frames;
-        if frames.is_resyncing || frames.wasted_hash_bytes > 0 {
+        if frames.is_resyncing || frames.hash_budget.spent > 0 {
             return None;
         }
         let offset = self.offset;
@@ -471,7 +471,7 @@ impl SegmentReader {
     /// Returns whether a batch that begins here may be taken: the reader is not resyncing, and its
     /// hash budget is not spent.
     pub(in crate::segment) fn can_take_batch(&self) -> bool {
-        !self.frames.is_resyncing && self.frames.wasted_hash_bytes <= HASH_BUDGET_MIN
+        !self.frames.is_resyncing && self.frames.hash_budget.spent <= HashBudget::limit(0)
     }
 
     /// Returns whether all these sources are known here.

@@ -168,7 +168,11 @@ impl FullScan {
         match kind {
             FrameKind::Telemetry => {
                 let sample = SampleView::read(payload)?;
-                self.counts.add_samples(sample.source, 1, sample_span(&sample));
+                self.counts.add_samples(
+                    sample.source,
+                    1,
+                    SampleSpan::of(sample.seq, sample.mono_ns, sample.wall_ns),
+                );
                 match self.progress.add_sample(&sample, GapCause::Damaged) {
                     SampleStatus::Known => Some(REPEATED),
                     SampleStatus::New(gaps) => {
@@ -189,16 +193,5 @@ impl FullScan {
             }
             _ => None,
         }
-    }
-}
-
-pub(in crate::segment) fn sample_span(sample: &SampleView<'_>) -> SampleSpan {
-    SampleSpan {
-        first_seq: sample.seq,
-        last_seq: sample.seq,
-        first_mono_ns: sample.mono_ns,
-        last_mono_ns: sample.mono_ns,
-        first_wall_ns: sample.wall_ns,
-        last_wall_ns: sample.wall_ns,
     }
 }

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::full_scan::{FullScan, sample_span};
+use super::full_scan::FullScan;
 use super::leftovers::Leftovers;
 use super::recovered::{RecoverError, Recovered, RecoveryStep};
 use crate::schema::segment::GapCause;
@@ -399,7 +399,9 @@ impl SegmentRecovery<'_> {
         self.pending.bytes.extend_from_slice(frame);
         self.pending.headers.extend_from_slice(head.as_ref());
         self.pending.count += 1;
-        self.pending.samples.extend(sample.map(|sample| (sample.source, sample_span(sample))));
+        self.pending.samples.extend(
+            sample.map(|sample| (sample.source, SampleSpan::of(sample.seq, sample.mono_ns, sample.wall_ns))),
+        );
         if self.pending.bytes.len() >= WRITE_BYTES { self.flush(writer) } else { Ok(()) }
     }
 

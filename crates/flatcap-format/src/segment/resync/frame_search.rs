@@ -1,12 +1,14 @@
 //! Finds the frames of a segment. After a damaged one it resynchronizes: it finds the next intact
 //! frame, or repairs a frame of which only the length is damaged (docs/FORMAT.md, "Damage").
 //!
-//! `salvage` of the stream library does the same for bytes in memory that may have no landmarks. A
-//! segment has landmarks, rules about which frames can follow which, and is read through a window,
-//! so this search is shorter and separate.
+//! The procedure is that of the stream library. A segment has landmarks, the identifiers of its
+//! frames, and rules about which frames can follow which.
 
 use std::io;
 
+use flatcap_stream::resync::{
+    DamagedStream, HashBudget, ResyncRange, SHORT_BYTES_EXPECTED, SHORT_BYTES_SEARCHED, resync, zeros_end,
+};
 use flatcap_stream::{KindDeframer, LENGTH_BYTES, SliceDeframer};
 
 use super::frame_probe::{BEYOND_FILE_END, FrameProbe, declared_end, payload_kind, probe_frame};
@@ -14,19 +16,10 @@ use super::plausibility::ReadState;
 use crate::segment::format::damage::Damage;
 use crate::segment::format::frame_kind::{FrameKind, FrameLocation, IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
 use crate::segment::open::file_window::FileWindow;
-use crate::segment::open::hash_budget::{HASH_BUDGET_MIN, hash_budget};
 
-/// Longest frame that a search hashes even if the budget is spent.
-const SHORT_BYTES: u64 = 256;
-/// Longest frame that is always hashed where a frame should begin.
-const SHORT_BYTES_EXPECTED: u64 = 4 << 10;
 /// Longest length with one bit flipped back that is tried without an identifier at its end, under
 /// checksums that can prove it.
 const UNCONFIRMED_LENGTH_MAX: usize = 64 << 10;
-/// Frame ends after a damaged frame that are tried as its own end.
-const REPAIRS_MAX: usize = 16;
-/// Shortest run of zeros, where a frame should begin, that counts as empty: space never written.
-const ZEROS_MIN: u64 = 64;
 
 /// Finds the frames of a segment: where one should begin, and the next one after damage.
 #[derive(Debug)]
@@ -37,7 +30,7 @@ pub(in crate::segment) struct FrameFinder {
     pub(in crate::segment) state: ReadState,
     // After damage: reading may be inside a payload that contains frames.
     pub(in crate::segment) is_resyncing: bool,
-    pub(in crate::segment) wasted_hash_bytes: u64, // since the file was opened
+    pub(in crate::segment) hash_budget: HashBudget, // since the file was opened
 }
 
 /// The result of a resync where no intact frame begins.
@@ -54,7 +47,8 @@ impl FrameFinder {
     /// Reads frames through a window. Checks them by what is known of the segment.
     pub(in crate::segment) fn new(window: FileWindow, deframer: KindDeframer, state: ReadState) -> Self {
         let probe_window = window.probe_window();
-        Self { window, probe_window, deframer, state, is_resyncing: false, wasted_hash_bytes: 0 }
+        let hash_budget = HashBudget::default();
+        Self { window, probe_window, deframer, state, is_resyncing: false, hash_budget }
     }
 
     /// Drops the bytes in memory, so that the file is read again.
@@ -84,7 +78,7 @@ impl FrameFinder {
                 let head = self.window.at(offset, self.deframer.header_bytes())?;
                 let end = declared_end(offset, self.deframer.header_bytes(), head).unwrap_or(offset);
                 if end <= self.window.file_bytes()? {
-                    self.wasted_hash_bytes = self.wasted_hash_bytes.saturating_add(end - offset);
+                    self.hash_budget.spend(end - offset);
                 }
                 Ok(FrameProbe::Damaged(what))
             }
@@ -110,8 +104,12 @@ impl FrameFinder {
     /// Resynchronizes at `offset`, where no intact frame begins.
     pub(in crate::segment) fn resync(&mut self, offset: u64, what: &'static str) -> io::Result<Resync> {
         let file_bytes = self.window.file_bytes()?.max(offset);
-        if let Some(result) = self.empty_range(offset, file_bytes)? {
-            return Ok(result);
+        let damaged = |end: u64, what| {
+            let damage = Damage { offset, length: end - offset, what };
+            if end < file_bytes { Resync::Damaged(damage) } else { Resync::DamagedToEnd(damage) }
+        };
+        if let Some(end) = zeros_end(self, offset)? {
+            return Ok(damaged(end, "empty: zeros, space that was never written"));
         }
         if let Some(footer) = &self.state.footer
             && self.state.header.merge(&footer.header)
@@ -120,42 +118,28 @@ impl FrameFinder {
             // A sample whose descriptor is damaged: the footer has a copy.
             return Ok(Resync::Frame(at));
         }
-        let header_bytes = self.deframer.header_bytes();
-        let head = self.window.at(offset, header_bytes)?.get(..header_bytes).unwrap_or_default().to_vec();
-        if let Some(end) = self.end_if_bit_flipped(offset, &head, file_bytes)? {
-            return Ok(self.repaired_frame(offset, end));
-        }
-        let declared = match declared_end(offset, header_bytes, &head) {
-            Some(end) if end == file_bytes || (end < file_bytes && self.is_frame_boundary(end)?) => Some(end),
-            _ => None,
+        let range = match self.end_if_bit_flipped(offset, file_bytes)? {
+            Some(end) => ResyncRange::Repaired(end),
+            None => resync(self, offset)?,
         };
-        let limit = declared.unwrap_or(file_bytes);
-        let mut from = offset + 1;
-        while let Some(at) = self.search(from, limit)? {
-            if let Some(end) = self.find_repaired_end(offset, at, &head, declared.is_none())? {
-                return Ok(self.repaired_frame(offset, end));
-            }
-            // If an intact frame begins where the damaged one ends by its own length, frames in
-            // between belong to its payload.
-            if declared.is_none() {
-                return Ok(Resync::Damaged(Damage { offset, length: at - offset, what }));
-            }
-            from = at + 1;
-        }
-        let damage = Damage { offset, length: limit - offset, what };
-        Ok(if limit < file_bytes { Resync::Damaged(damage) } else { Resync::DamagedToEnd(damage) })
+        Ok(match range {
+            ResyncRange::Repaired(end) => self.repaired_frame(offset, end),
+            ResyncRange::Damaged(end) | ResyncRange::DamagedTo { end, .. } => damaged(end, what),
+        })
     }
 
     /// Returns the end of the frame at `offset` if its checksum proves that one bit of its length
     /// was flipped. Its payload may contain frames, so this is tried before any search.
-    fn end_if_bit_flipped(&mut self, offset: u64, head: &[u8], file_bytes: u64) -> io::Result<Option<u64>> {
-        let Some(stored) = head.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+    fn end_if_bit_flipped(&mut self, offset: u64, file_bytes: u64) -> io::Result<Option<u64>> {
+        let header_bytes = self.deframer.header_bytes();
+        let head = self.window.at(offset, header_bytes)?.get(..header_bytes).unwrap_or_default();
+        let Some(stored) = head.first_chunk::<LENGTH_BYTES>().copied() else { return Ok(None) };
         if self.deframer.checksum_bytes() == 0 {
             return Ok(None);
         }
         for bit in 0..u32::BITS {
-            let length = (u32::from_le_bytes(*stored) ^ 1 << bit) as usize;
-            let end = offset.saturating_add((head.len() + length) as u64);
+            let length = (u32::from_le_bytes(stored) ^ 1 << bit) as usize;
+            let end = offset.saturating_add((header_bytes + length) as u64);
             if length < PAYLOAD_BYTES_MIN || end > file_bytes {
                 continue;
             }
@@ -164,7 +148,7 @@ impl FrameFinder {
                 || (length <= UNCONFIRMED_LENGTH_MAX && self.deframer.checksum_bytes() >= 4)
                 || self.is_landmark(end)?
                 || self.identify(end)?.is_some();
-            if is_end && self.is_proven(offset, end, head)? {
+            if is_end && self.is_proven(offset, end)? {
                 return Ok(Some(end));
             }
         }
@@ -179,34 +163,6 @@ impl FrameFinder {
             Ok(kind) => Resync::Frame(FrameLocation { offset, bytes, kind, is_repaired: true }),
             Err(what) => Resync::Damaged(Damage { offset, length: end - offset, what }),
         }
-    }
-
-    /// Returns the run of zeros at `offset` if it is long enough to be empty space.
-    fn empty_range(&mut self, offset: u64, file_bytes: u64) -> io::Result<Option<Resync>> {
-        const WHAT: &str = "empty: zeros, space that was never written";
-        let mut end = offset;
-        loop {
-            let chunk = self.window.at(end, 1)?;
-            let zeros = chunk.iter().take_while(|byte| **byte == 0).count();
-            end += zeros as u64;
-            if zeros == 0 || zeros < chunk.len() {
-                break;
-            }
-        }
-        if end - offset < ZEROS_MIN {
-            return Ok(None);
-        }
-        if end >= file_bytes {
-            return Ok(Some(Resync::DamagedToEnd(Damage { offset, length: end - offset, what: WHAT })));
-        }
-        // The length of the next frame may itself begin with zeros.
-        for at in end.saturating_sub(3)..end {
-            if self.is_plausible_frame(at, offset)? {
-                end = at;
-                break;
-            }
-        }
-        Ok(Some(Resync::Damaged(Damage { offset, length: end - offset, what: WHAT })))
     }
 
     /// Returns the header of a frame at `offset` and the start of its payload, up to its
@@ -246,26 +202,19 @@ impl FrameFinder {
     fn is_frame_boundary(&mut self, offset: u64) -> io::Result<bool> {
         match self.identify(offset)? {
             Some((FrameKind::Unknown(_), _)) if self.deframer.checksum_bytes() == 0 => Ok(false),
-            Some((kind, end)) => self.is_intact(offset, end, kind, offset),
+            Some((kind, end)) => self.hash(offset, end, kind, offset),
             None => Ok(false),
         }
     }
 
-    /// Returns whether an intact frame of a known kind begins at `offset` and can follow the frames
-    /// read before. `passed` is the offset up to which everything was read.
-    fn is_plausible_frame(&mut self, offset: u64, passed: u64) -> io::Result<bool> {
-        match self.identify(offset)? {
-            Some((FrameKind::Unknown(_), _)) | None => Ok(false),
-            Some((kind, end)) => self.is_intact(offset, end, kind, passed),
-        }
-    }
-
-    fn is_intact(&mut self, offset: u64, end: u64, kind: FrameKind, passed: u64) -> io::Result<bool> {
+    /// Returns whether the frame from `offset` to `end` is intact and can follow the frames read
+    /// before.
+    fn hash(&mut self, offset: u64, end: u64, kind: FrameKind, passed: u64) -> io::Result<bool> {
         let bytes = end - offset;
         if !self.may_hash(bytes, passed) {
             return Ok(false);
         }
-        self.wasted_hash_bytes += bytes;
+        self.hash_budget.spend(bytes);
         let is_near = self.window.cached(offset).len() as u64 >= bytes;
         let window = if is_near { &mut self.window } else { &mut self.probe_window };
         let FrameProbe::Frame(at) = probe_frame(window, &self.deframer, &self.state.header, offset)? else {
@@ -280,7 +229,7 @@ impl FrameFinder {
     /// the hash budget allows.
     #[inline]
     fn is_expensive(&mut self, offset: u64) -> io::Result<bool> {
-        if self.wasted_hash_bytes <= HASH_BUDGET_MIN {
+        if self.hash_budget.spent <= HashBudget::limit(0) {
             return Ok(false);
         }
         let header_bytes = self.deframer.header_bytes();
@@ -290,11 +239,39 @@ impl FrameFinder {
     }
 
     fn may_hash(&self, bytes: u64, passed: u64) -> bool {
-        bytes <= SHORT_BYTES || self.wasted_hash_bytes.saturating_add(bytes) <= hash_budget(passed)
+        bytes <= SHORT_BYTES_SEARCHED || self.hash_budget.allows(bytes, HashBudget::limit(passed))
+    }
+}
+
+impl DamagedStream for FrameFinder {
+    type Error = io::Error;
+
+    fn end(&mut self) -> io::Result<u64> {
+        self.window.file_bytes()
     }
 
-    /// Returns the offset of the next plausible frame at or after `from` and below `limit`.
-    fn search(&mut self, mut from: u64, limit: u64) -> io::Result<Option<u64>> {
+    fn zeros(&mut self, offset: u64) -> io::Result<u64> {
+        let mut end = offset;
+        loop {
+            let chunk = self.window.at(end, 1)?;
+            let zeros = chunk.iter().take_while(|byte| **byte == 0).count();
+            end += zeros as u64;
+            if zeros == 0 || zeros < chunk.len() {
+                return Ok(end - offset);
+            }
+        }
+    }
+
+    /// Returns whether an intact frame of a known kind begins at `offset` and can follow the frames
+    /// read before.
+    fn is_intact(&mut self, offset: u64, passed: u64) -> io::Result<bool> {
+        match self.identify(offset)? {
+            Some((FrameKind::Unknown(_), _)) | None => Ok(false),
+            Some((kind, end)) => self.hash(offset, end, kind, passed),
+        }
+    }
+
+    fn next_intact(&mut self, mut from: u64, limit: u64) -> io::Result<Option<u64>> {
         let header_bytes = self.deframer.header_bytes();
         while from < limit {
             // Asks for no more than needed: a window that moves on must come back to prove the
@@ -311,7 +288,7 @@ impl FrameFinder {
             if candidate >= limit {
                 return Ok(None);
             }
-            if self.is_plausible_frame(candidate, candidate)? {
+            if self.is_intact(candidate, candidate)? {
                 return Ok(Some(candidate));
             }
             from = candidate + 1;
@@ -319,45 +296,35 @@ impl FrameFinder {
         Ok(None)
     }
 
-    /// Returns the end of the frame at `offset` if its checksum proves that it is `end`, or the end
-    /// of one of the frames after `end`, which then belong to its payload.
-    fn find_repaired_end(
-        &mut self,
-        offset: u64,
-        mut end: u64,
-        head: &[u8],
-        try_next_ends: bool,
-    ) -> io::Result<Option<u64>> {
-        for _ in 0..=REPAIRS_MAX {
-            if self.is_proven(offset, end, head)? {
-                return Ok(Some(end));
-            }
-            if !try_next_ends {
-                return Ok(None);
-            }
-            let Some((_, next)) = self.identify(end)? else { return Ok(None) };
-            if !self.may_hash(next - end, offset) {
-                return Ok(None);
-            }
-            self.wasted_hash_bytes += next - end;
-            let FrameProbe::Frame(_) = self.probe(end)? else { return Ok(None) };
-            end = next;
-        }
-        Ok(None)
+    fn declared_end(&mut self, offset: u64) -> io::Result<Option<(u64, u64)>> {
+        let header_bytes = self.deframer.header_bytes();
+        let head = self.window.at(offset, header_bytes)?;
+        let Some(end) = declared_end(offset, header_bytes, head) else { return Ok(None) };
+        let file_bytes = self.window.file_bytes()?;
+        let is_confirmed = end == file_bytes || (end < file_bytes && self.is_frame_boundary(end)?);
+        Ok(is_confirmed.then_some((end, end)))
     }
 
-    /// Returns whether the payload bytes of the frame at `offset`, up to `end`, match its stored
-    /// checksum.
-    fn is_proven(&mut self, offset: u64, end: u64, head: &[u8]) -> io::Result<bool> {
+    fn frame_end(&mut self, offset: u64, at: u64) -> io::Result<Option<u64>> {
+        let Some((_, end)) = self.identify(at)? else { return Ok(None) };
+        if !self.may_hash(end - at, offset) {
+            return Ok(None);
+        }
+        self.hash_budget.spend(end - at);
+        Ok(matches!(self.probe(at)?, FrameProbe::Frame(_)).then_some(end))
+    }
+
+    fn is_proven(&mut self, offset: u64, end: u64) -> io::Result<bool> {
         let bytes = end - offset;
-        let limit = self.deframer.max_frame_len() as u64 + head.len() as u64;
+        let header_bytes = self.deframer.header_bytes();
+        let limit = (self.deframer.max_frame_len() + header_bytes) as u64;
         if bytes > limit || self.deframer.checksum_bytes() == 0 || !self.may_hash(bytes, offset) {
             return Ok(false);
         }
-        self.wasted_hash_bytes += bytes;
+        self.hash_budget.spend(bytes);
         let wanted = usize::try_from(bytes).unwrap_or(usize::MAX);
         let whole = self.window.at(offset, wanted)?.get(..wanted).unwrap_or_default();
-        let Some((_, payload)) = whole.split_at_checked(head.len()) else { return Ok(false) };
+        let Some((head, payload)) = whole.split_at_checked(header_bytes) else { return Ok(false) };
         Ok(self.deframer.checksum_matches(head, payload))
     }
 }
@@ -387,7 +354,6 @@ mod tests {
     use super::*;
     use crate::segment::format::control_frames::{Marker, MarkerOrigin};
     use crate::segment::format::header::tests::example;
-    use crate::segment::open::hash_budget::HASH_BUDGET_PER_BYTE;
     use crate::segment::read::reader::{Advance, SegmentReader};
 
     fn framed(payload: &[u8]) -> Vec<u8> {
@@ -432,8 +398,8 @@ mod tests {
             let hostile = [framed(&example().encode()), pattern.repeat((2 << 20) / pattern.len())].concat();
             let (reader, frames, _) = read(&hostile);
             assert!(frames >= 1);
-            let allowed = HASH_BUDGET_MIN + hostile.len() as u64 * (HASH_BUDGET_PER_BYTE + 8);
-            let wasted = reader.frames.wasted_hash_bytes;
+            let allowed = HashBudget::limit(hostile.len() as u64) + hostile.len() as u64 * 8;
+            let wasted = reader.frames.hash_budget.spent;
             assert!(wasted <= allowed, "{wasted} of {allowed}");
         }
     }

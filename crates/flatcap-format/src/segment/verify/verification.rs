@@ -553,14 +553,7 @@ pub(crate) mod tests {
                         let headers = [&frame[..kind.frame_bytes(0)]];
                         let mut pieces = [IoSlice::new(&frame)];
                         writer.append(Frames { pieces: &mut pieces, headers: &headers, count: 1 }).unwrap();
-                        let span = SampleSpan {
-                            first_seq: at,
-                            last_seq: at,
-                            first_mono_ns: at,
-                            last_mono_ns: at,
-                            first_wall_ns: wall_ns,
-                            last_wall_ns: wall_ns,
-                        };
+                        let span = SampleSpan::of(at, at, wall_ns);
                         writer.count_samples(*source, 1, span);
                     }
                 }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flatcap_stream::{ChecksumKind, Framer, SliceFramer};
 
-use super::appender::{into_io, write_all};
 use super::sealed::SealedSegment;
 use crate::block::{BlockEncoder, SourceCompression};
 use crate::segment::format::block_table::BlockTable;
@@ -81,7 +80,7 @@ impl SegmentCompressor {
         header.sources.iter().for_each(|source| compressor.describe(source));
         let mut header_frame = Vec::new();
         let payload = header.without_schemas().encode_compressed();
-        COMPRESSED_CHECKSUM.frame_and_write(&mut header_frame, &payload).map_err(into_io)?;
+        COMPRESSED_CHECKSUM.frame_and_write(&mut header_frame, &payload).map_err(io::Error::other)?;
         Ok(Self { compressor, header_frame, table: BlockTable::while_recording() })
     }
 
@@ -126,7 +125,7 @@ impl SegmentCompressor {
         let raw_bytes = encoding.gather(pieces);
         let LiveEncoder { encoder, frames } = &mut *encoding;
         let payload = encoder.encode(frames, self.table.raw_end(), checksum)?;
-        let head = COMPRESSED_CHECKSUM.header(payload).map_err(into_io)?;
+        let head = COMPRESSED_CHECKSUM.header(payload).map_err(io::Error::other)?;
         let (header_bytes, bytes) =
             (self.header_frame.len() as u64, (head.as_bytes().len() + payload.len()) as u64);
         let end = self.table.bytes() + header_bytes + bytes;
@@ -153,7 +152,7 @@ impl SegmentCompressor {
         // Space for the frame header, followed by the block and the end of the file.
         let mut end = vec![0; COMPRESSED_CHECKSUM.frame_bytes(0)];
         encoder.append(frames, self.table.raw_end(), raw.header.checksum, &mut end)?;
-        COMPRESSED_CHECKSUM.frame_in_place(&mut end).map_err(into_io)?;
+        COMPRESSED_CHECKSUM.frame_in_place(&mut end).map_err(io::Error::other)?;
         // A copy: if the disk is full, the caller tries again with a shorter footer.
         let mut table = self.table.clone();
         table.add(raw_bytes, end.len() as u64, encoder.sizes())?;
@@ -183,7 +182,7 @@ fn append_end(table: &mut BlockTable, raw: &Footer, out: &mut Vec<u8>) -> io::Re
         COMPRESSED_CHECKSUM.frame_bytes(payload.len()) + COMPRESSED_CHECKSUM.frame_bytes(trailer.len());
     out.reserve(bytes);
     for payload in [payload, trailer] {
-        COMPRESSED_CHECKSUM.frame_and_write(out, &payload).map_err(into_io)?;
+        COMPRESSED_CHECKSUM.frame_and_write(out, &payload).map_err(io::Error::other)?;
     }
     Ok(footer.bytes + bytes as u64)
 }
@@ -201,7 +200,7 @@ pub(in crate::segment) fn seal_after_blocks(
 ) -> io::Result<SealedSegment> {
     let mut end = Vec::new();
     let bytes = append_end(&mut table, raw, &mut end)?;
-    write_all(&file, &mut [IoSlice::new(&end)])?;
+    file.append_all(&mut [IoSlice::new(&end)])?;
     Ok(SealedSegment::new(name, file, bytes))
 }
 

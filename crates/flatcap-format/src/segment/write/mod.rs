@@ -1,6 +1,5 @@
 //! Writing: frames, index and footer, compressed or not, until the segment is sealed.
 
-pub(super) mod appender;
 pub(super) mod compressed_writer;
 pub(super) mod live_compression;
 pub(super) mod preallocation;

@@ -3,9 +3,8 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
-use flatcap_stream::{ChecksumKind, Framer, SliceFramer, StreamWriter};
+use flatcap_stream::{ChecksumKind, FrameHeader, Framer, SliceFramer};
 
-use super::appender::{Appender, into_io};
 use super::live_compression::{LiveCompressor, SegmentCompressor};
 use super::preallocation::{Preallocation, into_storage_full, is_storage_full};
 use super::sealed::SealedSegment;
@@ -39,7 +38,6 @@ pub struct SegmentWriter {
     name: SegmentName,
     header: SegmentHeader,
     file: Arc<dyn StorageFile>,
-    stream: StreamWriter<'static, Appender, ChecksumKind>,
     compressor: Option<SegmentCompressor>, // if it is compressed while it is recorded
     copy: Option<Attachment>,              // of the header, until it is written
     header_bytes: u64,
@@ -123,7 +121,7 @@ impl SegmentWriter {
         if options.copies_header {
             let mut frame = Vec::new();
             let payload = segment.header.encode();
-            segment.header.checksum.frame_and_write(&mut frame, &payload).map_err(into_io)?;
+            segment.header.checksum.frame_and_write(&mut frame, &payload).map_err(io::Error::other)?;
             segment.copy = Some(header_copy::attachment(&segment.header, frame));
         }
         // Reserve the space for the end from the start: otherwise, if the disk fills up now, the
@@ -144,7 +142,6 @@ impl SegmentWriter {
         file: Arc<dyn StorageFile>,
         counts: SegmentCounts,
     ) -> Self {
-        let stream = StreamWriter::new(Appender(Arc::clone(&file)), header.checksum);
         Self {
             name,
             header_bytes: header.encode().len() as u64,
@@ -153,7 +150,6 @@ impl SegmentWriter {
             copy: None,
             header,
             file,
-            stream,
             counts,
         }
     }
@@ -429,11 +425,10 @@ impl SegmentWriter {
             [footer_head.as_bytes(), &payload, trailer_head.as_bytes(), &trailer].map(IoSlice::new);
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let stored = self.stored_bytes();
-        let Self { stream, compressor, .. } = &mut *self;
-        let mut write = |pieces: &mut [IoSlice<'_>]| stream.write_framed(pieces).map_err(into_io);
+        let Self { file, compressor, .. } = &mut *self;
         let written = match compressor {
-            None => write(&mut pieces).map(|()| footer.bytes + bytes as u64),
-            Some(compressor) => compressor.append_last(&pieces, footer, write),
+            None => file.append_all(&mut pieces).map(|()| footer.bytes + bytes as u64),
+            Some(compressor) => compressor.append_last(&pieces, footer, |pieces| file.append_all(pieces)),
         };
         written.map_err(|error| self.undo_write(stored, error))
     }
@@ -446,21 +441,21 @@ impl SegmentWriter {
         Ok(())
     }
 
-    fn frame_header(&self, payload: &[u8]) -> io::Result<flatcap_stream::FrameHeader> {
-        self.header.checksum.header(payload).map_err(into_io)
+    fn frame_header(&self, payload: &[u8]) -> io::Result<FrameHeader> {
+        self.header.checksum.header(payload).map_err(io::Error::other)
     }
 
     /// Writes whole frames, or none of them if there is no space.
     fn write(&mut self, pieces: &mut [IoSlice<'_>], space: WriteSpace) -> io::Result<()> {
         let (stored, keep) = (self.stored_bytes(), self.reserve_bytes());
-        let Self { stream, compressor, reserve, file, header, .. } = self;
+        let Self { compressor, reserve, file, header, .. } = self;
         let mut has_space = space == WriteSpace::Reserved;
         let mut write = |end: u64, pieces: &mut [IoSlice<'_>]| {
             if !has_space {
                 reserve.ensure(end, keep, &**file)?;
                 has_space = true;
             }
-            stream.write_framed(pieces).map_err(into_io)
+            file.append_all(pieces)
         };
         let written = match compressor {
             None => {
